@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -170,7 +171,7 @@ func (c *Client) settle(ctx context.Context, a *attempt, resp *clientv3.TxnRespo
 func (c *Client) TryAcquireAll(ctx context.Context, keys []string, opts ...AllOption) ([]*Claim, error) {
 	o, err := optionsOf(c, opts)
 	if err != nil {
-		return nil, &calledError{call: fmt.Sprintf("acquire %d keys", len(keys)), err: err}
+		return nil, errtext.CallOfAll(fmt.Sprintf("acquire %d keys", len(keys)), err)
 	}
 	errs := make([]error, len(keys))
 	for i, key := range keys {

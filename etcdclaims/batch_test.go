@@ -9,6 +9,8 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/locks"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -72,7 +74,7 @@ func TestTryAcquireEachMixed(t *testing.T) {
 	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
 	tryClaim(t, b, "held")
 	tryClaim(t, a, "mine")
-	locked(t, b.Locks(), "locked", "me", time.Minute, true)
+	testclaims.Locked(t, locks.New(b), "locked", "me", time.Minute, true)
 	var keys []string
 	var want []error
 	add := func(key string, err error) { keys, want = append(keys, key), append(want, err) }

@@ -93,7 +93,7 @@ type Client struct {
 	unfinished int               // cleanups that are not done yet
 	records    shelves           // what records are on of work that is not done
 	done       shelves           // and of work that is
-	lockPuts   lockPuts
+	kept       sync.Map          // what packages built on the client keep on it, by their names
 
 	closeOnce  sync.Once
 	closedDown chan struct{} // closed when Close is done

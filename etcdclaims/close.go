@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -103,7 +104,7 @@ func (c *Client) releaseAll(ctx context.Context, closing bool) (int, error) {
 		end(t, err)
 	})
 	if len(errs) > 0 {
-		return released, &calledError{call: fmt.Sprintf("release all: %d of %d claims are released in the background", len(errs), len(all)), err: errs[0]}
+		return released, errtext.CallOfAll(fmt.Sprintf("release all: %d of %d claims are released in the background", len(errs), len(all)), errs[0])
 	}
 	return released, nil
 }

@@ -1,14 +1,10 @@
 package etcdclaims
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/keyspace"
@@ -171,15 +167,12 @@ func (cfg Config) withDefaults() (Config, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()
 	}
+	if err := keyspace.CheckPrefix(cfg.Prefix); err != nil {
+		return cfg, fmt.Errorf("etcdclaims: config: %w", err)
+	}
 	switch {
-	case !strings.HasSuffix(cfg.Prefix, "/") || !printable(cfg.Prefix) || len(cfg.Prefix) > MaxKeyBytes:
-		return cfg, fmt.Errorf("etcdclaims: config: Prefix %.100q must be printable UTF-8 of at most %d bytes that ends in a slash", cfg.Prefix, MaxKeyBytes)
 	case !printable(cfg.Owner) || len(cfg.Owner) > MaxKeyBytes:
 		return cfg, fmt.Errorf("etcdclaims: config: Owner %.100q must be printable UTF-8 of at most %d bytes", cfg.Owner, MaxKeyBytes)
-	case cfg.Prefix == "/":
-		return cfg, errors.New("etcdclaims: config: Prefix \"/\" would take the keys of every other user of etcd: choose one such as \"/claims/\"")
-	case withinClaims(cfg.Prefix) != "":
-		return cfg, fmt.Errorf("etcdclaims: config: Prefix %.100q lies where a client with the prefix %.100q stores the keys of its callers: choose another", cfg.Prefix, withinClaims(cfg.Prefix))
 	case cfg.Retention > 0 && cfg.Retention < leastRetention:
 		return cfg, fmt.Errorf("etcdclaims: config: Retention %v is below %v, the least that etcd counts reliably", cfg.Retention, leastRetention)
 	case cfg.Retention > longestTTL:
@@ -194,23 +187,6 @@ func (cfg Config) withDefaults() (Config, error) {
 		return cfg, fmt.Errorf("etcdclaims: config: DeadRetention %v is below %v, twice the TTL: records must outlast claims", cfg.DeadRetention, 2*cfg.TTL)
 	}
 	return cfg, nil
-}
-
-// withinClaims returns the prefix of a client that would store its callers' keys under
-// this prefix, or "". Keys that end in a caller's key are the only
-// ones that can coincide with those of a client further down.
-func withinClaims(prefix string) string {
-	for i := 1; i < len(prefix); i++ {
-		if prefix[i-1] != '/' || i == 1 {
-			continue // no client's prefix ends here
-		}
-		for _, name := range [...]string{"own/", "note/", "work/"} {
-			if strings.HasPrefix(prefix[i:], name) {
-				return prefix[:i]
-			}
-		}
-	}
-	return ""
 }
 
 // checkTTL returns why a lease time is invalid under this config, or nil.
@@ -273,6 +249,4 @@ func seconds(d time.Duration) time.Duration {
 }
 
 // printable reports whether s is non-empty UTF-8 without control characters.
-func printable(s string) bool {
-	return s != "" && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
-}
+func printable(s string) bool { return keyspace.Printable(s) }

@@ -4,20 +4,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
-
-func init() {
-	core.Provide(func(claims any) core.Client {
-		c, _ := claims.(*Client)
-		return built{c}
-	})
-}
-
-// built is a client as package core shows it.
-type built struct{ c *Client }
 
 // KV returns the KV of the client's etcd, counted.
 func (b built) KV() clientv3.KV {

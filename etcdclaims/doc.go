@@ -43,7 +43,7 @@
 //     metrics, traces and logs: [Hooks].
 //   - Development without etcd: [NewPassthrough].
 //   - Help for an operator: [Client.ForceRelease], [Client.Retry] and [RaiseEpoch].
-//   - Locks that belong to an owner name instead of a claim: [Locks].
+//   - Locks that belong to an owner name instead of a claim: package etcdclaims/locks.
 //   - A queue of work items: package etcdclaims/queue.
 //   - Shards or partitions, spread over the running processes: package etcdclaims/group.
 //   - Jobs on schedules, each tick in one process: package sched.

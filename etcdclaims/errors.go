@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/etcdclaims/claims/fencing"
@@ -83,21 +82,8 @@ var (
 	ErrPassthrough = passthrough.ErrPassthrough
 )
 
-// calledError is the error of a call, for a key if there is one. Its text names
-// both, once, and is one line.
-type calledError struct {
-	call, key string
-	err       error
-}
-
 // callError says of which call and key an error is, unless it says so itself.
-func callError(call, key string, err error) error {
-	var called *calledError
-	if errors.As(err, &called) && called.key == key {
-		return err
-	}
-	return &calledError{call: call, key: key, err: err}
-}
+func callError(call, key string, err error) error { return errtext.Call(call, key, err) }
 
 // afterRelease names the call and the key if the error is ErrReleased. A LostError names the
 // key itself.
@@ -107,15 +93,6 @@ func (cl *Claim) afterRelease(call string, err error) error {
 	}
 	return err
 }
-
-func (e *calledError) Error() string {
-	if e.key == "" {
-		return e.call + ": " + errtext.Bare(e.err)
-	}
-	return e.call + " " + strconv.Quote(e.key) + ": " + errtext.Bare(e.err)
-}
-
-func (e *calledError) Unwrap() error { return e.err }
 
 // bothErrors matches what either error does. Unlike that of errors.Join its text is
 // one line.

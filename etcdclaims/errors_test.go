@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
@@ -133,7 +134,7 @@ func TestErrorsOfEndedContext(t *testing.T) {
 		"Work.Complete":  func(ctx context.Context) error { return work.Complete(ctx) },
 		"Work.Fail":      func(ctx context.Context) error { return failing(ctx, work, why) },
 		"Locks": func(ctx context.Context) error {
-			_, _, err := b.Locks().TryAcquire(ctx, "k", "me", time.Minute)
+			_, _, err := locks.New(b).TryAcquire(ctx, "k", "me", time.Minute)
 			return err
 		},
 	}

@@ -172,28 +172,3 @@ func ExampleClient_Watch() {
 	// synced
 	// account/7 is free
 }
-
-// A lock belongs to the owner name that it was acquired with.
-func ExampleLocks() {
-	ctx := context.Background()
-	claims, done := exampleClient("/example/locks/")
-	defer done()
-
-	locks := claims.Locks()
-	for _, owner := range []string{"worker-1", "worker-2"} {
-		_, ok, err := locks.TryAcquire(ctx, "account/7", owner, 30*time.Second)
-		if err != nil {
-			log.Fatal(err)
-		}
-		fmt.Println(owner, "has the lock:", ok)
-	}
-	released, err := locks.Release(ctx, "account/7", "worker-1")
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println("released:", released)
-	// Output:
-	// worker-1 has the lock: true
-	// worker-2 has the lock: false
-	// released: true
-}

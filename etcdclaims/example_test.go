@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
@@ -133,44 +132,4 @@ func ExampleNewPassthrough() {
 	}
 	fmt.Println("passthrough:", claims.Passthrough(), "fence:", claim.Fence())
 	// Output: passthrough: true fence: 0
-}
-
-// A beat scheduler takes a lock for each tick, under owner names of its own.
-// The lock of a tick is not released after the job, so that a replica whose
-// clock is behind finds it taken.
-func ExampleLocks_beat() {
-	ctx := context.Background()
-	etcd, err := clientv3.New(exampleConfig())
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer etcd.Close()
-	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Logger: zap.Must(zap.NewProduction())})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer claims.Close(context.Background())
-
-	locks := claims.Locks()
-	nominal := time.Date(2026, time.March, 1, 2, 30, 0, 0, time.UTC)
-	for _, replica := range []string{"beat-1", "beat-2"} { // each in a process of its own
-		_, leads, err := locks.TryAcquire(ctx, "beat/leader", replica, 15*time.Second)
-		if err != nil {
-			log.Fatal(err) // a beat tries again: who does not know does not lead
-		}
-		_, fires, err := locks.TryAcquire(ctx, "beat/report@"+nominal.Format(time.RFC3339), replica, 300*time.Second)
-		if err != nil {
-			log.Fatal(err)
-		}
-		fmt.Println(replica, "leads:", leads, "fires:", fires)
-	}
-	n, err := locks.ReleaseAll(ctx, "beat-1")
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println("released:", n)
-	// Output:
-	// beat-1 leads: true fires: true
-	// beat-2 leads: false fires: false
-	// released: 2
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -35,7 +36,7 @@ func TestExpires(t *testing.T) {
 				t.Errorf("listed %+v, %v", i, err)
 			}
 		}
-		_, _, err = b.Locks().TryAcquire(ctx, "lock", "me", time.Minute)
+		_, _, err = locks.New(b).TryAcquire(ctx, "lock", "me", time.Minute)
 		noErr(t, err)
 		_, err = a.TryAcquire(ctx, "lock")
 		if !errors.As(err, &held) || time.Until(held.Info.Expires) != time.Minute {

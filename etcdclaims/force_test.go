@@ -9,6 +9,8 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/locks"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -100,10 +102,10 @@ func TestForceReleaseOthers(t *testing.T) {
 		a, b, prefix := twoOwners(t, etcd, etcdclaims.Config{})
 		noErr(t, b.ForceRelease(ctx, "free", "it is free"))
 
-		locked(t, a.Locks(), "lock", "me", time.Hour, true)
+		testclaims.Locked(t, locks.New(a), "lock", "me", time.Hour, true)
 		noErr(t, b.ForceRelease(ctx, "lock", "test"))
-		lockedBy(t, a.Locks(), "lock", "")
-		unlocked(t, a.Locks(), "lock", "me", false)
+		testclaims.LockedBy(t, locks.New(a), "lock", "")
+		testclaims.Unlocked(t, locks.New(a), "lock", "me", false)
 		tryClaim(t, b, "lock")
 
 		zombie := tryClaim(t, a, "zombie", etcdclaims.MaxHold(4*time.Second))

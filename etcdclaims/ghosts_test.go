@@ -13,6 +13,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/fencing"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -756,7 +757,7 @@ func TestLossyLock(t *testing.T) {
 				hold := make(chan struct{})
 				l.host.Inject(claimtest.Fault{On: claimtest.Revoke, Times: -1, Hold: hold})
 				time.AfterFunc(8*sec, func() { close(hold) })
-				fence, ok, err := l.c.Locks().TryAcquire(ctx, "k", "me", ttl)
+				fence, ok, err := locks.New(l.c).TryAcquire(ctx, "k", "me", ttl)
 				if err != nil || !ok {
 					t.Errorf("locking: %v, %v", ok, err)
 					return
@@ -768,10 +769,10 @@ func TestLossyLock(t *testing.T) {
 				}
 				for time.Since(locked) < ttl-sec {
 					time.Sleep(sec / 2)
-					if owner, ok, err := l.other.Locks().Owner(ctx, "k"); !ok || owner != "me" || err != nil {
+					if owner, ok, err := locks.New(l.other).Owner(ctx, "k"); !ok || owner != "me" || err != nil {
 						t.Fatalf("%v later: owner %q, %v, %v", time.Since(locked), owner, ok, err)
 					}
-					if _, ok, err := l.other.Locks().TryAcquire(ctx, "k", "you", ttl); ok || err != nil {
+					if _, ok, err := locks.New(l.other).TryAcquire(ctx, "k", "you", ttl); ok || err != nil {
 						t.Fatalf("%v later: another got %v, %v", time.Since(locked), ok, err)
 					}
 				}

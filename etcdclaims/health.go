@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -75,7 +76,7 @@ func (c *Client) Health(ctx context.Context) (Health, error) {
 	case !h.Since.IsZero():
 		return h, unreachable(h.Since, h.LastError)
 	case err != nil: // etcd refused, or the caller did not wait
-		return h, &calledError{call: "check health", err: err}
+		return h, errtext.CallOfAll("check health", err)
 	}
 	return h, nil
 }

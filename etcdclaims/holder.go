@@ -9,12 +9,13 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/txn"
 )
 
 // valueVersion is the "v" of every value. A reader refuses a greater one.
-const valueVersion = 1
+const valueVersion = core.ValueVersion
 
 // holder is the value of own/<key>: for people and for reading back a claim
 // whose reply was lost. It is never matched by owner.
@@ -36,7 +37,6 @@ type holder struct {
 
 // Kinds of holders other than a claim.
 const (
-	kindLock    = "lock"    // of the owner-string facade
 	kindZombie  = "zombie"  // re-homed: its handler did not return in time
 	kindResting = "resting" // re-homed: released before its MinHold was over
 )

@@ -30,7 +30,7 @@ import (
 type Hooks struct {
 	// CallBegan is called when a call begins to acquire a key, with the context of the
 	// call. It returns the context for the other hooks, which must not be nil.
-	// TryAcquireAll and TryAcquireEach call it for each key. It is not called for Locks,
+	// TryAcquireAll and TryAcquireEach call it for each key. It is not called for package locks,
 	// nor for calls whose key or options are invalid. Default: the context of the call.
 	CallBegan func(ctx context.Context, call Call) context.Context
 	// CallEnded is called once for each CallBegan, before the call returns.

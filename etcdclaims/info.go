@@ -31,7 +31,7 @@ type Info struct {
 	Since    time.Time // when the holder asked for the key, by its wall clock: a time in line counts
 	Attempt  int       // number of the work's attempt; 0 for a claim without a record
 	Note     []byte    // nil if there is none
-	// Kind is empty for a claim, and "lock" for a lock of Locks. It is
+	// Kind is empty for a claim, and "lock" for a lock of package locks. It is
 	// "zombie" if the handler did not return within its drain, and "resting"
 	// if the claim was released before its MinHold. It is "slots" for a key that
 	// has slots, and "shared" for a key that callers share; the claims of both are

@@ -11,8 +11,10 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/option"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -125,7 +127,7 @@ func TestValuesAreReadable(t *testing.T) {
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
 	a, b, prefix := twoOwners(t, etcd, etcdclaims.Config{})
 	w := tryBegin(t, a, "order/1", etcdclaims.Note([]byte("step 1")))
-	locked(t, a.Locks(), "lock", "me", time.Minute, true)
+	testclaims.Locked(t, locks.New(a), "lock", "me", time.Minute, true)
 	waitCtx, stop := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() { _, err := b.Acquire(waitCtx, "order/1"); done <- err }()
@@ -238,7 +240,7 @@ func TestEpochInFences(t *testing.T) {
 	if r, _, err := fresh().Record(ctx, "k"); err != nil || r.Fence != w.Fence() {
 		t.Errorf("Record: %+v, %v, want fence %d", r, err, w.Fence())
 	}
-	if fence := locked(t, fresh().Locks(), "lock", "me", time.Minute, true); fence>>47 != 3 {
+	if fence := testclaims.Locked(t, locks.New(fresh()), "lock", "me", time.Minute, true); fence>>47 != 3 {
 		t.Errorf("lock: fence %d", fence)
 	}
 	noErr(t, w.Complete(ctx))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/internal/option"
 )
 
@@ -32,7 +33,7 @@ func TestKeptKeys(t *testing.T) {
 			"TryAcquireAll":    func(key string) error { _, err := c.TryAcquireAll(ctx, []string{"k", key}); return err },
 			"TryAcquireEach":   func(key string) error { _, errs := c.TryAcquireEach(ctx, []string{key}); return errs[0] },
 			"Resize":           func(key string) error { return c.Resize(ctx, key, 2) },
-			"Locks.TryAcquire": func(key string) error { _, _, err := c.Locks().TryAcquire(ctx, key, "me", time.Minute); return err },
+			"Locks.TryAcquire": func(key string) error { _, _, err := locks.New(c).TryAcquire(ctx, key, "me", time.Minute); return err },
 		}
 		for key, says := range map[string]string{
 			"sched/g/owner": `is kept for schedulers: begin the key with another word than "sched/"; ForceRelease ends`,
@@ -63,7 +64,7 @@ func TestKeptKeys(t *testing.T) {
 			}
 			_, err := c.Line(ctx, key)
 			noErr(t, err)
-			_, ok, err := c.Locks().Owner(ctx, key)
+			_, ok, err := locks.New(c).Owner(ctx, key)
 			if !ok || err != nil {
 				t.Errorf("%v, %v", ok, err)
 			}

@@ -24,12 +24,8 @@ func (l layout) epoch() string          { return keyspace.EpochKey(l.prefix) }
 func (l layout) waiting(key string) string         { return l.prefix + "wait/" + keyspace.Digest(key) + "/" }
 func (l layout) lines() string                     { return l.prefix + "wait/" }
 func (l layout) waiter(key, attempt string) string { return l.waiting(key) + attempt }
-func (l layout) locksOf(owner string) string {
-	return l.prefix + "lock/" + keyspace.Digest(owner) + "/"
-}
-func (l layout) lockIndex(owner, key string) string { return l.locksOf(owner) + key }
-func (l layout) sessions() string                   { return l.prefix + "session/" }
-func (l layout) session(instance string) string     { return l.sessions() + instance + "/" }
+func (l layout) sessions() string                  { return l.prefix + "session/" }
+func (l layout) session(instance string) string    { return l.sessions() + instance + "/" }
 
 func (l layout) live(n int64) string {
 	return l.sentinels(l.instance) + strconv.FormatInt(n, 10)

@@ -12,7 +12,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -79,7 +81,7 @@ func FuzzKey(f *testing.F) {
 		a, err := c.TryBegin(ctx, one, etcdclaims.Note([]byte("one")))
 		noErr(t, err)
 		defer func() { noErr(t, a.Release(ctx)) }()
-		locks := c.Locks()
+		locks := locks.New(c)
 		if _, ok, err := locks.TryAcquire(ctx, two, "me", time.Minute); !ok || err != nil {
 			t.Fatalf("%q is not free beside %q: %v", two, one, err)
 		}
@@ -160,7 +162,7 @@ func TestKeyShapes(t *testing.T) {
 		eventually(t, "no line", func() bool { return lookUp(t, a, key).Waiting == 0 })
 		tryClaim(t, a, key, etcdclaims.MinHold(time.Minute))
 		noErr(t, b.ForceRelease(ctx, key, "x"))
-		locked(t, b.Locks(), key, "own/me", time.Minute, true)
+		testclaims.Locked(t, locks.New(b), key, "own/me", time.Minute, true)
 	}
 	count := map[string]int{}
 	watchCtx, cancel := context.WithTimeout(ctx, 30*time.Second)

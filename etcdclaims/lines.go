@@ -5,6 +5,7 @@ import (
 	"iter"
 	"strings"
 
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
@@ -38,7 +39,7 @@ func (c *Client) Lines(ctx context.Context, keys []string) iter.Seq2[LineInfo, e
 		}
 		lines, err := c.readLines(ctx, keys)
 		if err != nil {
-			yield(LineInfo{}, &calledError{call: "list the lines", err: err})
+			yield(LineInfo{}, errtext.CallOfAll("list the lines", err))
 			return
 		}
 		for _, key := range keys {

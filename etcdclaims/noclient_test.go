@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
@@ -30,7 +31,7 @@ func firstError[T any](seq iter.Seq2[T, error]) error {
 	return slices.Collect(maps.Keys(all))[0]
 }
 
-// refusedCalls are the methods of a Client that return errors, and those of its Locks.
+// refusedCalls are the methods of a Client that return errors, and those of its locks.
 func refusedCalls(t *testing.T) map[string]func(ctx context.Context, c *etcdclaims.Client) error {
 	never := func(context.Context) error { t.Error("a function was called"); return nil }
 	work := func(context.Context, *etcdclaims.Work) error { return never(nil) }
@@ -92,30 +93,30 @@ func refusedCalls(t *testing.T) map[string]func(ctx context.Context, c *etcdclai
 		"Close":       func(ctx context.Context, c *etcdclaims.Client) error { return c.Close(ctx) },
 
 		"Locks.TryAcquire": func(ctx context.Context, c *etcdclaims.Client) error {
-			_, ok, err := c.Locks().TryAcquire(ctx, "k", "me", time.Minute)
+			_, ok, err := locks.New(c).TryAcquire(ctx, "k", "me", time.Minute)
 			if ok {
 				t.Error("it has a lock")
 			}
 			return err
 		},
 		"Locks.Renew": func(ctx context.Context, c *etcdclaims.Client) error {
-			_, _, err := c.Locks().Renew(ctx, "k", "me", time.Minute)
+			_, _, err := locks.New(c).Renew(ctx, "k", "me", time.Minute)
 			return err
 		},
 		"Locks.Release": func(ctx context.Context, c *etcdclaims.Client) error {
-			_, err := c.Locks().Release(ctx, "k", "me")
+			_, err := locks.New(c).Release(ctx, "k", "me")
 			return err
 		},
 		"Locks.ReleaseAll": func(ctx context.Context, c *etcdclaims.Client) error {
-			_, err := c.Locks().ReleaseAll(ctx, "me")
+			_, err := locks.New(c).ReleaseAll(ctx, "me")
 			return err
 		},
 		"Locks.IsLocked": func(ctx context.Context, c *etcdclaims.Client) error {
-			_, err := c.Locks().IsLocked(ctx, "k")
+			_, err := locks.New(c).IsLocked(ctx, "k")
 			return err
 		},
 		"Locks.Owner": func(ctx context.Context, c *etcdclaims.Client) error {
-			_, _, err := c.Locks().Owner(ctx, "k")
+			_, _, err := locks.New(c).Owner(ctx, "k")
 			return err
 		},
 	}
@@ -128,7 +129,6 @@ var emptyCalls = map[string]func(c *etcdclaims.Client) bool{
 	"Owner":       func(c *etcdclaims.Client) bool { return c.Owner() == "" },
 	"Prefix":      func(c *etcdclaims.Client) bool { return c.Prefix() == "" },
 	"OwnKey":      func(c *etcdclaims.Client) bool { return c.OwnKey("k") == "" },
-	"Locks":       func(c *etcdclaims.Client) bool { return c.Locks() == etcdclaims.Locks{} || c != nil },
 	"Passthrough": func(c *etcdclaims.Client) bool { return !c.Passthrough() },
 	"Stats":       func(c *etcdclaims.Client) bool { s := c.Stats(); return s.Attempts == 0 && s.Lost != nil },
 }
@@ -147,7 +147,7 @@ func TestNoClient(t *testing.T) {
 		}
 	}
 	known(reflect.TypeFor[*etcdclaims.Client](), "")
-	known(reflect.TypeFor[etcdclaims.Locks](), "Locks.")
+	known(reflect.TypeFor[locks.Locks](), "Locks.")
 	failed, err := etcdclaims.New(testetcd.Shared(t).Client(t), etcdclaims.Config{TTL: time.Second})
 	if err == nil {
 		t.Fatal("New accepted it")

@@ -135,7 +135,7 @@ type acquireOptions struct {
 // Claims with the same TTL share leases. The TTL of a claim or of work never changes: etcd
 // cannot change that of a lease, and another lease needs another fence, which ends the
 // term. The client renews the claim for as long as it is held. For heartbeats with durations
-// of the caller's choice use [Locks.Renew] or the queue, which raise the fence.
+// of the caller's choice use package etcdclaims/locks or the queue, which raise the fence.
 func TTL(d time.Duration) Option {
 	return anyOption{setter: func(o *acquireOptions) { o.ttl = d }}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -247,7 +248,7 @@ func TestPassthroughWork(t *testing.T) {
 func TestPassthroughLocks(t *testing.T) {
 	t.Parallel()
 	c := newClient(t, nil, etcdclaims.Config{})
-	ctx, k := t.Context(), c.Locks()
+	ctx, k := t.Context(), locks.New(c)
 	for range 2 {
 		for _, owner := range []string{"me", "you"} {
 			if fence, ok, err := k.TryAcquire(ctx, "k", owner, time.Minute); fence != 0 || !ok || err != nil {

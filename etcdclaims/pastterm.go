@@ -9,6 +9,7 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -231,7 +232,7 @@ func (c *Client) explainEndings(ctx context.Context, terms []*pastTerm, from int
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	eachOf(batches, func(batch []*endingFacts) {
+	core.EachOf(batches, func(batch []*endingFacts) {
 		if err := c.explain(ctx, batch); err != nil {
 			cancel(err)
 		}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/locks"
+	"github.com/etcdclaims/claims/internal/testclaims"
 )
 
 // Clients whose prefixes lie within each other, wherever that is allowed (see
@@ -23,7 +25,7 @@ func TestNestedPrefixes(t *testing.T) {
 				for _, key := range keys {
 					tryClaim(t, c, key, etcdclaims.Note([]byte("n")))
 					noErr(t, tryBegin(t, c, "work-"+key).Complete(bg))
-					locked(t, c.Locks(), "lock-"+key, "me", time.Minute, true)
+					testclaims.Locked(t, locks.New(c), "lock-"+key, "me", time.Minute, true)
 				}
 				if _, err := c.Acquire(w.past(), keys[0]); err == nil {
 					t.Error("acquired what is held")
@@ -44,7 +46,7 @@ func TestNestedPrefixes(t *testing.T) {
 			if s := outer.Stats(); s.Held != len(keys) {
 				t.Errorf("an epoch of another prefix ended claims: %+v", s)
 			}
-			if n, err := outer.Locks().ReleaseAll(bg, "me"); n != len(keys) || err != nil {
+			if n, err := locks.New(outer).ReleaseAll(bg, "me"); n != len(keys) || err != nil {
 				t.Errorf("released %d locks, %v", n, err)
 			}
 			if n, err := outer.ReleaseAll(bg); n != len(keys) || err != nil {

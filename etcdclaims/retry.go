@@ -18,14 +18,9 @@ func isPassing(err error) bool {
 	return txn.IsTransient(err) || errors.Is(err, ErrUnknown) || errors.Is(err, errSessionLost) || wire.MayPass(err)
 }
 
-// afterSent returns the error of a call that ends without a result, or nil. It matches ErrUnknown
-// if one of the call's requests may have been carried out.
-func afterSent(sent bool, err error) error {
-	if sent && err != nil {
-		return txn.Unknown(err)
-	}
-	return err
-}
+// afterSent makes the error of a call, or nil, match ErrUnknown if one of its requests may have
+// been carried out.
+func afterSent(sent bool, err error) error { return txn.AfterSent(sent, err) }
 
 // notAttempted is the error of a call whose context had ended before it. No request was sent.
 func notAttempted(err error) error { return fmt.Errorf("not attempted: %w", err) }

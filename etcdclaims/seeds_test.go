@@ -181,52 +181,6 @@ func TestSeedSquidieLeases(t *testing.T) {
 	})
 }
 
-func TestSeedCelersLocks(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, server *claimtest.Server) {
-		ctx, etcd := t.Context(), server.Etcd(t)
-		first, second, _ := twoOwners(t, etcd, etcdclaims.Config{})
-		k, other := first.Locks(), second.Locks()
-		const ttl = 300 * time.Second // its default for a schedule lock
-		// try_acquire(key, owner, ttl): true when free, or already this owner's;
-		// false when another's.
-		locked(t, k, "beat", "beat-1", ttl, true)
-		locked(t, other, "beat", "beat-1", ttl, true)
-		locked(t, other, "beat", "beat-2", ttl, false)
-		// is_locked, owner.
-		lockedBy(t, other, "beat", "beat-1")
-		lockedBy(t, other, "nothing", "")
-		// renew: true only for the owner; false when absent.
-		renewed(t, other, "beat", "beat-2", ttl, false)
-		renewed(t, other, "nothing", "beat-1", ttl, false)
-		time.Sleep(299 * time.Second)
-		renewed(t, other, "beat", "beat-1", ttl, true)
-		time.Sleep(299 * time.Second)
-		lockedBy(t, k, "beat", "beat-1")
-		// Expired: free for another, and not to be renewed or released.
-		time.Sleep(4 * time.Second)
-		lockedBy(t, k, "beat", "")
-		renewed(t, k, "beat", "beat-1", ttl, false)
-		unlocked(t, k, "beat", "beat-1", false)
-		locked(t, other, "beat", "beat-2", ttl, true)
-		// release: true only for the owner.
-		unlocked(t, k, "beat", "beat-1", false)
-		unlocked(t, k, "beat", "beat-2", true)
-		unlocked(t, k, "beat", "beat-2", false)
-		// A leader lock and one lock per task name; release_all(owner) → how many.
-		locked(t, k, "beat", "beat-1", ttl, true)
-		for _, task := range []string{"cleanup", "report", "sync"} {
-			locked(t, k, "task:"+task, "beat-1", ttl, true)
-		}
-		locked(t, other, "task:other", "beat-2", ttl, true)
-		if n, err := other.ReleaseAll(ctx, "beat-1"); n != 4 || err != nil {
-			t.Errorf("release_all: %d, %v", n, err)
-		}
-		lockedBy(t, k, "task:other", "beat-2")
-		lockedBy(t, k, "task:sync", "")
-	})
-}
-
 func TestSeedSochDBAtomicClaims(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, server *claimtest.Server) {

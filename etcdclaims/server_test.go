@@ -11,6 +11,8 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/locks"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -71,11 +73,11 @@ func everything(t *testing.T, a, b *etcdclaims.Client) {
 	if _, ok, err := b.Record(ctx, "w2"); !ok || err != nil {
 		t.Error(err)
 	}
-	k := b.Locks()
-	locked(t, k, "lock", "me", time.Minute, true)
-	renewed(t, k, "lock", "me", 2*time.Minute, true)
-	unlocked(t, k, "lock", "me", true)
-	locked(t, k, "lock", "me", time.Minute, true)
+	k := locks.New(b)
+	testclaims.Locked(t, k, "lock", "me", time.Minute, true)
+	testclaims.Renewed(t, k, "lock", "me", 2*time.Minute, true)
+	testclaims.Unlocked(t, k, "lock", "me", true)
+	testclaims.Locked(t, k, "lock", "me", time.Minute, true)
 	if n, err := k.ReleaseAll(ctx, "me"); n != 1 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
@@ -168,7 +170,7 @@ func TestAuthDenied(t *testing.T) {
 	owner := newClient(t, root, etcdclaims.Config{Prefix: prefix, Owner: "root"})
 	cl := tryClaim(t, owner, "held")
 	w := tryBegin(t, owner, "work")
-	locked(t, owner.Locks(), "lock", "me", time.Minute, true)
+	testclaims.Locked(t, locks.New(owner), "lock", "me", time.Minute, true)
 	before := snapshot(t, root, "/")
 	c := newClient(t, clientAs(t, s, "outsider"), etcdclaims.Config{Prefix: prefix, Owner: "outsider"})
 	handler := func(context.Context) error { t.Error("a handler ran"); return nil }
@@ -211,11 +213,11 @@ func TestAuthDenied(t *testing.T) {
 			}
 			return last
 		},
-		"Locks.TryAcquire": func() error { _, _, err := c.Locks().TryAcquire(ctx, "k", "me", time.Minute); return err },
-		"Locks.Renew":      func() error { _, _, err := c.Locks().Renew(ctx, "lock", "me", time.Minute); return err },
-		"Locks.Release":    func() error { _, err := c.Locks().Release(ctx, "lock", "me"); return err },
-		"Locks.IsLocked":   func() error { _, err := c.Locks().IsLocked(ctx, "lock"); return err },
-		"Locks.ReleaseAll": func() error { _, err := c.Locks().ReleaseAll(ctx, "me"); return err },
+		"Locks.TryAcquire": func() error { _, _, err := locks.New(c).TryAcquire(ctx, "k", "me", time.Minute); return err },
+		"Locks.Renew":      func() error { _, _, err := locks.New(c).Renew(ctx, "lock", "me", time.Minute); return err },
+		"Locks.Release":    func() error { _, err := locks.New(c).Release(ctx, "lock", "me"); return err },
+		"Locks.IsLocked":   func() error { _, err := locks.New(c).IsLocked(ctx, "lock"); return err },
+		"Locks.ReleaseAll": func() error { _, err := locks.New(c).ReleaseAll(ctx, "me"); return err },
 	} {
 		begin := time.Now()
 		err := call()
@@ -280,7 +282,7 @@ func TestNoSpace(t *testing.T) {
 		cl := tryClaim(t, a, "claim")
 		w := tryBegin(t, a, "work")
 		noted := tryClaim(t, a, "noted", etcdclaims.Note([]byte("x")))
-		locked(t, a.Locks(), "lock", "me", time.Minute, true)
+		testclaims.Locked(t, locks.New(a), "lock", "me", time.Minute, true)
 		waiting := make(chan error, 1)
 		go func() { _, err := b.Acquire(ctx, "claim"); waiting <- err }()
 		eventually(t, "a waiter", func() bool { return lookUp(t, a, "claim").Waiting == 1 })
@@ -305,7 +307,7 @@ func TestNoSpace(t *testing.T) {
 			"Fail":        failing(ctx, w, errors.New("x")),
 			"Note":        noted.Note(ctx, []byte("y")),
 			"Txn":         func() error { _, err := cl.Txn(ctx).Then(clientv3.OpPut("/x", "")).Commit(); return err }(),
-			"lock":        func() error { _, _, err := a.Locks().TryAcquire(ctx, "k", "me", time.Minute); return err }(),
+			"lock":        func() error { _, _, err := locks.New(a).TryAcquire(ctx, "k", "me", time.Minute); return err }(),
 		} {
 			// What a caller's own transaction did cannot be told from its conditions.
 			unknown := name == "Txn"
@@ -316,7 +318,7 @@ func TestNoSpace(t *testing.T) {
 		if after := snapshot(t, etcd, prefix); after != before {
 			t.Errorf("changed from %s to %s", before, after)
 		}
-		renewed(t, a.Locks(), "lock", "me", time.Minute, true)
+		testclaims.Renewed(t, locks.New(a), "lock", "me", time.Minute, true)
 		time.Sleep(2 * time.Minute) // held claims are renewed
 		for _, held := range []*etcdclaims.Claim{cl, w.Claim, noted} {
 			noErr(t, held.Check())
@@ -441,7 +443,7 @@ func TestServerStopped(t *testing.T) {
 			"TryAcquireAll":          func() error { _, err := b.TryAcquireAll(ctx, []string{"k"}); return err },
 			"TryAcquireEach":         func() error { _, errs := b.TryAcquireEach(ctx, []string{"k"}); return errs[0] },
 			"Lookup":                 func() error { _, err := b.Lookup(ctx, "k"); return err },
-			"Locks":                  func() error { _, _, err := b.Locks().TryAcquire(ctx, "k", "me", time.Minute); return err },
+			"Locks":                  func() error { _, _, err := locks.New(b).TryAcquire(ctx, "k", "me", time.Minute); return err },
 			"ForceRelease":           func() error { return b.ForceRelease(ctx, "k", "") },
 			"with a short context": func() error {
 				ctx, cancel := context.WithTimeout(ctx, time.Second)
@@ -563,7 +565,7 @@ func TestNoLeader(t *testing.T) {
 		"Lookup":     func(ctx context.Context) error { _, err := b.Lookup(ctx, "k"); return err },
 		"each":       func(ctx context.Context) error { _, errs := b.TryAcquireEach(ctx, []string{"k"}); return errs[0] },
 		"Locks": func(ctx context.Context) error {
-			_, _, err := b.Locks().TryAcquire(ctx, "k", "me", time.Minute)
+			_, _, err := locks.New(b).TryAcquire(ctx, "k", "me", time.Minute)
 			return err
 		},
 	} {

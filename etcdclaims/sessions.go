@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/errtext"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -30,7 +31,7 @@ type SessionInfo struct {
 
 // Sessions yields the sessions of all clients under the prefix, in no particular
 // order. A client without claims has no session after two of its TTLs. Leases of
-// [Locks] and of work records are not sessions.
+// package locks and of work records are not sessions.
 //
 // Sessions asks etcd for the lease of each session that it yields, one by one.
 // Leave the loop when there are enough. An error ends the iteration.
@@ -43,7 +44,7 @@ func (c *Client) Sessions(ctx context.Context) iter.Seq2[SessionInfo, error] {
 		if c.Passthrough() {
 			return
 		}
-		fail := func(err error) { yield(SessionInfo{}, &calledError{call: "list the sessions", err: err}) }
+		fail := func(err error) { yield(SessionInfo{}, errtext.CallOfAll("list the sessions", err)) }
 		root := c.store.layout.sessions()
 		for p, err := range c.pages(ctx, root, "") {
 			if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testetcd/deafness"
 )
@@ -352,10 +353,10 @@ func TestSharedAbandoned(t *testing.T) {
 				return all[1], nil
 			},
 			func() (*etcdclaims.Claim, error) {
-				if _, ok, err := b.Locks().TryAcquire(ctx, "k", "me", time.Minute); !ok || err != nil {
+				if _, ok, err := locks.New(b).TryAcquire(ctx, "k", "me", time.Minute); !ok || err != nil {
 					return nil, fmt.Errorf("a lock: %v, %w", ok, err)
 				}
-				if ok, err := b.Locks().Release(ctx, "k", "me"); !ok || err != nil {
+				if ok, err := locks.New(b).Release(ctx, "k", "me"); !ok || err != nil {
 					return nil, fmt.Errorf("a lock's release: %v, %w", ok, err)
 				}
 				return b.TryAcquire(ctx, "k")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/locks"
 )
 
 var soaking = flag.Duration("soak", defaultSoak, "how long TestSoak lasts, in virtual time")
@@ -212,7 +213,7 @@ func (s *soak) call(ctx context.Context, c *etcdclaims.Client, rng *rand.Rand) {
 			_ = cl.Renew(limited)
 			return cl.Release(context.Background())
 		}},
-		{"Locks", func() error { return s.locks(limited, c.Locks(), rng, key) }},
+		{"Locks", func() error { return s.locks(limited, locks.New(c), rng, key) }},
 		{"ForceRelease", func() error {
 			n := rng.IntN(soakRecords)
 			keys := []string{key, shared(n), etcdclaims.SlotKey(slotted(n), rng.IntN(3))}
@@ -357,7 +358,7 @@ func (s *soak) acquire(c *etcdclaims.Client, rng *rand.Rand) func(context.Contex
 	return c.Acquire
 }
 
-func (s *soak) locks(ctx context.Context, k etcdclaims.Locks, rng *rand.Rand, key string) error {
+func (s *soak) locks(ctx context.Context, k locks.Locks, rng *rand.Rand, key string) error {
 	owner := fmt.Sprint("owner", rng.IntN(3))
 	_, ok, err := k.TryAcquire(ctx, key, owner, time.Duration(5+rng.IntN(60))*sec)
 	if !ok {

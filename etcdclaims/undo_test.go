@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/locks"
 )
 
 // ghosts counts the claims and places in line that are in etcd.
@@ -190,15 +191,15 @@ func TestCallWithoutADeadline(t *testing.T) {
 			return errors.Join(errs...)
 		},
 		"Locks.TryAcquire": func(c *etcdclaims.Client, i int) error {
-			_, _, err := c.Locks().TryAcquire(context.Background(), key(i), "o", 20*sec)
+			_, _, err := locks.New(c).TryAcquire(context.Background(), key(i), "o", 20*sec)
 			return err
 		},
 		"Locks.Release": func(c *etcdclaims.Client, i int) error {
-			_, err := c.Locks().Release(context.Background(), "locked"+key(i), "o")
+			_, err := locks.New(c).Release(context.Background(), "locked"+key(i), "o")
 			return err
 		},
 		"Locks.Renew": func(c *etcdclaims.Client, i int) error {
-			_, _, err := c.Locks().Renew(context.Background(), "locked"+key(i), "o", 40*sec)
+			_, _, err := locks.New(c).Renew(context.Background(), "locked"+key(i), "o", 40*sec)
 			return err
 		},
 		"Lookup": func(c *etcdclaims.Client, i int) error {
@@ -216,7 +217,7 @@ func TestCallWithoutADeadline(t *testing.T) {
 					}
 					if strings.HasPrefix(what, "Locks.Re") {
 						for i := range 100 {
-							_, ok, err := c.Locks().TryAcquire(context.Background(), "locked"+key(i), "o", time.Hour)
+							_, ok, err := locks.New(c).TryAcquire(context.Background(), "locked"+key(i), "o", time.Hour)
 							noErr(t, err)
 							if !ok {
 								t.Fatal("not locked")

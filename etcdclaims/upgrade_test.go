@@ -13,6 +13,8 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/locks"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -114,10 +116,10 @@ func TestUpgradeClaim(t *testing.T) {
 			wantIs(t, err, etcdclaims.ErrHeld)
 			_, err = c.TryBegin(ctx, "k")
 			wantIs(t, err, etcdclaims.ErrHeld)
-			locks := c.Locks()
-			locked(t, locks, "k", "future", time.Minute, false)
-			renewed(t, locks, "k", "future", time.Minute, false)
-			unlocked(t, locks, "k", "future", false)
+			locks := locks.New(c)
+			testclaims.Locked(t, locks, "k", "future", time.Minute, false)
+			testclaims.Renewed(t, locks, "k", "future", time.Minute, false)
+			testclaims.Unlocked(t, locks, "k", "future", false)
 			if n, err := locks.ReleaseAll(ctx, "future"); n != 0 || err != nil {
 				t.Errorf("released %d locks, %v", n, err)
 			}
@@ -369,23 +371,23 @@ func TestUpgradeLock(t *testing.T) {
 	virtually(t, func(t *testing.T, w *world) {
 		ctx := context.Background()
 		c, _ := w.watched()
-		k := c.Locks()
+		k := locks.New(c)
 		lease := w.lasting()
 		sum := sha256.Sum256([]byte("me"))
 		index := "lock/" + hex.EncodeToString(sum[:16]) + "/"
-		locked(t, k, "mine", "me", time.Minute, true)
+		testclaims.Locked(t, k, "mine", "me", time.Minute, true)
 		w.put(index+"mine", laterShapes, w.server.Lease(t, w.own("mine")))
 		later := `{"v":2,"claim":"1","owner":"me","kind":"lock","ttl":60}`
 		w.put("own/later", later, lease)
 		w.put(index+"later", laterShapes, lease)
 		w.put(index+"gone", laterShapes, lease)
-		locked(t, k, "later", "me", time.Minute, false)
-		renewed(t, k, "later", "me", time.Minute, false)
-		unlocked(t, k, "later", "me", false)
+		testclaims.Locked(t, k, "later", "me", time.Minute, false)
+		testclaims.Renewed(t, k, "later", "me", time.Minute, false)
+		testclaims.Unlocked(t, k, "later", "me", false)
 		if is, err := k.IsLocked(ctx, "later"); !is || err != nil {
 			t.Errorf("locked %v, %v", is, err)
 		}
-		renewed(t, k, "mine", "me", time.Minute, true)
+		testclaims.Renewed(t, k, "mine", "me", time.Minute, true)
 		if n, err := k.ReleaseAll(ctx, "me"); n != 1 || err != nil {
 			t.Errorf("released %d, %v", n, err)
 		}
@@ -414,7 +416,7 @@ func TestUpgradeEpoch(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), w.prefix+"epoch") {
 				t.Errorf("acquired: %v", err)
 			}
-			if _, ok, err := c.Locks().TryAcquire(limited, "other", "me", time.Minute); ok || err == nil {
+			if _, ok, err := locks.New(c).TryAcquire(limited, "other", "me", time.Minute); ok || err == nil {
 				t.Errorf("locked: %v, %v", ok, err)
 			}
 			w.calm(c, 30*sec)
@@ -476,9 +478,9 @@ func TestUpgradeUnknownFields(t *testing.T) {
 		if again := tryBegin(t, b, "work"); again.Attempt() != 2 {
 			t.Errorf("attempt %d", again.Attempt())
 		}
-		locked(t, b.Locks(), "lock", "me", time.Minute, true)
+		testclaims.Locked(t, locks.New(b), "lock", "me", time.Minute, true)
 		more("own/lock")
-		renewed(t, b.Locks(), "lock", "me", time.Minute, true)
-		unlocked(t, b.Locks(), "lock", "me", true)
+		testclaims.Renewed(t, locks.New(b), "lock", "me", time.Minute, true)
+		testclaims.Unlocked(t, locks.New(b), "lock", "me", true)
 	})
 }

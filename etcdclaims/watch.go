@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/feed"
 	"github.com/etcdclaims/claims/internal/retry"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -127,7 +128,7 @@ func (w *watch) tell(e Event) bool {
 func (w *watch) fail(err error) {
 	if !w.over {
 		w.over = true
-		w.yield(Event{}, &calledError{call: fmt.Sprintf("watch %q", w.prefix), err: err})
+		w.yield(Event{}, errtext.CallOfAll(fmt.Sprintf("watch %q", w.prefix), err))
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/sched"
 )
 
@@ -18,7 +18,7 @@ import (
 // released: it has to outlive the job, since a replica whose clock is behind has
 // yet to try it.
 type beat struct {
-	locks    etcdclaims.Locks
+	locks    locks.Locks
 	owner    string
 	now      func() time.Time
 	job      string
@@ -136,14 +136,14 @@ func TestBeat(t *testing.T) {
 		for _, skew := range []time.Duration{0, 30 * time.Millisecond, -400 * time.Millisecond} {
 			n := f.start(skew)
 			b := &beat{
-				locks: n.claims.Locks(), owner: n.name, job: "job", schedule: minutes, fire: fired.fire(n.name),
+				locks: locks.New(n.claims), owner: n.name, job: "job", schedule: minutes, fire: fired.fire(n.name),
 				now: func() time.Time { return time.Now().Add(skew).UTC() }, every: time.Second,
 			}
 			beats.Go(func() { b.run(ctx) })
 		}
 		time.Sleep(3*time.Minute + 45*time.Second)
 		// It would fire at the next full minute, when its lock has not ended yet.
-		leader, _, err := f.nodes[0].claims.Locks().Owner(ctx, "beat/leader")
+		leader, _, err := locks.New(f.nodes[0].claims).Owner(ctx, "beat/leader")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -167,7 +167,7 @@ func TestBeat(t *testing.T) {
 		if got := len(f.ledger.all("job")); got != len(want) {
 			t.Errorf("the scheduler ran %d ticks, want %d", got, len(want))
 		}
-		if now, _, err := f.nodes[0].claims.Locks().Owner(ctx, "beat/leader"); err == nil && now == leader {
+		if now, _, err := locks.New(f.nodes[0].claims).Owner(ctx, "beat/leader"); err == nil && now == leader {
 			t.Errorf("%s leads still, which was killed", now)
 		}
 	})
@@ -188,7 +188,7 @@ func TestBeatReleasing(t *testing.T) {
 		for i, skew := range []time.Duration{0, 30 * time.Millisecond, 60 * time.Millisecond} {
 			n := f.start(skew)
 			b := &beat{
-				locks: n.claims.Locks(), owner: fmt.Sprint("beat", i), job: "job", schedule: sched.Must(sched.Every(time.Second, 0)),
+				locks: locks.New(n.claims), owner: fmt.Sprint("beat", i), job: "job", schedule: sched.Must(sched.Every(time.Second, 0)),
 				now: func() time.Time { return time.Now().Add(skew).UTC() },
 				fire: func(nominal time.Time, fence int64) {
 					fired.fire("")(nominal, fence)

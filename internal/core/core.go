@@ -1,16 +1,21 @@
-// Package core is what package etcdclaims does for the packages of this module that keep keys of
-// their own in etcd: queues, groups, schedules. Package etcdclaims provides it. It is no API for users, so
-// no method for it is exported. What needs no etcd is in package attach.
+// Package core is what package etcdclaims does for the packages of this module that are built on it and
+// use etcd: queues, groups and schedules, which keep keys of their own, and locks and admin, which use
+// the keys of claims. Package etcdclaims provides it. It is no API for users, so no method for it is
+// exported. What needs no etcd is in package attach.
 package core
 
 import (
 	"context"
+	"iter"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/retry"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Client is what a *etcdclaims.Client does for packages that are built on it.
+// Client is what a *etcdclaims.Client does for packages that are built on it. For a client that
+// connects to no etcd, only Refusal, CheckKey, CheckClaimed, KV, GrantLease, RevokeLease and Kept may be called.
 type Client interface {
 	// KV returns the KV of the client's etcd with its requests counted: Stats and
 	// Hooks.Requested include them, and an outage is noticed by them. It adds nothing else to a
@@ -25,6 +30,44 @@ type Client interface {
 	// RevokeLease revokes a lease of GrantLease, counted as the requests of KV are, and with it
 	// deletes the keys that are bound to it. Its errors and its end are those of GrantLease.
 	RevokeLease(ctx context.Context, id clientv3.LeaseID) error
+
+	Calls
+	Keys
+
+	// Store sends requests to etcd.
+	Store() Store
+	// Leases sends requests for leases to etcd.
+	Leases() Leases
+	// Read carries out reads at one revision, trying again while that is sensible.
+	Read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error)
+	// Pages reads all keys that begin with root, at one revision, or at several if that is compacted
+	// meanwhile. The first page may be empty.
+	Pages(ctx context.Context, root string) iter.Seq2[retry.Page, error]
+	// ClearShared deletes the record of a shared key whose holders are all gone. It returns how many
+	// are not. Without an error and with 0, the record is not as it was.
+	ClearShared(ctx context.Context, key string, record *mvccpb.KeyValue) (holders int64, err error)
+}
+
+// Calls is what the calls of a client have in common.
+type Calls interface {
+	// Refusal returns ErrNoClient unless the client was made by New or NewPassthrough.
+	Refusal() error
+	// CheckKey returns why a call on a key is refused, or nil.
+	CheckKey(key string) error
+	// CheckClaimed is CheckKey for calls that keep something in the place of a claim.
+	CheckClaimed(key string) error
+	// Bounded gives a call that does not wait for others a deadline of its own.
+	Bounded(ctx context.Context) (context.Context, context.CancelFunc)
+	// Closing is closed when the client is being closed. Ended adds to the error of a call that it was.
+	Closing() <-chan struct{}
+	Ended(err error) error
+	// Go runs f on a goroutine that Close waits for. The context of f ends with the client. Go
+	// reports whether the client is open: otherwise it does not run f.
+	Go(f func(ctx context.Context)) bool
+	// Kept returns what is kept on the client under a name, which is what fresh returned first.
+	Kept(name any, fresh func() any) any
+	// Now returns the wall clock's time.
+	Now() time.Time
 }
 
 var of func(claims any) Client

@@ -13,6 +13,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/group"
+	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/fencing/etcdguard"
 	"github.com/etcdclaims/claims/internal/permissions"
@@ -288,7 +289,7 @@ var features = map[string]func(w world) error{
 		return err
 	},
 	"Locks": func(w world) error {
-		locks := w.claims(w.user).Locks()
+		locks := locks.New(w.claims(w.user))
 		_, ok, err := locks.TryAcquire(w.Context(), "k", "me", 10*time.Second)
 		_, renewed, renewErr := locks.Renew(w.Context(), "k", "me", 10*time.Second)
 		_, _, ownerErr := locks.Owner(w.Context(), "k")

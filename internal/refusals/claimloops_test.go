@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/locks"
 )
 
 func nothing(context.Context) error { return nil }
@@ -48,17 +49,17 @@ var ofClaims = []loop{
 		return err
 	})},
 	{name: "Locks.TryAcquire", fails: true, begin: each(func(ctx context.Context, w *world, key string) error {
-		_, ok, err := w.claims.Locks().TryAcquire(ctx, key, "owner", time.Minute)
+		_, ok, err := locks.New(w.claims).TryAcquire(ctx, key, "owner", time.Minute)
 		if err == nil && !ok {
 			err = errors.New("it is not locked")
 		}
 		return err
 	})},
 	{name: "Locks.Release", fails: true, begin: each(func(ctx context.Context, w *world, key string) error {
-		if _, _, err := w.other.Locks().TryAcquire(ctx, key, "owner", time.Minute); err != nil {
+		if _, _, err := locks.New(w.other).TryAcquire(ctx, key, "owner", time.Minute); err != nil {
 			return err
 		}
-		return second(w.claims.Locks().Release(ctx, key, "owner"))
+		return second(locks.New(w.claims).Release(ctx, key, "owner"))
 	})},
 	{name: "Claim.Release", settles: true, begin: held(func(ctx context.Context, c *etcdclaims.Claim) error { return c.Release(ctx) })},
 	{name: "Claim.Note", begin: held(func(ctx context.Context, c *etcdclaims.Claim) error { return c.Note(ctx, []byte("n")) })},

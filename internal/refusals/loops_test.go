@@ -12,6 +12,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/group"
+	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/sched"
 )
@@ -137,7 +138,7 @@ func TestEveryLoopIsTried(t *testing.T) {
 	own := map[string]bool{"Work.Complete": true, "Work.Fail": true, "Work.Release": true, "Work.CompleteWith": true, "Work.Run": true}
 	for _, of := range []any{
 		(*etcdclaims.Client)(nil), (*etcdclaims.Claim)(nil), (*etcdclaims.Work)(nil), (*queue.Queue)(nil), (*queue.Delivery)(nil),
-		(*sched.Scheduler)(nil), (*group.Member)(nil), (*group.View)(nil), (*etcdclaims.Locks)(nil),
+		(*sched.Scheduler)(nil), (*group.Member)(nil), (*group.View)(nil), (*locks.Locks)(nil),
 	} {
 		typ := reflect.TypeOf(of)
 		for i := range typ.NumMethod() {

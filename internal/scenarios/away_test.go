@@ -16,6 +16,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
+	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/core"
@@ -66,8 +67,8 @@ func onWork(f func(ctx context.Context, w *etcdclaims.Work) error) call {
 	}, f)
 }
 
-func onLocks(f func(ctx context.Context, l etcdclaims.Locks) error) call {
-	return onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return f(ctx, c.Locks()) })
+func onLocks(f func(ctx context.Context, l locks.Locks) error) call {
+	return onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return f(ctx, locks.New(c)) })
 }
 
 func onQueue(names string, f func(ctx context.Context, q *queue.Queue) error) call {
@@ -206,18 +207,18 @@ var awayCalls = map[string]call{
 	}),
 	"Work.Release": onWork(func(ctx context.Context, w *etcdclaims.Work) error { return w.Release(ctx) }),
 
-	"Locks.TryAcquire": onLocks(func(ctx context.Context, l etcdclaims.Locks) error {
+	"Locks.TryAcquire": onLocks(func(ctx context.Context, l locks.Locks) error {
 		_, _, err := l.TryAcquire(ctx, "k", "me", time.Minute)
 		return err
 	}),
-	"Locks.Release": onLocks(func(ctx context.Context, l etcdclaims.Locks) error { _, err := l.Release(ctx, "k", "me"); return err }),
-	"Locks.Renew": onLocks(func(ctx context.Context, l etcdclaims.Locks) error {
+	"Locks.Release": onLocks(func(ctx context.Context, l locks.Locks) error { _, err := l.Release(ctx, "k", "me"); return err }),
+	"Locks.Renew": onLocks(func(ctx context.Context, l locks.Locks) error {
 		_, _, err := l.Renew(ctx, "k", "me", time.Minute)
 		return err
 	}),
-	"Locks.ReleaseAll": onLocks(func(ctx context.Context, l etcdclaims.Locks) error { _, err := l.ReleaseAll(ctx, "me"); return err }),
-	"Locks.IsLocked":   onLocks(func(ctx context.Context, l etcdclaims.Locks) error { _, err := l.IsLocked(ctx, "k"); return err }),
-	"Locks.Owner":      onLocks(func(ctx context.Context, l etcdclaims.Locks) error { _, _, err := l.Owner(ctx, "k"); return err }),
+	"Locks.ReleaseAll": onLocks(func(ctx context.Context, l locks.Locks) error { _, err := l.ReleaseAll(ctx, "me"); return err }),
+	"Locks.IsLocked":   onLocks(func(ctx context.Context, l locks.Locks) error { _, err := l.IsLocked(ctx, "k"); return err }),
+	"Locks.Owner":      onLocks(func(ctx context.Context, l locks.Locks) error { _, _, err := l.Owner(ctx, "k"); return err }),
 
 	"Queue.TryClaim":    onQueue("", func(ctx context.Context, q *queue.Queue) error { _, err := q.TryClaim(ctx, 1); return err }),
 	"Queue.Claim":       onQueue("queue mail", func(ctx context.Context, q *queue.Queue) error { _, err := q.Claim(ctx, 1); return err }),
@@ -350,7 +351,7 @@ func onClaimOf(f func(ctx context.Context, c *etcdclaims.Client) error) call {
 func TestAwayCallsAreAll(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
-	for _, of := range []any{&etcdclaims.Client{}, &etcdclaims.Claim{}, &etcdclaims.Work{}, etcdclaims.Locks{}, &queue.Queue{}, &queue.Delivery{}, &sched.Scheduler{}, &group.Member{}, &group.View{}} {
+	for _, of := range []any{&etcdclaims.Client{}, &etcdclaims.Claim{}, &etcdclaims.Work{}, locks.Locks{}, &queue.Queue{}, &queue.Delivery{}, &sched.Scheduler{}, &group.Member{}, &group.View{}} {
 		typ := reflect.TypeOf(of)
 		for i := range typ.NumMethod() {
 			m := typ.Method(i)

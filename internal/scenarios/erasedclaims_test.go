@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/locks"
 )
 
 // hex matches a digest, and uuid an id.
@@ -122,17 +123,17 @@ func (w *erasure) working(c *etcdclaims.Client) {
 // locking locks keys by an owner's name, in competition with others.
 func (w *erasure) locking(c *etcdclaims.Client, owner string) {
 	for i := 0; w.ctx.Err() == nil; i++ {
-		fence, ok, err := c.Locks().TryAcquire(w.ctx, fmt.Sprint("lock", i%2), owner, 3*sec)
+		fence, ok, err := locks.New(c).TryAcquire(w.ctx, fmt.Sprint("lock", i%2), owner, 3*sec)
 		w.failed(err)
 		if ok && fence > 0 {
 			w.did("lock")
 		}
 		w.until(400 * time.Millisecond)
 		if i%3 == 0 {
-			_, err := c.Locks().ReleaseAll(w.ctx, owner)
+			_, err := locks.New(c).ReleaseAll(w.ctx, owner)
 			w.failed(err)
 		} else if ok {
-			_, err := c.Locks().Release(w.ctx, fmt.Sprint("lock", i%2), owner)
+			_, err := locks.New(c).Release(w.ctx, fmt.Sprint("lock", i%2), owner)
 			w.failed(err)
 		}
 		w.until(100 * time.Millisecond)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/fencing"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -84,7 +85,7 @@ func (p *process) lockFor(rng *rand.Rand, key, owner string) {
 	ctx, cancel := context.WithTimeout(p.ctx, between(rng, 5*time.Second, 20*time.Second))
 	defer cancel()
 	end := p.w.trace.asks(p, key, owner)
-	_, _, err := p.client.Locks().TryAcquire(ctx, key, owner, longTTL)
+	_, _, err := locks.New(p.client).TryAcquire(ctx, key, owner, longTTL)
 	end(err)
 	p.class("lock", err)
 }
@@ -92,17 +93,17 @@ func (p *process) lockFor(rng *rand.Rand, key, owner string) {
 func (p *process) lockOnce(rng *rand.Rand, key, owner string, ttl time.Duration) {
 	ctx, cancel := p.within(rng, 8*time.Second)
 	defer cancel()
-	call := p.client.Locks().TryAcquire
+	call := locks.New(p.client).TryAcquire
 	switch rng.IntN(5) {
 	case 0:
 		p.unlock(rng, key, owner)
 		return
 	case 1:
-		_, _, err := p.client.Locks().Owner(ctx, key)
+		_, _, err := locks.New(p.client).Owner(ctx, key)
 		p.class("lock owner", err)
 		return
 	case 2:
-		call = p.client.Locks().Renew
+		call = locks.New(p.client).Renew
 	}
 	if rng.IntN(8) == 0 {
 		ttl += time.Second // which raises the fence
@@ -127,7 +128,7 @@ func (p *process) unlock(rng *rand.Rand, key, owner string) {
 	defer cancel()
 	p.w.trace.part(key, owner)
 	from := time.Now()
-	ok, err := p.client.Locks().Release(ctx, key, owner)
+	ok, err := locks.New(p.client).Release(ctx, key, owner)
 	p.class("unlock", err)
 	if ok && err == nil {
 		p.w.trace.unlock(unlocking{p: p, key: key, owner: owner, from: from, to: time.Now()})

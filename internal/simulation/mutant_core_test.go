@@ -116,16 +116,16 @@ var coreMutants = []mutant{
 		edits: []edit{{"pastterm.go", "	if len(l.terms) >= 2*l.keep {", "	if len(l.terms) < 0 {"}},
 	},
 	{
-		name: "late lock that makes its way after a release", tests: "TestLateLockOnALeaseThatStays",
-		edits: []edit{{"lockput.go", `, clientv3.Compare(clientv3.CreateRevision(l.void(id)), "=", 0)),`, "),"}},
+		name: "late lock that makes its way after a release", of: "etcdclaims/locks", tests: "TestLateLockOnALeaseThatStays",
+		edits: []edit{{"etcdclaims/locks/put.go", `, clientv3.Compare(clientv3.CreateRevision(l.Void(id)), "=", 0)),`, "),"}},
 	},
 	{
-		name: "lock refused after a release of unknown outcome", tests: "TestLockRefusedAfterUnknown",
-		edits: []edit{{"locks.go", "			return false, afterSent(sent, err)\n", "			return false, err\n"}},
+		name: "lock refused after a release of unknown outcome", of: "etcdclaims/locks", tests: "TestLockRefusedAfterUnknown",
+		edits: []edit{{"etcdclaims/locks/locks.go", "			return false, txn.AfterSent(sent, err)\n", "			return false, err\n"}},
 	},
 	{
-		name: "lock that outlives its epoch", tests: "TestLocksAfterRaisedEpoch",
-		edits: []edit{{"lockstate.go", "return s.holder.Epoch != e.Value }", "return e == nil }"}},
+		name: "lock that outlives its epoch", of: "etcdclaims/locks", tests: "TestLocksAfterRaisedEpoch",
+		edits: []edit{{"etcdclaims/locks/state.go", "return s.holder.Epoch != e.Value }", "return e == nil }"}},
 	},
 	{
 		name: "void keys that count as nothing", tests: "TestVoidsFillASession",
@@ -301,15 +301,15 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "prefix within the keys of another client's callers", tests: "TestConfigRefused",
-		edits: []edit{{"config.go", "[...]string{\"own/\", \"note/\", \"work/\"}", "[...]string{\"note/\", \"work/\"}"}},
+		edits: []edit{{"internal/keyspace/prefix.go", "[...]string{\"own/\", \"note/\", \"work/\"}", "[...]string{\"note/\", \"work/\"}"}},
 	},
 	{
-		name: "release of all locks that ends with the first", tests: "TestLocksReleaseAllGoesOn",
-		edits: []edit{{"locks.go", "eachOf(p.Kvs, func(kv *mvccpb.KeyValue) {", "eachOf(p.Kvs[:1], func(kv *mvccpb.KeyValue) {"}},
+		name: "release of all locks that ends with the first", of: "etcdclaims/locks", tests: "TestLocksReleaseAllGoesOn",
+		edits: []edit{{"etcdclaims/locks/locks.go", "core.EachOf(p.Kvs, func(kv *mvccpb.KeyValue) {", "core.EachOf(p.Kvs[:1], func(kv *mvccpb.KeyValue) {"}},
 	},
 	{
-		name: "lock that expired, released", tests: "TestReleaseOfLockThatExpires",
-		edits: []edit{{"locks.go", "return false, txn.Unknown(errors.New(\"the lock is gone, by this call or by the end of its TTL\"))", "return true, nil"}},
+		name: "lock that expired, released", of: "etcdclaims/locks", tests: "TestReleaseOfLockThatExpires",
+		edits: []edit{{"etcdclaims/locks/locks.go", "return false, txn.Unknown(errors.New(\"the lock is gone, by this call or by the end of its TTL\"))", "return true, nil"}},
 	},
 	{
 		name: "watch with a backlog without bound", tests: "TestSlowWatchConsumer",
@@ -328,8 +328,8 @@ var coreMutants = []mutant{
 		edits: []edit{{"ask.go", "askKey{key: key, work:", "askKey{key: key + o.ttl.String(), work:"}},
 	},
 	{
-		name: "release of a lock that waits for its lease", tests: "TestReleaseDoesNotWaitForTheLease",
-		edits: []edit{{"locks.go", "	case <-late.C:\n	case <-ctx.Done():\n", ""}},
+		name: "release of a lock that waits for its lease", of: "etcdclaims/locks", tests: "TestReleaseDoesNotWaitForTheLease",
+		edits: []edit{{"etcdclaims/locks/put.go", "	case <-late.C:\n	case <-ctx.Done():\n", ""}},
 	},
 	{
 		name: "newcomers that all put the record of a shared key", tests: "TestSharedChurn",

@@ -212,7 +212,7 @@ var errEpochRaised =`,
 	},
 	{
 		name: "lock whose lease is not renewed", seeds: 100,
-		edits: []edit{{"locks.go", "_, err = c.keepAlive(ctx, lease, c.store.timeout)", "_, err = lease, ctx.Err()"}},
+		edits: []edit{{"etcdclaims/locks/locks.go", "err = c.Leases().KeepAlive(ctx, lease)", "err = ctx.Err()"}},
 	},
 	{
 		name: "shared round trip without its ticket", tests: "TestLateCoalescedIsVoidForThoseWhoLeft|TestCallerLeavesBatch",

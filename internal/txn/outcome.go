@@ -73,6 +73,15 @@ func Unknown(err error) error {
 	return unknownError{err}
 }
 
+// AfterSent returns the error of a call that ends without a result, or nil. It matches ErrUnknown
+// if one of the call's requests may have been carried out.
+func AfterSent(sent bool, err error) error {
+	if sent && err != nil {
+		return Unknown(err)
+	}
+	return err
+}
+
 type unknownError struct{ error }
 
 func (e unknownError) Error() string { return ErrUnknown.Error() + ": " + errtext.Bare(e.error) }

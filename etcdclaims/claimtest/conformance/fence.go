@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/locks"
 )
 
 var fenceCases = []Case{
@@ -61,9 +62,9 @@ var fenceCases = []Case{
 		a, b := t.pair(etcdclaims.Config{})
 		claim := t.try(a, "k")
 		t.ok(claim.Release(t.ctx))
-		fence, ok, err := b.Locks().TryAcquire(t.ctx, "k", "someone", etcdclaims.DefaultTTL)
+		fence, ok, err := locks.New(b).TryAcquire(t.ctx, "k", "someone", etcdclaims.DefaultTTL)
 		t.ok(err)
-		_, err = b.Locks().Release(t.ctx, "k", "someone")
+		_, err = locks.New(b).Release(t.ctx, "k", "someone")
 		t.ok(err)
 		if !ok {
 			t.Fatal("a free key could not be locked")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/fencing"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -36,7 +37,7 @@ var inputCases = []Case{
 			_, err = b.Owns(t.ctx, fencing.Token{Key: key, Fence: 1})
 			all = append(all, refusal{"Owns", err, etcdclaims.ErrInvalidKey})
 			all = append(all, refusal{"ForceRelease", b.ForceRelease(t.ctx, key, ""), etcdclaims.ErrInvalidKey})
-			_, _, err = b.Locks().TryAcquire(t.ctx, key, "me", time.Minute)
+			_, _, err = locks.New(b).TryAcquire(t.ctx, key, "me", time.Minute)
 			all = append(all, refusal{"Locks.TryAcquire", err, etcdclaims.ErrInvalidKey})
 		}
 		for _, key := range []string{" ", "sched/x", "queue/x", "group/x", etcdclaims.SlotKey("k", 1), etcdclaims.SharedPrefix("k") + "x"} {
@@ -57,8 +58,8 @@ var inputCases = []Case{
 		large := make([]byte, etcdclaims.MaxNoteBytes+1)
 		all = append(all, t.wrong(b, "k", etcdclaims.ErrTooLarge, etcdclaims.Note(large))...)
 		_, err := claim.Txn(t.ctx).Then(reserved).Commit()
-		_, _, err3 := b.Locks().TryAcquire(t.ctx, "k", "", time.Minute)
-		_, _, err4 := b.Locks().TryAcquire(t.ctx, "k", "me", 0)
+		_, _, err3 := locks.New(b).TryAcquire(t.ctx, "k", "", time.Minute)
+		_, _, err4 := locks.New(b).TryAcquire(t.ctx, "k", "me", 0)
 		all = append(all,
 			refusal{"Txn", err, nil},
 			refusal{"Locks.TryAcquire", err3, nil},

@@ -7,10 +7,11 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/locks"
 )
 
 // locked locks, and wants it to succeed or not.
-func (t *trial) locked(k etcdclaims.Locks, key, owner string, ttl time.Duration, want bool) (fence int64) {
+func (t *trial) locked(k locks.Locks, key, owner string, ttl time.Duration, want bool) (fence int64) {
 	t.Helper()
 	fence, ok, err := k.TryAcquire(t.ctx, key, owner, ttl)
 	t.ok(err)
@@ -20,7 +21,7 @@ func (t *trial) locked(k etcdclaims.Locks, key, owner string, ttl time.Duration,
 	return fence
 }
 
-func (t *trial) relocked(k etcdclaims.Locks, key, owner string, ttl time.Duration, want bool) (fence int64) {
+func (t *trial) relocked(k locks.Locks, key, owner string, ttl time.Duration, want bool) (fence int64) {
 	t.Helper()
 	fence, ok, err := k.Renew(t.ctx, key, owner, ttl)
 	t.ok(err)
@@ -30,7 +31,7 @@ func (t *trial) relocked(k etcdclaims.Locks, key, owner string, ttl time.Duratio
 	return fence
 }
 
-func (t *trial) unlocked(k etcdclaims.Locks, key, owner string, want bool) {
+func (t *trial) unlocked(k locks.Locks, key, owner string, want bool) {
 	t.Helper()
 	ok, err := k.Release(t.ctx, key, owner)
 	t.ok(err)
@@ -40,7 +41,7 @@ func (t *trial) unlocked(k etcdclaims.Locks, key, owner string, want bool) {
 }
 
 // lockedBy wants the key to have the owner, or with "" none.
-func (t *trial) lockedBy(k etcdclaims.Locks, key, want string) {
+func (t *trial) lockedBy(k locks.Locks, key, want string) {
 	t.Helper()
 	owner, ok, err := k.Owner(t.ctx, key)
 	t.ok(err)
@@ -55,7 +56,7 @@ var lockCases = []Case{
 	{"locks are their owners'", func(t *trial) {
 		const ttl = time.Minute
 		a, b := t.pair(etcdclaims.Config{})
-		here, there := a.Locks(), b.Locks()
+		here, there := locks.New(a), locks.New(b)
 		t.lockedBy(here, "k", "")
 		t.unlocked(here, "k", "me", false)
 		t.relocked(here, "k", "me", ttl, false)
@@ -85,7 +86,7 @@ var lockCases = []Case{
 		var won atomic.Int64
 		for i := range 8 {
 			wg.Go(func() {
-				_, ok, err := []*etcdclaims.Client{a, b}[i%2].Locks().TryAcquire(t.ctx, "k", fmt.Sprint("owner", i), time.Minute)
+				_, ok, err := locks.New([]*etcdclaims.Client{a, b}[i%2]).TryAcquire(t.ctx, "k", fmt.Sprint("owner", i), time.Minute)
 				if err != nil {
 					t.Error(err)
 				}
@@ -102,7 +103,7 @@ var lockCases = []Case{
 
 	{"locks and claims exclude each other", func(t *trial) {
 		a, b := t.pair(etcdclaims.Config{})
-		k := b.Locks()
+		k := locks.New(b)
 		claim := t.try(a, "k")
 		t.lockedBy(k, "k", "a")
 		t.locked(k, "k", "a", time.Minute, false) // the label of a claim is no lock's owner
@@ -125,13 +126,13 @@ var lockCases = []Case{
 
 	{"an owner's locks are released at once", func(t *trial) {
 		a, b := t.pair(etcdclaims.Config{})
-		k := a.Locks()
+		k := locks.New(a)
 		for i := range 5 {
 			t.locked(k, fmt.Sprint("k", i), "me", time.Minute, true)
 		}
 		t.locked(k, "yours", "you", time.Minute, true)
 		for _, want := range []int{5, 0} {
-			if n, err := b.Locks().ReleaseAll(t.ctx, "me"); n != want || err != nil {
+			if n, err := locks.New(b).ReleaseAll(t.ctx, "me"); n != want || err != nil {
 				t.Errorf("released %d, %v, want %d", n, err, want)
 			}
 		}

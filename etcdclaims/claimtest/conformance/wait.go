@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/locks"
 )
 
 // waitCases wait for time to pass, seconds of it, and so take little of the
@@ -206,7 +207,7 @@ var waitCases = []Case{
 
 	{"locks last for their time unless renewed", func(t *trial) {
 		const ttl = 2 * etcdclaims.MinTTL // renewed in time on a busy machine, and over soon
-		k := t.client(etcdclaims.Config{}).Locks()
+		k := locks.New(t.client(etcdclaims.Config{}))
 		first := t.locked(k, "k", "me", ttl, true)
 		var began time.Time
 		for range 2 {

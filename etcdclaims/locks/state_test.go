@@ -1,4 +1,4 @@
-package etcdclaims_test
+package locks_test
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/locks"
+	"github.com/etcdclaims/claims/internal/testclaims"
 )
 
 // A lock that another process of its owner renews meanwhile is unlocked all the same: after
@@ -14,19 +16,19 @@ import (
 func TestLockReleaseBesideRenew(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]bool{"refused": false, "request lost": true} {
-		virtualCase(t, name, func(t *testing.T, w *world) {
+		testclaims.Case(t, name, func(t *testing.T, w *testclaims.World) {
 			ctx := context.Background()
-			b, bhost := w.client(etcdclaims.Config{TTL: 15 * sec})
-			c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-			locked(t, b.Locks(), "k", "me", time.Minute, true)
-			bhost.Inject(claimtest.Fault{On: claimtest.Revoke, DelayRequest: 3 * sec}) // of the lease before
+			b, bhost := w.Client(etcdclaims.Config{TTL: 15 * time.Second})
+			c, host := w.Client(etcdclaims.Config{TTL: 15 * time.Second})
+			testclaims.Locked(t, locks.New(b), "k", "me", time.Minute, true)
+			bhost.Inject(claimtest.Fault{On: claimtest.Revoke, DelayRequest: 3 * time.Second}) // of the lease before
 			host.Inject(claimtest.Fault{On: claimtest.Release, Key: "k", LoseRequest: lose, Saw: func(any) {
-				renewed(t, b.Locks(), "k", "me", 2*time.Minute, true)
+				testclaims.Renewed(t, locks.New(b), "k", "me", 2*time.Minute, true)
 			}})
-			if ok, err := c.Locks().Release(ctx, "k", "me"); !ok || err != nil {
+			if ok, err := locks.New(c).Release(ctx, "k", "me"); !ok || err != nil {
 				t.Errorf("%v, %v", ok, err)
 			}
-			if owner, held, err := b.Locks().Owner(ctx, "k"); held || err != nil {
+			if owner, held, err := locks.New(b).Owner(ctx, "k"); held || err != nil {
 				t.Errorf("locked by %q, %v", owner, err)
 			}
 		})
@@ -43,15 +45,15 @@ func TestLockRenewBesideRenew(t *testing.T) {
 		"another TTL":  {3 * time.Minute, claimtest.Fault{On: claimtest.Grant}},
 		"the same TTL": {time.Minute, claimtest.Fault{On: claimtest.Verify, Skip: 1}}, // after the keep-alive
 	} {
-		virtualCase(t, name, func(t *testing.T, w *world) {
+		testclaims.Case(t, name, func(t *testing.T, w *testclaims.World) {
 			ctx := context.Background()
-			b := w.peer()
-			c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-			locked(t, b.Locks(), "k", "me", time.Minute, true)
-			at.fault.Saw = func(any) { renewed(t, b.Locks(), "k", "me", 2*time.Minute, true) }
+			b := w.Peer()
+			c, host := w.Client(etcdclaims.Config{TTL: 15 * time.Second})
+			testclaims.Locked(t, locks.New(b), "k", "me", time.Minute, true)
+			at.fault.Saw = func(any) { testclaims.Renewed(t, locks.New(b), "k", "me", 2*time.Minute, true) }
 			host.Inject(at.fault)
-			fence, ok, err := c.Locks().Renew(ctx, "k", "me", at.ttl)
-			if i := lookUp(t, b, "k"); !ok || err != nil || i.Fence != fence || i.TTL != at.ttl {
+			fence, ok, err := locks.New(c).Renew(ctx, "k", "me", at.ttl)
+			if i := testclaims.LookUp(t, b, "k"); !ok || err != nil || i.Fence != fence || i.TTL != at.ttl {
 				t.Errorf("%d, %v, %v; the lock has the fence %d and lasts %v", fence, ok, err, i.Fence, i.TTL)
 			}
 		})
@@ -61,14 +63,14 @@ func TestLockRenewBesideRenew(t *testing.T) {
 // A key whose shared holders have died is held by nobody, and their token owns nothing.
 func TestLockOfDeadSharers(t *testing.T) {
 	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
+	testclaims.Virtually(t, func(t *testing.T, w *testclaims.World) {
 		ctx := context.Background()
-		a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		b := w.peer()
+		a, host := w.Client(etcdclaims.Config{TTL: 15 * time.Second})
+		b := w.Peer()
 		cl, err := a.TryAcquire(ctx, "k", etcdclaims.Shared())
-		noErr(t, err)
+		testclaims.NoErr(t, err)
 		for _, held := range []bool{true, false} {
-			if is, err := b.Locks().IsLocked(ctx, "k"); is != held || err != nil {
+			if is, err := locks.New(b).IsLocked(ctx, "k"); is != held || err != nil {
 				t.Errorf("locked: %v, %v; want %v", is, err, held)
 			}
 			if owns, err := b.Owns(ctx, cl.Token()); owns != held || err != nil {

@@ -1,4 +1,4 @@
-package etcdclaims_test
+package locks_test
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/locks"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 )
@@ -15,11 +17,11 @@ import (
 // lease delays nobody.
 func TestReleaseDoesNotWaitForTheLease(t *testing.T) {
 	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
-		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		locks := c.Locks()
+	testclaims.Virtually(t, func(t *testing.T, w *testclaims.World) {
+		c, host := w.Client(etcdclaims.Config{TTL: 15 * time.Second})
+		locks := locks.New(c)
 		_, ok, err := locks.TryAcquire(context.Background(), "k", "o", time.Minute)
-		noErr(t, err)
+		testclaims.NoErr(t, err)
 		if !ok {
 			t.Fatal("not locked")
 		}
@@ -28,12 +30,12 @@ func TestReleaseDoesNotWaitForTheLease(t *testing.T) {
 		defer cancel()
 		begun := time.Now()
 		ok, err = locks.Release(ctx, "k", "o")
-		noErr(t, err)
+		testclaims.NoErr(t, err)
 		if took := time.Since(begun); !ok || took > 100*time.Millisecond {
 			t.Errorf("released: %v, after %v", ok, took)
 		}
 		host.RemoveFaults()
-		w.closeClean(c)
+		w.CloseClean(c)
 	})
 }
 
@@ -48,39 +50,39 @@ func TestLockRefusedAfterUnknown(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		inject func(host *claimtest.Host)
-		call   func(ctx context.Context, l etcdclaims.Locks) (bool, error)
+		call   func(ctx context.Context, l locks.Locks) (bool, error)
 	}{
 		"Release": {func(host *claimtest.Host) {
 			for _, kind := range []claimtest.Kind{claimtest.Release, claimtest.Other} {
 				host.Inject(claimtest.Fault{On: kind, LoseReply: true, Code: codes.Unavailable})
 				host.Inject(claimtest.Fault{On: kind, Times: -1, Err: denied})
 			}
-		}, func(ctx context.Context, l etcdclaims.Locks) (bool, error) { return l.Release(ctx, "k", "o") }},
-		"Renew": {renewal, func(ctx context.Context, l etcdclaims.Locks) (bool, error) {
+		}, func(ctx context.Context, l locks.Locks) (bool, error) { return l.Release(ctx, "k", "o") }},
+		"Renew": {renewal, func(ctx context.Context, l locks.Locks) (bool, error) {
 			_, ok, err := l.Renew(ctx, "k", "o", time.Minute)
 			return ok, err
 		}},
-		"TryAcquire": {renewal, func(ctx context.Context, l etcdclaims.Locks) (bool, error) {
+		"TryAcquire": {renewal, func(ctx context.Context, l locks.Locks) (bool, error) {
 			_, ok, err := l.TryAcquire(ctx, "k", "o", time.Minute)
 			return ok, err
 		}},
 	} {
-		virtualCase(t, name, func(t *testing.T, w *world) {
-			a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-			ctx, cancel := context.WithTimeout(context.Background(), 10*sec)
+		testclaims.Case(t, name, func(t *testing.T, w *testclaims.World) {
+			a, host := w.Client(etcdclaims.Config{TTL: 15 * time.Second})
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
-			_, ok, err := a.Locks().TryAcquire(ctx, "k", "o", time.Minute)
-			noErr(t, err)
+			_, ok, err := locks.New(a).TryAcquire(ctx, "k", "o", time.Minute)
+			testclaims.NoErr(t, err)
 			if !ok {
 				t.Fatal("not locked")
 			}
 			c.inject(host)
-			ok, err = c.call(ctx, a.Locks())
+			ok, err = c.call(ctx, locks.New(a))
 			if ok {
 				t.Error("it succeeded")
 			}
-			wantIs(t, err, etcdclaims.ErrUnknown)
-			wantIs(t, err, etcdclaims.ErrPermissionDenied)
+			testclaims.WantIs(t, err, etcdclaims.ErrUnknown)
+			testclaims.WantIs(t, err, etcdclaims.ErrPermissionDenied)
 		})
 	}
 }

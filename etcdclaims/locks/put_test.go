@@ -1,4 +1,4 @@
-package etcdclaims_test
+package locks_test
 
 import (
 	"context"
@@ -10,6 +10,9 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/locks"
+	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -19,32 +22,32 @@ func TestLateLockDoesNotReturn(t *testing.T) {
 	t.Parallel()
 	bg := context.Background()
 	for _, known := range []bool{true, false} { // whether the caller waited to know
-		for _, after := range []time.Duration{0, 10 * sec, 10 * time.Minute} {
-			virtualCase(t, fmt.Sprintf("known %v, %v", known, after), func(t *testing.T, w *world) {
-				a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-				b := w.peer()
+		for _, after := range []time.Duration{0, 10 * time.Second, 10 * time.Minute} {
+			testclaims.Case(t, fmt.Sprintf("known %v, %v", known, after), func(t *testing.T, w *testclaims.World) {
+				a, host := w.Client(etcdclaims.Config{TTL: 15 * time.Second})
+				b := w.Peer()
 				hold := make(chan struct{})
 				host.Inject(claimtest.Fault{On: claimtest.Acquire, Hold: hold})
 				ctx, cancel := context.WithCancel(bg)
 				defer cancel()
 				if !known {
-					time.AfterFunc(sec, cancel)
+					time.AfterFunc(time.Second, cancel)
 				}
-				_, ok, err := a.Locks().TryAcquire(ctx, "k", "me", time.Hour)
+				_, ok, err := locks.New(a).TryAcquire(ctx, "k", "me", time.Hour)
 				if known && (!ok || err != nil) || !known && !errors.Is(err, etcdclaims.ErrUnknown) {
 					t.Fatalf("locking: %v, %v", ok, err)
 				}
-				if ok, err := a.Locks().Release(bg, "k", "me"); ok != known || err != nil {
+				if ok, err := locks.New(a).Release(bg, "k", "me"); ok != known || err != nil {
 					t.Errorf("released %v: %v", ok, err)
 				}
 				time.Sleep(after)
 				close(hold)
 				time.Sleep(10 * time.Minute)
-				if locked, err := b.Locks().IsLocked(bg, "k"); locked || err != nil {
+				if locked, err := locks.New(b).IsLocked(bg, "k"); locked || err != nil {
 					t.Errorf("it is locked again: %v", err)
 				}
-				w.closeClean(a, b)
-				w.noLeases()
+				w.CloseClean(a, b)
+				w.NoLeases()
 			})
 		}
 	}
@@ -53,23 +56,23 @@ func TestLateLockDoesNotReturn(t *testing.T) {
 // The same where the lease of the late request cannot be revoked: the request is void.
 func TestLateLockOnALeaseThatStays(t *testing.T) {
 	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
+	testclaims.Virtually(t, func(t *testing.T, w *testclaims.World) {
 		bg := context.Background()
-		a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		a, host := w.Client(etcdclaims.Config{TTL: 15 * time.Second})
 		hold := make(chan struct{})
 		host.Inject(claimtest.Fault{On: claimtest.Acquire, Hold: hold})
 		host.Inject(claimtest.Fault{On: claimtest.Revoke, Times: -1, LoseRequest: true})
-		ctx, cancel := context.WithTimeout(bg, sec)
+		ctx, cancel := context.WithTimeout(bg, time.Second)
 		defer cancel()
-		if _, _, err := a.Locks().TryAcquire(ctx, "k", "me", time.Hour); !errors.Is(err, etcdclaims.ErrUnknown) {
+		if _, _, err := locks.New(a).TryAcquire(ctx, "k", "me", time.Hour); !errors.Is(err, etcdclaims.ErrUnknown) {
 			t.Fatalf("locking: %v", err)
 		}
-		if ok, err := a.Locks().Release(bg, "k", "me"); ok || err != nil {
+		if ok, err := locks.New(a).Release(bg, "k", "me"); ok || err != nil {
 			t.Errorf("released %v: %v", ok, err)
 		}
 		close(hold)
 		time.Sleep(time.Minute)
-		if locked, err := w.peer().Locks().IsLocked(bg, "k"); locked || err != nil {
+		if locked, err := locks.New(w.Peer()).IsLocked(bg, "k"); locked || err != nil {
 			t.Errorf("it is locked again: %v", err)
 		}
 	})
@@ -84,37 +87,37 @@ func TestLockGivenUpIsSettled(t *testing.T) {
 		"request lost": {On: claimtest.Acquire, LoseRequest: true},
 		"reply lost":   {On: claimtest.Acquire, LoseReply: true},
 	} {
-		virtualCase(t, name, func(t *testing.T, w *world) {
-			a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		testclaims.Case(t, name, func(t *testing.T, w *testclaims.World) {
+			a, host := w.Client(etcdclaims.Config{TTL: 15 * time.Second})
 			host.Inject(fault)
 			const n = 1000
 			done := make(chan error, n)
 			for i := range n {
 				go func() {
-					ctx, cancel := context.WithTimeout(bg, sec)
+					ctx, cancel := context.WithTimeout(bg, time.Second)
 					defer cancel()
-					_, _, err := a.Locks().TryAcquire(ctx, fmt.Sprint("k", i), "me", time.Hour)
+					_, _, err := locks.New(a).TryAcquire(ctx, fmt.Sprint("k", i), "me", time.Hour)
 					done <- err
 				}()
 			}
-			time.Sleep(sec / 2)
+			time.Sleep(time.Second / 2)
 			host.Cut()
 			for range n {
 				<-done
 			}
 			time.Sleep(time.Minute)
 			host.Heal()
-			time.Sleep(10 * sec)
-			there := w.count("/own/k")
+			time.Sleep(10 * time.Second)
+			there := w.Count("/own/k")
 			time.Sleep(time.Minute)
-			if now := w.count("/own/k"); now != there || w.count("/void/") > 0 {
-				t.Errorf("%d locks, then %d, and %d that are void", there, now, w.count("/void/"))
+			if now := w.Count("/own/k"); now != there || w.Count("/void/") > 0 {
+				t.Errorf("%d locks, then %d, and %d that are void", there, now, w.Count("/void/"))
 			}
-			if got, err := a.Locks().ReleaseAll(bg, "me"); got != there || err != nil {
+			if got, err := locks.New(a).ReleaseAll(bg, "me"); got != there || err != nil {
 				t.Errorf("released %d of %d: %v", got, there, err)
 			}
-			w.nothingLeft()
-			w.noLeases()
+			w.NothingLeft()
+			w.NoLeases()
 		})
 	}
 }
@@ -124,22 +127,22 @@ func TestLockGivenUpIsSettled(t *testing.T) {
 func TestLocksAfterRaisedEpoch(t *testing.T) {
 	t.Parallel()
 	bg := context.Background()
-	for _, ttl := range []time.Duration{30 * sec, time.Minute} {
-		virtualCase(t, ttl.String(), func(t *testing.T, w *world) {
-			a, b := w.peer(), w.peer()
-			k := a.Locks()
-			first := locked(t, k, "k", "me", 30*sec, true)
-			locked(t, k, "other", "me", 30*sec, true)
-			_, err := etcdclaims.RaiseEpoch(bg, w.raw, w.prefix, 0)
-			noErr(t, err)
+	for _, ttl := range []time.Duration{30 * time.Second, time.Minute} {
+		testclaims.Case(t, ttl.String(), func(t *testing.T, w *testclaims.World) {
+			a, b := w.Peer(), w.Peer()
+			k := locks.New(a)
+			first := testclaims.Locked(t, k, "k", "me", 30*time.Second, true)
+			testclaims.Locked(t, k, "other", "me", 30*time.Second, true)
+			_, err := etcdclaims.RaiseEpoch(bg, w.Raw, w.Prefix, 0)
+			testclaims.NoErr(t, err)
 			if fence, ok, err := k.Renew(bg, "k", "me", ttl); ok || err != nil {
 				t.Errorf("renewed: fence %d, %v", fence, err)
 			}
-			if _, ok, err := b.Locks().TryAcquire(bg, "k", "another", ttl); ok || err != nil {
+			if _, ok, err := locks.New(b).TryAcquire(bg, "k", "another", ttl); ok || err != nil {
 				t.Errorf("another has it at once: %v", err)
 			}
-			fence := locked(t, k, "k", "me", ttl, true)
-			if owns, err := b.Owns(bg, tokenFor("k", fence)); !owns || err != nil || fence <= first {
+			fence := testclaims.Locked(t, k, "k", "me", ttl, true)
+			if owns, err := b.Owns(bg, fencing.Token{Key: "k", Fence: fence}); !owns || err != nil || fence <= first {
 				t.Errorf("fence %d after %d, owned: %v, %v", fence, first, owns, err)
 			}
 			for range 5 {
@@ -152,18 +155,18 @@ func TestLocksAfterRaisedEpoch(t *testing.T) {
 			if ok, err := k.Release(bg, "k", "me"); !ok || err != nil {
 				t.Errorf("released: %v, %v", ok, err)
 			}
-			locked(t, b.Locks(), "other", "another", ttl, true) // its TTL is over
+			testclaims.Locked(t, locks.New(b), "other", "another", ttl, true) // its TTL is over
 		})
 	}
-	virtualCase(t, "release", func(t *testing.T, w *world) {
-		a := w.peer()
-		locked(t, a.Locks(), "k", "me", time.Hour, true)
-		_, err := etcdclaims.RaiseEpoch(bg, w.raw, w.prefix, 0)
-		noErr(t, err)
-		if ok, err := a.Locks().Release(bg, "k", "me"); ok || err != nil {
+	testclaims.Case(t, "release", func(t *testing.T, w *testclaims.World) {
+		a := w.Peer()
+		testclaims.Locked(t, locks.New(a), "k", "me", time.Hour, true)
+		_, err := etcdclaims.RaiseEpoch(bg, w.Raw, w.Prefix, 0)
+		testclaims.NoErr(t, err)
+		if ok, err := locks.New(a).Release(bg, "k", "me"); ok || err != nil {
 			t.Errorf("released: %v, %v", ok, err)
 		}
-		lockedBy(t, a.Locks(), "k", "")
+		testclaims.LockedBy(t, locks.New(a), "k", "")
 	})
 }
 
@@ -173,19 +176,19 @@ func TestReleaseOfLockThatExpires(t *testing.T) {
 	bg := context.Background()
 	for _, taken := range []bool{false, true} {
 		for name, fault := range map[string]claimtest.Fault{"request": {LoseRequest: true}, "reply": {LoseReply: true}} {
-			for _, ttl := range []time.Duration{3 * sec, time.Hour} {
-				virtualCase(t, fmt.Sprintf("%s lost, TTL %v, taken %v", name, ttl, taken), func(t *testing.T, w *world) {
-					a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-					b := w.peer()
-					k := a.Locks()
-					locked(t, k, "k", "me", ttl, true)
+			for _, ttl := range []time.Duration{3 * time.Second, time.Hour} {
+				testclaims.Case(t, fmt.Sprintf("%s lost, TTL %v, taken %v", name, ttl, taken), func(t *testing.T, w *testclaims.World) {
+					a, host := w.Client(etcdclaims.Config{TTL: 15 * time.Second})
+					b := w.Peer()
+					k := locks.New(a)
+					testclaims.Locked(t, k, "k", "me", ttl, true)
 					time.Sleep(1500 * time.Millisecond)
 					for range 2 {
 						fault.On = claimtest.Release
 						host.Inject(fault)
 					}
 					if taken {
-						time.AfterFunc(4*sec, func() { _, _, _ = b.Locks().TryAcquire(bg, "k", "another", time.Hour) })
+						time.AfterFunc(4*time.Second, func() { _, _, _ = locks.New(b).TryAcquire(bg, "k", "another", time.Hour) })
 					}
 					ok, err := k.Release(bg, "k", "me")
 					switch {
@@ -206,26 +209,25 @@ func TestReleaseOfLockThatExpires(t *testing.T) {
 func TestLocksReleaseAllGoesOn(t *testing.T) {
 	t.Parallel()
 	bg := context.Background()
-	virtually(t, func(t *testing.T, w *world) {
-		a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		k := a.Locks()
+	testclaims.Virtually(t, func(t *testing.T, w *testclaims.World) {
+		a, host := w.Client(etcdclaims.Config{TTL: 15 * time.Second})
+		k := locks.New(a)
 		const n = 600
-		eachKey := numbered("k%04d", n)
-		for _, key := range eachKey {
-			locked(t, k, key, "me", time.Hour, true)
+		for i := range n {
+			testclaims.Locked(t, k, fmt.Sprintf("k%04d", i), "me", time.Hour, true)
 		}
 		index := ""
-		for key := range w.all() {
-			if i := strings.LastIndex(key, "/"); strings.HasPrefix(key, w.prefix+"lock/") {
+		for key := range w.All() {
+			if i := strings.LastIndex(key, "/"); strings.HasPrefix(key, w.Prefix+"lock/") {
 				index = key[:i+1]
 			}
 		}
 		for _, bad := range []string{"", "a\nb", "\xff", "k0500\x01", strings.Repeat("x", 2000), "free"} {
-			_, err := w.raw.Put(bg, index+bad, "")
-			noErr(t, err)
+			_, err := w.Raw.Put(bg, index+bad, "")
+			testclaims.NoErr(t, err)
 		}
-		_, err := w.raw.Put(bg, w.own("k0007"), "not ours", clientv3.WithIgnoreLease())
-		noErr(t, err)
+		_, err := w.Raw.Put(bg, w.Own("k0007"), "not ours", clientv3.WithIgnoreLease())
+		testclaims.NoErr(t, err)
 		host.Inject(claimtest.Fault{On: claimtest.Release, Skip: 3, LoseReply: true})
 		host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, DelayReply: 20 * time.Millisecond})
 		begin := time.Now()
@@ -233,10 +235,10 @@ func TestLocksReleaseAllGoesOn(t *testing.T) {
 		if got != n-1 || !errors.Is(err, etcdclaims.ErrInvalidKey) || len(err.Error()) > 4000 {
 			t.Errorf("released %d of %d: %v", got, n-1, err)
 		}
-		if d := time.Since(begin); d > 10*sec {
+		if d := time.Since(begin); d > 10*time.Second {
 			t.Errorf("it took %v", d)
 		}
-		if left := w.count("/own/"); left != 1 {
+		if left := w.Count("/own/"); left != 1 {
 			t.Errorf("%d keys are left", left)
 		}
 	})

@@ -1,0 +1,121 @@
+package testclaims
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/locks"
+	"github.com/etcdclaims/claims/internal/testetcd"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// BadKeys are what no call takes.
+var BadKeys = []string{
+	"", strings.Repeat("x", 1025), strings.Repeat("x", 1<<20), strings.Repeat("ü", 513), "\x00", "a\x00b", "a\nb", "a\tb", "\x1b[0m",
+	"a\x7f", "a\u0080b", "a\u009f", "\xff", "a\xc3", "\xed\xa0\x80", "a\xc0\x80",
+}
+
+// NoErr ends the test after an error.
+func NoErr(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// WantIs ends the test unless the error matches the target.
+func WantIs(tb testing.TB, err, target error) {
+	tb.Helper()
+	if !errors.Is(err, target) {
+		tb.Fatalf("got %v, want an error that matches %q", err, target)
+	}
+}
+
+// TwoOwners returns two clients of one prefix, with the labels a and b.
+func TwoOwners(tb testing.TB, etcd *clientv3.Client, cfg etcdclaims.Config) (a, b *etcdclaims.Client, prefix string) {
+	tb.Helper()
+	if cfg.Prefix == "" {
+		cfg.Prefix = testetcd.Prefix(tb)
+	}
+	on := claimtest.EtcdFunc(func(testing.TB) *clientv3.Client { return etcd })
+	cfg.Owner = "a"
+	a = claimtest.NewClient(tb, on, cfg)
+	cfg.Owner = "b"
+	return a, claimtest.NewClient(tb, on, cfg), cfg.Prefix
+}
+
+// TryClaim claims a key that is free.
+func TryClaim(tb testing.TB, c *etcdclaims.Client, key string, opts ...etcdclaims.AcquireOption) *etcdclaims.Claim {
+	tb.Helper()
+	cl, err := c.TryAcquire(tb.Context(), key, opts...)
+	if err != nil {
+		tb.Fatalf("acquiring %s: %v", key, err)
+	}
+	return cl
+}
+
+// LookUp returns the holder of a key.
+func LookUp(tb testing.TB, c *etcdclaims.Client, key string) etcdclaims.Info {
+	tb.Helper()
+	i, err := c.Lookup(tb.Context(), key)
+	NoErr(tb, err)
+	return i
+}
+
+// Eventually waits until something is so.
+func Eventually(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			tb.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+// Locked locks, and wants the outcome.
+func Locked(tb testing.TB, k locks.Locks, key, owner string, ttl time.Duration, want bool) int64 {
+	tb.Helper()
+	fence, ok, err := k.TryAcquire(tb.Context(), key, owner, ttl)
+	NoErr(tb, err)
+	if ok != want || ok != (fence > 0) {
+		tb.Fatalf("locking %q for %q: %v with fence %d, want %v", key, owner, ok, fence, want)
+	}
+	return fence
+}
+
+// Renewed renews a lock, and wants the outcome.
+func Renewed(tb testing.TB, k locks.Locks, key, owner string, ttl time.Duration, want bool) int64 {
+	tb.Helper()
+	fence, ok, err := k.Renew(tb.Context(), key, owner, ttl)
+	NoErr(tb, err)
+	if ok != want || ok != (fence > 0) {
+		tb.Fatalf("renewing %q for %q: %v with fence %d, want %v", key, owner, ok, fence, want)
+	}
+	return fence
+}
+
+// Unlocked unlocks, and wants the outcome.
+func Unlocked(tb testing.TB, k locks.Locks, key, owner string, want bool) {
+	tb.Helper()
+	ok, err := k.Release(tb.Context(), key, owner)
+	NoErr(tb, err)
+	if ok != want {
+		tb.Fatalf("unlocking %q for %q: %v, want %v", key, owner, ok, want)
+	}
+}
+
+// LockedBy wants the owner, "" for none.
+func LockedBy(tb testing.TB, k locks.Locks, key, want string) {
+	tb.Helper()
+	owner, ok, err := k.Owner(tb.Context(), key)
+	NoErr(tb, err)
+	is, err := k.IsLocked(tb.Context(), key)
+	NoErr(tb, err)
+	if owner != want || ok != (want != "") || is != ok {
+		tb.Fatalf("%q is locked by %q (%v, IsLocked %v), want %q", key, owner, ok, is, want)
+	}
+}
