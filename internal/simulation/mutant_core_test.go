@@ -97,7 +97,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "Close that ends belief last", seeds: 100,
-		edits: []edit{{"close.go", "			t.shut()\n", "			_ = t\n"}, {"term.go", "		t.parting.Store(leavingForGood)\n", "		t.parting.Store(staying)\n"}},
+		edits: []edit{{"close.go", "			t.shut()\n", "			_ = t\n"}, {"parting.go", "	if err == nil {\n		t.parting.Store(leavingForGood)\n", "	if err == nil {\n		t.parting.Store(staying)\n"}},
 	},
 	{
 		name: "Close that forgets a session being opened", tests: "TestCloseWhileASessionOpens",
