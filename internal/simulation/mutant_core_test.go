@@ -325,7 +325,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "refusal for callers with the same lease alone", tests: "TestHotKeyIsRefusedToAllAtOnce",
-		edits: []edit{{"ask.go", "askKey{key: key, work:", "askKey{key: key + o.ttl.String(), work:"}},
+		edits: []edit{{"ask.go", "askKey{key: key, beside:", "askKey{key: key + o.ttl.String(), beside:"}},
 	},
 	{
 		name: "release of a lock that waits for its lease", of: "etcdclaims/locks", tests: "TestReleaseDoesNotWaitForTheLease",
