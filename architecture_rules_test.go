@@ -40,6 +40,8 @@ func TestImportRulesCanFail(t *testing.T) {
 		linked("./fencing/etcdguard", "./etcdclaims"),
 		linked("./fencing/etcdguard", "./middleware/grpcmw"),
 		linked("./etcdclaims", "./etcdclaims/queue"),
+		linked("./etcdclaims", "./etcdclaims/admin"),
+		imported("./cmd/claimctl", "./internal/core"),
 		linked("./etcdclaims", "./etcdclaims/claimtest"),
 		linked("./etcdclaims", "./sched"),
 		linked("./etcdclaims", "./middleware"),
@@ -92,6 +94,7 @@ func TestImportRulesCanFail(t *testing.T) {
 		linked("./etcdclaims", "./fencing", "./internal/clock", etcdClient, "golang.org/x/sys/unix"),
 		linked("./etcdclaims", "testing"), // through a dependency: not ours to forbid
 		linked("./etcdclaims/queue", "./etcdclaims"),
+		imported("./etcdclaims/locks", "./etcdclaims", "./internal/core"),
 		linked("./etcdclaims/group", "./etcdclaims", "./fencing", etcdClient),
 		imported("./etcdclaims/webui", "./etcdclaims", "./etcdclaims/queue", "./sched", "html/template", "go.uber.org/zap"),
 		linked("./cmd/claimctl", "./etcdclaims/webui"),

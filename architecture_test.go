@@ -81,7 +81,13 @@ var importRules = []importRule{
 	{
 		why:   "claims are the simple thing; queues, schedules and helpers for tests are built on them",
 		in:    []string{"./etcdclaims"},
-		never: []string{"./etcdclaims/queue/...", "./etcdclaims/group/...", "./etcdclaims/locks/...", "./etcdclaims/claimtest/...", "./sched/...", "./middleware/...", "./examples/..."},
+		never: []string{"./etcdclaims/queue/...", "./etcdclaims/group/...", "./etcdclaims/locks/...", "./etcdclaims/admin/...", "./etcdclaims/claimtest/...", "./sched/...", "./middleware/...", "./examples/..."},
+	},
+	{
+		why:    "what a client does for the packages that are built on it is no API: programs, middleware and the page use the public one",
+		in:     []string{"./middleware/...", "./fencing/...", "./cmd/...", "./examples/...", "./etcdclaims/webui", "./etcdclaims/telemetry/...", "./etcdclaims/claimtest/...", "./internal/doctor"},
+		direct: true,
+		never:  []string{"./internal/core"},
 	},
 	{
 		why:   "queues, groups and schedules stand side by side on claims",
@@ -107,7 +113,7 @@ var importRules = []importRule{
 		why:    "the page needs nothing but the standard library and this SDK",
 		in:     []string{"./etcdclaims/webui"},
 		direct: true,
-		only:   []string{"std", "./etcdclaims", "./etcdclaims/queue", "./etcdclaims/group", "./sched", "./fencing", "./internal/attach", "./internal/doctor", "go.uber.org/zap"},
+		only:   []string{"std", "./etcdclaims", "./etcdclaims/admin", "./etcdclaims/queue", "./etcdclaims/group", "./sched", "./fencing", "./internal/attach", "./internal/doctor", "go.uber.org/zap"},
 	},
 	{
 		why:    "the page is for the programs that mount it",

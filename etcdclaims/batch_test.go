@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/internal/testclaims"
@@ -132,9 +133,9 @@ func TestTryAcquireEachBehindWaiters(t *testing.T) {
 	line := string(resp.Kvs[0].Key)[:len(prefix+"wait/")+33]
 	_, err = etcd.Put(ctx, line+"0-somebody", "{}")
 	noErr(t, err)
-	noErr(t, b.ForceRelease(ctx, "k", ""))
+	noErr(t, admin.ForceRelease(ctx, b, "k", ""))
 	<-got // it came first
-	noErr(t, b.ForceRelease(ctx, "k", ""))
+	noErr(t, admin.ForceRelease(ctx, b, "k", ""))
 	_, errs := a.TryAcquireEach(ctx, []string{"k", "free"})
 	var held *etcdclaims.HeldError
 	if !errors.As(errs[0], &held) || held.Info.Held || held.Info.Waiting != 1 || errs[1] != nil {

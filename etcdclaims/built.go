@@ -2,12 +2,11 @@ package etcdclaims
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"iter"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/core"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -84,6 +83,7 @@ func (b built) Holder(value []byte) (core.Holder, error) {
 	return core.Holder{
 		Version: h.Version, Claim: h.Claim, Owner: h.Owner, Instance: h.Instance, Since: h.Since,
 		Attempt: h.Attempt, Kind: h.Kind, TTL: h.TTL, Epoch: h.Epoch, Slots: h.Slots,
+		Preference: h.Preference,
 	}, err
 }
 
@@ -92,16 +92,22 @@ func (b built) EncodeHolder(h core.Holder) string {
 	return holder{
 		Claim: h.Claim, Owner: h.Owner, Instance: h.Instance, Since: h.Since,
 		Attempt: h.Attempt, Kind: h.Kind, TTL: h.TTL, Epoch: h.Epoch, Slots: h.Slots,
+		Preference: h.Preference,
 	}.encode()
+}
+
+// EncodeSlots returns the value of the record of a key with slots.
+func (b built) EncodeSlots(n int) string { return (&slots{n: n}).record() }
+
+// Sentinel reads the value of a sentinel.
+func (b built) Sentinel(value []byte) (owner string, since time.Time, err error) {
+	v, err := keyspace.Decode[sentinelValue]("a sentinel", value, valueVersion)
+	return v.Owner, v.Since, err
 }
 
 // Eviction reads a notice of eviction.
 func (b built) Eviction(value []byte) (core.Eviction, error) {
-	var e eviction
-	err := json.Unmarshal(value, &e)
-	if err == nil && e.Version > valueVersion {
-		err = fmt.Errorf("version %d is newer than version %d of this package", e.Version, valueVersion)
-	}
+	e, err := keyspace.Decode[eviction]("a notice of eviction", value, valueVersion)
 	return core.Eviction{Key: e.Key, Claim: e.Claim, By: e.By, Reason: e.Reason, Suspected: e.Suspected}, err
 }
 

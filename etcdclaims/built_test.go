@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -26,7 +27,7 @@ func TestAccessors(t *testing.T) {
 	if i := lookUp(t, c, "k"); i.Revision() != cl.Revision() {
 		t.Errorf("revision %d, looked up %d", cl.Revision(), i.Revision())
 	}
-	if _, err := etcdclaims.RaiseEpoch(ctx, etcd, prefix, 0); err != nil {
+	if _, err := admin.RaiseEpoch(ctx, etcd, prefix, 0); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the epoch goes on", func() bool {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/internal/testetcd/deafness"
@@ -191,7 +192,7 @@ func TestHistoryAsksAgainForProgress(t *testing.T) {
 		lost := host.Inject(deafness.Kinds()[deafness.Progress])
 		time.AfterFunc(2*sec, lost.Remove)
 		began := time.Now()
-		h, err := c.History(context.Background(), "k")
+		h, err := admin.History(context.Background(), c, "k")
 		noErr(t, err)
 		if d := time.Since(began); len(h.Terms) != 1 || d < 2*sec || d > 2*sec+500*time.Millisecond {
 			t.Errorf("%d terms after %v", len(h.Terms), d)

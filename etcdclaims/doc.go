@@ -30,19 +30,16 @@
 // # Where to find what
 //
 //   - Options of one call, such as [TTL], [MaxHold] or [If]: see [AcquireOption].
-//   - Several holders of one key: [Slots] and [Client.Resize]; [Shared] for readers and
-//     writers.
+//   - Several holders of one key: [Slots]; [Shared] for readers and writers.
 //   - Several keys in one call: [Client.TryAcquireAll] and [Client.TryAcquireEach].
-//   - The line of callers that wait for a key: [Client.Acquire] explains it,
-//     [Client.Line] lists it.
-//   - Sessions, which are the leases that claims share: [Client.Sessions].
-//   - The present and earlier holders of a key: [Client.Lookup], [Client.List],
-//     [Client.Watch] and [Client.History].
+//   - The line of callers that wait for a key: [Client.Acquire] explains it.
+//   - The present holders of keys: [Client.Lookup], [Client.List] and [Client.Watch].
 //   - The records of work: [Client.Record], [Client.Records] and [Client.Orphans].
 //   - The state of a client: [Client.Health] and [Client.Stats]. Its events, for
 //     metrics, traces and logs: [Hooks].
 //   - Development without etcd: [NewPassthrough].
-//   - Help for an operator: [Client.ForceRelease], [Client.Retry] and [RaiseEpoch].
+//   - Help for an operator: package etcdclaims/admin has the past of a key, the callers in line,
+//     sessions, forced releases, and numbers of slots. [Client.Retry] is for work.
 //   - Locks that belong to an owner name instead of a claim: package etcdclaims/locks.
 //   - A queue of work items: package etcdclaims/queue.
 //   - Shards or partitions, spread over the running processes: package etcdclaims/group.
@@ -74,7 +71,7 @@
 // Calls that claim a key refuse blank keys, keys that begin with sched/, queue/ or group/, and
 // keys that contain #slot- or #shared-. Packages sched, queue and group, [Slots] and [Shared]
 // claim such keys themselves. Calls for operators, such as [Client.Lookup] and
-// [Client.ForceRelease], accept them.
+// admin.ForceRelease, accept them.
 //
 // # Concurrency
 //
@@ -108,13 +105,13 @@
 //
 // The fences of a key rise as long as etcd's revisions rise. Revisions can go back when
 // a cluster is restored from a snapshot. A client that sees this refuses to claim and
-// returns [ErrRewound]; see [RaiseEpoch].
+// returns [ErrRewound]; see admin.RaiseEpoch.
 //
 // # How a claim works
 //
 // A claim is an etcd key on a lease that the client renews. The key is written once per
 // term. The fence is epoch*2^47 + revision, the revision being that of this write. The
-// epoch starts at 0. An operator raises it if revisions go back; see [RaiseEpoch].
+// epoch starts at 0. An operator raises it if revisions go back; see admin.RaiseEpoch.
 // The client computes by its own clock when a claim ends. That moment lies before the
 // one at which the server can give the key away:
 //

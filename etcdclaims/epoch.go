@@ -1,15 +1,8 @@
 package etcdclaims
 
 import (
-	"context"
-	"fmt"
-	"strconv"
-
 	"github.com/etcdclaims/claims/internal/keyspace"
-	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 const (
@@ -21,77 +14,4 @@ const (
 func revision(fence int64) int64 { return keyspace.Revision(fence) }
 
 // parseEpoch reads the epoch's key.
-func parseEpoch(kv *mvccpb.KeyValue) (int64, error) {
-	v, ok := keyspace.ParseEpoch(string(kv.Value))
-	if !ok {
-		return 0, fmt.Errorf("etcdclaims: key %q must be a number from 1 to %d without zeros before it, it is %.40q: correct it", kv.Key, maxEpoch, kv.Value)
-	}
-	return v, nil
-}
-
-// RaiseEpoch raises the epoch of all claims under prefix and returns the new
-// epoch. An empty prefix means DefaultPrefix. Every fence of the new epoch is
-// greater than all earlier fences.
-//
-// It is for an operator whose etcd was restored from a snapshot without
-// --bump-revision, so that its revisions went back. Call it before any client
-// claims again.
-//
-// The new epoch is greater than the stored epoch, and greater than the value of the
-// parameter named above. If the epoch was never raised, pass 0. A snapshot can be older
-// than the last raise, and so contain an epoch that is already over. In that case pass
-// the greatest epoch that was ever used. The ErrRewound of clients that saw the revision
-// go back names that epoch. The highest bits of every fence contain the epoch of the fence:
-// fence>>47.
-//
-// All claims of earlier epochs end: writes under their fences are refused.
-// Clients that refused to claim, with ErrRewound, claim again. The last epoch
-// is 65,535.
-//
-// If the error matches ErrUnknown, the epoch may have been raised. Raising it
-// once more does no harm. ctx should have a deadline.
-func RaiseEpoch(ctx context.Context, etcd *clientv3.Client, prefix string, above int64) (int64, error) {
-	cfg, err := Config{Prefix: prefix}.withDefaults()
-	if err != nil {
-		return 0, err
-	}
-	if above < 0 {
-		return 0, fmt.Errorf("etcdclaims: raising the epoch above %d: no epoch is negative", above)
-	}
-	if etcd == nil {
-		return 0, fmt.Errorf("%w: raising an epoch", ErrPassthrough)
-	}
-	key := layout{prefix: cfg.Prefix}.epoch()
-	kv := wire.KV(etcd)
-	ctx = clientv3.WithRequireLeader(ctx)
-	fail := func(err error) (int64, error) {
-		return 0, callError("raise the epoch", key, txn.WithCause(ctx, err))
-	}
-	for {
-		resp, err := kv.Get(ctx, key)
-		if err != nil {
-			return fail(err)
-		}
-		var now txn.Epoch
-		if len(resp.Kvs) > 0 {
-			if now.Value, err = parseEpoch(resp.Kvs[0]); err != nil {
-				return fail(err)
-			}
-			now.Rev = resp.Kvs[0].ModRevision
-		}
-		last := max(now.Value, above)
-		if last >= maxEpoch {
-			return fail(fmt.Errorf("%d is the last one there is: use another prefix", int64(maxEpoch)))
-		}
-		next := last + 1
-		raised, err := kv.Txn(ctx).
-			If(clientv3.Compare(clientv3.ModRevision(key), "=", now.Rev)).
-			Then(clientv3.OpPut(key, strconv.FormatInt(next, 10))).Commit()
-		if err != nil {
-			return fail(txn.Outcome(ctx, err))
-		}
-		if raised.Succeeded {
-			return next, nil
-		} // else another raised it meanwhile, perhaps before etcd was restored
-	}
-}
+func parseEpoch(kv *mvccpb.KeyValue) (int64, error) { return keyspace.StoredEpoch(kv.Key, kv.Value) }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testetcd"
@@ -39,7 +40,7 @@ func TestRealRestoreKeepsFencesRising(t *testing.T) {
 		}
 		wantIs(t, old.Check(), etcdclaims.ErrLost)
 
-		epoch, err := etcdclaims.RaiseEpoch(ctx, w.raw, w.prefix, 0)
+		epoch, err := admin.RaiseEpoch(ctx, w.raw, w.prefix, 0)
 		if epoch != 1 || err != nil {
 			t.Fatal(epoch, err)
 		}
@@ -59,7 +60,7 @@ func TestRealRestoreKeepsFencesRising(t *testing.T) {
 		if !strings.Contains(err.Error(), w.prefix+"epoch above 1") {
 			t.Errorf("%v does not say what to do", err)
 		}
-		if epoch, err = etcdclaims.RaiseEpoch(ctx, w.raw, w.prefix, now.Fence()>>47); epoch != 2 || err != nil {
+		if epoch, err = admin.RaiseEpoch(ctx, w.raw, w.prefix, now.Fence()>>47); epoch != 2 || err != nil {
 			t.Fatal(epoch, err)
 		}
 		time.Sleep(30 * sec)
@@ -75,7 +76,7 @@ func TestRaiseEpoch(t *testing.T) {
 	ctx, etcd, prefix := t.Context(), testetcd.Shared(t).Client(t), testetcd.Prefix(t)
 	raise := func(above, want int64) {
 		t.Helper()
-		if got, err := etcdclaims.RaiseEpoch(ctx, etcd, prefix, above); got != want || err != nil {
+		if got, err := admin.RaiseEpoch(ctx, etcd, prefix, above); got != want || err != nil {
 			t.Errorf("epoch %d, %v, want %d", got, err, want)
 		}
 	}
@@ -89,7 +90,7 @@ func TestRaiseEpoch(t *testing.T) {
 	seen := make(chan int64, 8)
 	for range cap(seen) {
 		wg.Go(func() {
-			epoch, err := etcdclaims.RaiseEpoch(ctx, etcd, prefix, 0)
+			epoch, err := admin.RaiseEpoch(ctx, etcd, prefix, 0)
 			if err != nil {
 				t.Error(err)
 			}
@@ -109,11 +110,11 @@ func TestRaiseEpoch(t *testing.T) {
 	raise(65533, 65534)
 	raise(0, 65535)
 	for name, err := range map[string]func() (int64, error){
-		"the last one": func() (int64, error) { return etcdclaims.RaiseEpoch(ctx, etcd, prefix, 0) },
-		"above all":    func() (int64, error) { return etcdclaims.RaiseEpoch(ctx, etcd, testetcd.Prefix(t), 1<<63-1) },
-		"negative":     func() (int64, error) { return etcdclaims.RaiseEpoch(ctx, etcd, prefix, -1) },
-		"prefix":       func() (int64, error) { return etcdclaims.RaiseEpoch(ctx, etcd, "no slash", 0) },
-		"no etcd":      func() (int64, error) { return etcdclaims.RaiseEpoch(ctx, nil, prefix, 0) },
+		"the last one": func() (int64, error) { return admin.RaiseEpoch(ctx, etcd, prefix, 0) },
+		"above all":    func() (int64, error) { return admin.RaiseEpoch(ctx, etcd, testetcd.Prefix(t), 1<<63-1) },
+		"negative":     func() (int64, error) { return admin.RaiseEpoch(ctx, etcd, prefix, -1) },
+		"prefix":       func() (int64, error) { return admin.RaiseEpoch(ctx, etcd, "no slash", 0) },
+		"no etcd":      func() (int64, error) { return admin.RaiseEpoch(ctx, nil, prefix, 0) },
 	} {
 		if epoch, err := err(); err == nil || epoch != 0 {
 			t.Errorf("%s: %d, %v", name, epoch, err)
@@ -123,7 +124,7 @@ func TestRaiseEpoch(t *testing.T) {
 		prefix := testetcd.Prefix(t)
 		_, err := etcd.Put(ctx, prefix+"epoch", text)
 		noErr(t, err)
-		if _, err := etcdclaims.RaiseEpoch(ctx, etcd, prefix, 0); err == nil || !strings.Contains(err.Error(), "correct it") {
+		if _, err := admin.RaiseEpoch(ctx, etcd, prefix, 0); err == nil || !strings.Contains(err.Error(), "correct it") {
 			t.Errorf("epoch %q: %v", text, err)
 		}
 		if resp, err := etcd.Get(ctx, prefix+"epoch"); err != nil || string(resp.Kvs[0].Value) != text {
@@ -147,10 +148,10 @@ func TestRaiseEpochUnknown(t *testing.T) {
 			injected := host.Inject(fault)
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
-			_, err := etcdclaims.RaiseEpoch(ctx, etcd, w.prefix, 0)
+			_, err := admin.RaiseEpoch(ctx, etcd, w.prefix, 0)
 			wantIs(t, err, etcdclaims.ErrUnknown)
 			injected.Remove()
-			epoch, err := etcdclaims.RaiseEpoch(t.Context(), etcd, w.prefix, 0)
+			epoch, err := admin.RaiseEpoch(t.Context(), etcd, w.prefix, 0)
 			if want := map[bool]int64{true: 2, false: 1}[fault.LoseReply]; epoch != want || err != nil {
 				t.Errorf("epoch %d, %v, want %d", epoch, err, want)
 			}
@@ -162,7 +163,7 @@ func TestRaiseEpochUnknown(t *testing.T) {
 		host.Cut()
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		if _, err := etcdclaims.RaiseEpoch(ctx, etcd, w.prefix, 0); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := admin.RaiseEpoch(ctx, etcd, w.prefix, 0); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 		host.Heal()
@@ -241,7 +242,7 @@ func TestEpochDeletedByHand(t *testing.T) {
 		wantIs(t, held.Check(), etcdclaims.ErrLost)
 		refused()
 		warned(2, 1)
-		if epoch, err := etcdclaims.RaiseEpoch(ctx, w.raw, w.prefix, 3); epoch != 4 || err != nil {
+		if epoch, err := admin.RaiseEpoch(ctx, w.raw, w.prefix, 3); epoch != 4 || err != nil {
 			t.Fatal(epoch, err)
 		}
 		_, err := c.Health(ctx)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -39,7 +40,7 @@ func TestPlaceDeleted(t *testing.T) {
 		release(t, holder)
 		next := w.within(sec, third)
 		time.Sleep(6 * sec)
-		if line, err := a.Line(ctx, "k"); err != nil || len(line) != 1 || line[0].Instance != b.Instance() {
+		if line, err := admin.Line(ctx, a, "k"); err != nil || len(line) != 1 || line[0].Instance != b.Instance() {
 			t.Errorf("in line: %+v, %v", line, err)
 		}
 		release(t, next)

@@ -65,7 +65,7 @@ var (
 	ErrTooLarge = txn.ErrTooLarge
 	// ErrRewound is returned when etcd's revision went back, as after a
 	// restore from a snapshot without --bump-revision. Fences could repeat;
-	// see RaiseEpoch.
+	// see admin.RaiseEpoch.
 	ErrRewound = errors.New("etcdclaims: etcd's revision went back")
 	// ErrUnreachable is returned by Client.Health and Client.Unreachable while
 	// etcd does not answer.
@@ -119,10 +119,10 @@ const (
 	// ReasonExpired means that the claim was not renewed in time.
 	ReasonExpired Reason = iota + 1
 	// ReasonDeleted means that the key was deleted, for example by
-	// ForceRelease.
+	// admin.ForceRelease.
 	ReasonDeleted
 	// ReasonSuperseded means that the key has a newer owner, or that the epoch
-	// was raised; see RaiseEpoch.
+	// was raised; see admin.RaiseEpoch.
 	ReasonSuperseded
 	// ReasonRevoked means that the lease is gone although it was renewed in
 	// time.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testetcd"
@@ -125,7 +126,7 @@ func TestErrorsOfEndedContext(t *testing.T) {
 		"Lookup":         func(ctx context.Context) error { _, err := b.Lookup(ctx, "k"); return err },
 		"Record":         func(ctx context.Context) error { _, _, err := b.Record(ctx, "k"); return err },
 		"Orphans":        func(ctx context.Context) error { _, err := orphansOf(ctx, b, 0); return err },
-		"ForceRelease":   func(ctx context.Context) error { return b.ForceRelease(ctx, "k", "") },
+		"ForceRelease":   func(ctx context.Context) error { return admin.ForceRelease(ctx, b, "k", "") },
 		"Owns":           func(ctx context.Context) error { _, err := b.Owns(ctx, tokenFor("k", 1)); return err },
 		"Claim.Owns":     func(ctx context.Context) error { _, err := held.Owns(ctx); return err },
 		"Claim.Note":     func(ctx context.Context) error { return held.Note(ctx, nil) },

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 )
 
@@ -52,14 +53,14 @@ func TestTakenBeforeTheReply(t *testing.T) {
 				got <- claimed{cl, err, time.Now()}
 			}()
 			time.Sleep(100 * ms)
-			noErr(t, b.ForceRelease(ctx, "k", "why"))
+			noErr(t, admin.ForceRelease(ctx, b, "k", "why"))
 			tryClaim(t, b, "k")
 			r := <-got
 			if r.err == nil {
 				r.err = r.cl.Check()
 			}
 			lossOf(t, r.err, etcdclaims.ReasonDeleted)
-			noErr(t, b.ForceRelease(ctx, "k", "again"))
+			noErr(t, admin.ForceRelease(ctx, b, "k", "again"))
 			time.Sleep(sec)            // what it had beside that is given up in the background
 			cl, err := acquire(ctx, a) // the client can claim the key again
 			noErr(t, err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 )
 
 // Acquire waits while another caller holds the key. The deadline of its context
@@ -89,7 +90,7 @@ func ExampleSlots() {
 	_, err = claims.TryAcquire(ctx, "licence", etcdclaims.Slots(2))
 	fmt.Println("a third is refused:", errors.Is(err, etcdclaims.ErrHeld))
 
-	if err := claims.Resize(ctx, "licence", 3); err != nil {
+	if err := admin.Resize(ctx, claims, "licence", 3); err != nil {
 		log.Fatal(err)
 	}
 	third, err := claims.TryAcquire(ctx, "licence", etcdclaims.Slots(3))
@@ -103,7 +104,7 @@ func ExampleSlots() {
 			log.Fatal(err)
 		}
 	}
-	if err := claims.Resize(ctx, "licence", 0); err != nil { // so that the example can run again
+	if err := admin.Resize(ctx, claims, "licence", 0); err != nil { // so that the example can run again
 		log.Fatal(err)
 	}
 	// Output:

@@ -6,6 +6,7 @@ import (
 	"log"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 )
 
 // Two processes wait for the leader to end. The one in the near zone came last, and leads first.
@@ -31,7 +32,7 @@ func ExamplePrefer() {
 	}
 	inLine := func(n int) {
 		for {
-			line, err := leader.Line(ctx, "leader")
+			line, err := admin.Line(ctx, leader, "leader")
 			if err != nil {
 				log.Fatal(err)
 			}

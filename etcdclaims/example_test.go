@@ -7,6 +7,7 @@ import (
 	"log"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -110,7 +111,7 @@ func ExampleClaim_Txn() {
 	fmt.Println("the owner has written")
 
 	// Somebody takes the claim away.
-	if err := claims.ForceRelease(ctx, "account/7", "maintenance"); err != nil {
+	if err := admin.ForceRelease(ctx, claims, "account/7", "maintenance"); err != nil {
 		log.Fatal(err)
 	}
 	_, err = claim.Txn(ctx).Then(clientv3.OpPut("/balance/7", "13")).Commit()

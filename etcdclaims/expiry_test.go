@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -49,7 +50,7 @@ func TestLine(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
 	a, _, prefix := twoOwners(t, etcd, etcdclaims.Config{})
-	if l, err := a.Line(ctx, "k"); err != nil || len(l) != 0 {
+	if l, err := admin.Line(ctx, a, "k"); err != nil || len(l) != 0 {
 		t.Errorf("the line of a free key: %v, %v", l, err)
 	}
 	cl := tryClaim(t, a, "k")
@@ -64,7 +65,7 @@ func TestLine(t *testing.T) {
 		}()
 		eventually(t, "it stands in line", func() bool { return lookUp(t, a, "k").Waiting == int64(i+1) })
 	}
-	line, err := a.Line(ctx, "k")
+	line, err := admin.Line(ctx, a, "k")
 	noErr(t, err)
 	for i, p := range line {
 		if p.Owner != fmt.Sprint("waiter ", i) || p.Instance == "" || p.Claim == "" || p.Lease == 0 || p.Since.Before(before.Add(-time.Second)) || i > 0 && p.Since.Before(line[i-1].Since) {
@@ -79,7 +80,7 @@ func TestLine(t *testing.T) {
 		wantIs(t, <-done, context.Canceled)
 	}
 	noErr(t, cl.Release(ctx))
-	_, err = a.Line(ctx, "")
+	_, err = admin.Line(ctx, a, "")
 	wantIs(t, err, etcdclaims.ErrInvalidKey)
 }
 

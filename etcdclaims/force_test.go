@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/internal/testclaims"
@@ -24,7 +25,7 @@ func TestForceReleaseClaim(t *testing.T) {
 	b := newClient(t, etcd, etcdclaims.Config{Prefix: prefix, Owner: "operator b"})
 	cl := tryClaim(t, a, "k", etcdclaims.Note([]byte("note")))
 	other := tryClaim(t, a, "other")
-	noErr(t, b.ForceRelease(ctx, "k", "disk full on a"))
+	noErr(t, admin.ForceRelease(ctx, b, "k", "disk full on a"))
 	if i := lookUp(t, b, "k"); i.Held || i.Note != nil {
 		t.Errorf("%+v", i)
 	}
@@ -60,7 +61,7 @@ func TestForceReleaseClaim(t *testing.T) {
 		return resp.Count == 0
 	})
 	// Of one's own claims, too.
-	noErr(t, b.ForceRelease(ctx, "k", ""))
+	noErr(t, admin.ForceRelease(ctx, b, "k", ""))
 	eventually(t, "the own claim is lost", func() bool { return errors.Is(next.Err(), etcdclaims.ErrLost) })
 }
 
@@ -69,7 +70,7 @@ func TestForceReleaseWork(t *testing.T) {
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
 	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
 	w := tryBegin(t, a, "k")
-	noErr(t, b.ForceRelease(ctx, "k", "stuck"))
+	noErr(t, admin.ForceRelease(ctx, b, "k", "stuck"))
 	next := tryBegin(t, b, "k")
 	if r, ok := next.Previous(); !ok || r.State != etcdclaims.StateOrphaned || next.Attempt() != 2 {
 		t.Errorf("attempt %d, previous %+v", next.Attempt(), r)
@@ -85,7 +86,7 @@ func TestForceReleaseWaiters(t *testing.T) {
 	got := make(chan error, 1)
 	go func() { _, err := b.Acquire(ctx, "k"); got <- err }()
 	eventually(t, "one waits", func() bool { return lookUp(t, a, "k").Waiting == 1 })
-	noErr(t, a.ForceRelease(ctx, "k", "next please"))
+	noErr(t, admin.ForceRelease(ctx, a, "k", "next please"))
 	noErr(t, <-got)
 	if i := lookUp(t, a, "k"); i.Owner != "b" {
 		t.Errorf("%+v", i)
@@ -100,10 +101,10 @@ func TestForceReleaseOthers(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *claimtest.Server) {
 		ctx, etcd := t.Context(), server.Etcd(t)
 		a, b, prefix := twoOwners(t, etcd, etcdclaims.Config{})
-		noErr(t, b.ForceRelease(ctx, "free", "it is free"))
+		noErr(t, admin.ForceRelease(ctx, b, "free", "it is free"))
 
 		testclaims.Locked(t, locks.New(a), "lock", "me", time.Hour, true)
-		noErr(t, b.ForceRelease(ctx, "lock", "test"))
+		noErr(t, admin.ForceRelease(ctx, b, "lock", "test"))
 		testclaims.LockedBy(t, locks.New(a), "lock", "")
 		testclaims.Unlocked(t, locks.New(a), "lock", "me", false)
 		tryClaim(t, b, "lock")
@@ -115,7 +116,7 @@ func TestForceReleaseOthers(t *testing.T) {
 		if !i.Held || i.Kind != "zombie" || i.Fence <= zombie.Fence() || i.Owner != "a" || i.Claim != zombie.ID() {
 			t.Errorf("%+v", i)
 		}
-		noErr(t, b.ForceRelease(ctx, "zombie", "it is dead, I looked"))
+		noErr(t, admin.ForceRelease(ctx, b, "zombie", "it is dead, I looked"))
 		if next := tryClaim(t, b, "zombie"); next.Fence() <= i.Fence {
 			t.Errorf("fence %d after %d", next.Fence(), i.Fence)
 		}
@@ -125,11 +126,11 @@ func TestForceReleaseOthers(t *testing.T) {
 		if i := lookUp(t, b, "resting"); !i.Held || i.Kind != "resting" || i.TTL < 50*time.Minute || i.Fence <= resting.Fence() {
 			t.Errorf("%+v", i)
 		}
-		noErr(t, b.ForceRelease(ctx, "resting", ""))
+		noErr(t, admin.ForceRelease(ctx, b, "resting", ""))
 		tryClaim(t, b, "resting")
 
 		manual := tryClaim(t, a, "manual", etcdclaims.Manual())
-		noErr(t, b.ForceRelease(ctx, "manual", ""))
+		noErr(t, admin.ForceRelease(ctx, b, "manual", ""))
 		tryClaim(t, b, "manual")
 		time.Sleep(time.Second)
 		wantIs(t, manual.Err(), etcdclaims.ErrLost)
@@ -154,8 +155,8 @@ func TestForceReleaseNoSpace(t *testing.T) {
 		cl, shared := tryClaim(t, a, "k"), tryClaim(t, a, "shared", etcdclaims.Shared())
 		tryClaim(t, b, "other")
 		w.server.FillQuota(t)
-		noErr(t, b.ForceReleaseTerm(ctx, cl.Token(), "why"))
-		noErr(t, b.ForceRelease(ctx, "shared", "why"))
+		noErr(t, admin.ForceReleaseTerm(ctx, b, cl.Token(), "why"))
+		noErr(t, admin.ForceRelease(ctx, b, "shared", "why"))
 		for key := range w.all() {
 			if key == w.own("k") || strings.HasPrefix(key, w.own("shared")) {
 				t.Errorf("%s is left", key)
@@ -177,14 +178,14 @@ func TestForceReleaseNewer(t *testing.T) {
 		a, b := w.peer(), w.peer()
 		slot := tryClaim(t, a, "k", etcdclaims.Slots(2))
 		w.put("own/k", `{"v":2,"kind":"slots","slots":{"of":2}}`, 0)
-		if err := b.ForceRelease(ctx, "k", "why"); err == nil || !strings.Contains(err.Error(), "newer version") {
+		if err := admin.ForceRelease(ctx, b, "k", "why"); err == nil || !strings.Contains(err.Error(), "newer version") {
 			t.Error(err)
 		}
 		_, err := b.TryAcquire(ctx, "k")
 		wantIs(t, err, etcdclaims.ErrHeld)
 		noErr(t, slot.Check())
 		w.put("own/claim", laterShapes, w.lasting())
-		noErr(t, b.ForceRelease(ctx, "claim", "why"))
+		noErr(t, admin.ForceRelease(ctx, b, "claim", "why"))
 		tryClaim(t, b, "claim")
 	})
 }

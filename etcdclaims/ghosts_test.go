@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/fencing"
@@ -847,7 +848,7 @@ func TestForceReleaseMeetsSuccessor(t *testing.T) {
 				}
 				host.Inject(claimtest.Fault{On: claimtest.Notify, DelayReply: 2 * sec, LoseReply: true, Code: code})
 				forced := make(chan error, 1)
-				go func() { forced <- operator.ForceRelease(ctx, "k", "test") }()
+				go func() { forced <- admin.ForceRelease(ctx, operator, "k", "test") }()
 				time.Sleep(sec)
 				if !waiting {
 					next = acquiring(ctx, b, "k")

@@ -9,20 +9,21 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
-func (w *world) history(c *etcdclaims.Client, key string) etcdclaims.History {
+func (w *world) history(c *etcdclaims.Client, key string) admin.KeyHistory {
 	w.Helper()
-	h, err := c.History(w.Context(), key)
+	h, err := admin.History(w.Context(), c, key)
 	noErr(w, err)
 	return h
 }
 
-func endings(h etcdclaims.History) []etcdclaims.Ending {
-	var all []etcdclaims.Ending
+func endings(h admin.KeyHistory) []admin.Ending {
+	var all []admin.Ending
 	for _, t := range h.Terms {
 		all = append(all, t.Ending)
 	}
@@ -46,12 +47,12 @@ func TestHistory(t *testing.T) {
 		eventually(t, "b waits", func() bool { return w.places() == 1 })
 		noErr(t, held.Release(ctx))
 		handed := w.within(5*sec, waiting)
-		noErr(t, a.ForceRelease(ctx, "k", "stuck"))
+		noErr(t, admin.ForceRelease(ctx, a, "k", "stuck"))
 		<-handed.Done()
 
 		tryClaim(t, a, "k")
 		tryClaim(t, a, "k", etcdclaims.Supersede())
-		noErr(t, b.ForceRelease(ctx, "k", ""))
+		noErr(t, admin.ForceRelease(ctx, b, "k", ""))
 		noErr(t, tryClaim(t, b, "k", etcdclaims.MinHold(30*sec)).Release(ctx))
 		time.Sleep(time.Minute)
 		lost := tryClaim(t, a, "k")
@@ -60,9 +61,9 @@ func TestHistory(t *testing.T) {
 		last := tryClaim(t, b, "k")
 
 		h := w.history(b, "k")
-		want := []etcdclaims.Ending{
-			etcdclaims.EndingReleased, etcdclaims.EndingHandedOver, etcdclaims.EndingForced, etcdclaims.EndingReplaced,
-			etcdclaims.EndingForced, etcdclaims.EndingReplaced, etcdclaims.EndingLease, etcdclaims.EndingLease, "",
+		want := []admin.Ending{
+			admin.EndingReleased, admin.EndingHandedOver, admin.EndingForced, admin.EndingReplaced,
+			admin.EndingForced, admin.EndingReplaced, admin.EndingLease, admin.EndingLease, "",
 		}
 		if got := endings(h); !slices.Equal(got, want) {
 			t.Errorf("got  %q\nwant %q", got, want)
@@ -88,7 +89,7 @@ func TestHistory(t *testing.T) {
 		noErr(t, failing(ctx, work, etcdclaims.RetryAfter(errors.New("x"), 0)))
 		work = tryBegin(t, c, "k")
 		noErr(t, work.Complete(ctx))
-		want := []etcdclaims.Ending{etcdclaims.EndingReleased, etcdclaims.EndingFailed, etcdclaims.EndingDone}
+		want := []admin.Ending{admin.EndingReleased, admin.EndingFailed, admin.EndingDone}
 		if got := endings(w.history(c, "k")); !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
@@ -110,23 +111,23 @@ func TestHistory(t *testing.T) {
 		}
 		noErr(t, second.Release(ctx))
 		h = w.history(c, "k")
-		if len(h.Terms) != 1 || h.From <= second.Revision() || !h.Terms[0].Partial || h.Terms[0].Fence != second.Fence() || h.Terms[0].Ending != etcdclaims.EndingReleased {
+		if len(h.Terms) != 1 || h.From <= second.Revision() || !h.Terms[0].Partial || h.Terms[0].Fence != second.Fence() || h.Terms[0].Ending != admin.EndingReleased {
 			t.Errorf("%+v", h)
 		}
 	})
 	virtualCase(t, "etcd away", func(t *testing.T, w *world) {
 		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 		host.Cut()
-		_, err := c.History(t.Context(), "k")
+		_, err := admin.History(t.Context(), c, "k")
 		if err == nil {
 			t.Error("no error")
 		}
-		_, err = c.History(t.Context(), "")
+		_, err = admin.History(t.Context(), c, "")
 		wantIs(t, err, etcdclaims.ErrInvalidKey)
 	})
 	t.Run("passthrough", func(t *testing.T) {
 		t.Parallel()
-		h, err := newClient(t, nil, etcdclaims.Config{}).History(t.Context(), "k")
+		h, err := admin.History(t.Context(), newClient(t, nil, etcdclaims.Config{}), "k")
 		if err != nil || len(h.Terms) != 0 {
 			t.Errorf("%+v, %v", h, err)
 		}
@@ -140,22 +141,22 @@ func TestForceReleaseTerm(t *testing.T) {
 		a, b := w.peer(), w.peer()
 		first := tryClaim(t, a, "k")
 		noErr(t, first.Release(ctx))
-		err := b.ForceReleaseTerm(ctx, first.Token(), "stuck")
+		err := admin.ForceReleaseTerm(ctx, b, first.Token(), "stuck")
 		wantIs(t, err, etcdclaims.ErrRefused)
 		if errors.Is(err, etcdclaims.ErrHeld) {
 			t.Errorf("of a free key: %v", err)
 		}
 		second := tryClaim(t, a, "k")
-		err = b.ForceReleaseTerm(ctx, first.Token(), "stuck")
+		err = admin.ForceReleaseTerm(ctx, b, first.Token(), "stuck")
 		wantIs(t, err, etcdclaims.ErrRefused)
 		var held *etcdclaims.HeldError
 		if !errors.As(err, &held) || held.Info.Fence != second.Fence() {
 			t.Errorf("got %v", err)
 		}
-		wantIs(t, b.ForceReleaseTerm(ctx, fencing.Token{Key: "k"}, "stuck"), etcdclaims.ErrRefused)
-		wantIs(t, b.ForceReleaseTerm(ctx, fencing.Token{Fence: 1}, "stuck"), etcdclaims.ErrInvalidKey)
+		wantIs(t, admin.ForceReleaseTerm(ctx, b, fencing.Token{Key: "k"}, "stuck"), etcdclaims.ErrRefused)
+		wantIs(t, admin.ForceReleaseTerm(ctx, b, fencing.Token{Fence: 1}, "stuck"), etcdclaims.ErrInvalidKey)
 		noErr(t, second.Check())
-		noErr(t, b.ForceReleaseTerm(ctx, second.Token(), "stuck"))
+		noErr(t, admin.ForceReleaseTerm(ctx, b, second.Token(), "stuck"))
 		<-second.Done()
 		if err := second.Err(); !strings.Contains(err.Error(), "stuck") {
 			t.Errorf("lost with %v", err)
@@ -185,7 +186,7 @@ func TestHistoryWhileWatching(t *testing.T) {
 	<-synced
 	reading, stop := context.WithTimeout(ctx, 10*sec)
 	defer stop()
-	if h, err := c.History(reading, "k"); err != nil || len(h.Terms) != 1 {
+	if h, err := admin.History(reading, c, "k"); err != nil || len(h.Terms) != 1 {
 		t.Errorf("%+v, %v", h, err)
 	}
 	cancel()
@@ -209,9 +210,9 @@ func TestHistoryCompactedMeanwhile(t *testing.T) {
 		}
 		unknown := 0
 		for _, term := range h.Terms[:5] {
-			if term.Ending == etcdclaims.EndingUnknown {
+			if term.Ending == admin.EndingUnknown {
 				unknown++
-			} else if term.Ending != etcdclaims.EndingReleased {
+			} else if term.Ending != admin.EndingReleased {
 				t.Errorf("%+v", term)
 			}
 		}
@@ -226,19 +227,19 @@ func TestHistoryOfSharedKey(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string
-		want  etcdclaims.Ending
+		want  admin.Ending
 		cause string
 		end   func(t *testing.T, w *world, a, b *etcdclaims.Client, host *claimtest.Host, one, two *etcdclaims.Claim)
 	}{
 		{
-			"last released", etcdclaims.EndingReleased, "",
+			"last released", admin.EndingReleased, "",
 			func(t *testing.T, w *world, a, b *etcdclaims.Client, _ *claimtest.Host, one, two *etcdclaims.Claim) {
 				release(t, two)
 				release(t, one)
 			},
 		},
 		{
-			"last died", etcdclaims.EndingLease, "",
+			"last died", admin.EndingLease, "",
 			func(t *testing.T, w *world, a, b *etcdclaims.Client, host *claimtest.Host, one, two *etcdclaims.Claim) {
 				host.Kill()
 				time.Sleep(sec)
@@ -247,7 +248,7 @@ func TestHistoryOfSharedKey(t *testing.T) {
 			},
 		},
 		{
-			"one died, the last released", etcdclaims.EndingReleased, "",
+			"one died, the last released", admin.EndingReleased, "",
 			func(t *testing.T, w *world, a, b *etcdclaims.Client, host *claimtest.Host, one, two *etcdclaims.Claim) {
 				host.Kill()
 				time.Sleep(20 * sec)
@@ -255,31 +256,31 @@ func TestHistoryOfSharedKey(t *testing.T) {
 			},
 		},
 		{
-			"forced", etcdclaims.EndingForced, "b: stuck",
+			"forced", admin.EndingForced, "b: stuck",
 			func(t *testing.T, w *world, a, b *etcdclaims.Client, _ *claimtest.Host, one, two *etcdclaims.Claim) {
-				noErr(t, b.ForceRelease(t.Context(), "k", "stuck"))
+				noErr(t, admin.ForceRelease(t.Context(), b, "k", "stuck"))
 				<-one.Done()
 				<-two.Done()
 			},
 		},
 		{
-			"one forced, the last released", etcdclaims.EndingReleased, "",
+			"one forced, the last released", admin.EndingReleased, "",
 			func(t *testing.T, w *world, a, b *etcdclaims.Client, _ *claimtest.Host, one, two *etcdclaims.Claim) {
-				noErr(t, b.ForceRelease(t.Context(), etcdclaims.SharedPrefix("k")+one.ID(), "stuck"))
+				noErr(t, admin.ForceRelease(t.Context(), b, etcdclaims.SharedPrefix("k")+one.ID(), "stuck"))
 				<-one.Done()
 				release(t, two)
 			},
 		},
 		{
-			"dead, and forced", etcdclaims.EndingForced, "b: stuck",
+			"dead, and forced", admin.EndingForced, "b: stuck",
 			func(t *testing.T, w *world, a, b *etcdclaims.Client, host *claimtest.Host, one, two *etcdclaims.Claim) {
 				release(t, two)
 				host.Kill()
-				noErr(t, b.ForceRelease(t.Context(), "k", "stuck"))
+				noErr(t, admin.ForceRelease(t.Context(), b, "k", "stuck"))
 			},
 		},
 		{
-			"rests", etcdclaims.EndingLease, "",
+			"rests", admin.EndingLease, "",
 			func(t *testing.T, w *world, a, b *etcdclaims.Client, _ *claimtest.Host, one, two *etcdclaims.Claim) {
 				release(t, two)
 				release(t, one)
@@ -295,7 +296,7 @@ func TestHistoryOfSharedKey(t *testing.T) {
 			one, two := tryClaim(t, a, "k", etcdclaims.Shared()), tryClaim(t, b, "k", etcdclaims.Shared())
 			c.end(t, w, a, b, host, one, two)
 			time.Sleep(sec) // a record may be deleted in the background
-			shared := etcdclaims.Term{}
+			shared := admin.Term{}
 			for _, term := range w.history(b, "k").Terms {
 				if term.Kind == "shared" {
 					shared = term
@@ -324,50 +325,8 @@ func TestHistoryOfSharedKeySinceBeforeTheCompaction(t *testing.T) {
 		host.Kill()
 		release(t, w.within(20*sec, acquiring(t.Context(), b, "k")))
 		h := w.history(b, "k")
-		if got := endings(h); !slices.Equal(got, []etcdclaims.Ending{etcdclaims.EndingLease, etcdclaims.EndingReleased}) || !h.Terms[0].Partial {
+		if got := endings(h); !slices.Equal(got, []admin.Ending{admin.EndingLease, admin.EndingReleased}) || !h.Terms[0].Partial {
 			t.Errorf("%+v", h)
-		}
-	})
-}
-
-// History sends one request for many terms, and only those that Newest asks for.
-func TestHistoryCost(t *testing.T) {
-	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
-		c := w.peer()
-		const terms = 400
-		for i := range terms {
-			release(t, tryClaim(t, c, "k"))
-			if i%4 == 0 {
-				release(t, tryClaim(t, c, "k!")) // between the key and what shares it
-			}
-		}
-		read := func(opts ...etcdclaims.HistoryOption) (etcdclaims.History, int64) {
-			before := c.Stats().Requests
-			h, err := c.History(t.Context(), "k", opts...)
-			noErr(t, err)
-			return h, c.Stats().Requests - before
-		}
-		all, n := read()
-		if len(all.Terms) != terms || all.Older != 0 || n > 1+terms*3/128+1 {
-			t.Errorf("%d terms, %d older, with %d requests", len(all.Terms), all.Older, n)
-		}
-		for _, newest := range []int{1, 10, 300, terms, terms + 1} {
-			h, n := read(etcdclaims.Newest(newest))
-			want := all.Terms[max(0, terms-newest):]
-			if !slices.Equal(h.Terms, want) || h.Older != terms-len(want) || n > 2+int64(len(want))*3/128 {
-				t.Errorf("Newest(%d): %d terms, %d older, with %d requests", newest, len(h.Terms), h.Older, n)
-			}
-		}
-		// What it keeps in memory is bounded by what it returns, not by what etcd has.
-		if most, older := etcdclaims.MostTermsKept(c, 10, 10_005); most > 20 || older != 10_005-10 {
-			t.Errorf("it kept %d terms, and dropped %d", most, older)
-		}
-		for _, wrong := range []int{-1, 0, 10_001} {
-			before := c.Stats().Requests
-			if _, err := c.History(t.Context(), "k", etcdclaims.Newest(wrong)); err == nil || c.Stats().Requests > before {
-				t.Errorf("Newest(%d): %v", wrong, err)
-			}
 		}
 	})
 }

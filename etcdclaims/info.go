@@ -1,13 +1,11 @@
 package etcdclaims
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
 	"strings"
 	"time"
 
@@ -258,58 +256,4 @@ func (c *Client) notes(ctx context.Context, p retry.Page) (map[string]*mvccpb.Ke
 		}
 	}
 	return notes, nil
-}
-
-// Waiter is a caller in line for a key.
-type Waiter struct {
-	Claim    string    // ID of the claim that the caller will have
-	Owner    string    // label of the waiting client, for people
-	Instance string    // client that waits; see Client.Instance
-	Since    time.Time // when the waiting began, by the wall clock of that client
-	// Lease is the lease of the place in line. Zero, or a lease that etcd does not
-	// have, means that no caller waits there any more.
-	Lease clientv3.LeaseID
-	// Preference is that of [Prefer], and 0 without it.
-	Preference int
-}
-
-// Line returns the callers that wait for the key, in the order in which they
-// came. They get it in this order, except that a claim with [Prefer] goes to the greatest
-// Preference first. Callers within the
-// client that holds the key have no place in etcd and are not listed. Of the callers of
-// one client that wait for the same work one is listed (see [Client.Begin]). The line
-// may have changed when it is read.
-//
-// Callers that wait for a slot of the key are listed first, and then those that wait for
-// the key as a whole. There is no order between the two kinds: either can get it next.
-func (c *Client) Line(ctx context.Context, key string) ([]Waiter, error) {
-	if err := c.checkKey(key); err != nil {
-		return nil, err
-	}
-	if c.Passthrough() {
-		return nil, nil
-	}
-	resp, err := c.read(ctx, clientv3.OpGet(c.store.layout.waiting(key), clientv3.WithPrefix()),
-		clientv3.OpGet(c.store.layout.waiting(keyspace.SlotFamily(key)), clientv3.WithPrefix()))
-	if err != nil {
-		return nil, callError("list the line of", key, err)
-	}
-	var line []Waiter
-	for _, i := range []int{1, 0} {
-		kvs := resp.Responses[i].GetResponseRange().Kvs
-		slices.SortFunc(kvs, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) })
-		for _, kv := range kvs {
-			line = append(line, waiterOf(kv))
-		}
-	}
-	return line, nil
-}
-
-// waiterOf returns the caller whose place in line the key is.
-func waiterOf(kv *mvccpb.KeyValue) Waiter {
-	w := Waiter{Claim: placedID(kv.Key), Owner: "unknown", Lease: clientv3.LeaseID(kv.Lease)}
-	if h, err := decodeHolder(kv.Value); err == nil {
-		w.Owner, w.Instance, w.Since, w.Preference = h.Owner, h.Instance, h.Since, h.Preference
-	}
-	return w
 }

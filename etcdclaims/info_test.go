@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/fencing"
@@ -96,7 +97,7 @@ func TestLookupNotes(t *testing.T) {
 	}
 	// A lost claim notes nothing, and cannot touch its successor's note.
 	cl = tryClaim(t, a, "k", etcdclaims.Note([]byte("mine")))
-	noErr(t, b.ForceRelease(ctx, "k", "test"))
+	noErr(t, admin.ForceRelease(ctx, b, "k", "test"))
 	next := tryClaim(t, b, "k", etcdclaims.Note([]byte("theirs")))
 	wantIs(t, cl.Note(ctx, []byte("still mine")), etcdclaims.ErrLost)
 	if i := lookUp(t, a, "k"); string(i.Note) != "theirs" || i.Fence != next.Fence() {
@@ -116,7 +117,7 @@ func TestLookupForeignValue(t *testing.T) {
 		}
 		_, err = a.TryAcquire(ctx, key)
 		wantIs(t, err, etcdclaims.ErrHeld)
-		noErr(t, a.ForceRelease(ctx, key, "it is not ours"))
+		noErr(t, admin.ForceRelease(ctx, a, key, "it is not ours"))
 		tryClaim(t, a, key)
 	}
 }
@@ -200,7 +201,7 @@ func TestEpochInFences(t *testing.T) {
 		t.Errorf("a claim from before the epoch owns: %v, %v", ok, err)
 	}
 	wantIs(t, old.Complete(ctx), etcdclaims.ErrLost)
-	noErr(t, b.ForceRelease(ctx, "old", "over"))
+	noErr(t, admin.ForceRelease(ctx, b, "old", "over"))
 
 	w := tryBegin(t, a, "k")
 	if w.Fence()>>47 != 3 || w.Fence() <= old.Fence() {
@@ -271,7 +272,7 @@ func TestLookupIsOfOneMoment(t *testing.T) {
 			func(w *world, c *etcdclaims.Client) {
 				acquiring(ctx, c, "k", etcdclaims.Slots(1))
 				time.Sleep(100 * ms)
-				noErr(w.T, c.Resize(ctx, "k", 2))
+				noErr(w.T, admin.Resize(ctx, c, "k", 2))
 				time.Sleep(100 * ms) // the waiter has the second slot
 			},
 			etcdclaims.Info{Held: true, Kind: "slots", Slots: 2},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -104,7 +105,7 @@ func TestBadInput(t *testing.T) {
 		say("Record "+name, err, etcdclaims.ErrInvalidKey)
 		_, err = b.Owns(ctx, tokenFor(key, 1))
 		say("Owns "+name, err, etcdclaims.ErrInvalidKey)
-		say("ForceRelease "+name, b.ForceRelease(ctx, key, ""), etcdclaims.ErrInvalidKey)
+		say("ForceRelease "+name, admin.ForceRelease(ctx, b, key, ""), etcdclaims.ErrInvalidKey)
 	}
 	for _, d := range []time.Duration{-1, time.Millisecond, 4 * time.Second, 4999 * time.Millisecond, -time.Hour, 366 * 24 * time.Hour, 1<<63 - 1, -1 << 63} {
 		acquiring(fmt.Sprint("TTL ", d), "k", nil, etcdclaims.TTL(d))
@@ -129,7 +130,7 @@ func TestBadInput(t *testing.T) {
 	say("Run nil", b.Run(ctx, "k", nil), nil)
 	_, _, err := b.Record(ctx, "")
 	say("Record", err, etcdclaims.ErrInvalidKey)
-	say("ForceRelease with a long reason", b.ForceRelease(ctx, "held", strings.Repeat("x", 1025)), etcdclaims.ErrTooLarge)
+	say("ForceRelease with a long reason", admin.ForceRelease(ctx, b, "held", strings.Repeat("x", 1025)), etcdclaims.ErrTooLarge)
 	say("Note", cl.Note(ctx, make([]byte, etcdclaims.MaxNoteBytes+1)), etcdclaims.ErrTooLarge)
 	for name, bad := range map[string]struct {
 		ops  []clientv3.Op

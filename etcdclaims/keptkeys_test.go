@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/internal/option"
 )
@@ -32,7 +33,7 @@ func TestKeptKeys(t *testing.T) {
 			"RunForResult":     func(key string) error { _, _, err := c.RunForResult(ctx, key, returns("", nil)); return err },
 			"TryAcquireAll":    func(key string) error { _, err := c.TryAcquireAll(ctx, []string{"k", key}); return err },
 			"TryAcquireEach":   func(key string) error { _, errs := c.TryAcquireEach(ctx, []string{key}); return errs[0] },
-			"Resize":           func(key string) error { return c.Resize(ctx, key, 2) },
+			"Resize":           func(key string) error { return admin.Resize(ctx, c, key, 2) },
 			"Locks.TryAcquire": func(key string) error { _, _, err := locks.New(c).TryAcquire(ctx, key, "me", time.Minute); return err },
 		}
 		for key, says := range map[string]string{
@@ -62,14 +63,14 @@ func TestKeptKeys(t *testing.T) {
 			if ok, err := c.Owns(ctx, held.Token()); !ok || err != nil {
 				t.Errorf("%v, %v", ok, err)
 			}
-			_, err := c.Line(ctx, key)
+			_, err := admin.Line(ctx, c, key)
 			noErr(t, err)
 			_, ok, err := locks.New(c).Owner(ctx, key)
 			if !ok || err != nil {
 				t.Errorf("%v, %v", ok, err)
 			}
-			noErr(t, c.ForceRelease(ctx, key, "test"))
-			if h, err := c.History(ctx, key); err != nil || len(h.Terms) != 1 || h.Terms[0].Ending != etcdclaims.EndingForced {
+			noErr(t, admin.ForceRelease(ctx, c, key, "test"))
+			if h, err := admin.History(ctx, c, key); err != nil || len(h.Terms) != 1 || h.Terms[0].Ending != admin.EndingForced {
 				t.Errorf("%+v, %v", h, err)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/internal/option"
 )
 
@@ -28,7 +29,7 @@ func TestSlotsRecordDeleted(t *testing.T) {
 		},
 		"whole, and then slots again": func(w *world, c *etcdclaims.Client) etcdclaims.Reason {
 			release(w.T, tryClaim(w.T, c, "k"))
-			noErr(w.T, c.Resize(context.Background(), "k", 3))
+			noErr(w.T, admin.Resize(context.Background(), c, "k", 3))
 			return etcdclaims.ReasonSuperseded
 		},
 		"shared": func(w *world, c *etcdclaims.Client) etcdclaims.Reason {
@@ -117,7 +118,7 @@ func TestSlotsRecordDeletedBeforeALine(t *testing.T) {
 			lossOf(t, cl.Err(), etcdclaims.ReasonDeleted)
 		}
 		one := w.within(16*sec, next)
-		noErr(t, a.Resize(ctx, "k", 3))
+		noErr(t, admin.Resize(ctx, a, "k", 3))
 		time.Sleep(6 * sec)
 		noErr(t, one.Check())
 		if owns, err := one.Owns(ctx); !owns || err != nil {

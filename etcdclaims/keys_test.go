@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/testclaims"
@@ -161,7 +162,7 @@ func TestKeyShapes(t *testing.T) {
 		noErr(t, failing(ctx, w, etcdclaims.RetryAfter(errors.New("x"), 0)))
 		eventually(t, "no line", func() bool { return lookUp(t, a, key).Waiting == 0 })
 		tryClaim(t, a, key, etcdclaims.MinHold(time.Minute))
-		noErr(t, b.ForceRelease(ctx, key, "x"))
+		noErr(t, admin.ForceRelease(ctx, b, key, "x"))
 		testclaims.Locked(t, locks.New(b), key, "own/me", time.Minute, true)
 	}
 	count := map[string]int{}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 )
 
@@ -157,7 +158,7 @@ func TestFollowersOfAClaimThatEnds(t *testing.T) {
 			w.server.Delete(w.T, w.own("k"))
 		}, 6 * sec},
 		"forced": {nil, func(w *world, c *etcdclaims.Client, _ *claimtest.Host, _ *etcdclaims.Claim) {
-			if err := c.ForceRelease(context.Background(), "k", "test"); err != nil {
+			if err := admin.ForceRelease(context.Background(), c, "k", "test"); err != nil {
 				w.Error(err)
 			}
 		}, sec},

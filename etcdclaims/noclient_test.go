@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
@@ -64,29 +65,32 @@ func refusedCalls(t *testing.T) map[string]func(ctx context.Context, c *etcdclai
 			_, _, err := c.TryRunForResult(ctx, "k", once)
 			return err
 		},
-		"Resize": func(ctx context.Context, c *etcdclaims.Client) error { return c.Resize(ctx, "k", 2) },
+		"admin.Resize": func(ctx context.Context, c *etcdclaims.Client) error { return admin.Resize(ctx, c, "k", 2) },
 
 		"Lookup": func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.Lookup(ctx, "k"); return err },
 		"Owns": func(ctx context.Context, c *etcdclaims.Client) error {
 			_, err := c.Owns(ctx, tokenFor("k", 1))
 			return err
 		},
-		"Line":     func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.Line(ctx, "k"); return err },
-		"History":  func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.History(ctx, "k"); return err },
-		"Record":   func(ctx context.Context, c *etcdclaims.Client) error { _, _, err := c.Record(ctx, "k"); return err },
-		"List":     func(ctx context.Context, c *etcdclaims.Client) error { return firstError(c.List(ctx, "")) },
-		"Lines":    func(ctx context.Context, c *etcdclaims.Client) error { return firstError(c.Lines(ctx, nil)) },
-		"Watch":    func(ctx context.Context, c *etcdclaims.Client) error { return firstError(c.Watch(ctx, "")) },
-		"Records":  func(ctx context.Context, c *etcdclaims.Client) error { return firstError(c.Records(ctx, "")) },
-		"Orphans":  func(ctx context.Context, c *etcdclaims.Client) error { return firstError(c.Orphans(ctx, "")) },
-		"Sessions": func(ctx context.Context, c *etcdclaims.Client) error { return firstError(c.Sessions(ctx)) },
-		"Health":   func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.Health(ctx); return err },
+		"admin.Line": func(ctx context.Context, c *etcdclaims.Client) error { _, err := admin.Line(ctx, c, "k"); return err },
+		"admin.History": func(ctx context.Context, c *etcdclaims.Client) error {
+			_, err := admin.History(ctx, c, "k")
+			return err
+		},
+		"Record":         func(ctx context.Context, c *etcdclaims.Client) error { _, _, err := c.Record(ctx, "k"); return err },
+		"List":           func(ctx context.Context, c *etcdclaims.Client) error { return firstError(c.List(ctx, "")) },
+		"admin.Lines":    func(ctx context.Context, c *etcdclaims.Client) error { return firstError(admin.Lines(ctx, c, nil)) },
+		"Watch":          func(ctx context.Context, c *etcdclaims.Client) error { return firstError(c.Watch(ctx, "")) },
+		"Records":        func(ctx context.Context, c *etcdclaims.Client) error { return firstError(c.Records(ctx, "")) },
+		"Orphans":        func(ctx context.Context, c *etcdclaims.Client) error { return firstError(c.Orphans(ctx, "")) },
+		"admin.Sessions": func(ctx context.Context, c *etcdclaims.Client) error { return firstError(admin.Sessions(ctx, c)) },
+		"Health":         func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.Health(ctx); return err },
 
-		"Retry":        func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.Retry(ctx, "k"); return err },
-		"Forget":       func(ctx context.Context, c *etcdclaims.Client) error { return c.Forget(ctx, "k") },
-		"ForceRelease": func(ctx context.Context, c *etcdclaims.Client) error { return c.ForceRelease(ctx, "k", "") },
-		"ForceReleaseTerm": func(ctx context.Context, c *etcdclaims.Client) error {
-			return c.ForceReleaseTerm(ctx, tokenFor("k", 1), "")
+		"Retry":              func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.Retry(ctx, "k"); return err },
+		"Forget":             func(ctx context.Context, c *etcdclaims.Client) error { return c.Forget(ctx, "k") },
+		"admin.ForceRelease": func(ctx context.Context, c *etcdclaims.Client) error { return admin.ForceRelease(ctx, c, "k", "") },
+		"admin.ForceReleaseTerm": func(ctx context.Context, c *etcdclaims.Client) error {
+			return admin.ForceReleaseTerm(ctx, c, tokenFor("k", 1), "")
 		},
 		"ReleaseAll":  func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.ReleaseAll(ctx); return err },
 		"Unreachable": func(_ context.Context, c *etcdclaims.Client) error { return c.Unreachable() },

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -193,7 +194,7 @@ func TestForcedReleaseMeetsHandOver(t *testing.T) {
 			done := acquiring(ctx, b, "k")
 			time.Sleep(5 * sec)
 			release(t, held)
-			if err := operator.ForceRelease(ctx, "k", "test"); err != nil {
+			if err := admin.ForceRelease(ctx, operator, "k", "test"); err != nil {
 				t.Fatal(err)
 			}
 			r := <-done

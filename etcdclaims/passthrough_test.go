@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testetcd"
@@ -151,8 +152,8 @@ func TestPassthroughClient(t *testing.T) {
 	if ok, err := c.Owns(ctx, tokenFor("k", 0)); !ok || err != nil {
 		t.Errorf("%v, %v", ok, err)
 	}
-	noErr(t, c.ForceRelease(ctx, "k", "x"))
-	wantIs(t, c.ForceRelease(ctx, "", "x"), etcdclaims.ErrInvalidKey)
+	noErr(t, admin.ForceRelease(ctx, c, "k", "x"))
+	wantIs(t, admin.ForceRelease(ctx, c, "", "x"), etcdclaims.ErrInvalidKey)
 	if s := c.Stats(); fmt.Sprint(s) != fmt.Sprint(etcdclaims.Stats{Lost: map[etcdclaims.Reason]int64{}}) || s.Lost == nil {
 		t.Errorf("%+v", s)
 	}

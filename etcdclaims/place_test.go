@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -53,9 +54,9 @@ func TestEpochRaisedWhileWaitingWithIf(t *testing.T) {
 		tryClaim(t, a, "k")
 		done := acquiring(ctx, b, "k", etcdclaims.If(clientv3.Compare(clientv3.CreateRevision("/absent"), "=", 0)))
 		time.Sleep(sec)
-		_, err := etcdclaims.RaiseEpoch(ctx, w.raw, w.prefix, 0)
+		_, err := admin.RaiseEpoch(ctx, w.raw, w.prefix, 0)
 		noErr(t, err)
-		noErr(t, op.ForceRelease(ctx, "k", "restored"))
+		noErr(t, admin.ForceRelease(ctx, op, "k", "restored"))
 		cl := w.within(sec, done)
 		if cl.Fence()>>47 != 1 {
 			t.Errorf("fence %d", cl.Fence())

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -45,7 +46,7 @@ func TestPreferOrder(t *testing.T) {
 			line[name], _ = w.preferred(int(name[0] - '0'))
 		}
 		fence := held.Fence()
-		if all, err := w.peer().Line(context.Background(), "k"); err != nil || len(all) != 4 || all[0].Preference != 0 || all[2].Preference != 9 {
+		if all, err := admin.Line(context.Background(), w.peer(), "k"); err != nil || len(all) != 4 || all[0].Preference != 0 || all[2].Preference != 9 {
 			t.Errorf("line %+v, %v", all, err)
 		}
 		for _, name := range []string{"9", "5 first", "5 second", "plain"} {
@@ -162,7 +163,7 @@ func TestPreferOneThatLeaves(t *testing.T) {
 // revokeLineOf revokes the lease of the place in line with the preference.
 func (w *world) revokeLineOf(preference int) {
 	w.Helper()
-	line, err := w.peer().Line(context.Background(), "k")
+	line, err := admin.Line(context.Background(), w.peer(), "k")
 	noErr(w.T, err)
 	for _, l := range line {
 		if l.Preference == preference {

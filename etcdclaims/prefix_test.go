@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/internal/testclaims"
 )
@@ -31,7 +32,7 @@ func TestNestedPrefixes(t *testing.T) {
 					t.Error("acquired what is held")
 				}
 			}
-			if _, err := etcdclaims.RaiseEpoch(bg, w.raw, "/a/"+inner, 0); err != nil {
+			if _, err := admin.RaiseEpoch(bg, w.raw, "/a/"+inner, 0); err != nil {
 				t.Error(err)
 			}
 			time.Sleep(10 * sec)

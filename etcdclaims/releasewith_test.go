@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -147,7 +148,7 @@ func TestReleaseWithProof(t *testing.T) {
 		host.Inject(claimtest.Fault{On: claimtest.Release, LoseRequest: true, Saw: func(any) {
 			go func() {
 				_, _ = w.raw.Put(context.Background(), "/effect", "x")
-				_ = peer.ForceRelease(context.Background(), "k", "test")
+				_ = admin.ForceRelease(context.Background(), peer, "k", "test")
 			}()
 		}})
 		wantIs(t, cl.ReleaseWith(context.Background(), clientv3.OpPut("/effect", "x")), etcdclaims.ErrUnknown)
@@ -185,7 +186,7 @@ func TestReleaseWithRefused(t *testing.T) {
 		}
 		noErr(t, handles[1].Release(ctx))
 		noErr(t, handles[0].ReleaseWith(ctx))
-		noErr(t, w.peer().ForceRelease(ctx, "k", "test"))
+		noErr(t, admin.ForceRelease(ctx, w.peer(), "k", "test"))
 		wantIs(t, cl.ReleaseWith(ctx, put), etcdclaims.ErrLost)
 		if v, n := w.effect("/effect"); n != 0 {
 			t.Errorf("%q was put", v)

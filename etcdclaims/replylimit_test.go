@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -30,7 +31,7 @@ func TestHistoryOfLargeValuesUnderAReplyLimit(t *testing.T) {
 		_, err := etcd.Put(t.Context(), c.Prefix()+"own/k", value)
 		noErr(t, err)
 	}
-	h, err := c.History(t.Context(), "k")
+	h, err := admin.History(t.Context(), c, "k")
 	if err != nil || len(h.Terms) != terms {
 		t.Errorf("%d terms, %v, want %d", len(h.Terms), err, terms)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd/deafness"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -138,7 +139,7 @@ func TestOneOfManyClaimsIsTaken(t *testing.T) {
 			w.server.Delete(t, w.own(keys[i]))
 			within(ttl+sec, i)
 		}
-		noErr(t, operator.ForceRelease(context.Background(), "200", "by test"))
+		noErr(t, admin.ForceRelease(context.Background(), operator, "200", "by test"))
 		within(ttl/3+sec, 200)
 		last := []int{}
 		for i := manyClaims - 200; i < manyClaims; i++ { // since a snapshot
@@ -208,7 +209,7 @@ func TestNoticesOfManyClaims(t *testing.T) {
 		tryClaim(t, c, "youngest")
 		force := func(cl *etcdclaims.Claim) {
 			t.Helper()
-			noErr(t, operator.ForceRelease(context.Background(), cl.Key(), "by test"))
+			noErr(t, admin.ForceRelease(context.Background(), operator, cl.Key(), "by test"))
 		}
 		soon := func(d time.Duration, cls ...*etcdclaims.Claim) {
 			t.Helper()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testetcd"
@@ -637,7 +638,7 @@ func TestReentrantLost(t *testing.T) {
 		other := w.peer()
 		a := tryClaim(t, c, "k")
 		b := tryClaim(t, c, "k", etcdclaims.Reentrant())
-		if err := other.ForceRelease(t.Context(), "k", "test"); err != nil {
+		if err := admin.ForceRelease(t.Context(), other, "k", "test"); err != nil {
 			t.Fatal(err)
 		}
 		<-a.Done()

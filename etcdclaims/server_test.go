@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/internal/testclaims"
@@ -56,13 +57,13 @@ func everything(t *testing.T, a, b *etcdclaims.Client) {
 	w.next(t, etcdclaims.Synced, "")
 	tryClaim(t, a, "watched")
 	w.next(t, etcdclaims.Claimed, "watched")
-	noErr(t, b.ForceRelease(ctx, "watched", "test"))
+	noErr(t, admin.ForceRelease(ctx, b, "watched", "test"))
 	w.next(t, etcdclaims.Freed, "watched")
 	noErr(t, tryBegin(t, a, "w1").Complete(ctx))
 	noErr(t, failing(ctx, tryBegin(t, a, "w2"), errors.New("x")))
 	noErr(t, tryBegin(t, a, "w3").Release(ctx))
 	tryBegin(t, a, "w4", etcdclaims.AtMostOnce())
-	noErr(t, b.ForceRelease(ctx, "w4", "test"))
+	noErr(t, admin.ForceRelease(ctx, b, "w4", "test"))
 	if o, err := orphansOf(ctx, b, 0); err != nil || len(o) != 1 {
 		t.Errorf("%v, %v", o, err)
 	}
@@ -85,7 +86,7 @@ func everything(t *testing.T, a, b *etcdclaims.Client) {
 	if i := lookUp(t, b, "resting"); !i.Held || i.Kind != "resting" {
 		t.Errorf("%+v", i)
 	}
-	noErr(t, b.ForceRelease(ctx, "resting", ""))
+	noErr(t, admin.ForceRelease(ctx, b, "resting", ""))
 	noErr(t, tryClaim(t, a, "manual", etcdclaims.Manual()).Release(ctx))
 	noErr(t, a.TryRun(ctx, "run", func(context.Context) error { return nil }))
 	noErr(t, a.Run(ctx, "run", func(context.Context) error { return nil }))
@@ -195,7 +196,7 @@ func TestAuthDenied(t *testing.T) {
 		"Record":       func() error { _, _, err := c.Record(ctx, "work"); return err },
 		"Orphans":      func() error { _, err := orphansOf(ctx, c, 0); return err },
 		"Owns":         func() error { _, err := c.Owns(ctx, cl.Token()); return err },
-		"ForceRelease": func() error { return c.ForceRelease(ctx, "held", "mine") },
+		"ForceRelease": func() error { return admin.ForceRelease(ctx, c, "held", "mine") },
 		"List": func() (last error) {
 			for _, err := range c.List(ctx, "") {
 				last = err
@@ -268,7 +269,7 @@ func TestAuthReadOnly(t *testing.T) {
 	w.next(t, etcdclaims.Synced, "")
 	_, err := c.TryAcquire(ctx, "k")
 	wantIs(t, err, rpctypes.ErrPermissionDenied)
-	wantIs(t, c.ForceRelease(ctx, "held", ""), rpctypes.ErrPermissionDenied)
+	wantIs(t, admin.ForceRelease(ctx, c, "held", ""), rpctypes.ErrPermissionDenied)
 	noErr(t, cl.Check())
 	noErr(t, cl.Complete(ctx))
 	w.next(t, etcdclaims.Freed, "held")
@@ -444,7 +445,7 @@ func TestServerStopped(t *testing.T) {
 			"TryAcquireEach":         func() error { _, errs := b.TryAcquireEach(ctx, []string{"k"}); return errs[0] },
 			"Lookup":                 func() error { _, err := b.Lookup(ctx, "k"); return err },
 			"Locks":                  func() error { _, _, err := locks.New(b).TryAcquire(ctx, "k", "me", time.Minute); return err },
-			"ForceRelease":           func() error { return b.ForceRelease(ctx, "k", "") },
+			"ForceRelease":           func() error { return admin.ForceRelease(ctx, b, "k", "") },
 			"with a short context": func() error {
 				ctx, cancel := context.WithTimeout(ctx, time.Second)
 				defer cancel()

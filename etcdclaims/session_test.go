@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -60,10 +61,10 @@ func TestLossReasons(t *testing.T) {
 			return err
 		}, renew + sec, etcdclaims.ReasonSuperseded, "", true},
 		{"forced", func(_ *world, _, other *etcdclaims.Client) error {
-			return other.ForceRelease(context.Background(), "k", "it must go")
+			return admin.ForceRelease(context.Background(), other, "k", "it must go")
 		}, sec, etcdclaims.ReasonDeleted, "it must go", true},
 		{"forced by itself", func(_ *world, c, _ *etcdclaims.Client) error {
-			return c.ForceRelease(context.Background(), "k", "it must go")
+			return admin.ForceRelease(context.Background(), c, "k", "it must go")
 		}, sec, etcdclaims.ReasonDeleted, "it must go", true},
 		{"epoch raised", func(w *world, _, _ *etcdclaims.Client) error {
 			w.server.RaiseEpoch(w, w.prefix)
@@ -172,7 +173,7 @@ func TestCompactionDuringDisconnect(t *testing.T) {
 				case "lease":
 					_, err = w.raw.Revoke(ctx, w.server.Lease(t, w.own("k")))
 				case "eviction":
-					err = other.ForceRelease(ctx, "k", "it must go")
+					err = admin.ForceRelease(ctx, other, "k", "it must go")
 					reason = etcdclaims.ReasonDeleted
 				}
 				if err != nil {
@@ -599,7 +600,7 @@ func TestEveryCallAfterCloseIsErrClosed(t *testing.T) {
 			"Record":       func() error { _, _, err := c.Record(ctx, "theirs"); return err },
 			"Orphans":      func() error { _, err := orphansOf(ctx, c, 0); return err },
 			"Owns":         func() error { _, err := c.Owns(ctx, theirs.Token()); return err },
-			"ForceRelease": func() error { return c.ForceRelease(ctx, "theirs", "because") },
+			"ForceRelease": func() error { return admin.ForceRelease(ctx, c, "theirs", "because") },
 			"List": func() error {
 				for _, err := range c.List(ctx, "") {
 					return err

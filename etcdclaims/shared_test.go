@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/fencing"
@@ -482,10 +483,10 @@ func TestSharedOutlived(t *testing.T) {
 		}
 		release(t, writer)
 		claims := []*etcdclaims.Claim{tryClaim(t, a, "k", etcdclaims.Shared()), tryClaim(t, b, "k", etcdclaims.Shared())}
-		if err := b.ForceReleaseTerm(ctx, limited.Token(), "test"); !errors.Is(err, etcdclaims.ErrRefused) {
+		if err := admin.ForceReleaseTerm(ctx, b, limited.Token(), "test"); !errors.Is(err, etcdclaims.ErrRefused) {
 			t.Errorf("an earlier term: %v", err)
 		}
-		noErr(t, b.ForceReleaseTerm(ctx, claims[0].Token(), "test"))
+		noErr(t, admin.ForceReleaseTerm(ctx, b, claims[0].Token(), "test"))
 		time.Sleep(sec)
 		for _, cl := range claims {
 			lossOf(t, cl.Err(), etcdclaims.ReasonDeleted)
@@ -540,7 +541,7 @@ func TestSharedEpoch(t *testing.T) {
 			t.Errorf("%v after %v", cl.Token(), old.Token())
 		}
 		w.shares(a, cl)
-		noErr(t, b.ForceReleaseTerm(ctx, cl.Token(), "test"))
+		noErr(t, admin.ForceReleaseTerm(ctx, b, cl.Token(), "test"))
 		w.free("k", a)
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"google.golang.org/grpc/codes"
 )
@@ -121,7 +122,7 @@ func TestLossyForceShared(t *testing.T) {
 				release(t, tryClaim(t, b, "warm"))
 				one := tryClaim(t, a, "k", etcdclaims.Shared())
 				host.Inject(claimtest.Fault{On: claimtest.Every, Skip: 1, LoseReply: true, Code: code})
-				noErr(t, b.ForceRelease(ctx, "k", "test"))
+				noErr(t, admin.ForceRelease(ctx, b, "k", "test"))
 				time.Sleep(sec)
 				if one.Err() == nil {
 					t.Errorf("the holder was not notified")

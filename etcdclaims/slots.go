@@ -58,7 +58,7 @@ type slots struct {
 // first caller in it.
 //
 // The first call stores n in etcd, in a small record that stays until
-// [Client.Resize] with 0 removes it. So callers with ever new keys, such as one per
+// admin.Resize with 0 removes it. So callers with ever new keys, such as one per
 // request, let etcd grow. A call with another n returns ErrSlots; Resize changes
 // the number.
 //

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/option"
@@ -49,7 +50,7 @@ func (w *world) full(n int, c *etcdclaims.Client) {
 // clean removes the number of slots of "k", which no slot may be held of, and closes.
 func (w *world) clean(cs ...*etcdclaims.Client) {
 	w.Helper()
-	noErr(w, cs[0].Resize(context.Background(), "k", 0))
+	noErr(w, admin.Resize(context.Background(), cs[0], "k", 0))
 	w.closeClean(cs...)
 	w.noLeases()
 }
@@ -142,7 +143,7 @@ func TestSlotsInput(t *testing.T) {
 			t.Errorf("a key too long for its slots: %v", err)
 		}
 		for _, n := range []int{-1, etcdclaims.MaxSlots + 1} {
-			if err := c.Resize(context.Background(), "k", n); err == nil {
+			if err := admin.Resize(context.Background(), c, "k", n); err == nil {
 				t.Errorf("resized to %d", n)
 			}
 		}
@@ -156,7 +157,7 @@ func TestSlotsInput(t *testing.T) {
 		if noErr(t, err); cl.Slot() != 0 || cl.Key() != etcdclaims.SlotKey("k", 0) {
 			t.Errorf("passthrough has %v", cl.Token())
 		}
-		noErr(t, none.Resize(context.Background(), "k", 2))
+		noErr(t, admin.Resize(context.Background(), none, "k", 2))
 	})
 }
 
@@ -171,7 +172,7 @@ func TestSlotsAndWholeKey(t *testing.T) {
 		if !errors.As(err, &held) || held.Info.Fence != whole.Fence() {
 			t.Errorf("got %v", err)
 		}
-		if err := b.Resize(context.Background(), "k", 2); !errors.Is(err, etcdclaims.ErrHeld) {
+		if err := admin.Resize(context.Background(), b, "k", 2); !errors.Is(err, etcdclaims.ErrHeld) {
 			t.Errorf("resized a claim: %v", err)
 		}
 		got := acquiring(context.Background(), b, "k", etcdclaims.Slots(2))
@@ -183,14 +184,14 @@ func TestSlotsAndWholeKey(t *testing.T) {
 		if info, err := a.Lookup(context.Background(), "k"); err != nil || info.Kind != "slots" || info.Slots != 2 {
 			t.Errorf("%+v, %v", info, err)
 		}
-		if err := a.Resize(context.Background(), "k", 0); !errors.Is(err, etcdclaims.ErrHeld) {
+		if err := admin.Resize(context.Background(), a, "k", 0); !errors.Is(err, etcdclaims.ErrHeld) {
 			t.Errorf("forgotten while a slot is held: %v", err)
 		}
-		if err := a.ForceRelease(context.Background(), "k", "x"); !errors.Is(err, etcdclaims.ErrSlots) {
+		if err := admin.ForceRelease(context.Background(), a, "k", "x"); !errors.Is(err, etcdclaims.ErrSlots) {
 			t.Errorf("released by force: %v", err)
 		}
 		release(t, one)
-		noErr(t, b.Resize(context.Background(), "k", 0))
+		noErr(t, admin.Resize(context.Background(), b, "k", 0))
 		release(t, w.within(sec, next))
 		w.closeClean(a, b)
 	})
@@ -216,7 +217,7 @@ func TestSlotsFIFO(t *testing.T) {
 				line = append(line, acquiring(context.Background(), c, "k", append(opts, etcdclaims.Slots(3))...))
 				time.Sleep(sec)
 			}
-			if waiting, err := b.Line(context.Background(), "k"); err != nil || len(waiting) != 7 {
+			if waiting, err := admin.Line(context.Background(), b, "k"); err != nil || len(waiting) != 7 {
 				t.Errorf("in line: %v, %v", waiting, err)
 			}
 			if info, err := b.Lookup(context.Background(), "k"); err != nil || info.Waiting != 7 {
@@ -289,13 +290,13 @@ func TestSlotsResize(t *testing.T) {
 			line = append(line, acquiring(ctx, b, "k", etcdclaims.Slots(2)))
 			time.Sleep(sec)
 		}
-		noErr(t, a.Resize(ctx, "k", 5)) // three of those in line get on at once
+		noErr(t, admin.Resize(ctx, a, "k", 5)) // three of those in line get on at once
 		for i := range 3 {
 			cl := w.within(sec, line[i])
 			claims = append(claims, cl)
 		}
 		w.full(5, a)
-		noErr(t, a.Resize(ctx, "k", 1)) // four are surplus
+		noErr(t, admin.Resize(ctx, a, "k", 1)) // four are surplus
 		slices.SortFunc(claims, func(a, b *etcdclaims.Claim) int { return a.Slot() - b.Slot() })
 		for _, cl := range claims[1:] {
 			noErr(t, cl.Check())
@@ -310,7 +311,7 @@ func TestSlotsResize(t *testing.T) {
 		if last.Slot() != 0 {
 			t.Errorf("slot %d", last.Slot())
 		}
-		noErr(t, a.Resize(ctx, "k", 3))
+		noErr(t, admin.Resize(ctx, a, "k", 3))
 		for _, next := range line[4:] {
 			release(t, w.within(sec, next))
 		}
@@ -369,7 +370,7 @@ func TestSlotsResizedUnheard(t *testing.T) {
 		host.Inject(fault)
 		next := acquiring(context.Background(), b, "k", etcdclaims.Slots(1))
 		time.Sleep(2 * sec)
-		noErr(t, a.Resize(context.Background(), "k", 2))
+		noErr(t, admin.Resize(context.Background(), a, "k", 2))
 		release(t, w.within(5*sec+100*time.Millisecond, next))
 		release(t, held[0])
 		host.RemoveFaults()
@@ -387,7 +388,7 @@ func TestLossySlots(t *testing.T) {
 			lossy(t, kind, func(t *testing.T, l *loss) {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 				defer cancel()
-				noErr(t, l.other.Resize(ctx, "k", 2))
+				noErr(t, admin.Resize(ctx, l.other, "k", 2))
 				releaser, waiter := l.other, l.c
 				if kind == claimtest.HandOver || kind == claimtest.Release {
 					releaser, waiter = l.c, l.other
@@ -423,7 +424,7 @@ func TestLossySlots(t *testing.T) {
 				l.owned(first, l.other)
 				l.owned(second, l.other)
 				released(t, []*etcdclaims.Claim{first, second})
-				noErr(t, l.other.Resize(context.Background(), "k", 0)) // nothing is held, and nobody in line
+				noErr(t, admin.Resize(context.Background(), l.other, "k", 0)) // nothing is held, and nobody in line
 			})
 		})
 	}
@@ -479,7 +480,7 @@ func TestSlotsOutlived(t *testing.T) {
 		next := acquiring(ctx, b, "k", etcdclaims.Slots(3))
 		release(t, rests)
 		time.Sleep(sec)
-		noErr(t, b.ForceReleaseTerm(ctx, forced.Token(), "test"))
+		noErr(t, admin.ForceReleaseTerm(ctx, b, forced.Token(), "test"))
 		got := w.within(sec, next)
 		if got.Slot() != forced.Slot() || got.Fence() <= forced.Fence() {
 			t.Errorf("%v follows %v", got.Token(), forced.Token())
@@ -517,7 +518,7 @@ func TestSlotsManyCallers(t *testing.T) {
 			callers = 1000
 		}
 		a, b := w.peer(), w.peer()
-		noErr(t, a.Resize(context.Background(), "k", n))
+		noErr(t, admin.Resize(context.Background(), a, "k", n))
 		counts := make(chan int, 2*callers)
 		done := make(chan error, callers)
 		for i := range callers {
@@ -575,7 +576,7 @@ func TestSlotsHandedOverByAll(t *testing.T) {
 		time.Sleep(sec)
 		two := acquiring(ctx, late, "k", etcdclaims.Slots(1))
 		time.Sleep(sec)
-		noErr(t, a.Resize(ctx, "k", 2))
+		noErr(t, admin.Resize(ctx, a, "k", 2))
 		release(t, w.within(sec, one))
 		second := w.within(sec, two)
 		if second.Slot() != 1 {
@@ -645,12 +646,12 @@ func TestSlotsBesideSimilarKeys(t *testing.T) {
 		}
 		next := acquiring(ctx, b, "k", etcdclaims.Slots(2))
 		time.Sleep(sec)
-		if err := a.Resize(ctx, "k", 0); !errors.Is(err, etcdclaims.ErrHeld) {
+		if err := admin.Resize(ctx, a, "k", 0); !errors.Is(err, etcdclaims.ErrHeld) {
 			t.Errorf("resized while slots are held: %v", err)
 		}
 		release(t, claims[1])
 		released(t, []*etcdclaims.Claim{w.within(sec, next), claims[0]})
-		noErr(t, a.Resize(ctx, "k", 0))
+		noErr(t, admin.Resize(ctx, a, "k", 0))
 		released(t, similar)
 		w.closeClean(a, b)
 	})
@@ -693,7 +694,7 @@ func TestSlotsRecordOfAnother(t *testing.T) {
 		time.Sleep(sec)
 		put(3) // while it is in line
 		third := w.within(sec, next)
-		noErr(t, a.Resize(ctx, "k", 4))
+		noErr(t, admin.Resize(ctx, a, "k", 4))
 		released(t, append(claims, third, tryClaim(t, b, "k", etcdclaims.Slots(4))))
 		put(4)
 		w.clean(a, b)
@@ -762,7 +763,7 @@ func TestSlotsReleasedByMany(t *testing.T) {
 	for n, clients := range map[int]int{40: 1, 14: 14} {
 		virtualCase(t, fmt.Sprintf("%d by %d", n, clients), func(t *testing.T, w *world) {
 			b := w.peer()
-			noErr(t, b.Resize(context.Background(), "k", n))
+			noErr(t, admin.Resize(context.Background(), b, "k", n))
 			var hosts []*claimtest.Host
 			var claims []*etcdclaims.Claim
 			for range clients {

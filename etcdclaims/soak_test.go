@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 )
@@ -102,7 +103,7 @@ func (s *soak) use(d time.Duration) {
 func (s *soak) removeRecords() {
 	s.Helper()
 	for n := range soakRecords {
-		noErr(s, s.clients[0].Resize(context.Background(), slotted(n), 0))
+		noErr(s, admin.Resize(context.Background(), s.clients[0], slotted(n), 0))
 		release(s, tryClaim(s, s.clients[0], shared(n)))
 	}
 }
@@ -188,7 +189,7 @@ func (s *soak) call(ctx context.Context, c *etcdclaims.Client, rng *rand.Rand) {
 		{"RunWork", func() error { return s.runWork(limited, c, rng) }},
 		{"Records", func() error { return s.retry(limited, c, rng) }},
 		{"Slots", func() error { return s.slots(limited, c, rng) }},
-		{"Resize", func() error { return c.Resize(limited, slotted(rng.IntN(soakRecords)), rng.IntN(5)) }},
+		{"Resize", func() error { return admin.Resize(limited, c, slotted(rng.IntN(soakRecords)), rng.IntN(5)) }},
 		{"Shared", func() error { return s.share(limited, c, rng) }},
 		{"TryAcquireAll", func() error {
 			cls, err := c.TryAcquireAll(limited, []string{key, "a", "b"}, accepted[etcdclaims.AllOption](s.option(rng))...)
@@ -217,7 +218,7 @@ func (s *soak) call(ctx context.Context, c *etcdclaims.Client, rng *rand.Rand) {
 		{"ForceRelease", func() error {
 			n := rng.IntN(soakRecords)
 			keys := []string{key, shared(n), etcdclaims.SlotKey(slotted(n), rng.IntN(3))}
-			return c.ForceRelease(limited, keys[rng.IntN(len(keys))], "at random")
+			return admin.ForceRelease(limited, c, keys[rng.IntN(len(keys))], "at random")
 		}},
 		{"ReleaseAll", func() error {
 			if rng.IntN(10) > 0 {

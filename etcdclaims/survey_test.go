@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -27,8 +28,8 @@ func TestLines(t *testing.T) {
 				eventually(t, "it waits", func() bool { return w.places() == waiters })
 			}
 		}
-		read := func(keys ...string) (lines []etcdclaims.LineInfo) {
-			for l, err := range a.Lines(ctx, keys) {
+		read := func(keys ...string) (lines []admin.LineInfo) {
+			for l, err := range admin.Lines(ctx, a, keys) {
 				noErr(t, err)
 				lines = append(lines, l)
 			}
@@ -39,7 +40,7 @@ func TestLines(t *testing.T) {
 			lines[1].Key != "k/1" || lines[1].Waiting != 2 || lines[1].Next.Owner != "b0" {
 			t.Errorf("lines are %+v", lines)
 		}
-		line, err := a.Line(ctx, "k/1")
+		line, err := admin.Line(ctx, a, "k/1")
 		noErr(t, err)
 		if len(line) != 2 || line[0] != lines[1].Next {
 			t.Errorf("the line of k/1 is %+v, its summary %+v", line, lines[1])
@@ -61,9 +62,9 @@ func TestLinesCostWhatTheirKeysDo(t *testing.T) {
 		for i := range 640 {
 			keys = append(keys, fmt.Sprintf("k/%03d", i))
 		}
-		read := func(keys []string) (lines []etcdclaims.LineInfo, requests int64) {
+		read := func(keys []string) (lines []admin.LineInfo, requests int64) {
 			before := a.Stats().Requests
-			for l, err := range a.Lines(ctx, keys) {
+			for l, err := range admin.Lines(ctx, a, keys) {
 				noErr(t, err)
 				lines = append(lines, l)
 			}
@@ -109,12 +110,12 @@ func TestSessions(t *testing.T) {
 	virtualCase(t, "sessions", func(t *testing.T, w *world) {
 		a, _ := w.client(etcdclaims.Config{Owner: "a", TTL: 15 * sec})
 		b, host := w.client(etcdclaims.Config{Owner: "b", TTL: 30 * sec})
-		read := func() (sessions []etcdclaims.SessionInfo) {
-			for s, err := range a.Sessions(t.Context()) {
+		read := func() (sessions []admin.SessionInfo) {
+			for s, err := range admin.Sessions(t.Context(), a) {
 				noErr(t, err)
 				sessions = append(sessions, s)
 			}
-			slices.SortFunc(sessions, func(x, y etcdclaims.SessionInfo) int { return int(x.TTL - y.TTL) })
+			slices.SortFunc(sessions, func(x, y admin.SessionInfo) int { return int(x.TTL - y.TTL) })
 			return sessions
 		}
 		if got := read(); len(got) != 0 {
@@ -142,10 +143,10 @@ func TestSessions(t *testing.T) {
 func TestSurveyPassthrough(t *testing.T) {
 	t.Parallel()
 	none := newClient(t, nil, etcdclaims.Config{})
-	for range none.Lines(t.Context(), []string{"k"}) {
+	for range admin.Lines(t.Context(), none, []string{"k"}) {
 		t.Error("a passthrough client has a line")
 	}
-	for range none.Sessions(t.Context()) {
+	for range admin.Sessions(t.Context(), none) {
 		t.Error("a passthrough client has a session")
 	}
 }

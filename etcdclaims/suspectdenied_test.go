@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
@@ -44,10 +45,10 @@ func TestSuspicionInHistory(t *testing.T) {
 		waits := w.waitingFor(b, "k")[0]
 		ahost.Kill()
 		cl := w.within(sec, waits)
-		h, err := b.History(context.Background(), "k")
+		h, err := admin.History(context.Background(), b, "k")
 		noErr(t, err)
 		for _, term := range h.Terms {
-			if term.Fence == old.Fence() && (term.Ending != etcdclaims.EndingSuspected || !strings.Contains(term.Cause, "next")) {
+			if term.Fence == old.Fence() && (term.Ending != admin.EndingSuspected || !strings.Contains(term.Cause, "next")) {
 				t.Errorf("%+v", term)
 			}
 		}

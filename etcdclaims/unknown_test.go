@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 )
 
@@ -20,19 +21,19 @@ func TestUnknownAfterLostReply(t *testing.T) {
 		call func(c *etcdclaims.Client, of, own *etcdclaims.Claim) error
 	}{
 		"Resize": {claimtest.Acquire, nil, func(c *etcdclaims.Client, _, _ *etcdclaims.Claim) error {
-			return c.Resize(ctx, "slots", 3)
+			return admin.Resize(ctx, c, "slots", 3)
 		}},
 		"ForceRelease": {claimtest.Notify, nil, func(c *etcdclaims.Client, _, _ *etcdclaims.Claim) error {
-			return c.ForceRelease(ctx, "k", "why")
+			return admin.ForceRelease(ctx, c, "k", "why")
 		}},
 		"ForceReleaseTerm": {claimtest.Notify, nil, func(c *etcdclaims.Client, of, _ *etcdclaims.Claim) error {
-			return c.ForceReleaseTerm(ctx, of.Token(), "why")
+			return admin.ForceReleaseTerm(ctx, c, of.Token(), "why")
 		}},
 		"ForceRelease of a shared key": {claimtest.Release, []etcdclaims.AcquireOption{etcdclaims.Shared()}, func(c *etcdclaims.Client, _, _ *etcdclaims.Claim) error {
-			return c.ForceRelease(ctx, "k", "why")
+			return admin.ForceRelease(ctx, c, "k", "why")
 		}},
 		"ForceRelease of one who shares": {claimtest.Notify, []etcdclaims.AcquireOption{etcdclaims.Shared()}, func(c *etcdclaims.Client, _, _ *etcdclaims.Claim) error {
-			return c.ForceRelease(ctx, "k", "why")
+			return admin.ForceRelease(ctx, c, "k", "why")
 		}},
 		"Note": {claimtest.Note, nil, func(_ *etcdclaims.Client, _, own *etcdclaims.Claim) error {
 			ctx, cancel := context.WithTimeout(ctx, 5*sec)

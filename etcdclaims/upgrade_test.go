@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/internal/testclaims"
@@ -137,7 +138,7 @@ func TestUpgradeClaim(t *testing.T) {
 			if w.get("own/k") != value {
 				t.Error("the claim was changed")
 			}
-			noErr(t, c.ForceRelease(ctx, "k", "test"))
+			noErr(t, admin.ForceRelease(ctx, c, "k", "test"))
 			release(t, w.within(sec, done))
 			seen.next(t, etcdclaims.Freed, "k")
 		})
@@ -424,7 +425,7 @@ func TestUpgradeEpoch(t *testing.T) {
 				t.Error("still held, by its own account")
 			}
 			w.drop("epoch")
-			if _, err := etcdclaims.RaiseEpoch(ctx, w.raw, w.prefix, 7); err != nil {
+			if _, err := admin.RaiseEpoch(ctx, w.raw, w.prefix, 7); err != nil {
 				t.Fatal(err)
 			}
 			eventually(t, "claims are granted again", func() bool {

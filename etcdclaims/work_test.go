@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -273,7 +274,7 @@ func TestWorkCompleteAfterLoss(t *testing.T) {
 			vanish(t, etcd, b, "k")
 			tryBegin(t, b, "k")
 		},
-		"forced": func(t *testing.T, b *etcdclaims.Client, _ string) { noErr(t, b.ForceRelease(ctx, "k", "test")) },
+		"forced": func(t *testing.T, b *etcdclaims.Client, _ string) { noErr(t, admin.ForceRelease(ctx, b, "k", "test")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

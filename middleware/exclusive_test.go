@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/middleware"
@@ -184,7 +185,7 @@ var losses = map[string]func(t *testing.T, w *world){
 	"revoked": func(t *testing.T, w *world) { t.Helper(); w.revoke(t, "k") },
 	"forced": func(t *testing.T, w *world) {
 		t.Helper()
-		if err := w.other.ForceRelease(context.Background(), "k", "test"); err != nil {
+		if err := admin.ForceRelease(context.Background(), w.other, "k", "test"); err != nil {
 			t.Error(err)
 		}
 	},

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/middleware"
@@ -78,7 +79,7 @@ func (s *site) exclusive(h http.HandlerFunc) http.Handler {
 // lose takes the key away and waits until the process knows.
 func (s *site) lose(t *testing.T, ctx context.Context) {
 	t.Helper()
-	if err := s.claims.ForceRelease(context.Background(), "k", "test"); err != nil {
+	if err := admin.ForceRelease(context.Background(), s.claims, "k", "test"); err != nil {
 		t.Error(err)
 	}
 	select {

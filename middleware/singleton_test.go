@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/middleware"
@@ -94,7 +95,7 @@ func TestSingletonIsReplaced(t *testing.T) {
 		"revoked": {func(t *testing.T, w *world) { t.Helper(); w.revoke(t, "leader") }, sec, func(*world) {}},
 		"forced": {func(t *testing.T, w *world) {
 			t.Helper()
-			if err := w.other.ForceRelease(t.Context(), "leader", "test"); err != nil {
+			if err := admin.ForceRelease(t.Context(), w.other, "leader", "test"); err != nil {
 				t.Error(err)
 			}
 		}, sec, func(*world) {}},

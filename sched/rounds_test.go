@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
@@ -81,7 +82,7 @@ func TestDutiesUnderLoad(t *testing.T) {
 				f.within("Backfill", func() bool { return ran("filled") >= 10 })
 				noErr(t, second(s.RunNow(t.Context(), "orphan")))
 				f.within("RunNow", func() bool { return ran("orphan") == 1 })
-				noErr(t, claimtest.NewClient(t, f.server, etcdclaims.Config{Prefix: prefix}).ForceRelease(t.Context(), "sched/default/job/orphan", ""))
+				noErr(t, admin.ForceRelease(t.Context(), claimtest.NewClient(t, f.server, etcdclaims.Config{Prefix: prefix}), "sched/default/job/orphan", ""))
 				f.within("orphans", func() bool { return ran("orphan") == 2 })
 				noErr(t, s.Pause(t.Context(), "paused", ""))
 				time.Sleep(time.Second)
@@ -126,7 +127,7 @@ func TestOrphanWhileNothingRests(t *testing.T) {
 		n.host.Inject(claimtest.Fault{Times: -1, DelayRequest: 20 * time.Millisecond, DelayReply: 20 * time.Millisecond})
 		noErr(t, second(f.etcd.Delete(t.Context(), f.under("/paused/")[0].name)))
 		time.Sleep(500 * time.Millisecond)
-		noErr(t, claimtest.NewClient(t, f.server, etcdclaims.Config{Prefix: prefix}).ForceRelease(t.Context(), "sched/default/job/orphan", ""))
+		noErr(t, admin.ForceRelease(t.Context(), claimtest.NewClient(t, f.server, etcdclaims.Config{Prefix: prefix}), "sched/default/job/orphan", ""))
 		f.within("orphans", func() bool { return len(f.ledger.all("orphan")) == 2 })
 		if behind := time.Since(f.inspect("busy").High); behind < 2*time.Second {
 			t.Errorf("the owner is %v behind: it had time to rest", behind)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/sched"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -354,7 +355,7 @@ func TestLateAdmissionOfTheSameOwner(t *testing.T) {
 func TestFenceOfALostRun(t *testing.T) {
 	for _, spread := range []bool{false, true} {
 		caseInFleet(t, fmt.Sprintf("spread %v", spread), func(t *testing.T, f *fleet) {
-			noErr(t, second(etcdclaims.RaiseEpoch(t.Context(), f.etcd, prefix, 6)))
+			noErr(t, second(admin.RaiseEpoch(t.Context(), f.etcd, prefix, 6)))
 			f.cfg.Spread = spread
 			f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(5*time.Minute, 0))}, 10*time.Second)
 			for range 3 {

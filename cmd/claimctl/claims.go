@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/internal/doctor"
 	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -164,7 +165,7 @@ func (a *app) printClaims(ctx context.Context, claims *etcdclaims.Client, held i
 	}
 	var unread error
 	if failed == nil {
-		for l, err := range claims.Lines(ctx, keys) {
+		for l, err := range admin.Lines(ctx, claims, keys) {
 			if err != nil {
 				unread = err
 				break

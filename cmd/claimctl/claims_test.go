@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -61,7 +62,7 @@ func TestListLines(t *testing.T) {
 	wait := func(c *etcdclaims.Client, key string, opts ...etcdclaims.AcquireOption) {
 		wg.Go(func() { _, _ = c.Acquire(ctx, key, opts...) })
 		eventually(t, "it waits", func() bool {
-			for l, err := range a.Lines(ctx, []string{key}) {
+			for l, err := range admin.Lines(ctx, a, []string{key}) {
 				return err == nil && l.Waiting > 0
 			}
 			return false
@@ -71,7 +72,7 @@ func TestListLines(t *testing.T) {
 	wait(b, "zones", etcdclaims.Slots(1))
 	c := w.client("api-9")
 	wg.Go(func() { _, _ = c.Acquire(ctx, "orders/042") })
-	eventually(t, "both wait", func() bool { l, err := a.Line(ctx, "orders/042"); return err == nil && len(l) == 2 })
+	eventually(t, "both wait", func() bool { l, err := admin.Line(ctx, a, "orders/042"); return err == nil && len(l) == 2 })
 
 	var out bytes.Buffer
 	ls := &app{format: formatJSON, out: &out}
@@ -124,7 +125,7 @@ func TestExplain(t *testing.T) {
 		done <- err
 	}()
 	eventually(t, "b waits", func() bool {
-		line, err := a.Line(ctx, "orders/42")
+		line, err := admin.Line(ctx, a, "orders/42")
 		return err == nil && len(line) == 1
 	})
 	x := as[explanation](w, "explain", "orders/42")
@@ -227,7 +228,7 @@ func TestHistory(t *testing.T) {
 	first := w.claim(a, "k")
 	w.noErr(first.Release(ctx))
 	w.claim(b, "k")
-	w.noErr(a.ForceRelease(ctx, "k", "stuck"))
+	w.noErr(admin.ForceRelease(ctx, a, "k", "stuck"))
 	third := w.claim(a, "k")
 	v := as[historyView](w, "history", "k")
 	if len(v.Terms) != 3 || v.Terms[0].Ending != "released" || v.Terms[1].how() != "forced by a: stuck" || v.Terms[2].how() != "held" {
@@ -345,7 +346,7 @@ func TestDrill(t *testing.T) {
 		next <- claim
 	}()
 	eventually(t, "b waits", func() bool {
-		line, err := a.Line(ctx, "k")
+		line, err := admin.Line(ctx, a, "k")
 		return err == nil && len(line) == 1
 	})
 	if out := w.ok("drill", "k"); !strings.Contains(out, "next: api-8, when the key is released; within 2 s of 20") {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/fencing/etcdguard"
 	"github.com/etcdclaims/claims/internal/doctor"
@@ -122,7 +123,7 @@ func (v *drillView) takeOver(ctx context.Context, claims *etcdclaims.Client, rea
 		v.Steps = append(v.Steps, stepView{doctor.Round(time.Since(begun)).String(), fmt.Sprintf(format, args...)})
 	}
 	old := fencing.Token{Key: v.Key, Fence: v.Fence}
-	err := claims.ForceReleaseTerm(ctx, old, reason)
+	err := admin.ForceReleaseTerm(ctx, claims, old, reason)
 	var held *etcdclaims.HeldError
 	if errors.As(err, &held) || errors.Is(err, etcdclaims.ErrRefused) {
 		return &exitError{exitFailure, fmt.Errorf("drill %q: not made: the key changed hands meanwhile", v.Key)}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/internal/doctor"
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -128,7 +129,7 @@ func explain(ctx context.Context, claims *etcdclaims.Client, key string) (explan
 	} else if err != nil {
 		x.Work = &workView{Key: key, State: string(etcdclaims.StateUnreadable), Error: err.Error()}
 	}
-	history, err := claims.History(ctx, key, etcdclaims.Newest(100))
+	history, err := admin.History(ctx, claims, key, admin.Newest(100))
 	if err != nil {
 		return x, err
 	}
@@ -176,7 +177,7 @@ func viewRenewal(ctx context.Context, claims *etcdclaims.Client, i etcdclaims.In
 // line reads the line of a key, and finds the next owner: the first waiter that is alive.
 func (x *explanation) line(ctx context.Context, claims *etcdclaims.Client, key string) error {
 	const most = 20 // leases to ask for
-	line, err := claims.Line(ctx, key)
+	line, err := admin.Line(ctx, claims, key)
 	if err != nil {
 		return err
 	}

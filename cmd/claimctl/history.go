@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/spf13/cobra"
 )
 
@@ -24,7 +25,7 @@ type termView struct {
 	Cause       string     `json:"cause,omitempty"`
 }
 
-func viewTerm(t etcdclaims.Term) termView {
+func viewTerm(t admin.Term) termView {
 	return termView{
 		Fence: t.Fence, Owner: t.Owner, Instance: t.Instance, Claim: t.Claim, Since: moment(t.Since), Began: t.Revision(), Attempt: t.Attempt,
 		Kind: t.Kind, EndRevision: t.EndRevision, Ending: string(t.Ending), Cause: t.Cause,
@@ -74,11 +75,11 @@ times.`,
 				return usageError("--limit %d is negative", limit)
 			}
 			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
-				var newest []etcdclaims.HistoryOption
+				var newest []admin.HistoryOption
 				if limit > 0 {
-					newest = append(newest, etcdclaims.Newest(min(limit, 10_000)))
+					newest = append(newest, admin.Newest(min(limit, 10_000)))
 				}
-				h, err := claims.History(ctx, args[0], newest...)
+				h, err := admin.History(ctx, claims, args[0], newest...)
 				if err != nil {
 					return err
 				}

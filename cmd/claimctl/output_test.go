@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/sched"
 )
 
@@ -16,9 +17,9 @@ var (
 		Key: "orders/42", Held: true, Fence: 8812, Claim: "0190-c", Owner: "api-7", Instance: "0190-i",
 		Since: noon, Attempt: 2, Note: []byte("step 3\x1b[2J of 5\nand more"), Lease: 0x7587, TTL: 9 * time.Second, Expires: noon.Add(time.Hour),
 	}
-	terms = []etcdclaims.Term{
-		{Key: "orders/42", Fence: 8790, Owner: "worker-3", Since: noon, Attempt: 1, EndRevision: 8801, Ending: etcdclaims.EndingLease},
-		{Key: "orders/42", Fence: 8802, Owner: "a\u202eb", Since: noon, EndRevision: 8811, Ending: etcdclaims.EndingForced, Cause: "ann: stuck"},
+	terms = []admin.Term{
+		{Key: "orders/42", Fence: 8790, Owner: "worker-3", Since: noon, Attempt: 1, EndRevision: 8801, Ending: admin.EndingLease},
+		{Key: "orders/42", Fence: 8802, Owner: "a\u202eb", Since: noon, EndRevision: 8811, Ending: admin.EndingForced, Cause: "ann: stuck"},
 		{Key: "orders/42", Fence: 8812, Owner: "api-7", Since: noon, Attempt: 2},
 	}
 	record = etcdclaims.Record{

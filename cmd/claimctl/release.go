@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/doctor"
 	"github.com/spf13/cobra"
@@ -37,11 +38,11 @@ for a while: only fences stop its writes.`,
 			}
 			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
 				key := args[0]
-				err := claims.ForceReleaseTerm(ctx, fencing.Token{Key: key, Fence: fence}, reason)
+				err := admin.ForceReleaseTerm(ctx, claims, fencing.Token{Key: key, Fence: fence}, reason)
 				var held *etcdclaims.HeldError
 				if errors.Is(err, etcdclaims.ErrSlots) || errors.As(err, &held) && held.Info.Slots > 0 {
 					if key, err = slotWith(ctx, claims, key, fence); err == nil {
-						err = claims.ForceReleaseTerm(ctx, fencing.Token{Key: key, Fence: fence}, reason)
+						err = admin.ForceReleaseTerm(ctx, claims, fencing.Token{Key: key, Fence: fence}, reason)
 					}
 				}
 				switch {
@@ -94,7 +95,7 @@ exit code 1, while anybody holds a slot or waits.`,
 				return usageError("resize %q: the number of slots is %q, not a number from 0 on", args[0], args[1])
 			}
 			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
-				if err := claims.Resize(ctx, args[0], n); err != nil {
+				if err := admin.Resize(ctx, claims, args[0], n); err != nil {
 					if errors.Is(err, etcdclaims.ErrHeld) {
 						return &exitError{exitFailure, err}
 					}
@@ -163,7 +164,7 @@ the highest bits of every fence contain it.`,
 				return usageError("epoch raise: --above %d is negative", above)
 			}
 			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
-				epoch, err := etcdclaims.RaiseEpoch(ctx, claims.Etcd(), claims.Prefix(), above)
+				epoch, err := admin.RaiseEpoch(ctx, claims.Etcd(), claims.Prefix(), above)
 				if err != nil {
 					return err
 				}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
@@ -67,7 +68,7 @@ func TestStagedStuckKey(t *testing.T) {
 		got <- claim
 	}()
 	eventually(t, "api-8 waits", func() bool {
-		line, err := b.Line(t.Context(), "orders/42")
+		line, err := admin.Line(t.Context(), b, "orders/42")
 		return err == nil && len(line) == 1
 	})
 	fence := fmt.Sprint(stuck.Fence())
@@ -104,7 +105,7 @@ func TestStagedStuckSlot(t *testing.T) {
 		got <- claim
 	}()
 	eventually(t, "api-9 waits", func() bool {
-		line, err := c.Line(t.Context(), "licence")
+		line, err := admin.Line(t.Context(), c, "licence")
 		return err == nil && len(line) == 1
 	})
 	fence, slot := fmt.Sprint(stuck.Fence()), etcdclaims.SlotKey("licence", stuck.Slot())

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -213,12 +214,12 @@ func (o *Operator) ExpireTokens(tb testing.TB) {
 }
 
 // RaiseEpoch does what an operator does after a restore that rewound revisions, by
-// [etcdclaims.RaiseEpoch]. Every later fence of clients with this Config.Prefix is
+// [admin.RaiseEpoch]. Every later fence of clients with this Config.Prefix is
 // greater than all before, and every earlier claim is over.
 func (o *Operator) RaiseEpoch(tb testing.TB, prefix string) {
 	tb.Helper()
 	o.do(tb, "raising the epoch", func(ctx context.Context) error {
-		_, err := etcdclaims.RaiseEpoch(ctx, o.root, prefix, 0)
+		_, err := admin.RaiseEpoch(ctx, o.root, prefix, 0)
 		return err
 	})
 }

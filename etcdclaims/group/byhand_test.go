@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/internal/option"
@@ -28,13 +29,13 @@ func (w *world) right(v *group.View, members int) bool {
 func TestClaimsEndedFromOutside(t *testing.T) {
 	t.Parallel()
 	const partitions, key = 12, "group/g/partition/00005"
-	for name, harm := range map[string]func(w *world, ps []*process, admin *etcdclaims.Client){
-		"forced": func(w *world, _ []*process, admin *etcdclaims.Client) {
-			w.ok(admin.ForceRelease(w.Context(), key, "test"))
+	for name, harm := range map[string]func(w *world, ps []*process, operator *etcdclaims.Client){
+		"forced": func(w *world, _ []*process, operator *etcdclaims.Client) {
+			w.ok(admin.ForceRelease(w.Context(), operator, key, "test"))
 		},
-		"claimed by another": func(w *world, _ []*process, admin *etcdclaims.Client) {
-			w.ok(admin.ForceRelease(w.Context(), key, "test"))
-			claim, err := admin.Acquire(w.Context(), key, option.OwnKey{})
+		"claimed by another": func(w *world, _ []*process, operator *etcdclaims.Client) {
+			w.ok(admin.ForceRelease(w.Context(), operator, key, "test"))
+			claim, err := operator.Acquire(w.Context(), key, option.OwnKey{})
 			w.ok(err)
 			time.Sleep(2 * ttl)
 			w.ok(claim.Release(w.Context()))
@@ -66,9 +67,9 @@ func TestClaimsEndedFromOutside(t *testing.T) {
 				for i := range 3 {
 					ps = append(ps, w.join(config(fmt.Sprint("m", i), partitions)))
 				}
-				v, admin := w.view(), claimtest.NewClient(w.T, w.server, etcdclaims.Config{TTL: ttl})
+				v, operator := w.view(), claimtest.NewClient(w.T, w.server, etcdclaims.Config{TTL: ttl})
 				w.within(20*sec, "each partition has a handler", func() bool { return w.right(v, len(ps)) })
-				harm(w, ps, admin)
+				harm(w, ps, operator)
 				time.Sleep(10 * time.Millisecond)
 				w.within(3*ttl, "each partition has a handler again", func() bool { return w.right(v, len(ps)) })
 				if name != "all leases revoked" { // which frees partitions before their members can know

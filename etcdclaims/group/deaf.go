@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/internal/clock"
 	"go.uber.org/zap"
 )
@@ -41,7 +42,7 @@ func (m *Member) deaf(target []string) (deaf bool, wait time.Duration) {
 	}
 	ctx, cancel := context.WithTimeout(m.ctx, readTimeout)
 	defer cancel()
-	for line, err := range m.claims.Lines(ctx, late) {
+	for line, err := range admin.Lines(ctx, m.claims, late) {
 		if err != nil {
 			return errors.Is(err, etcdclaims.ErrPermissionDenied), time.Second
 		}

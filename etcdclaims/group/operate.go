@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/core"
@@ -124,12 +125,12 @@ func (v *View) expel(ctx context.Context, member string, entered *mvccpb.KeyValu
 	v.mu.Unlock()
 	var errs []error
 	for _, o := range left {
-		if err := v.claims.ForceReleaseTerm(ctx, o.Token, reason); !errors.Is(err, etcdclaims.ErrRefused) {
+		if err := admin.ForceReleaseTerm(ctx, v.claims, o.Token, reason); !errors.Is(err, etcdclaims.ErrRefused) {
 			errs = append(errs, err)
 		}
 	}
 	for instance := range instances {
-		errs = append(errs, v.claims.ForceRelease(ctx, v.keys.claimOf(instance), reason))
+		errs = append(errs, admin.ForceRelease(ctx, v.claims, v.keys.claimOf(instance), reason))
 	}
 	entry := v.keys.member(member)
 	drop := []clientv3.Op{clientv3.OpDelete(entry)}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/option"
@@ -237,7 +238,7 @@ func (m *Member) deliver(ctx context.Context, offers map[int]string) time.Durati
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	for line, err := range m.claims.Lines(ctx, all) {
+	for line, err := range admin.Lines(ctx, m.claims, all) {
 		if err != nil {
 			m.log.Debug("lines not read", zap.Error(err))
 			break

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
 )
@@ -98,7 +99,7 @@ func TestLeaveWhileJoiningAgain(t *testing.T) {
 				_, err := b.claims.TryAcquire(w.Context(), "unrelated")
 				w.ok(err)
 				b.host.Inject(claimtest.Fault{On: claimtest.Other, Skip: skip, Times: 1, LoseReply: true})
-				w.ok(b.claims.ForceRelease(w.Context(), "group/g/member/"+b.claims.Instance(), "test"))
+				w.ok(admin.ForceRelease(w.Context(), b.claims, "group/g/member/"+b.claims.Instance(), "test"))
 				time.Sleep(2 * sec)
 				w.ok(b.Leave(w.Context()))
 				w.within(3*ttl, "all are a's", func() bool { return len(v.Assignment().Members) == 1 && counts(v)["a"] == partitions })

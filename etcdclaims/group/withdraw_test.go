@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/internal/option"
@@ -20,8 +21,8 @@ import (
 func TestJoinsAgainWhileItWithdraws(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		admin := claimtest.NewClient(w.T, w.server, etcdclaims.Config{TTL: ttl})
-		held, err := admin.TryAcquire(w.Context(), "group/g/partition/00000", option.OwnKey{})
+		operator := claimtest.NewClient(w.T, w.server, etcdclaims.Config{TTL: ttl})
+		held, err := operator.TryAcquire(w.Context(), "group/g/partition/00000", option.OwnKey{})
 		w.ok(err)
 		b, host := w.joinDeaf(config("b", 1))
 		v := w.view()
@@ -36,7 +37,7 @@ func TestJoinsAgainWhileItWithdraws(t *testing.T) {
 			}
 		}})
 		<-reads // the member reads the lines, which takes 1.2 s
-		w.ok(admin.ForceRelease(w.Context(), "group/g/member/"+b.claims.Instance(), "test"))
+		w.ok(admin.ForceRelease(w.Context(), operator, "group/g/member/"+b.claims.Instance(), "test"))
 		time.Sleep(5 * sec)
 		host.RemoveFaults()
 		w.ok(held.Release(w.Context()))

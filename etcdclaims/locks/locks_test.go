@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/fencing"
@@ -189,10 +190,10 @@ func TestLocksReleaseAll(t *testing.T) {
 	for i := range 40 {
 		testclaims.Locked(t, []locks.Locks{one, two}[i%2], fmt.Sprint("mine/", i), "me", time.Minute, true)
 	}
-	testclaims.Locked(t, one, "me", "you", time.Minute, true)    // a key with the owner's name
-	testclaims.Locked(t, one, "yours", "me/", time.Minute, true) // an owner whose name begins with the other's
-	testclaims.Locked(t, one, "gone", "me", time.Minute, true)   // forced away behind the back
-	testclaims.NoErr(t, b.ForceRelease(ctx, "gone", "test"))     //
+	testclaims.Locked(t, one, "me", "you", time.Minute, true)       // a key with the owner's name
+	testclaims.Locked(t, one, "yours", "me/", time.Minute, true)    // an owner whose name begins with the other's
+	testclaims.Locked(t, one, "gone", "me", time.Minute, true)      // forced away behind the back
+	testclaims.NoErr(t, admin.ForceRelease(ctx, b, "gone", "test")) //
 	testclaims.Locked(t, one, "passed on", "me", time.Minute, true)
 	testclaims.Unlocked(t, one, "passed on", "me", true)
 	testclaims.Locked(t, one, "passed on", "you", time.Minute, true)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/fencing"
@@ -133,7 +134,7 @@ func TestLocksAfterRaisedEpoch(t *testing.T) {
 			k := locks.New(a)
 			first := testclaims.Locked(t, k, "k", "me", 30*time.Second, true)
 			testclaims.Locked(t, k, "other", "me", 30*time.Second, true)
-			_, err := etcdclaims.RaiseEpoch(bg, w.Raw, w.Prefix, 0)
+			_, err := admin.RaiseEpoch(bg, w.Raw, w.Prefix, 0)
 			testclaims.NoErr(t, err)
 			if fence, ok, err := k.Renew(bg, "k", "me", ttl); ok || err != nil {
 				t.Errorf("renewed: fence %d, %v", fence, err)
@@ -161,7 +162,7 @@ func TestLocksAfterRaisedEpoch(t *testing.T) {
 	testclaims.Case(t, "release", func(t *testing.T, w *testclaims.World) {
 		a := w.Peer()
 		testclaims.Locked(t, locks.New(a), "k", "me", time.Hour, true)
-		_, err := etcdclaims.RaiseEpoch(bg, w.Raw, w.Prefix, 0)
+		_, err := admin.RaiseEpoch(bg, w.Raw, w.Prefix, 0)
 		testclaims.NoErr(t, err)
 		if ok, err := locks.New(a).Release(bg, "k", "me"); ok || err != nil {
 			t.Errorf("released: %v, %v", ok, err)

@@ -7,6 +7,7 @@ import (
 	"log"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -56,7 +57,7 @@ func ExampleQueue_oneDequeuer() {
 		log.Fatal(err)
 	}
 	l := batch.Deliveries[0]
-	if err := claims.ForceRelease(ctx, "dequeuer/orders", "api-7 is replaced"); err != nil {
+	if err := admin.ForceRelease(ctx, claims, "dequeuer/orders", "api-7 is replaced"); err != nil {
 		log.Fatal(err)
 	}
 	next, err := claims.Acquire(ctx, "dequeuer/orders")

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 )
 
 func TestWork(t *testing.T) {
@@ -31,7 +32,7 @@ func TestWork(t *testing.T) {
 		_, err := begin(claims, "jobs/dead").Fail(w.Context(), etcdclaims.Permanent(errors.New("no")))
 		ok(err)
 		begin(dies, "jobs/orphan")
-		ok(claims.ForceRelease(w.Context(), "jobs/orphan", "test"))
+		ok(admin.ForceRelease(w.Context(), claims, "jobs/orphan", "test"))
 		stop := w.tel.WatchWork("jobs", claims, "jobs/", time.Minute)
 		expect := func(claimed, orphaned, dead string) {
 			w.Helper()

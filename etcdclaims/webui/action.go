@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/fencing"
@@ -164,7 +165,7 @@ func (h *Handler) carryOut(ctx context.Context, op Operation, user string) error
 	}
 	switch op.Action {
 	case ActionRelease:
-		return h.claims.ForceReleaseTerm(ctx, fencing.Token{Key: op.Key, Fence: op.Fence}, why)
+		return admin.ForceReleaseTerm(ctx, h.claims, fencing.Token{Key: op.Key, Fence: op.Fence}, why)
 	case ActionRetryWork:
 		return h.retry(ctx, op)
 	case ActionForgetWork:

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 )
 
 // claimsPage lists claims.
@@ -36,7 +37,7 @@ type linesPage struct {
 }
 
 type lineRow struct {
-	etcdclaims.LineInfo
+	admin.LineInfo
 	Holder etcdclaims.Info
 }
 
@@ -57,8 +58,8 @@ func (q *request) lines() (any, error) {
 }
 
 // allLines returns the lines of all held keys.
-func (q *request) allLines() ([]etcdclaims.LineInfo, Fresh) {
-	return snapshotOf(q, "lines", 2*time.Second, func(ctx context.Context, h *Handler) ([]etcdclaims.LineInfo, error) {
-		return first(mostRows, h.claims.Lines(ctx, h.board.allKeys()))
+func (q *request) allLines() ([]admin.LineInfo, Fresh) {
+	return snapshotOf(q, "lines", 2*time.Second, func(ctx context.Context, h *Handler) ([]admin.LineInfo, error) {
+		return first(mostRows, admin.Lines(ctx, h.claims, h.board.allKeys()))
 	})
 }

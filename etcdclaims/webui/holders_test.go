@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/webui"
 	"github.com/etcdclaims/claims/internal/option"
 )
@@ -111,7 +112,7 @@ func TestSlots(t *testing.T) {
 		if answer.Code != http.StatusConflict || !strings.Contains(answer.Body.String(), "name one of them") {
 			w.Errorf("status %d: %s", answer.Code, answer.Body)
 		}
-		w.ok(w.claims.Resize(w.Context(), key, 1))
+		w.ok(admin.Resize(w.Context(), w.claims, key, 1))
 		time.Sleep(5 * time.Second)
 		w.shows("key?key=ports", ">1 slot<", "surplus")
 	})

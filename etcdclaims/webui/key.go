@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/internal/doctor"
 )
 
@@ -29,9 +30,9 @@ type keyPage struct {
 	Error       string // of the work
 	Result      string
 	RecNote     string
-	Terms       []etcdclaims.Term // newest first
-	Older       int               // terms, beside those
-	From        int64             // the first revision that etcd still has
+	Terms       []admin.Term // newest first
+	Older       int          // terms, beside those
+	From        int64        // the first revision that etcd still has
 	Timeline    timeline
 	Refused     []refusalRow
 	Fresh       Fresh
@@ -58,7 +59,7 @@ type explained struct {
 	line    []place
 	more    int
 	record  *etcdclaims.Record
-	history etcdclaims.History
+	history admin.KeyHistory
 }
 
 // renewal is when the holder renewed its lease for the last time, known to a second.
@@ -70,7 +71,7 @@ type renewal struct {
 
 // place is a place in line.
 type place struct {
-	etcdclaims.Waiter
+	admin.Waiter
 	Ghost bool // its lease is gone: no caller waits there
 	Next  bool // the first that is alive
 }
@@ -87,7 +88,7 @@ func (h *Handler) explain(ctx context.Context, key string) (x explained, err err
 		return x, err
 	}
 	if x.info.Waiting > 0 || !x.info.Held || isRecord(x.info.Kind) {
-		line, err := claims.Line(ctx, key)
+		line, err := admin.Line(ctx, claims, key)
 		if err != nil {
 			return x, err
 		}
@@ -105,7 +106,7 @@ func (h *Handler) explain(ctx context.Context, key string) (x explained, err err
 	case err != nil:
 		return x, err
 	}
-	x.history, err = claims.History(ctx, key, etcdclaims.Newest(mostTerms))
+	x.history, err = admin.History(ctx, claims, key, admin.Newest(mostTerms))
 	return x, err
 }
 
@@ -119,7 +120,7 @@ func (h *Handler) readRenewal(ctx context.Context, i etcdclaims.Info) (*renewal,
 }
 
 // places finds the first in line that is alive, and the ghosts before it.
-func (h *Handler) places(ctx context.Context, line []etcdclaims.Waiter) ([]place, error) {
+func (h *Handler) places(ctx context.Context, line []admin.Waiter) ([]place, error) {
 	places := make([]place, len(line))
 	gone := map[int64]bool{0: true} // by lease
 	found := false

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 )
 
 // mostSessions is how many sessions are read: each takes a request.
@@ -21,7 +21,7 @@ type sessionsPage struct {
 }
 
 type sessionRow struct {
-	etcdclaims.SessionInfo
+	admin.SessionInfo
 	Percent int // of the lease that is left
 }
 
@@ -38,7 +38,7 @@ func (q *request) sessions() (any, error) {
 // allSessions returns the sessions of all clients, those with late renewals first.
 func (q *request) allSessions() ([]sessionRow, Fresh) {
 	return snapshotOf(q, "sessions", 5*time.Second, func(ctx context.Context, h *Handler) ([]sessionRow, error) {
-		found, err := first(mostSessions, h.claims.Sessions(ctx))
+		found, err := first(mostSessions, admin.Sessions(ctx, h.claims))
 		all := make([]sessionRow, len(found))
 		for i, s := range found {
 			all[i].SessionInfo = s

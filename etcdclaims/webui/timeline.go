@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 )
 
 // timeline is a picture of the terms of a key: one bar for each, newest at the top, over
@@ -35,7 +35,7 @@ const (
 )
 
 // newTimeline draws the newest terms, which are given oldest first, up to a revision.
-func newTimeline(terms []etcdclaims.Term, now int64) timeline {
+func newTimeline(terms []admin.Term, now int64) timeline {
 	terms = terms[max(0, len(terms)-mostBars):]
 	if len(terms) == 0 {
 		return timeline{}
@@ -76,15 +76,15 @@ func newTimeline(terms []etcdclaims.Term, now int64) timeline {
 }
 
 // class is how a term is coloured.
-func class(t etcdclaims.Term) string {
+func class(t admin.Term) string {
 	switch t.Ending {
 	case "":
 		return "now"
-	case etcdclaims.EndingReleased, etcdclaims.EndingDone, etcdclaims.EndingHandedOver, etcdclaims.EndingFree:
+	case admin.EndingReleased, admin.EndingDone, admin.EndingHandedOver, admin.EndingFree:
 		return "well"
-	case etcdclaims.EndingForced, etcdclaims.EndingReplaced, etcdclaims.EndingSuspected:
+	case admin.EndingForced, admin.EndingReplaced, admin.EndingSuspected:
 		return "forced"
-	case etcdclaims.EndingLease, etcdclaims.EndingFailed, etcdclaims.EndingDead:
+	case admin.EndingLease, admin.EndingFailed, admin.EndingDead:
 		return "lost"
 	}
 	return "unknown"

@@ -12,6 +12,7 @@ import (
 	"os"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/examples/demoetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -55,7 +56,7 @@ func run(ctx context.Context, endpoints []string, out io.Writer) error {
 	}
 	_, held := bob.TryAcquire(ctx, "account/7")
 	fmt.Fprintln(out, "bob cannot have it:", held)
-	if err := bob.ForceRelease(ctx, "account/7", "alice does not answer"); err != nil {
+	if err := admin.ForceRelease(ctx, bob, "account/7", "alice does not answer"); err != nil {
 		return err
 	}
 	<-first.Done() // at the claim's deadline, if etcd did not answer alice

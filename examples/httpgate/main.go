@@ -22,11 +22,11 @@ import (
 	"strings"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/examples/demoetcd"
 	"github.com/etcdclaims/claims/middleware"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 func main() {
@@ -86,7 +86,7 @@ func run(ctx context.Context, endpoints string, out io.Writer) (err error) {
 	}
 	_, _ = fmt.Fprintln(out, "shop 1 is frozen, about to write")
 	// As its lease would lapse if it were a process that is stopped.
-	if err := claims[1].ForceRelease(ctx, "stock/tea", "frozen"); err != nil {
+	if err := admin.ForceRelease(ctx, claims[1], "stock/tea", "frozen"); err != nil {
 		return err
 	}
 	_, _ = fmt.Fprintln(out, "shop 2:", order(shops[1], "second"))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/etcdclaims/telemetry"
 	"github.com/etcdclaims/claims/examples/demoetcd"
@@ -111,7 +112,7 @@ func (m member) deadOwner(ctx context.Context, other member, key string) {
 	if _, err := m.claims.TryBegin(ctx, key); err != nil {
 		return
 	}
-	if err := other.claims.ForceRelease(ctx, key, "the demonstration plays a dead owner"); err != nil {
+	if err := admin.ForceRelease(ctx, other.claims, key, "the demonstration plays a dead owner"); err != nil {
 		return
 	}
 	_ = other.claims.TryRunWork(ctx, key, func(context.Context, *etcdclaims.Work) error { return nil })

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/etcdclaims/telemetry"
@@ -194,7 +195,7 @@ func (i *incidents) lostWork() {
 	i.Cleanup(i.tel.WatchWork("invoices", claims, "", 200*time.Millisecond))
 	orphan, err := claims.TryBegin(i.Context(), "orphan")
 	check(i.T, err)
-	check(i.T, claims.ForceRelease(i.Context(), orphan.Key(), "staged"))
+	check(i.T, admin.ForceRelease(i.Context(), claims, orphan.Key(), "staged"))
 	i.until(func(ctx context.Context) {
 		i.seen(ctx, "work_count", `"invoices"`, `"dead"`)
 		_ = claims.TryRunWork(ctx, "dead", func(context.Context, *etcdclaims.Work) error {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/fencing/etcdguard"
@@ -218,7 +219,7 @@ func TestRestoredEtcd(t *testing.T) {
 		w.server.Restore(t, snapshot, 0)
 		// Its own client cannot be asked any more: it saw the revision go back, or
 		// will.
-		if epoch, err := etcdclaims.RaiseEpoch(t.Context(), w.server.Admin(), "", 0); err != nil || epoch != 1 {
+		if epoch, err := admin.RaiseEpoch(t.Context(), w.server.Admin(), "", 0); err != nil || epoch != 1 {
 			t.Fatal(epoch, err)
 		}
 		fresh := claimtest.NewClient(t, w.server, etcdclaims.Config{})

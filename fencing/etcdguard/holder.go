@@ -40,7 +40,7 @@ type bearer struct {
 // A claim's own Held also compares its lease, which a token does not contain. The
 // difference matters after a restore from a snapshot that rewound etcd's
 // revisions. Then tokens from before the restore are refused only once the epoch
-// was raised (etcdclaims.RaiseEpoch).
+// was raised (admin.RaiseEpoch of package etcdclaims/admin).
 func Bearer(prefix string, t fencing.Token) Holder {
 	if prefix == "" {
 		prefix = keyspace.DefaultPrefix

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/fencing/etcdguard"
 	"github.com/etcdclaims/claims/internal/testetcd"
@@ -205,7 +206,7 @@ func TestKVIsAKV(t *testing.T) {
 		t.Fatal(err)
 	}
 	released := etcdguard.Bearer(prefix, again.Token())
-	if err := b.ForceRelease(t.Context(), "k", "test"); err != nil {
+	if err := admin.ForceRelease(t.Context(), b, "k", "test"); err != nil {
 		t.Fatal(err)
 	}
 	newer := claim(t, b, "k")

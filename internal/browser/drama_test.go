@@ -13,6 +13,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/etcdclaims/webui"
 	"github.com/etcdclaims/claims/fencing"
@@ -49,7 +50,7 @@ func (s *stage) drama() {
 			s.claim(clients[0], fmt.Sprintf("tenants/%d-%d", i, j))
 		}
 		if i == 1 {
-			s.ok(clients[0].ForceReleaseTerm(ctx, fencing.Token{Key: "orders/42", Fence: claim.Fence()}, "alice: stuck since noon"))
+			s.ok(admin.ForceReleaseTerm(ctx, clients[0], fencing.Token{Key: "orders/42", Fence: claim.Fence()}, "alice: stuck since noon"))
 			<-claim.Done()
 			continue
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testetcd"
@@ -58,7 +59,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 
 // lose takes a claim away from its holder, and waits until it knows.
 func lose(ctx context.Context, c *etcdclaims.Client, key string) {
-	_ = c.ForceRelease(context.Background(), key, "test")
+	_ = admin.ForceRelease(context.Background(), c, key, "test")
 	<-ctx.Done()
 }
 

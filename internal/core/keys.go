@@ -16,6 +16,10 @@ type Keys interface {
 	Holder(value []byte) (Holder, error)
 	// EncodeHolder returns the value of a holder.
 	EncodeHolder(h Holder) string
+	// EncodeSlots returns the value of the record of a key with n slots.
+	EncodeSlots(n int) string
+	// Sentinel reads the label of the client that has a session, and when that began.
+	Sentinel(value []byte) (owner string, since time.Time, err error)
 	// Eviction reads a notice of eviction, and EncodeEviction writes one.
 	Eviction(value []byte) (Eviction, error)
 	EncodeEviction(e Eviction) string
@@ -54,6 +58,8 @@ type Holder struct {
 	TTL      int64
 	Epoch    int64
 	Slots    int
+
+	Preference int
 }
 
 // Kinds of holders other than a claim; see etcdclaims.Info.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -202,7 +203,7 @@ func (e *Examination) leases(ctx context.Context, h holders) {
 func (e *Examination) sessions(ctx context.Context) {
 	var late []string
 	asked := 0
-	for s, err := range e.Claims.Sessions(ctx) {
+	for s, err := range admin.Sessions(ctx, e.Claims) {
 		if isDenied(err) {
 			e.unread("sessions")
 			return
@@ -233,7 +234,7 @@ func (e *Examination) sessions(ctx context.Context) {
 func (e *Examination) shortestTTL(ctx context.Context) (ttl time.Duration) {
 	const most = 50
 	asked := 0
-	for s, err := range e.Claims.Sessions(ctx) {
+	for s, err := range admin.Sessions(ctx, e.Claims) {
 		if err != nil || asked == most {
 			break
 		}

@@ -1,6 +1,9 @@
 package keyspace
 
-import "strconv"
+import (
+	"fmt"
+	"strconv"
+)
 
 // DefaultPrefix is where claims are stored unless their configuration says
 // otherwise.
@@ -18,6 +21,15 @@ const MaxEpoch = 1<<(63-EpochShift) - 1
 func ParseEpoch(value string) (epoch int64, ok bool) {
 	v, err := strconv.ParseInt(value, 10, 64)
 	return v, err == nil && v >= 1 && v <= MaxEpoch && strconv.FormatInt(v, 10) == value
+}
+
+// StoredEpoch reads the epoch's key.
+func StoredEpoch(key, value []byte) (int64, error) {
+	v, ok := ParseEpoch(string(value))
+	if !ok {
+		return 0, fmt.Errorf("etcdclaims: key %q must be a number from 1 to %d without zeros before it, it is %.40q: correct it", key, MaxEpoch, value)
+	}
+	return v, nil
 }
 
 // Fence is that of a claim that was put at a revision, under an epoch.

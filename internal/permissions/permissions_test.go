@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
@@ -310,7 +311,7 @@ var features = map[string]func(w world) error{
 		if again != nil {
 			return again
 		}
-		err := w.claims(w.user).ForceRelease(w.Context(), "k", "why")
+		err := admin.ForceRelease(w.Context(), w.claims(w.user), "k", "why")
 		select {
 		case <-holder.Done():
 		case <-w.Context().Done():
@@ -336,7 +337,7 @@ var features = map[string]func(w world) error{
 	},
 	"Resize": func(w world) error {
 		c := w.claims(w.user)
-		return errors.Join(c.Resize(w.Context(), "k", 2), c.Resize(w.Context(), "k", 0))
+		return errors.Join(admin.Resize(w.Context(), c, "k", 2), admin.Resize(w.Context(), c, "k", 0))
 	},
 	"Lookup": func(w world) error {
 		w.claim(w.claims(w.admin))
@@ -351,7 +352,7 @@ var features = map[string]func(w world) error{
 				return err
 			}
 		}
-		for _, err := range c.Lines(w.Context(), []string{"k"}) {
+		for _, err := range admin.Lines(w.Context(), c, []string{"k"}) {
 			if err != nil {
 				return err
 			}
@@ -475,7 +476,7 @@ var features = map[string]func(w world) error{
 		return errors.Join(err, etcdguard.NewGate(w.user, prefix).Admit(w.Context(), cl.Token()))
 	},
 	"RaiseEpoch": func(w world) error {
-		_, err := etcdclaims.RaiseEpoch(w.Context(), w.user, prefix, 0)
+		_, err := admin.RaiseEpoch(w.Context(), w.user, prefix, 0)
 		return err
 	},
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
@@ -44,8 +45,8 @@ var theCalls = []call{
 		w.fail(name)
 		return func(ctx context.Context) error { return second(w.claims.Retry(ctx, name)) }
 	}},
-	{name: "Client.Resize", of: func(w *world, name string) func(context.Context) error {
-		return func(ctx context.Context) error { return w.claims.Resize(ctx, name, 3) }
+	{name: "admin.Resize", of: func(w *world, name string) func(context.Context) error {
+		return func(ctx context.Context) error { return admin.Resize(ctx, w.claims, name, 3) }
 	}},
 	{name: "core.GrantLease", bare: true, of: func(w *world, _ string) func(context.Context) error {
 		return func(ctx context.Context) error { return second(core.Of(w.claims).GrantLease(ctx, time.Minute)) }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 )
 
@@ -97,19 +98,19 @@ var ofClaims = []loop{
 		}
 		return nil
 	})},
-	{name: "Client.Line", begin: each(func(ctx context.Context, w *world, key string) error {
-		_, err := w.claims.Line(ctx, key)
+	{name: "admin.Line", begin: each(func(ctx context.Context, w *world, key string) error {
+		_, err := admin.Line(ctx, w.claims, key)
 		return err
 	})},
-	{name: "Client.History", begin: each(func(ctx context.Context, w *world, key string) error {
-		_, err := w.claims.History(ctx, key)
+	{name: "admin.History", begin: each(func(ctx context.Context, w *world, key string) error {
+		_, err := admin.History(ctx, w.claims, key)
 		return err
 	})},
-	{name: "Client.ForceRelease", begin: each(func(ctx context.Context, w *world, key string) error {
+	{name: "admin.ForceRelease", begin: each(func(ctx context.Context, w *world, key string) error {
 		if _, err := w.other.Acquire(ctx, key); err != nil {
 			return err
 		}
-		return w.claims.ForceRelease(ctx, key, "a test")
+		return admin.ForceRelease(ctx, w.claims, key, "a test")
 	})},
 	{name: "Client.Watch", begin: func(w *world) stepFunc {
 		seen := make(chan string, 1000)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/internal/keyspace"
@@ -170,27 +171,27 @@ var manyReads = map[string]struct {
 	"Client.List":    {manyKeys, func(ctx context.Context, m *many) (int, error) { return count(m.reader.List(ctx, "k/")) }},
 	"Client.Records": {manyKeys, func(ctx context.Context, m *many) (int, error) { return count(m.reader.Records(ctx, "")) }},
 	"Client.Orphans": {0, func(ctx context.Context, m *many) (int, error) { return count(m.reader.Orphans(ctx, "")) }},
-	"Client.Sessions": {manyKeys, func(ctx context.Context, m *many) (int, error) {
-		n, err := count(m.reader.Sessions(ctx))
+	"admin.Sessions": {manyKeys, func(ctx context.Context, m *many) (int, error) {
+		n, err := count(admin.Sessions(ctx, m.reader))
 		return min(n, manyKeys), err
 	}},
-	"Client.Line": {manyKeys, func(ctx context.Context, m *many) (int, error) {
-		line, err := m.reader.Line(ctx, "k/0")
+	"admin.Line": {manyKeys, func(ctx context.Context, m *many) (int, error) {
+		line, err := admin.Line(ctx, m.reader, "k/0")
 		return len(line), err
 	}},
-	"Client.Lines": {manyKeys, func(ctx context.Context, m *many) (int, error) {
+	"admin.Lines": {manyKeys, func(ctx context.Context, m *many) (int, error) {
 		var keys []string
 		for i := range manyKeys {
 			keys = append(keys, fmt.Sprint("line/", i))
 		}
-		return count(m.reader.Lines(ctx, keys))
+		return count(admin.Lines(ctx, m.reader, keys))
 	}},
 	"Client.Lookup": {manyKeys, func(ctx context.Context, m *many) (int, error) {
 		i, err := m.reader.Lookup(ctx, "slots")
 		return int(i.Taken), err
 	}},
-	"Client.History": {1, func(ctx context.Context, m *many) (int, error) {
-		h, err := m.reader.History(ctx, "k/0")
+	"admin.History": {1, func(ctx context.Context, m *many) (int, error) {
+		h, err := admin.History(ctx, m.reader, "k/0")
 		return len(h.Terms), err
 	}},
 	"Client.Watch": {manyKeys, func(ctx context.Context, m *many) (n int, err error) {
@@ -236,8 +237,11 @@ func TestManyValuesUnderAReplyLimit(t *testing.T) {
 // because it does not list what is in etcd.
 func TestEveryReadOfManyValuesIsTried(t *testing.T) {
 	t.Parallel()
-	others := strings.Fields(`Client.TryAcquireEach Client.TryAcquireAll Client.TryRunForResult Client.RunForResult Queue.Watch View.Watch`)
-	for dir, name := range map[string]string{"../../etcdclaims": "etcdclaims", "../../etcdclaims/queue": "queue", "../../etcdclaims/group": "group", "../../sched": "sched"} {
+	others := strings.Fields(`Client.TryAcquireEach Client.TryAcquireAll Client.TryRunForResult Client.RunForResult Queue.Watch View.Watch built.Pages`)
+	for dir, name := range map[string]string{
+		"../../etcdclaims": "etcdclaims", "../../etcdclaims/admin": "admin", "../../etcdclaims/locks": "locks",
+		"../../etcdclaims/queue": "queue", "../../etcdclaims/group": "group", "../../sched": "sched",
+	} {
 		paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		if err != nil {
 			t.Fatal(err)

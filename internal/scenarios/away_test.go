@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"iter"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -14,6 +18,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
@@ -166,25 +171,30 @@ var awayCalls = map[string]call{
 		_, err := core.Of(c).GrantLease(ctx, time.Minute)
 		return err
 	}),
-	"core.RevokeLease":    onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return core.Of(c).RevokeLease(ctx, 7) }),
-	"Client.ForceRelease": onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return c.ForceRelease(ctx, "k", "why") }),
-	"Client.ForceReleaseTerm": onClient("", func(ctx context.Context, c *etcdclaims.Client) error {
-		return c.ForceReleaseTerm(ctx, fencing.Token{Key: "k", Fence: 7}, "why")
+	"core.RevokeLease":   onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return core.Of(c).RevokeLease(ctx, 7) }),
+	"admin.ForceRelease": onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return admin.ForceRelease(ctx, c, "k", "why") }),
+	"admin.ForceReleaseTerm": onClient("", func(ctx context.Context, c *etcdclaims.Client) error {
+		return admin.ForceReleaseTerm(ctx, c, fencing.Token{Key: "k", Fence: 7}, "why")
 	}),
-	"Client.Health":   onClient("", func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.Health(ctx); return err }),
-	"Client.History":  onClient("", func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.History(ctx, "k"); return err }),
-	"Client.Lookup":   onClient("", func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.Lookup(ctx, "k"); return err }),
-	"Client.List":     onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return drain(c.List(ctx, "")) }),
-	"Client.Line":     onClient("", func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.Line(ctx, "k"); return err }),
-	"Client.Lines":    onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return drain(c.Lines(ctx, []string{"k"})) }),
-	"Client.Record":   onClient("", func(ctx context.Context, c *etcdclaims.Client) error { _, _, err := c.Record(ctx, "k"); return err }),
-	"Client.Orphans":  onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return drain(c.Orphans(ctx, "")) }),
-	"Client.Records":  onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return drain(c.Records(ctx, "")) }),
-	"Client.Retry":    onClient("", func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.Retry(ctx, "k"); return err }),
-	"Client.Forget":   onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return c.Forget(ctx, "k") }),
-	"Client.Resize":   onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return c.Resize(ctx, "k", 2) }),
-	"Client.Sessions": onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return drain(c.Sessions(ctx)) }),
-	"Client.Watch":    onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return drain(c.Watch(ctx, "")) }),
+	"Client.Health": onClient("", func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.Health(ctx); return err }),
+	"admin.History": onClient("", func(ctx context.Context, c *etcdclaims.Client) error {
+		_, err := admin.History(ctx, c, "k")
+		return err
+	}),
+	"Client.Lookup": onClient("", func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.Lookup(ctx, "k"); return err }),
+	"Client.List":   onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return drain(c.List(ctx, "")) }),
+	"admin.Line":    onClient("", func(ctx context.Context, c *etcdclaims.Client) error { _, err := admin.Line(ctx, c, "k"); return err }),
+	"admin.Lines": onClient("", func(ctx context.Context, c *etcdclaims.Client) error {
+		return drain(admin.Lines(ctx, c, []string{"k"}))
+	}),
+	"Client.Record":  onClient("", func(ctx context.Context, c *etcdclaims.Client) error { _, _, err := c.Record(ctx, "k"); return err }),
+	"Client.Orphans": onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return drain(c.Orphans(ctx, "")) }),
+	"Client.Records": onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return drain(c.Records(ctx, "")) }),
+	"Client.Retry":   onClient("", func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.Retry(ctx, "k"); return err }),
+	"Client.Forget":  onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return c.Forget(ctx, "k") }),
+	"admin.Resize":   onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return admin.Resize(ctx, c, "k", 2) }),
+	"admin.Sessions": onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return drain(admin.Sessions(ctx, c)) }),
+	"Client.Watch":   onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return drain(c.Watch(ctx, "")) }),
 
 	"Claim.Owns":    onClaim(func(ctx context.Context, cl *etcdclaims.Claim) error { _, err := cl.Owns(ctx); return err }),
 	"Claim.Note":    onClaim(func(ctx context.Context, cl *etcdclaims.Claim) error { return cl.Note(ctx, []byte("x")) }),
@@ -338,6 +348,8 @@ var awayExempt = map[string]string{
 	"Queue.Close":  "ends within ten seconds, and returns an error",
 	"Claim.Bind":   "sends nothing",
 	"Member.Admit": "sends nothing",
+
+	"admin.RaiseEpoch": "takes no client that could report",
 }
 
 func onClaimOf(f func(ctx context.Context, c *etcdclaims.Client) error) call {
@@ -347,7 +359,32 @@ func onClaimOf(f func(ctx context.Context, c *etcdclaims.Client) error) call {
 	}, f)
 }
 
-// Each method that takes a context is in the table, or is exempt.
+// functionsOf returns the exported functions of a package below etcdclaims that take a context first.
+func functionsOf(t *testing.T, name string) (names []string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("..", "..", "etcdclaims", name, "*.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		tree, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, decl := range tree.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok || f.Recv != nil || !f.Name.IsExported() || len(f.Type.Params.List) == 0 {
+				continue
+			}
+			if first, ok := f.Type.Params.List[0].Type.(*ast.SelectorExpr); ok && first.Sel.Name == "Context" {
+				names = append(names, name+"."+f.Name.Name)
+			}
+		}
+	}
+	return names
+}
+
+// Each method that takes a context is in the table, or is exempt. So is each such function of package admin.
 func TestAwayCallsAreAll(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
@@ -368,9 +405,15 @@ func TestAwayCallsAreAll(t *testing.T) {
 			}
 		}
 	}
+	for _, name := range functionsOf(t, "admin") {
+		seen[name] = true
+		if _, listed := awayCalls[name]; listed == (awayExempt[name] != "") {
+			t.Errorf("%s takes a context: it is in the table (%v), or exempt (%q)", name, listed, awayExempt[name])
+		}
+	}
 	for name := range awayCalls {
-		if !seen[name] && name[0] >= 'A' && name[0] <= 'Z' {
-			t.Errorf("%s is in the table, and is no method that takes a context", name)
+		if !seen[name] && (name[0] >= 'A' && name[0] <= 'Z' || strings.HasPrefix(name, "admin.")) {
+			t.Errorf("%s is in the table, and is no method or function that takes a context", name)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 )
@@ -36,7 +37,7 @@ var erasedClaims = &feature{
 		{key: "`P void/<ticket>`", name: `void/.+`, within: 10 * sec},
 		{key: "`P lock/<digest of owner>/<key>`", name: `lock/` + hex + `/lock\d`, within: 10 * sec},
 		{key: "`P epoch`", name: `epoch`, within: 20 * sec, refused: etcdclaims.ErrRewound, mend: func(w *erasure) {
-			_, err := etcdclaims.RaiseEpoch(context.Background(), w.raw, "", 7)
+			_, err := admin.RaiseEpoch(context.Background(), w.raw, "", 7)
 			w.ok(err)
 		}},
 	},
@@ -44,7 +45,7 @@ var erasedClaims = &feature{
 
 // useClaims claims keys in each way, from three processes. Replies of the third are lost now and then.
 func useClaims(w *erasure) {
-	_, err := etcdclaims.RaiseEpoch(context.Background(), w.raw, "", 6)
+	_, err := admin.RaiseEpoch(context.Background(), w.raw, "", 6)
 	w.ok(err)
 	for i := range 3 {
 		c, h := w.client(etcdclaims.Config{})
@@ -76,7 +77,7 @@ func useClaims(w *erasure) {
 	})
 	w.start(func() {
 		for w.until(4 * sec) {
-			w.failed(c.ForceRelease(w.ctx, "x", "by hand"))
+			w.failed(admin.ForceRelease(w.ctx, c, "x", "by hand"))
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
@@ -82,7 +83,7 @@ func TestFailuresAreLogged(t *testing.T) {
 		noErr(t, err)
 		wg.Go(func() { // its key is held for good
 			_ = middleware.Singleton(ctx, c, "leader", func(ctx context.Context) error {
-				if c.ForceRelease(ctx, "leader", "maintenance") == nil {
+				if admin.ForceRelease(ctx, c, "leader", "maintenance") == nil {
 					<-ctx.Done()
 				}
 				return nil

@@ -109,11 +109,11 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "history that takes each end of a shared key for a release", tests: "TestHistoryOfSharedKey",
-		edits: []edit{{"pastterm.go", "	if t.Kind == kindShared && t.EndRevision > 0", "	if t.Kind == kindSlots && t.EndRevision > 0"}},
+		edits: []edit{{"etcdclaims/admin/pastterm.go", "	if t.Kind == core.KindShared && t.EndRevision > 0", "	if t.Kind == core.KindSlots && t.EndRevision > 0"}},
 	},
 	{
-		name: "history that keeps all terms", tests: "TestHistoryCost",
-		edits: []edit{{"pastterm.go", "	if len(l.terms) >= 2*l.keep {", "	if len(l.terms) < 0 {"}},
+		name: "history that keeps all terms", of: "etcdclaims/admin", tests: "TestHistoryCost",
+		edits: []edit{{"etcdclaims/admin/pastterm.go", "	if len(l.terms) >= 2*l.keep {", "	if len(l.terms) < 0 {"}},
 	},
 	{
 		name: "late lock that makes its way after a release", of: "etcdclaims/locks", tests: "TestLateLockOnALeaseThatStays",
@@ -217,7 +217,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "History that asks for progress once", tests: "TestHistoryAsksAgainForProgress",
-		edits: []edit{{"history.go", "time.NewTicker(again)", "time.NewTicker(again + time.Hour)"}},
+		edits: []edit{{"etcdclaims/admin/history.go", "time.NewTicker(again)", "time.NewTicker(again + time.Hour)"}},
 	},
 	{
 		name: "outage that only claims notice", tests: "TestEtcdAway", of: "internal/scenarios",

@@ -100,7 +100,7 @@ var groupMutants = []mutant{
 	},
 	{
 		name: "lines of all keys read for those of a few", of: "etcdclaims/group", tests: "TestForeignLinesCostNothing",
-		edits: []edit{{"lines.go", "if pages := len(keys) / (c.store.MaxOps() / 2); pages > 0 {", "if pages := 1 << 30; pages > 0 {"}},
+		edits: []edit{{"etcdclaims/admin/lines.go", "if pages := len(keys) / (c.Store().MaxOps() / 2); pages > 0 {", "if pages := 1 << 30; pages > 0 {"}},
 	},
 	{
 		name: "deaf member that stays on the list", of: "etcdclaims/group", tests: "TestDeafMember|TestDeafMemberInBudget",
@@ -136,7 +136,7 @@ var groupMutants = []mutant{
 	},
 	{
 		name: "evicted member whose partitions are left to it", of: "etcdclaims/group", tests: "TestEvictGrayMember",
-		edits: []edit{{"etcdclaims/group/operate.go", "\t\tif err := v.claims.ForceReleaseTerm(ctx, o.Token, reason); !errors.Is(err, etcdclaims.ErrRefused) {\n\t\t\terrs = append(errs, err)\n\t\t}\n", "\t\t_ = o\n"}},
+		edits: []edit{{"etcdclaims/group/operate.go", "\t\tif err := admin.ForceReleaseTerm(ctx, v.claims, o.Token, reason); !errors.Is(err, etcdclaims.ErrRefused) {\n\t\t\terrs = append(errs, err)\n\t\t}\n", "\t\t_ = o\n"}},
 	},
 	{
 		name: "lost event of a member, never noticed", of: "etcdclaims/group", tests: "TestDeafMember|TestEntryDeletedByHand|TestLostRequestsAndReplies|TestTwoViews|TestOutage",

@@ -212,7 +212,7 @@ var errEpochRaised =`,
 	},
 	{
 		name: "lock whose lease is not renewed", seeds: 100,
-		edits: []edit{{"etcdclaims/locks/locks.go", "err = c.Leases().KeepAlive(ctx, lease)", "err = ctx.Err()"}},
+		edits: []edit{{"etcdclaims/locks/locks.go", "err = c.Leases().KeepAlive(ctx, lease)", "_, err = lease, ctx.Err()"}},
 	},
 	{
 		name: "shared round trip without its ticket", tests: "TestLateCoalescedIsVoidForThoseWhoLeft|TestCallerLeavesBatch",

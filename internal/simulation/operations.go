@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest/history"
 	"github.com/etcdclaims/claims/fencing"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -315,7 +316,7 @@ func (p *process) look(rng *rand.Rand) {
 
 // force takes a key away from its holder.
 func (p *process) force(ctx context.Context, key string) error {
-	err := p.client.ForceRelease(ctx, key, "on purpose")
+	err := admin.ForceRelease(ctx, p.client, key, "on purpose")
 	p.class("force release", err)
 	p.w.count("forced releases")
 	return err

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/keyspace"
 )
@@ -48,7 +49,7 @@ func (p *process) resize(rng *rand.Rand) {
 	n := 1 + rng.IntN(mostSlots)
 	ctx, cancel := p.within(rng, 5*time.Second)
 	defer cancel()
-	err := p.client.Resize(ctx, slottedKey, n)
+	err := admin.Resize(ctx, p.client, slottedKey, n)
 	p.class("resize", err)
 	if err == nil {
 		p.w.slotCount.Store(int64(n))
@@ -153,7 +154,7 @@ func (w *world) forgetSlots(ctx context.Context) {
 	if w.slotCount.Load() == 0 {
 		return
 	}
-	if err := w.slots[0].client.Resize(ctx, slottedKey, 0); err != nil {
+	if err := admin.Resize(ctx, w.slots[0].client, slottedKey, 0); err != nil {
 		w.fault("after quiet: %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 )
 
@@ -74,7 +75,7 @@ var losses = map[string]func(t *testing.T, w *world, key string){
 		time.Sleep(10 * sec)
 	},
 	"forced": func(t *testing.T, w *world, key string) {
-		if err := w.other.ForceRelease(context.Background(), key, "test"); err != nil {
+		if err := admin.ForceRelease(context.Background(), w.other, key, "test"); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(2 * sec)

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 )
 
@@ -54,7 +55,7 @@ var fenceCases = []Case{
 	{"fences rise over a forced release", func(t *trial) {
 		a, b := t.pair(etcdclaims.Config{})
 		claim := t.try(a, "k")
-		t.ok(b.ForceRelease(t.ctx, "k", "test"))
+		t.ok(admin.ForceRelease(t.ctx, b, "k", "test"))
 		t.rises(claim.Fence(), t.try(b, "k").Fence())
 	}},
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/fencing"
@@ -36,7 +37,7 @@ var inputCases = []Case{
 			all = append(all, refusal{"Record", err, etcdclaims.ErrInvalidKey})
 			_, err = b.Owns(t.ctx, fencing.Token{Key: key, Fence: 1})
 			all = append(all, refusal{"Owns", err, etcdclaims.ErrInvalidKey})
-			all = append(all, refusal{"ForceRelease", b.ForceRelease(t.ctx, key, ""), etcdclaims.ErrInvalidKey})
+			all = append(all, refusal{"ForceRelease", admin.ForceRelease(t.ctx, b, key, ""), etcdclaims.ErrInvalidKey})
 			_, _, err = locks.New(b).TryAcquire(t.ctx, key, "me", time.Minute)
 			all = append(all, refusal{"Locks.TryAcquire", err, etcdclaims.ErrInvalidKey})
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 )
 
 var lineCases = []Case{
@@ -109,7 +110,7 @@ var lineCases = []Case{
 		claim := t.try(a, "k")
 		turns := make(chan turn, 1)
 		t.queue(t.ctx, b, "k", 1, turns)
-		t.ok(b.ForceRelease(t.ctx, "k", "test"))
+		t.ok(admin.ForceRelease(t.ctx, b, "k", "test"))
 		got := t.next(turns)
 		t.ok(got.err)
 		t.rises(claim.Fence(), got.claim.Fence())

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
 )
@@ -48,15 +49,15 @@ var lossCases = []Case{
 		if info := t.refused(b, "k"); info.Lease != 0 {
 			t.Errorf("a key that no lease will end is told as %+v", info)
 		}
-		t.ok(b.ForceRelease(t.ctx, "k", "test"))
+		t.ok(admin.ForceRelease(t.ctx, b, "k", "test"))
 		t.try(b, "k")
 	}},
 
 	{"a forced release reaches the holder", func(t *trial) {
 		a, b := t.pair(etcdclaims.Config{})
-		t.ok(b.ForceRelease(t.ctx, "k", "nobody has it"))
+		t.ok(admin.ForceRelease(t.ctx, b, "k", "nobody has it"))
 		claim, other := t.try(a, "k"), t.try(a, "other")
-		t.ok(b.ForceRelease(t.ctx, "k", "maintenance"))
+		t.ok(admin.ForceRelease(t.ctx, b, "k", "maintenance"))
 		t.try(b, "k")
 		t.lost(claim, etcdclaims.ReasonDeleted)
 		if text := claim.Err().Error(); !strings.Contains(text, "maintenance") {

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -63,7 +64,7 @@ var optionCases = []Case{
 		if got.claim.Slot() != two.Slot() {
 			t.Errorf("slot %d was released, slot %d was acquired", two.Slot(), got.claim.Slot())
 		}
-		t.ok(a.Resize(t.ctx, "k", 3))
+		t.ok(admin.Resize(t.ctx, a, "k", 3))
 		t.ok(t.try(a, "k", etcdclaims.Slots(3)).Check())
 	}},
 

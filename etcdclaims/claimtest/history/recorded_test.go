@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest/history"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -162,7 +163,7 @@ func TestRecordedInRealTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	call = h.Take(key)
-	if err := b.c.ForceRelease(t.Context(), key, "test"); err != nil {
+	if err := admin.ForceRelease(t.Context(), b.c, key, "test"); err != nil {
 		t.Error(err)
 	}
 	call.Done()

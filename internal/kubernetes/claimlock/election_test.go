@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest/history"
 	"github.com/etcdclaims/claims/internal/kubernetes/claimlock"
@@ -105,7 +106,7 @@ func TestFailover(t *testing.T) {
 		{"resigned, and was not to release", false, func(c *candidate, _ *etcdclaims.Client) { c.resign() }, lapse + longest},
 		{"removed by an operator", true, func(c *candidate, o *etcdclaims.Client) {
 			take := c.h.Take(key)
-			if err := o.ForceRelease(c.t.Context(), key, "test"); err != nil {
+			if err := admin.ForceRelease(c.t.Context(), o, key, "test"); err != nil {
 				c.t.Error(err)
 			}
 			take.Done()
@@ -158,7 +159,7 @@ func TestLeadershipDoesNotComeBack(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		claim := c.lock.Claim()
 		h.Taken(key)
-		if err := claimtest.NewClient(t, server.Host(t), etcdclaims.Config{}).ForceRelease(t.Context(), key, "test"); err != nil {
+		if err := admin.ForceRelease(t.Context(), claimtest.NewClient(t, server.Host(t), etcdclaims.Config{}), key, "test"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second) // until it has noticed
@@ -258,7 +259,7 @@ func fault(t *testing.T, rnd *rand.Rand, h *history.History, server *claimtest.S
 	case 5:
 		h.Logf("an operator removes the leader")
 		take := h.Take(key)
-		if err := operator.ForceRelease(t.Context(), key, "test"); err != nil {
+		if err := admin.ForceRelease(t.Context(), operator, key, "test"); err != nil {
 			take.Unknown()
 			return
 		}

@@ -1,4 +1,4 @@
-package etcdclaims
+package admin
 
 import (
 	"context"
@@ -6,7 +6,11 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/core"
+	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -33,8 +37,8 @@ import (
 //
 // A reason longer than MaxKeyBytes returns ErrTooLarge. As with every loss,
 // the handler may run on for a while: only fences stop its writes.
-func (c *Client) ForceRelease(ctx context.Context, key, reason string) error {
-	return c.forceRelease(ctx, key, 0, reason)
+func ForceRelease(ctx context.Context, claims *etcdclaims.Client, key, reason string) error {
+	return of(claims).forceRelease(ctx, key, 0, reason)
 }
 
 // ForceReleaseTerm frees a key as ForceRelease does, but only if the fence of
@@ -45,42 +49,43 @@ func (c *Client) ForceRelease(ctx context.Context, key, reason string) error {
 // nothing was changed. That includes a term that was over before the call. If
 // there is another holder, the error is a *HeldError too. A nil error means
 // that the term of t has ended during the call. ErrUnknown means that it may have.
-func (c *Client) ForceReleaseTerm(ctx context.Context, t fencing.Token, reason string) error {
-	if err := c.checkKey(t.Key); err != nil {
+func ForceReleaseTerm(ctx context.Context, claims *etcdclaims.Client, t fencing.Token, reason string) error {
+	c := of(claims)
+	if err := c.CheckKey(t.Key); err != nil {
 		return err
 	}
 	if t.Fence <= 0 {
-		return fmt.Errorf("%w: %q has no term with fence %d", ErrRefused, t.Key, t.Fence)
+		return fmt.Errorf("%w: %q has no term with fence %d", etcdclaims.ErrRefused, t.Key, t.Fence)
 	}
 	return c.forceRelease(ctx, t.Key, t.Fence, reason)
 }
 
 // forceRelease frees a key. If fence is not 0 the holder must have it.
-func (c *Client) forceRelease(ctx context.Context, key string, fence int64, reason string) error {
-	if err := c.checkKey(key); err != nil {
+func (c client) forceRelease(ctx context.Context, key string, fence int64, reason string) error {
+	if err := c.CheckKey(key); err != nil {
 		return err
 	}
-	if len(reason) > MaxKeyBytes {
-		return fmt.Errorf("%w: a reason of %d bytes, the limit is %d", ErrTooLarge, len(reason), MaxKeyBytes)
+	if len(reason) > etcdclaims.MaxKeyBytes {
+		return fmt.Errorf("%w: a reason of %d bytes, the limit is %d", etcdclaims.ErrTooLarge, len(reason), etcdclaims.MaxKeyBytes)
 	}
-	if c.Passthrough() {
+	if c.claims.Passthrough() {
 		return nil
 	}
-	ctx, cancel := c.bounded(ctx)
+	ctx, cancel := c.Bounded(ctx)
 	defer cancel()
 	first, sent := int64(0), false // sent is a request that may have been carried out
 	for try := 0; ; try++ {
-		resp, err := c.read(ctx, clientv3.OpGet(c.store.layout.own(key)))
+		resp, err := c.Read(ctx, clientv3.OpGet(c.Layout().Own(key)))
 		if err != nil {
-			return callError("force the release of", key, afterSent(sent, err))
+			return errtext.Call("force the release of", key, txn.AfterSent(sent, err))
 		}
-		own := firstKV(resp, 0)
+		own := txn.First(resp, 0)
 		if first == 0 && fence != 0 {
-			if i := c.info(key, own, nil, 0); i.Fence != fence {
-				return notTheTerm(i, fence)
+			if err := c.mustBeTerm(key, own, fence); err != nil {
+				return err
 			}
 		}
-		if own == nil && first == 0 && !strings.Contains(key, sharedSuffix) {
+		if own == nil && first == 0 && !strings.Contains(key, keyspace.SharedSuffix) {
 			return c.forceSharers(ctx, key, reason)
 		}
 		if own == nil {
@@ -90,23 +95,23 @@ func (c *Client) forceRelease(ctx context.Context, key string, fence int64, reas
 			return nil // the term has ended, and the next one must stay
 		}
 		first = own.ModRevision
-		if err := releasable(key, own); err != nil {
-			return callError("force the release of", key, err)
+		if err := c.releasable(key, own); err != nil {
+			return errtext.Call("force the release of", key, err)
 		}
-		if isShared(own) {
+		if c.isShared(own) {
 			return c.forceShared(ctx, key, own, reason)
 		}
 		freed, err := c.forceOnce(ctx, key, own, reason)
-		unknown := errors.Is(err, ErrUnknown)
+		unknown := errors.Is(err, etcdclaims.ErrUnknown)
 		sent = sent || unknown
 		switch {
 		case freed:
 			return nil
 		case err != nil && !unknown && !txn.IsTransient(err):
-			return callError("force the release of", key, afterSent(sent, err))
+			return errtext.Call("force the release of", key, txn.AfterSent(sent, err))
 		}
-		if !retry.PauseUnless(ctx, c.closing, try) {
-			return callError("force the release of", key, afterSent(sent, c.ended(txn.WithCause(ctx, err))))
+		if !retry.PauseUnless(ctx, c.Closing(), try) {
+			return errtext.Call("force the release of", key, txn.AfterSent(sent, c.Ended(txn.WithCause(ctx, err))))
 		}
 	}
 }
@@ -114,49 +119,52 @@ func (c *Client) forceRelease(ctx context.Context, key string, fence int64, reas
 // releasable refuses what stands in the place of a claim and is the record of slots, or of
 // a newer version and perhaps a record: only records are on no lease. Without its record, a
 // key that is held in parts would look free.
-func releasable(key string, own *mvccpb.KeyValue) error {
-	h, err := decodeHolder(own.Value)
+func (c client) releasable(key string, own *mvccpb.KeyValue) error {
+	h, err := c.Holder(own.Value)
 	switch {
-	case err == nil && h.Kind == kindSlots:
-		return fmt.Errorf("%w: the key has %d; name one of them, as %q", ErrSlots, h.Slots, SlotKey(key, 0))
-	case h.Version > valueVersion && own.Lease == int64(clientv3.NoLease):
+	case err == nil && h.Kind == core.KindSlots:
+		return fmt.Errorf("%w: the key has %d; name one of them, as %q", etcdclaims.ErrSlots, h.Slots, etcdclaims.SlotKey(key, 0))
+	case h.Version > core.ValueVersion && own.Lease == int64(clientv3.NoLease):
 		return fmt.Errorf("it may be held by several, use a newer version: %w", err)
 	}
 	return nil
 }
 
 // forceOnce frees the key and notifies its holder, if the key still has that holder.
-func (c *Client) forceOnce(ctx context.Context, key string, own *mvccpb.KeyValue, reason string) (freed bool, err error) {
-	l := c.store.layout
-	drop := []clientv3.Op{clientv3.OpDelete(l.own(key)), clientv3.OpDelete(l.note(key))}
-	h, err := decodeHolder(own.Value)
+func (c client) forceOnce(ctx context.Context, key string, own *mvccpb.KeyValue, reason string) (freed bool, err error) {
+	l := c.Layout()
+	drop := []clientv3.Op{clientv3.OpDelete(l.Own(key)), clientv3.OpDelete(l.Note(key))}
+	h, err := c.Holder(own.Value)
 	if err == nil && h.Claim != "" {
-		drop = append(drop, clientv3.OpDelete(l.notice(h.Instance, h.Claim)))
+		drop = append(drop, clientv3.OpDelete(l.Notice(h.Instance, h.Claim)))
 	}
 	then := drop
 	if err == nil && h.Instance != "" && h.Claim != "" && own.Lease != 0 {
-		notice := encode(eviction{Version: valueVersion, Key: key, Claim: h.Claim, By: c.cfg.Owner, Reason: reason})
-		then = append(drop[:len(drop):len(drop)], clientv3.OpPut(l.evict(h.Instance, h.Claim), notice, clientv3.WithLease(clientv3.LeaseID(own.Lease))))
+		notice := c.EncodeEviction(core.Eviction{Key: key, Claim: h.Claim, By: c.claims.Owner(), Reason: reason})
+		then = append(drop[:len(drop):len(drop)], clientv3.OpPut(l.Evict(h.Instance, h.Claim), notice, clientv3.WithLease(clientv3.LeaseID(own.Lease))))
 	}
 	same := []clientv3.Cmp{
-		clientv3.Compare(clientv3.ModRevision(l.own(key)), "=", own.ModRevision),
-		clientv3.Compare(clientv3.LeaseValue(l.own(key)), "=", own.Lease),
+		clientv3.Compare(clientv3.ModRevision(l.Own(key)), "=", own.ModRevision),
+		clientv3.Compare(clientv3.LeaseValue(l.Own(key)), "=", own.Lease),
 	}
-	got, err := c.store.Do(ctx, txn.Request{In: txn.Of(same, then, nil)})
+	got, err := c.Store().Do(ctx, txn.Request{In: txn.Of(same, then, nil)})
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) || errors.Is(err, rpctypes.ErrNoSpace) {
 		// There is no holder to notify, as the lease has just ended, and the key with it;
 		// or no space for the notice: then the holder learns of it by verification.
-		sent := errors.Is(err, ErrUnknown)
-		got, err = c.store.Do(ctx, txn.Request{In: txn.Of(same, drop, nil)})
-		err = afterSent(sent, err)
+		sent := errors.Is(err, etcdclaims.ErrUnknown)
+		got, err = c.Store().Do(ctx, txn.Request{In: txn.Of(same, drop, nil)})
+		err = txn.AfterSent(sent, err)
 	}
 	return err == nil && got.Succeeded, err
 }
 
-// notTheTerm is the error of a forced release whose term is not the present one.
-func notTheTerm(i Info, fence int64) error {
-	if !i.Held {
-		return fmt.Errorf("%w: %q is free, the term with fence %d is over", ErrRefused, i.Key, fence)
+// mustBeTerm returns the error of a forced release whose term is not the present one, or nil.
+func (c client) mustBeTerm(key string, own *mvccpb.KeyValue, fence int64) error {
+	if own == nil {
+		return fmt.Errorf("%w: %q is free, the term with fence %d is over", etcdclaims.ErrRefused, key, fence)
 	}
-	return fmt.Errorf("%w: the term with fence %d is over: %w", ErrRefused, fence, heldFor{&HeldError{Info: i}})
+	if h, _ := c.Holder(own.Value); h.Fence(own.ModRevision) == fence {
+		return nil
+	}
+	return fmt.Errorf("%w: the term with fence %d is over: %w", etcdclaims.ErrRefused, fence, c.Held(key, own, 0))
 }

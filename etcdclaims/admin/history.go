@@ -1,13 +1,17 @@
-package etcdclaims
+package admin
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/feed"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -31,7 +35,7 @@ const (
 	// reason.
 	EndingForced Ending = "forced"
 	// EndingSuspected means that the first in line took the key because the holder's client
-	// did not answer; see Suspectable. Term.Cause names the client that took it.
+	// did not answer; see etcdclaims.Suspectable. Term.Cause names the client that took it.
 	EndingSuspected Ending = "suspected"
 	// EndingLease means that the lease expired or was revoked: the process died,
 	// was cut off from etcd, or was closed without releasing.
@@ -51,16 +55,16 @@ const (
 
 // Term is one term of ownership of a key. The term of a shared key, of the Kind "shared", lasts
 // from the first of its holders to the last. It ends as the last one's claim did, and has no
-// owner: History of the key of each claim has that, see SharedPrefix.
+// owner: History of the key of each claim has that, see etcdclaims.SharedPrefix.
 type Term struct {
 	Key      string
 	Fence    int64
-	Claim    string    // ID of the term; see Claim.ID
+	Claim    string    // ID of the term; see etcdclaims.Claim.ID
 	Owner    string    // label of the holder, for people
-	Instance string    // client of the holder; see Client.Instance
+	Instance string    // client of the holder; see etcdclaims.Client.Instance
 	Since    time.Time // when the holder asked for the key, by its wall clock: a time in line counts
 	Attempt  int       // number of the work's attempt; 0 for a claim without a record
-	Kind     string    // as Info.Kind
+	Kind     string    // as etcdclaims.Info.Kind
 	// EndRevision is etcd's revision at which the term ended, 0 while it lasts.
 	// Compare it with Term.Revision, not with Fence.
 	EndRevision int64
@@ -73,10 +77,10 @@ type Term struct {
 
 // Revision returns the etcd revision at which the term began: the fence without the
 // epoch.
-func (t Term) Revision() int64 { return revision(t.Fence) }
+func (t Term) Revision() int64 { return keyspace.Revision(t.Fence) }
 
-// History is what etcd still knows of the terms of a key.
-type History struct {
+// KeyHistory is what etcd still knows of the terms of a key.
+type KeyHistory struct {
 	Terms []Term // oldest first
 	// Older is how many terms were left out because they are older: see Newest.
 	Older int
@@ -91,7 +95,7 @@ type History struct {
 // changes hands a thousand times a second has millions before the compaction.
 const maxHistory = 10_000
 
-// HistoryOption is an option of [Client.History].
+// HistoryOption is an option of [History].
 type HistoryOption interface{ limit(terms *int) }
 
 type newest int
@@ -112,45 +116,46 @@ func Newest(n int) HistoryOption { return newest(n) }
 // afterwards, for about 30 of them in a request.
 //
 // ctx should have a deadline.
-func (c *Client) History(ctx context.Context, key string, opts ...HistoryOption) (History, error) {
-	if err := c.checkKey(key); err != nil {
-		return History{}, err
+func History(ctx context.Context, claims *etcdclaims.Client, key string, opts ...HistoryOption) (KeyHistory, error) {
+	c := of(claims)
+	if err := c.CheckKey(key); err != nil {
+		return KeyHistory{}, err
 	}
 	keep := maxHistory
 	for _, o := range opts {
 		o.limit(&keep)
 	}
 	if keep < 1 || keep > maxHistory {
-		return History{}, fmt.Errorf("etcdclaims: Newest(%d): want 1 to %d", keep, maxHistory)
+		return KeyHistory{}, fmt.Errorf("etcdclaims: Newest(%d): want 1 to %d", keep, maxHistory)
 	}
-	if c.Passthrough() {
-		return History{}, nil
+	if c.claims.Passthrough() {
+		return KeyHistory{}, nil
 	}
 	h, err := c.history(ctx, key, keep)
 	if err != nil {
-		return History{}, callError("read the history of", key, txn.WithCause(ctx, err))
+		return KeyHistory{}, errtext.Call("read the history of", key, txn.WithCause(ctx, err))
 	}
 	return h, nil
 }
 
-func (c *Client) history(ctx context.Context, key string, keep int) (History, error) {
+func (c client) history(ctx context.Context, key string, keep int) (KeyHistory, error) {
 	// Not a serializable read: all that is over when the call begins is in it.
-	resp, err := c.read(ctx, clientv3.OpGet(c.store.layout.own(key)))
+	resp, err := c.Read(ctx, clientv3.OpGet(c.Layout().Own(key)))
 	if err != nil {
-		return History{}, err
+		return KeyHistory{}, err
 	}
-	h := History{From: 1, Revision: resp.Header.Revision}
+	h := KeyHistory{From: 1, Revision: resp.Header.Revision}
 	for {
 		log, compacted, err := c.termsFrom(ctx, key, keep, h)
 		if err != nil {
-			return History{}, err
+			return KeyHistory{}, err
 		}
 		if compacted > h.From {
 			h.From = compacted
 			continue
 		}
 		if err := c.explainEndings(ctx, log.newest(), h.From); err != nil {
-			return History{}, err
+			return KeyHistory{}, err
 		}
 		for _, t := range log.newest() {
 			h.Terms = append(h.Terms, t.Term)
@@ -162,35 +167,38 @@ func (c *Client) history(ctx context.Context, key string, keep int) (History, er
 
 // termsFrom reads the terms of a key up to h.Revision. If h.From is compacted, it returns the
 // first revision that is not.
-func (c *Client) termsFrom(ctx context.Context, key string, keep int, h History) (log *termLog, compacted int64, err error) {
+func (c client) termsFrom(ctx context.Context, key string, keep int, h KeyHistory) (log *termLog, compacted int64, err error) {
 	log = &termLog{c: c, key: key, keep: keep}
-	own := c.store.layout.own(key)
+	own := c.Layout().Own(key)
 	if h.From > 1 { // else it has no claim yet
-		resp, err := c.read(ctx, clientv3.OpGet(own, clientv3.WithRev(h.From)))
+		resp, err := c.Read(ctx, clientv3.OpGet(own, clientv3.WithRev(h.From)))
 		switch {
 		case errors.Is(err, rpctypes.ErrCompacted): // since the watch said so; it will again
 		case err != nil:
 			return nil, 0, err
 		default:
-			if kv := firstKV(resp, 0); kv != nil && kv.ModRevision < h.From {
+			if kv := txn.First(resp, 0); kv != nil && kv.ModRevision < h.From {
 				log.begin(kv).Partial = true
 			}
 		}
 	}
-	compacted, err = c.eachChange(ctx, own, c.store.layout.sharedEnd(key), h, log.add)
+	compacted, err = c.eachChange(ctx, own, c.Layout().SharedEnd(key), h, log.add)
 	return log, compacted, err
 }
 
+// histories names the streams of histories.
+var histories atomic.Int64
+
 // eachChange calls f for the changes of keys from h.From up to h.Revision, in their order. If
 // h.From is compacted, it returns the first revision that is not.
-func (c *Client) eachChange(ctx context.Context, name, end string, h History, f func(*clientv3.Event)) (compacted int64, err error) {
+func (c client) eachChange(ctx context.Context, name, end string, h KeyHistory, f func(*clientv3.Event)) (compacted int64, err error) {
 	// A stream of its own: a member answers requests for progress only if no watch on
 	// the stream waits for a revision to come, as those of Watch do, or is behind, as
 	// that of another call may be.
-	ctx = feed.OnStream(ctx, "history-"+strconv.FormatInt(c.histories.Add(1), 10))
+	ctx = feed.OnStream(ctx, "history-"+strconv.FormatInt(histories.Add(1), 10))
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
-	watch := c.etcd.Watch(ctx, name, clientv3.WithRange(end), clientv3.WithRev(h.From),
+	watch := c.claims.Etcd().Watch(ctx, name, clientv3.WithRange(end), clientv3.WithRev(h.From),
 		clientv3.WithPrevKV(), clientv3.WithCreatedNotify(), clientv3.WithFragment())
 	const again = 100 * time.Millisecond
 	ask := time.NewTicker(again)
@@ -222,12 +230,12 @@ func (c *Client) eachChange(ctx context.Context, name, end string, h History, f 
 			}
 			if resp.Created {
 				// The answer comes when the watch has caught up.
-				if err := c.etcd.RequestProgress(ctx); err != nil {
+				if err := c.claims.Etcd().RequestProgress(ctx); err != nil {
 					return 0, err
 				}
 			}
 		case <-ask.C: // a member leaves a request unanswered while a watch catches up
-			if err := c.etcd.RequestProgress(ctx); err != nil {
+			if err := c.claims.Etcd().RequestProgress(ctx); err != nil {
 				return 0, err
 			}
 		case <-ctx.Done():

@@ -1,14 +1,14 @@
-package etcdclaims
+package admin
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -17,7 +17,7 @@ import (
 // SessionInfo describes a session: a lease that a client renews, and that its
 // claims share.
 type SessionInfo struct {
-	Instance string    // the client; see Client.Instance
+	Instance string    // the client; see etcdclaims.Client.Instance
 	Owner    string    // label of the client, for people
 	Since    time.Time // when the session began, by the client's wall clock
 	Lease    clientv3.LeaseID
@@ -35,18 +35,19 @@ type SessionInfo struct {
 //
 // Sessions asks etcd for the lease of each session that it yields, one by one.
 // Leave the loop when there are enough. An error ends the iteration.
-func (c *Client) Sessions(ctx context.Context) iter.Seq2[SessionInfo, error] {
+func Sessions(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[SessionInfo, error] {
+	c := of(claims)
 	return func(yield func(SessionInfo, error) bool) {
-		if err := c.refusal(); err != nil {
+		if err := c.Refusal(); err != nil {
 			yield(SessionInfo{}, err)
 			return
 		}
-		if c.Passthrough() {
+		if c.claims.Passthrough() {
 			return
 		}
 		fail := func(err error) { yield(SessionInfo{}, errtext.CallOfAll("list the sessions", err)) }
-		root := c.store.layout.sessions()
-		for p, err := range c.pages(ctx, root, "") {
+		root := c.Layout().Sessions()
+		for p, err := range c.Pages(ctx, root) {
 			if err != nil {
 				fail(err)
 				return
@@ -57,9 +58,8 @@ func (c *Client) Sessions(ctx context.Context) iter.Seq2[SessionInfo, error] {
 					continue // a notice to the client
 				}
 				s := SessionInfo{Instance: instance, Owner: "unknown", Lease: clientv3.LeaseID(kv.Lease)}
-				var v sentinelValue
-				if err := json.Unmarshal(kv.Value, &v); err == nil && v.Version <= valueVersion {
-					s.Owner, s.Since = v.Owner, v.Since
+				if owner, since, err := c.Sentinel(kv.Value); err == nil {
+					s.Owner, s.Since = owner, since
 				}
 				live, err := c.leaseLeft(ctx, &s)
 				if err != nil {
@@ -76,8 +76,8 @@ func (c *Client) Sessions(ctx context.Context) iter.Seq2[SessionInfo, error] {
 
 // leaseLeft asks etcd for the lease of a session. It returns false if the session
 // has ended.
-func (c *Client) leaseLeft(ctx context.Context, s *SessionInfo) (live bool, err error) {
-	ttl, err := c.timeToLive(ctx, s.Lease)
+func (c client) leaseLeft(ctx context.Context, s *SessionInfo) (live bool, err error) {
+	ttl, err := c.Leases().TimeToLive(ctx, s.Lease)
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) || err == nil && ttl.TTL < 0 {
 		return false, nil
 	}

@@ -1,8 +1,7 @@
-package etcdclaims
+package admin
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/etcdclaims/claims/internal/core"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -33,7 +33,7 @@ type pastTerm struct {
 // termLog makes terms of the events of a claim's key and of those that share it. It keeps
 // the newest ones.
 type termLog struct {
-	c       *Client
+	c       client
 	key     string
 	keep    int
 	terms   []*pastTerm
@@ -44,9 +44,9 @@ type termLog struct {
 func (l *termLog) newest() []*pastTerm { return l.terms[max(0, len(l.terms)-l.keep):] }
 
 func (l *termLog) add(ev *clientv3.Event) {
-	layout := l.c.store.layout
+	layout := l.c.Layout()
 	switch name := string(ev.Kv.Key); {
-	case name == layout.own(l.key):
+	case name == layout.Own(l.key):
 		var last *pastTerm
 		if n := len(l.terms); n > 0 && l.terms[n-1].EndRevision == 0 {
 			last = l.terms[n-1]
@@ -59,7 +59,7 @@ func (l *termLog) add(ev *clientv3.Event) {
 		if last != nil {
 			last.next, last.Ending = next, EndingReplaced
 		}
-	case ev.Type == mvccpb.DELETE && ev.PrevKv != nil && strings.HasPrefix(name, layout.sharers(l.key)):
+	case ev.Type == mvccpb.DELETE && ev.PrevKv != nil && strings.HasPrefix(name, layout.Sharers(l.key)):
 		l.leave(ev)
 	}
 }
@@ -76,18 +76,19 @@ func (l *termLog) begin(kv *mvccpb.KeyValue) *pastTerm {
 }
 
 func (l *termLog) termOf(key string, kv *mvccpb.KeyValue) *pastTerm {
-	i := l.c.info(key, kv, nil, 0)
-	return &pastTerm{lease: kv.Lease, Term: Term{
-		Key: key, Fence: i.Fence, Claim: i.Claim, Owner: i.Owner, Instance: i.Instance,
-		Since: i.Since, Attempt: i.Attempt, Kind: i.Kind,
-	}}
+	h, err := l.c.Holder(kv.Value)
+	t := &pastTerm{lease: kv.Lease, Term: Term{Key: key, Fence: h.Fence(kv.ModRevision), Owner: "unknown"}}
+	if err == nil {
+		t.Claim, t.Owner, t.Instance, t.Since, t.Attempt, t.Kind = h.Claim, h.Owner, h.Instance, h.Since, h.Attempt, h.Kind
+	}
+	return t
 }
 
 // leave notes the end of a claim that shared the key.
 func (l *termLog) leave(ev *clientv3.Event) {
 	began := ev.PrevKv.ModRevision
 	i := sort.Search(len(l.terms), func(i int) bool { return l.terms[i].Revision() > began }) - 1
-	if i < 0 || l.terms[i].Kind != kindShared {
+	if i < 0 || l.terms[i].Kind != core.KindShared {
 		return
 	}
 	shared := l.terms[i]
@@ -95,12 +96,13 @@ func (l *termLog) leave(ev *clientv3.Event) {
 	if over && shared.left {
 		return
 	}
-	shared.last, shared.left = l.termOf(strings.TrimPrefix(string(ev.Kv.Key), l.c.store.layout.own("")), ev.PrevKv), over
+	shared.last, shared.left = l.termOf(strings.TrimPrefix(string(ev.Kv.Key), l.c.Layout().Own("")), ev.PrevKv), over
 	shared.last.EndRevision, shared.last.Ending = ev.Kv.ModRevision, EndingReleased
 }
 
 // endingFacts are what else changed at the revision at which a term ended.
 type endingFacts struct {
+	c  client
 	t  *pastTerm // whose ending is to be explained
 	of *pastTerm // whose claim explains it
 
@@ -126,30 +128,30 @@ func one(to **mvccpb.KeyValue) func(*pb.RangeResponse) {
 
 // inquire returns what to read about the ending of a term, or nil if the events say
 // all, or etcd does not have the revision any more.
-func (c *Client) inquire(t *pastTerm, from int64) *endingFacts {
-	q := &endingFacts{t: t, of: t}
-	if t.Kind == kindShared && t.EndRevision > 0 && t.next == nil {
+func (c client) inquire(t *pastTerm, from int64) *endingFacts {
+	q := &endingFacts{c: c, t: t, of: t}
+	if t.Kind == core.KindShared && t.EndRevision > 0 && t.next == nil {
 		if q.of = t.last; q.of == nil {
 			t.Ending = EndingUnknown
 			return nil
 		}
 	}
-	of, l := q.of, c.store.layout
+	of, l := q.of, c.Layout()
 	if of.EndRevision == 0 || of.EndRevision < from || of.Claim == "" {
 		return nil
 	}
 	at := clientv3.WithRev(of.EndRevision)
 	read := func(op clientv3.Op, learn func(*pb.RangeResponse)) { q.facts = append(q.facts, fact{op, learn}) }
-	read(clientv3.OpGet(l.evict(of.Instance, of.Claim), at), one(&q.evicted))
+	read(clientv3.OpGet(l.Evict(of.Instance, of.Claim), at), one(&q.evicted))
 	if of.Attempt > 0 {
-		read(clientv3.OpGet(l.work(of.Key), at), one(&q.record))
+		read(clientv3.OpGet(l.Work(of.Key), at), one(&q.record))
 	}
-	if n := of.next; n != nil && n.Kind != kindZombie && n.Kind != kindResting && n.Claim != of.Claim && n.Instance != "" {
-		read(clientv3.OpGet(l.notice(n.Instance, n.Claim), at), one(&q.notice))
+	if n := of.next; n != nil && n.Kind != core.KindZombie && n.Kind != core.KindResting && n.Claim != of.Claim && n.Instance != "" {
+		read(clientv3.OpGet(l.Notice(n.Instance, n.Claim), at), one(&q.notice))
 	}
 	if of.next == nil {
 		sentinels := func(to *[]*mvccpb.KeyValue, at clientv3.OpOption) {
-			read(clientv3.OpGet(l.sentinels(of.Instance), clientv3.WithPrefix(), at), func(r *pb.RangeResponse) { *to = r.Kvs })
+			read(clientv3.OpGet(l.Sentinels(of.Instance), clientv3.WithPrefix(), at), func(r *pb.RangeResponse) { *to = r.Kvs })
 		}
 		sentinels(&q.is, at)
 		if of.EndRevision > from {
@@ -157,7 +159,7 @@ func (c *Client) inquire(t *pastTerm, from int64) *endingFacts {
 		}
 	}
 	if of != t && !t.left {
-		left := clientv3.OpGet(l.sharers(t.Key), clientv3.WithPrefix(), clientv3.WithCountOnly(), clientv3.WithRev(t.EndRevision))
+		left := clientv3.OpGet(l.Sharers(t.Key), clientv3.WithPrefix(), clientv3.WithCountOnly(), clientv3.WithRev(t.EndRevision))
 		read(left, func(r *pb.RangeResponse) { q.sharers = r.Count })
 	}
 	return q
@@ -179,8 +181,7 @@ func (q *endingFacts) judge() {
 func (q *endingFacts) judgeClaim() {
 	t := q.of
 	if kv := q.evicted; kv != nil && kv.ModRevision == t.EndRevision {
-		var e eviction
-		if json.Unmarshal(kv.Value, &e) == nil && e.Version <= valueVersion {
+		if e, err := q.c.Eviction(kv.Value); err == nil {
 			if t.Ending, t.Cause = EndingForced, e.By+": "+e.Reason; e.Suspected {
 				t.Ending = EndingSuspected
 			}
@@ -188,10 +189,8 @@ func (q *endingFacts) judgeClaim() {
 		}
 	}
 	if kv := q.record; kv != nil && kv.ModRevision == t.EndRevision {
-		switch r, err := decodeRecord(t.Key, kv); {
-		case err != nil:
-		case r.State == StateDone, r.State == StateFailed, r.State == StateDead, r.State == StateFree:
-			t.Ending = Ending(r.State)
+		if ending := endingOfWork(kv); ending != "" {
+			t.Ending = ending
 			return
 		}
 	}
@@ -201,7 +200,7 @@ func (q *endingFacts) judgeClaim() {
 		if q.notice != nil && q.notice.ModRevision == t.EndRevision {
 			t.Ending = EndingHandedOver
 		}
-	case t.Kind == kindZombie || t.Kind == kindResting:
+	case t.Kind == core.KindZombie || t.Kind == core.KindResting:
 		t.Ending = EndingLease // only the end of its lease ends such a term
 	case slices.ContainsFunc(q.is, onLease):
 		t.Ending = EndingReleased
@@ -212,8 +211,20 @@ func (q *endingFacts) judgeClaim() {
 	}
 }
 
+// endingOfWork returns how a record shows that an attempt at work has ended, or "".
+func endingOfWork(record *mvccpb.KeyValue) Ending {
+	r, err := keyspace.Decode[struct{ State Ending }](string(record.Key), record.Value, core.ValueVersion)
+	switch r.State {
+	case EndingDone, EndingFailed, EndingDead, EndingFree:
+		if err == nil {
+			return r.State
+		}
+	}
+	return ""
+}
+
 // explainEndings reads how the terms ended, for many in a request.
-func (c *Client) explainEndings(ctx context.Context, terms []*pastTerm, from int64) error {
+func (c client) explainEndings(ctx context.Context, terms []*pastTerm, from int64) error {
 	var batches [][]*endingFacts
 	var batch []*endingFacts
 	ops := 0
@@ -222,7 +233,7 @@ func (c *Client) explainEndings(ctx context.Context, terms []*pastTerm, from int
 		if q == nil {
 			continue
 		}
-		if ops += len(q.facts); ops > c.store.MaxOps() {
+		if ops += len(q.facts); ops > c.Store().MaxOps() {
 			batches, batch, ops = append(batches, batch), nil, len(q.facts)
 		}
 		batch = append(batch, q)
@@ -245,7 +256,7 @@ func (c *Client) explainEndings(ctx context.Context, terms []*pastTerm, from int
 
 // explain explains several endings by one request. It halves them if they are too many, or if
 // etcd has compacted what one of them is about.
-func (c *Client) explain(ctx context.Context, all []*endingFacts) error {
+func (c client) explain(ctx context.Context, all []*endingFacts) error {
 	if ctx.Err() != nil {
 		return nil // another has failed
 	}
@@ -255,12 +266,12 @@ func (c *Client) explain(ctx context.Context, all []*endingFacts) error {
 			ops = append(ops, f.op)
 		}
 	}
-	resp, err := c.read(ctx, ops...)
+	resp, err := c.Read(ctx, ops...)
 	compacted, large := errors.Is(err, rpctypes.ErrCompacted), wire.IsTooManyOps(err)
 	switch half := len(all) / 2; {
 	case half > 0 && (compacted || large):
 		if large && len(ops) > txn.LeastOps {
-			c.store.FewerOps(len(ops))
+			c.Store().FewerOps(len(ops))
 		}
 		return errors.Join(c.explain(ctx, all[:half]), c.explain(ctx, all[half:]))
 	case compacted:
