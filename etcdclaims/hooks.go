@@ -15,9 +15,9 @@ import (
 //
 // CallBegan returns a context, which the client passes to the other hooks of the same
 // call, and to those of the term that the call begins. Hooks keep in it what belongs to
-// one call, such as a span. The context that they get has its values, but no deadline,
-// and does not end. The values are kept for as long as the claim. To add hooks to those
-// of a Config, call both, one with the context that the CallBegan of the other returned.
+// one call, such as a span. They get its values without its deadline and its end. The
+// values are kept for as long as the claim. To add hooks to those of a Config, call both
+// in each hook. Pass the context that the first CallBegan returns to the second one.
 //
 // CallBegan and CallEnded are called on the goroutine of the caller, every other hook on
 // the goroutine that caused the event. Hooks must be safe for concurrent use. TermBegan
@@ -57,9 +57,9 @@ type Hooks struct {
 	// Renewed is called for each verified renewal of a session.
 	Renewed func(Renewal)
 	// Suspected is called when it is known whether a suspicion was right, see
-	// [Suspectable]. The client of that instance did not answer, and this client has
-	// taken so many claims from it. wrong reports whether the other client answered later.
-	// Otherwise all its leases have ended.
+	// [Suspectable]. instance is the client that did not answer, see Client.Instance.
+	// claims is the number of claims that this client has taken from it. wrong reports
+	// whether the other client answered later. Otherwise all its leases have ended.
 	Suspected func(instance string, claims int, wrong bool)
 	// Requested is called after each request to etcd, except watches and the one
 	// request for etcd's version. A request may carry the calls of several callers.
