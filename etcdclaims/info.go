@@ -46,7 +46,7 @@ type Info struct {
 	// "shared". Only Lookup and the error of a call that was refused set it. List shows the
 	// claims of these callers under keys of their own, see [Shared].
 	Shared int64
-	// Waiting is the number of callers in line, as Client.Line returns them.
+	// Waiting is the number of callers in line, as admin.Line returns them.
 	// Callers within the client that holds the key have no place in etcd and
 	// are not counted. Of the callers of one client that wait for the same work
 	// one has a place (see Client.Begin). List and Watch do not set Waiting.

@@ -50,8 +50,8 @@ type Locks struct {
 	puts   *puts // all Locks of the client have the same
 }
 
-// New returns the locks of a client. It does no I/O. A nil client refuses every call with
-// etcdclaims.ErrNoClient.
+// New returns the locks of a client. It does no I/O. Those of a nil client, as the zero Locks,
+// refuse every call with etcdclaims.ErrNoClient.
 func New(claims *etcdclaims.Client) Locks {
 	c := core.Of(claims)
 	return Locks{claims: claims, core: c, puts: putsOf(c)}
@@ -72,14 +72,25 @@ func named(call, key string, err *error) {
 	}
 }
 
+// refusal returns ErrNoClient unless there is a client.
+func (k Locks) refusal() error {
+	if k.core == nil {
+		return etcdclaims.ErrNoClient
+	}
+	return k.core.Refusal()
+}
+
 func (k Locks) check(key, owner string) error {
+	if err := k.refusal(); err != nil {
+		return err
+	}
 	if err := k.core.CheckClaimed(key); err != nil {
 		return err
 	}
-	return checkLockOwner(owner)
+	return checkOwner(owner)
 }
 
-func checkLockOwner(owner string) error {
+func checkOwner(owner string) error {
 	if !keyspace.Printable(owner) || len(owner) > etcdclaims.MaxKeyBytes {
 		return fmt.Errorf("etcdclaims: owner %.100q must be printable UTF-8 of 1 to %d bytes", owner, etcdclaims.MaxKeyBytes)
 	}
@@ -330,9 +341,9 @@ func (k Locks) Renew(ctx context.Context, key, owner string, ttl time.Duration) 
 // ReleaseAll releases all locks of the owner and returns their number. It
 // continues after a failure. The error joins the first ten failures.
 func (k Locks) ReleaseAll(ctx context.Context, owner string) (int, error) {
-	err := k.core.Refusal()
+	err := k.refusal()
 	if err == nil {
-		err = checkLockOwner(owner)
+		err = checkOwner(owner)
 	}
 	if err != nil || k.claims.Passthrough() {
 		return 0, err

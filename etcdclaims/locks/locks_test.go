@@ -2,6 +2,7 @@ package locks_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -341,6 +342,25 @@ func TestLocksBadInput(t *testing.T) {
 	}
 	if n := a.Stats().Requests - before; n != 0 {
 		t.Errorf("%d requests were sent", n)
+	}
+}
+
+// The zero Locks are those of no client.
+func TestZeroLocks(t *testing.T) {
+	t.Parallel()
+	var k locks.Locks
+	ctx := t.Context()
+	errs := make([]error, 6)
+	_, _, errs[0] = k.TryAcquire(ctx, "k", "me", time.Minute)
+	_, _, errs[1] = k.Renew(ctx, "k", "me", time.Minute)
+	_, errs[2] = k.Release(ctx, "k", "me")
+	_, errs[3] = k.ReleaseAll(ctx, "me")
+	_, errs[4] = k.IsLocked(ctx, "k")
+	_, _, errs[5] = k.Owner(ctx, "k")
+	for i, err := range errs {
+		if !errors.Is(err, etcdclaims.ErrNoClient) {
+			t.Errorf("call %d: %v", i, err)
+		}
 	}
 }
 

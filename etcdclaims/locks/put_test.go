@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -68,6 +69,33 @@ func TestLateLockOnALeaseThatStays(t *testing.T) {
 		if _, _, err := locks.New(a).TryAcquire(ctx, "k", "me", time.Hour); !errors.Is(err, etcdclaims.ErrUnknown) {
 			t.Fatalf("locking: %v", err)
 		}
+		if ok, err := locks.New(a).Release(bg, "k", "me"); ok || err != nil {
+			t.Errorf("released %v: %v", ok, err)
+		}
+		close(hold)
+		time.Sleep(time.Minute)
+		if locked, err := locks.New(w.Peer()).IsLocked(bg, "k"); locked || err != nil {
+			t.Errorf("it is locked again: %v", err)
+		}
+	})
+}
+
+// All locks of a client settle the same requests: what one of them has sent does not lock the key
+// after another of them has released it, although the client has not settled it by itself yet.
+func TestLateLockOfOtherLocks(t *testing.T) {
+	t.Parallel()
+	testclaims.Virtually(t, func(t *testing.T, w *testclaims.World) {
+		bg := context.Background()
+		a, host := w.Client(etcdclaims.Config{TTL: 15 * time.Second})
+		hold := make(chan struct{})
+		host.Inject(claimtest.Fault{On: claimtest.Acquire, Hold: hold})
+		host.Inject(claimtest.Fault{On: claimtest.Resolve, LoseRequest: true}) // of the client by itself
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		if _, _, err := locks.New(a).TryAcquire(ctx, "k", "me", time.Hour); !errors.Is(err, etcdclaims.ErrUnknown) {
+			t.Fatalf("locking: %v", err)
+		}
+		synctest.Wait()
 		if ok, err := locks.New(a).Release(bg, "k", "me"); ok || err != nil {
 			t.Errorf("released %v: %v", ok, err)
 		}

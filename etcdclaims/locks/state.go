@@ -86,6 +86,9 @@ func (k Locks) IsLocked(ctx context.Context, key string) (bool, error) {
 // a claim. ok is false if the key is free.
 func (k Locks) Owner(ctx context.Context, key string) (owner string, ok bool, err error) {
 	defer named("look up the owner of", key, &err)
+	if err := k.refusal(); err != nil {
+		return "", false, err
+	}
 	if err := k.core.CheckKey(key); err != nil {
 		return "", false, err
 	}

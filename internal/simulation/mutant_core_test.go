@@ -120,6 +120,10 @@ var coreMutants = []mutant{
 		edits: []edit{{"etcdclaims/locks/put.go", `, clientv3.Compare(clientv3.CreateRevision(l.Void(id)), "=", 0)),`, "),"}},
 	},
 	{
+		name: "late lock that other locks of the client do not settle", of: "etcdclaims/locks", tests: "TestLateLockOfOtherLocks",
+		edits: []edit{{"etcdclaims/locks/put.go", "c.Kept(putsName{}, func() any { return new(puts) }).(*puts)", "new(puts)"}},
+	},
+	{
 		name: "lock refused after a release of unknown outcome", of: "etcdclaims/locks", tests: "TestLockRefusedAfterUnknown",
 		edits: []edit{{"etcdclaims/locks/locks.go", "			return false, txn.AfterSent(sent, err)\n", "			return false, err\n"}},
 	},
