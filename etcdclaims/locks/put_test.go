@@ -212,8 +212,9 @@ func TestReleaseOfLockThatExpires(t *testing.T) {
 					k := locks.New(a)
 					testclaims.Locked(t, k, "k", "me", ttl, true)
 					time.Sleep(1500 * time.Millisecond)
+					fault := fault // which other cases have, too
+					fault.On = claimtest.Release
 					for range 2 {
-						fault.On = claimtest.Release
 						host.Inject(fault)
 					}
 					if taken {
