@@ -8,9 +8,11 @@ import (
 
 	"github.com/etcdclaims/claims/internal/beside"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // TryAcquire claims the key if it is free and no other caller waits in line
@@ -44,7 +46,7 @@ func (c *Client) TryAcquire(ctx context.Context, key string, opts ...AcquireOpti
 		return nil, err
 	}
 	if c.Passthrough() {
-		return passthroughClaim(key, o), nil
+		return passthroughClaim(o), nil
 	}
 	t, err := c.try(ctx, key, o)
 	if err != nil {
@@ -62,11 +64,8 @@ func acquiring[O any](c *Client, key string, opts []O) (*acquireOptions, error) 
 	if err == nil {
 		o.from = siteOf()
 	}
-	if err == nil && o.slots != nil {
-		err = o.slots.of(key)
-	}
-	if err == nil && o.shared != nil {
-		err = o.shared.of(key)
+	if err == nil {
+		o.mode, err = o.kind.of(c.layout(), key)
 	}
 	if err != nil {
 		return o, callError("acquire", key, err)
@@ -162,7 +161,7 @@ func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions,
 		if !again {
 			return nil, c.ended(err)
 		}
-		if err == nil && (try < 3 || o.shared != nil && try < mostRefusals) {
+		if err == nil && (try < 3 || o.mode.Keys().Record && try < mostRefusals) {
 			continue // it has learnt something
 		}
 		if !retry.PauseUnless(ctx, c.closing, try) {
@@ -186,23 +185,28 @@ func (c *Client) attemptAlone(ctx context.Context, key string, o *acquireOptions
 
 // tryOnce takes the key or leaves it.
 func (c *Client) tryOnce(ctx context.Context, s *session, key string, o *acquireOptions) (t *term, again bool, err error) {
-	a := c.newAttempt(s, key, o)
-	defer c.keys.unregister(a.id)
+	a := c.newAttempt(s, o.mode, o)
+	defer c.keys.unregister(a.ID)
 	if o.supersede {
-		a.supersedes = c.keys.term(key)
+		a.supersede(c.keys.term(key))
 	}
-	resp, rev, err := a.send(ctx, a.takeOnce())
+	resp, err := c.store.Do(ctx, a.takeOnce())
+	return c.conclude(ctx, a, resp, err)
+}
+
+// conclude makes of the reply to a take, or its failure, a term, an error, or the wish for another
+// attempt.
+func (c *Client) conclude(ctx context.Context, a *attempt, resp *clientv3.TxnResponse, err error) (t *term, again bool, _ error) {
+	resp, rev, err := a.settled(ctx, resp, err)
 	switch {
 	case err != nil:
 		return nil, a.leaseGone(ctx, err) || txn.IsTransient(err), err
 	case resp == nil && rev == 0:
 		return nil, true, nil
-	case resp != nil && !resp.Succeeded:
-		if rev, err = a.failed(ctx, resp); rev == 0 {
+	case resp != nil:
+		if rev, err = a.judged(ctx, resp); rev == 0 {
 			return nil, err == nil, err
 		}
-	case resp != nil:
-		rev = resp.Header.Revision
 	}
 	t, err = c.grant(ctx, a, rev)
 	return t, false, err
@@ -211,7 +215,7 @@ func (c *Client) tryOnce(ctx context.Context, s *session, key string, o *acquire
 // grant makes the term of an attempt that succeeded, if its session is good for
 // it.
 func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (t *term, err error) {
-	fence := a.epoch.Fence(rev)
+	fence := a.Epoch.Fence(rev)
 	defer func() {
 		if !errors.Is(err, ErrLost) {
 			err = afterSent(len(a.opts.ops) > 0, err) // they were carried out with the claim
@@ -220,13 +224,13 @@ func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (t *term, err
 	if a.opts.beside != nil {
 		a.overtakes = a.opts.beside.Granted(a.supersedes != nil)
 	}
-	switch before := c.keys.term(a.key); {
+	switch before := c.keys.term(a.claimKey()); {
 	case before == nil:
-	case before.fence > fence:
+	case before.Fence > fence:
 		// Word of a hand-over was on its way for so long that this client has
 		// claimed the key anew meanwhile.
 		a.undo()
-		return nil, &LostError{Token: a.token(fence), Reason: ReasonSuperseded}
+		return nil, &LostError{Token: protocol.Token(a.Mode, fence), Reason: ReasonSuperseded}
 	default:
 		// Superseded on purpose, or taken away without this client noticing yet:
 		// etcd has one owner.
@@ -237,7 +241,7 @@ func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (t *term, err
 		if c.open.Err() != nil {
 			return nil, ErrClosed
 		}
-		return nil, a.s.lossOf(a.token(fence))
+		return nil, a.s.lossOf(protocol.Token(a.Mode, fence))
 	}
 	return c.confirm(ctx, a, t)
 }
@@ -245,7 +249,7 @@ func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (t *term, err
 // confirm returns the term of an attempt that succeeded, if it is good to start
 // work under.
 func (c *Client) confirm(ctx context.Context, a *attempt, t *term) (*term, error) {
-	if why, lost := c.keys.taken(t.id, t.key); lost { // word of that has overtaken the reply
+	if why, lost := c.keys.taken(t.ID, t.Key); lost { // word of that has overtaken the reply
 		t.lose(why.reason, why.err)
 	}
 	if !a.s.fresh() || a.granted > 0 && a.granted <= a.s.verified.Load() {
@@ -297,7 +301,7 @@ func (c *Client) renewFirst(ctx context.Context, a *attempt, t *term) error {
 	if cause := wire.ContextError(ctx); cause != nil {
 		return cause
 	}
-	return &LostError{Token: t.token(), Reason: ReasonSessionDead, Err: fmt.Errorf("it was not renewed before work may start: %w", errors.Join(err, errSessionLost))}
+	return &LostError{Token: t.Token(), Reason: ReasonSessionDead, Err: fmt.Errorf("it was not renewed before work may start: %w", errors.Join(err, errSessionLost))}
 }
 
 // giveUp ends a term that its caller never got, and deletes it in the
@@ -362,7 +366,7 @@ func (c *Client) shareable(key string) bool {
 
 // mayShare reports whether an attempt in line can get a claim of its own client instead.
 func (a *attempt) mayShare() bool {
-	return a.opts.reentrant && a.granted == 0 && a.s.c.shareable(a.key)
+	return a.opts.reentrant && a.granted == 0 && a.s.c.shareable(a.user)
 }
 
 // shareableLocked reports whether others may share the term. A term whose handlers must
@@ -372,7 +376,7 @@ func (t *term) shareableLocked() bool {
 	return t.put == nil && t.begun && t.phase == phaseHeld && t.stopCause == nil && t.s.fresh()
 }
 
-func (t *term) isOn(key string) bool { return t.key == key }
+func (t *term) isOn(key string) bool { return t.Key == key }
 
 // mayBeShared lets others share the term, and wakes those that wait in line for its key.
 func (t *term) mayBeShared() {

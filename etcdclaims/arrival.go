@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/protocol"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -16,7 +17,7 @@ const arrivalAfter = 2 * time.Millisecond
 // readArrival asks etcd for the arrival of the local waiters that there are now. If a
 // waiter of another client is in line already, they join the line behind it.
 func (c *Client) readArrival(ctx context.Context, f *localWaiter) {
-	t := c.keys.term(f.a.key)
+	t := c.keys.term(f.a.user)
 	if t == nil {
 		return
 	}
@@ -25,12 +26,12 @@ func (c *Client) readArrival(ctx context.Context, f *localWaiter) {
 		return
 	}
 	defer c.local.endReading(&t.local)
-	line := c.store.layout.waiting(f.a.key)
+	line := c.store.layout.Waiting(f.a.user)
 	resp, err := c.store.readAll(ctx, clientv3.OpGet(line, clientv3.WithPrefix(), clientv3.WithKeysOnly()))
 	if err != nil {
 		return // without an arrival it gives way
 	}
-	foreign := func(kv *mvccpb.KeyValue) bool { return c.waiters.get(placedID(kv.Key)) == nil }
+	foreign := func(kv *mvccpb.KeyValue) bool { return c.waiters.get(protocol.PlacedID(kv.Key)) == nil }
 	if !slices.ContainsFunc(resp.Responses[0].GetResponseRange().Kvs, foreign) {
 		c.local.recordArrival(there, resp.Header.Revision)
 		return
@@ -95,7 +96,7 @@ func (l *localLine) hasArrival(f *localWaiter) bool {
 
 // cameFirst reports whether a local waiter is known to have come before a place in
 // line.
-func (l *localLine) cameFirst(f *localWaiter, p place) bool {
+func (l *localLine) cameFirst(f *localWaiter, p protocol.Place) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return f.arrival > 0 && f.arrival < p.Rev

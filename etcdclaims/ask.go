@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -36,8 +36,8 @@ type ask struct {
 // them. Whether a key is held does not depend on the lease that a caller would bind it to.
 type askKey struct {
 	key    string
-	slots  int
-	shared bool
+	kind   kind
+	slots  int    // as far as known
 	beside bool   // it has a key beside it
 	note   bool   // etcd may refuse notes
 	meta   string // of the context: etcd may refuse the credentials in it
@@ -49,8 +49,7 @@ type verdict struct {
 	again  bool             // they ask again
 	beside *mvccpb.KeyValue // what the first has learnt of the key beside it, if learnt
 	learnt bool
-	slots  *slots   // what it has learnt of the slots, or nil
-	share  *sharing // what it has learnt of the record of a shared key, or nil
+	mode   protocol.Mode // what it has learnt of the record of the key, or nil
 }
 
 // asks are the TryAcquires of a client that are about to be sent. No other mutex is
@@ -64,17 +63,15 @@ type asks struct {
 func (c *Client) attemptTogether(ctx context.Context, key string, o *acquireOptions, makeAttempt attemptFunc) (t *term, again bool, err error) {
 	o.ask = nil
 	k := askKey{key: key, beside: o.beside != nil, note: o.note != nil, meta: txn.MetadataOf(ctx).Name}
-	if o.slots != nil {
-		k.slots = o.slots.n
+	o.mode = c.knowing(o.mode)
+	keys := o.mode.Keys()
+	if keys.Joins {
+		return c.attemptAlone(ctx, key, o, makeAttempt) // it shares a round trip with others
 	}
-	if k.shared = o.shared != nil; k.shared {
-		if o.shared.guess(c); o.shared.rev > 0 {
-			return c.attemptAlone(ctx, key, o, makeAttempt) // it shares a round trip with others
-		}
-	}
+	k.kind, k.slots = o.kind, keys.Slots
 	a, first := c.asks.join(k)
 	for !first {
-		if t, again, err = c.shareAnswer(ctx, a, o); err != nil || a.verdict.slots == nil {
+		if t, again, err = c.shareAnswer(ctx, a, o); err != nil || a.verdict.mode == nil || keys.Slots == 0 {
 			return t, again, err
 		}
 		a, first = c.asks.join(k) // another slot may be free, and no time was lost
@@ -135,11 +132,8 @@ func (c *Client) shareAnswer(ctx context.Context, a *ask, o *acquireOptions) (t 
 	if v.learnt && o.beside != nil {
 		o.beside.Changed(v.beside)
 	}
-	if v.slots != nil {
-		*o.slots = *v.slots
-	}
-	if v.share != nil {
-		*o.shared = *v.share
+	if v.mode != nil {
+		o.mode = v.mode
 	}
 	var held *HeldError
 	if !errors.As(v.err, &held) {
@@ -154,19 +148,12 @@ func (c *Client) shareAnswer(ctx context.Context, a *ask, o *acquireOptions) (t 
 // its ask. What concerned only the first, they find out for themselves.
 func (c *Client) verdictFor(ctx context.Context, t *term, again bool, err error, o *acquireOptions) verdict {
 	switch {
-	case o.slots != nil && (t != nil || again && err == nil):
-		learnt := *o.slots
-		if t != nil { // the record is there now, and another slot is tried
-			learnt.unset = false
-			learnt.i = rand.N(learnt.n)
+	case o.mode.Keys().Record && (t != nil || again && err == nil):
+		learnt := o.mode
+		if t != nil { // the record is there now
+			learnt = t.Mode
 		}
-		return verdict{again: true, slots: &learnt}
-	case o.shared != nil && (t != nil || again && err == nil):
-		learnt := *o.shared
-		if t != nil {
-			learnt.rev, learnt.epoch = t.shared.rev, t.shared.epoch
-		}
-		return verdict{again: true, share: &learnt}
+		return verdict{again: true, mode: protocol.Another(learnt)}
 	case t != nil:
 		return verdict{err: c.held(t.info())}
 	case errors.Is(err, ErrHeld):

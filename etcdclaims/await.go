@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -22,18 +23,18 @@ func patience(first bool) time.Duration {
 
 // awaitedKey is what must change before the attempt can get any further: the place
 // before its own, or the claim if no place is before it.
-func (c *Client) awaitedKey(a *attempt, p position) awaited {
+func (c *Client) awaitedKey(a *attempt, p protocol.Position) protocol.Wait {
 	switch {
-	case p.pred != nil:
-		return awaited{key: string(p.pred.Key), rev: p.pred.ModRevision}
-	case a.slots != nil: // any of them, and how many there are
-		return awaited{key: c.store.layout.own(a.slots.key), rev: everyRenewal}
-	case p.shared: // all of the shared claims
-		return awaited{key: string(p.own.Key), rev: everyRenewal}
-	case p.own != nil:
-		return awaited{key: string(p.own.Key), rev: p.own.ModRevision}
+	case p.Pred != nil:
+		return protocol.Wait{Key: string(p.Pred.Key), Rev: p.Pred.ModRevision}
+	case a.Mode.Keys().First != "": // any of the claims from there on, and their record
+		return protocol.Wait{Key: a.Own(a.user), Rev: everyRenewal}
+	case p.Readers: // all of the shared claims
+		return protocol.Wait{Key: string(p.Own.Key), Rev: everyRenewal}
+	case p.Own != nil:
+		return protocol.Wait{Key: string(p.Own.Key), Rev: p.Own.ModRevision}
 	}
-	return awaited{key: c.store.layout.own(a.asked())}
+	return protocol.Wait{Key: a.Own(a.user)}
 }
 
 // await returns when the attempt was handed the key, when what it waits for has
@@ -43,16 +44,16 @@ func (c *Client) awaitedKey(a *attempt, p position) awaited {
 // Events are hints. Each verified renewal of the attempt's session also compares the
 // awaited key with etcd (see session.verify). So an event that never arrives costs at
 // most one renewal interval.
-func (c *Client) await(ctx context.Context, a *attempt, p position, news *waiter) error {
+func (c *Client) await(ctx context.Context, a *attempt, p protocol.Position, news *waiter) error {
 	defer c.waiters.await(news, c.awaitedKey(a, p))()
 	a.keepAsking(p, news)
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	begun := make(chan clientv3.WatchChan, 1)
 	var before clientv3.WatchChan
-	patience := time.NewTimer(patience(p.pred == nil && !p.behind))
+	patience := time.NewTimer(patience(p.Pred == nil && !p.Behind))
 	defer patience.Stop()
-	if !a.grantable() || p.shared || p.unnoticed {
+	if !a.opts.grantable() || p.Readers || p.Unnoticed {
 		patience.Reset(0)
 	}
 	var turn chan<- struct{} // to create the watch
@@ -81,10 +82,10 @@ func (c *Client) await(ctx context.Context, a *attempt, p position, news *waiter
 		case <-asks:
 			a.askHolder(p, news)
 		case <-patience.C:
-			if p.pred == nil && p.behind {
+			if p.Pred == nil && p.Behind {
 				return nil // to read which place that is
 			}
-			if p.pred != nil && a.grantable() && !p.unnoticed {
+			if p.Pred != nil && a.opts.grantable() && !p.Unnoticed {
 				select {
 				case c.watches.places <- struct{}{}:
 					defer func() { <-c.watches.places }()
@@ -123,13 +124,13 @@ func (c *Client) await(ctx context.Context, a *attempt, p position, news *waiter
 // watchAwaited begins to watch what must change before the attempt can get any further. It
 // does so on a goroutine of its own: a member that hangs must not keep the waiter from its
 // notices while the watch is being created.
-func (c *Client) watchAwaited(ctx context.Context, a *attempt, p position, begun chan<- clientv3.WatchChan) {
-	key, opts := c.awaitedKey(a, p).key, []clientv3.OpOption{clientv3.WithRev(p.rev + 1)}
-	if a.slots != nil && p.pred == nil {
-		opts = append(opts, clientv3.WithRange(a.slots.end(c.store.layout)))
+func (c *Client) watchAwaited(ctx context.Context, a *attempt, p protocol.Position, begun chan<- clientv3.WatchChan) {
+	key, opts := c.awaitedKey(a, p).Key, []clientv3.OpOption{clientv3.WithRev(p.Rev + 1)}
+	if end := a.Mode.Keys().End; end != "" && p.Pred == nil {
+		opts = append(opts, clientv3.WithRange(end))
 	}
-	if p.shared && p.pred == nil {
-		opts = append(opts, clientv3.WithRange(c.store.layout.sharedEnd(a.asked())))
+	if p.Readers && p.Pred == nil {
+		opts = append(opts, clientv3.WithRange(a.SharersEnd(a.user)))
 	}
 	go func() {
 		defer func() { <-c.watches.creations }()

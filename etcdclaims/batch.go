@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -42,6 +42,7 @@ func (c *Client) TryAcquireEach(ctx context.Context, keys []string, opts ...Many
 		return claims, errs
 	}
 	if len(keys) == 1 && errs[0] == nil { // it shares a request with other calls for the key
+		o.mode = protocol.Exclusive{Layout: c.store.layout, Key: keys[0]}
 		t, err := c.try(ctx, keys[0], o)
 		if errs[0] = err; err == nil {
 			claims[0] = t.claim()
@@ -95,7 +96,7 @@ func (c *Client) tryEach(ctx context.Context, keys []string, o *acquireOptions, 
 			noSession = err
 			return txn.Request{}, false
 		}
-		a := c.newAttempt(s, keys[todo[n]], o)
+		a := c.newAttempt(s, protocol.Exclusive{Layout: c.store.layout, Key: keys[todo[n]]}, o)
 		a.hooked = hooked.of(todo[n])
 		attempts[n] = a
 		return a.takeOnce(), true
@@ -103,10 +104,10 @@ func (c *Client) tryEach(ctx context.Context, keys []string, o *acquireOptions, 
 	made := c.store.Each(ctx, len(todo), next, func(n int, resp *clientv3.TxnResponse, err error) {
 		a, i := attempts[n], todo[n]
 		delete(attempts, n)
-		t, retry, err := c.settle(ctx, a, resp, err)
-		c.keys.unregister(a.id)
+		t, retry, err := c.conclude(ctx, a, resp, err)
+		c.keys.unregister(a.ID)
 		if t != nil {
-			claims[i], errs[i] = &Claim{t: t, key: a.key}, nil
+			claims[i], errs[i] = &Claim{t: t, key: a.user}, nil
 			return
 		}
 		a.s.unreserve()
@@ -117,7 +118,7 @@ func (c *Client) tryEach(ctx context.Context, keys []string, o *acquireOptions, 
 		if errors.Is(err, ErrHeld) {
 			c.stats.contended.Add(1)
 		}
-		errs[i] = c.acquireError(a.key, c.ended(err))
+		errs[i] = c.acquireError(a.user, c.ended(err))
 	})
 	for _, i := range todo[made:] { // the others would fail, too
 		if errs[i] = txn.Failed(noSession); isPassing(noSession) {
@@ -127,37 +128,6 @@ func (c *Client) tryEach(ctx context.Context, keys []string, o *acquireOptions, 
 		}
 	}
 	return again
-}
-
-// settle makes of the reply to an attempt, or its failure, a term, an error, or
-// the wish for another attempt.
-func (c *Client) settle(ctx context.Context, a *attempt, resp *clientv3.TxnResponse, err error) (t *term, again bool, _ error) {
-	var rev int64
-	switch {
-	case errors.Is(err, ErrUnknown):
-		a.doubt(err)
-		unknown := err
-		if rev, err = a.resolve(ctx); err != nil {
-			a.undo()
-			return nil, false, err
-		}
-		if rev == 0 && a.answered {
-			return nil, false, txn.Failed(unknown)
-		}
-		if rev == 0 {
-			return nil, true, nil
-		}
-	case err != nil:
-		return nil, a.s.gone(ctx, err, len(a.opts.ops) > 0) || txn.IsTransient(err), err
-	case !resp.Succeeded:
-		if rev, err = a.failed(ctx, resp); rev == 0 {
-			return nil, err == nil, err
-		}
-	default:
-		rev = resp.Header.Revision
-	}
-	t, err = c.grant(ctx, a, rev)
-	return t, false, err
 }
 
 // TryAcquireAll claims all of the keys or none, in one transaction, so that
@@ -248,19 +218,23 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions, h
 		return nil, true, nil // they go where there is room for all of them
 	}
 	// One attempt id for all: one void key stops them all.
-	lead := c.newAttempt(s, keys[0], o)
-	defer c.keys.unregister(lead.id)
+	lead := c.newAttempt(s, protocol.Exclusive{Layout: c.store.layout, Key: keys[0]}, o)
+	defer c.keys.unregister(lead.ID)
 	attempts := lead.forEach(keys)
 	for i, a := range attempts {
 		a.hooked = hooked.of(i)
 	}
 	lead.with = attempts[1:]
-	resp, rev, err := lead.send(ctx, lead.takeAll(attempts))
+	step := protocol.TakeAll{&lead.Try}
+	for _, a := range lead.with {
+		step = append(step, &a.Try)
+	}
+	resp, rev, err := lead.send(ctx, step.Build())
 	switch {
 	case err != nil:
 		if errors.Is(err, ErrUnknown) {
 			for _, a := range attempts[1:] { // the first is being undone
-				a.ticket = lead.ticket
+				a.Ticket = lead.Ticket
 				a.doubt(err)
 				a.undo()
 			}
@@ -268,23 +242,18 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions, h
 		return nil, s.gone(ctx, err, len(o.ops) > 0) || txn.IsTransient(err), err
 	case resp == nil && rev == 0:
 		return nil, true, nil
-	case resp != nil && !resp.Succeeded:
-		if rev = lead.mine(firstKV(resp, 1)); rev == 0 {
-			taken := false
-			for i, a := range attempts {
-				if a.mine(firstKV(resp, 1+2*i)) > 0 {
-					a.undo()
-					taken = true // carried out before; the first was taken away since
-				}
+	case resp != nil:
+		each := step.Judge((*pb.TxnResponse)(resp))
+		if rev = each.Rev; rev == 0 {
+			for _, i := range each.Stray {
+				attempts[i].undo() // carried out before; the first was taken away since
 			}
-			err := c.verdictAll(ctx, keys, o, lead, resp)
-			if taken && len(o.ops) > 0 {
+			err := c.verdictAll(ctx, attempts, each, len(o.cmps) > 0)
+			if len(each.Stray) > 0 && len(o.ops) > 0 {
 				return nil, false, txn.Unknown(cmp.Or(err, ErrHeld)) // once more would be twice
 			}
 			return nil, err == nil, err
 		}
-	case resp != nil:
-		rev = resp.Header.Revision
 	}
 	terms, err = c.grantAll(ctx, attempts, rev)
 	reserved -= len(terms)
@@ -301,32 +270,11 @@ func (a *attempt) forEach(keys []string) []*attempt {
 	attempts := make([]*attempt, len(keys))
 	for i, key := range keys {
 		one := *a
-		one.key, one.opts = key, &bare
+		one.Mode, one.user, one.opts = protocol.Exclusive{Layout: a.Layout, Key: key}, key, &bare
+		one.Ask.If, one.Ask.Then = nil, nil
 		attempts[i] = &one
 	}
 	return attempts
-}
-
-// takeAll is the request that claims the keys of all attempts or none. It reads the
-// epoch, and for each key its owner and how many wait.
-func (a *attempt) takeAll(attempts []*attempt) txn.Request {
-	st, o := a.s.c.store, a.opts
-	r := txn.Request{Key: a.sharedKey(), Ticket: &a.ticket, TicketLease: a.s.id, Epoch: a.epoch}
-	cmps := slices.Clone(o.cmps)
-	var taking []*pb.RequestOp
-	els := []clientv3.Op{clientv3.OpGet(st.layout.epoch())}
-	for i, one := range attempts {
-		own := st.layout.own(one.key)
-		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(own), "=", 0), a.s.c.nobodyInLine(one.key))
-		taking = append(taking, one.taking()...)
-		els = append(els, clientv3.OpGet(own), st.countWaiting(one.key))
-		if i > 0 && a.sharedKey() != "" {
-			r.Also = append(r.Also, one.key)
-		}
-	}
-	r.In = txn.Of(cmps, o.ops, els)
-	r.In.Success = append(taking, r.In.Success...)
-	return r
 }
 
 // grantAll makes the terms of attempts that succeeded in one transaction. With an
@@ -349,23 +297,23 @@ func (c *Client) grantAll(ctx context.Context, attempts []*attempt, rev int64) (
 }
 
 // verdictAll returns why not all keys could be claimed. Nil means: try again.
-func (c *Client) verdictAll(ctx context.Context, keys []string, o *acquireOptions, lead *attempt, resp *clientv3.TxnResponse) error {
-	if err := c.store.learnEpoch(resp.Responses[0].GetResponseRange().Kvs, resp.Header.Revision); err != nil {
+func (c *Client) verdictAll(ctx context.Context, attempts []*attempt, each protocol.Each, conditions bool) error {
+	if err := c.store.learnEpoch(each.Epoch, each.At); err != nil {
 		return err
 	}
-	if !c.store.epoch.Load().Is(lead.epoch) {
-		return nil
-	}
-	for i, key := range keys {
-		own, line := resp.Responses[1+2*i].GetResponseRange(), resp.Responses[2+2*i].GetResponseRange()
-		if len(own.Kvs) > 0 {
-			return c.heldBy(ctx, own.Kvs[0], c.info(key, own.Kvs[0], nil, line.Count))
+	epoch := c.store.epoch.Load()
+	for i, a := range attempts {
+		verdict, err := a.Judge(each.Seen[i], epoch)
+		switch {
+		case err != nil || verdict.Outcome == protocol.OtherEpoch:
+			return err
+		case verdict.Outcome == protocol.HeldByOther:
+			return a.heldBy(ctx, verdict.Own, verdict.Waiting)
+		case verdict.Outcome == protocol.BehindLine:
+			return &HeldError{Info: Info{Key: a.user, Waiting: verdict.Waiting}}
 		}
-		if line.Count > 0 {
-			return &HeldError{Info: Info{Key: key, Waiting: line.Count}}
-		}
 	}
-	if len(o.cmps) > 0 {
+	if conditions {
 		return ErrRefused
 	}
 	return nil

@@ -37,7 +37,7 @@ type workPlan struct {
 }
 
 // Key names the record.
-func (w *workPlan) Key() string { return w.c.store.layout.work(w.key) }
+func (w *workPlan) Key() string { return w.c.store.layout.Work(w.key) }
 
 // Rev is the ModRevision of the record that the plan is made for.
 func (w *workPlan) Rev() int64 { return w.rev }
@@ -117,7 +117,7 @@ func (w *workPlan) Put(a beside.Attempt) *beside.Put {
 func (w *workPlan) claimed(a beside.Attempt) record {
 	r := record{
 		State: StateClaimed, Attempt: w.attempt(), Earlier: w.earlier(), Epoch: a.Epoch, Claim: a.Claim,
-		Owner: w.c.cfg.Owner, Instance: w.c.store.layout.instance, Begun: a.Since.UTC(), AtMostOnce: w.opts.atMostOnce,
+		Owner: w.c.cfg.Owner, Instance: w.c.store.layout.Instance, Begun: a.Since.UTC(), AtMostOnce: w.opts.atMostOnce,
 	}
 	if w.prev != nil {
 		r.Error, r.Stack = w.prev.Error, w.prev.Stack
@@ -201,7 +201,7 @@ func (c *Client) admitOrphan(ctx context.Context, key string, w *workPlan) error
 		w.rev = -1 // of no record: it is read anew
 		return nil
 	}
-	if t := c.keys.term(key); w.call.Supersede && t != nil && t.id == w.prev.Claim {
+	if t := c.keys.term(key); w.call.Supersede && t != nil && t.ID == w.prev.Claim {
 		if w.prev.AtMostOnce {
 			return c.held(t.info())
 		}
@@ -234,15 +234,15 @@ func (c *Client) bury(ctx context.Context, key string, w *workPlan, why string) 
 	}
 	put := false
 	defer func() { shelf.leave(put) }()
-	work := c.store.layout.work(key)
+	work := c.store.layout.Work(key)
 	r := txn.Request{
 		In: txn.Of(
 			[]clientv3.Cmp{
-				clientv3.Compare(clientv3.CreateRevision(c.store.layout.own(key)), "=", 0),
+				clientv3.Compare(clientv3.CreateRevision(c.store.layout.Own(key)), "=", 0),
 				clientv3.Compare(clientv3.ModRevision(work), "=", w.rev),
 			},
 			[]clientv3.Op{dead.stored().put(work, shelf)},
-			[]clientv3.Op{clientv3.OpGet(c.store.layout.own(key)), clientv3.OpGet(work)},
+			[]clientv3.Op{clientv3.OpGet(c.store.layout.Own(key)), clientv3.OpGet(work)},
 		),
 	}
 	for try := 0; ; try++ {

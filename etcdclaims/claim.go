@@ -9,8 +9,10 @@ import (
 
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -31,10 +33,10 @@ func (cl *Claim) Key() string { return cl.key }
 // Slot returns the number of the claim's slot, from 0 on. It is 0 for a claim
 // without Slots.
 func (cl *Claim) Slot() int {
-	if cl.t == nil || cl.t.slots == nil {
+	if cl.t == nil {
 		return 0
 	}
-	return cl.t.slots.i
+	return cl.t.Mode.Keys().Slot
 }
 
 // Fence returns the fence of this term. Each later exclusive term of the key has a
@@ -44,7 +46,7 @@ func (cl *Claim) Fence() int64 {
 	if cl.t == nil {
 		return 0
 	}
-	return cl.t.token().Fence
+	return cl.t.Token().Fence
 }
 
 // Revision returns the etcd revision of the transaction that made the claim:
@@ -55,7 +57,7 @@ func (cl *Claim) Revision() int64 {
 	if cl.t == nil {
 		return 0
 	}
-	return revision(cl.t.fence)
+	return revision(cl.t.Fence)
 }
 
 // Token returns the key and the fence, to be sent along with requests.
@@ -76,7 +78,7 @@ func (cl *Claim) ID() string {
 	if cl.t == nil {
 		return ""
 	}
-	return cl.t.id
+	return cl.t.ID
 }
 
 // Context returns a context that carries the token. It ends one drain
@@ -230,7 +232,7 @@ func (cl *Claim) Owns(ctx context.Context) (bool, error) {
 	}
 	ctx, cancel := cl.t.s.within(ctx)
 	defer cancel()
-	resp, err := cl.t.s.c.read(ctx, cl.t.readOps()...)
+	resp, err := cl.t.s.c.read(ctx, operations(protocol.Owner{Held: &cl.t.Held}.Reads())...)
 	if err != nil {
 		return false, callError("look up the owner of", cl.key, err)
 	}
@@ -267,7 +269,7 @@ func (cl *Claim) Guard() []clientv3.Cmp {
 	if cl.t == nil {
 		return []clientv3.Cmp{clientv3.Compare(clientv3.Version("\x00"), ">", -1)} // always true
 	}
-	return cl.t.guard()
+	return conditions(cl.t.Held.Guard())
 }
 
 // Note stores a note about the progress of the claim, for people and
@@ -314,38 +316,24 @@ func (t *term) setNote(ctx context.Context, b []byte) error {
 	t.noteSeq++
 	seq, rev := t.noteSeq, t.noteRev
 	t.s.mu.Unlock()
-	key := st.layout.note(t.key)
-	value := newNote(seq, b)
+	value := protocol.NewNote(seq, b)
 	sent := false // a request that may have been carried out
 	for try := 0; ; try++ {
-		resp, err := st.Do(ctx, txn.Request{
-			Key: t.key,
-			In: txn.Of(
-				append(t.guard(), clientv3.Compare(clientv3.ModRevision(key), "=", rev)),
-				[]clientv3.Op{clientv3.OpPut(key, value, clientv3.WithLease(t.s.id))},
-				append(t.readOps(), clientv3.OpGet(key)),
-			),
-		})
+		step := protocol.WriteNote{Held: &t.Held, Value: value, After: rev}
+		resp, err := st.Do(ctx, step.Build())
 		switch {
-		case err == nil && resp.Succeeded:
-			rev = resp.Header.Revision
 		case err == nil:
-			if !t.owned(resp) {
+			noted := step.Judge((*pb.TxnResponse)(resp))
+			if !noted.Done && !t.found(noted.State) {
 				return t.lost()
 			}
-			rev = 0
-			if kvs := resp.Responses[len(resp.Responses)-1].GetResponseRange().Kvs; len(kvs) > 0 {
-				rev = kvs[0].ModRevision
-				if string(kvs[0].Value) == value {
-					break // it was done by a request whose reply was lost
-				}
-			}
+			rev = noted.Rev
 			t.s.mu.Lock()
 			t.noteRev = max(t.noteRev, rev)
 			overtaken := t.noteSeq > seq
 			t.s.mu.Unlock()
-			if overtaken {
-				return nil // a younger note is there, or on its way
+			if noted.Done || overtaken {
+				return nil // or a younger note is there, or on its way
 			}
 			continue
 		case t.s.gone(ctx, err, false):
@@ -357,12 +345,8 @@ func (t *term) setNote(ctx context.Context, b []byte) error {
 			}
 			fallthrough
 		default:
-			return callError("note", t.token().Key, afterSent(sent, err))
+			return callError("note", t.Token().Key, afterSent(sent, err))
 		}
-		t.s.mu.Lock()
-		t.noteRev = max(t.noteRev, rev)
-		t.s.mu.Unlock()
-		return nil
 	}
 }
 
@@ -371,7 +355,7 @@ func (t *term) lost() error {
 	if err := t.ended(); err != nil {
 		return err
 	}
-	return &LostError{Token: t.token(), Reason: ReasonSuperseded}
+	return &LostError{Token: t.Token(), Reason: ReasonSuperseded}
 }
 
 // Renew renews the claim's lease and verifies every claim on it. A Manual

@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
@@ -116,9 +117,9 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 	}
 	c := newClient(etcd, cfg)
 	c.lease = etcd.Lease
-	c.store = newStore(c.io, etcd, layout{prefix: cfg.Prefix, instance: uuid.NewString()},
+	c.store = newStore(c.io, etcd, protocol.Layout{Prefix: cfg.Prefix, Instance: uuid.NewString()},
 		min(max(cfg.timing(seconds(cfg.TTL)).attempt, time.Second), 5*time.Second))
-	c.valueEnd = valueEnd(cfg.Owner, c.store.layout.instance)
+	c.valueEnd = valueEnd(cfg.Owner, c.store.layout.Instance)
 	c.outage.patience = patienceOf(cfg.timing(seconds(cfg.TTL)).renew)
 	c.store.observe, c.store.observeOther = c.observeTxn, c.observe
 	c.store.onRewind = func(err error) {
@@ -129,12 +130,12 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 	}
 	c.store.onLowerEpoch = func(known, found *txn.Epoch) {
 		c.log.Warn("epoch went back; claims refused until it is raised above the known one",
-			zap.String("instance", c.store.layout.instance), zap.String("etcd_key", c.store.layout.epoch()),
+			zap.String("instance", c.store.layout.Instance), zap.String("etcd_key", c.store.layout.Epoch()),
 			zap.Int64("known", known.Value), zap.Int64("found", found.Value))
 	}
 	c.store.onOtherCluster = func(first, other uint64) {
 		c.log.Error("etcd answered as another cluster; see that all endpoints belong to one",
-			zap.String("instance", c.store.layout.instance), zap.String("cluster", fmt.Sprintf("%x", first)),
+			zap.String("instance", c.store.layout.Instance), zap.String("cluster", fmt.Sprintf("%x", first)),
 			zap.String("other", fmt.Sprintf("%x", other)))
 	}
 	c.store.events = &c.events
@@ -173,7 +174,7 @@ func (c *Client) Instance() string {
 	if !c.connects() {
 		return ""
 	}
-	return c.store.layout.instance
+	return c.store.layout.Instance
 }
 
 // Etcd returns the etcd client that was given to New. It is for packages that
@@ -215,7 +216,7 @@ func (c *Client) OwnKey(key string) string {
 	if c.refusal() != nil {
 		return ""
 	}
-	return layout{prefix: c.cfg.Prefix}.own(key)
+	return protocol.Layout{Prefix: c.cfg.Prefix}.Own(key)
 }
 
 // Owns reports whether the token is that of the current owner of its key,
@@ -234,7 +235,7 @@ func (c *Client) Owns(ctx context.Context, t fencing.Token) (bool, error) {
 		return false, nil
 	}
 	l := c.store.layout
-	resp, err := c.read(ctx, clientv3.OpGet(l.own(t.Key)), clientv3.OpGet(l.epoch()), clientv3.OpGet(l.sharers(t.Key), clientv3.WithPrefix(), clientv3.WithCountOnly()))
+	resp, err := c.read(ctx, clientv3.OpGet(l.Own(t.Key)), clientv3.OpGet(l.Epoch()), clientv3.OpGet(l.Sharers(t.Key), clientv3.WithPrefix(), clientv3.WithCountOnly()))
 	if err != nil {
 		return false, callError("look up the owner of", t.Key, err)
 	}
@@ -243,7 +244,7 @@ func (c *Client) Owns(ctx context.Context, t fencing.Token) (bool, error) {
 	if err := c.store.learnEpoch(resp.Responses[1].GetResponseRange().Kvs, resp.Header.Revision); err != nil {
 		return false, err
 	}
-	if own == nil || isShared(own) && resp.Responses[2].GetResponseRange().Count == 0 {
+	if own == nil || protocol.IsShared(own) && resp.Responses[2].GetResponseRange().Count == 0 {
 		return false, nil // the last holders of a shared key have died
 	}
 	return c.store.epoch.Load().Fence(own.ModRevision) == t.Fence, nil

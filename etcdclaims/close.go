@@ -51,7 +51,7 @@ func (c *Client) releaseAll(ctx context.Context, closing bool) (int, error) {
 		}
 	}
 	for _, t := range resting {
-		c.keys.register(t.id) // until its key is moved: no ghost, though the term has ended
+		c.keys.register(t.ID) // until its key is moved: no ghost, though the term has ended
 	}
 	if closing {
 		for _, t := range append(plain[:len(plain):len(plain)], resting...) {
@@ -62,7 +62,7 @@ func (c *Client) releaseAll(ctx context.Context, closing bool) (int, error) {
 	var errs []error
 	end := func(t *term, err error) {
 		if err != nil {
-			errs = append(errs, callError("release", t.token().Key, err))
+			errs = append(errs, callError("release", t.Token().Key, err))
 		}
 		released++
 		if !closing {
@@ -71,7 +71,7 @@ func (c *Client) releaseAll(ctx context.Context, closing bool) (int, error) {
 		}
 	}
 	c.restAll(ctx, resting, func(m *move, err error) {
-		defer c.keys.unregister(m.t.id)
+		defer c.keys.unregister(m.t.ID)
 		if errors.Is(err, ErrLost) {
 			m.t.loseReleased()
 			return
@@ -99,7 +99,7 @@ func (c *Client) releaseAll(ctx context.Context, closing bool) (int, error) {
 			t.settleLater(nil, txn.Request{})
 		}
 		if err == nil && resp.Succeeded {
-			t.clearLeft(resp)
+			t.clearLeft(resp, 0)
 		}
 		end(t, err)
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -72,7 +73,7 @@ func (t *term) leaveFor(e *ending, why error) error {
 	var r txn.Request
 	if e != nil {
 		e.handsOver = false
-		r, _ = e.request(t)
+		r, _ = e.request(t, t.leaving())
 	}
 	err = t.leaveUnsettled(e, r, why)
 	t.s.c.countRelease(t, err)
@@ -85,29 +86,18 @@ func (t *term) lostEnding(e *ending, sent bool) error {
 	if !sent {
 		return t.lost()
 	}
-	return callError(e.call, t.token().Key, fmt.Errorf("%w: %v", ErrUnknown, t.lost())) //nolint:errorlint // it is one or the other
+	return callError(e.call, t.Token().Key, fmt.Errorf("%w: %v", ErrUnknown, t.lost())) //nolint:errorlint // it is one or the other
 }
 
 // request carries out the operations and gives the key up, if the term is the owner. If it
 // hands the key over, to names the attempt that gets it.
-func (e *ending) request(t *term) (r txn.Request, to string) {
+func (e *ending) request(t *term, step protocol.Release) (r txn.Request, to string) {
 	if e.handsOver {
-		r, to = t.pass(t.line)
+		r, to = t.pass(step, t.line)
 	} else {
-		r = t.free()
+		r = step.Free()
 	}
-	r.In.Compare = append(txn.Of(t.guard(), nil, nil).Compare, r.In.Compare[2:]...) // the first two are of the guard
-	r.In.Failure = nil                                                              // the reason is read only when it is needed
-	r.In.Success = append(r.In.Success, txn.Then(e.ops...).Success...)
-	if r.Beside, r.Also = txn.BesideNone, append(r.Also, e.concern...); e.concern == nil && len(e.ops) > 0 {
-		r.Key = ""
-	}
-	return r, to
-}
-
-// leavings returns the part of the reply to the request that is not of the operations.
-func (e *ending) leavings(resp *clientv3.TxnResponse) *clientv3.TxnResponse {
-	return &clientv3.TxnResponse{Header: resp.Header, Succeeded: true, Responses: resp.Responses[:len(resp.Responses)-len(e.ops)]}
+	return step.With(r, txn.Then(e.ops...).Success, e.concern), to
 }
 
 // proof is what the operations put first, or nil. If the reply is lost, it shows whether they were

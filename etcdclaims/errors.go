@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/passthrough"
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
 )
 
@@ -58,7 +59,7 @@ var (
 	// ErrSlots is returned when a call with Slots asks for another number of slots
 	// than the key has. ForceRelease returns it for a key with slots: release one
 	// slot by its SlotKey. Resize changes the number.
-	ErrSlots = errors.New("etcdclaims: another number of slots")
+	ErrSlots = protocol.ErrSlots
 	// ErrTooLarge is returned when a request would exceed a limit of etcd or
 	// of this package: too many operations, or too many bytes. Nothing was
 	// changed.

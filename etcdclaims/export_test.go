@@ -12,7 +12,7 @@ func RecordsPut(c *Client) int64 {
 
 // ReadSessions reads the notices of a client, as it does when their watch has ended.
 func ReadSessions(c *Client) (int64, error) {
-	return c.readSessions(c.store.layout.session(c.store.layout.instance))
+	return c.readSessions(c.store.layout.Session(c.store.layout.Instance))
 }
 
 // NoteOrigin does what each acquisition does to know its caller.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -50,7 +51,7 @@ func (c *Client) removeGhostsOf(s *session) error {
 	}
 	var suspects []string
 	for _, key := range lease.Keys {
-		if name := string(key); strings.HasPrefix(name, c.store.layout.own("")) || strings.HasPrefix(name, c.store.layout.lines()) || strings.HasPrefix(name, c.store.layout.notices()) {
+		if name := string(key); strings.HasPrefix(name, c.store.layout.Own("")) || strings.HasPrefix(name, c.store.layout.Lines()) || strings.HasPrefix(name, c.store.layout.Notices()) {
 			suspects = append(suspects, name)
 		}
 	}
@@ -91,15 +92,15 @@ type knownClaims struct {
 
 // has reports whether a key is of one of these claims. A place in line and a notice
 // have the id in the last part of their names, a claim in its value.
-func (k knownClaims) has(kv *mvccpb.KeyValue, l layout) bool {
+func (k knownClaims) has(kv *mvccpb.KeyValue, l protocol.Layout) bool {
 	name := string(kv.Key)
-	key, own := strings.CutPrefix(name, l.own(""))
+	key, own := strings.CutPrefix(name, l.Own(""))
 	if !own {
-		id := placedID(kv.Key)
-		_, noticed := l.isNotice(name)
+		id := protocol.PlacedID(kv.Key)
+		_, noticed := l.Noticed(name)
 		return noticed && k.noticed[id] || k.underWay[id]
 	}
-	h, err := decodeHolder(kv.Value)
+	h, err := protocol.DecodeHolder(kv.Value)
 	if err != nil || h.Claim == "" {
 		return false
 	}
@@ -111,8 +112,8 @@ func (c *Client) removeGhost(s *session, kv *mvccpb.KeyValue) {
 	name := string(kv.Key)
 	c.log.Info("ended claim found, probably restored; removing it", s.fields(zap.String("etcd_key", name))...)
 	then := []clientv3.Op{clientv3.OpDelete(name)}
-	if key, own := strings.CutPrefix(name, c.store.layout.own("")); own {
-		then = append(then, clientv3.OpDelete(c.store.layout.note(key)))
+	if key, own := strings.CutPrefix(name, c.store.layout.Own("")); own {
+		then = append(then, clientv3.OpDelete(c.store.layout.Note(key)))
 	}
 	r := txn.Request{
 		In: txn.Of(

@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
-	clientv3 "go.etcd.io/etcd/client/v3"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
 // handOffLocal hands the key to the first local waiter, if there is one and no other
@@ -18,27 +19,28 @@ func (t *term) handOffLocal(ctx context.Context) (passed bool, err error) {
 	if f == nil {
 		return false, nil
 	}
-	t.learnLine(ctx)
-	c.keys.register(f.a.id) // whether or not its caller waits for it
-	defer c.keys.unregister(f.a.id)
+	step := t.leaving()
+	t.learnLine(ctx, step)
+	c.keys.register(f.a.ID) // whether or not its caller waits for it
+	defer c.keys.unregister(f.a.ID)
 	sent := false // a request that may have been carried out
 	for try := 0; ; try++ {
-		if len(t.line.next) > 0 && !sent && !c.local.cameFirst(f, t.line.next[0]) {
+		if len(t.line.Next) > 0 && !sent && !c.local.cameFirst(f, t.line.Next[0]) {
 			c.local.putBack(&t.local, f)
 			return false, nil
 		}
 		there := c.local.waiting(&t.local)
-		resp, err := c.store.Do(ctx, t.handingTo(f))
+		resp, err := c.store.Do(ctx, step.Within(t.line, f.a.Value, int64(t.s.id)))
 		switch {
 		case err == nil && resp.Succeeded:
 			c.local.recordArrival(there, resp.Header.Revision)
 			t.succeed(f, resp.Header.Revision)
 			return true, nil
-		case err == nil && f.a.mine(firstKV(resp, 0)) > 0:
-			t.succeed(f, f.a.mine(firstKV(resp, 0))) // by a request whose reply was lost
+		case err == nil && f.a.Found(firstKV(resp, 0)) > 0:
+			t.succeed(f, f.a.Found(firstKV(resp, 0))) // by a request whose reply was lost
 			return true, nil
-		case err == nil && t.stillOwned(resp):
-			t.line = t.lineIn(resp)
+		case err == nil && step.StillOwned((*pb.TxnResponse)(resp)):
+			t.line = step.JudgeLine((*pb.TxnResponse)(resp)).Line
 			continue
 		case err == nil, !sent && !errors.Is(err, ErrUnknown) && !txn.IsTransient(err):
 			t.refuseLocal(f)
@@ -59,21 +61,8 @@ func (t *term) handOffLocal(ctx context.Context) (passed bool, err error) {
 			return false, nil
 		}
 		t.undoHandOff(f)
-		return true, callError("release", t.key, txn.Unknown(txn.WithCause(ctx, err)))
+		return true, callError("release", t.Key, txn.Unknown(txn.WithCause(ctx, err)))
 	}
-}
-
-// handingTo is the request that puts the claim of a local waiter in place of the
-// term's. The line in etcd must be empty, or the local waiter must have come before the
-// first there.
-func (t *term) handingTo(f *localWaiter) txn.Request {
-	in := t.leaving()
-	t.give(in, f.a.value, t.s.id)
-	in.Failure = t.readLineOps()
-	if len(t.line.next) == 0 {
-		in.Compare = append(in.Compare, txn.NoneUnder(t.s.c.store.layout.waiting(t.lineKey())))
-	}
-	return txn.Request{Key: t.lineKey(), Urgent: true, In: in}
 }
 
 // refuseLocal sends a local waiter that cannot be handed the key, and those behind it,
@@ -87,13 +76,11 @@ func (t *term) refuseLocal(f *localWaiter) {
 // claim and the new one are deleted in the background, one after the other.
 func (t *term) undoHandOff(f *localWaiter) {
 	c, st := t.s.c, t.s.c.store
-	value := f.a.hasKey()
-	own := st.layout.own(t.key)
-	c.addCleanup(&cleanup{s: t.s, claim: f.a.id, what: "releasing a claim", do: func(ctx context.Context) error {
+	c.addCleanup(&cleanup{s: t.s, claim: f.a.ID, what: "releasing a claim", do: func(ctx context.Context) error {
 		if err := t.delete(ctx); err != nil {
 			return err
 		}
-		_, err := st.Do(ctx, txn.Request{Key: t.lineKey(), Urgent: true, In: txn.Of(value, []clientv3.Op{clientv3.OpDelete(own)}, nil)})
+		_, err := st.Do(ctx, protocol.Undo{Try: &f.a.Try}.Build())
 		return err
 	}})
 	c.local.putBack(&t.local, f)
@@ -107,8 +94,8 @@ func (t *term) nextLocal() *localWaiter {
 	if f == nil {
 		return nil
 	}
-	if e := f.a.epoch; e.Value != t.fence>>epochShift || e.Rev != t.epoch {
-		f.a.epoch = &txn.Epoch{Value: t.fence >> epochShift, Rev: t.epoch}
+	if e := f.a.Epoch; e.Value != t.Fence>>epochShift || e.Rev != t.EpochRev {
+		f.a.Epoch = &txn.Epoch{Value: t.Fence >> epochShift, Rev: t.EpochRev}
 		f.a.describe()
 	}
 	return f
@@ -123,7 +110,7 @@ func (t *term) succeed(f *localWaiter, rev int64) {
 	if abandoned {
 		t.s.again() // its place in the session was given back
 	}
-	next := t.s.newTerm(f.a, f.a.epoch.Fence(rev))
+	next := t.s.newTerm(f.a, f.a.Epoch.Fence(rev))
 	if next == nil { // the session is dead, and its waiters know, or the client is closed
 		f.a.undo()
 		if abandoned {
@@ -142,7 +129,7 @@ func (t *term) succeed(f *localWaiter, rev int64) {
 	t.finish(ErrReleased)
 	if abandoned && next.begin() == nil {
 		// Its caller has gone meanwhile: the next waiter gets the key.
-		c.addCleanup(&cleanup{s: t.s, claim: next.id, what: "handing on a claim that was given up", do: func(ctx context.Context) error {
+		c.addCleanup(&cleanup{s: t.s, claim: next.ID, what: "handing on a claim that was given up", do: func(ctx context.Context) error {
 			_ = next.drop(ctx)
 			return nil
 		}})

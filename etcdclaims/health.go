@@ -134,7 +134,7 @@ func (c *Client) healthNow() Health {
 
 // readEpoch asks etcd for as little as possible, and learns of a restore by it.
 func (c *Client) readEpoch(ctx context.Context) error {
-	resp, err := c.store.Do(ctx, txn.Request{In: txn.Then(clientv3.OpGet(c.store.layout.epoch()))})
+	resp, err := c.store.Do(ctx, txn.Request{In: txn.Then(clientv3.OpGet(c.store.layout.Epoch()))})
 	if err != nil {
 		return txn.Failed(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/protocol"
 )
 
 // HeldError describes the holder of a key. It matches ErrHeld.
@@ -52,10 +53,10 @@ func (i Info) standing(own bool) string {
 	if !i.Held {
 		return "free but others wait in line for it: use Acquire to join them"
 	}
-	if i.Kind == kindSlots {
+	if i.Kind == protocol.KindSlots {
 		return fmt.Sprintf("divided into %d slots: use Slots(%d)", i.Slots, i.Slots)
 	}
-	if i.Kind == kindShared {
+	if i.Kind == protocol.KindShared {
 		by := "other callers"
 		if i.Shared > 0 {
 			by = fmt.Sprintf("%d callers", i.Shared)
@@ -70,7 +71,7 @@ func (i Info) standing(own bool) string {
 	if own {
 		s += " (this client)"
 	}
-	if i.Kind == kindZombie || i.Kind == kindResting {
+	if i.Kind == protocol.KindZombie || i.Kind == protocol.KindResting {
 		s += " (" + i.Kind + ")"
 	}
 	if !i.Since.IsZero() {
@@ -94,7 +95,7 @@ func (c *Client) supersedable(refusal error, key string) bool {
 		return true
 	}
 	t := c.keys.term(key)
-	if t == nil || t.id != held.Info.Claim {
+	if t == nil || t.ID != held.Info.Claim {
 		return false
 	}
 	t.s.mu.Lock()

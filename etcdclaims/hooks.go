@@ -223,7 +223,7 @@ func (e *events) termBegan(t *term, a *attempt) {
 		return
 	}
 	if hook := e.hooks.TermBegan; hook != nil {
-		hook(a.hooked, TermInfo{Token: t.token(), Attempt: t.attempt(), TookOver: a.overtakes, Trace: a.trace})
+		hook(a.hooked, TermInfo{Token: t.Token(), Attempt: t.attempt(), TookOver: a.overtakes, Trace: a.trace})
 	}
 	t.s.mu.Lock()
 	ended := t.phase == phaseEnded
@@ -253,7 +253,7 @@ func (e *events) endOf(t *term, hooked context.Context) {
 	if hooked == nil || hook == nil {
 		return
 	}
-	info := TermInfo{Token: t.token(), Attempt: t.attempt(), Held: t.endedAt - t.heldSince, Err: t.ended()}
+	info := TermInfo{Token: t.Token(), Attempt: t.attempt(), Held: t.endedAt - t.heldSince, Err: t.ended()}
 	if info.Err == ErrReleased { //nolint:errorlint // as finish was given it
 		info.Work = t.outcome
 	}
@@ -281,7 +281,7 @@ func (e *events) zombie(t *term, why error, drain time.Duration) {
 	if hooked == nil { // of a call that shared the claim, which was lost before termBegan
 		hooked = context.Background()
 	}
-	hook(hooked, TermInfo{Token: t.token(), Attempt: t.attempt(), Held: t.s.c.uptime() - t.heldSince, Err: why}, drain)
+	hook(hooked, TermInfo{Token: t.Token(), Attempt: t.attempt(), Held: t.s.c.uptime() - t.heldSince, Err: why}, drain)
 }
 
 // context returns the context of work under a term.

@@ -9,8 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -80,10 +81,10 @@ func (c *Client) info(key string, own, noted *mvccpb.KeyValue, waiting int64) In
 		return i
 	}
 	i.Held, i.Lease = true, clientv3.LeaseID(own.Lease)
-	h, err := decodeHolder(own.Value)
-	i.Fence = h.fence(own.ModRevision)
+	h, err := protocol.DecodeHolder(own.Value)
+	i.Fence = h.Fence(own.ModRevision)
 	if err == nil {
-		i.Claim, i.Owner, i.Instance, i.Since, i.Attempt, i.Kind = h.Claim, h.Owner, h.Instance, h.Since, h.Attempt, h.Kind
+		i.Claim, i.Owner, i.Instance, i.Since, i.Attempt, i.Kind = h.Claim, h.Owner, h.Instance, sinceOf(h), h.Attempt, h.Kind
 		i.Slots, i.Preference = h.Slots, h.Preference
 		if h.TTL > 0 {
 			i.Expires = c.clock.Time().Add(time.Duration(h.TTL) * time.Second)
@@ -92,9 +93,9 @@ func (c *Client) info(key string, own, noted *mvccpb.KeyValue, waiting int64) In
 		i.Owner = "unknown"
 	}
 	if noted != nil {
-		var n note
-		if err := json.Unmarshal(noted.Value, &n); err == nil && n.Version <= valueVersion {
-			i.Note = n.bytes()
+		var n protocol.Note
+		if err := json.Unmarshal(noted.Value, &n); err == nil && n.Version <= protocol.Version {
+			i.Note = n.Bytes()
 		}
 	}
 	return i
@@ -104,7 +105,7 @@ func (c *Client) info(key string, own, noted *mvccpb.KeyValue, waiting int64) In
 func (t *term) info() Info {
 	c := t.s.c
 	return Info{
-		Key: t.key, Held: true, Fence: t.fence, Claim: t.id, Owner: c.cfg.Owner, Instance: c.store.layout.instance,
+		Key: t.Key, Held: true, Fence: t.Fence, Claim: t.ID, Owner: c.cfg.Owner, Instance: c.store.layout.Instance,
 		Since: t.since, Attempt: t.attempt(), Preference: t.preference, Lease: t.s.id, Expires: c.clock.Time().Add(t.s.lease.Load().ttl),
 	}
 }
@@ -120,11 +121,9 @@ func (c *Client) Lookup(ctx context.Context, key string) (Info, error) {
 	if c.Passthrough() {
 		return Info{Key: key}, nil
 	}
-	i, err := c.lookUp(ctx, key)
-	if err == nil && (i.Kind == kindSlots || i.Kind == kindShared) {
-		// All anew, at one revision with what only such keys have.
-		l := c.store.layout
-		i, err = c.lookUp(ctx, key, c.store.countWaiting(keyspace.SlotFamily(key)), clientv3.OpGet(l.sharers(key), clientv3.WithPrefix(), clientv3.WithCountOnly()), (&slots{key: key}).readAll(l))
+	i, err := c.lookUp(ctx, key, false)
+	if err == nil && (i.Kind == protocol.KindSlots || i.Kind == protocol.KindShared) {
+		i, err = c.lookUp(ctx, key, true) // all anew, at one revision with what only such keys have
 	}
 	if err != nil {
 		return Info{}, err
@@ -143,34 +142,27 @@ func (c *Client) Lookup(ctx context.Context, key string) (Info, error) {
 	return i, nil
 }
 
-// lookUp reads what Lookup returns, except the TTL. For a key with slots, or one that is shared,
-// more counts those in line for a slot and those that share it, and reads the slots.
-func (c *Client) lookUp(ctx context.Context, key string, more ...clientv3.Op) (Info, error) {
-	l := c.store.layout
-	resp, err := c.read(ctx, append([]clientv3.Op{
-		clientv3.OpGet(l.own(key)), clientv3.OpGet(l.note(key)), clientv3.OpGet(l.epoch()), c.store.countWaiting(key),
-	}, more...)...)
+// lookUp reads what Lookup returns, except the TTL. parts is for a key with slots, or one that is
+// shared.
+func (c *Client) lookUp(ctx context.Context, key string, parts bool) (Info, error) {
+	step := protocol.Lookup{Layout: c.store.layout, Key: key, Parts: parts}
+	resp, err := c.read(ctx, operations(step.Reads())...)
 	if err != nil {
 		return Info{}, callError("look up", key, err)
 	}
-	if err := c.store.learnEpoch(resp.Responses[2].GetResponseRange().Kvs, resp.Header.Revision); err != nil {
+	looked := step.Judge((*pb.TxnResponse)(resp))
+	if err := c.store.learnEpoch(looked.EpochKey, resp.Header.Revision); err != nil {
 		return Info{}, err
 	}
-	i := c.info(key, firstKV(resp, 0), firstKV(resp, 1), resp.Responses[3].GetResponseRange().Count)
+	i := c.info(key, looked.Own, looked.Note, looked.Waiting)
 	switch {
-	case len(more) == 0:
-	case i.Kind == kindSlots:
-		i.Waiting = resp.Responses[4].GetResponseRange().Count
-		s := &slots{key: key}
-		for _, kv := range resp.Responses[6].GetResponseRange().Kvs {
-			if s.number(kv.Key, l) >= 0 {
-				i.Taken++
-			}
-		}
-	case i.Kind == kindShared:
-		if i.Shared = resp.Responses[5].GetResponseRange().Count; i.Shared == 0 {
-			return Info{Key: key, Waiting: i.Waiting}, nil // the last holders have died
-		}
+	case !parts:
+	case i.Kind == protocol.KindSlots:
+		i.Waiting, i.Taken = looked.ForSlots, looked.Taken
+	case i.Kind == protocol.KindShared && looked.Sharers == 0:
+		return Info{Key: key, Waiting: i.Waiting}, nil // the last holders have died
+	case i.Kind == protocol.KindShared:
+		i.Shared = looked.Sharers
 	}
 	return i, nil
 }
@@ -190,7 +182,7 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 		if c.Passthrough() {
 			return
 		}
-		for page, err := range c.pages(ctx, c.store.layout.own(""), prefix) {
+		for page, err := range c.pages(ctx, c.store.layout.Own(""), prefix) {
 			if err != nil {
 				yield(Info{}, callError("list", prefix, err))
 				return
@@ -201,7 +193,7 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 				return
 			}
 			for _, kv := range page.Kvs {
-				key := strings.TrimPrefix(string(kv.Key), c.store.layout.own(""))
+				key := strings.TrimPrefix(string(kv.Key), c.store.layout.Own(""))
 				if !yield(c.info(key, kv, notes[key], 0), nil) {
 					return
 				}
@@ -214,7 +206,7 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 // that is compacted meanwhile. The first page may be empty.
 func (c *Client) pages(ctx context.Context, root, prefix string) iter.Seq2[retry.Page, error] {
 	first := int64(listPage)
-	if root == c.store.layout.work("") {
+	if root == c.store.layout.Work("") {
 		first /= 4 // a record can be a thousand times as large as a claim
 	}
 	return c.pagesOf(ctx, clientv3.OpGet(root+prefix, clientv3.WithRange(rangeEnd(root+prefix))), first)
@@ -237,9 +229,9 @@ func (c *Client) notes(ctx context.Context, p retry.Page) (map[string]*mvccpb.Ke
 	if len(p.Kvs) == 0 {
 		return nil, nil
 	}
-	root := c.store.layout.note("")
+	root := c.store.layout.Note("")
 	key := func(kv *mvccpb.KeyValue) string {
-		return root + strings.TrimPrefix(string(kv.Key), c.store.layout.own(""))
+		return root + strings.TrimPrefix(string(kv.Key), c.store.layout.Own(""))
 	}
 	notes := make(map[string]*mvccpb.KeyValue)
 	op := clientv3.OpGet(key(p.Kvs[0]), clientv3.WithRange(key(p.Kvs[len(p.Kvs)-1])+"\x00"), clientv3.WithRev(p.Rev))

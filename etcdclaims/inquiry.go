@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/google/uuid"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -91,14 +92,14 @@ type askValue struct {
 
 func newInquiry(c *Client, instance string) *inquiry {
 	return &inquiry{
-		c: c, instance: instance, value: encode(askValue{Version: valueVersion, ID: uuid.NewString(), By: c.cfg.Owner}),
+		c: c, instance: instance, value: encode(askValue{Version: protocol.Version, ID: uuid.NewString(), By: c.cfg.Owner}),
 		waiters: make(map[*waiter]struct{}), least: firstPatience,
 	}
 }
 
 func (q *inquiry) key() string {
 	l := q.c.store.layout
-	return l.ask(q.instance, l.instance)
+	return l.Question(q.instance, l.Instance)
 }
 
 // request looks whether the question still stands, and puts it if it does not. Without a
@@ -106,7 +107,7 @@ func (q *inquiry) key() string {
 func (q *inquiry) request(s *session) *pb.TxnRequest {
 	name := []byte(q.key())
 	if s == nil {
-		sentinels := txn.Range(q.c.store.layout.sentinels(q.instance))
+		sentinels := txn.Range(q.c.store.layout.Sentinels(q.instance))
 		sentinels.GetRequestRange().CountOnly = true
 		return &pb.TxnRequest{Success: []*pb.RequestOp{txn.Get(name), sentinels}}
 	}

@@ -2,53 +2,12 @@ package etcdclaims
 
 import (
 	"fmt"
-	"strconv"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/wire"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
-
-// layout knows where things are. A user's key is the end of an etcd key, or a digest of
-// fixed length where other keys are below it. So no user key is ever read as part of
-// another's subtree.
-type layout struct {
-	prefix   string // ends in a slash
-	instance string
-}
-
-func (l layout) own(key string) string  { return keyspace.Own(l.prefix, key) }
-func (l layout) note(key string) string { return l.prefix + "note/" + key }
-func (l layout) work(key string) string { return l.prefix + "work/" + key }
-func (l layout) epoch() string          { return keyspace.EpochKey(l.prefix) }
-
-// waiting is the prefix of everyone in line for the key.
-func (l layout) waiting(key string) string         { return l.prefix + "wait/" + keyspace.Digest(key) + "/" }
-func (l layout) lines() string                     { return l.prefix + "wait/" }
-func (l layout) waiter(key, attempt string) string { return l.waiting(key) + attempt }
-func (l layout) sessions() string                  { return l.prefix + "session/" }
-func (l layout) session(instance string) string    { return l.sessions() + instance + "/" }
-
-func (l layout) live(n int64) string {
-	return l.sentinels(l.instance) + strconv.FormatInt(n, 10)
-}
-
-// sentinels is the prefix of the sentinels of a client.
-func (l layout) sentinels(instance string) string { return l.session(instance) + "live/" }
-
-func (l layout) evict(instance, claim string) string { return l.session(instance) + "evict/" + claim }
-
-// ask is the key by which one client asks another whether it lives.
-func (l layout) ask(of, by string) string { return l.session(of) + "ask/" + by }
-
-// notice is the key of a handoff notice: the waiter was handed the key.
-func (l layout) notice(instance, claim string) string { return l.session(instance) + "won/" + claim }
-
-// notices is the prefix of all notices to waiters of this client.
-func (l layout) notices() string { return l.session(l.instance) + "won/" }
-
-func (l layout) void(attempt string) string { return l.prefix + "void/" + attempt }
-
-// reserved reports whether an operation on [key, end) would touch keys of this package.
-func (l layout) reserved(key, end string) bool { return keyspace.Reserved(l.prefix, key, end) }
 
 // rangeEnd is the first key after all that have the prefix.
 func rangeEnd(prefix string) string { return keyspace.RangeEnd(prefix) }
@@ -97,4 +56,19 @@ func validKey(key string) error {
 		return fmt.Errorf("%w: %q is not UTF-8 without control characters", ErrInvalidKey, key)
 	}
 	return nil
+}
+
+// conditions are those of a step as clientv3 has them, for callers.
+func conditions(cmps []*pb.Compare) []clientv3.Cmp {
+	all := make([]clientv3.Cmp, len(cmps))
+	for i, cmp := range cmps {
+		all[i] = clientv3.FromCompare(cmp)
+	}
+	return all
+}
+
+// operations are those of a step as clientv3 has them.
+func operations(reads []*pb.RequestOp) []clientv3.Op {
+	_, ops, _ := wire.Operations(&pb.TxnRequest{Success: reads})
+	return ops
 }

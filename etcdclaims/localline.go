@@ -164,7 +164,7 @@ func (l *localLine) leaveTo(t *term, id string) {
 	l.mu.Lock()
 	t.local.closed = true
 	var to *localQueue
-	if next := c.keys.term(t.key); next != nil && next.id == id && next.s == t.s && !next.local.closed {
+	if next := c.keys.term(t.Key); next != nil && next.ID == id && next.s == t.s && !next.local.closed {
 		to = &next.local
 	} else if w != nil && w.a.s == t.s {
 		to = &w.local
@@ -172,7 +172,7 @@ func (l *localLine) leaveTo(t *term, id string) {
 	l.moveLocked(&t.local, to)
 	l.mu.Unlock()
 	if w != nil {
-		l.inherit(w, c.keys.term(t.key))
+		l.inherit(w, c.keys.term(t.Key))
 	}
 }
 
@@ -181,7 +181,7 @@ func (l *localLine) leaveTo(t *term, id string) {
 func (l *localLine) inherit(w *waiter, t *term) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if t != nil && t.id == w.a.id && !t.local.closed {
+	if t != nil && t.ID == w.a.ID && !t.local.closed {
 		l.moveLocked(&w.local, &t.local)
 	}
 }

@@ -55,7 +55,7 @@ const (
 // one and all that it wants is the key. A slot has a line of its own.
 func (c *Client) joinLocal(s *session, key string, o *acquireOptions) *localWaiter {
 	t := c.keys.term(key)
-	if t == nil || t.s != s || t.put != nil || t.slots != nil || !mayWaitLocally(s, o) {
+	if t == nil || t.s != s || t.put != nil || t.Mode.Keys().Record || !mayWaitLocally(s, o) {
 		return nil
 	}
 	return c.newLocalWaiter(s, key, o, func(f *localWaiter) bool { return c.local.join(&t.local, f) })
@@ -66,35 +66,34 @@ func (c *Client) joinLocal(s *session, key string, o *acquireOptions) *localWait
 // goes before it. Without such a queue it is nil.
 func (c *Client) rejoinLocal(f *localWaiter) *localWaiter {
 	if f.before == nil {
-		return c.joinLocal(f.a.s, f.a.key, f.a.opts)
+		return c.joinLocal(f.a.s, f.a.user, f.a.opts)
 	}
-	return c.newLocalWaiter(f.a.s, f.a.key, f.a.opts, func(next *localWaiter) bool { return c.local.joinBehind(f.before, next) })
+	return c.newLocalWaiter(f.a.s, f.a.user, f.a.opts, func(next *localWaiter) bool { return c.local.joinBehind(f.before, next) })
 }
 
 // newLocalWaiter returns a local waiter, or nil if join finds no queue for it.
 func (c *Client) newLocalWaiter(s *session, key string, o *acquireOptions, join func(*localWaiter) bool) *localWaiter {
-	f := &localWaiter{a: c.newAttempt(s, key, o), done: make(chan *term, 1), placed: make(chan struct{})}
+	f := &localWaiter{a: c.newAttempt(s, o.mode, o), done: make(chan *term, 1), placed: make(chan struct{})}
 	if !join(f) {
-		c.keys.unregister(f.a.id)
+		c.keys.unregister(f.a.ID)
 		return nil
 	}
 	return f
 }
 
-// mayWaitLocally reports whether the acquisition wants nothing but the key.
+// mayWaitLocally reports whether the acquisition wants nothing but the key, which has no record.
 func mayWaitLocally(s *session, o *acquireOptions) bool {
-	a := &attempt{opts: o}
-	return a.grantable() && !s.manual && !o.reentrant && !o.supersede && !o.prefers && o.slots == nil && o.shared == nil
+	return o.grantable() && !s.manual && !o.reentrant && !o.supersede && !o.prefers && !o.mode.Keys().Record
 }
 
 // awaitLocal waits until the local waiter has a term, or with neither that nor an
 // error goes the usual way.
 func (c *Client) awaitLocal(ctx context.Context, f *localWaiter) (*term, error) {
-	defer c.keys.unregister(f.a.id)
+	defer c.keys.unregister(f.a.ID)
 	c.stats.contended.Add(1)
 	f.a.opts.waits()
 	defer c.removeWaiter(c.waiters.add(f.a))
-	defer c.watchOwnWait(ctx, f.a.key, f.a.opts)()
+	defer c.watchOwnWait(ctx, f.a.user, f.a.opts)()
 	again := arrivalAfter
 	arrival := time.NewTimer(again)
 	defer arrival.Stop()
@@ -111,7 +110,7 @@ func (c *Client) awaitLocal(ctx context.Context, f *localWaiter) (*term, error) 
 			}
 			continue
 		case <-f.a.s.dead:
-			cause = f.a.s.lossOf(tokenOf(f.a.key, 0))
+			cause = f.a.s.lossOf(tokenOf(f.a.user, 0))
 		case <-ctx.Done():
 			cause = wire.ContextError(ctx)
 		}
@@ -124,7 +123,7 @@ func (c *Client) awaitLocal(ctx context.Context, f *localWaiter) (*term, error) 
 			}
 		}
 		if t == nil && f.a.s.isLost() {
-			return nil, f.a.s.lossOf(tokenOf(f.a.key, 0))
+			return nil, f.a.s.lossOf(tokenOf(f.a.user, 0))
 		}
 		if t == nil {
 			return nil, nil //nolint:nilnil // it goes the usual way
@@ -146,7 +145,7 @@ func (f *localWaiter) awaitTurn(ctx context.Context, limit <-chan time.Time) err
 	case <-limit:
 		return nil
 	case <-f.a.s.dead:
-		return f.a.s.lossOf(tokenOf(f.a.key, 0))
+		return f.a.s.lossOf(tokenOf(f.a.user, 0))
 	case <-ctx.Done():
 		return wire.ContextError(ctx)
 	}
@@ -156,7 +155,7 @@ func (f *localWaiter) awaitTurn(ctx context.Context, limit <-chan time.Time) err
 // With neither a term nor an error the acquisition must join the line in etcd. Then, or
 // when it has ended otherwise, the caller calls placed, which lets the next one go on.
 func (c *Client) waitLocally(ctx context.Context, f *localWaiter) (t *term, placed func(), err error) {
-	s, key := f.a.s, f.a.key
+	s, key := f.a.s, f.a.user
 	for {
 		placed = sync.OnceFunc(func() { close(f.placed) })
 		t, err := c.awaitLocal(ctx, f)

@@ -1,12 +1,12 @@
 package etcdclaims
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/beside"
 	"github.com/etcdclaims/claims/internal/option"
+	"github.com/etcdclaims/claims/internal/protocol"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -114,18 +114,21 @@ type acquireOptions struct {
 	cmps        []clientv3.Cmp
 	ops         []clientv3.Op
 	note        []byte           // nil: none
-	slots       *slots           // nil: none
-	shared      *sharing         // nil: the claim is exclusive
+	kind        kind             // alone, unless an option of its own was given
 	ownKey      bool             // the caller is a package of this module, and the key is kept for it
 	beside      beside.Companion // the key that is claimed together with it, or nil
 	preferring
 
+	given optionSet // which options of optionNames
+	clash kind      // that was given beside kind, or nil
+
 	// Of the call, not set by an option:
-	until   time.Time // when it ends, whatever its context allows; zero: never
-	shares  bool      // the answer to another call on the key may be its own
-	ask     *ask      // what it has asked for itself and others, or nil
-	concern []string  // what its conditions and operations concern, nil if that may be anything
-	from    site      // who calls
+	mode    protocol.Mode // what it knows of how the key is had
+	until   time.Time     // when it ends, whatever its context allows; zero: never
+	shares  bool          // the answer to another call on the key may be its own
+	ask     *ask          // what it has asked for itself and others, or nil
+	concern []string      // what its conditions and operations concern, nil if that may be anything
+	from    site          // who calls
 	hookState
 }
 
@@ -137,7 +140,7 @@ type acquireOptions struct {
 // term. The client renews the claim for as long as it is held. For heartbeats with durations
 // of the caller's choice use package etcdclaims/locks or the queue, which raise the fence.
 func TTL(d time.Duration) Option {
-	return anyOption{setter: func(o *acquireOptions) { o.ttl = d }}
+	return anyOption{setter: func(o *acquireOptions) { o.ttl = d; o.give(optionTTL, d != 0) }}
 }
 
 // Manual gives the claim a lease of its own, which only [Claim.Renew] renews.
@@ -149,7 +152,7 @@ func TTL(d time.Duration) Option {
 // at once are freed late. After a wait the claim is renewed first, so that it
 // begins with its full lease. That takes two more round trips.
 func Manual() KeyOption {
-	return keyOption{setter: func(o *acquireOptions) { o.manual = true }}
+	return keyOption{setter: func(o *acquireOptions) { o.manual = true; o.give(optionManual, true) }}
 }
 
 // Reentrant shares the claim if this client already holds the key. Both handles
@@ -161,7 +164,7 @@ func Manual() KeyOption {
 // Without Reentrant two goroutines of one client exclude each other. Reentrant
 // together with Supersede is an error.
 func Reentrant() AcquireOption {
-	return acquireOption{setter: func(o *acquireOptions) { o.reentrant = true }}
+	return acquireOption{setter: func(o *acquireOptions) { o.reentrant = true; o.give(optionReentrant, true) }}
 }
 
 // Supersede begins a new term if this client already holds the key. The new
@@ -173,7 +176,7 @@ func Reentrant() AcquireOption {
 // returns the record of the superseded attempt, in StateClaimed. Work that is
 // AtMostOnce is not superseded: the call returns ErrHeld.
 func Supersede() KeyOption {
-	return keyOption{setter: func(o *acquireOptions) { o.supersede = true }}
+	return keyOption{setter: func(o *acquireOptions) { o.supersede = true; o.give(optionSupersede, true) }}
 }
 
 // MaxHold ends the claim when it is d old, even if it is renewed. The claim's context
@@ -182,7 +185,7 @@ func Supersede() KeyOption {
 //
 // Zero means no limit. Otherwise d must be longer than the drain.
 func MaxHold(d time.Duration) Option {
-	return anyOption{setter: func(o *acquireOptions) { o.maxHold = d }}
+	return anyOption{setter: func(o *acquireOptions) { o.maxHold = d; o.give(optionMaxHold, d != 0) }}
 }
 
 // MinHold keeps the key held after an early release, until d after the claim began. It
@@ -200,7 +203,7 @@ func MaxHold(d time.Duration) Option {
 // MinHold is not guaranteed if the process dies, or cannot reach etcd, before the key is
 // moved. The key is then free when the session's lease lapses.
 func MinHold(d time.Duration) ClaimOption {
-	return claimOption{setter: func(o *acquireOptions) { o.minHold = d }}
+	return claimOption{setter: func(o *acquireOptions) { o.minHold = d; o.give(optionMinHold, d != 0) }}
 }
 
 // If adds conditions to the acquiring transaction. If one of them does not
@@ -208,7 +211,7 @@ func MinHold(d time.Duration) ClaimOption {
 //
 // A passthrough client returns ErrPassthrough.
 func If(cmps ...clientv3.Cmp) TxnOption {
-	return txnOption{setter: func(o *acquireOptions) { o.cmps = append(o.cmps, cmps...) }}
+	return txnOption{setter: func(o *acquireOptions) { o.cmps = append(o.cmps, cmps...); o.give(optionIf, len(cmps) > 0) }}
 }
 
 // Then adds operations to the acquiring transaction. They are carried out if
@@ -218,7 +221,7 @@ func If(cmps ...clientv3.Cmp) TxnOption {
 // Operations must not change keys under the client's prefix, except in the
 // subtrees sched/ and queue/. A passthrough client returns ErrPassthrough.
 func Then(ops ...clientv3.Op) TxnOption {
-	return txnOption{setter: func(o *acquireOptions) { o.ops = append(o.ops, ops...) }}
+	return txnOption{setter: func(o *acquireOptions) { o.ops = append(o.ops, ops...); o.give(optionThen, len(ops) > 0) }}
 }
 
 // Note sets the claim's note in the acquiring transaction, as Claim.Note does later. A
@@ -227,7 +230,7 @@ func Then(ops ...clientv3.Op) TxnOption {
 // A call that begins work also stores the note in the record. The note stays there until
 // an attempt is begun with another note, so the record of an orphan has it too.
 func Note(note []byte) Option {
-	return anyOption{setter: func(o *acquireOptions) { o.note = append([]byte{}, note...) }}
+	return anyOption{setter: func(o *acquireOptions) { o.note = append([]byte{}, note...); o.give(optionNote, true) }}
 }
 
 // AtMostOnce keeps work from being run again after its owner has died, or lost the claim,
@@ -243,7 +246,7 @@ func AtMostOnce() WorkOption {
 // optionsOf puts the options of a call of the client together and checks them,
 // without any request. A nil option changes nothing.
 func optionsOf[O any](c *Client, opts []O) (*acquireOptions, error) {
-	o := new(acquireOptions)
+	o := &acquireOptions{kind: alone{}}
 	if err := c.refusal(); err != nil {
 		return o, err
 	}
@@ -270,16 +273,10 @@ func (c *Client) checkOptions(o *acquireOptions) error {
 			return fmt.Errorf("Again: work in state %q is begun without it, or not at all: the states are done, dead and failed", s)
 		}
 	}
-	if err := o.checkSlots(); err != nil {
-		return err
+	if o.preference < 0 {
+		return fmt.Errorf("etcdclaims: Prefer %d must not be negative", o.preference)
 	}
-	if o.shared != nil && (o.slots != nil || o.reentrant || o.supersede) {
-		return errors.New("etcdclaims: Shared excludes Slots, Reentrant and Supersede")
-	}
-	if err := o.checkSuspectable(); err != nil {
-		return err
-	}
-	if err := o.checkPreferring(); err != nil {
+	if err := o.checkTogether(); err != nil {
 		return err
 	}
 	if c.Passthrough() {
@@ -303,8 +300,6 @@ func (c *Client) checkOptions(o *acquireOptions) error {
 		return fmt.Errorf("etcdclaims: MinHold %v is greater than MaxHold %v", o.minHold, o.maxHold)
 	case o.minHold > longestTTL:
 		return fmt.Errorf("etcdclaims: MinHold %v is over the limit of %v", o.minHold, longestTTL)
-	case o.reentrant && o.supersede:
-		return fmt.Errorf("etcdclaims: Reentrant and Supersede exclude each other")
 	}
 	if err := checkNote(o.note); err != nil {
 		return err
@@ -362,7 +357,7 @@ func (c *Client) checkOp(op clientv3.Op) (int, error) {
 	if key == "" {
 		return 0, fmt.Errorf("etcdclaims: an operation has an empty key")
 	}
-	if (op.IsPut() || op.IsDelete()) && c.store.layout.reserved(key, end) {
+	if (op.IsPut() || op.IsDelete()) && c.store.layout.Reserved(key, end) {
 		return 0, fmt.Errorf("etcdclaims: an operation would change %q, which is under the prefix %q of the claims themselves", key, c.cfg.Prefix)
 	}
 	return len(key) + len(end) + len(op.ValueBytes()), nil

@@ -154,7 +154,7 @@ func (o *outage) recover(c *Client) {
 	if logged {
 		claims, _ := c.atStake()
 		waiting, _ := c.calls.waiting(0)
-		c.log.Info("etcd reachable again", zap.String("instance", c.store.layout.instance),
+		c.log.Info("etcd reachable again", zap.String("instance", c.store.layout.Instance),
 			zap.Time("since", since), zap.Duration("outage", now.Sub(since)), zap.Int("claims", claims), zap.Int("waiting", waiting))
 	}
 }
@@ -196,7 +196,7 @@ func (o *outage) fail(c *Client, t0 time.Time, err error) {
 		claims, keys := c.atStake()
 		waiting, waitingFor := c.calls.waiting(namedKeys)
 		fields := []zap.Field{
-			zap.String("instance", c.store.layout.instance), zap.Time("since", since), zap.Strings("endpoints", c.etcd.Endpoints()), zap.Error(err),
+			zap.String("instance", c.store.layout.Instance), zap.Time("since", since), zap.Strings("endpoints", c.etcd.Endpoints()), zap.Error(err),
 			zap.Int("sessions", len(c.liveSessions())), zap.Int("claims", claims), zap.Strings("keys", keys),
 			zap.Int("waiting", waiting), zap.Strings("waitingFor", waitingFor),
 		}

@@ -235,7 +235,7 @@ func (c *Client) readOnce(key string, o *outcome) bool {
 	o.again = false
 	c.outcomes.mu.Unlock()
 	var answered []*seeker
-	resp, err := c.read(o.over, clientv3.OpGet(c.store.layout.work(key)))
+	resp, err := c.read(o.over, clientv3.OpGet(c.store.layout.Work(key)))
 	if err == nil {
 		answered = c.ends(key, firstKV(resp, 0), asking)
 	}
@@ -278,7 +278,7 @@ func (c *Client) followRecord(key string, o *outcome) (heard bool) {
 	case <-o.over.Done():
 		return false
 	}
-	news, stop, _ := c.beginWatch(o.over, c.store.layout.work(key))
+	news, stop, _ := c.beginWatch(o.over, c.store.layout.Work(key))
 	<-c.watches.creations
 	defer stop()
 	c.readOutcome(key)

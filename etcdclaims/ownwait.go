@@ -89,17 +89,17 @@ func (c *Client) watchOwnWait(ctx context.Context, key string, o *acquireOptions
 func (c *Client) warnOfOwnWait(holds fencing.Token, key string, from site) {
 	var holding, held *term
 	for _, t := range c.keys.all() {
-		if t.token() == holds {
+		if t.Token() == holds {
 			holding = t
 		}
-		if t.token().Key == key || t.slots != nil && t.slots.key == key {
+		if t.Mode.Keys().User == key {
 			held = t
 		}
 	}
 	if holding == nil || held == nil || !c.ownWaits.due(key) {
 		return
 	}
-	c.log.Warn("handler waits for a claim of its own client; it may wait for itself", zap.String("instance", c.store.layout.instance),
+	c.log.Warn("handler waits for a claim of its own client; it may wait for itself", zap.String("instance", c.store.layout.Instance),
 		zap.String("key", key), zap.Stringer("acquired", held.from), zap.Stringer("caller", from),
 		zap.String("holds", holds.Key), zap.Stringer("holdsFrom", holding.from), zap.Duration("waiting", ownWait))
 }

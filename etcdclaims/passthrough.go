@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/etcdclaims/claims/internal/passthrough"
+	"github.com/etcdclaims/claims/internal/protocol"
 	"go.uber.org/zap"
 )
 
@@ -47,3 +48,20 @@ func (c *Client) connects() bool { return c != nil && c.store != nil }
 
 // unconnected returns why a call that needs etcd is refused by a client that was not made by New.
 func (c *Client) unconnected() error { return cmp.Or(c.refusal(), ErrPassthrough) }
+
+// passthroughClaim is what a client without etcd grants.
+func passthroughClaim(o *acquireOptions) *Claim {
+	keys := o.mode.Keys()
+	if keys.Slots > 0 {
+		return &Claim{key: SlotKey(keys.User, 0)}
+	}
+	return &Claim{key: keys.User}
+}
+
+// layout is where the client keeps its keys.
+func (c *Client) layout() protocol.Layout {
+	if c.Passthrough() {
+		return protocol.Layout{}
+	}
+	return c.store.layout
+}

@@ -1,12 +1,6 @@
 package etcdclaims
 
-import (
-	"errors"
-	"fmt"
-	"math"
-
-	"go.etcd.io/etcd/api/v3/mvccpb"
-)
+import ()
 
 // preferring has a claim's options about preferences.
 type preferring struct {
@@ -34,31 +28,5 @@ type preferring struct {
 // client. Earlier versions of this package ignore preferences. Prefer excludes Slots,
 // Shared, If, Then and Note. A passthrough client ignores the option.
 func Prefer(preference int) AcquireOption {
-	return acquireOption{setter: func(o *acquireOptions) { o.preferring = preferring{true, preference} }}
-}
-
-// checkPreferring refuses options with which a caller cannot be handed the key, and
-// those of keys that have several holders.
-func (o *acquireOptions) checkPreferring() error {
-	switch {
-	case o.preference < 0:
-		return fmt.Errorf("etcdclaims: Prefer %d must not be negative", o.preference)
-	case o.prefers && (o.slots != nil || o.shared != nil || o.note != nil || len(o.cmps)+len(o.ops) > 0):
-		return errors.New("etcdclaims: Prefer excludes Slots, Shared, If, Then and Note")
-	}
-	return nil
-}
-
-// mostPreferred returns the caller that is preferred to all others in line, and the first of
-// several with equal preferences. The line is in the order in which they came. The other
-// places are not passed on with the claim: the next owner may want another order.
-func mostPreferred(places []*mvccpb.KeyValue) (best []*mvccpb.KeyValue) {
-	greatest := math.MinInt
-	for i, kv := range places {
-		h, _ := decodeHolder(kv.Value) // without a preference, if it cannot be read
-		if len(best) == 0 || h.Preference > greatest {
-			best, greatest = places[i:i+1], h.Preference
-		}
-	}
-	return best
+	return acquireOption{setter: func(o *acquireOptions) { o.preferring = preferring{true, preference}; o.give(optionPrefer, true) }}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/etcdclaims/claims/internal/protocol"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -94,7 +95,7 @@ type record struct {
 }
 
 func (r record) encode() string {
-	r.Version = valueVersion
+	r.Version = protocol.Version
 	return encode(r)
 }
 
@@ -111,8 +112,8 @@ func decodeRecord(key string, kv *mvccpb.KeyValue) (Record, error) {
 	err := json.Unmarshal(kv.Value, &r)
 	switch {
 	case err != nil:
-	case r.Version > valueVersion:
-		err = fmt.Errorf("version %d is newer than version %d of this package", r.Version, valueVersion)
+	case r.Version > protocol.Version:
+		err = fmt.Errorf("version %d is newer than version %d of this package", r.Version, protocol.Version)
 	case !r.State.stored():
 		err = fmt.Errorf("state %q is unknown", r.State)
 	}

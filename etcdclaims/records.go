@@ -43,7 +43,7 @@ func (c *Client) Record(ctx context.Context, key string) (r Record, ok bool, err
 // unreadable one is no error.
 func (c *Client) readRecord(ctx context.Context, key string) (r Record, kv *mvccpb.KeyValue, err error) {
 	l := c.store.layout
-	resp, err := c.read(ctx, clientv3.OpGet(l.work(key)), clientv3.OpGet(l.own(key), clientv3.WithCountOnly()))
+	resp, err := c.read(ctx, clientv3.OpGet(l.Work(key)), clientv3.OpGet(l.Own(key), clientv3.WithCountOnly()))
 	if err != nil {
 		return Record{}, nil, err
 	}
@@ -94,7 +94,7 @@ func (c *Client) Records(ctx context.Context, prefix string, states ...State) it
 				c.log.Warn("work records skipped: they cannot be read", zap.Int("records", skipped), zap.String("key", first))
 			}
 		}()
-		root := c.store.layout.work("")
+		root := c.store.layout.Work("")
 		for p, err := range c.pages(ctx, root, prefix) {
 			var records []Record
 			if err == nil {
@@ -142,8 +142,8 @@ func (c *Client) judgeClaimed(ctx context.Context, records []Record, matters boo
 		for _, r := range claimed[:n] {
 			// The record once more, at one revision with the claim: the work may
 			// have ended since.
-			ops = append(ops, clientv3.OpGet(c.store.layout.own(r.Key), clientv3.WithCountOnly()),
-				clientv3.OpGet(c.store.layout.work(r.Key)))
+			ops = append(ops, clientv3.OpGet(c.store.layout.Own(r.Key), clientv3.WithCountOnly()),
+				clientv3.OpGet(c.store.layout.Work(r.Key)))
 		}
 		resp, err := c.read(ctx, ops...)
 		if wire.IsTooManyOps(err) && n > txn.LeastOps {
@@ -207,7 +207,7 @@ func (c *Client) Retry(ctx context.Context, key string) (Record, error) {
 		out = r
 		stored := r.stored()
 		stored.Retry = id
-		return stored.put(c.store.layout.work(key), s), s, nil
+		return stored.put(c.store.layout.Work(key), s), s, nil
 	}, func(kv *mvccpb.KeyValue) bool {
 		var stored record
 		return kv != nil && json.Unmarshal(kv.Value, &stored) == nil && stored.Retry == id
@@ -233,7 +233,7 @@ func (c *Client) Forget(ctx context.Context, key string, states ...State) error 
 		if len(states) > 0 && !slices.Contains(states, r.State) {
 			return clientv3.Op{}, nil, fmt.Errorf("%w: the work is %s", ErrRefused, r.State)
 		}
-		return clientv3.OpDelete(c.store.layout.work(key)), nil, nil
+		return clientv3.OpDelete(c.store.layout.Work(key)), nil, nil
 	}, func(kv *mvccpb.KeyValue) bool { return kv == nil })
 	if errors.Is(err, ErrNoRecord) {
 		return nil
@@ -260,7 +260,7 @@ func (c *Client) intervene(ctx context.Context, key, call string,
 	}
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-	own, work := c.store.layout.own(key), c.store.layout.work(key)
+	own, work := c.store.layout.Own(key), c.store.layout.Work(key)
 	sent := int64(0) // revision of the record in a request of unknown outcome
 	fail := func(err error) error {
 		if sent > 0 { // which may yet be carried out

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/etcdclaims/claims/internal/keyspace"
 )
 
 // registry is the set of keys that a client holds, and of claims that are neither
@@ -12,7 +14,7 @@ import (
 type registry struct {
 	mu       sync.Mutex
 	terms    map[string]*term // by key
-	shared   map[string]recordOf
+	records  map[string]recordOf
 	waitedOn map[string]bool              // keys that the client had to wait for
 	underWay map[string]int               // by claim id: attempts, and terms that a cleanup gives up
 	takings  map[string]map[string]taking // of those, by claim id and key
@@ -31,54 +33,56 @@ type recordOf struct {
 
 func newRegistry() registry {
 	return registry{
-		terms: make(map[string]*term), shared: make(map[string]recordOf),
+		terms: make(map[string]*term), records: make(map[string]recordOf),
 		underWay: make(map[string]int), takings: make(map[string]map[string]taking),
 	}
 }
 
-// sharedRev returns the revision of the record, put under the epoch, of a key that the
+// recordRev returns the revision of the record, put under the epoch, of a key that the
 // client shares or has shared, or 0. There may be another one by now.
-func (r *registry) sharedRev(key string, epoch int64) int64 {
+func (r *registry) recordRev(key string, epoch int64) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if of := r.shared[key]; of.epoch == epoch {
+	if of := r.records[key]; of.epoch == epoch {
 		return of.rev
 	}
 	return 0
 }
 
-// sharedBy returns how many claims of the client share the key.
-func (r *registry) sharedBy(key string) int {
+// recordBy returns how many claims of the client belong to the record of a key.
+func (r *registry) recordBy(key string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.shared[key].terms
+	return r.records[key].terms
 }
 
-// share counts the terms that share a key; r.mu is held.
-func (r *registry) share(s *sharing, by int) {
-	if s == nil {
+// count counts the terms that belong to a record with a fence for all; r.mu is held.
+func (r *registry) count(t *term, by int) {
+	record := t.Mode.Guard(t.Fence)
+	if !record.Unchanged {
 		return
 	}
-	now := r.shared[s.key]
-	if now.terms += by; now.terms == 0 && len(r.shared) > mostRecords {
-		delete(r.shared, s.key)
+	key, epoch := t.Mode.Keys().User, keyspace.Epoch(t.Fence)
+	now := r.records[key]
+	if now.terms += by; now.terms == 0 && len(r.records) > mostRecords {
+		delete(r.records, key)
 		return
 	}
-	if s.rev > now.rev || s.epoch > now.epoch {
-		now.rev, now.epoch = s.rev, s.epoch
+	if record.Rev > now.rev || epoch > now.epoch {
+		now.rev, now.epoch = record.Rev, epoch
 	}
-	r.shared[s.key] = now
+	r.records[key] = now
 }
 
 // forgetRecord forgets a record that is gone, or soon will be.
-func (r *registry) forgetRecord(s *sharing) {
+func (r *registry) forgetRecord(key string, rev int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if now := r.shared[s.key]; now.rev == s.rev {
+	if now := r.records[key]; now.rev == rev {
 		now.rev = 0
-		r.shared[s.key] = now
+		r.records[key] = now
 		if now.terms == 0 {
-			delete(r.shared, s.key)
+			delete(r.records, key)
 		}
 	}
 }
@@ -94,9 +98,9 @@ func (r *registry) add(t *term, open context.Context) bool {
 	if s := shelfOf(t.put); s != nil {
 		s.puts.Add(1) // in one step with the term, for shelves
 	}
-	if younger := r.terms[t.key]; younger == nil || younger.fence < t.fence {
-		r.terms[t.key] = t
-		r.share(t.shared, 1)
+	if younger := r.terms[t.Key]; younger == nil || younger.Fence < t.Fence {
+		r.terms[t.Key] = t
+		r.count(t, 1)
 	}
 	return true
 }
@@ -105,9 +109,9 @@ func (r *registry) add(t *term, open context.Context) bool {
 func (r *registry) remove(t *term) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.terms[t.key] == t {
-		delete(r.terms, t.key)
-		r.share(t.shared, -1)
+	if r.terms[t.Key] == t {
+		delete(r.terms, t.Key)
+		r.count(t, -1)
 	}
 }
 
@@ -248,9 +252,9 @@ func (r *registry) known() knownClaims {
 		underWay: make(map[string]bool, len(r.underWay)),
 	}
 	for key, t := range r.terms {
-		k.held[key] = t.id
+		k.held[key] = t.ID
 		if t.noticed {
-			k.noticed[t.id] = true
+			k.noticed[t.ID] = true
 		}
 	}
 	for id := range r.underWay {

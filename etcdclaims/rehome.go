@@ -8,8 +8,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -30,9 +32,9 @@ type move struct {
 // move returns the move of the term's key, for the rest of its MinHold at least.
 func (t *term) move(kind string, least time.Duration) *move {
 	c := t.s.c
-	value := holder{
-		Claim: t.id, Owner: c.cfg.Owner, Instance: c.store.layout.instance, Since: t.since.UTC(), Attempt: t.attempt(), Kind: kind, TTL: int64(seconds(max(least, t.rests(), time.Second)) / time.Second), Epoch: t.fence >> epochShift,
-	}.encode()
+	value := protocol.Holder{
+		Claim: t.ID, Owner: c.cfg.Owner, Instance: c.store.layout.Instance, Since: sinceText(t.since), Attempt: t.attempt(), Kind: kind, TTL: int64(seconds(max(least, t.rests(), time.Second)) / time.Second), Epoch: t.Fence >> epochShift,
+	}.Encode()
 	return &move{t: t, value: value, long: func() time.Duration { return max(least, t.rests()) }}
 }
 
@@ -55,21 +57,8 @@ func (c *Client) grantOnce(ctx context.Context, d time.Duration) (clientv3.Lease
 	return resp.ID, nil
 }
 
-func (m *move) request() txn.Request {
-	t := m.t
-	l := t.s.c.store.layout
-	return txn.Request{
-		Key: t.lineKey(), Urgent: true,
-		In: txn.Of(
-			t.guard()[:2], // under any epoch: the move ends the term, not the holding
-			[]clientv3.Op{
-				clientv3.OpPut(l.own(t.key), m.value, clientv3.WithLease(m.lease)),
-				clientv3.OpDelete(l.note(t.key)),
-				t.deleteNotice(),
-			},
-			[]clientv3.Op{clientv3.OpGet(l.own(t.key))},
-		),
-	}
+func (m *move) step() protocol.Move {
+	return protocol.Move{Held: &m.t.Held, To: m.value, Lease: int64(m.lease), Unsure: m.unsure}
 }
 
 // outcome judges the reply to the request: nil if the key was moved, a LostError if it
@@ -82,14 +71,10 @@ func (m *move) outcome(resp *clientv3.TxnResponse, err error) error {
 	case err != nil:
 		m.unsure = m.unsure || errors.Is(err, ErrUnknown)
 		return err
-	case resp.Succeeded:
+	case m.step().Judge((*pb.TxnResponse)(resp)):
 		return nil
 	}
-	kvs := resp.Responses[0].GetResponseRange().Kvs
-	if len(kvs) > 0 && string(kvs[0].Value) == m.value || len(kvs) == 0 && m.unsure {
-		return nil // done by a request before, and over already if it is gone
-	}
-	return &LostError{Token: m.t.token(), Reason: ReasonSuperseded}
+	return &LostError{Token: m.t.Token(), Reason: ReasonSuperseded}
 }
 
 // carryOut tries until the key is moved, or lost, or ctx ends, or etcd refuses.
@@ -98,7 +83,7 @@ func (m *move) carryOut(ctx context.Context) error {
 	for try := 0; ; try++ {
 		err := m.grant(ctx)
 		if err == nil {
-			err = m.outcome(s.c.store.Do(ctx, m.request()))
+			err = m.outcome(s.c.store.Do(ctx, m.step().Build()))
 		}
 		switch {
 		case err == nil || errors.Is(err, ErrLost):
@@ -120,7 +105,7 @@ func (m *move) carryOut(ctx context.Context) error {
 // gone. If the key need not be held any more, it frees the key.
 func (m *move) later() {
 	t := m.t
-	t.s.c.addCleanup(&cleanup{s: t.s, claim: t.id, what: "holding a released claim for its MinHold", do: func(ctx context.Context) error {
+	t.s.c.addCleanup(&cleanup{s: t.s, claim: t.ID, what: "holding a released claim for its MinHold", do: func(ctx context.Context) error {
 		if t.rests() <= 0 {
 			return t.delete(ctx)
 		}
@@ -136,7 +121,7 @@ func (m *move) later() {
 // lease meanwhile.
 func (t *term) rest(ctx context.Context) error {
 	t.s.c.local.close(&t.local) // no waiter gets the key for a while
-	m := t.move(kindResting, 0)
+	m := t.move(protocol.KindResting, 0)
 	err := m.carryOut(ctx)
 	if errors.Is(err, ErrLost) {
 		t.loseReleased()
@@ -145,7 +130,7 @@ func (t *term) rest(ctx context.Context) error {
 	t.restsFrom(m, err)
 	t.s.c.countRelease(t, nil)
 	if err != nil {
-		return callError("release", t.token().Key, txn.Unknown(fmt.Errorf("it is held for its MinHold, by a lease that is yet to be granted: %w", err)))
+		return callError("release", t.Token().Key, txn.Unknown(fmt.Errorf("it is held for its MinHold, by a lease that is yet to be granted: %w", err)))
 	}
 	return nil
 }
@@ -165,7 +150,7 @@ func (c *Client) restAll(ctx context.Context, terms []*term, done func(m *move, 
 	moves := make([]*move, len(terms))
 	for i, t := range terms {
 		t.s.c.local.close(&t.local)
-		moves[i] = t.move(kindResting, 0)
+		moves[i] = t.move(protocol.KindResting, 0)
 	}
 	for try := 0; len(moves) > 0; try++ {
 		if try == 1 { // the first takes as long as there are keys
@@ -190,7 +175,7 @@ func (c *Client) restAll(ctx context.Context, terms []*term, done func(m *move, 
 			}
 			ready = append(ready, m)
 		}
-		next := func(i int) (txn.Request, bool) { return ready[i].request(), true }
+		next := func(i int) (txn.Request, bool) { return ready[i].step().Build(), true }
 		c.store.Each(ctx, len(ready), next, func(i int, resp *clientv3.TxnResponse, err error) {
 			judge(ready[i], ready[i].outcome(resp, err))
 		})
@@ -292,8 +277,8 @@ func (t *term) tooLong() {
 
 // zombie ends a term, in which a handler may still run, as lost for the reason.
 func (c *Client) zombie(t *term, reason Reason, cause error) {
-	m := t.move(kindZombie, t.s.lease.Load().ttl)
-	c.addCleanup(&cleanup{s: t.s, claim: t.id, what: "re-homing the claim of a handler that goes on", do: func(ctx context.Context) error {
+	m := t.move(protocol.KindZombie, t.s.lease.Load().ttl)
+	c.addCleanup(&cleanup{s: t.s, claim: t.ID, what: "re-homing the claim of a handler that goes on", do: func(ctx context.Context) error {
 		if err := m.carryOut(ctx); !errors.Is(err, ErrLost) {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
@@ -97,26 +98,27 @@ func (t *term) drop(ctx context.Context) error {
 		return err
 	}
 	st := t.s.c.store
-	if t.slots != nil { // else all releases of its client aim at the same place in line
-		defer t.s.c.local.askInTurn(ctx, t.s, t.lineKey())()
+	if keys := t.Mode.Keys(); keys.Slots > 0 { // else all releases of its client aim at the same place in line
+		defer t.s.c.local.askInTurn(ctx, t.s, keys.Line)()
 	}
 	ctx, cancel := t.s.hurried(ctx)
 	defer cancel()
-	t.learnLine(ctx)
-	r, to := t.pass(t.line) // to is the attempt that r hands the key to
-	sent := false           // a request that may have been carried out
+	step := t.leaving()
+	t.learnLine(ctx, step)
+	r, to := t.pass(step, t.line) // to is the attempt that r hands the key to
+	sent := false                 // a request that may have been carried out
 	for try := 0; ; try++ {
 		if try == 1 { // the first request ends before the claim does
 			var cancel context.CancelFunc
 			ctx, cancel = t.s.within(ctx)
 			defer cancel()
-			defer t.s.c.calls.await(t.token().Key)()
+			defer t.s.c.calls.await(t.Token().Key)()
 		}
 		there := t.s.c.local.waiting(&t.local)
 		resp, err := st.Do(ctx, r)
 		if err == nil && resp.Succeeded {
 			t.s.c.local.recordArrival(there, resp.Header.Revision)
-			t.clearLeft(resp)
+			t.clearLeft(resp, 0)
 			if to != "" {
 				t.s.c.local.leaveTo(t, to)
 			}
@@ -126,31 +128,31 @@ func (t *term) drop(ctx context.Context) error {
 		if err == nil && len(resp.Responses) == 0 {
 			// The reason is read only now: few releases are refused, and the read would
 			// be part of each.
-			if resp, err = st.Send(ctx, t.readLine()); err != nil {
+			if resp, err = st.Send(ctx, step.Behind()); err != nil {
 				if err = txn.Failed(err); isPassing(err) && retry.PauseUnless(ctx, t.done, try) {
 					continue // to be refused again, if it was
 				}
 			}
 		}
 		switch {
-		case err == nil && t.stillOwned(resp):
-			if r, to = t.pass(t.lineIn(resp)); !t.handsOverAgain(ctx, try) {
-				r, to = t.free(), "" // the first in line sees that
+		case err == nil && step.StillOwned((*pb.TxnResponse)(resp)):
+			if r, to = t.pass(step, step.JudgeLine((*pb.TxnResponse)(resp)).Line); !t.handsOverAgain(ctx, try) {
+				r, to = step.Free(), "" // the first in line sees that
 			}
 			continue
-		case err == nil && t.hasKey(resp):
-			r, to = t.free(), "" // the epoch is another: the key may be freed, but not handed over
+		case err == nil && step.StillThere((*pb.TxnResponse)(resp)):
+			r, to = step.Free(), "" // the epoch is another: the key may be freed, but not handed over
 			continue
 		case err == nil:
 			return t.foundGone(resp, sent)
 		case to != "" && errors.Is(err, rpctypes.ErrLeaseNotFound):
-			r, to = t.free(), "" // the waiter that it was for is gone
+			r, to = step.Free(), "" // the waiter that it was for is gone
 			continue
 		case errors.Is(err, ErrUnknown):
 			sent = true
 			t.s.c.local.close(&t.local) // the outcome may stay unknown for long
 		case to != "" && !txn.IsTransient(err):
-			r, to = t.free(), "" // that needs more of etcd, such as space
+			r, to = step.Free(), "" // that needs more of etcd, such as space
 			continue
 		case !txn.IsTransient(err): // another try would fail, too
 			return t.leaveUnsettled(nil, r, err)
@@ -165,20 +167,40 @@ func (t *term) drop(ctx context.Context) error {
 // in line again. For a slot it tries again, with pauses, while the other slots may be
 // handed over at the same time: each of them succeeds once.
 func (t *term) handsOverAgain(ctx context.Context, try int) bool {
-	return try <= mostHandOvers || t.slots != nil && try <= mostHandOvers+t.slots.n && retry.PauseUnless(ctx, t.done, 0)
+	slots := t.Mode.Keys().Slots
+	return try <= mostHandOvers || try <= mostHandOvers+slots && slots > 0 && retry.PauseUnless(ctx, t.done, 0)
+}
+
+// leaving is what gives the term up, for one goroutine.
+func (t *term) leaving() protocol.Release {
+	held := t.Held
+	t.s.mu.Lock()
+	noted := t.noted
+	t.s.mu.Unlock()
+	alone := t.Mode.Guard(t.Fence).Unchanged && t.s.c.keys.recordBy(t.Mode.Keys().User) <= 1
+	return protocol.Release{Held: &held, Noted: noted, Noticed: t.noticed, Alone: alone, Prefers: t.prefers}
+}
+
+// pass is the request that hands the key to the first in line, or frees it.
+func (t *term) pass(step protocol.Release, l protocol.Line) (r txn.Request, to string) {
+	if len(l.Next) > 0 {
+		step.Trace = t.s.c.events.trace(t)
+	}
+	return step.Pass(l)
 }
 
 // learnLine reads the next places, if there probably is a line and no place in it is
 // known. That costs less than a hand-over that is refused.
-func (t *term) learnLine(ctx context.Context) {
-	if t.prefers && len(t.line.next) > 0 {
-		t.line = unread // those were in another order
+func (t *term) learnLine(ctx context.Context, step protocol.Release) {
+	if t.prefers && len(t.line.Next) > 0 {
+		t.line = protocol.Unread // those were in another order
 	}
-	if len(t.line.next) > 0 || !t.line.more {
+	if len(t.line.Next) > 0 || !t.line.More {
 		return
 	}
-	if resp, err := t.s.c.store.Do(ctx, t.readLine()); err == nil && t.stillOwned(resp) {
-		t.line = t.lineIn(resp)
+	resp, err := t.s.c.store.Do(ctx, step.Behind())
+	if err == nil && step.StillOwned((*pb.TxnResponse)(resp)) {
+		t.line = step.JudgeLine((*pb.TxnResponse)(resp)).Line
 	}
 }
 
@@ -205,72 +227,21 @@ func (t *term) leaveUnsettled(w *ending, r txn.Request, err error) error {
 	}
 	t.settleLater(w, r)
 	t.finish(ErrReleased)
-	return callError(call, t.token().Key, txn.Unknown(t.s.c.outage.explain(t.s.c, err)))
-}
-
-// free frees the key; waiters notice it by their watches. A client may give up its own
-// claim under any epoch.
-func (t *term) free() txn.Request { return t.leavesWith(t.leaving()) }
-
-// leavesWith is the request that gives the key up without handing it over.
-func (t *term) leavesWith(in *pb.TxnRequest) txn.Request {
-	r := txn.Request{Key: t.lineKey(), Urgent: true, In: in}
-	if t.shared != nil {
-		r.Beside, r.Also = txn.Leaves, []string{t.key} // no request for its note is in the same batch
-		if clearsRecord(in) {
-			r.Beside = txn.Clears
-		}
-	}
-	return r
+	return callError(call, t.Token().Key, txn.Unknown(t.s.c.outage.explain(t.s.c, err)))
 }
 
 // dropping frees the key even if there is a line. If it is refused, it reads the owner.
 func (t *term) dropping() txn.Request {
-	r := t.deletion()
-	r.In.Failure = append(txn.Then(t.readOps()...).Success, r.In.Failure...)
+	r := t.leaving().Delete()
+	r.In.Failure = append(protocol.Owner{Held: &t.Held}.Reads(), r.In.Failure...)
 	return r
-}
-
-// leaving deletes what the owner has in etcd, first the claim itself.
-func (t *term) leaving() *pb.TxnRequest {
-	l := t.s.c.store.layout
-	own := []byte(l.own(t.key))
-	in := &pb.TxnRequest{
-		Compare: append(make([]*pb.Compare, 0, 4), txn.ModifiedAt(own, revision(t.fence)), txn.OnLease(own, t.s.id)),
-		Success: append(make([]*pb.RequestOp, 0, 5), txn.Delete(own)),
-	}
-	t.s.mu.Lock()
-	noted := t.noted
-	t.s.mu.Unlock()
-	if noted {
-		in.Success = append(in.Success, txn.Delete([]byte(l.note(t.key))))
-	}
-	if t.noticed {
-		in.Success = append(in.Success, txn.Delete([]byte(t.noticeKey())))
-	}
-	if t.shared != nil {
-		in.Success = append(in.Success, t.leavesShared()...)
-	}
-	return in
-}
-
-// stillOwned reports whether the claim is still the owner although its guard failed.
-func (t *term) stillOwned(resp *clientv3.TxnResponse) bool {
-	e := resp.Responses[1].GetResponseRange().Kvs
-	return t.hasKey(resp) && (len(e) == 0 && t.epoch == 0 || len(e) > 0 && e[0].ModRevision == t.epoch)
-}
-
-// hasKey is stillOwned under any epoch.
-func (t *term) hasKey(resp *clientv3.TxnResponse) bool {
-	own := resp.Responses[0].GetResponseRange().Kvs
-	return len(own) > 0 && own[0].ModRevision == revision(t.fence) && own[0].Lease == int64(t.s.id)
 }
 
 // settleLater gives the term up in the background. If an end with operations was sent and
 // can still be carried out, it sends that again.
 func (t *term) settleLater(w *ending, r txn.Request) {
 	st := t.s.c.store
-	t.s.c.addCleanup(&cleanup{s: t.s, claim: t.id, over: w.settling(), what: "releasing a claim", do: func(ctx context.Context) error {
+	t.s.c.addCleanup(&cleanup{s: t.s, claim: t.ID, over: w.settling(), what: "releasing a claim", do: func(ctx context.Context) error {
 		if w != nil {
 			resp, err := st.Do(ctx, r)
 			if err == nil && resp.Succeeded {
@@ -287,50 +258,27 @@ func (t *term) settleLater(w *ending, r txn.Request) {
 // delete carries out the deletion, and removes the remains of a claim that was taken
 // away before.
 func (t *term) delete(ctx context.Context) error {
-	resp, err := t.s.c.store.Do(ctx, t.deletion())
+	resp, err := t.s.c.store.Do(ctx, t.leaving().Delete())
 	if err == nil && !resp.Succeeded {
 		t.clearAway()
 	} else if err == nil {
-		t.clearLeft(resp)
+		t.clearLeft(resp, 0)
 	}
 	return err
-}
-
-// deletion deletes what the term has in etcd: the claim if it still is the
-// owner, under whatever epoch, and its handoff notice in any case.
-func (t *term) deletion() txn.Request {
-	in := t.leaving()
-	if t.noticed {
-		in.Failure = []*pb.RequestOp{txn.Delete([]byte(t.noticeKey()))}
-	}
-	return t.leavesWith(in)
 }
 
 // clearAway deletes the term's handoff notice and its note in the background:
 // if another request than its own has ended the term, they are still there.
 func (t *term) clearAway() {
 	t.s.mu.Lock()
-	noted, last := t.noted, t.noteRev
+	last := t.noteRev
 	t.s.mu.Unlock()
-	if !t.noticed && !noted {
+	r, some := t.leaving().ClearAway(last)
+	if !some {
 		return
 	}
-	st := t.s.c.store
-	var cmps []clientv3.Cmp
-	var then, els []clientv3.Op
-	if noted {
-		note := st.layout.note(t.key)
-		// Its last note, or any, unless the session has the key again.
-		cmps = []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(note), "=", last)}
-		then = append(then, clientv3.OpDelete(note))
-		els = append(els, t.s.strayNote(t.key))
-	}
-	if t.noticed {
-		then, els = append(then, t.deleteNotice()), append(els, t.deleteNotice())
-	}
-	r := txn.Request{Key: t.lineKey(), Urgent: true, In: txn.Of(cmps, then, els)}
 	t.s.c.cleanUp(t.s, "clearing away what a claim has left", func(ctx context.Context) error {
-		_, err := st.Do(ctx, r)
+		_, err := t.s.c.store.Do(ctx, r)
 		return err
 	})
 }

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -76,34 +78,35 @@ func (t *term) endWithOps(ctx context.Context, e *ending) error {
 	t.s.c.local.close(&t.local) // those that wait behind it in this client join the line
 	ctx, cancel := t.s.hurried(ctx)
 	defer cancel()
+	step := t.leaving()
 	if e.handsOver {
-		t.learnLine(ctx)
+		t.learnLine(ctx, step)
 	}
-	r, to := e.request(t) // to is the attempt that r hands the key to
-	sent := false         // a request that may have been carried out
+	r, to := e.request(t, step) // to is the attempt that r hands the key to
+	sent := false               // a request that may have been carried out
 	for try := 0; ; try++ {
 		if try == 1 { // the first request ends before the claim does
 			var cancel context.CancelFunc
 			ctx, cancel = t.s.within(ctx)
 			defer cancel()
-			defer t.s.c.calls.await(t.token().Key)()
+			defer t.s.c.calls.await(t.Token().Key)()
 		}
 		resp, err := t.s.c.store.Do(ctx, r)
 		if err == nil && resp.Succeeded {
-			t.clearLeft(e.leavings(resp))
+			t.clearLeft(resp, len(e.ops))
 			t.finish(ErrReleased)
 			return nil
 		}
 		if err == nil {
 			// The reason is read only now: few are refused.
 			var done bool
-			switch resp, done, err = t.whyRefused(ctx, e, sent); {
+			switch resp, done, err = t.whyRefused(ctx, e, step, sent); {
 			case err != nil && isPassing(err) && retry.PauseUnless(ctx, t.done, try):
 				continue // to be refused again, if it was
 			case err != nil:
-			case !done && t.stillOwned(resp): // only the line has changed
-				t.line, e.handsOver = t.lineIn(resp), e.handsOver && t.handsOverAgain(ctx, try)
-				r, to = e.request(t)
+			case !done && step.StillOwned((*pb.TxnResponse)(resp)): // only the line has changed
+				t.line, e.handsOver = step.JudgeLine((*pb.TxnResponse)(resp)).Line, e.handsOver && t.handsOverAgain(ctx, try)
+				r, to = e.request(t, step)
 				continue
 			default:
 				return t.foundEnded(e, resp, done, sent)
@@ -112,7 +115,7 @@ func (t *term) endWithOps(ctx context.Context, e *ending) error {
 		switch {
 		case to != "" && (errors.Is(err, rpctypes.ErrLeaseNotFound) || !errors.Is(err, ErrUnknown) && !txn.IsTransient(err)):
 			e.handsOver = false // the waiter is gone, or its claim needs more of etcd, such as space
-			r, to = e.request(t)
+			r, to = e.request(t, step)
 			continue
 		case t.s.gone(ctx, err, true):
 			return t.lostEnding(e, sent)
@@ -122,7 +125,7 @@ func (t *term) endWithOps(ctx context.Context, e *ending) error {
 			return t.leaveUnsettled(e, r, err)
 		case !txn.IsTransient(err): // by the caller's own operations: its to mend
 			t.stay(ctx)
-			return callError(e.call, t.token().Key, err)
+			return callError(e.call, t.Token().Key, err)
 		}
 		if retry.PauseUnless(ctx, t.done, try) {
 			continue
@@ -135,7 +138,7 @@ func (t *term) endWithOps(ctx context.Context, e *ending) error {
 			t.s.enforce()
 			return t.lost()
 		}
-		return callError(e.call, t.token().Key, t.s.c.outage.explain(t.s.c, txn.WithCause(ctx, err)))
+		return callError(e.call, t.Token().Key, t.s.c.outage.explain(t.s.c, txn.WithCause(ctx, err)))
 	}
 }
 
@@ -155,8 +158,8 @@ func (t *term) foundEnded(e *ending, resp *clientv3.TxnResponse, done, sent bool
 
 // whyRefused reads why the end of a term was refused, as readLine does. done means that an
 // earlier request has carried it out.
-func (t *term) whyRefused(ctx context.Context, e *ending, sent bool) (resp *clientv3.TxnResponse, done bool, err error) {
-	r := t.readLine()
+func (t *term) whyRefused(ctx context.Context, e *ending, step protocol.Release, sent bool) (resp *clientv3.TxnResponse, done bool, err error) {
+	r := step.Behind()
 	lineOps, put, proof := len(r.In.Success), e.proof(), e.deletes
 	if put != nil && proof == "" {
 		proof = string(put.KeyBytes())
@@ -165,7 +168,7 @@ func (t *term) whyRefused(ctx context.Context, e *ending, sent bool) (resp *clie
 		r.In.Success = append(r.In.Success, txn.Get([]byte(proof)))
 	}
 	resp, err = t.s.c.store.Send(ctx, r)
-	if err != nil || t.hasKey(resp) || !sent || proof == "" {
+	if err != nil || step.StillThere((*pb.TxnResponse)(resp)) || !sent || proof == "" {
 		return resp, false, txn.Failed(err)
 	}
 	kv := firstKV(resp, lineOps)
@@ -174,7 +177,7 @@ func (t *term) whyRefused(ctx context.Context, e *ending, sent bool) (resp *clie
 	}
 	// It may have been put by another. But if the claim was there just before, and is not
 	// since, one transaction did both.
-	own := t.s.c.store.layout.own(t.key)
+	own := t.s.c.store.layout.Own(t.Key)
 	then, err := t.s.c.store.Send(ctx, txn.Request{In: txn.Then(
 		clientv3.OpGet(own, clientv3.WithRev(kv.ModRevision-1)), clientv3.OpGet(own, clientv3.WithRev(kv.ModRevision)))})
 	switch {
@@ -184,6 +187,6 @@ func (t *term) whyRefused(ctx context.Context, e *ending, sent bool) (resp *clie
 		return resp, false, txn.Failed(err)
 	}
 	before, after := firstKV(then, 0), firstKV(then, 1)
-	held := before != nil && before.ModRevision == revision(t.fence) && before.Lease == int64(t.s.id)
+	held := before != nil && before.ModRevision == revision(t.Fence) && before.Lease == int64(t.s.id)
 	return resp, held && (after == nil || after.ModRevision == kv.ModRevision), nil
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -105,7 +106,7 @@ func (k *check) learn(h *pb.ResponseHeader) {
 func (k *check) compare(s *session, replies []*pb.ResponseOp) {
 	sound := s.undisturbed(replies[1:])
 	for _, t := range k.all {
-		sound = t.judgeEpoch(replies[0].GetResponseRange().Kvs) && sound
+		sound = t.found(t.OfEpoch(replies[0].GetResponseRange().Kvs)) && sound
 	}
 	if !sound {
 		k.doubtful.Store(true)
@@ -118,13 +119,13 @@ func (k *check) compare(s *session, replies []*pb.ResponseOp) {
 func (s *session) pick(terms []*term) (picked []*term) {
 	youngest := terms[0]
 	for _, t := range terms {
-		if t.fence > youngest.fence {
+		if t.Fence > youngest.Fence {
 			youngest = t
 		}
 	}
 	awaited := s.c.local.awaited(terms)
 	for i, t := range terms {
-		if t == youngest || awaited[i] || maphash.String(s.rotation.seed, t.key)%turns == s.rotation.turn {
+		if t == youngest || awaited[i] || maphash.String(s.rotation.seed, t.Key)%turns == s.rotation.turn {
 			picked = append(picked, t)
 		}
 	}
@@ -135,9 +136,9 @@ func (s *session) pick(terms []*term) (picked []*term) {
 // sentinel, and the notices of claims that were taken away.
 func (s *session) readSession() []*pb.RequestOp {
 	l := s.c.store.layout
-	notices := txn.Range(l.evict(l.instance, ""))
+	notices := txn.Range(l.Eviction(l.Instance, ""))
 	notices.GetRequestRange().Limit = mostNotices
-	return []*pb.RequestOp{txn.Get([]byte(l.live(s.n))), notices}
+	return []*pb.RequestOp{txn.Get([]byte(l.Sentinel(s.n))), notices}
 }
 
 // undisturbed handles the reply to readSession. False means that claims may have been
@@ -156,8 +157,8 @@ func (s *session) undisturbed(replies []*pb.ResponseOp) bool {
 // unheard handles a notice. It reports whether the watch had not delivered it, or whether
 // the claim that it is about is not known.
 func (s *session) unheard(kv *mvccpb.KeyValue) bool {
-	var e eviction
-	if err := json.Unmarshal(kv.Value, &e); err != nil || e.Version > valueVersion {
+	var e protocol.Eviction
+	if err := json.Unmarshal(kv.Value, &e); err != nil || e.Version > protocol.Version {
 		return true
 	}
 	t := s.c.evicted(kv)

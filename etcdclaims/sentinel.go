@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -20,25 +21,13 @@ import (
 // sleeps, and timers with it.
 const pulse = time.Second
 
-// eviction is the value of session/<instance>/evict/<claim>: how a forced
-// release, or a suspicion, reaches the holder.
-type eviction struct {
-	Version int    `json:"v"`
-	Key     string `json:"key"`
-	Claim   string `json:"claim"`
-	By      string `json:"by"`
-	Reason  string `json:"reason"`
-
-	Suspected bool `json:"suspected,omitempty"` // not forced: its client did not answer
-}
-
 // taking is why a claim was taken from its holder.
 type taking struct {
 	reason Reason
 	err    error
 }
 
-func (e eviction) taking() taking {
+func takingOf(e protocol.Eviction) taking {
 	if e.Suspected {
 		return taking{ReasonSuperseded, fmt.Errorf("%w by %s: %w", ErrSuspected, e.By, errors.New(e.Reason))}
 	}
@@ -49,7 +38,7 @@ func (e eviction) taking() taking {
 // revision of its first sentinel on, until the client closes.
 // It is a hint: what it misses, the next renewal finds.
 func (c *Client) watchSessions(rev int64) {
-	prefix := c.store.layout.session(c.store.layout.instance)
+	prefix := c.store.layout.Session(c.store.layout.Instance)
 	turned := c.store.generation.next()
 	for try := 0; ; {
 		seen := c.followSessions(prefix, rev, turned)
@@ -158,14 +147,14 @@ func (c *Client) readSessions(prefix string) (rev int64, err error) {
 				c.evicted(kv)
 			} else if strings.HasPrefix(string(kv.Key), prefix+"ask/") {
 				c.answer(kv)
-			} else if _, ok := c.store.layout.isNotice(string(kv.Key)); ok {
+			} else if _, ok := c.store.layout.Noticed(string(kv.Key)); ok {
 				c.deliver(kv)
 			}
 		}
 	}
 	c.waiters.doubtAll()
 	for _, s := range sessions {
-		if s.born <= rev && !there[c.store.layout.live(s.n)] {
+		if s.born <= rev && !there[c.store.layout.Sentinel(s.n)] {
 			s.die(ReasonRevoked, nil)
 		}
 	}
@@ -193,8 +182,8 @@ func (c *Client) sentinelGone(n string) {
 // evicted ends the claim that a notice speaks of, and removes the notice. It returns the
 // term if that was still held.
 func (c *Client) evicted(kv *mvccpb.KeyValue) (lost *term) {
-	var e eviction
-	if err := json.Unmarshal(kv.Value, &e); err != nil || e.Version > valueVersion {
+	var e protocol.Eviction
+	if err := json.Unmarshal(kv.Value, &e); err != nil || e.Version > protocol.Version {
 		// What it is about, the next verification finds: that is now.
 		c.log.Warn("a notice of eviction cannot be read", zap.ByteString("notice", kv.Key), zap.Int("version", e.Version), zap.Error(err))
 		for _, s := range c.liveSessions() {
@@ -204,9 +193,9 @@ func (c *Client) evicted(kv *mvccpb.KeyValue) (lost *term) {
 		}
 		return nil
 	}
-	why := e.taking()
+	why := takingOf(e)
 	c.keys.setTaken(e.Claim, e.Key, why) // before looking: it may be about to hold the key
-	if t := c.keys.term(e.Key); t != nil && t.id == e.Claim && t.lose(why.reason, why.err) {
+	if t := c.keys.term(e.Key); t != nil && t.ID == e.Claim && t.lose(why.reason, why.err) {
 		lost = t
 	}
 	for _, s := range c.liveSessions() {

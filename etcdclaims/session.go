@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -80,11 +81,11 @@ func (c *Client) openSession(asked time.Duration, manual bool) (*session, error)
 	ttl := time.Duration(resp.TTL) * time.Second
 	s.lease.Store(&grant{t0: t0, timing: c.cfg.timing(ttl), ttl: ttl})
 	s.renewing <- struct{}{}
-	sentinel := c.store.layout.live(s.n)
+	sentinel := c.store.layout.Sentinel(s.n)
 	got, err := c.store.Do(c.io, txn.Request{
 		In: txn.Then(
-			clientv3.OpPut(sentinel, encode(sentinelValue{Version: valueVersion, Owner: c.cfg.Owner, Since: t0.Time()}), clientv3.WithLease(s.id)),
-			clientv3.OpGet(c.store.layout.epoch()),
+			clientv3.OpPut(sentinel, encode(sentinelValue{Version: protocol.Version, Owner: c.cfg.Owner, Since: t0.Time()}), clientv3.WithLease(s.id)),
+			clientv3.OpGet(c.store.layout.Epoch()),
 		),
 	})
 	if err == nil {
@@ -125,7 +126,7 @@ type sentinelValue struct {
 }
 
 func (s *session) fields(more ...zap.Field) []zap.Field {
-	return append(more, zap.String("instance", s.c.store.layout.instance), zap.Int64("session", s.n))
+	return append(more, zap.String("instance", s.c.store.layout.Instance), zap.Int64("session", s.n))
 }
 
 // reserve takes a place for one more claim, if the session has one and is good
@@ -287,7 +288,7 @@ func (s *session) enforce() {
 		s.softened = true
 		why := s.notRenewed()
 		for _, t := range s.terms {
-			t.stopLocked(&LostError{Token: t.token(), Reason: ReasonExpired, Err: why})
+			t.stopLocked(&LostError{Token: t.Token(), Reason: ReasonExpired, Err: why})
 		}
 		if len(s.terms) > 0 {
 			s.c.log.Warn("claims not renewed; handlers stopped", s.fields(zap.Int("claims", len(s.terms)), zap.Duration("left", g.hard-age), zap.Error(why))...)

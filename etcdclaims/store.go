@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
@@ -28,7 +29,7 @@ type store struct {
 	wire    *wire.Sender
 	kv      clientv3.KV
 	etcd    *clientv3.Client
-	layout  layout
+	layout  protocol.Layout
 	timeout time.Duration // of one request
 
 	epochKey []byte
@@ -56,11 +57,11 @@ type store struct {
 
 type rewind struct{ from, to, epoch int64 }
 
-func newStore(io context.Context, etcd *clientv3.Client, l layout, timeout time.Duration) *store {
-	s := &store{wire: wire.NewSender(etcd), kv: wire.KV(etcd), etcd: etcd, layout: l, timeout: timeout, epochKey: []byte(l.epoch())}
+func newStore(io context.Context, etcd *clientv3.Client, l protocol.Layout, timeout time.Duration) *store {
+	s := &store{wire: wire.NewSender(etcd), kv: wire.KV(etcd), etcd: etcd, layout: l, timeout: timeout, epochKey: []byte(l.Epoch())}
 	s.Batcher = txn.NewBatcher(txn.Config{
 		IO: io, Send: s.sendMessage, Timeout: timeout,
-		EpochKey: s.epochKey, VoidKey: l.void,
+		EpochKey: s.epochKey, VoidKey: l.Void,
 		Ops: defaultOpLimit, Bytes: maxRequestBytes / 2,
 	})
 	s.epoch.Store(&txn.Epoch{})
@@ -132,7 +133,7 @@ func (s *store) see(ctx context.Context, sent era, rev int64) error {
 	// (etcd-io/etcd#20418). A write cannot be answered so: deleting a key that does not
 	// exist goes through consensus, and changes nothing.
 	resp, err := roundTrip(ctx, s, requestDelete, func(ctx context.Context) (*clientv3.DeleteResponse, error) {
-		return s.kv.Delete(ctx, s.layout.void(uuid.NewString()))
+		return s.kv.Delete(ctx, s.layout.Void(uuid.NewString()))
 	})
 	if err != nil {
 		return fmt.Errorf("revision %d came after %d, and asking again failed: %w", rev, sent.floor, err)
@@ -174,9 +175,9 @@ func (e *pastError) Error() string {
 // GRPCStatus makes callers take the error for that of a member that is unavailable.
 func (e *pastError) GRPCStatus() *status.Status { return status.New(codes.Unavailable, e.Error()) }
 
-func (rw *rewind) err(l layout) error {
+func (rw *rewind) err(l protocol.Layout) error {
 	return fmt.Errorf("%w: from %d to %d; restore snapshots with --bump-revision, or raise %s above %d (RaiseEpoch, or etcdctl put) and claim again",
-		ErrRewound, rw.from, rw.to, l.epoch(), rw.epoch)
+		ErrRewound, rw.from, rw.to, l.Epoch(), rw.epoch)
 }
 
 // ready returns ErrRewound while no claims may be made: the revision is known to
@@ -187,7 +188,7 @@ func (s *store) ready(ctx context.Context) error {
 		return nil
 	}
 	resp, err := roundTrip(ctx, s, requestRange, func(ctx context.Context) (*clientv3.GetResponse, error) {
-		return s.kv.Get(ctx, s.layout.epoch())
+		return s.kv.Get(ctx, s.layout.Epoch())
 	})
 	if err != nil {
 		return fmt.Errorf("%w (reading the epoch: %w)", rw.err(s.layout), err)
@@ -209,7 +210,7 @@ func (s *store) ready(ctx context.Context) error {
 
 // epochIs is the condition under which a fence made of the known epoch is good.
 func (s *store) epochIs(e *txn.Epoch) clientv3.Cmp {
-	return clientv3.Compare(clientv3.ModRevision(s.layout.epoch()), "=", e.Rev)
+	return clientv3.Compare(clientv3.ModRevision(s.layout.Epoch()), "=", e.Rev)
 }
 
 // learnEpoch takes over the value of the epoch's key at a revision.
@@ -230,7 +231,7 @@ func (s *store) learnEpoch(kvs []*mvccpb.KeyValue, asOf int64) error {
 		case e.Value < have.Value:
 			s.seeLower(have, e)
 			return fmt.Errorf("%w: so did its epoch, from %d to %d; raise %s above %d (RaiseEpoch, or etcdctl put) and claim again",
-				ErrRewound, have.Value, e.Value, s.layout.epoch(), have.Value)
+				ErrRewound, have.Value, e.Value, s.layout.Epoch(), have.Value)
 		case s.epoch.CompareAndSwap(have, e):
 			if low := s.lower.Load(); low != nil && (low.AsOf < asOf || s.rewound.Load() != nil) {
 				s.lower.CompareAndSwap(low, nil)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/protocol"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -43,47 +44,13 @@ import (
 // for a handler that outlived its drain is not suspected. A passthrough client ignores the
 // option.
 func Suspectable() AcquireOption {
-	return acquireOption{setter: func(o *acquireOptions) { o.suspectable = true }}
+	return acquireOption{setter: func(o *acquireOptions) { o.suspectable = true; o.give(optionSuspectable, true) }}
 }
 
-// checkSuspectable refuses options that promise more than a suspectable claim can keep.
-func (o *acquireOptions) checkSuspectable() error {
-	if o.suspectable && (o.slots != nil || o.shared != nil || o.manual || o.minHold > 0) {
-		return errors.New("etcdclaims: Suspectable excludes Slots, Shared, Manual and MinHold")
-	}
-	if o.suspectable && len(o.cmps)+len(o.ops) > 0 {
-		return errors.New("etcdclaims: Suspectable excludes If and Then")
-	}
-	return nil
-}
-
-// suspected is a holder whose client did not answer an ask.
+// suspected is a holder whose client did not answer a question.
 type suspected struct {
-	own    *mvccpb.KeyValue // its claim
-	holder holder
-	ask    string // the key of the ask
+	protocol.Suspicion
 	silence
-	by *Client
-}
-
-// unanswered are the conditions under which the key may be taken from the holder: it has
-// that very claim, and has not answered by then.
-func (s *suspected) unanswered(own string) []clientv3.Cmp {
-	return []clientv3.Cmp{
-		clientv3.Compare(clientv3.ModRevision(own), "=", s.own.ModRevision),
-		clientv3.Compare(clientv3.LeaseValue(own), "=", s.own.Lease),
-		clientv3.Compare(clientv3.ModRevision(s.ask), "=", s.rev),
-	}
-}
-
-// notify puts a notice for the holder, which may be alive. The notice is on the holder's
-// lease.
-func (s *suspected) notify(st *store) clientv3.Op {
-	e := eviction{
-		Version: valueVersion, Key: string(s.own.Key[len(st.layout.own("")):]), Claim: s.holder.Claim, By: s.by.cfg.Owner,
-		Reason: fmt.Sprintf("no answer for %v", s.lasted.Round(10*time.Millisecond)), Suspected: true,
-	}
-	return clientv3.OpPut(st.layout.evict(s.holder.Instance, s.holder.Claim), encode(e), clientv3.WithLease(clientv3.LeaseID(s.own.Lease)))
 }
 
 // mayNotTake notes that etcd does not permit to take the key from a suspected holder. The
@@ -91,7 +58,7 @@ func (s *suspected) notify(st *store) clientv3.Op {
 func (a *attempt) mayNotTake(err error) {
 	a.forbidden = true
 	a.s.c.log.Warn("a suspected holder's key cannot be taken before its lease ends: see Suspectable in docs/permissions.md",
-		zap.String("key", a.key), zap.String("claim", a.id), zap.String("holder", a.suspected.holder.Owner), zap.Error(err))
+		zap.String("key", a.user), zap.String("claim", a.ID), zap.String("holder", a.suspected.Holder.Owner), zap.Error(err))
 }
 
 // leaseGone reports whether the key could not be taken because the holder's lease has
@@ -103,17 +70,15 @@ func (s *suspected) leaseGone(err error) bool {
 // accuses returns the holder of the attempt's key, and whether its client may be asked:
 // the attempt is the first in line, and both sides have the option. A claim
 // of another epoch is void already.
-func (a *attempt) accuses(p position) (h holder, ok bool) {
-	if !a.opts.suspectable || a.forbidden || p.pred != nil || p.behind || p.own == nil || p.own.Lease == 0 {
+func (a *attempt) accuses(p protocol.Position) (h protocol.Holder, ok bool) {
+	if !a.opts.suspectable || a.forbidden || p.Pred != nil || p.Behind {
 		return h, false
 	}
-	h, err := decodeHolder(p.own.Value)
-	ok = err == nil && h.Suspectable && h.Kind == "" && h.Instance != "" && h.Instance != a.s.c.store.layout.instance && h.Epoch == a.epoch.Value
-	return h, ok
+	return protocol.Accuses(a.Layout, p.Own, a.Epoch.Value)
 }
 
 // askHolder begins to ask the client of the holder for the waiter, if it may be asked.
-func (a *attempt) askHolder(p position, w *waiter) {
+func (a *attempt) askHolder(p protocol.Position, w *waiter) {
 	if h, ok := a.accuses(p); ok {
 		a.s.c.inquiries.join(a.s.c, w, h.Instance)
 	} else {
@@ -123,7 +88,7 @@ func (a *attempt) askHolder(p position, w *waiter) {
 
 // keepAsking continues to ask if the key's holder still has the client that askHolder
 // asks.
-func (a *attempt) keepAsking(p position, w *waiter) {
+func (a *attempt) keepAsking(p protocol.Position, w *waiter) {
 	if w.inquiry == nil {
 		return
 	}
@@ -133,9 +98,9 @@ func (a *attempt) keepAsking(p position, w *waiter) {
 }
 
 // follow notes that the key has another claim, by which the holder's client may be another.
-func (a *attempt) follow(p position, ev *clientv3.Event, w *waiter) position {
-	if a.opts.suspectable && p.pred == nil && p.own != nil && ev.Type == mvccpb.PUT && string(ev.Kv.Key) == string(p.own.Key) {
-		p.own = ev.Kv
+func (a *attempt) follow(p protocol.Position, ev *clientv3.Event, w *waiter) protocol.Position {
+	if a.opts.suspectable && p.Pred == nil && p.Own != nil && ev.Type == mvccpb.PUT && string(ev.Kv.Key) == string(p.Own.Key) {
+		p.Own = ev.Kv
 		a.askHolder(p, w)
 	}
 	return p
@@ -143,13 +108,14 @@ func (a *attempt) follow(p position, ev *clientv3.Event, w *waiter) position {
 
 // suspects reports whether the attempt may take the key from its holder, whose client did
 // not answer.
-func (a *attempt) suspects(p position, w *waiter, s silence) bool {
+func (a *attempt) suspects(p protocol.Position, w *waiter, s silence) bool {
 	h, ok := a.accuses(p)
 	if !ok || w.inquiry == nil || w.inquiry.instance != h.Instance {
 		return false
 	}
-	l := a.s.c.store.layout
-	a.suspected = &suspected{own: p.own, holder: h, ask: l.ask(h.Instance, l.instance), silence: s, by: a.s.c}
+	c := protocol.Suspicion{Own: p.Own, Holder: h, Question: a.Question(h.Instance, a.Instance), Rev: s.rev}
+	a.suspected = &suspected{Suspicion: c, silence: s}
+	a.Over = c.Over(a.Layout, a.s.c.cfg.Owner, fmt.Sprintf("no answer for %v", s.lasted.Round(10*time.Millisecond)))
 	return true
 }
 
@@ -162,8 +128,8 @@ func (a *attempt) tookOver(w *waiter, rev int64) {
 	}
 	c.stats.suspected.Add(1)
 	c.inquiries.took(w)
-	c.log.Info("key taken from a suspected holder", zap.String("key", a.key), zap.Int64("fence", a.epoch.Fence(rev)), zap.String("claim", a.id),
-		zap.String("holder", s.holder.Owner), zap.String("instance", s.holder.Instance), zap.Int64("before", s.holder.fence(s.own.ModRevision)))
+	c.log.Info("key taken from a suspected holder", zap.String("key", a.user), zap.Int64("fence", a.Epoch.Fence(rev)), zap.String("claim", a.ID),
+		zap.String("holder", s.Holder.Owner), zap.String("instance", s.Holder.Instance), zap.Int64("before", s.Holder.Fence(s.Own.ModRevision)))
 }
 
 // overtaken ends a term whose key has another owner. If that owner suspected this client,

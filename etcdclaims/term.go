@@ -9,8 +9,8 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/beside"
 	"github.com/etcdclaims/claims/internal/clock"
-	"github.com/etcdclaims/claims/internal/keyspace"
-	"go.etcd.io/etcd/api/v3/mvccpb"
+	"github.com/etcdclaims/claims/internal/protocol"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -18,19 +18,14 @@ import (
 // term is one ownership of one key. The session's mutex guards what changes, unless the
 // field says otherwise.
 type term struct {
+	protocol.Held
+
 	s       *session
-	key     string
-	id      string // claim id
-	fence   int64
-	epoch   int64         // ModRevision of the epoch's key, or 0 if that key does not exist
 	since   time.Time     // by the wall clock, for people
 	granted clock.Reading // of a claim with MinHold
 	put     *beside.Put   // what its attempt has put under the key beside it, or nil
 	noticed bool          // it was handed over, by a notice that stays until it ends
-	line    line          // the waiters behind it, as far as known
-	slots   *slots        // of which it has one, or nil; only the goroutine that gives it up changes them
-	shared  *sharing      // the record of the key that it shares, or nil; it does not change
-	value   string        // of the shared claim
+	line    protocol.Line // the waiters behind it, as far as known
 
 	suspectable bool // another may take the key if this client does not answer
 	from        site
@@ -93,83 +88,61 @@ func (t *term) attempt() int {
 	return t.put.Number
 }
 
-// token names the key and the fence. A shared claim has those of the record. It has a
-// key and a revision of its own, too, but they are only its guard.
-func (t *term) token() fencing.Token {
-	if t.shared != nil {
-		return tokenOf(t.shared.key, keyspace.Fence(t.fence>>epochShift, t.shared.rev))
-	}
-	return tokenOf(t.key, t.fence)
-}
-
 // claim returns a handle of the term.
-func (t *term) claim() *Claim { return &Claim{t: t, key: t.token().Key} }
+func (t *term) claim() *Claim { return &Claim{t: t, key: t.Token().Key} }
 
 func (t *term) fields(more ...zap.Field) []zap.Field {
-	token := t.token()
-	return append(more, zap.String("key", token.Key), zap.Int64("fence", token.Fence), zap.String("claim", t.id))
+	token := t.Token()
+	return append(more, zap.String("key", token.Key), zap.Int64("fence", token.Fence), zap.String("claim", t.ID))
 }
 
-// guard is the condition that the term is still the owner: its revision; its lease,
-// since a restore can repeat a revision, but not with this lease; the epoch, so
-// that raising it ends all earlier terms; and the record of a key that it has in part.
-func (t *term) guard() []clientv3.Cmp {
-	l := t.s.c.store.layout
-	own := l.own(t.key)
-	cmps := []clientv3.Cmp{
-		clientv3.Compare(clientv3.ModRevision(own), "=", revision(t.fence)),
-		clientv3.Compare(clientv3.LeaseValue(own), "=", int64(t.s.id)),
-		clientv3.Compare(clientv3.ModRevision(l.epoch()), "=", t.epoch),
+// found deals with the state in which the claim was found. False means that the term is lost.
+func (t *term) found(s protocol.State) bool {
+	switch s {
+	case protocol.Kept:
+		return true
+	case protocol.Deleted:
+		t.lose(ReasonDeleted, nil)
+	case protocol.Replaced:
+		t.overtaken()
+	case protocol.EpochRaised:
+		if t.begin() == nil {
+			// Its handler may still run for a while, so the key is not free at once.
+			t.s.c.zombie(t, ReasonSuperseded, errEpochRaised)
+		}
+	case protocol.RecordDeleted:
+		t.withoutRecord(ReasonDeleted)
+	case protocol.RecordReplaced:
+		t.withoutRecord(ReasonSuperseded)
 	}
-	for _, cmp := range t.record().stands() {
-		cmps = append(cmps, clientv3.FromCompare(cmp))
-	}
-	return cmps
+	return false
 }
 
-// readOps reads why a guard failed.
-func (t *term) readOps() []clientv3.Op {
-	st := t.s.c.store
-	ops := []clientv3.Op{
-		clientv3.OpGet(st.layout.own(t.key)), // with its lease, which keys only would leave out
-		clientv3.OpGet(st.layout.epoch()),
+// withoutRecord ends a term whose record is gone.
+func (t *term) withoutRecord(reason Reason) {
+	if !t.Mode.Guard(t.Fence).Unchanged {
+		if t.begin() == nil { // its handler may still run for a while, so the key is not free at once
+			t.s.c.zombie(t, reason, nil)
+		}
+	} else if t.lose(reason, nil) { // its own key would count as that of a holder
+		t.s.c.cleanUp(t.s, "deleting a shared claim without its record", t.delete)
 	}
-	if record := t.record().name; record != nil {
-		ops = append(ops, clientv3.OpGet(string(record)))
-	}
-	return ops
 }
 
-// owned judges what readOps read. False means that the term is lost.
+// owned judges the reply to a request that begins with the reads of protocol.Owner. False means
+// that the term is lost.
 func (t *term) owned(resp *clientv3.TxnResponse) bool {
-	return t.judge(resp.Responses[0].GetResponseRange().Kvs) && t.judgeEpoch(resp.Responses[1].GetResponseRange().Kvs) &&
-		(t.record().name == nil || t.judgeRecord(resp.Responses[2].GetResponseRange().Kvs))
+	return t.found(protocol.Owner{Held: &t.Held}.Judge((*pb.TxnResponse)(resp)))
 }
 
 // newTerm makes a granted claim part of its session and its client. It returns
 // nil if the session died meanwhile, or the client is being closed.
 func (s *session) newTerm(a *attempt, fence int64) *term {
 	t := &term{
-		s: s, key: a.key, id: a.id, fence: fence, epoch: a.epoch.Rev, since: a.since, put: a.put, noticed: a.noticed, line: a.line,
+		Held: protocol.NewHeld(&a.Try, fence), s: s, since: a.since, put: a.put, noticed: a.noticed, line: a.line,
 		done: make(chan struct{}), refs: 1, min: a.opts.minHold, max: a.opts.maxHold, noted: a.opts.note != nil,
 		suspectable: a.opts.suspectable, preferring: a.opts.preferring, local: localQueue{closed: a.opts.prefers},
 		from: a.opts.from,
-	}
-	if a.slots != nil {
-		// It has the slot, so there was a record with as many. If that is another by
-		// now, a hand-over is refused and reads it.
-		own := *a.slots
-		if own.unset = false; own.n <= own.i {
-			own.n, own.raw = own.i+1, ""
-		}
-		t.slots = &own
-	}
-	if a.shared != nil {
-		own := *a.shared
-		if own.rev == 0 { // it has put the record itself
-			own.rev = revision(fence)
-		}
-		t.shared, t.value = &own, a.value
 	}
 	if t.noted {
 		t.noteSeq, t.noteRev = 1, revision(fence)
@@ -198,7 +171,7 @@ func (s *session) newTerm(a *attempt, fence int64) *term {
 		t.soft = time.AfterFunc(max(d-drain, 0), func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			t.stopLocked(&LostError{Token: t.token(), Reason: ReasonMaxHold})
+			t.stopLocked(&LostError{Token: t.Token(), Reason: ReasonMaxHold})
 		})
 		t.limit = time.AfterFunc(d, t.tooLong)
 	}
@@ -219,7 +192,7 @@ func (t *term) context() context.Context {
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()
 	if t.ctx == nil {
-		ctx := fencing.NewContext(carried, t.token())
+		ctx := fencing.NewContext(carried, t.Token())
 		t.ctx, t.cancel = context.WithCancelCause(fencing.WithCheck(ctx, t.claim().Check))
 		if t.stopCause != nil {
 			t.cancel(t.stopCause)
@@ -267,7 +240,7 @@ func (t *term) endLocked(err error) bool {
 // loseLocked ends a held term as lost. One whose holder is giving it up is not
 // lost by that, except with its whole session.
 func (t *term) loseLocked(reason Reason, err error) *LostError {
-	l := &LostError{Token: t.token(), Reason: reason, Err: err}
+	l := &LostError{Token: t.Token(), Reason: reason, Err: err}
 	if !t.endLocked(l) {
 		return nil
 	}
@@ -292,44 +265,7 @@ func (t *term) lose(reason Reason, err error) bool {
 	return true
 }
 
-// deleteNotice deletes the notice by which the term was handed over.
-func (t *term) deleteNotice() clientv3.Op { return clientv3.OpDelete(t.noticeKey()) }
-
-func (t *term) noticeKey() string {
-	l := t.s.c.store.layout
-	return l.notice(l.instance, t.id)
-}
-
-// judge compares the term with what etcd has under its key.
-func (t *term) judge(kvs []*mvccpb.KeyValue) bool {
-	switch {
-	case len(kvs) == 0:
-		t.lose(ReasonDeleted, nil)
-	case kvs[0].ModRevision != revision(t.fence) || kvs[0].Lease != int64(t.s.id):
-		t.overtaken()
-	default:
-		return true
-	}
-	return false
-}
-
 var errEpochRaised = errors.New("the epoch was raised, which ends all claims made before")
-
-// judgeEpoch compares the term with the epoch's key.
-func (t *term) judgeEpoch(kvs []*mvccpb.KeyValue) bool {
-	rev := int64(0)
-	if len(kvs) > 0 {
-		rev = kvs[0].ModRevision
-	}
-	if rev == t.epoch {
-		return true
-	}
-	if t.begin() == nil {
-		// Its handler may still run for a while, so the key is not free at once.
-		t.s.c.zombie(t, ReasonSuperseded, errEpochRaised)
-	}
-	return false
-}
 
 // ended returns why the term ended, or nil.
 func (t *term) ended() error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -57,12 +58,7 @@ func (cl *Claim) commit(ctx context.Context, in *pb.TxnRequest) (*clientv3.TxnRe
 
 // commit carries out a user's operations under the guard.
 func (t *term) commit(ctx context.Context, then []*pb.RequestOp) (*clientv3.TxnResponse, error) {
-	in := txn.Of(t.guard(), nil, t.readOps())
-	in.Success = then
-	r := txn.Request{Open: true, In: in}
-	if concern := txn.ConcernOf(ctx); concern != nil {
-		r.Key, r.Also = t.lineKey(), concern
-	}
+	r := protocol.Commit{Held: &t.Held, Then: then, Concern: txn.ConcernOf(ctx)}.Build()
 	resp, err := t.s.c.store.Do(ctx, r)
 	switch {
 	case err == nil && !resp.Succeeded:
@@ -73,5 +69,5 @@ func (t *term) commit(ctx context.Context, then []*pb.RequestOp) (*clientv3.TxnR
 	case errors.Is(err, ErrClosed), errors.Is(err, ErrLost):
 		return nil, err
 	}
-	return nil, callError("commit under the claim on", t.token().Key, err)
+	return nil, callError("commit under the claim on", t.Token().Key, err)
 }

@@ -3,9 +3,9 @@ package etcdclaims
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/etcdclaims/claims/internal/beside"
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -17,6 +17,7 @@ type undoing struct {
 	a      *attempt
 	beside beside.Undo // of what it has put beside the claim, or nil
 
+	step  protocol.Undo
 	all   txn.Request // undoes the attempt, and keeps it from arriving late
 	ended bool        // the session's lease is gone: what is beside the claim is all that is left to undo
 }
@@ -31,28 +32,14 @@ func (u *undoing) settle(err error) {
 
 // build makes the request.
 func (u *undoing) build() {
-	a, l := u.a, u.a.s.c.store.layout
-	drop, gone := a.drop(), a.strayNote() // gone: if the claim is not there, or not any more
+	var besides []*pb.RequestOp
 	if u.beside != nil {
 		// An attempt that no caller got must not count, even if its lease, and the
 		// claim with it, is gone before it can be undone.
-		drop, gone = append(drop, u.beside.Ops()...), append(gone, u.beside.Ops()...)
+		besides = txn.Then(u.beside.Ops()...).Success
 	}
-	if a.enqueues {
-		left := []clientv3.Op{clientv3.OpDelete(a.place()), clientv3.OpDelete(l.notice(l.instance, a.id))}
-		drop, gone = append(drop, left...), append(gone, left...)
-	}
-	if a.slots != nil {
-		read := []clientv3.Op{a.slots.readAll(l)}
-		drop, gone = append(slices.Clone(read), drop...), append(read, gone...)
-	}
-	u.all = txn.Request{Key: a.lineKey(), Also: a.alsoKeys(), Urgent: true, In: txn.Of(a.hasKey(), drop, gone)}
-	if u.beside == nil && !a.readsRecord() {
-		u.all.Beside = txn.TakesBack
-	}
-	if a.unsure && !a.answered {
-		u.all.Void = &txn.Void{Ticket: a.ticket, Lease: a.s.id}
-	}
+	u.step = protocol.Undo{Try: &u.a.Try, Enqueues: u.a.enqueues, Unsure: u.a.unsure && !u.a.answered, Besides: besides}
+	u.all = u.step.Build()
 }
 
 // do undoes the attempt.
@@ -80,16 +67,27 @@ func (u *undoing) send(ctx context.Context) error {
 		return err
 	}
 	resp, err := st.Do(ctx, u.all)
-	if err == nil && a.slots != nil {
-		err = a.dropSlots(ctx, resp.Responses[0].GetResponseRange().Kvs)
+	if err == nil {
+		err = a.dropElsewhere(ctx, resp)
 	}
 	if errors.Is(err, rpctypes.ErrNoSpace) && a.unsure {
 		// Nothing may be put, not even by the branch that is not taken:
 		// delete now, and make void when there is space.
-		if _, derr := st.Do(ctx, txn.Request{Key: a.lineKey(), Urgent: true, In: &pb.TxnRequest{Compare: u.all.In.Compare, Success: u.all.In.Success}}); derr != nil && u.beside == nil {
+		if _, derr := st.Do(ctx, u.step.WithoutSpace()); derr != nil && u.beside == nil {
 			err = derr
 		}
 	}
+	return err
+}
+
+// dropElsewhere gives up what the attempt was handed beside the claim that it has, or had, as a reply
+// shows.
+func (a *attempt) dropElsewhere(ctx context.Context, resp *clientv3.TxnResponse) error {
+	r, some := protocol.Drop{Try: &a.Try, Claims: a.Elsewhere((*pb.TxnResponse)(resp))}.Build()
+	if !some {
+		return nil
+	}
+	_, err := a.s.c.store.Do(ctx, r)
 	return err
 }
 

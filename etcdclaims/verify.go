@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -97,7 +98,8 @@ func (s *session) verifySome(ctx context.Context, k *check, terms []*term, waits
 			since, waiting = s.c.waiters.noticesSince(s)
 			watched = k.all != nil
 		}
-		in := s.allOwned(terms[:n], waits[:m])
+		step := s.verification(terms[:n], waits[:m])
+		in := step.Build()
 		if watched {
 			in.Success = append(in.Success, s.readSession()...)
 		}
@@ -113,17 +115,17 @@ func (s *session) verifySome(ctx context.Context, k *check, terms []*term, waits
 		case err != nil:
 			return 0, err
 		}
-		kvs := resp.Responses[0].GetResponseRange().Kvs
+		kvs := step.Epoch((*pb.TxnResponse)(resp))
 		if err := s.c.store.learnEpoch(kvs, resp.Header.Revision); err != nil {
 			return 0, err
 		}
 		if !resp.Succeeded {
-			if err := s.reconcile(ctx, k, terms[:n], waits[:m]); err != nil {
+			if err := s.reconcile(ctx, k, step, terms[:n], waits[:m]); err != nil {
 				return 0, err
 			}
 		}
 		for _, t := range terms[:n] {
-			t.judgeEpoch(kvs)
+			t.found(t.OfEpoch(kvs))
 		}
 		k.learn(resp.Header)
 		if watched {
@@ -147,7 +149,7 @@ func (s *session) verifySome(ctx context.Context, k *check, terms []*term, waits
 // that takes.
 func fitting(terms []*term, limit int) (n, width int) {
 	for _, t := range terms {
-		more := 2 + len(t.record().stands())
+		more := t.Width()
 		if width+more > limit {
 			break
 		}
@@ -156,69 +158,45 @@ func fitting(terms []*term, limit int) (n, width int) {
 	return n, width
 }
 
-// allOwned succeeds if the session owns all of the terms and nothing has changed
-// for those who wait. Either way it reads the epoch, which makes etcd answer from
-// the present: a transaction without a read would be answered from whatever the
-// member knows.
-func (s *session) allOwned(terms []*term, waits []wait) *pb.TxnRequest {
-	st := s.c.store
-	epoch := []*pb.RequestOp{txn.Get(st.epochKey)}
-	in := &pb.TxnRequest{Compare: make([]*pb.Compare, 0, 2*len(terms)+len(waits)), Success: epoch, Failure: epoch}
-	for _, t := range terms {
-		own := []byte(st.layout.own(t.key))
-		in.Compare = append(in.Compare, txn.ModifiedAt(own, revision(t.fence)), txn.OnLease(own, s.id))
-		in.Compare = append(in.Compare, t.record().stands()...)
+// verification checks that the session owns all of the terms and that nothing has changed for those
+// who wait.
+func (s *session) verification(terms []*term, waits []wait) protocol.Verify {
+	v := protocol.Verify{Layout: s.c.store.layout, Held: make([]*protocol.Held, len(terms)), Waits: make([]protocol.Wait, len(waits))}
+	for i, t := range terms {
+		v.Held[i] = &t.Held
 	}
-	for _, w := range waits {
-		in.Compare = append(in.Compare, txn.ModifiedAt([]byte(w.key), w.rev))
+	for i, w := range waits {
+		v.Waits[i] = w.Wait
 	}
-	return in
+	return v
 }
 
 // readNotices reads the notices since a revision.
 func (s *session) readNotices(since int64) *pb.RequestOp {
-	op := txn.Range(s.c.store.layout.notices())
+	op := txn.Range(s.c.store.layout.Notices())
 	op.GetRequestRange().MinModRevision = since
 	return op
 }
 
 // reconcile reads the terms and the keys that callers wait for. At least one of them
 // differs from what the session knows.
-func (s *session) reconcile(ctx context.Context, k *check, terms []*term, waits []wait) error {
-	in := &pb.TxnRequest{Success: make([]*pb.RequestOp, 0, len(terms)+len(waits))}
-	for _, t := range terms {
-		// Not keys only: etcd 3.7 answers that from its index, which does not know
-		// the lease.
-		in.Success = append(in.Success, txn.Get([]byte(s.c.store.layout.own(t.key))))
-		if record := t.record().name; record != nil {
-			in.Success = append(in.Success, txn.Get(record))
-		}
-	}
-	for _, w := range waits {
-		in.Success = append(in.Success, txn.Get([]byte(w.key)))
-	}
-	resp, err := s.c.store.Send(ctx, txn.Request{In: in})
+func (s *session) reconcile(ctx context.Context, k *check, step protocol.Verify, terms []*term, waits []wait) error {
+	resp, err := s.c.store.Send(ctx, step.Reads())
 	if err != nil {
 		return err
 	}
-	replies := resp.Responses
-	next := func() (kvs []*mvccpb.KeyValue) {
-		kvs, replies = replies[0].GetResponseRange().Kvs, replies[1:]
-		return kvs
-	}
-	for _, t := range terms {
-		if owned := t.judge(next()); t.record().name != nil {
-			if record := next(); owned {
-				t.judgeRecord(record)
-			}
-		}
+	states, changed := step.Judge((*pb.TxnResponse)(resp))
+	for i, t := range terms {
+		t.found(states[i])
 		var lost *LostError
 		if errors.As(t.ended(), &lost) {
 			k.doubtful.Store(true)
 		}
 	}
-	for _, w := range waits {
-		s.c.waiters.judge(w, next())
+	for i, w := range waits {
+		if changed[i] {
+			s.c.waiters.changed(w)
+		}
 	}
 	return nil
 }

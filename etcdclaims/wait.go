@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
-	clientv3 "go.etcd.io/etcd/client/v3"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
 // Acquire claims the key, and waits in line while it is held, first come first
@@ -48,7 +49,7 @@ func (c *Client) Acquire(ctx context.Context, key string, opts ...AcquireOption)
 		return nil, err
 	}
 	if c.Passthrough() {
-		return passthroughClaim(key, o), nil
+		return passthroughClaim(o), nil
 	}
 	t, err := c.wait(ctx, key, o)
 	if err != nil {
@@ -146,8 +147,8 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 			known()
 		}
 	}
-	if o.shared != nil {
-		known = c.knowRecord(ctx, s, o.shared)
+	if o.mode.Keys().Record {
+		known = c.knowRecord(ctx, s, &o.mode)
 		defer known()
 	}
 	if f == nil && (!c.keys.contended(key) || o.supersede && o.beside != nil && c.keys.term(key) != nil) {
@@ -162,7 +163,7 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 		}
 	}
 	if f == nil {
-		return c.waitInLine(ctx, c.newAttempt(s, key, o), func() {
+		return c.waitInLine(ctx, c.newAttempt(s, o.mode, o), func() {
 			known()
 			c.stats.contended.Add(1)
 		})
@@ -172,15 +173,15 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 	if t != nil || err != nil {
 		return t, false, err
 	}
-	return c.waitInLine(ctx, c.newAttempt(s, key, o), placed)
+	return c.waitInLine(ctx, c.newAttempt(s, o.mode, o), placed)
 }
 
 // waitInLine takes the key if it is free, or a place at the end of the line, and waits
 // there. It calls placed when it has the place.
 func (c *Client) waitInLine(ctx context.Context, a *attempt, placed func()) (t *term, again bool, err error) {
-	defer c.keys.unregister(a.id)
+	defer c.keys.unregister(a.ID)
 	if a.opts.supersede {
-		a.supersedes = c.keys.term(a.key)
+		a.supersede(c.keys.term(a.user))
 	}
 	a.enqueues = true
 	news := c.waiters.add(a)
@@ -193,8 +194,8 @@ func (c *Client) waitInLine(ctx context.Context, a *attempt, placed func()) (t *
 	if p != nil {
 		placed()
 		a.opts.waits()
-		a.supersedes = nil // in line like any caller, whatever becomes of that term
-		if rev = a.taken(p.own); rev > 0 {
+		a.supersede(nil) // in line like any caller, whatever becomes of that term
+		if rev > 0 {
 			a.leaveLine()
 		}
 	}
@@ -215,63 +216,47 @@ func (c *Client) waitInLine(ctx context.Context, a *attempt, placed func()) (t *
 // takePlace takes the key if it is free, and else a place at the end of the line. It
 // returns the revision at which the attempt has the key, or its position in line.
 // Without either, again is whether another attempt makes sense.
-func (a *attempt) takePlace(ctx context.Context) (rev int64, p *position, again bool, err error) {
+func (a *attempt) takePlace(ctx context.Context) (rev int64, p *protocol.Position, again bool, err error) {
 	c := a.s.c
-	resp, rev, err := a.send(ctx, a.takeOrQueue())
+	if a.PlaceValue = a.Value; !a.opts.grantable() {
+		a.PlaceValue = a.s.c.selfServing(a)
+	}
+	step := protocol.Join{Try: &a.Try}
+	resp, rev, err := a.send(ctx, step.Build())
 	switch {
 	case err != nil:
 		return 0, nil, a.leaseGone(ctx, err) || txn.IsTransient(err), err
 	case resp == nil:
-		if rev > 0 && a.slots != nil {
+		if rev > 0 && a.Mode.Keys().First != "" {
 			a.leaveLine() // the lost request may have been carried out twice
 		}
 		return rev, nil, rev == 0, nil
-	case !resp.Succeeded:
+	}
+	joined, err := step.Judge((*pb.TxnResponse)(resp))
+	a.learnt()
+	switch {
+	case err != nil:
+		a.undo()
+		return 0, nil, false, err
+	case joined.Old:
 		// Not even a place was taken: the epoch is another.
-		err := c.store.learnEpoch(resp.Responses[0].GetResponseRange().Kvs, resp.Header.Revision)
+		err := c.store.learnEpoch(joined.Epoch, joined.At)
 		return 0, nil, err == nil, err
+	case joined.Rev > 0 && !joined.Twice:
+		c.keys.setContended(a.user, false)
+		return joined.Rev, nil, false, nil
 	}
-	inner := resp.Responses[0].GetResponseTxn()
-	if inner.Succeeded {
-		c.keys.setContended(a.asked(), false)
-		return resp.Header.Revision, nil, false, nil
-	}
-	a.queued = resp.Header.Revision
-	p = &position{rev: resp.Header.Revision}
-	if a.readsRecord() {
-		if err := a.joined(p, inner); err != nil {
-			return 0, nil, false, err
-		}
-		return 0, p, false, nil
-	}
-	if kvs := inner.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
-		p.own = kvs[0]
-	}
-	p.behind = inner.Responses[2].GetResponseRange().Count > 1
-	p.shared = !p.behind && isShared(p.own)
-	p.unnoticed = isShared(p.own) || inner.Responses[3].GetResponseRange().Count > 0
-	return 0, p, false, nil
+	return joined.Rev, &joined.Position, false, nil
 }
 
 // leaveLine deletes the place of an attempt whose request was carried out twice, so
-// that it has joined the line behind itself. A further slot that was handed to that
-// place is given up.
+// that it has joined the line behind itself. What was handed to that place is given up.
 func (a *attempt) leaveLine() {
 	a = a.copied()
-	st := a.s.c.store
-	ops := []clientv3.Op{clientv3.OpDelete(a.place())}
-	handed := a.slots != nil
-	if handed {
-		ops = []clientv3.Op{a.slots.readAll(st.layout), ops[0], clientv3.OpDelete(st.layout.notice(st.layout.instance, a.id))}
-	}
 	a.s.c.cleanUp(a.s, "leaving the line", func(ctx context.Context) error {
-		r := txn.Request{Key: a.lineKey(), Urgent: true, In: txn.Then(ops...)}
-		if !a.readsRecord() {
-			r.Beside = txn.TakesBack
-		}
-		resp, err := st.Do(ctx, r)
-		if err == nil && handed {
-			err = a.dropSlots(ctx, resp.Responses[0].GetResponseRange().Kvs)
+		resp, err := a.s.c.store.Do(ctx, protocol.Leave{Try: &a.Try}.Build())
+		if err == nil {
+			err = a.dropElsewhere(ctx, resp)
 		}
 		return err
 	})
@@ -298,16 +283,16 @@ func (c *Client) renewWhileWaiting(s *session) (end func()) {
 }
 
 // waitError returns why a wait ended early, with the holder of the key.
-func (c *Client) waitError(ctx context.Context, a *attempt, p position, err error) error {
+func (c *Client) waitError(ctx context.Context, a *attempt, p protocol.Position, err error) error {
 	if wire.ContextError(ctx) != nil {
 		var i Info
-		if p.own != nil {
-			i = a.holderOf(p.own)
+		if p.Own != nil {
+			i = a.holderOf(p.Own)
 		}
-		return c.waited(ctx, a.s, a.asked(), i)
+		return c.waited(ctx, a.s, a.user, i)
 	}
 	if a.s.ended() {
-		return a.s.lossOf(tokenOf(a.asked(), 0))
+		return a.s.lossOf(tokenOf(a.user, 0))
 	}
 	return err
 }
@@ -327,26 +312,26 @@ func (c *Client) waited(ctx context.Context, s *session, key string, holder Info
 }
 
 // inLine waits until the attempt gets the key.
-func (c *Client) inLine(ctx context.Context, a *attempt, p position, news *waiter) (t *term, again bool, err error) {
+func (c *Client) inLine(ctx context.Context, a *attempt, p protocol.Position, news *waiter) (t *term, again bool, err error) {
 	defer func() { a.turnOver() }()
 	defer c.inquiries.leave(news)
-	defer c.watchOwnWait(ctx, a.asked(), a.opts)()
+	defer c.watchOwnWait(ctx, a.user, a.opts)()
 	if a.put != nil {
 		a.opts.beside.InLine(news.doubt)
 	}
 	for try := 0; ; try++ {
-		a.suspected = nil
+		a.suspected, a.Over = nil, nil
 		if a.mayShare() {
 			return nil, true, nil // the line would end when this client releases the key
 		}
-		if p.shared {
+		if p.Readers {
 			if p, err = a.withoutShared(ctx, p); err != nil {
 				return nil, false, c.waitError(ctx, a, p, err)
 			}
 		}
-		if p.pred != nil || p.own != nil || p.behind {
+		if p.Pred != nil || p.Own != nil || p.Behind {
 			if a.put != nil {
-				a.opts.beside.Saw(p.own)
+				a.opts.beside.Saw(p.Own)
 			}
 			if err := c.await(ctx, a, p, news); err != nil {
 				return nil, false, c.waitError(ctx, a, p, err)
@@ -354,7 +339,7 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p position, news *waite
 			if try = 0; a.mayShare() {
 				return nil, true, nil // before the claim ends, which a request may outlast
 			}
-		} else if try > 0 && !p.next && !retry.PauseUnless(ctx, a.s.dead, try-1) {
+		} else if try > 0 && !p.Next && !retry.PauseUnless(ctx, a.s.dead, try-1) {
 			return nil, false, c.waitError(ctx, a, p, errSessionLost)
 		}
 		if a.granted > 0 {
@@ -364,7 +349,7 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p position, news *waite
 		if a.put != nil {
 			if err := a.opts.beside.Prepare(ctx); err != nil {
 				if isPassing(err) && retry.PauseUnless(ctx, a.s.dead, try) {
-					p = position{}
+					p = protocol.Position{}
 					continue
 				}
 				return nil, false, c.waitError(ctx, a, p, err)
@@ -381,20 +366,21 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p position, news *waite
 			return nil, true, nil // made void, and the place with it
 		case err == nil && resp.Succeeded:
 			a.tookOver(news, resp.Header.Revision)
-			a.line = unread
+			a.line = protocol.Unread
+			a.Granted(resp.Header.Revision)
 			t, err = c.grant(ctx, a, resp.Header.Revision)
 			return t, false, err
 		case err != nil && a.s.gone(ctx, err, len(a.opts.ops) > 0 || a.put != nil || a.suspected != nil):
-			return nil, false, a.s.lossOf(tokenOf(a.asked(), 0))
+			return nil, false, a.s.lossOf(tokenOf(a.user, 0))
 		case err != nil && a.suspected != nil && errors.Is(err, ErrPermissionDenied):
 			a.mayNotTake(err)
-			p = position{}
+			p = protocol.Position{}
 			continue
 		case err != nil && a.suspected.leaseGone(err):
-			p = position{} // the key has gone with the holder's lease
+			p = protocol.Position{} // the key has gone with the holder's lease
 			continue
 		case err != nil && (txn.IsTransient(err) || a.leaseGone(ctx, err)):
-			p = position{} // unknown: ask again
+			p = protocol.Position{} // unknown: ask again
 			continue
 		case errors.Is(err, ErrUnknown) && (len(a.opts.ops) > 0 || wire.ContextError(ctx) != nil):
 			return nil, false, txn.WithCause(ctx, err)
@@ -416,7 +402,7 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p position, news *waite
 // deleted the place, or the lease ended, and then the session knows.
 func (a *attempt) placeGone(ctx context.Context) (again bool, err error) {
 	if _ = a.s.renew(ctx); a.s.ended() {
-		return false, a.s.lossOf(tokenOf(a.asked(), 0))
+		return false, a.s.lossOf(tokenOf(a.user, 0))
 	}
 	return true, nil
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"sync"
 
+	"github.com/etcdclaims/claims/internal/protocol"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
@@ -14,7 +15,7 @@ type waiter struct {
 	notices chan *mvccpb.KeyValue // the last one
 	ask     chan struct{}         // news may have been missed
 	share   chan struct{}         // a claim of its own client may be shared
-	awaited awaited               // guarded by the mutex of waiters
+	awaited protocol.Wait         // guarded by the mutex of waiters
 	local   localQueue            // of the term that ended for its sake, until it has its own
 
 	inquiry *inquiry     // that asks the holder's client for it, or nil; the waiter's own
@@ -25,17 +26,10 @@ type waiter struct {
 // comparison shows whether it has changed.
 const everyRenewal = -1
 
-// awaited is a key that a waiter waits to change, and the ModRevision with which
-// it knows the key: 0 if it does not.
-type awaited struct {
-	key string
-	rev int64
-}
-
 // wait is a waiter and what it waited for when it was listed.
 type wait struct {
 	w *waiter
-	awaited
+	protocol.Wait
 }
 
 // waiters are the attempts of a client that wait for a notice. No other mutex is taken
@@ -55,7 +49,7 @@ func (ws *waiters) add(a *attempt) *waiter {
 	}
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	ws.byID[a.id] = w
+	ws.byID[a.ID] = w
 	if a.opts.reentrant {
 		ws.sharing++
 	}
@@ -65,7 +59,7 @@ func (ws *waiters) add(a *attempt) *waiter {
 func (ws *waiters) remove(w *waiter) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	delete(ws.byID, w.a.id)
+	delete(ws.byID, w.a.ID)
 	if w.a.opts.reentrant {
 		ws.sharing--
 	}
@@ -90,7 +84,7 @@ func (ws *waiters) reentrant() (all []*waiter) {
 // now. Those that come too late stay in line, and send nothing.
 func (c *Client) wakeSharing(may func(key string) bool) {
 	for _, w := range c.waiters.reentrant() {
-		if may(w.a.key) {
+		if may(w.a.user) {
 			select {
 			case w.share <- struct{}{}:
 			default:
@@ -120,14 +114,14 @@ func (ws *waiters) count() int {
 }
 
 // await notes what the waiter waits for until the returned function is called.
-func (ws *waiters) await(w *waiter, what awaited) (end func()) {
-	set := func(a awaited) {
+func (ws *waiters) await(w *waiter, what protocol.Wait) (end func()) {
+	set := func(a protocol.Wait) {
 		ws.mu.Lock()
 		defer ws.mu.Unlock()
 		w.awaited = a
 	}
 	set(what)
-	return func() { set(awaited{}) }
+	return func() { set(protocol.Wait{}) }
 }
 
 // of lists the waiters of a session that have a place in line and wait for a key to change.
@@ -137,24 +131,21 @@ func (ws *waiters) of(s *session) (all []wait) {
 	for _, w := range ws.byID {
 		switch {
 		case w.a.s != s:
-		case w.awaited.rev == everyRenewal:
+		case w.awaited.Rev == everyRenewal:
 			w.doubt()
-		case w.awaited.rev > 0:
+		case w.awaited.Rev > 0:
 			all = append(all, wait{w, w.awaited})
 		}
 	}
 	return all
 }
 
-// judge makes the waiter read its position if the key that it waits for has changed in
+// changed makes the waiter read its position: the key that it waits for has changed in
 // etcd. It has read that since if it waits for another by now.
-func (ws *waiters) judge(x wait, kvs []*mvccpb.KeyValue) {
-	if len(kvs) > 0 && kvs[0].ModRevision == x.rev {
-		return
-	}
+func (ws *waiters) changed(x wait) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if x.w.awaited == x.awaited {
+	if x.w.awaited == x.Wait {
 		x.w.doubt()
 	}
 }

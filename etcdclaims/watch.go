@@ -134,7 +134,7 @@ func (w *watch) fail(err error) {
 
 // sync reads all claims and yields the differences from the events so far.
 func (w *watch) sync(ctx context.Context) (rev int64, ok bool) {
-	own := w.c.store.layout.own("")
+	own := w.c.store.layout.Own("")
 	there := make(map[string]bool)
 	for p, err := range w.c.pages(ctx, own, w.prefix) {
 		if err != nil {
@@ -194,7 +194,7 @@ func (w *watch) freed(key string, rev int64) bool {
 // follow yields the events after the revision until the watch ends. progress reports
 // whether there was one.
 func (w *watch) follow(ctx context.Context, rev int64, advanced <-chan struct{}) (progress bool) {
-	own := w.c.store.layout.own("")
+	own := w.c.store.layout.Own("")
 	w.audited = rev
 	var news clientv3.WatchChan
 	var stop context.CancelFunc
@@ -274,7 +274,7 @@ func (w *watch) gap(progress bool) bool {
 
 // apply yields an event. It returns false if the caller has stopped iterating.
 func (w *watch) apply(ev *clientv3.Event) bool {
-	key := strings.TrimPrefix(string(ev.Kv.Key), w.c.store.layout.own(""))
+	key := strings.TrimPrefix(string(ev.Kv.Key), w.c.store.layout.Own(""))
 	if fence, ok := w.known[key]; ok && ev.Kv.ModRevision <= revision(fence) {
 		return true // from before the page on which the key was read
 	}

@@ -27,9 +27,9 @@ type audit struct {
 // afterwards is from before that revision. It learns the epoch, too: after a
 // restore a watch may be silent for long.
 func (w *watch) audit(ctx context.Context) *audit {
-	own := w.c.store.layout.own("")
+	own := w.c.store.layout.Own("")
 	resp, err := w.c.store.readAll(ctx,
-		clientv3.OpGet(w.c.store.layout.epoch()),
+		clientv3.OpGet(w.c.store.layout.Epoch()),
 		clientv3.OpGet(own+w.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly()),
 		clientv3.OpGet(own+w.prefix, clientv3.WithPrefix(), clientv3.WithMinModRev(w.audited+1), clientv3.WithKeysOnly()),
 	)

@@ -191,8 +191,8 @@ func (w *Work) tryEnd(ctx context.Context, r Record, ops []clientv3.Op) (Record,
 		}
 		return r, nil, err
 	}
-	r.Key, r.Attempt, r.Earlier, r.Fence, r.Claim = w.key, w.attempt, w.earlier, t.fence, t.id
-	r.Owner, r.Instance, r.Begun = c.cfg.Owner, c.store.layout.instance, w.begun
+	r.Key, r.Attempt, r.Earlier, r.Fence, r.Claim = w.key, w.attempt, w.earlier, t.Fence, t.ID
+	r.Owner, r.Instance, r.Begun = c.cfg.Owner, c.store.layout.Instance, w.begun
 	if r.Ended.IsZero() {
 		r.Ended = c.clock.Time().UTC()
 	}
@@ -207,7 +207,7 @@ func (w *Work) tryEnd(ctx context.Context, r Record, ops []clientv3.Op) (Record,
 	case StateFailed:
 		lasts = r.NotBefore.Sub(r.Ended)
 	}
-	work := c.store.layout.work(w.key)
+	work := c.store.layout.Work(w.key)
 	put, shelf := clientv3.OpDelete(work), (*shelf)(nil)
 	if r.State != StateFree || r.Attempt > 0 {
 		var err error

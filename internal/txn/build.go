@@ -3,7 +3,6 @@ package txn
 import (
 	"github.com/etcdclaims/claims/internal/keyspace"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // The functions below build the parts of a request. Each allocates a message and
@@ -64,7 +63,7 @@ func ValueIs(key []byte, value string) *pb.Compare {
 }
 
 // OnLease returns the condition that the key is on the lease.
-func OnLease(key []byte, id clientv3.LeaseID) *pb.Compare {
+func OnLease[L ~int64](key []byte, id L) *pb.Compare {
 	m := &struct {
 		pb.Compare
 		u pb.Compare_Lease
@@ -75,7 +74,7 @@ func OnLease(key []byte, id clientv3.LeaseID) *pb.Compare {
 }
 
 // Put puts the key on the lease. A lease of 0 means none.
-func Put(key []byte, value string, id clientv3.LeaseID) *pb.RequestOp {
+func Put[L ~int64](key []byte, value string, id L) *pb.RequestOp {
 	m := &struct {
 		pb.RequestOp
 		u   pb.RequestOp_RequestPut

@@ -43,8 +43,8 @@ func TestOperationsInvertOf(t *testing.T) {
 func TestPartsAreThoseOfClientv3(t *testing.T) {
 	t.Parallel()
 	got := txn.Of(nil, nil, nil)
-	got.Compare = append(got.Compare, txn.CreatedAt([]byte("a"), 1), txn.NoneUnder("b/"), txn.ModifiedAt([]byte("c"), 2), txn.OnLease([]byte("d"), 3))
-	got.Success = append(got.Success, txn.Put([]byte("e"), "v", 4), txn.Delete([]byte("f")), txn.Nest(txn.Then(clientv3.OpGet("g"))))
+	got.Compare = append(got.Compare, txn.CreatedAt([]byte("a"), 1), txn.NoneUnder("b/"), txn.ModifiedAt([]byte("c"), 2), txn.OnLease([]byte("d"), int64(3)))
+	got.Success = append(got.Success, txn.Put([]byte("e"), "v", int64(4)), txn.Delete([]byte("f")), txn.Nest(txn.Then(clientv3.OpGet("g"))))
 	got.Failure = append(got.Failure, txn.Get([]byte("h")), txn.Range("i/"))
 	want := txn.Of(
 		[]clientv3.Cmp{

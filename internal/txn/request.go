@@ -184,3 +184,6 @@ func oneLease(a, b int64) int64 {
 	}
 	return severalLeases
 }
+
+// LeaseID is the id of a lease, for packages that know no client of etcd.
+type LeaseID = clientv3.LeaseID
