@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/core"
-	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -74,48 +73,9 @@ func (b built) ClearShared(ctx context.Context, key string, record *mvccpb.KeyVa
 	return b.c.clearShared(ctx, key, record)
 }
 
-func (b built) Store() core.Store   { return builtStore{b.c.store} }
-func (b built) Leases() core.Leases { return builtLeases(b) }
-func (b built) Layout() core.Layout { return builtLayout{&b.c.store.layout} }
-
-// Holder reads the value in the place of a claim.
-func (b built) Holder(value []byte) (core.Holder, error) {
-	h, err := protocol.DecodeHolder(value)
-	return core.Holder{
-		Version: h.Version, Claim: h.Claim, Owner: h.Owner, Instance: h.Instance, Since: sinceOf(h),
-		Attempt: h.Attempt, Kind: h.Kind, TTL: h.TTL, Epoch: h.Epoch, Slots: h.Slots,
-		Preference: h.Preference,
-	}, err
-}
-
-// EncodeHolder returns the value of a holder.
-func (b built) EncodeHolder(h core.Holder) string {
-	return protocol.Holder{
-		Claim: h.Claim, Owner: h.Owner, Instance: h.Instance, Since: sinceText(h.Since),
-		Attempt: h.Attempt, Kind: h.Kind, TTL: h.TTL, Epoch: h.Epoch, Slots: h.Slots,
-		Preference: h.Preference,
-	}.Encode()
-}
-
-// EncodeSlots returns the value of the record of a key with slots.
-func (b built) EncodeSlots(n int) string { return protocol.SlotsRecord(n) }
-
-// Sentinel reads the value of a sentinel.
-func (b built) Sentinel(value []byte) (owner string, since time.Time, err error) {
-	v, err := keyspace.Decode[sentinelValue]("a sentinel", value, protocol.Version)
-	return v.Owner, v.Since, err
-}
-
-// Eviction reads a notice of eviction.
-func (b built) Eviction(value []byte) (core.Eviction, error) {
-	e, err := keyspace.Decode[protocol.Eviction]("a notice of eviction", value, protocol.Version)
-	return core.Eviction{Key: e.Key, Claim: e.Claim, By: e.By, Reason: e.Reason, Suspected: e.Suspected}, err
-}
-
-// EncodeEviction returns the value of a notice of eviction.
-func (b built) EncodeEviction(e core.Eviction) string {
-	return encode(protocol.Eviction{Version: protocol.Version, Key: e.Key, Claim: e.Claim, By: e.By, Reason: e.Reason, Suspected: e.Suspected})
-}
+func (b built) Store() core.Store       { return builtStore{b.c.store} }
+func (b built) Leases() core.Leases     { return builtLeases(b) }
+func (b built) Layout() protocol.Layout { return b.c.store.layout }
 
 // Held returns the holder of a key as an error of a call that does not acquire.
 func (b built) Held(key string, own *mvccpb.KeyValue, waiting int64) error {
@@ -156,21 +116,3 @@ func (l builtLeases) Revoke(ctx context.Context, id clientv3.LeaseID) error {
 func (l builtLeases) TimeToLive(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseTimeToLiveResponse, error) {
 	return l.c.timeToLive(ctx, id)
 }
-
-// builtLayout is the layout of a client as package core shows it.
-type builtLayout struct{ l *protocol.Layout }
-
-func (b builtLayout) Own(key string) string                { return b.l.Own(key) }
-func (b builtLayout) Note(key string) string               { return b.l.Note(key) }
-func (b builtLayout) Work(key string) string               { return b.l.Work(key) }
-func (b builtLayout) Epoch() string                        { return b.l.Epoch() }
-func (b builtLayout) Lines() string                        { return b.l.Lines() }
-func (b builtLayout) Waiting(key string) string            { return b.l.Waiting(key) }
-func (b builtLayout) Placed(place []byte) string           { return protocol.PlacedID(place) }
-func (b builtLayout) Sessions() string                     { return b.l.Sessions() }
-func (b builtLayout) Sentinels(instance string) string     { return b.l.Sentinels(instance) }
-func (b builtLayout) Evict(instance, claim string) string  { return b.l.Eviction(instance, claim) }
-func (b builtLayout) Notice(instance, claim string) string { return b.l.Notice(instance, claim) }
-func (b builtLayout) Void(id string) string                { return b.l.Void(id) }
-func (b builtLayout) Sharers(key string) string            { return b.l.Sharers(key) }
-func (b builtLayout) SharedEnd(key string) string          { return b.l.SharersEnd(key) }

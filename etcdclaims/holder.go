@@ -17,7 +17,7 @@ func (c *Client) claimValue(a *attempt) string {
 	if c.valueEnd == "" || a.number() > 0 || a.Epoch.Value > 0 || a.opts.suspectable || a.opts.preference > 0 {
 		return protocol.Holder{
 			Claim: a.ID, Owner: c.cfg.Owner, Instance: c.store.layout.Instance,
-			Since: sinceText(a.since), Attempt: a.number(), TTL: a.ttl, Epoch: a.Epoch.Value,
+			Since: keyspace.TimeText(a.since), Attempt: a.number(), TTL: a.ttl, Epoch: a.Epoch.Value,
 			Suspectable: a.opts.suspectable, Preference: a.opts.preference,
 		}.Encode()
 	}
@@ -42,18 +42,6 @@ func valueEnd(owner, instance string) string {
 
 // emptyValue is for keys without content.
 const emptyValue = txn.VoidValue
-
-// sinceText is how a value says since when its key is held.
-func sinceText(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
-
-// sinceOf is what sinceText has said; zero if it cannot be read.
-func sinceOf(h protocol.Holder) time.Time {
-	t, err := time.Parse(time.RFC3339Nano, h.Since)
-	if err != nil {
-		return time.Time{}
-	}
-	return t
-}
 
 func encode(v any) string { return keyspace.Encode(v) }
 

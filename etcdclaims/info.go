@@ -9,8 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -84,7 +86,7 @@ func (c *Client) info(key string, own, noted *mvccpb.KeyValue, waiting int64) In
 	h, err := protocol.DecodeHolder(own.Value)
 	i.Fence = h.Fence(own.ModRevision)
 	if err == nil {
-		i.Claim, i.Owner, i.Instance, i.Since, i.Attempt, i.Kind = h.Claim, h.Owner, h.Instance, sinceOf(h), h.Attempt, h.Kind
+		i.Claim, i.Owner, i.Instance, i.Since, i.Attempt, i.Kind = h.Claim, h.Owner, h.Instance, keyspace.Time(h.Since), h.Attempt, h.Kind
 		i.Slots, i.Preference = h.Slots, h.Preference
 		if h.TTL > 0 {
 			i.Expires = c.clock.Time().Add(time.Duration(h.TTL) * time.Second)
@@ -146,7 +148,7 @@ func (c *Client) Lookup(ctx context.Context, key string) (Info, error) {
 // shared.
 func (c *Client) lookUp(ctx context.Context, key string, parts bool) (Info, error) {
 	step := protocol.Lookup{Layout: c.store.layout, Key: key, Parts: parts}
-	resp, err := c.read(ctx, operations(step.Reads())...)
+	resp, err := c.read(ctx, txn.Operations(step.Reads())...)
 	if err != nil {
 		return Info{}, callError("look up", key, err)
 	}

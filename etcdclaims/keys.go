@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
-	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -65,10 +64,4 @@ func conditions(cmps []*pb.Compare) []clientv3.Cmp {
 		all[i] = clientv3.FromCompare(cmp)
 	}
 	return all
-}
-
-// operations are those of a step as clientv3 has them.
-func operations(reads []*pb.RequestOp) []clientv3.Op {
-	_, ops, _ := wire.Operations(&pb.TxnRequest{Success: reads})
-	return ops
 }

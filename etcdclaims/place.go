@@ -3,6 +3,7 @@ package etcdclaims
 import (
 	"fmt"
 
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/protocol"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -17,7 +18,7 @@ func (o *acquireOptions) grantable() bool {
 // selfServing is the value of a place that shows a releaser that it must not hand over.
 func (c *Client) selfServing(a *attempt) string {
 	return protocol.Holder{
-		Claim: a.ID, Owner: c.cfg.Owner, Instance: c.store.layout.Instance, Since: sinceText(a.since), Kind: protocol.KindSelf,
+		Claim: a.ID, Owner: c.cfg.Owner, Instance: c.store.layout.Instance, Since: keyspace.TimeText(a.since), Kind: protocol.KindSelf,
 	}.Encode()
 }
 

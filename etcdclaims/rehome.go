@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -33,7 +34,7 @@ type move struct {
 func (t *term) move(kind string, least time.Duration) *move {
 	c := t.s.c
 	value := protocol.Holder{
-		Claim: t.ID, Owner: c.cfg.Owner, Instance: c.store.layout.Instance, Since: sinceText(t.since), Attempt: t.attempt(), Kind: kind, TTL: int64(seconds(max(least, t.rests(), time.Second)) / time.Second), Epoch: t.Fence >> epochShift,
+		Claim: t.ID, Owner: c.cfg.Owner, Instance: c.store.layout.Instance, Since: keyspace.TimeText(t.since), Attempt: t.attempt(), Kind: kind, TTL: int64(seconds(max(least, t.rests(), time.Second)) / time.Second), Epoch: t.Fence >> epochShift,
 	}.Encode()
 	return &move{t: t, value: value, long: func() time.Duration { return max(least, t.rests()) }}
 }

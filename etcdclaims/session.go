@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -84,7 +85,7 @@ func (c *Client) openSession(asked time.Duration, manual bool) (*session, error)
 	sentinel := c.store.layout.Sentinel(s.n)
 	got, err := c.store.Do(c.io, txn.Request{
 		In: txn.Then(
-			clientv3.OpPut(sentinel, encode(sentinelValue{Version: protocol.Version, Owner: c.cfg.Owner, Since: t0.Time()}), clientv3.WithLease(s.id)),
+			clientv3.OpPut(sentinel, encode(protocol.Sentinel{Version: protocol.Version, Owner: c.cfg.Owner, Since: keyspace.TimeText(t0.Time())}), clientv3.WithLease(s.id)),
 			clientv3.OpGet(c.store.layout.Epoch()),
 		),
 	})
@@ -116,13 +117,6 @@ func (c *Client) openSession(asked time.Duration, manual bool) (*session, error)
 	}
 	c.log.Debug("session opened", s.fields()...)
 	return s, nil
-}
-
-// sentinelValue is the value of session/<instance>/live/<n>.
-type sentinelValue struct {
-	Version int       `json:"v"`
-	Owner   string    `json:"owner"`
-	Since   time.Time `json:"since"`
 }
 
 func (s *session) fields(more ...zap.Field) []zap.Field {

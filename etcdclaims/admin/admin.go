@@ -9,8 +9,6 @@ package admin
 import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/core"
-	"go.etcd.io/etcd/api/v3/mvccpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // client is a client, and what it does for this package.
@@ -20,9 +18,3 @@ type client struct {
 }
 
 func of(claims *etcdclaims.Client) client { return client{core.Of(claims), claims} }
-
-// isShared reports whether the value in the place of a claim is the record of a shared key.
-func (c client) isShared(own *mvccpb.KeyValue) bool {
-	h, err := c.Holder(own.Value)
-	return err == nil && own.Lease == int64(clientv3.NoLease) && h.Kind == core.KindShared
-}

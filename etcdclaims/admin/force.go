@@ -8,9 +8,9 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
-	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -95,10 +95,10 @@ func (c client) forceRelease(ctx context.Context, key string, fence int64, reaso
 			return nil // the term has ended, and the next one must stay
 		}
 		first = own.ModRevision
-		if err := c.releasable(key, own); err != nil {
+		if err := releasable(key, own); err != nil {
 			return errtext.Call("force the release of", key, err)
 		}
-		if c.isShared(own) {
+		if protocol.IsShared(own) {
 			return c.forceShared(ctx, key, own, reason)
 		}
 		freed, err := c.forceOnce(ctx, key, own, reason)
@@ -119,12 +119,12 @@ func (c client) forceRelease(ctx context.Context, key string, fence int64, reaso
 // releasable refuses what stands in the place of a claim and is the record of slots, or of
 // a newer version and perhaps a record: only records are on no lease. Without its record, a
 // key that is held in parts would look free.
-func (c client) releasable(key string, own *mvccpb.KeyValue) error {
-	h, err := c.Holder(own.Value)
+func releasable(key string, own *mvccpb.KeyValue) error {
+	h, err := protocol.DecodeHolder(own.Value)
 	switch {
-	case err == nil && h.Kind == core.KindSlots:
+	case err == nil && h.Kind == protocol.KindSlots:
 		return fmt.Errorf("%w: the key has %d; name one of them, as %q", etcdclaims.ErrSlots, h.Slots, etcdclaims.SlotKey(key, 0))
-	case h.Version > core.ValueVersion && own.Lease == int64(clientv3.NoLease):
+	case h.Version > protocol.Version && own.Lease == int64(clientv3.NoLease):
 		return fmt.Errorf("it may be held by several, use a newer version: %w", err)
 	}
 	return nil
@@ -132,27 +132,13 @@ func (c client) releasable(key string, own *mvccpb.KeyValue) error {
 
 // forceOnce frees the key and notifies its holder, if the key still has that holder.
 func (c client) forceOnce(ctx context.Context, key string, own *mvccpb.KeyValue, reason string) (freed bool, err error) {
-	l := c.Layout()
-	drop := []clientv3.Op{clientv3.OpDelete(l.Own(key)), clientv3.OpDelete(l.Note(key))}
-	h, err := c.Holder(own.Value)
-	if err == nil && h.Claim != "" {
-		drop = append(drop, clientv3.OpDelete(l.Notice(h.Instance, h.Claim)))
-	}
-	then := drop
-	if err == nil && h.Instance != "" && h.Claim != "" && own.Lease != 0 {
-		notice := c.EncodeEviction(core.Eviction{Key: key, Claim: h.Claim, By: c.claims.Owner(), Reason: reason})
-		then = append(drop[:len(drop):len(drop)], clientv3.OpPut(l.Evict(h.Instance, h.Claim), notice, clientv3.WithLease(clientv3.LeaseID(own.Lease))))
-	}
-	same := []clientv3.Cmp{
-		clientv3.Compare(clientv3.ModRevision(l.Own(key)), "=", own.ModRevision),
-		clientv3.Compare(clientv3.LeaseValue(l.Own(key)), "=", own.Lease),
-	}
-	got, err := c.Store().Do(ctx, txn.Request{In: txn.Of(same, then, nil)})
+	step := protocol.Force{Layout: c.Layout(), Key: key, Own: own, By: c.claims.Owner(), Reason: reason}
+	got, err := c.Store().Do(ctx, step.Build())
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) || errors.Is(err, rpctypes.ErrNoSpace) {
 		// There is no holder to notify, as the lease has just ended, and the key with it;
 		// or no space for the notice: then the holder learns of it by verification.
 		sent := errors.Is(err, etcdclaims.ErrUnknown)
-		got, err = c.Store().Do(ctx, txn.Request{In: txn.Of(same, drop, nil)})
+		got, err = c.Store().Do(ctx, step.Silently())
 		err = txn.AfterSent(sent, err)
 	}
 	return err == nil && got.Succeeded, err
@@ -163,7 +149,7 @@ func (c client) mustBeTerm(key string, own *mvccpb.KeyValue, fence int64) error 
 	if own == nil {
 		return fmt.Errorf("%w: %q is free, the term with fence %d is over", etcdclaims.ErrRefused, key, fence)
 	}
-	if h, _ := c.Holder(own.Value); h.Fence(own.ModRevision) == fence {
+	if h, _ := protocol.DecodeHolder(own.Value); h.Fence(own.ModRevision) == fence {
 		return nil
 	}
 	return fmt.Errorf("%w: the term with fence %d is over: %w", etcdclaims.ErrRefused, fence, c.Held(key, own, 0))

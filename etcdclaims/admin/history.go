@@ -182,7 +182,7 @@ func (c client) termsFrom(ctx context.Context, key string, keep int, h KeyHistor
 			}
 		}
 	}
-	compacted, err = c.eachChange(ctx, own, c.Layout().SharedEnd(key), h, log.add)
+	compacted, err = c.eachChange(ctx, own, c.Layout().SharersEnd(key), h, log.add)
 	return log, compacted, err
 }
 

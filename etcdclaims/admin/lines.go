@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -185,9 +186,9 @@ func Line(ctx context.Context, claims *etcdclaims.Client, key string) ([]Waiter,
 
 // waiterOf returns the caller whose place in line the key is.
 func (c client) waiterOf(kv *mvccpb.KeyValue) Waiter {
-	w := Waiter{Claim: c.Layout().Placed(kv.Key), Owner: "unknown", Lease: clientv3.LeaseID(kv.Lease)}
-	if h, err := c.Holder(kv.Value); err == nil {
-		w.Owner, w.Instance, w.Since, w.Preference = h.Owner, h.Instance, h.Since, h.Preference
+	w := Waiter{Claim: protocol.PlacedID(kv.Key), Owner: "unknown", Lease: clientv3.LeaseID(kv.Lease)}
+	if h, err := protocol.DecodeHolder(kv.Value); err == nil {
+		w.Owner, w.Instance, w.Since, w.Preference = h.Owner, h.Instance, keyspace.Time(h.Since), h.Preference
 	}
 	return w
 }

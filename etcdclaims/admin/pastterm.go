@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -76,10 +77,10 @@ func (l *termLog) begin(kv *mvccpb.KeyValue) *pastTerm {
 }
 
 func (l *termLog) termOf(key string, kv *mvccpb.KeyValue) *pastTerm {
-	h, err := l.c.Holder(kv.Value)
+	h, err := protocol.DecodeHolder(kv.Value)
 	t := &pastTerm{lease: kv.Lease, Term: Term{Key: key, Fence: h.Fence(kv.ModRevision), Owner: "unknown"}}
 	if err == nil {
-		t.Claim, t.Owner, t.Instance, t.Since, t.Attempt, t.Kind = h.Claim, h.Owner, h.Instance, h.Since, h.Attempt, h.Kind
+		t.Claim, t.Owner, t.Instance, t.Since, t.Attempt, t.Kind = h.Claim, h.Owner, h.Instance, keyspace.Time(h.Since), h.Attempt, h.Kind
 	}
 	return t
 }
@@ -88,7 +89,7 @@ func (l *termLog) termOf(key string, kv *mvccpb.KeyValue) *pastTerm {
 func (l *termLog) leave(ev *clientv3.Event) {
 	began := ev.PrevKv.ModRevision
 	i := sort.Search(len(l.terms), func(i int) bool { return l.terms[i].Revision() > began }) - 1
-	if i < 0 || l.terms[i].Kind != core.KindShared {
+	if i < 0 || l.terms[i].Kind != protocol.KindShared {
 		return
 	}
 	shared := l.terms[i]
@@ -130,7 +131,7 @@ func one(to **mvccpb.KeyValue) func(*pb.RangeResponse) {
 // all, or etcd does not have the revision any more.
 func (c client) inquire(t *pastTerm, from int64) *endingFacts {
 	q := &endingFacts{c: c, t: t, of: t}
-	if t.Kind == core.KindShared && t.EndRevision > 0 && t.next == nil {
+	if t.Kind == protocol.KindShared && t.EndRevision > 0 && t.next == nil {
 		if q.of = t.last; q.of == nil {
 			t.Ending = EndingUnknown
 			return nil
@@ -142,11 +143,11 @@ func (c client) inquire(t *pastTerm, from int64) *endingFacts {
 	}
 	at := clientv3.WithRev(of.EndRevision)
 	read := func(op clientv3.Op, learn func(*pb.RangeResponse)) { q.facts = append(q.facts, fact{op, learn}) }
-	read(clientv3.OpGet(l.Evict(of.Instance, of.Claim), at), one(&q.evicted))
+	read(clientv3.OpGet(l.Eviction(of.Instance, of.Claim), at), one(&q.evicted))
 	if of.Attempt > 0 {
 		read(clientv3.OpGet(l.Work(of.Key), at), one(&q.record))
 	}
-	if n := of.next; n != nil && n.Kind != core.KindZombie && n.Kind != core.KindResting && n.Claim != of.Claim && n.Instance != "" {
+	if n := of.next; n != nil && n.Kind != protocol.KindZombie && n.Kind != protocol.KindResting && n.Claim != of.Claim && n.Instance != "" {
 		read(clientv3.OpGet(l.Notice(n.Instance, n.Claim), at), one(&q.notice))
 	}
 	if of.next == nil {
@@ -181,7 +182,7 @@ func (q *endingFacts) judge() {
 func (q *endingFacts) judgeClaim() {
 	t := q.of
 	if kv := q.evicted; kv != nil && kv.ModRevision == t.EndRevision {
-		if e, err := q.c.Eviction(kv.Value); err == nil {
+		if e, err := keyspace.Decode[protocol.Eviction]("a notice of eviction", kv.Value, protocol.Version); err == nil {
 			if t.Ending, t.Cause = EndingForced, e.By+": "+e.Reason; e.Suspected {
 				t.Ending = EndingSuspected
 			}
@@ -200,7 +201,7 @@ func (q *endingFacts) judgeClaim() {
 		if q.notice != nil && q.notice.ModRevision == t.EndRevision {
 			t.Ending = EndingHandedOver
 		}
-	case t.Kind == core.KindZombie || t.Kind == core.KindResting:
+	case t.Kind == protocol.KindZombie || t.Kind == protocol.KindResting:
 		t.Ending = EndingLease // only the end of its lease ends such a term
 	case slices.ContainsFunc(q.is, onLease):
 		t.Ending = EndingReleased
@@ -213,7 +214,7 @@ func (q *endingFacts) judgeClaim() {
 
 // endingOfWork returns how a record shows that an attempt at work has ended, or "".
 func endingOfWork(record *mvccpb.KeyValue) Ending {
-	r, err := keyspace.Decode[struct{ State Ending }](string(record.Key), record.Value, core.ValueVersion)
+	r, err := keyspace.Decode[struct{ State Ending }](string(record.Key), record.Value, protocol.Version)
 	switch r.State {
 	case EndingDone, EndingFailed, EndingDead, EndingFree:
 		if err == nil {

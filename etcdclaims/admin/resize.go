@@ -4,18 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/etcdclaims/claims/etcdclaims"
-	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/errtext"
-	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
-	"go.etcd.io/etcd/api/v3/mvccpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
 // Resize changes how many slots the key has to n; see etcdclaims.Slots. From then on calls must
@@ -51,7 +46,7 @@ func Resize(ctx context.Context, claims *etcdclaims.Client, key string, n int) e
 	defer cancel()
 	sent := false // a request that may have been carried out
 	for try := 0; ; try++ {
-		again, err := c.resize(ctx, key, n)
+		again, err := c.resize(ctx, protocol.Resize{Layout: c.Layout(), Key: key, N: n})
 		if err == nil && !again {
 			return nil
 		}
@@ -67,48 +62,22 @@ func Resize(ctx context.Context, claims *etcdclaims.Client, key string, n int) e
 }
 
 // resize makes one attempt. again is true if something has changed meanwhile.
-func (c client) resize(ctx context.Context, key string, n int) (again bool, err error) {
-	own, family := c.Layout().Own(key), keyspace.SlotFamily(key)
-	first, end := c.Layout().Own(etcdclaims.SlotKey(key, 0)), own+keyspace.SlotSuffix+":" // a colon follows the digits
-	resp, err := c.Read(ctx, clientv3.OpGet(own), clientv3.OpGet(first, clientv3.WithRange(end)),
-		clientv3.OpGet(c.Layout().Waiting(family), clientv3.WithPrefix(), clientv3.WithCountOnly()))
+func (c client) resize(ctx context.Context, step protocol.Resize) (again bool, err error) {
+	resp, err := c.Read(ctx, txn.Operations(step.Reads())...)
 	if err != nil {
 		return false, err
 	}
-	record, has, rev := txn.First(resp, 0), 0, int64(0)
-	if record != nil {
-		h, err := c.Holder(record.Value)
-		if err != nil || h.Kind != core.KindSlots || h.Slots < 1 { // the key is held as a whole
-			return false, c.Held(key, record, 0)
-		}
-		has, rev = h.Slots, record.ModRevision
-	}
-	if has == n {
+	found := step.Judge((*pb.TxnResponse)(resp))
+	switch {
+	case found.Whole != nil:
+		return false, c.Held(step.Key, found.Whole, 0)
+	case found.Done:
 		return false, nil
+	case step.N == 0 && len(found.Claims) > 0:
+		return false, fmt.Errorf("%d of its slots are held: %w", len(found.Claims), c.Held(step.Key, found.Claims[0], found.Waiting))
+	case step.N == 0 && found.Waiting > 0:
+		return false, c.Held(step.Key, nil, found.Waiting)
 	}
-	cmps := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(own), "=", rev)}
-	op := clientv3.OpPut(own, c.EncodeSlots(n))
-	if n == 0 {
-		held := slices.DeleteFunc(txn.Kvs(resp, 1), func(kv *mvccpb.KeyValue) bool {
-			return !isSlot(strings.TrimPrefix(string(kv.Key), own+keyspace.SlotSuffix))
-		})
-		waiting := txn.Count(resp, 2)
-		if len(held) > 0 {
-			return false, fmt.Errorf("%d of its slots are held: %w", len(held), c.Held(key, held[0], waiting))
-		}
-		if waiting > 0 {
-			return false, c.Held(key, nil, waiting)
-		}
-		op = clientv3.OpDelete(own)
-		cmps = append(cmps, core.NobodyInLine(c.Layout(), family),
-			clientv3.Compare(clientv3.ModRevision(first).WithRange(end), "<", resp.Header.Revision+1)) // no slot was taken since
-	}
-	got, err := c.Store().Do(ctx, txn.Request{Key: family, Also: []string{key}, In: txn.Of(cmps, []clientv3.Op{op}, nil)})
+	got, err := c.Store().Do(ctx, found.Change)
 	return err == nil && !got.Succeeded, err
-}
-
-// isSlot reports whether a key that begins as those of slots ends as one.
-func isSlot(number string) bool {
-	i, err := strconv.Atoi(number)
-	return err == nil && i >= 0 && i < etcdclaims.MaxSlots && strconv.Itoa(i) == number
 }

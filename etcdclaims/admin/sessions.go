@@ -10,6 +10,8 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/protocol"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -58,8 +60,8 @@ func Sessions(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[SessionI
 					continue // a notice to the client
 				}
 				s := SessionInfo{Instance: instance, Owner: "unknown", Lease: clientv3.LeaseID(kv.Lease)}
-				if owner, since, err := c.Sentinel(kv.Value); err == nil {
-					s.Owner, s.Since = owner, since
+				if v, err := keyspace.Decode[protocol.Sentinel]("a sentinel", kv.Value, protocol.Version); err == nil {
+					s.Owner, s.Since = v.Owner, keyspace.Time(v.Since)
 				}
 				live, err := c.leaseLeft(ctx, &s)
 				if err != nil {

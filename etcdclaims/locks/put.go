@@ -11,6 +11,8 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/core"
+	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -109,14 +111,14 @@ func (k Locks) put(ctx context.Context, key, owner string, ttl time.Duration, e 
 	id := fmt.Sprintf("%x", int64(lease))
 	p := &put{
 		key: key, owner: owner, lease: lease, id: id,
-		value: c.EncodeHolder(core.Holder{
+		value: protocol.Holder{
 			Claim: id,
 			Owner: owner,
-			Since: c.Now().UTC(),
-			Kind:  core.KindLock,
+			Since: keyspace.TimeText(c.Now()),
+			Kind:  protocol.KindLock,
 			Epoch: e.Value,
 			TTL:   int64(ttl / time.Second),
-		}),
+		}.Encode(),
 	}
 	resp, err := c.Store().Do(ctx, txn.Request{
 		In: txn.Of(

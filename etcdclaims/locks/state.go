@@ -3,7 +3,7 @@ package locks
 import (
 	"context"
 
-	"github.com/etcdclaims/claims/internal/core"
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -11,7 +11,7 @@ import (
 
 // state is the state of a key as this client read it.
 type state struct {
-	holder core.Holder
+	holder protocol.Holder
 	kv     *mvccpb.KeyValue
 
 	deserted bool // it is the record of a shared key, and the last holders have died
@@ -21,12 +21,12 @@ type state struct {
 func (s state) fence() int64 { return s.holder.Fence(s.kv.ModRevision) }
 
 func (s state) ownedBy(owner string) bool {
-	return s.kv != nil && s.holder.Kind == core.KindLock && s.holder.Owner == owner
+	return s.kv != nil && s.holder.Kind == protocol.KindLock && s.holder.Owner == owner
 }
 
 // shared reports whether it is the record of a shared key.
 func (s state) shared() bool {
-	return s.kv != nil && s.kv.Lease == int64(clientv3.NoLease) && s.holder.Kind == core.KindShared
+	return s.kv != nil && s.kv.Lease == int64(clientv3.NoLease) && s.holder.Kind == protocol.KindShared
 }
 
 // outdated reports whether a raised epoch has ended the lock, as it ends all that
@@ -40,7 +40,7 @@ func (s state) follows(before state) bool {
 }
 
 // same is the condition that the state has not changed.
-func (s state) same(l core.Layout, key string) []clientv3.Cmp {
+func (s state) same(l protocol.Layout, key string) []clientv3.Cmp {
 	return []clientv3.Cmp{
 		clientv3.Compare(clientv3.ModRevision(l.Own(key)), "=", s.kv.ModRevision),
 		clientv3.Compare(clientv3.LeaseValue(l.Own(key)), "=", s.kv.Lease),
@@ -68,9 +68,9 @@ func (k Locks) stateOf(own *mvccpb.KeyValue) state {
 	if own == nil {
 		return state{}
 	}
-	h, err := k.core.Holder(own.Value)
+	h, err := protocol.DecodeHolder(own.Value)
 	if err != nil {
-		h = core.Holder{} // the key has a holder, but its value cannot be read
+		h = protocol.Holder{} // the key has a holder, but its value cannot be read
 	}
 	return state{holder: h, kv: own}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -40,11 +41,11 @@ type Leases interface {
 }
 
 // EpochIs is the condition under which a fence made of the known epoch is good.
-func EpochIs(l Layout, e *txn.Epoch) clientv3.Cmp {
+func EpochIs(l protocol.Layout, e *txn.Epoch) clientv3.Cmp {
 	return clientv3.Compare(clientv3.ModRevision(l.Epoch()), "=", e.Rev)
 }
 
 // NobodyInLine is the condition under which a newcomer may take a free key.
-func NobodyInLine(l Layout, key string) clientv3.Cmp {
+func NobodyInLine(l protocol.Layout, key string) clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(l.Waiting(key)).WithPrefix(), "=", 0)
 }

@@ -221,13 +221,13 @@ type Resize struct {
 	N   int
 }
 
-// Reads is the request that reads what the change depends on.
-func (s Resize) Reads() txn.Request {
+// Reads are the operations that read what the change depends on.
+func (s Resize) Reads() []*pb.RequestOp {
 	slots := Slots{layout: s.Layout, key: s.Key}
 	keys := slots.Keys()
 	line := txn.Range(s.Waiting(keys.Line))
 	line.GetRequestRange().CountOnly = true
-	return txn.Request{In: &pb.TxnRequest{Success: []*pb.RequestOp{txn.Get([]byte(s.Own(s.Key))), between(keys.First, keys.End), line}}}
+	return []*pb.RequestOp{txn.Get([]byte(s.Own(s.Key))), between(keys.First, keys.End), line}
 }
 
 // Sized is what a Resize finds.

@@ -23,11 +23,11 @@ func (s Take) Build() txn.Request {
 
 // Taken is the reply to a Take.
 type Taken struct {
-	Rev    int64            // at which the try has the key, 0 if it does not
+	Rev    int64              // at which the try has the key, 0 if it does not
 	OwnKey []*mvccpb.KeyValue // Own as it was read
-	Own    *mvccpb.KeyValue // the claim that stood in its way, if that was read
-	Beside *mvccpb.KeyValue // the key beside it, likewise
-	Seen   *Seen            // all that explains the refusal; nil: ask for it by a Look
+	Own    *mvccpb.KeyValue   // the claim that stood in its way, if that was read
+	Beside *mvccpb.KeyValue   // the key beside it, likewise
+	Seen   *Seen              // all that explains the refusal; nil: ask for it by a Look
 }
 
 // Judge takes the reply apart.

@@ -122,3 +122,10 @@ type Eviction struct {
 
 	Suspected bool `json:"suspected,omitempty"` // not forced: its client did not answer
 }
+
+// Sentinel is the value of the sentinel of a lease: who has it.
+type Sentinel struct {
+	Version int    `json:"v"`
+	Owner   string `json:"owner"`
+	Since   string `json:"since"` // RFC 3339, by the client's wall clock
+}

@@ -109,7 +109,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "history that takes each end of a shared key for a release", tests: "TestHistoryOfSharedKey",
-		edits: []edit{{"etcdclaims/admin/pastterm.go", "	if t.Kind == core.KindShared && t.EndRevision > 0", "	if t.Kind == core.KindSlots && t.EndRevision > 0"}},
+		edits: []edit{{"etcdclaims/admin/pastterm.go", "	if t.Kind == protocol.KindShared && t.EndRevision > 0", "	if t.Kind == protocol.KindSlots && t.EndRevision > 0"}},
 	},
 	{
 		name: "history that keeps all terms", of: "etcdclaims/admin", tests: "TestHistoryCost",

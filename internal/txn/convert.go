@@ -3,6 +3,7 @@ package txn
 import (
 	"context"
 
+	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
@@ -29,4 +30,10 @@ type capture struct {
 func (c *capture) Txn(_ context.Context, in *pb.TxnRequest, _ ...grpc.CallOption) (*pb.TxnResponse, error) {
 	c.in = in
 	return &pb.TxnResponse{}, nil
+}
+
+// Operations are the operations of clientv3 that read what reads read.
+func Operations(reads []*pb.RequestOp) []clientv3.Op {
+	_, ops, _ := wire.Operations(&pb.TxnRequest{Success: reads})
+	return ops
 }
