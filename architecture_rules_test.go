@@ -41,6 +41,7 @@ func TestImportRulesCanFail(t *testing.T) {
 		linked("./fencing/etcdguard", "./middleware/grpcmw"),
 		linked("./etcdclaims", "./etcdclaims/queue"),
 		linked("./etcdclaims", "./etcdclaims/admin"),
+		linked("./etcdclaims", "./etcdclaims/work"),
 		imported("./cmd/claimctl", "./internal/core"),
 		linked("./etcdclaims", "./etcdclaims/claimtest"),
 		linked("./etcdclaims", "./sched"),

@@ -110,10 +110,15 @@ var importRules = []importRule{
 		never: []string{"./etcdclaims/queue/...", "./etcdclaims/group/..."},
 	},
 	{
+		why:   "work is built on claims, and claims know nothing of it",
+		in:    []string{"./etcdclaims", "./etcdclaims/queue", "./etcdclaims/group", "./sched", "./internal/beside"},
+		never: []string{"./etcdclaims/work"},
+	},
+	{
 		why:    "the page needs nothing but the standard library and this SDK",
 		in:     []string{"./etcdclaims/webui"},
 		direct: true,
-		only:   []string{"std", "./etcdclaims", "./etcdclaims/admin", "./etcdclaims/queue", "./etcdclaims/group", "./sched", "./fencing", "./internal/attach", "./internal/doctor", "go.uber.org/zap"},
+		only:   []string{"std", "./etcdclaims", "./etcdclaims/admin", "./etcdclaims/work", "./etcdclaims/queue", "./etcdclaims/group", "./sched", "./fencing", "./internal/attach", "./internal/doctor", "go.uber.org/zap"},
 	},
 	{
 		why:    "the page is for the programs that mount it",

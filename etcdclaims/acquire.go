@@ -70,6 +70,9 @@ func acquiring[O any](c *Client, key string, opts []O) (*acquireOptions, error) 
 	if err != nil {
 		return o, callError("acquire", key, err)
 	}
+	if o.beside != nil {
+		o.beside.Begin(beside.Call{TTL: o.ttl, Note: o.note, Supersede: o.supersede, OutOfTurn: o.supersede || o.prefers})
+	}
 	return o, nil
 }
 
@@ -79,7 +82,7 @@ func (c *Client) try(ctx context.Context, key string, o *acquireOptions) (*term,
 	o.until = clock.Mono().Add(c.bound())
 	o.concern = txn.ConcernOf(ctx)
 	o.shares = len(o.cmps)+len(o.ops) == 0 && !o.supersede
-	call := Call{Key: key, Work: o.beside != nil}
+	call := Call{Key: key}
 	o.hooked = c.events.callBegan(ctx, call)
 	t, err := c.acquireLoop(ctx, key, o, c.tryOnce)
 	if err != nil {
@@ -277,9 +280,6 @@ func (c *Client) confirm(ctx context.Context, a *attempt, t *term) (*term, error
 	}
 	t.mayBeShared()
 	c.stats.acquired.Add(1)
-	if a.overtakes {
-		c.stats.tookOver.Add(1)
-	}
 	c.events.termBegan(t, a)
 	return t, nil
 }

@@ -83,14 +83,6 @@ func (a *attempt) copied() *attempt {
 	return &now
 }
 
-// number is the number of the attempt, of what has a key beside the claim.
-func (a *attempt) number() int {
-	if a.put == nil {
-		return 0
-	}
-	return a.put.Number
-}
-
 // describe makes the value of the claim, and that of the key beside it.
 func (a *attempt) describe() {
 	if a.opts.beside != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -248,8 +249,8 @@ func TestManyAtOnce(t *testing.T) {
 	for name, acquire := range map[string]func(key string) (*etcdclaims.Claim, error){
 		"TryAcquire": func(key string) (*etcdclaims.Claim, error) { return a.TryAcquire(ctx, key) },
 		"Acquire":    func(key string) (*etcdclaims.Claim, error) { return a.Acquire(ctx, key) },
-		"TryBegin":   func(key string) (*etcdclaims.Claim, error) { return claimOf(a.TryBegin(ctx, key)) },
-		"Begin":      func(key string) (*etcdclaims.Claim, error) { return claimOf(a.Begin(ctx, key)) },
+		"TryBegin":   func(key string) (*etcdclaims.Claim, error) { return claimOf(works(a).TryBegin(ctx, key)) },
+		"Begin":      func(key string) (*etcdclaims.Claim, error) { return claimOf(works(a).Begin(ctx, key)) },
 	} {
 		for round := range 3 {
 			before := a.Stats().Requests
@@ -301,8 +302,8 @@ func TestManyAtOnceFarAway(t *testing.T) {
 				acquire := map[string]func(key string) (*etcdclaims.Claim, error){
 					"TryAcquire": func(key string) (*etcdclaims.Claim, error) { return a.TryAcquire(ctx, key) },
 					"Acquire":    func(key string) (*etcdclaims.Claim, error) { return a.Acquire(ctx, key) },
-					"TryBegin":   func(key string) (*etcdclaims.Claim, error) { return claimOf(a.TryBegin(ctx, key)) },
-					"Begin":      func(key string) (*etcdclaims.Claim, error) { return claimOf(a.Begin(ctx, key)) },
+					"TryBegin":   func(key string) (*etcdclaims.Claim, error) { return claimOf(works(a).TryBegin(ctx, key)) },
+					"Begin":      func(key string) (*etcdclaims.Claim, error) { return claimOf(works(a).Begin(ctx, key)) },
 				}[name]
 				noErr(t, tryClaim(t, a, "warm").Release(ctx))
 				const n = 500
@@ -335,7 +336,7 @@ func TestManyAtOnceFarAway(t *testing.T) {
 	}
 }
 
-func claimOf(w *etcdclaims.Work, err error) (*etcdclaims.Claim, error) {
+func claimOf(w *work.Work, err error) (*etcdclaims.Claim, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -378,7 +379,7 @@ func TestConditionsOfManyAtOnce(t *testing.T) {
 	errs := make(chan error, 60)
 	for i := range cap(errs) {
 		go func() {
-			w, err := a.TryBegin(ctx, fmt.Sprint("work/", i))
+			w, err := works(a).TryBegin(ctx, fmt.Sprint("work/", i))
 			if err == nil {
 				err = w.Complete(ctx, clientv3.OpPut(data+"last", fmt.Sprint(i)))
 			}

@@ -20,7 +20,7 @@ func TestCallsAreBoundedInAnOutage(t *testing.T) {
 	calls := map[string]func(w *world, c *etcdclaims.Client) []func() error{
 		"TryBegin, the first of the client": func(_ *world, c *etcdclaims.Client) (all []func() error) {
 			for i := range callers {
-				all = append(all, func() error { _, err := c.TryBegin(context.Background(), key(i)); return err })
+				all = append(all, func() error { _, err := works(c).TryBegin(context.Background(), key(i)); return err })
 			}
 			return all
 		},
@@ -32,19 +32,19 @@ func TestCallsAreBoundedInAnOutage(t *testing.T) {
 		},
 		"Complete, the first of the client": func(w *world, c *etcdclaims.Client) (all []func() error) {
 			for i := range callers {
-				work, err := c.TryBegin(context.Background(), key(i))
+				work, err := works(c).TryBegin(context.Background(), key(i))
 				noErr(w, err)
 				all = append(all, func() error { return work.Complete(context.Background()) })
 			}
 			return all
 		},
 		"Retry": func(w *world, c *etcdclaims.Client) (all []func() error) {
-			work, err := w.peer().TryBegin(context.Background(), "k")
+			work, err := works(w.peer()).TryBegin(context.Background(), "k")
 			noErr(w, err)
 			_, err = work.Fail(context.Background(), etcdclaims.Permanent(errors.New("x")))
 			noErr(w, err)
 			for range callers {
-				all = append(all, func() error { _, err := c.Retry(context.Background(), "k"); return err })
+				all = append(all, func() error { _, err := works(c).Retry(context.Background(), "k"); return err })
 			}
 			return all
 		},

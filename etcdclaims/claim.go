@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/beside"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
@@ -22,8 +23,8 @@ import (
 type Claim struct {
 	t        *term // nil: passthrough
 	key      string
-	work     *Work       // of which it is the claim, or nil
-	released atomic.Bool // this handle, of perhaps several
+	owner    beside.Owner // ends it in place of its own methods, or nil
+	released atomic.Bool  // this handle, of perhaps several
 }
 
 // Key returns the claimed key. For a claim with Slots it is that of the slot; see

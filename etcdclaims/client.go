@@ -74,9 +74,7 @@ type Client struct {
 	asks    asks      // TryAcquires that are about to be sent
 
 	inquiries inquiries // clients that are asked whether they live
-	outcomes  outcomes  // of work that callers wait for
-	undos     undos
-	answers   answers // to those that ask this one
+	answers   answers   // to those that ask this one
 
 	// ARCHITECTURE.md has the order in which mutexes are taken. None is held across a
 	// request, a hook or a caller's function.
@@ -92,14 +90,13 @@ type Client struct {
 	cleanups   []*cleanup        // that have not been started yet
 	workers    int               // goroutines that work on cleanups
 	unfinished int               // cleanups that are not done yet
-	records    shelves           // what records are on of work that is not done
-	done       shelves           // and of work that is
 	kept       sync.Map          // what packages built on the client keep on it, by their names
 
 	closeOnce  sync.Once
 	closedDown chan struct{} // closed when Close is done
 	closeErr   error
-	histories  atomic.Int64 // names the streams of History
+	onReleased []func(context.Context) // called by Close when the claims are released
+	histories  atomic.Int64            // names the streams of History
 }
 
 // New returns a client that stores its claims in etcd. It does no I/O. It does
@@ -155,13 +152,10 @@ func newClient(etcd *clientv3.Client, cfg Config) *Client {
 		local:      localLine{asking: make(map[string]chan struct{})},
 		waiters:    waiters{byID: make(map[string]*waiter)},
 		watches:    newWaiterWatches(),
-		outcomes:   outcomes{byKey: make(map[string]*outcome)},
 		inquiries:  inquiries{of: make(map[string]*inquiry), wrong: make(map[string]wrongs), wake: make(chan struct{}, 1)},
 		answers:    answers{standing: make(map[string]*question), asked: make(map[string]time.Time), news: make(chan struct{}, 1)},
 		closedDown: make(chan struct{}),
 	}
-	c.records.init(c, cfg.DeadRetention, true)
-	c.done.init(c, cfg.Retention, false)
 	c.io, c.stop = context.WithCancel(context.Background())
 	c.open, c.shut = context.WithCancelCause(context.Background())
 	c.closing = c.open.Done()

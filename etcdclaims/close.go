@@ -20,9 +20,9 @@ import (
 // under the claims has stopped, since handlers are not waited for. Check fails on every
 // claim from before the first request is sent.
 //
-// ReleaseAll does not end work. The record of a [Work] stays, as an orphan: the attempt
+// ReleaseAll does not end work of package work. Its record stays, as an orphan: the attempt
 // counts, and work that is at most once does not begin again. To give an attempt back,
-// call [Work.Release] first.
+// call Release of the work first.
 //
 // If some releases could not be confirmed, an error is returned, and those
 // claims are released in the background. A key whose MinHold is not over stays
@@ -199,7 +199,9 @@ func (c *Client) close(ctx context.Context) error {
 	if c.endSessions(releaseCtx) {
 		unsettled = nil // it was settled by that
 	}
-	c.records.close(releaseCtx)
+	for _, f := range c.onReleased {
+		f(releaseCtx)
+	}
 	err = errors.Join(err, unsettled)
 	c.mu.Lock()
 	c.stop() // nothing is spawned after it

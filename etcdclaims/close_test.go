@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -31,11 +32,11 @@ func (w *world) unclosed() (*etcdclaims.Client, *claimtest.Host) {
 func TestNobodyBelievesWhatIsBeingReleased(t *testing.T) {
 	t.Parallel()
 	bg := context.Background()
-	for how, give := range map[string]func(c *etcdclaims.Client, cl *etcdclaims.Claim, wk *etcdclaims.Work){
-		"Release":    func(_ *etcdclaims.Client, cl *etcdclaims.Claim, _ *etcdclaims.Work) { _ = cl.Release(bg) },
-		"ReleaseAll": func(c *etcdclaims.Client, _ *etcdclaims.Claim, _ *etcdclaims.Work) { _, _ = c.ReleaseAll(bg) },
-		"Close":      func(c *etcdclaims.Client, _ *etcdclaims.Claim, _ *etcdclaims.Work) { _ = c.Close(bg) },
-		"Complete":   func(_ *etcdclaims.Client, _ *etcdclaims.Claim, wk *etcdclaims.Work) { _ = wk.Release(bg) },
+	for how, give := range map[string]func(c *etcdclaims.Client, cl *etcdclaims.Claim, wk *work.Work){
+		"Release":    func(_ *etcdclaims.Client, cl *etcdclaims.Claim, _ *work.Work) { _ = cl.Release(bg) },
+		"ReleaseAll": func(c *etcdclaims.Client, _ *etcdclaims.Claim, _ *work.Work) { _, _ = c.ReleaseAll(bg) },
+		"Close":      func(c *etcdclaims.Client, _ *etcdclaims.Claim, _ *work.Work) { _ = c.Close(bg) },
+		"Complete":   func(_ *etcdclaims.Client, _ *etcdclaims.Claim, wk *work.Work) { _ = wk.Release(bg) },
 	} {
 		for _, fault := range []claimtest.Fault{{LoseReply: true}, {DelayReply: 2 * sec}} {
 			virtualCase(t, fmt.Sprintf("%s, %v", how, fault.DelayReply), func(t *testing.T, w *world) {
@@ -43,7 +44,7 @@ func TestNobodyBelievesWhatIsBeingReleased(t *testing.T) {
 				b := w.peer()
 				tryClaim(t, b, "warm")
 				var cl *etcdclaims.Claim
-				var wk *etcdclaims.Work
+				var wk *work.Work
 				if how == "Complete" {
 					wk = tryBegin(t, a, "k")
 					cl = wk.Claim
@@ -88,7 +89,7 @@ func TestCloseGrantsNothing(t *testing.T) {
 				return c.TryAcquire(bg, "k", etcdclaims.Manual())
 			},
 			"TryBegin": func(c *etcdclaims.Client) (*etcdclaims.Claim, error) {
-				wk, err := c.TryBegin(bg, "k")
+				wk, err := works(c).TryBegin(bg, "k")
 				if err != nil {
 					return nil, err
 				}
@@ -137,7 +138,7 @@ func TestCloseGrantsNothing(t *testing.T) {
 					case !errors.Is(r.err, etcdclaims.ErrClosed):
 						t.Errorf("got %v", r.err)
 					}
-					if wk, err := b.TryBegin(bg, "k"); err != nil {
+					if wk, err := works(b).TryBegin(bg, "k"); err != nil {
 						t.Errorf("after the end: %v", err)
 					} else if _, seen := wk.Previous(); seen && delay > 0 {
 						t.Error("an attempt was counted that nobody made")

@@ -3,7 +3,6 @@ package etcdclaims
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"time"
 
 	"github.com/etcdclaims/claims/fencing"
@@ -26,19 +25,12 @@ const (
 	// MaxNoteBytes is the length of the longest note. Every Lookup reads the
 	// note, and etcd keeps all of its versions until compaction.
 	MaxNoteBytes = 64 << 10
-	// MaxResultBytes is the length of the longest result of work. A result is
-	// read with its record.
-	MaxResultBytes = 64 << 10
-
 	// DefaultMaxAttempts is the number of attempts after which work is dead, and an item of
 	// a queue a dead letter. Google's Pub/Sub has the same default.
 	DefaultMaxAttempts = 5
 
-	shortestTTL       = 2 * time.Second // etcd's own floor: 1.5 election timeouts, in seconds
-	longestTTL        = 365 * 24 * time.Hour
-	defaultRetention  = 24 * time.Hour
-	leastRetention    = 2 * time.Second // as shortestTTL
-	defaultDeadRetain = 30 * 24 * time.Hour
+	shortestTTL = 2 * time.Second // etcd's own floor: 1.5 election timeouts, in seconds
+	longestTTL  = 365 * 24 * time.Hour
 
 	rateError       = 0.01                   // rho: how far two clocks' rates may differ
 	leastMargin     = 500 * time.Millisecond // M is at least this
@@ -47,31 +39,6 @@ const (
 	maxRequestBytes = 1536 << 10             // etcd's --max-request-bytes
 	bytesReserved   = 64 << 10               // what a request needs beside a user's values
 )
-
-// Backoff returns how long work waits after failed attempt number attempt,
-// which is 1 for the first. It must be safe for concurrent use and must not
-// keep state.
-type Backoff func(attempt int) time.Duration
-
-// ExponentialBackoff returns a Backoff that doubles from base up to limit. The
-// actual delay is random, between half of that value and all of it, so that
-// work that failed together does not retry together.
-//
-// A base of zero or less means limit. A negative limit means 0.
-func ExponentialBackoff(base, limit time.Duration) Backoff {
-	limit = max(limit, 0)
-	return func(attempt int) time.Duration {
-		d := limit
-		// The limit is shifted down, since the base shifted up can overflow.
-		if shift := max(attempt-1, 0); shift < 63 && base > 0 && base <= limit>>shift {
-			d = base << shift
-		}
-		if d <= 1 {
-			return d
-		}
-		return d/2 + rand.N(d/2+1)
-	}
-}
 
 // Config configures a Client. Every field is optional. Set Logger in production: without
 // it no log shows an outage.
@@ -102,34 +69,6 @@ type Config struct {
 	// It is the time between the end of a claim's context and the end of the
 	// claim. Default: a fifth of the TTL.
 	Drain time.Duration
-	// MaxAttempts is how many attempts work has before it is dead. Negative
-	// means no limit. Default: DefaultMaxAttempts.
-	MaxAttempts int
-	// Backoff returns how long failed work waits for its next attempt.
-	// Default: ExponentialBackoff(time.Second, 10*time.Minute).
-	Backoff Backoff
-	// Retention is how long the record of done work is kept. During that time
-	// its key cannot be begun again. After that it can: choose a Retention
-	// longer than callers retry. etcd counts the time, and keeps the record for
-	// up to a tenth longer (1 s at least). If etcd elects a new leader, it can
-	// count anew. Retention must be at least 2 s. Negative means for ever.
-	// Default: 24 h.
-	Retention time.Duration
-	// DeadRetention is how long the record is kept of work that is not done and
-	// has no owner: work that is dead, failed, given back or orphaned. After that the
-	// work counts as never begun, even if it is AtMostOnce. etcd counts the
-	// time from the end of the attempt, or from the death of the owner. It
-	// must be at least twice the TTL. Negative means for ever. Default: 30
-	// days.
-	//
-	// Some records are kept longer. Work that waits longer than half of
-	// DeadRetention for its next attempt keeps its record until then, and for
-	// at least half of DeadRetention beyond that. Any record may last up to a
-	// tenth longer. The bound is not strict: records that one client puts within
-	// a tenth of DeadRetention share a lease. The client renews it while
-	// work with such a record is under way. As with Retention, etcd can count
-	// anew.
-	DeadRetention time.Duration
 	// AllowShortTTL accepts a TTL from 2 s on, for tests. With so short a
 	// lease, a pause of one second in etcd or in the process loses claims.
 	AllowShortTTL bool
@@ -152,18 +91,6 @@ func (cfg Config) withDefaults() (Config, error) {
 	if cfg.TTL == 0 {
 		cfg.TTL = DefaultTTL
 	}
-	if cfg.MaxAttempts == 0 {
-		cfg.MaxAttempts = DefaultMaxAttempts
-	}
-	if cfg.Backoff == nil {
-		cfg.Backoff = ExponentialBackoff(time.Second, 10*time.Minute)
-	}
-	if cfg.Retention == 0 {
-		cfg.Retention = defaultRetention
-	}
-	if cfg.DeadRetention == 0 {
-		cfg.DeadRetention = max(defaultDeadRetain, min(2*cfg.TTL, 2*longestTTL))
-	}
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()
 	}
@@ -173,18 +100,9 @@ func (cfg Config) withDefaults() (Config, error) {
 	switch {
 	case !printable(cfg.Owner) || len(cfg.Owner) > MaxKeyBytes:
 		return cfg, fmt.Errorf("etcdclaims: config: Owner %.100q must be printable UTF-8 of at most %d bytes", cfg.Owner, MaxKeyBytes)
-	case cfg.Retention > 0 && cfg.Retention < leastRetention:
-		return cfg, fmt.Errorf("etcdclaims: config: Retention %v is below %v, the least that etcd counts reliably", cfg.Retention, leastRetention)
-	case cfg.Retention > longestTTL:
-		return cfg, fmt.Errorf("etcdclaims: config: Retention %v is over the limit of %v; use a negative one to keep done work for ever", cfg.Retention, longestTTL)
-	case cfg.DeadRetention > 2*longestTTL:
-		return cfg, fmt.Errorf("etcdclaims: config: DeadRetention %v is over the limit of %v; use a negative one to keep records for ever", cfg.DeadRetention, 2*longestTTL)
 	}
 	if err := cfg.checkTTL(cfg.TTL); err != nil {
 		return cfg, fmt.Errorf("etcdclaims: config: %w", err)
-	}
-	if cfg.DeadRetention > 0 && cfg.DeadRetention < 2*cfg.TTL {
-		return cfg, fmt.Errorf("etcdclaims: config: DeadRetention %v is below %v, twice the TTL: records must outlast claims", cfg.DeadRetention, 2*cfg.TTL)
 	}
 	return cfg, nil
 }

@@ -24,7 +24,7 @@ func TestDeafWaiterPicksUp(t *testing.T) {
 	const ttl = 6 * sec
 	calls := map[string]func(context.Context, *etcdclaims.Client) error{
 		"Acquire": func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.Acquire(ctx, "k"); return err },
-		"Begin":   func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.Begin(ctx, "k"); return err },
+		"Begin":   func(ctx context.Context, c *etcdclaims.Client) error { _, err := works(c).Begin(ctx, "k"); return err },
 		"with a note": func(ctx context.Context, c *etcdclaims.Client) error {
 			_, err := c.Acquire(ctx, "k", etcdclaims.Note([]byte("x")))
 			return err

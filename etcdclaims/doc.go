@@ -16,16 +16,13 @@
 //		return nil // another process runs the report
 //	}
 //
-// There are two kinds of calls:
+// [Client.TryAcquire] and [Client.TryRun] claim a key. Each has a variant without Try that waits
+// in line while the key is held. Nothing remains in etcd when the claim ends, with two exceptions.
+// Two small records can remain: that of a key with [Slots], and that of a key whose last [Shared]
+// holders died or ended with [MinHold].
 //
-//   - [Client.TryAcquire] and [Client.TryRun] claim a key. Nothing remains in etcd when
-//     the claim ends, with two exceptions. Two small records can remain: that of a key
-//     with [Slots], and that of a key whose last [Shared] holders died or ended with
-//     [MinHold].
-//   - [Client.TryBegin], [Client.TryRunWork] and [Client.TryRunForResult] also keep a
-//     durable record of the work: its attempts, its outcome and its result.
-//
-// Each has a variant without Try that waits in line while the key is held.
+// Package etcdclaims/work also keeps a durable record of what is done under a claim: its attempts,
+// its outcome and its result.
 //
 // # Where to find what
 //
@@ -34,13 +31,13 @@
 //   - Several keys in one call: [Client.TryAcquireAll] and [Client.TryAcquireEach].
 //   - The line of callers that wait for a key: [Client.Acquire] explains it.
 //   - The present holders of keys: [Client.Lookup], [Client.List] and [Client.Watch].
-//   - The records of work: [Client.Record], [Client.Records] and [Client.Orphans].
 //   - The state of a client: [Client.Health] and [Client.Stats]. Its events, for
 //     metrics, traces and logs: [Hooks].
 //   - Development without etcd: [NewPassthrough].
 //   - Help for an operator: package etcdclaims/admin has the past of a key, the callers in line,
-//     sessions, forced releases, and numbers of slots. [Client.Retry] is for work.
+//     sessions, forced releases, and numbers of slots.
 //   - Locks that belong to an owner name instead of a claim: package etcdclaims/locks.
+//   - Work that is done once, with retries and a result: package etcdclaims/work.
 //   - A queue of work items: package etcdclaims/queue.
 //   - Shards or partitions, spread over the running processes: package etcdclaims/group.
 //   - Jobs on schedules, each tick in one process: package sched.
@@ -93,7 +90,7 @@
 // write refuses the writes of an earlier owner. A resource that does not check fences is
 // not protected. Fence every effect:
 //
-//   - Writes to etcd: use [Claim.Txn], [Claim.Guard] or [Work.Complete]. etcd then
+//   - Writes to etcd: use [Claim.Txn], [Claim.ReleaseWith] or [Claim.Guard]. etcd then
 //     checks the fence.
 //   - Writes to anything else: send [Claim.Token] along and check it there. Package
 //     fencing has the check.

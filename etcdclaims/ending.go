@@ -17,24 +17,8 @@ type ending struct {
 	deletes   string   // a key that is there until ops are carried out, or "": none is known
 	handsOver bool     // the first in line gets the key; else it sees that the key is free
 
-	state State  // in which work is recorded, or ""
-	shelf *shelf // that ops put the record on, or nil
-}
-
-// settling keeps the shelf until the returned function is called.
-func (e *ending) settling() (over func()) {
-	if e == nil || e.shelf == nil {
-		return nil
-	}
-	e.shelf.enter()
-	return func() { e.shelf.leave(false) }
-}
-
-// over is called with the result of the end of the work.
-func (e *ending) over(err error) {
-	if e != nil {
-		e.shelf.leave(err == nil)
-	}
+	outcome   string                  // as observers see it, or ""
+	unsettled func() (settled func()) // called while the outcome is settled in the background, or nil
 }
 
 // end gives the term up with operations. A refusal leaves the term held, for its holder to
@@ -43,7 +27,7 @@ func (t *term) end(ctx context.Context, e *ending) error {
 	t.s.mu.Lock()
 	err := t.beginLocked()
 	if err == nil {
-		t.outcome = e.state
+		t.outcome = e.outcome
 	}
 	t.s.mu.Unlock()
 	if err != nil {
@@ -63,7 +47,7 @@ func (t *term) leaveFor(e *ending, why error) error {
 	if err == nil {
 		t.parting.Store(leavingForGood)
 		if e != nil {
-			t.outcome = e.state
+			t.outcome = e.outcome
 		}
 	}
 	t.s.mu.Unlock()

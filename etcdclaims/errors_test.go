@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
@@ -20,11 +21,11 @@ func TestErrorsMatch(t *testing.T) {
 	cause := errors.New("cause")
 	all := []error{
 		etcdclaims.ErrHeld, etcdclaims.ErrRefused, etcdclaims.ErrLost, etcdclaims.ErrReleased, etcdclaims.ErrUnknown,
-		etcdclaims.ErrDone, etcdclaims.ErrDead, etcdclaims.ErrBackoff, etcdclaims.ErrClosed, etcdclaims.ErrNoClient, etcdclaims.ErrInvalidKey,
+		work.ErrDone, work.ErrDead, work.ErrBackoff, etcdclaims.ErrClosed, etcdclaims.ErrNoClient, etcdclaims.ErrInvalidKey,
 		etcdclaims.ErrTooLarge, etcdclaims.ErrRewound, etcdclaims.ErrPassthrough, context.Canceled, cause,
 	}
-	record := func(s etcdclaims.State) error {
-		return &etcdclaims.WorkError{Record: etcdclaims.Record{Key: "the key", State: s, Attempt: 3, Owner: "owner", Error: "broken"}}
+	record := func(s work.State) error {
+		return &work.Error{Record: work.Record{Key: "the key", State: s, Attempt: 3, Owner: "owner", Error: "broken"}}
 	}
 	for _, tt := range []struct {
 		err  error
@@ -39,9 +40,9 @@ func TestErrorsMatch(t *testing.T) {
 			[]string{`"the key"`, "fence 7", "expired", "cause"},
 		},
 		{&etcdclaims.LostError{Reason: etcdclaims.ReasonMaxHold}, []error{etcdclaims.ErrLost, context.Canceled}, []string{"held for its maximum"}},
-		{record(etcdclaims.StateDone), []error{etcdclaims.ErrDone}, []string{`"the key"`, "done by owner", "attempt 3"}},
-		{record(etcdclaims.StateDead), []error{etcdclaims.ErrDead}, []string{`"the key"`, "dead", "attempt 3", "broken"}},
-		{record(etcdclaims.StateFailed), []error{etcdclaims.ErrBackoff}, []string{`"the key"`, "waiting until", "attempt 3", "broken"}},
+		{record(work.StateDone), []error{work.ErrDone}, []string{`"the key"`, "done by owner", "attempt 3"}},
+		{record(work.StateDead), []error{work.ErrDead}, []string{`"the key"`, "dead", "attempt 3", "broken"}},
+		{record(work.StateFailed), []error{work.ErrBackoff}, []string{`"the key"`, "waiting until", "attempt 3", "broken"}},
 		{etcdclaims.Permanent(cause), []error{cause}, []string{"cause"}},
 		{etcdclaims.RetryAfter(cause, time.Minute), []error{cause}, []string{"cause"}},
 	} {
@@ -118,13 +119,13 @@ func TestErrorsOfEndedContext(t *testing.T) {
 	calls := map[string]func(ctx context.Context) error{
 		"TryAcquire":     func(ctx context.Context) error { _, err := b.TryAcquire(ctx, "k"); return err },
 		"Acquire":        func(ctx context.Context) error { _, err := b.Acquire(ctx, "held"); return err },
-		"Begin":          func(ctx context.Context) error { _, err := b.Begin(ctx, "held"); return err },
-		"TryBegin":       func(ctx context.Context) error { _, err := b.TryBegin(ctx, "k"); return err },
+		"Begin":          func(ctx context.Context) error { _, err := works(b).Begin(ctx, "held"); return err },
+		"TryBegin":       func(ctx context.Context) error { _, err := works(b).TryBegin(ctx, "k"); return err },
 		"TryAcquireAll":  func(ctx context.Context) error { _, err := b.TryAcquireAll(ctx, []string{"k"}); return err },
 		"TryAcquireEach": func(ctx context.Context) error { _, errs := b.TryAcquireEach(ctx, []string{"k"}); return errs[0] },
 		"Run":            func(ctx context.Context) error { return b.Run(ctx, "held", func(context.Context) error { return nil }) },
 		"Lookup":         func(ctx context.Context) error { _, err := b.Lookup(ctx, "k"); return err },
-		"Record":         func(ctx context.Context) error { _, _, err := b.Record(ctx, "k"); return err },
+		"Record":         func(ctx context.Context) error { _, _, err := works(b).Record(ctx, "k"); return err },
 		"Orphans":        func(ctx context.Context) error { _, err := orphansOf(ctx, b, 0); return err },
 		"ForceRelease":   func(ctx context.Context) error { return admin.ForceRelease(ctx, b, "k", "") },
 		"Owns":           func(ctx context.Context) error { _, err := b.Owns(ctx, tokenFor("k", 1)); return err },

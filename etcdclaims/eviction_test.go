@@ -23,7 +23,7 @@ func TestTakenBeforeTheReply(t *testing.T) {
 			return c.Acquire(ctx, "k")
 		},
 		"TryBegin": func(ctx context.Context, c *etcdclaims.Client) (*etcdclaims.Claim, error) {
-			w, err := c.TryBegin(ctx, "k")
+			w, err := works(c).TryBegin(ctx, "k")
 			if err != nil {
 				return nil, err
 			}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 )
 
 // Acquire waits while another caller holds the key. The deadline of its context
@@ -113,33 +115,6 @@ func ExampleSlots() {
 	// licence#slot-2
 }
 
-// RunForResult stores the result of the function. A later call returns that result
-// without calling the function.
-func ExampleClient_RunForResult() {
-	ctx := context.Background()
-	claims, done := exampleClient("/example/runforresult/")
-	defer done()
-
-	pay := func(context.Context) ([]byte, error) {
-		fmt.Println("paying")
-		return []byte("receipt 1001"), nil
-	}
-	for range 2 {
-		receipt, first, err := claims.RunForResult(ctx, "payment/42", pay)
-		if err != nil {
-			log.Fatal(err)
-		}
-		fmt.Printf("%s, first: %t\n", receipt, first)
-	}
-	if err := claims.Forget(ctx, "payment/42"); err != nil { // so that the example can run again
-		log.Fatal(err)
-	}
-	// Output:
-	// paying
-	// receipt 1001, first: true
-	// receipt 1001, first: false
-}
-
 // Watch yields the keys that are held now, then Synced, then each change.
 func ExampleClient_Watch() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -173,3 +148,21 @@ func ExampleClient_Watch() {
 	// synced
 	// account/7 is free
 }
+
+// exampleClient returns a client with a prefix of its own.
+func exampleClient(prefix string) (claims *etcdclaims.Client, done func()) {
+	etcd, err := clientv3.New(exampleConfig())
+	if err != nil {
+		log.Fatal(err)
+	}
+	claims, err = etcdclaims.New(etcd, etcdclaims.Config{Prefix: prefix, Owner: "biller-1", Logger: zap.Must(zap.NewProduction())})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return claims, func() {
+		_ = claims.Close(context.Background())
+		_ = etcd.Close()
+	}
+}
+
+// RunWork records the outcome of the function, and its next attempt.

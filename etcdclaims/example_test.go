@@ -20,38 +20,6 @@ func exampleConfig() clientv3.Config {
 	return clientv3.Config{Endpoints: testetcd.SharedEndpoints(), Logger: zap.NewNop()}
 }
 
-// Work is done once, whichever process begins it, and its effect is written in the
-// transaction that records it as done.
-func Example() {
-	ctx := context.Background()
-	etcd, err := clientv3.New(exampleConfig())
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer etcd.Close()
-	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Logger: zap.Must(zap.NewProduction())})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer claims.Close(context.Background())
-
-	err = claims.TryRunWork(ctx, "invoice/42", func(ctx context.Context, work *etcdclaims.Work) error {
-		// ... the work itself; ctx ends shortly before the claim does ...
-		return work.Complete(ctx, clientv3.OpPut("/paid/42", "100 EUR"))
-	})
-	if err != nil && !errors.Is(err, etcdclaims.ErrHeld) && !errors.Is(err, etcdclaims.ErrDone) {
-		log.Fatal(err) // ErrHeld: another caller has the key or is in line; ErrDone: the work is done
-	}
-	paid, err := etcd.Get(ctx, "/paid/42")
-	if err != nil {
-		log.Fatal(err)
-	}
-	for _, kv := range paid.Kvs {
-		fmt.Printf("paid: %s\n", kv.Value)
-	}
-	// Output: paid: 100 EUR
-}
-
 // TryRun calls the function if no other process holds the key. The context of
 // the function ends before the claim expires.
 func ExampleClient_TryRun() {

@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -115,7 +116,7 @@ func TestWaitErrors(t *testing.T) {
 			t.Errorf("%v: %+v", err, wait)
 		}
 		oneLine(t, err, `acquire "x": held by api-7 since `, "context deadline exceeded")
-		_, err = c.Begin(short, "x")
+		_, err = works(c).Begin(short, "x")
 		wantIs(t, err, context.DeadlineExceeded)
 		oneLine(t, err, `acquire "x": `)
 
@@ -164,13 +165,13 @@ func TestWaitErrors(t *testing.T) {
 func TestErrorTexts(t *testing.T) {
 	t.Parallel()
 	for err, want := range map[error]string{
-		&etcdclaims.HeldError{Info: etcdclaims.Info{Key: "k", Held: true, Owner: "api-7", Fence: 7}}:                                                      `acquire "k": held by api-7 (fence 7)`,
-		&etcdclaims.HeldError{Info: etcdclaims.Info{Key: "k"}}:                                                                                            `acquire "k": free but others wait in line for it: use Acquire to join them`,
-		&etcdclaims.WorkError{Record: etcdclaims.Record{Key: "k", State: etcdclaims.StateDead, Attempt: 2, Error: "a\nb\r\nc"}}:                           `begin work "k": dead after attempt 2: a; b; c`,
-		&etcdclaims.LostError{Token: tokenFor("k", 0), Reason: etcdclaims.ReasonSessionDead, Err: errors.New("etcdclaims: x")}:                            `acquire "k": the attempt was lost: session dead: x; call again`,
-		&etcdclaims.LostError{Token: tokenFor("k", 7), Reason: etcdclaims.ReasonExpired, Err: errors.New("x\ny")}:                                         `etcdclaims: claim on "k" (fence 7) lost: expired: x; y`,
-		&etcdclaims.WaitError{Key: "k", Err: context.DeadlineExceeded}:                                                                                    `acquire "k": others are before it in line: context deadline exceeded`,
-		&etcdclaims.WorkError{Record: etcdclaims.Record{Key: "k", State: etcdclaims.StateDead, Attempt: 2, Error: "x"}, Err: errors.New("etcdclaims: y")}: `run work "k": dead after attempt 2: y`,
+		&etcdclaims.HeldError{Info: etcdclaims.Info{Key: "k", Held: true, Owner: "api-7", Fence: 7}}:                                `acquire "k": held by api-7 (fence 7)`,
+		&etcdclaims.HeldError{Info: etcdclaims.Info{Key: "k"}}:                                                                      `acquire "k": free but others wait in line for it: use Acquire to join them`,
+		&work.Error{Record: work.Record{Key: "k", State: work.StateDead, Attempt: 2, Error: "a\nb\r\nc"}}:                           `begin work "k": dead after attempt 2: a; b; c`,
+		&etcdclaims.LostError{Token: tokenFor("k", 0), Reason: etcdclaims.ReasonSessionDead, Err: errors.New("etcdclaims: x")}:      `acquire "k": the attempt was lost: session dead: x; call again`,
+		&etcdclaims.LostError{Token: tokenFor("k", 7), Reason: etcdclaims.ReasonExpired, Err: errors.New("x\ny")}:                   `etcdclaims: claim on "k" (fence 7) lost: expired: x; y`,
+		&etcdclaims.WaitError{Key: "k", Err: context.DeadlineExceeded}:                                                              `acquire "k": others are before it in line: context deadline exceeded`,
+		&work.Error{Record: work.Record{Key: "k", State: work.StateDead, Attempt: 2, Error: "x"}, Err: errors.New("etcdclaims: y")}: `run work "k": dead after attempt 2: y`,
 	} {
 		if err.Error() != want {
 			t.Errorf("%q, want %q", err, want)
@@ -212,10 +213,10 @@ func TestErrorTextsOfCalls(t *testing.T) {
 		says(cl.Run(ctx, func(context.Context) error { return nil }), etcdclaims.ErrReleased, `run "x": claim was released`)
 		says(cl.Note(ctx, make([]byte, etcdclaims.MaxNoteBytes+1)), etcdclaims.ErrTooLarge, `note "x": `)
 
-		work, err := c.TryBegin(ctx, "y")
+		work, err := works(c).TryBegin(ctx, "y")
 		noErr(t, err)
-		says(other.Forget(ctx, "y"), etcdclaims.ErrHeld, `forget "y": held by api-7 since `)
-		_, err = c.Retry(ctx, "y")
+		says(works(other).Forget(ctx, "y"), etcdclaims.ErrHeld, `forget "y": held by api-7 since `)
+		_, err = works(c).Retry(ctx, "y")
 		says(err, etcdclaims.ErrHeld, `retry "y": held by api-7 (this client) since `)
 		if held := new(etcdclaims.HeldError); !errors.As(err, &held) || held.Info.Owner != "api-7" {
 			t.Errorf("%v is no *HeldError", err)

@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -72,7 +73,7 @@ func TestForceReleaseWork(t *testing.T) {
 	w := tryBegin(t, a, "k")
 	noErr(t, admin.ForceRelease(ctx, b, "k", "stuck"))
 	next := tryBegin(t, b, "k")
-	if r, ok := next.Previous(); !ok || r.State != etcdclaims.StateOrphaned || next.Attempt() != 2 {
+	if r, ok := next.Previous(); !ok || r.State != work.StateOrphaned || next.Attempt() != 2 {
 		t.Errorf("attempt %d, previous %+v", next.Attempt(), r)
 	}
 	wantIs(t, w.Complete(ctx), etcdclaims.ErrLost)

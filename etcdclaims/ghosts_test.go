@@ -558,7 +558,7 @@ func TestFailThatAnotherWentOnFrom(t *testing.T) {
 				failed <- failing(ctx, wk, etcdclaims.RetryAfter(errors.New("oops"), 0), clientv3.OpPut("/effect", "x"))
 			}()
 			time.Sleep(sec)
-			next, err := b.TryBegin(ctx, "k")
+			next, err := works(b).TryBegin(ctx, "k")
 			if err != nil || next.Attempt() != 2 {
 				w.Fatalf("the next attempt: %v, %v", next, err)
 			}
@@ -734,7 +734,7 @@ func TestMaxHoldMeetsRefusedEnding(t *testing.T) {
 				t.Errorf("%d lost by MaxHold", n)
 			}
 			time.Sleep(20 * sec)
-			next, err := other.TryBegin(ctx, "k")
+			next, err := works(other).TryBegin(ctx, "k")
 			if err != nil {
 				w.Fatalf("beginning again: %v", err)
 			}

@@ -243,7 +243,7 @@ func TestWorkGoesOnSoonAfterOutage(t *testing.T) {
 				})
 				e := w.peer() // waits for a session throughout the outage
 				every(fmt.Sprint("Begin ", i), func() error {
-					_, err := e.Begin(ctx, fmt.Sprint("work", i, time.Now()))
+					_, err := works(e).Begin(ctx, fmt.Sprint("work", i, time.Now()))
 					return err
 				})
 				rest := w.peer()
@@ -314,7 +314,7 @@ func TestRevokedPermissionIsTheCause(t *testing.T) {
 	isDenied("TryAcquire", err)
 	_, err = a.Acquire(ctx, "k")
 	isDenied("Acquire", err)
-	_, err = a.TryBegin(ctx, "k")
+	_, err = works(a).TryBegin(ctx, "k")
 	isDenied("TryBegin", err)
 	_, err = a.Lookup(ctx, "k")
 	isDenied("Lookup", err)

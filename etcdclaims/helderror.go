@@ -113,7 +113,7 @@ func (e *HeldError) Holder() (owner string, fence int64, since time.Time) {
 	return e.Info.Owner, e.Info.Fence, e.Info.Since
 }
 
-// WaitError is returned when the context of Acquire or Begin ends while the
+// WaitError is returned when the context of a call such as Acquire ends while the
 // caller waits in line. errors.Is finds the context's cause in it. It does not
 // match ErrHeld.
 type WaitError struct {

@@ -89,7 +89,7 @@ func TestHistory(t *testing.T) {
 		noErr(t, failing(ctx, work, etcdclaims.RetryAfter(errors.New("x"), 0)))
 		work = tryBegin(t, c, "k")
 		noErr(t, work.Complete(ctx))
-		want := []admin.Ending{admin.EndingReleased, admin.EndingFailed, admin.EndingDone}
+		want := []admin.Ending{admin.EndingReleased, "failed", "done"}
 		if got := endings(w.history(c, "k")); !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}

@@ -73,7 +73,6 @@ type Hooks struct {
 type Call struct {
 	Key  string
 	Wait bool // it waits in line: Acquire, Begin, Run and the like
-	Work bool // it begins work, which has a record
 
 	// For CallEnded:
 
@@ -84,11 +83,11 @@ type Call struct {
 // TermInfo describes the term of a claim, for [Hooks].
 type TermInfo struct {
 	Token   fencing.Token
-	Attempt int // number of the work's attempt; 0 for a claim without a record
+	Attempt int // number of the attempt, as Info.Attempt
 
 	// For TermBegan:
 
-	TookOver bool // whether the last owner of the work died
+	TookOver bool // whether the last owner died, for claims with an Attempt
 	// Trace is what Hooks.Trace returned at the previous holder. It is empty unless the
 	// key was handed over, and can be empty then too, if another client hands it over.
 	Trace string
@@ -96,11 +95,10 @@ type TermInfo struct {
 	// For TermEnded and Zombie:
 
 	Held time.Duration // how long the claim was held
-	// Work is the state in which work was recorded: StateDone, StateFailed,
-	// StateDead, or StateFree if it was given back. It is empty for a claim
-	// without a record, and if the claim was lost. The record is not guaranteed:
-	// if its outcome is unknown, the call that ended the work returned ErrUnknown.
-	Work State
+	// Outcome is how the work of package work ended: "done", "failed", "dead", or "free" if
+	// it was given back. It is empty for other claims, and if the claim was lost. The record
+	// is not guaranteed: if its outcome is unknown, the call that ended the work returned ErrUnknown.
+	Outcome string
 	// Err is what Claim.Err returns: ErrReleased, or a *LostError. For Zombie it is the
 	// reason for which the context of the handler ended.
 	Err error
@@ -255,7 +253,7 @@ func (e *events) endOf(t *term, hooked context.Context) {
 	}
 	info := TermInfo{Token: t.Token(), Attempt: t.attempt(), Held: t.endedAt - t.heldSince, Err: t.ended()}
 	if info.Err == ErrReleased { //nolint:errorlint // as finish was given it
-		info.Work = t.outcome
+		info.Outcome = t.outcome
 	}
 	hook(hooked, info)
 }

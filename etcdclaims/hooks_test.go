@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 )
 
 // ledger writes down what the hooks of a client are told.
@@ -113,7 +114,7 @@ func (f *follower) began(term etcdclaims.TermInfo) {
 
 func (f *follower) returned(call etcdclaims.Call) {
 	how := "ok"
-	for _, is := range []error{etcdclaims.ErrHeld, etcdclaims.ErrDone, context.DeadlineExceeded} {
+	for _, is := range []error{etcdclaims.ErrHeld, work.ErrDone, context.DeadlineExceeded} {
 		if errors.Is(call.Err, is) {
 			how = is.Error()
 		}
@@ -121,10 +122,10 @@ func (f *follower) returned(call etcdclaims.Call) {
 	if (how == "ok") != (call.Err == nil) {
 		how = call.Err.Error()
 	}
-	if call.Key != f.call.Key || call.Wait != f.call.Wait || call.Work != f.call.Work {
+	if call.Key != f.call.Key || call.Wait != f.call.Wait {
 		f.l.add("%+v ended as %+v", f.call, call)
 	}
-	f.l.add("%s returned: wait %v, work %v, waited %v: %s", call.Key, call.Wait, call.Work, call.Waited.Round(time.Second), how)
+	f.l.add("%s returned: wait %v, waited %v: %s", call.Key, call.Wait, call.Waited.Round(time.Second), how)
 }
 
 func (f *follower) ended(term etcdclaims.TermInfo) {
@@ -137,7 +138,7 @@ func (f *follower) ended(term etcdclaims.TermInfo) {
 	if errors.As(term.Err, &lost) {
 		why = "lost: " + lost.Reason.String()
 	}
-	f.l.add("%s ended: held %v, work %q, %s", term.Token.Key, term.Held.Round(time.Second), term.Work, why)
+	f.l.add("%s ended: held %v, work %q, %s", term.Token.Key, term.Held.Round(time.Second), term.Outcome, why)
 }
 
 // onLoss returns hooks that call f for each term that is lost.
@@ -183,9 +184,9 @@ func TestHooks(t *testing.T) {
 		_ = shared.Release(t.Context())
 		_ = cl.Release(t.Context())
 		expect(t, &l,
-			"k acquired: attempt 0, took over false", "k returned: wait false, work false, waited 0s: ok",
-			"k returned: wait false, work false, waited 0s: etcdclaims: held by another",
-			"k returned: wait false, work false, waited 0s: ok",
+			"k acquired: attempt 0, took over false", "k returned: wait false, waited 0s: ok",
+			"k returned: wait false, waited 0s: etcdclaims: held by another",
+			"k returned: wait false, waited 0s: ok",
 			`k ended: held 3s, work "", released`)
 		if _, err := c.TryAcquire(t.Context(), ""); err == nil {
 			t.Error("no error for an empty key")
@@ -242,7 +243,7 @@ func TestHooks(t *testing.T) {
 			want := []string{
 				name + " acquired: attempt 0, took over false" + from,
 				name + ` ended: held 2s, work "", released`,
-				name + " returned: wait true, work false, waited 2s: ok",
+				name + " returned: wait true, waited 2s: ok",
 			}
 			if !slices.Equal(lines, want) {
 				t.Errorf("got\n\t%s\nwant\n\t%s", strings.Join(lines, "\n\t"), strings.Join(want, "\n\t"))
@@ -258,17 +259,17 @@ func TestHooks(t *testing.T) {
 	virtualCase(t, "work", func(t *testing.T, w *world) {
 		var l ledger
 		c, _ := w.client(etcdclaims.Config{Hooks: l.hooks()})
-		work, err := c.TryBegin(t.Context(), "w")
+		job, err := works(c).TryBegin(t.Context(), "w")
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.server.Revoke(t, w.own("w")) // as if its owner had died
-		<-work.Done()
+		<-job.Done()
 		time.Sleep(time.Millisecond) // the hook is told after that
 		expect(t, &l,
-			"w acquired: attempt 1, took over false", "w returned: wait false, work true, waited 0s: ok",
+			"w acquired: attempt 1, took over false", "w returned: wait false, waited 0s: ok",
 			`w ended: held 0s, work "", lost: lease revoked`)
-		err = c.TryRunWork(t.Context(), "w", func(ctx context.Context, _ *etcdclaims.Work) error {
+		err = works(c).TryRun(t.Context(), "w", func(ctx context.Context, _ *work.Work) error {
 			if ctx.Value(valueKey{}) != "w" {
 				t.Error("the handler's context does not carry what the hook adds")
 			}
@@ -277,16 +278,16 @@ func TestHooks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = c.TryBegin(t.Context(), "w")
-		if !errors.Is(err, etcdclaims.ErrDone) {
+		_, err = works(c).TryBegin(t.Context(), "w")
+		if !errors.Is(err, work.ErrDone) {
 			t.Fatal(err)
 		}
-		_ = c.TryRunWork(t.Context(), "x", func(context.Context, *etcdclaims.Work) error { return errors.New("no") })
+		_ = works(c).TryRun(t.Context(), "x", func(context.Context, *work.Work) error { return errors.New("no") })
 		expect(t, &l,
-			"w acquired: attempt 2, took over true", "w returned: wait false, work true, waited 0s: ok",
+			"w acquired: attempt 2, took over true", "w returned: wait false, waited 0s: ok",
 			`w ended: held 0s, work "done", released`,
-			"w returned: wait false, work true, waited 0s: etcdclaims: work is done",
-			"x acquired: attempt 1, took over false", "x returned: wait false, work true, waited 0s: ok",
+			"w returned: wait false, waited 0s: work: done",
+			"x acquired: attempt 1, took over false", "x returned: wait false, waited 0s: ok",
 			`x ended: held 0s, work "failed", released`)
 	})
 
@@ -303,9 +304,9 @@ func TestHooks(t *testing.T) {
 		}
 		expect(t, &l,
 			"a acquired: attempt 0, took over false", "b acquired: attempt 0, took over false",
-			"a returned: wait false, work false, waited 0s: ok", "b returned: wait false, work false, waited 0s: ok",
+			"a returned: wait false, waited 0s: ok", "b returned: wait false, waited 0s: ok",
 			"c acquired: attempt 0, took over false",
-			"a returned: wait false, work false, waited 0s: etcdclaims: held by another", "c returned: wait false, work false, waited 0s: ok")
+			"a returned: wait false, waited 0s: etcdclaims: held by another", "c returned: wait false, waited 0s: ok")
 		_, _ = all[0].Key(), each[1].Key()
 		if err := c.Close(t.Context()); err != nil {
 			t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
@@ -90,7 +91,7 @@ func TestHotKeyIsRefusedToAllAtOnce(t *testing.T) {
 				}
 			case "work":
 				tryBegin(t, c, "k")
-				call = func(i int) error { _, err := c.TryBegin(context.Background(), "k"); return err }
+				call = func(i int) error { _, err := works(c).TryBegin(context.Background(), "k"); return err }
 			}
 			far(host)
 			before := len(host.Sent(claimtest.Acquire))
@@ -139,9 +140,9 @@ func TestDoneWorkIsRefusedToAllAtOnce(t *testing.T) {
 		release(t, tryClaim(t, c, "warm"))
 		far(host)
 		before := len(host.Sent(claimtest.Acquire))
-		errs, last := atOnce(crowd, func(int) error { _, err := c.TryBegin(context.Background(), "k"); return err })
+		errs, last := atOnce(crowd, func(int) error { _, err := works(c).TryBegin(context.Background(), "k"); return err })
 		for _, err := range errs {
-			wantIs(t, err, etcdclaims.ErrDone)
+			wantIs(t, err, work.ErrDone)
 		}
 		if n := len(host.Sent(claimtest.Acquire)) - before; n == 0 || n > 3 || last > 3*rtt {
 			t.Errorf("%d requests, %v", n, last)
@@ -158,7 +159,7 @@ func TestLineIsRefusedToAllAtOnce(t *testing.T) {
 		holder := tryBegin(t, w.peer(), "k")
 		ctx, cancel := context.WithCancel(context.Background())
 		var waiting sync.WaitGroup
-		waiting.Go(func() { _, _ = b.Begin(ctx, "k") })
+		waiting.Go(func() { _, _ = works(b).Begin(ctx, "k") })
 		time.Sleep(sec)
 		bhost.Cut()
 		_, err := holder.Fail(context.Background(), errors.New("no"))
@@ -198,7 +199,7 @@ func TestGivingUpDoesNotWaitForCallers(t *testing.T) {
 					_, errs := w.peer().TryAcquireEach(ctx, numbered("k%d", n))
 					noErr(t, errors.Join(errs...))
 				}
-				var work *etcdclaims.Work
+				var work *work.Work
 				var cl *etcdclaims.Claim
 				if end == "Complete" || end == "Fail" {
 					work = tryBegin(t, c, "k")
@@ -213,7 +214,7 @@ func TestGivingUpDoesNotWaitForCallers(t *testing.T) {
 					if work == nil {
 						return c.TryAcquire(ctx, "k")
 					}
-					wk, err := c.TryBegin(ctx, "k")
+					wk, err := works(c).TryBegin(ctx, "k")
 					if err != nil {
 						return nil, err
 					}

@@ -30,7 +30,7 @@ type Info struct {
 	Owner    string    // label of the holder, for people
 	Instance string    // client of the holder; see Client.Instance
 	Since    time.Time // when the holder asked for the key, by its wall clock: a time in line counts
-	Attempt  int       // number of the work's attempt; 0 for a claim without a record
+	Attempt  int       // number of the attempt, of a claim of package work; else 0
 	Note     []byte    // nil if there is none
 	// Kind is empty for a claim, and "lock" for a lock of package locks. It is
 	// "zombie" if the handler did not return within its drain, and "resting"
@@ -52,7 +52,7 @@ type Info struct {
 	// Waiting is the number of callers in line, as admin.Line returns them.
 	// Callers within the client that holds the key have no place in etcd and
 	// are not counted. Of the callers of one client that wait for the same work
-	// one has a place (see Client.Begin). List and Watch do not set Waiting.
+	// one has a place (see package work). List and Watch do not set Waiting.
 	Waiting int64
 	// TTL is how long the lease lasts unless it is renewed, in full seconds,
 	// as counted by etcd. Only Lookup sets it.
@@ -207,11 +207,7 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 // pages reads everything under root+prefix, at one revision, or at several if
 // that is compacted meanwhile. The first page may be empty.
 func (c *Client) pages(ctx context.Context, root, prefix string) iter.Seq2[retry.Page, error] {
-	first := int64(listPage)
-	if root == c.store.layout.Work("") {
-		first /= 4 // a record can be a thousand times as large as a claim
-	}
-	return c.pagesOf(ctx, clientv3.OpGet(root+prefix, clientv3.WithRange(rangeEnd(root+prefix))), first)
+	return c.pagesOf(ctx, clientv3.OpGet(root+prefix, clientv3.WithRange(rangeEnd(root+prefix))), listPage)
 }
 
 func (c *Client) pagesOf(ctx context.Context, op clientv3.Op, first int64) iter.Seq2[retry.Page, error] {

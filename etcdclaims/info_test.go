@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/testclaims"
@@ -238,14 +239,14 @@ func TestEpochInFences(t *testing.T) {
 			t.Errorf("TryAcquire: %v, want fence %d", err, w.Fence())
 		}
 	}
-	if r, _, err := fresh().Record(ctx, "k"); err != nil || r.Fence != w.Fence() {
+	if r, _, err := works(fresh()).Record(ctx, "k"); err != nil || r.Fence != w.Fence() {
 		t.Errorf("Record: %+v, %v, want fence %d", r, err, w.Fence())
 	}
 	if fence := testclaims.Locked(t, locks.New(fresh()), "lock", "me", time.Minute, true); fence>>47 != 3 {
 		t.Errorf("lock: fence %d", fence)
 	}
 	noErr(t, w.Complete(ctx))
-	if r, _, err := fresh().Record(ctx, "k"); err != nil || r.Fence != w.Fence() || r.State != etcdclaims.StateDone {
+	if r, _, err := works(fresh()).Record(ctx, "k"); err != nil || r.Fence != w.Fence() || r.State != work.StateDone {
 		t.Errorf("Record: %+v, %v, want fence %d", r, err, w.Fence())
 	}
 }

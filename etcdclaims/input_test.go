@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -81,10 +82,10 @@ func TestBadInput(t *testing.T) {
 			say("TryRun "+name, b.TryRun(ctx, key, nothing, opts...), want)
 			say("Run "+name, b.Run(ctx, key, nothing, opts...), want)
 		}
-		if opts, all := accepted[etcdclaims.WorkOption](opts), len(opts); len(opts) == all {
-			_, err := b.TryBegin(ctx, key, opts...)
+		if opts, all := accepted[work.Option](opts), len(opts); len(opts) == all {
+			_, err := works(b).TryBegin(ctx, key, opts...)
 			say("TryBegin "+name, err, want)
-			_, err = b.Begin(ctx, key, opts...)
+			_, err = works(b).Begin(ctx, key, opts...)
 			say("Begin "+name, err, want)
 		}
 		if opts, all := accepted[etcdclaims.AllOption](opts), len(opts); len(opts) == all {
@@ -101,7 +102,7 @@ func TestBadInput(t *testing.T) {
 		acquiring(name, key, etcdclaims.ErrInvalidKey)
 		_, err := b.Lookup(ctx, key)
 		say("Lookup "+name, err, etcdclaims.ErrInvalidKey)
-		_, _, err = b.Record(ctx, key)
+		_, _, err = works(b).Record(ctx, key)
 		say("Record "+name, err, etcdclaims.ErrInvalidKey)
 		_, err = b.Owns(ctx, tokenFor(key, 1))
 		say("Owns "+name, err, etcdclaims.ErrInvalidKey)
@@ -128,7 +129,7 @@ func TestBadInput(t *testing.T) {
 	acquiring("empty key in an op", "k", nil, etcdclaims.Then(clientv3.OpPut("", "")))
 	say("TryRun nil", b.TryRun(ctx, "k", nil), nil)
 	say("Run nil", b.Run(ctx, "k", nil), nil)
-	_, _, err := b.Record(ctx, "")
+	_, _, err := works(b).Record(ctx, "")
 	say("Record", err, etcdclaims.ErrInvalidKey)
 	say("ForceRelease with a long reason", admin.ForceRelease(ctx, b, "held", strings.Repeat("x", 1025)), etcdclaims.ErrTooLarge)
 	say("Note", cl.Note(ctx, make([]byte, etcdclaims.MaxNoteBytes+1)), etcdclaims.ErrTooLarge)

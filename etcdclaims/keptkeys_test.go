@@ -23,14 +23,17 @@ func TestKeptKeys(t *testing.T) {
 		c := w.peer()
 		never := func(context.Context) error { t.Error("a function was called"); return nil }
 		claiming := map[string]func(key string) error{
-			"TryAcquire":       func(key string) error { _, err := c.TryAcquire(ctx, key); return err },
-			"Acquire":          func(key string) error { _, err := c.Acquire(ctx, key); return err },
-			"Slots":            func(key string) error { _, err := c.TryAcquire(ctx, key, etcdclaims.Slots(2)); return err },
-			"Shared":           func(key string) error { _, err := c.TryAcquire(ctx, key, etcdclaims.Shared()); return err },
-			"TryRun":           func(key string) error { return c.TryRun(ctx, key, never) },
-			"Run":              func(key string) error { return c.Run(ctx, key, never) },
-			"TryBegin":         func(key string) error { _, err := c.TryBegin(ctx, key); return err },
-			"RunForResult":     func(key string) error { _, _, err := c.RunForResult(ctx, key, returns("", nil)); return err },
+			"TryAcquire": func(key string) error { _, err := c.TryAcquire(ctx, key); return err },
+			"Acquire":    func(key string) error { _, err := c.Acquire(ctx, key); return err },
+			"Slots":      func(key string) error { _, err := c.TryAcquire(ctx, key, etcdclaims.Slots(2)); return err },
+			"Shared":     func(key string) error { _, err := c.TryAcquire(ctx, key, etcdclaims.Shared()); return err },
+			"TryRun":     func(key string) error { return c.TryRun(ctx, key, never) },
+			"Run":        func(key string) error { return c.Run(ctx, key, never) },
+			"TryBegin":   func(key string) error { _, err := works(c).TryBegin(ctx, key); return err },
+			"RunForResult": func(key string) error {
+				_, _, err := works(c).Once(ctx, key, func(context.Context) ([]byte, error) { return nil, nil })
+				return err
+			},
 			"TryAcquireAll":    func(key string) error { _, err := c.TryAcquireAll(ctx, []string{"k", key}); return err },
 			"TryAcquireEach":   func(key string) error { _, errs := c.TryAcquireEach(ctx, []string{key}); return errs[0] },
 			"Resize":           func(key string) error { return admin.Resize(ctx, c, key, 2) },

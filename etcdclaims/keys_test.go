@@ -79,7 +79,7 @@ func FuzzKey(f *testing.F) {
 		if !validKey(one) || !validKey(two) || one == two {
 			return
 		}
-		a, err := c.TryBegin(ctx, one, etcdclaims.Note([]byte("one")))
+		a, err := works(c).TryBegin(ctx, one, etcdclaims.Note([]byte("one")))
 		noErr(t, err)
 		defer func() { noErr(t, a.Release(ctx)) }()
 		locks := locks.New(c)
@@ -99,7 +99,7 @@ func FuzzKey(f *testing.F) {
 		if i := lookUp(t, c, two); i.Key != two || i.Note != nil || i.Kind != "lock" || i.Waiting != 0 {
 			t.Errorf("%q beside %q: %+v", two, one, i)
 		}
-		if _, ok, err := c.Record(ctx, two); ok || err != nil {
+		if _, ok, err := works(c).Record(ctx, two); ok || err != nil {
 			t.Errorf("%q has a record of %q: %v", two, one, err)
 		}
 		var keys []string

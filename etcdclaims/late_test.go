@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
@@ -39,8 +40,11 @@ func TestLateAcquireIsVoid(t *testing.T) {
 		call func(context.Context, *etcdclaims.Client) error
 	}{
 		"TryAcquire": {claimtest.Acquire, func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.TryAcquire(ctx, "k"); return err }},
-		"TryBegin":   {claimtest.Acquire, func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.TryBegin(ctx, "k"); return err }},
-		"Acquire":    {claimtest.Enqueue, func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.Acquire(ctx, "k"); return err }},
+		"TryBegin": {claimtest.Acquire, func(ctx context.Context, c *etcdclaims.Client) error {
+			_, err := works(c).TryBegin(ctx, "k")
+			return err
+		}},
+		"Acquire": {claimtest.Enqueue, func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.Acquire(ctx, "k"); return err }},
 		"All": {claimtest.Acquire, func(ctx context.Context, c *etcdclaims.Client) error {
 			_, err := c.TryAcquireAll(ctx, []string{"j", "k"})
 			return err
@@ -133,13 +137,13 @@ func TestLateNoteIsRefused(t *testing.T) {
 // A release that arrives again, after the key has another owner, frees nothing.
 func TestLateReleaseIsRefused(t *testing.T) {
 	t.Parallel()
-	ends := map[string]func(context.Context, *etcdclaims.Work) error{
-		"Release claim": func(ctx context.Context, wk *etcdclaims.Work) error { return wk.Claim.Release(ctx) },
-		"Complete":      func(ctx context.Context, wk *etcdclaims.Work) error { return wk.Complete(ctx) },
-		"Fail": func(ctx context.Context, wk *etcdclaims.Work) error {
+	ends := map[string]func(context.Context, *work.Work) error{
+		"Release claim": func(ctx context.Context, wk *work.Work) error { return wk.Claim.Release(ctx) },
+		"Complete":      func(ctx context.Context, wk *work.Work) error { return wk.Complete(ctx) },
+		"Fail": func(ctx context.Context, wk *work.Work) error {
 			return failing(ctx, wk, etcdclaims.RetryAfter(errors.New("oops"), 0))
 		},
-		"Release work": func(ctx context.Context, wk *etcdclaims.Work) error { return wk.Release(ctx) },
+		"Release work": func(ctx context.Context, wk *work.Work) error { return wk.Release(ctx) },
 	}
 	for name, end := range ends {
 		virtualCase(t, name, func(t *testing.T, w *world) {

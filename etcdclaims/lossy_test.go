@@ -15,6 +15,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/testetcd"
@@ -271,17 +272,17 @@ func TestLossyRelease(t *testing.T) {
 func TestLossyWorkEnding(t *testing.T) {
 	t.Parallel()
 	ends := map[string]struct {
-		end   func(*etcdclaims.Work, clientv3.Op) error
-		state etcdclaims.State
+		end   func(*work.Work, clientv3.Op) error
+		state work.State
 	}{
-		"Complete": {func(wk *etcdclaims.Work, op clientv3.Op) error { return wk.Complete(context.Background(), op) }, etcdclaims.StateDone},
-		"Fail": {func(wk *etcdclaims.Work, op clientv3.Op) error {
+		"Complete": {func(wk *work.Work, op clientv3.Op) error { return wk.Complete(context.Background(), op) }, work.StateDone},
+		"Fail": {func(wk *work.Work, op clientv3.Op) error {
 			return failing(context.Background(), wk, errors.New("oops"), op)
-		}, etcdclaims.StateFailed},
-		"Dead": {func(wk *etcdclaims.Work, op clientv3.Op) error {
+		}, work.StateFailed},
+		"Dead": {func(wk *work.Work, op clientv3.Op) error {
 			return failing(context.Background(), wk, etcdclaims.Permanent(errors.New("oops")), op)
-		}, etcdclaims.StateDead},
-		"Release": {func(wk *etcdclaims.Work, op clientv3.Op) error { return wk.Release(context.Background()) }, ""},
+		}, work.StateDead},
+		"Release": {func(wk *work.Work, op clientv3.Op) error { return wk.Release(context.Background()) }, ""},
 	}
 	for name, e := range ends {
 		t.Run(name, func(t *testing.T) {
@@ -292,7 +293,7 @@ func TestLossyWorkEnding(t *testing.T) {
 				if err := e.end(wk, clientv3.OpPut("/effect", "x")); err != nil {
 					t.Errorf("ending: %v", err)
 				}
-				rec, ok, err := l.other.Record(context.Background(), "k")
+				rec, ok, err := works(l.other).Record(context.Background(), "k")
 				if err != nil || rec.State != e.state || ok != (e.state != "") {
 					t.Errorf("record %+v, %v, %v", rec, ok, err)
 				}
@@ -315,7 +316,7 @@ func TestLossyBegin(t *testing.T) {
 	t.Parallel()
 	lossy(t, claimtest.Acquire, func(t *testing.T, l *loss) {
 		l.strike()
-		wk, err := l.c.TryBegin(context.Background(), "k")
+		wk, err := works(l.c).TryBegin(context.Background(), "k")
 		if err != nil {
 			t.Errorf("beginning: %v", err)
 			return
@@ -327,7 +328,7 @@ func TestLossyBegin(t *testing.T) {
 		if err := wk.Complete(context.Background()); err != nil {
 			t.Error(err)
 		}
-		if rec, ok, err := l.other.Record(context.Background(), "k"); err != nil || !ok || rec.State != etcdclaims.StateDone || rec.Attempt != 1 || rec.Fence != wk.Fence() {
+		if rec, ok, err := works(l.other).Record(context.Background(), "k"); err != nil || !ok || rec.State != work.StateDone || rec.Attempt != 1 || rec.Fence != wk.Fence() {
 			t.Errorf("record %+v, %v, %v", rec, ok, err)
 		}
 	})
@@ -390,14 +391,14 @@ func TestLossyUndoOfWork(t *testing.T) {
 		l.strike()
 		ctx, cancel := context.WithTimeout(context.Background(), sec)
 		defer cancel()
-		if _, err := l.c.TryBegin(ctx, "k"); !errors.Is(err, etcdclaims.ErrUnknown) {
+		if _, err := works(l.c).TryBegin(ctx, "k"); !errors.Is(err, etcdclaims.ErrUnknown) {
 			t.Errorf("got %v, want ErrUnknown", err)
 		}
 		time.Sleep(6 * sec)
 		if after := l.get("work/k"); after != before {
 			t.Errorf("record was\n%s, is\n%s", before, after)
 		}
-		again, err := l.other.TryBegin(context.Background(), "k")
+		again, err := works(l.other).TryBegin(context.Background(), "k")
 		if err != nil || again.Attempt() != 2 {
 			t.Errorf("attempt %v, %v", again, err)
 		}
@@ -725,14 +726,14 @@ func TestWorkGivenUpBeforeItBeganIsNotCounted(t *testing.T) {
 		host.Inject(claimtest.Fault{On: claimtest.Acquire, DelayReply: 2 * sec})
 		ctx, cancel := context.WithTimeout(context.Background(), 5*sec)
 		defer cancel()
-		wk, err := c.TryBegin(ctx, "k", etcdclaims.AtMostOnce())
+		wk, err := works(c).TryBegin(ctx, "k", work.AtMostOnce())
 		if err == nil {
 			t.Fatalf("began %v past D_soft", wk)
 		}
 		t.Logf("refused: %v", err)
 		host.RemoveFaults()
 		time.Sleep(30 * sec)
-		wk, err = other.TryBegin(context.Background(), "k", etcdclaims.AtMostOnce())
+		wk, err = works(other).TryBegin(context.Background(), "k", work.AtMostOnce())
 		if err != nil {
 			t.Fatalf("work that never ran: %v", err)
 		}

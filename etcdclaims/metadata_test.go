@@ -111,7 +111,7 @@ func TestMetadataIsNotShared(t *testing.T) {
 				_, err := c.Acquire(ctx, prefix+key(i))
 				return err
 			}
-			wk, err := c.TryBegin(ctx, prefix+key(i))
+			wk, err := works(c).TryBegin(ctx, prefix+key(i))
 			if err != nil {
 				return err
 			}

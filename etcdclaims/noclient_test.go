@@ -14,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
@@ -35,7 +36,7 @@ func firstError[T any](seq iter.Seq2[T, error]) error {
 // refusedCalls are the methods of a Client that return errors, and those of its locks.
 func refusedCalls(t *testing.T) map[string]func(ctx context.Context, c *etcdclaims.Client) error {
 	never := func(context.Context) error { t.Error("a function was called"); return nil }
-	work := func(context.Context, *etcdclaims.Work) error { return never(nil) }
+	work := func(context.Context, *work.Work) error { return never(nil) }
 	once := func(context.Context) ([]byte, error) { return nil, never(nil) }
 	return map[string]func(ctx context.Context, c *etcdclaims.Client) error{
 		"Acquire":    func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.Acquire(ctx, "k"); return err },
@@ -51,18 +52,21 @@ func refusedCalls(t *testing.T) map[string]func(ctx context.Context, c *etcdclai
 			}
 			return errs[0]
 		},
-		"Begin":      func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.Begin(ctx, "k"); return err },
-		"TryBegin":   func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.TryBegin(ctx, "k"); return err },
+		"Begin": func(ctx context.Context, c *etcdclaims.Client) error { _, err := works(c).Begin(ctx, "k"); return err },
+		"TryBegin": func(ctx context.Context, c *etcdclaims.Client) error {
+			_, err := works(c).TryBegin(ctx, "k")
+			return err
+		},
 		"Run":        func(ctx context.Context, c *etcdclaims.Client) error { return c.Run(ctx, "k", never) },
 		"TryRun":     func(ctx context.Context, c *etcdclaims.Client) error { return c.TryRun(ctx, "k", never) },
-		"RunWork":    func(ctx context.Context, c *etcdclaims.Client) error { return c.RunWork(ctx, "k", work) },
-		"TryRunWork": func(ctx context.Context, c *etcdclaims.Client) error { return c.TryRunWork(ctx, "k", work) },
+		"RunWork":    func(ctx context.Context, c *etcdclaims.Client) error { return works(c).Run(ctx, "k", work) },
+		"TryRunWork": func(ctx context.Context, c *etcdclaims.Client) error { return works(c).TryRun(ctx, "k", work) },
 		"RunForResult": func(ctx context.Context, c *etcdclaims.Client) error {
-			_, _, err := c.RunForResult(ctx, "k", once)
+			_, _, err := works(c).Once(ctx, "k", once)
 			return err
 		},
 		"TryRunForResult": func(ctx context.Context, c *etcdclaims.Client) error {
-			_, _, err := c.TryRunForResult(ctx, "k", once)
+			_, _, err := works(c).TryOnce(ctx, "k", once)
 			return err
 		},
 		"admin.Resize": func(ctx context.Context, c *etcdclaims.Client) error { return admin.Resize(ctx, c, "k", 2) },
@@ -77,17 +81,20 @@ func refusedCalls(t *testing.T) map[string]func(ctx context.Context, c *etcdclai
 			_, err := admin.History(ctx, c, "k")
 			return err
 		},
-		"Record":         func(ctx context.Context, c *etcdclaims.Client) error { _, _, err := c.Record(ctx, "k"); return err },
+		"Record": func(ctx context.Context, c *etcdclaims.Client) error {
+			_, _, err := works(c).Record(ctx, "k")
+			return err
+		},
 		"List":           func(ctx context.Context, c *etcdclaims.Client) error { return firstError(c.List(ctx, "")) },
 		"admin.Lines":    func(ctx context.Context, c *etcdclaims.Client) error { return firstError(admin.Lines(ctx, c, nil)) },
 		"Watch":          func(ctx context.Context, c *etcdclaims.Client) error { return firstError(c.Watch(ctx, "")) },
-		"Records":        func(ctx context.Context, c *etcdclaims.Client) error { return firstError(c.Records(ctx, "")) },
-		"Orphans":        func(ctx context.Context, c *etcdclaims.Client) error { return firstError(c.Orphans(ctx, "")) },
+		"Records":        func(ctx context.Context, c *etcdclaims.Client) error { return firstError(works(c).Records(ctx, "")) },
+		"Orphans":        func(ctx context.Context, c *etcdclaims.Client) error { return firstError(works(c).Orphans(ctx, "")) },
 		"admin.Sessions": func(ctx context.Context, c *etcdclaims.Client) error { return firstError(admin.Sessions(ctx, c)) },
 		"Health":         func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.Health(ctx); return err },
 
-		"Retry":              func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.Retry(ctx, "k"); return err },
-		"Forget":             func(ctx context.Context, c *etcdclaims.Client) error { return c.Forget(ctx, "k") },
+		"Retry":              func(ctx context.Context, c *etcdclaims.Client) error { _, err := works(c).Retry(ctx, "k"); return err },
+		"Forget":             func(ctx context.Context, c *etcdclaims.Client) error { return works(c).Forget(ctx, "k") },
 		"admin.ForceRelease": func(ctx context.Context, c *etcdclaims.Client) error { return admin.ForceRelease(ctx, c, "k", "") },
 		"admin.ForceReleaseTerm": func(ctx context.Context, c *etcdclaims.Client) error {
 			return admin.ForceReleaseTerm(ctx, c, tokenFor("k", 1), "")

@@ -22,11 +22,6 @@ import (
 // cannot be combined with Slots, Shared, If, Then or Note.
 type AcquireOption = option.AcquireOption
 
-// WorkOption is an option of the calls that begin work: [Client.Begin],
-// [Client.TryBegin], [Client.RunWork], [Client.TryRunWork], [Client.RunForResult] and
-// [Client.TryRunForResult].
-type WorkOption = option.WorkOption
-
 // AllOption is an option of [Client.TryAcquireAll].
 type AllOption = option.AllOption
 
@@ -36,26 +31,25 @@ type ManyOption = option.ManyOption
 // Option is an option of every acquiring call.
 type Option interface {
 	AcquireOption
-	WorkOption
+	option.WorkOption
 	ManyOption
 }
 
-// KeyOption is an option of the calls that acquire one key, whether they begin
-// work or not.
+// KeyOption is an option of the calls that acquire one key, in this package and in package work.
 type KeyOption interface {
 	AcquireOption
-	WorkOption
+	option.WorkOption
 }
 
 // TxnOption is an option of every call that makes claims in one transaction: of all
 // but [Client.TryAcquireEach].
 type TxnOption interface {
 	AcquireOption
-	WorkOption
+	option.WorkOption
 	AllOption
 }
 
-// ClaimOption is an option of every call that makes a claim and does not begin work.
+// ClaimOption is an option of every call of this package that makes a claim.
 type ClaimOption interface {
 	AcquireOption
 	ManyOption
@@ -90,10 +84,6 @@ type (
 		setter
 		option.ForAcquire
 	}
-	workOption struct {
-		setter
-		option.ForWork
-	}
 )
 
 // setter sets what the option is about.
@@ -107,8 +97,6 @@ type acquireOptions struct {
 	reentrant   bool
 	supersede   bool
 	suspectable bool
-	atMostOnce  bool
-	again       []State
 	maxHold     time.Duration
 	minHold     time.Duration
 	cmps        []clientv3.Cmp
@@ -172,9 +160,8 @@ func Reentrant() AcquireOption {
 // ReasonSuperseded, and its writes are refused. If the client is still releasing
 // an earlier claim on the key, the call waits for that until its own time limit.
 //
-// With Begin, the new claim is the work's next attempt. Work.Previous then
-// returns the record of the superseded attempt, in StateClaimed. Work that is
-// AtMostOnce is not superseded: the call returns ErrHeld.
+// For work, the new claim is the next attempt. Work.Previous then returns the record of the
+// superseded attempt. Work that is AtMostOnce is not superseded: the call returns ErrHeld.
 func Supersede() KeyOption {
 	return keyOption{setter: func(o *acquireOptions) { o.supersede = true; o.give(optionSupersede, true) }}
 }
@@ -227,20 +214,10 @@ func Then(ops ...clientv3.Op) TxnOption {
 // Note sets the claim's note in the acquiring transaction, as Claim.Note does later. A
 // note is at most MaxNoteBytes long; for a longer one the call returns ErrTooLarge.
 //
-// A call that begins work also stores the note in the record. The note stays there until
+// A call of package work also stores the note in the record. The note stays there until
 // an attempt is begun with another note, so the record of an orphan has it too.
 func Note(note []byte) Option {
 	return anyOption{setter: func(o *acquireOptions) { o.note = append([]byte{}, note...); o.give(optionNote, true) }}
-}
-
-// AtMostOnce keeps work from being run again after its owner has died, or lost the claim,
-// during an attempt: the work is dead instead. The guarantee lasts as long as the record;
-// see Config.DeadRetention. Again and Client.Retry override it.
-//
-// An attempt that returns an error or panics is still retried. Mark the error [Permanent]
-// to prevent that.
-func AtMostOnce() WorkOption {
-	return workOption{setter: func(o *acquireOptions) { o.atMostOnce = true }}
 }
 
 // optionsOf puts the options of a call of the client together and checks them,
@@ -268,11 +245,6 @@ func optionsOf[O any](c *Client, opts []O) (*acquireOptions, error) {
 
 // checkOptions checks options, and sets the defaults of those that were not given.
 func (c *Client) checkOptions(o *acquireOptions) error {
-	for _, s := range o.again {
-		if s != StateDone && s != StateDead && s != StateFailed {
-			return fmt.Errorf("Again: work in state %q is begun without it, or not at all: the states are done, dead and failed", s)
-		}
-	}
 	if o.preference < 0 {
 		return fmt.Errorf("etcdclaims: Prefer %d must not be negative", o.preference)
 	}

@@ -43,7 +43,8 @@ func (s site) String() string {
 			break
 		}
 		where = f.File + ":" + strconv.Itoa(f.Line)
-		if !strings.HasPrefix(f.Function, modulePath+"etcdclaims.") && !strings.HasPrefix(f.Function, modulePath+"middleware.") {
+		wrapper := func(pkg string) bool { return strings.HasPrefix(f.Function, modulePath+pkg+".") }
+		if !wrapper("etcdclaims") && !wrapper("etcdclaims/work") && !wrapper("middleware") {
 			break
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"go.uber.org/zap/zaptest/observer"
 )
 
@@ -46,7 +47,7 @@ func TestOwnWaitIsLogged(t *testing.T) {
 				return err
 			},
 			"RunWork": func(ctx context.Context, key string) error {
-				return c.RunWork(ctx, key, func(ctx context.Context, _ *etcdclaims.Work) error { return never(ctx) })
+				return works(c).Run(ctx, key, func(ctx context.Context, _ *work.Work) error { return never(ctx) })
 			},
 			"Slots": func(ctx context.Context, key string) error { return c.Run(ctx, key, never, etcdclaims.Slots(1)) },
 		}

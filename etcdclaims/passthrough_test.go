@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -46,16 +47,16 @@ func TestPassthroughClient(t *testing.T) {
 			return cl, len(o), err
 		},
 		"TryBegin": func(key string, opts ...any) (*etcdclaims.Claim, int, error) {
-			o := accepted[etcdclaims.WorkOption](opts)
-			w, err := c.TryBegin(ctx, key, o...)
+			o := accepted[work.Option](opts)
+			w, err := works(c).TryBegin(ctx, key, o...)
 			if err != nil {
 				return nil, len(o), err
 			}
 			return w.Claim, len(o), nil
 		},
 		"Begin": func(key string, opts ...any) (*etcdclaims.Claim, int, error) {
-			o := accepted[etcdclaims.WorkOption](opts)
-			w, err := c.Begin(ctx, key, o...)
+			o := accepted[work.Option](opts)
+			w, err := works(c).Begin(ctx, key, o...)
 			if err != nil {
 				return nil, len(o), err
 			}
@@ -134,7 +135,7 @@ func TestPassthroughClient(t *testing.T) {
 	if i, err := c.Lookup(ctx, "k"); err != nil || i.Held || i.Key != "k" {
 		t.Errorf("%+v, %v", i, err)
 	}
-	if r, ok, err := c.Record(ctx, "k"); ok || err != nil {
+	if r, ok, err := works(c).Record(ctx, "k"); ok || err != nil {
 		t.Errorf("%+v, %v", r, err)
 	}
 	for i, err := range c.List(ctx, "") {
@@ -224,11 +225,11 @@ func TestPassthroughWork(t *testing.T) {
 	t.Parallel()
 	c := newClient(t, nil, etcdclaims.Config{})
 	ctx := t.Context()
-	ends := map[string]func(*etcdclaims.Work, ...clientv3.Op) error{
-		"Complete": func(w *etcdclaims.Work, ops ...clientv3.Op) error { return w.Complete(ctx, ops...) },
-		"Fail":     func(w *etcdclaims.Work, ops ...clientv3.Op) error { return failing(ctx, w, errors.New("x"), ops...) },
-		"Fail nil": func(w *etcdclaims.Work, ops ...clientv3.Op) error { return failing(ctx, w, nil, ops...) },
-		"Release":  func(w *etcdclaims.Work, _ ...clientv3.Op) error { return w.Release(ctx) },
+	ends := map[string]func(*work.Work, ...clientv3.Op) error{
+		"Complete": func(w *work.Work, ops ...clientv3.Op) error { return w.Complete(ctx, ops...) },
+		"Fail":     func(w *work.Work, ops ...clientv3.Op) error { return failing(ctx, w, errors.New("x"), ops...) },
+		"Fail nil": func(w *work.Work, ops ...clientv3.Op) error { return failing(ctx, w, nil, ops...) },
+		"Release":  func(w *work.Work, _ ...clientv3.Op) error { return w.Release(ctx) },
 	}
 	for name, end := range ends {
 		for range 2 {

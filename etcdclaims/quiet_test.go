@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -27,9 +28,9 @@ func TestEndedContextIsNotAttempted(t *testing.T) {
 			"Run": func() error {
 				return c.Run(ctx, "a", func(context.Context) error { t.Error("called"); return nil })
 			},
-			"TryBegin": func() error { _, err := c.TryBegin(ctx, "a"); return err },
+			"TryBegin": func() error { _, err := works(c).TryBegin(ctx, "a"); return err },
 			"RunWork": func() error {
-				return c.RunWork(ctx, "a", func(context.Context, *etcdclaims.Work) error { t.Error("called"); return nil })
+				return works(c).Run(ctx, "a", func(context.Context, *work.Work) error { t.Error("called"); return nil })
 			},
 			"Lookup": func() error { _, err := c.Lookup(ctx, "a"); return err },
 		} {
@@ -70,7 +71,7 @@ func TestReleaseUnderAnEndedContext(t *testing.T) {
 			"MinHold": func(key string) error { return tryClaim(t, c, key, etcdclaims.MinHold(sec)).Release(ctx) },
 			"Shared":  func(key string) error { return tryClaim(t, c, key, etcdclaims.Shared()).Release(ctx) },
 			"Work": func(key string) error {
-				wk, err := c.TryBegin(context.Background(), key)
+				wk, err := works(c).TryBegin(context.Background(), key)
 				noErr(t, err)
 				return wk.Release(ctx)
 			},
@@ -110,19 +111,19 @@ func TestEndedWorkSaysHow(t *testing.T) {
 		c := w.peer()
 		ctx := context.Background()
 		for i, end := range []struct {
-			first func(w *etcdclaims.Work) error
+			first func(w *work.Work) error
 			is    error
 			says  string
 		}{
-			{func(w *etcdclaims.Work) error { return w.Complete(ctx) }, etcdclaims.ErrDone, "completed already, in attempt 1"},
-			{func(w *etcdclaims.Work) error { _, err := w.Fail(ctx, errors.New("no disk")); return err }, etcdclaims.ErrBackoff, "failed already, in attempt 1: no disk"},
-			{func(w *etcdclaims.Work) error {
+			{func(w *work.Work) error { return w.Complete(ctx) }, work.ErrDone, "completed already, in attempt 1"},
+			{func(w *work.Work) error { _, err := w.Fail(ctx, errors.New("no disk")); return err }, work.ErrBackoff, "failed already, in attempt 1: no disk"},
+			{func(w *work.Work) error {
 				_, err := w.Fail(ctx, etcdclaims.Permanent(errors.New("no disk")))
 				return err
-			}, etcdclaims.ErrDead, "failed already, in attempt 1: no disk"},
-			{func(w *etcdclaims.Work) error { return w.Release(ctx) }, etcdclaims.ErrReleased, "given back already"},
+			}, work.ErrDead, "failed already, in attempt 1: no disk"},
+			{func(w *work.Work) error { return w.Release(ctx) }, etcdclaims.ErrReleased, "given back already"},
 		} {
-			err := c.TryRunWork(ctx, fmt.Sprint(i), func(ctx context.Context, wk *etcdclaims.Work) error {
+			err := works(c).TryRun(ctx, fmt.Sprint(i), func(ctx context.Context, wk *work.Work) error {
 				noErr(t, end.first(wk))
 				noErr(t, wk.Release(ctx))
 				if _, err := wk.Fail(ctx, errors.New("again")); !errors.Is(err, end.is) {
@@ -132,7 +133,7 @@ func TestEndedWorkSaysHow(t *testing.T) {
 			})
 			wantIs(t, err, end.is)
 			wantIs(t, err, etcdclaims.ErrReleased)
-			var known *etcdclaims.WorkError
+			var known *work.Error
 			if found := errors.As(err, &known); found == errors.Is(end.is, etcdclaims.ErrReleased) || !strings.HasSuffix(err.Error(), `": `+end.says) {
 				t.Errorf("%v; a *WorkError: %v", err, found)
 			}
@@ -150,11 +151,11 @@ func TestWrongEndpoint(t *testing.T) {
 		for name, call := range map[string]func(ctx context.Context) error{
 			"TryAcquire": func(ctx context.Context) error { _, err := c.TryAcquire(ctx, "a"); return err },
 			"TryRunWork": func(ctx context.Context) error {
-				return c.TryRunWork(ctx, "a", func(context.Context, *etcdclaims.Work) error { return nil })
+				return works(c).TryRun(ctx, "a", func(context.Context, *work.Work) error { return nil })
 			},
 			"Lookup":  func(ctx context.Context) error { _, err := c.Lookup(ctx, "a"); return err },
 			"Acquire": func(ctx context.Context) error { _, err := c.Acquire(ctx, "a"); return err },
-			"Begin":   func(ctx context.Context) error { _, err := c.Begin(ctx, "a"); return err },
+			"Begin":   func(ctx context.Context) error { _, err := works(c).Begin(ctx, "a"); return err },
 		} {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			err := call(ctx)

@@ -95,9 +95,6 @@ func (r *registry) add(t *term, open context.Context) bool {
 	if open.Err() != nil {
 		return false
 	}
-	if s := shelfOf(t.put); s != nil {
-		s.puts.Add(1) // in one step with the term, for shelves
-	}
 	if younger := r.terms[t.Key]; younger == nil || younger.Fence < t.Fence {
 		r.terms[t.Key] = t
 		r.count(t, 1)
@@ -155,19 +152,6 @@ func (r *registry) oldest(now time.Duration) (held int, age time.Duration) {
 		age = max(age, now-t.heldSince)
 	}
 	return len(r.terms), age
-}
-
-// shelves returns the shelves that have records of work that is held.
-func (r *registry) shelves() map[*shelf]bool {
-	used := make(map[*shelf]bool)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, t := range r.terms {
-		if s := shelfOf(t.put); s != nil {
-			used[s] = true
-		}
-	}
-	return used
 }
 
 // register notes the claim of an attempt, or of a term that a cleanup gives up: its

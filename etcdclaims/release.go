@@ -24,11 +24,9 @@ import (
 //
 // ctx bounds the waiting only. If it has ended before, as at a shutdown, Release takes a time of
 // its own: milliseconds, or a sixth of Config.TTL (1 s to 5 s) if etcd does not answer.
-//
-// The claim of work is released as [Work.Release] does.
 func (cl *Claim) Release(ctx context.Context) error {
-	if cl.work != nil {
-		return cl.work.Release(ctx)
+	if cl.owner != nil {
+		return cl.owner.Release(ctx)
 	}
 	if !cl.released.CompareAndSwap(false, true) {
 		return nil
@@ -241,7 +239,11 @@ func (t *term) dropping() txn.Request {
 // can still be carried out, it sends that again.
 func (t *term) settleLater(w *ending, r txn.Request) {
 	st := t.s.c.store
-	t.s.c.addCleanup(&cleanup{s: t.s, claim: t.ID, over: w.settling(), what: "releasing a claim", do: func(ctx context.Context) error {
+	var over func()
+	if w != nil && w.unsettled != nil {
+		over = w.unsettled()
+	}
+	t.s.c.addCleanup(&cleanup{s: t.s, claim: t.ID, over: over, what: "releasing a claim", do: func(ctx context.Context) error {
 		if w != nil {
 			resp, err := st.Do(ctx, r)
 			if err == nil && resp.Succeeded {

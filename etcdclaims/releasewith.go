@@ -35,6 +35,9 @@ import (
 // again, or Release. Such errors are those of etcd, of invalid operations, and of a claim that
 // cannot end in this way: it has a MinHold that is not over, or other handles (Reentrant). Use [Claim.Txn] and then Release for these.
 func (cl *Claim) ReleaseWith(ctx context.Context, ops ...clientv3.Op) error {
+	if cl.owner != nil {
+		return cl.owner.ReleaseWith(ctx, ops...)
+	}
 	if cl.t == nil {
 		if len(ops) > 0 {
 			return callError("release", cl.key, fmt.Errorf("%w: operations cannot be carried out", ErrPassthrough))
@@ -51,11 +54,16 @@ func (cl *Claim) ReleaseWith(ctx context.Context, ops ...clientv3.Op) error {
 		return callError("release", cl.key, err)
 	}
 	e := &ending{call: "release", ops: ops, handsOver: true, concern: txn.ConcernOf(ctx)}
+	return cl.afterRelease("release", cl.end(ctx, e))
+}
+
+// end ends the claim, unless that is refused.
+func (cl *Claim) end(ctx context.Context, e *ending) error {
 	err := cl.t.end(ctx, e)
 	if err == nil || errors.Is(err, ErrUnknown) || errors.Is(err, ErrLost) {
 		cl.released.Store(true)
 	}
-	return cl.afterRelease("release", err)
+	return err
 }
 
 // endsWhole returns why one transaction cannot end the term, or nil.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -138,7 +139,7 @@ func TestSweepLeavesWorkThatIsBeingEnded(t *testing.T) {
 		time.Sleep(sec)
 		end()
 		time.Sleep(30 * sec)
-		if _, err := c.TryBegin(context.Background(), "k"); !errors.Is(err, etcdclaims.ErrDone) {
+		if _, err := works(c).TryBegin(context.Background(), "k"); !errors.Is(err, work.ErrDone) {
 			t.Errorf("beginning again: %v, want ErrDone", err)
 		}
 		w.closeClean(c)

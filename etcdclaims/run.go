@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/beside"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 )
@@ -69,11 +70,10 @@ func (c *Client) TryRun(ctx context.Context, key string, fn func(ctx context.Con
 
 // Run calls fn while the claim is held and releases the claim when fn has
 // returned, as TryRun does with the claim that it acquires. Use it when fn
-// needs the claim itself, for example for [Claim.Txn]. Call it once. For the
-// claim of work it does what [Work.Run] does.
+// needs the claim itself, for example for [Claim.Txn]. Call it once.
 func (cl *Claim) Run(ctx context.Context, fn func(ctx context.Context) error) error {
-	if cl.work != nil {
-		return cl.work.Run(ctx, fn)
+	if cl.owner != nil {
+		return cl.owner.Run(ctx, fn)
 	}
 	if fn == nil {
 		return callError("run", cl.key, errNilFunc)
@@ -81,18 +81,9 @@ func (cl *Claim) Run(ctx context.Context, fn func(ctx context.Context) error) er
 	return cl.run(ctx, fn, cl.releaseAfter)
 }
 
-// how is how far a handler has come, for the end of its claim.
-type how int
-
-const (
-	notCalled how = iota
-	called        // and it panicked, or left by Goexit
-	returned
-)
-
 // run calls fn and then end. end gives the claim up, and returns an error if fn must
 // not count as successful.
-func (cl *Claim) run(ctx context.Context, fn func(context.Context) error, end func(far how, err error) error) (err error) {
+func (cl *Claim) run(ctx context.Context, fn func(context.Context) error, end func(far beside.Far, err error) error) (err error) {
 	if cl.t == nil {
 		ctx, cancel := cl.Bind(ctx)
 		defer cancel()
@@ -112,7 +103,7 @@ func (cl *Claim) run(ctx context.Context, fn func(context.Context) error, end fu
 	c.runs[r] = struct{}{}
 	c.mu.Unlock()
 	forget := context.AfterFunc(ctx, func() { r.drain(context.Cause(ctx)) })
-	far := notCalled
+	far := beside.NotCalled
 	defer func() {
 		// Also after a panic or Goexit, which then continue.
 		forget()
@@ -134,15 +125,15 @@ func (cl *Claim) run(ctx context.Context, fn func(context.Context) error, end fu
 	if ctx.Err() != nil {
 		return wire.ContextError(ctx)
 	}
-	far = called
+	far = beside.Called
 	err = fn(ctx)
-	far = returned
+	far = beside.Returned
 	return err
 }
 
 // releaseAfter releases a claim whose handler has returned. Its time is the
 // client's own: the caller's context may be over.
-func (cl *Claim) releaseAfter(how, error) error {
+func (cl *Claim) releaseAfter(beside.Far, error) error {
 	c := cl.t.s.c
 	ctx, cancel := txn.WithSendTimer(c.io, c.store.timeout)
 	defer cancel()
@@ -216,3 +207,14 @@ func (r *run) finish() {
 		r.c.stats.overdue.Add(-1)
 	}
 }
+
+// ignoreUnknown is for the release after a handler: whether that is known changes nothing for the
+// caller.
+func ignoreUnknown(err error) error {
+	if errors.Is(err, ErrUnknown) {
+		return nil
+	}
+	return err
+}
+
+var errNilFunc = errors.New("the function is nil")

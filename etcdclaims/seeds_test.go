@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -22,14 +23,15 @@ func TestSeedCycliumWorkClaims(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, server *claimtest.Server) {
 		ctx, etcd := t.Context(), server.Etcd(t)
-		a, b, _ := twoOwners(t, etcd, etcdclaims.Config{MaxAttempts: -1})
+		a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
+		worksWith(t, work.Config{MaxAttempts: -1}, a, b)
 		dedupe := "episode/" + fmt.Sprintf("%0500d", 7) // their dedupe_key has up to 512 bytes
 
 		// acquire(dedupe_key, owner, lease_seconds: 120, work_type): new keys insert.
-		w, err := a.TryBegin(ctx, dedupe, etcdclaims.TTL(120*time.Second), etcdclaims.Note([]byte("work_type=summary")))
+		w, err := works(a).TryBegin(ctx, dedupe, etcdclaims.TTL(120*time.Second), etcdclaims.Note([]byte("work_type=summary")))
 		noErr(t, err)
 		// A second acquire is busy, and says by whom.
-		_, err = b.TryBegin(ctx, dedupe, etcdclaims.TTL(120*time.Second))
+		_, err = works(b).TryBegin(ctx, dedupe, etcdclaims.TTL(120*time.Second))
 		var held *etcdclaims.HeldError
 		if !errors.As(err, &held) || held.Info.Owner != "a" || held.Info.Attempt != 1 {
 			t.Errorf("busy: %v", err)
@@ -38,8 +40,8 @@ func TestSeedCycliumWorkClaims(t *testing.T) {
 			t.Errorf("the work's type: %q", i.Note)
 		}
 		// The claim row: state, owner, lease_until, claimed_at, attempt, fence.
-		r, ok, err := b.Record(ctx, dedupe)
-		if err != nil || !ok || r.State != etcdclaims.StateClaimed || r.Owner != "a" || r.Attempt != 1 || r.Fence != w.Fence() || r.Begun.IsZero() {
+		r, ok, err := works(b).Record(ctx, dedupe)
+		if err != nil || !ok || r.State != work.StateClaimed || r.Owner != "a" || r.Attempt != 1 || r.Fence != w.Fence() || r.Begun.IsZero() {
 			t.Errorf("row: %+v, %v", r, err)
 		}
 		if i := lookUp(t, b, dedupe); i.TTL < 110*time.Second || i.Since.IsZero() {
@@ -64,17 +66,17 @@ func TestSeedCycliumWorkClaims(t *testing.T) {
 		}
 		// reclaim_expired(limit): lists, changes nothing.
 		for range 2 {
-			if o, err := orphansOf(ctx, b, 10); err != nil || len(o) != 1 || o[0].Key != dedupe || o[0].State != etcdclaims.StateOrphaned {
+			if o, err := orphansOf(ctx, b, 10); err != nil || len(o) != 1 || o[0].Key != dedupe || o[0].State != work.StateOrphaned {
 				t.Errorf("reclaim_expired: %+v, %v", o, err)
 			}
 		}
 		// Take-over by one conditional write: of many who race, one wins, the
 		// others are busy.
 		var wg sync.WaitGroup
-		won := make(chan *etcdclaims.Work, 10)
+		won := make(chan *work.Work, 10)
 		for i := range 10 {
 			wg.Go(func() {
-				w, err := []*etcdclaims.Client{a, b}[i%2].TryBegin(ctx, dedupe)
+				w, err := works([]*etcdclaims.Client{a, b}[i%2]).TryBegin(ctx, dedupe)
 				switch {
 				case err == nil:
 					won <- w
@@ -102,7 +104,7 @@ func TestSeedCycliumWorkClaims(t *testing.T) {
 		// fail(key, owner, detail): finished, with its error_detail, and it can
 		// be acquired again.
 		noErr(t, failing(ctx, w2, etcdclaims.RetryAfter(errors.New(`{"kind":"timeout"}`), 0)))
-		if r, _, _ := b.Record(ctx, dedupe); r.State != etcdclaims.StateFailed || r.Error != `{"kind":"timeout"}` || r.Ended.IsZero() {
+		if r, _, _ := works(b).Record(ctx, dedupe); r.State != work.StateFailed || r.Error != `{"kind":"timeout"}` || r.Ended.IsZero() {
 			t.Errorf("row: %+v", r)
 		}
 		time.Sleep(time.Second)
@@ -112,8 +114,8 @@ func TestSeedCycliumWorkClaims(t *testing.T) {
 		if rawKV(t, etcd, "/outputs/7") == nil {
 			t.Error("not delivered")
 		}
-		_, err = a.TryBegin(ctx, dedupe)
-		recordOf(t, err, etcdclaims.ErrDone)
+		_, err = works(a).TryBegin(ctx, dedupe)
+		recordOf(t, err, work.ErrDone)
 		// gate_* with nothing configured: every call passes through.
 		off := newClient(t, nil, etcdclaims.Config{})
 		w4 := tryBegin(t, off, dedupe)
@@ -128,9 +130,10 @@ func TestSeedSquidieLeases(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, server *claimtest.Server) {
 		ctx, etcd := t.Context(), server.Etcd(t)
-		a, b, _ := twoOwners(t, etcd, etcdclaims.Config{
+		a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
+		worksWith(t, work.Config{
 			MaxAttempts: 3, Backoff: etcdclaims.ExponentialBackoff(time.Second, 10*time.Second), // base_delay, max_delay
-		})
+		}, a, b)
 		// claim(config, queue, owner, limit: 3, lease_duration_ms): as many as are visible.
 		jobs := []string{"q/1", "q/2", "q/3"}
 		claims, errs := b.TryAcquireEach(ctx, jobs, etcdclaims.TTL(30*time.Second))
@@ -146,7 +149,7 @@ func TestSeedSquidieLeases(t *testing.T) {
 			noErr(t, cl.Release(ctx))
 		}
 		// heartbeat(claim, lease_duration_ms), by hand.
-		w, err := a.TryBegin(ctx, "q/1", etcdclaims.Manual(), etcdclaims.TTL(30*time.Second))
+		w, err := works(a).TryBegin(ctx, "q/1", etcdclaims.Manual(), etcdclaims.TTL(30*time.Second))
 		noErr(t, err)
 		for range 5 {
 			time.Sleep(20 * time.Second)
@@ -154,10 +157,10 @@ func TestSeedSquidieLeases(t *testing.T) {
 		}
 		// complete(claim): removed from delivery.
 		noErr(t, w.Complete(ctx))
-		_, err = b.TryBegin(ctx, "q/1")
-		wantIs(t, err, etcdclaims.ErrDone)
+		_, err = works(b).TryBegin(ctx, "q/1")
+		wantIs(t, err, work.ErrDone)
 		// Without a heartbeat it is delivered to another.
-		w, err = a.TryBegin(ctx, "q/2", etcdclaims.Manual(), etcdclaims.TTL(30*time.Second))
+		w, err = works(a).TryBegin(ctx, "q/2", etcdclaims.Manual(), etcdclaims.TTL(30*time.Second))
 		noErr(t, err)
 		time.Sleep(32 * time.Second)
 		wantIs(t, w.Renew(ctx), etcdclaims.ErrLost)
@@ -169,15 +172,15 @@ func TestSeedSquidieLeases(t *testing.T) {
 			}
 			noErr(t, failing(ctx, w, errors.New("upstream is down")))
 			if attempt < 3 {
-				_, err := b.TryBegin(ctx, "q/2")
-				if r := recordOf(t, err, etcdclaims.ErrBackoff); time.Until(r.NotBefore) > 10*time.Second {
+				_, err := works(b).TryBegin(ctx, "q/2")
+				if r := recordOf(t, err, work.ErrBackoff); time.Until(r.NotBefore) > 10*time.Second {
 					t.Errorf("requeued until %v", r.NotBefore)
 				}
 				time.Sleep(11 * time.Second)
 			}
 		}
-		_, err = b.TryBegin(ctx, "q/2")
-		recordOf(t, err, etcdclaims.ErrDead)
+		_, err = works(b).TryBegin(ctx, "q/2")
+		recordOf(t, err, work.ErrDead)
 	})
 }
 
@@ -259,7 +262,7 @@ func TestSeedSochDBAtomicClaims(t *testing.T) {
 		w := tryBegin(t, a, "work")
 		vanish(t, etcd, b, "work")
 		over := tryBegin(t, b, "work")
-		if r, ok := over.Previous(); !ok || r.Owner != "a" || r.Fence != w.Fence() || r.State != etcdclaims.StateOrphaned {
+		if r, ok := over.Previous(); !ok || r.Owner != "a" || r.Fence != w.Fence() || r.State != work.StateOrphaned {
 			t.Errorf("TookOver: %+v", r)
 		}
 		// cleanup_expired() → count: etcd does that, nobody has to.
@@ -274,7 +277,7 @@ func TestSeedSochDBAtomicClaims(t *testing.T) {
 		time.Sleep(61 * time.Second)
 		wantIs(t, hung.Check(), etcdclaims.ErrLost)
 		// stats: attempts, successes, contentions, takeovers, expirations.
-		if s := b.Stats(); s.Attempts == 0 || s.Acquired == 0 || s.Contended == 0 || s.TookOver != 1 {
+		if s := b.Stats(); s.Attempts == 0 || s.Acquired == 0 || s.Contended == 0 || works(b).Stats().TookOver != 1 {
 			t.Errorf("stats %+v", s)
 		}
 		if s := a.Stats(); s.Lost[etcdclaims.ReasonExpired] != 1 || s.Lost[etcdclaims.ReasonMaxHold] != 1 {
@@ -289,9 +292,10 @@ func TestSeedBedrockLease(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, server *claimtest.Server) {
 		ctx, etcd := t.Context(), server.Etcd(t)
-		a, b, _ := twoOwners(t, etcd, etcdclaims.Config{MaxAttempts: 2, Backoff: func(int) time.Duration { return time.Minute }})
+		a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
+		worksWith(t, work.Config{MaxAttempts: 2, Backoff: func(int) time.Duration { return time.Minute }}, a, b)
 		// lease: id, item, holder, obtained_at, expires_at (30 s).
-		w, err := a.TryBegin(ctx, "item/1", etcdclaims.TTL(30*time.Second))
+		w, err := works(a).TryBegin(ctx, "item/1", etcdclaims.TTL(30*time.Second))
 		noErr(t, err)
 		if i := lookUp(t, b, "item/1"); w.ID() == "" || i.Claim != w.ID() || i.Owner != "a" || i.Since.IsZero() || i.TTL > 30*time.Second {
 			t.Errorf("lease: %+v", i)
@@ -312,7 +316,7 @@ func TestSeedBedrockLease(t *testing.T) {
 			t.Errorf("remaining %v", w.Remaining())
 		}
 		// extend fails with expired, not found, mismatch.
-		late, err := a.TryBegin(ctx, "item/2", etcdclaims.Manual(), etcdclaims.TTL(30*time.Second))
+		late, err := works(a).TryBegin(ctx, "item/2", etcdclaims.Manual(), etcdclaims.TTL(30*time.Second))
 		noErr(t, err)
 		time.Sleep(33 * time.Second)
 		wantIs(t, late.Renew(ctx), etcdclaims.ErrLost)
@@ -330,12 +334,12 @@ func TestSeedBedrockLease(t *testing.T) {
 		noErr(t, w.Release(ctx))
 		w = tryBegin(t, b, "item/2")
 		noErr(t, failing(ctx, w, errors.New("crashed")))
-		_, err = a.TryBegin(ctx, "item/2")
-		wantIs(t, err, etcdclaims.ErrDead)
+		_, err = works(a).TryBegin(ctx, "item/2")
+		wantIs(t, err, work.ErrDead)
 		// discard.
 		noErr(t, failing(ctx, tryBegin(t, a, "item/3"), etcdclaims.Permanent(errors.New("no handler"))))
-		_, err = a.TryBegin(ctx, "item/3")
-		wantIs(t, err, etcdclaims.ErrDead)
+		_, err = works(a).TryBegin(ctx, "item/3")
+		wantIs(t, err, work.ErrDead)
 		// A queue lease keeps consumers from fighting over one queue.
 		noErr(t, a.TryRun(ctx, "queue", func(context.Context) error {
 			wantIs(t, b.TryRun(ctx, "queue", func(context.Context) error { return nil }), etcdclaims.ErrHeld)

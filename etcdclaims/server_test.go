@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -62,16 +63,16 @@ func everything(t *testing.T, a, b *etcdclaims.Client) {
 	noErr(t, tryBegin(t, a, "w1").Complete(ctx))
 	noErr(t, failing(ctx, tryBegin(t, a, "w2"), errors.New("x")))
 	noErr(t, tryBegin(t, a, "w3").Release(ctx))
-	tryBegin(t, a, "w4", etcdclaims.AtMostOnce())
+	tryBegin(t, a, "w4", work.AtMostOnce())
 	noErr(t, admin.ForceRelease(ctx, b, "w4", "test"))
 	if o, err := orphansOf(ctx, b, 0); err != nil || len(o) != 1 {
 		t.Errorf("%v, %v", o, err)
 	}
-	_, err = b.TryBegin(ctx, "w4")
-	wantIs(t, err, etcdclaims.ErrDead)
-	_, err = b.TryBegin(ctx, "w1")
-	wantIs(t, err, etcdclaims.ErrDone)
-	if _, ok, err := b.Record(ctx, "w2"); !ok || err != nil {
+	_, err = works(b).TryBegin(ctx, "w4")
+	wantIs(t, err, work.ErrDead)
+	_, err = works(b).TryBegin(ctx, "w1")
+	wantIs(t, err, work.ErrDone)
+	if _, ok, err := works(b).Record(ctx, "w2"); !ok || err != nil {
 		t.Error(err)
 	}
 	k := locks.New(b)
@@ -180,8 +181,8 @@ func TestAuthDenied(t *testing.T) {
 		"TryAcquire held": func() error { _, err := c.TryAcquire(ctx, "held"); return err },
 		"Acquire":         func() error { _, err := c.Acquire(ctx, "k"); return err },
 		"Manual":          func() error { _, err := c.TryAcquire(ctx, "k", etcdclaims.Manual()); return err },
-		"TryBegin":        func() error { _, err := c.TryBegin(ctx, "k"); return err },
-		"Begin":           func() error { _, err := c.Begin(ctx, "k"); return err },
+		"TryBegin":        func() error { _, err := works(c).TryBegin(ctx, "k"); return err },
+		"Begin":           func() error { _, err := works(c).Begin(ctx, "k"); return err },
 		"TryRun":          func() error { return c.TryRun(ctx, "k", handler) },
 		"Run":             func() error { return c.Run(ctx, "k", handler) },
 		"TryAcquireAll":   func() error { _, err := c.TryAcquireAll(ctx, []string{"k", "l"}); return err },
@@ -193,7 +194,7 @@ func TestAuthDenied(t *testing.T) {
 			return errs[0]
 		},
 		"Lookup":       func() error { _, err := c.Lookup(ctx, "held"); return err },
-		"Record":       func() error { _, _, err := c.Record(ctx, "work"); return err },
+		"Record":       func() error { _, _, err := works(c).Record(ctx, "work"); return err },
 		"Orphans":      func() error { _, err := orphansOf(ctx, c, 0); return err },
 		"Owns":         func() error { _, err := c.Owns(ctx, cl.Token()); return err },
 		"ForceRelease": func() error { return admin.ForceRelease(ctx, c, "held", "mine") },
@@ -261,7 +262,7 @@ func TestAuthReadOnly(t *testing.T) {
 	if ok, err := c.Owns(ctx, cl.Token()); !ok || err != nil {
 		t.Errorf("%v, %v", ok, err)
 	}
-	if _, ok, err := c.Record(ctx, "held"); !ok || err != nil {
+	if _, ok, err := works(c).Record(ctx, "held"); !ok || err != nil {
 		t.Error(err)
 	}
 	w := startWatch(t, c, "")
@@ -300,7 +301,7 @@ func TestNoSpace(t *testing.T) {
 		for name, err := range map[string]error{
 			"TryAcquire":  func() error { _, err := a.TryAcquire(ctx, "k"); return err }(),
 			"Acquire":     func() error { _, err := a.Acquire(ctx, "k"); return err }(),
-			"TryBegin":    func() error { _, err := a.TryBegin(ctx, "k"); return err }(),
+			"TryBegin":    func() error { _, err := works(a).TryBegin(ctx, "k"); return err }(),
 			"new session": func() error { _, err := fresh.TryAcquire(ctx, "k"); return err }(),
 			"all":         func() error { _, err := a.TryAcquireAll(ctx, []string{"k", "l"}); return err }(),
 			"each":        func() error { _, errs := a.TryAcquireEach(ctx, []string{"k", "l"}); return errs[1] }(),
@@ -439,7 +440,7 @@ func TestServerStopped(t *testing.T) {
 		server.Stop(t)
 		for name, call := range map[string]func() error{
 			"TryAcquire":             func() error { _, err := a.TryAcquire(ctx, "k"); return err },
-			"TryBegin":               func() error { _, err := a.TryBegin(ctx, "k"); return err },
+			"TryBegin":               func() error { _, err := works(a).TryBegin(ctx, "k"); return err },
 			"TryAcquire in the cold": func() error { _, err := b.TryAcquire(ctx, "k"); return err },
 			"TryAcquireAll":          func() error { _, err := b.TryAcquireAll(ctx, []string{"k"}); return err },
 			"TryAcquireEach":         func() error { _, errs := b.TryAcquireEach(ctx, []string{"k"}); return errs[0] },
@@ -495,7 +496,7 @@ func TestAcquireOutlastsOutage(t *testing.T) {
 		defer cancel()
 		errs := make(chan error, 3)
 		go func() { _, err := a.Acquire(ctx, "k"); errs <- err }()
-		go func() { _, err := a.Begin(ctx, "work"); errs <- err }()
+		go func() { _, err := works(a).Begin(ctx, "work"); errs <- err }()
 		go func() { errs <- a.Run(ctx, "run", func(context.Context) error { return nil }) }()
 		time.Sleep(time.Minute)
 		server.Restart(t)
@@ -562,7 +563,7 @@ func TestNoLeader(t *testing.T) {
 	for name, call := range map[string]func(context.Context) error{
 		"TryAcquire": func(ctx context.Context) error { _, err := b.TryAcquire(ctx, "k"); return err },
 		"Acquire":    func(ctx context.Context) error { _, err := b.Acquire(ctx, "k"); return err },
-		"TryBegin":   func(ctx context.Context) error { _, err := b.TryBegin(ctx, "k"); return err },
+		"TryBegin":   func(ctx context.Context) error { _, err := works(b).TryBegin(ctx, "k"); return err },
 		"Lookup":     func(ctx context.Context) error { _, err := b.Lookup(ctx, "k"); return err },
 		"each":       func(ctx context.Context) error { _, errs := b.TryAcquireEach(ctx, []string{"k"}); return errs[0] },
 		"Locks": func(ctx context.Context) error {

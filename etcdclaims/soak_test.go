@@ -17,6 +17,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 )
 
 var soaking = flag.Duration("soak", defaultSoak, "how long TestSoak lasts, in virtual time")
@@ -42,9 +43,12 @@ func TestSoak(t *testing.T) {
 		hosts := make([]*claimtest.Host, 3)
 		for i := range hosts {
 			c, host := w.client(etcdclaims.Config{
-				TTL: time.Minute, Owner: fmt.Sprint("client", i), Retention: 10 * time.Minute, DeadRetention: 15 * time.Minute, MaxAttempts: 3,
-				Backoff: func(int) time.Duration { return time.Minute },
+				TTL: time.Minute, Owner: fmt.Sprint("client", i),
 			})
+			worksWith(t, work.Config{
+				Retention: 10 * time.Minute, DeadRetention: 15 * time.Minute, MaxAttempts: 3,
+				Backoff: func(int) time.Duration { return time.Minute },
+			}, c)
 			s.clients, hosts[i] = append(s.clients, c), host
 		}
 		// So that calls are under way when their callers give up.
@@ -278,7 +282,7 @@ func (s *soak) job(rng *rand.Rand) string {
 
 // work begins work, and ends it in one way or another.
 func (s *soak) work(ctx context.Context, c *etcdclaims.Client, rng *rand.Rand) error {
-	w, err := c.Begin(ctx, s.job(rng))
+	w, err := works(c).Begin(ctx, s.job(rng))
 	if err != nil {
 		return err
 	}
@@ -302,31 +306,31 @@ func (s *soak) runWork(ctx context.Context, c *etcdclaims.Client, rng *rand.Rand
 		pauseFor(ctx, time.Duration(rng.Int64N(int64(10*sec))))
 		return []error{nil, errors.New("at random"), etcdclaims.Permanent(errors.New("at random")), ctx.Err()}[rng.IntN(4)]
 	}
-	run := c.RunWork
+	run := works(c).Run
 	switch rng.IntN(3) {
 	case 0:
-		run = c.TryRunWork
+		run = works(c).TryRun
 	case 1:
-		_, _, err := c.RunForResult(ctx, s.job(rng), func(ctx context.Context) ([]byte, error) { return []byte("result"), fn(ctx) })
+		_, _, err := works(c).Once(ctx, s.job(rng), func(ctx context.Context) ([]byte, error) { return []byte("result"), fn(ctx) })
 		return err
 	}
-	return run(ctx, s.job(rng), func(ctx context.Context, _ *etcdclaims.Work) error { return fn(ctx) })
+	return run(ctx, s.job(rng), func(ctx context.Context, _ *work.Work) error { return fn(ctx) })
 }
 
 // retry lets work be begun again that a record shows, and completes or forgets it.
 func (s *soak) retry(ctx context.Context, c *etcdclaims.Client, rng *rand.Rand) error {
-	for r, err := range c.Records(ctx, "job", etcdclaims.StateFailed, etcdclaims.StateDead) {
+	for r, err := range works(c).Records(ctx, "job", work.StateFailed, work.StateDead) {
 		if err == nil {
-			_, err = c.Retry(ctx, r.Key)
+			_, err = works(c).Retry(ctx, r.Key)
 			s.count("Retry of a record", err)
 		}
 		if err != nil || rng.IntN(2) == 0 {
 			return err
 		}
 		if rng.IntN(2) == 0 {
-			return c.Forget(ctx, r.Key)
+			return works(c).Forget(ctx, r.Key)
 		}
-		return c.RunWork(ctx, r.Key, func(context.Context, *etcdclaims.Work) error { return nil })
+		return works(c).Run(ctx, r.Key, func(context.Context, *work.Work) error { return nil })
 	}
 	return nil
 }

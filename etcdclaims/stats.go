@@ -6,11 +6,11 @@ import (
 )
 
 type stats struct {
-	attempts, acquired, contended, tookOver atomic.Int64
-	released, completed, failed, zombies    atomic.Int64
-	lost                                    [reasons]atomic.Int64
-	overdue                                 atomic.Int64
-	suspected, suspectedWrongly             atomic.Int64
+	attempts, acquired, contended atomic.Int64
+	released, zombies             atomic.Int64
+	lost                          [reasons]atomic.Int64
+	overdue                       atomic.Int64
+	suspected, suspectedWrongly   atomic.Int64
 }
 
 // Stats counts what a client did since New.
@@ -18,16 +18,13 @@ type Stats struct {
 	Attempts  int64            // acquiring calls; TryAcquireAll and TryAcquireEach count each key
 	Acquired  int64            // claims that were acquired
 	Contended int64            // calls that found the key held, or other callers in line
-	TookOver  int64            // work that was begun after its owner had died
-	Released  int64            // claims that their holder gave up, including the claims of ended work
-	Completed int64            // work attempts that completed the work
-	Failed    int64            // work attempts that failed
+	Released  int64            // claims that their holder gave up
 	Zombies   int64            // handlers that did not return within their drain
 	Lost      map[Reason]int64 // claims that were lost; reasons that did not occur have no entry
 	Held      int              // claims held now
 	Sessions  int              // leases of claims in use now
 	Requests  int64            // requests to etcd, except watches and the request for its version
-	Waiting   int              // calls that wait for a key now, in line or behind others of this client
+	Waiting   int              // calls that wait for a key now, in line or behind claims of this client
 	Overdue   int              // handlers of Run and the like that run now though their drain is over
 	// Suspected counts the claims that the client has taken from holders that did not
 	// answer, and SuspectedWrongly those of them whose holder answered later; see Suspectable.
@@ -44,9 +41,8 @@ func (c *Client) Stats() Stats {
 	}
 	s := Stats{
 		Attempts: c.stats.attempts.Load(), Acquired: c.stats.acquired.Load(),
-		Contended: c.stats.contended.Load(), TookOver: c.stats.tookOver.Load(),
-		Released: c.stats.released.Load(), Completed: c.stats.completed.Load(),
-		Failed: c.stats.failed.Load(), Zombies: c.stats.zombies.Load(),
+		Contended: c.stats.contended.Load(),
+		Released:  c.stats.released.Load(), Zombies: c.stats.zombies.Load(),
 		Lost: make(map[Reason]int64), Sessions: len(c.liveSessions()),
 		Requests: c.store.requests.Load(), Suspected: c.stats.suspected.Load(), SuspectedWrongly: c.stats.suspectedWrongly.Load(),
 	}
@@ -57,7 +53,7 @@ func (c *Client) Stats() Stats {
 	}
 	s.Held, s.Oldest = c.keys.oldest(c.uptime())
 	s.Overdue = int(c.stats.overdue.Load())
-	s.Waiting = c.waiters.count() + c.outcomes.waiting()
+	s.Waiting = c.waiters.count()
 	return s
 }
 

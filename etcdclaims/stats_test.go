@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -18,8 +19,9 @@ import (
 // counts are the Stats that only grow.
 type counts struct{ attempts, acquired, contended, tookOver, released, completed, failed, zombies int64 }
 
-func countsOf(s etcdclaims.Stats) counts {
-	return counts{s.Attempts, s.Acquired, s.Contended, s.TookOver, s.Released, s.Completed, s.Failed, s.Zombies}
+func countsOf(c *etcdclaims.Client) counts {
+	s, of := c.Stats(), works(c).Stats()
+	return counts{s.Attempts, s.Acquired, s.Contended, of.TookOver, s.Released, of.Completed, of.Failed, s.Zombies}
 }
 
 func TestStats(t *testing.T) {
@@ -33,7 +35,7 @@ func TestStats(t *testing.T) {
 		since := func(what string, held, sessions int, want counts) {
 			t.Helper()
 			s := a.Stats()
-			now := countsOf(s)
+			now := countsOf(a)
 			got := counts{
 				now.attempts - last.attempts, now.acquired - last.acquired, now.contended - last.contended, now.tookOver - last.tookOver,
 				now.released - last.released, now.completed - last.completed, now.failed - last.failed, now.zombies - last.zombies,
@@ -62,8 +64,8 @@ func TestStats(t *testing.T) {
 
 		noErr(t, tryBegin(t, a, "w1").Complete(ctx))
 		since("completed", 0, 1, counts{attempts: 1, acquired: 1, released: 1, completed: 1})
-		_, err = a.TryBegin(ctx, "w1")
-		wantIs(t, err, etcdclaims.ErrDone)
+		_, err = works(a).TryBegin(ctx, "w1")
+		wantIs(t, err, work.ErrDone)
 		since("done", 0, 1, counts{attempts: 1})
 		noErr(t, failing(ctx, tryBegin(t, a, "w2"), errors.New("x")))
 		noErr(t, failing(ctx, tryBegin(t, a, "w3"), etcdclaims.Permanent(errors.New("x"))))
@@ -153,7 +155,7 @@ func TestStatsRequests(t *testing.T) {
 		t.Errorf("the first claim takes %d requests", n)
 	}
 	var cl *etcdclaims.Claim
-	var w *etcdclaims.Work
+	var w *work.Work
 	for _, tt := range []struct {
 		what string
 		want int64
@@ -171,9 +173,9 @@ func TestStatsRequests(t *testing.T) {
 		{"the first completion", 2, func() { noErr(t, w.Complete(ctx)) }}, // the lease for done work
 		{"more work", 1, func() { w = tryBegin(t, a, "w2") }},
 		{"the next completion", 1, func() { noErr(t, w.Complete(ctx)) }},
-		{"work that is done", 1, func() { _, err := a.TryBegin(ctx, "w2"); wantIs(t, err, etcdclaims.ErrDone) }},
+		{"work that is done", 1, func() { _, err := works(a).TryBegin(ctx, "w2"); wantIs(t, err, work.ErrDone) }},
 		{"looking up", 1, func() { lookUp(t, a, "k") }},
-		{"a record", 1, func() { _, _, err := a.Record(ctx, "w2"); noErr(t, err) }},
+		{"a record", 1, func() { _, _, err := works(a).Record(ctx, "w2"); noErr(t, err) }},
 	} {
 		if n := cost(a, tt.f); n != tt.want {
 			t.Errorf("%s takes %d requests, want %d", tt.what, n, tt.want)

@@ -54,7 +54,7 @@ type term struct {
 	min     time.Duration
 	max     time.Duration // MaxHold, and its timer; see outlived
 	limit   *time.Timer
-	outcome State // in which its work is being recorded
+	outcome string // of its end, as observers see it
 
 	hooked    context.Context // for the hooks, or nil
 	heldSince time.Duration   // of the client's uptime
@@ -79,14 +79,6 @@ const (
 )
 
 func tokenOf(key string, fence int64) fencing.Token { return fencing.Token{Key: key, Fence: fence} }
-
-// attempt is the number of the attempt, of what has a key beside the claim.
-func (t *term) attempt() int {
-	if t.put == nil {
-		return 0
-	}
-	return t.put.Number
-}
 
 // claim returns a handle of the term.
 func (t *term) claim() *Claim { return &Claim{t: t, key: t.Token().Key} }

@@ -21,7 +21,7 @@ func TestThenBesideClose(t *testing.T) {
 	for name, acquire := range map[string]func(c *etcdclaims.Client) error{
 		"TryAcquire":    func(c *etcdclaims.Client) error { _, err := c.TryAcquire(bg, "k", then); return err },
 		"Acquire":       func(c *etcdclaims.Client) error { _, err := c.Acquire(bg, "k", then); return err },
-		"TryBegin":      func(c *etcdclaims.Client) error { _, err := c.TryBegin(bg, "k", then); return err },
+		"TryBegin":      func(c *etcdclaims.Client) error { _, err := works(c).TryBegin(bg, "k", then); return err },
 		"TryAcquireAll": func(c *etcdclaims.Client) error { _, err := c.TryAcquireAll(bg, []string{"k", "l"}, then); return err },
 	} {
 		virtualCase(t, name, func(t *testing.T, w *world) {

@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/examples/demoetcd"
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/testetcd"
@@ -157,7 +158,7 @@ func callsName(t *testing.T, c *etcdclaims.Client, reason *regexp.Regexp) {
 		"Acquire":    func(ctx context.Context) error { return second(c.Acquire(ctx, "x")) },
 		"Lookup":     func(ctx context.Context) error { return second(c.Lookup(ctx, "x")) },
 		"RunWork": func(ctx context.Context) error {
-			return c.RunWork(ctx, "w", func(context.Context, *etcdclaims.Work) error { return nil })
+			return works(c).Run(ctx, "w", func(context.Context, *work.Work) error { return nil })
 		},
 		"GrantLease": func(ctx context.Context) error { return second(core.Of(c).GrantLease(ctx, time.Minute)) },
 		"TryClaim":   func(ctx context.Context) error { return second(q.TryClaim(ctx, 1)) },

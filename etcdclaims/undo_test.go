@@ -56,7 +56,7 @@ func TestUndosShareRoundTrips(t *testing.T) {
 				ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 				defer cancel()
 				if what == "work" {
-					_, err := c.TryBegin(ctx, key(i))
+					_, err := works(c).TryBegin(ctx, key(i))
 					return err
 				}
 				_, err := c.TryAcquire(ctx, key(i))
@@ -179,7 +179,7 @@ func TestCallWithoutADeadline(t *testing.T) {
 			return err
 		},
 		"TryBegin": func(c *etcdclaims.Client, i int) error {
-			_, err := c.TryBegin(context.Background(), key(i))
+			_, err := works(c).TryBegin(context.Background(), key(i))
 			return err
 		},
 		"TryAcquireAll": func(c *etcdclaims.Client, i int) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/testclaims"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -115,7 +116,7 @@ func TestUpgradeClaim(t *testing.T) {
 			}
 			_, err := c.TryAcquireAll(ctx, []string{"j", "k"})
 			wantIs(t, err, etcdclaims.ErrHeld)
-			_, err = c.TryBegin(ctx, "k")
+			_, err = works(c).TryBegin(ctx, "k")
 			wantIs(t, err, etcdclaims.ErrHeld)
 			locks := locks.New(c)
 			testclaims.Locked(t, locks, "k", "future", time.Minute, false)
@@ -180,23 +181,23 @@ func TestUpgradeRecord(t *testing.T) {
 			tryBegin(t, c, "beside")
 			unread := func(what string, err error) {
 				t.Helper()
-				if err == nil || errors.Is(err, etcdclaims.ErrDone) || errors.Is(err, etcdclaims.ErrDead) || !strings.Contains(err.Error(), "k") {
+				if err == nil || errors.Is(err, work.ErrDone) || errors.Is(err, work.ErrDead) || !strings.Contains(err.Error(), "k") {
 					t.Errorf("%s: %v", what, err)
 				}
 			}
-			_, err := c.TryBegin(ctx, "k")
+			_, err := works(c).TryBegin(ctx, "k")
 			unread("TryBegin", err)
 			limited, cancel := context.WithTimeout(ctx, time.Minute)
 			defer cancel()
 			began := time.Now()
-			_, err = c.Begin(limited, "k")
+			_, err = works(c).Begin(limited, "k")
 			unread("Begin", err)
 			if d := time.Since(began); d > 10*sec {
 				t.Errorf("Begin took %v", d)
 			}
-			_, _, err = c.RunForResult(limited, "k", func(context.Context) ([]byte, error) { t.Error("it was run"); return nil, nil })
+			_, _, err = works(c).Once(limited, "k", func(context.Context) ([]byte, error) { t.Error("it was run"); return nil, nil })
 			unread("RunForResult", err)
-			_, _, err = c.Record(ctx, "k")
+			_, _, err = works(c).Record(ctx, "k")
 			unread("Record", err)
 			if w.get("work/k") != value || w.get("own/k") != "" {
 				t.Errorf("left: %v", w.all())
@@ -468,7 +469,7 @@ func TestUpgradeUnknownFields(t *testing.T) {
 			t.Errorf("%+v", i)
 		}
 		more("work/work")
-		if r, ok, err := b.Record(ctx, "work"); !ok || err != nil || r.State != etcdclaims.StateClaimed || r.Claim != wk.ID() {
+		if r, ok, err := works(b).Record(ctx, "work"); !ok || err != nil || r.State != work.StateClaimed || r.Claim != wk.ID() {
 			t.Errorf("%+v, %v", r, err)
 		}
 		ahost.Kill()

@@ -62,7 +62,7 @@ func (c *Client) Acquire(ctx context.Context, key string, opts ...AcquireOption)
 func (c *Client) wait(ctx context.Context, key string, o *acquireOptions) (*term, error) {
 	c.stats.attempts.Add(1)
 	defer c.calls.await(key)()
-	call := Call{Key: key, Wait: true, Work: o.beside != nil}
+	call := Call{Key: key, Wait: true}
 	o.hooked = c.events.callBegan(ctx, call)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -80,25 +80,6 @@ func (c *Client) wait(ctx context.Context, key string, o *acquireOptions) (*term
 	}
 	c.events.callEnded(o.hooked, call, o.inLine, err)
 	return t, err
-}
-
-// awaitTurn waits until a call with a key beside its claim may ask for the key.
-func (c *Client) awaitTurn(ctx context.Context, key string, o *acquireOptions) error {
-	if o.beside == nil {
-		return nil
-	}
-	var end func()
-	err := o.beside.Turn(ctx, func() {
-		o.waits()
-		end = c.watchOwnWait(ctx, key, o)
-	})
-	if end != nil {
-		end()
-		if err != nil {
-			c.stats.contended.Add(1)
-		}
-	}
-	return err
 }
 
 // waitOn is waitOnce. If the session that it waited with is lost, or the outcome stays
@@ -316,9 +297,7 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p protocol.Position, ne
 	defer func() { a.turnOver() }()
 	defer c.inquiries.leave(news)
 	defer c.watchOwnWait(ctx, a.user, a.opts)()
-	if a.put != nil {
-		a.opts.beside.InLine(news.doubt)
-	}
+	a.inLineBeside(news)
 	for try := 0; ; try++ {
 		a.suspected, a.Over = nil, nil
 		if a.mayShare() {
@@ -330,9 +309,7 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p protocol.Position, ne
 			}
 		}
 		if p.Pred != nil || p.Own != nil || p.Behind {
-			if a.put != nil {
-				a.opts.beside.Saw(p.Own)
-			}
+			a.sawBeside(p.Own)
 			if err := c.await(ctx, a, p, news); err != nil {
 				return nil, false, c.waitError(ctx, a, p, err)
 			}

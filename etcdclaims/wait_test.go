@@ -13,6 +13,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 )
 
 // The end of the acquiring context after success is nothing to the claim.
@@ -140,9 +141,9 @@ func TestWaitersSessionDies(t *testing.T) {
 				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 				defer cancel()
 				done := acquiring(ctx, b, "k")
-				working := make(chan *etcdclaims.Work, 1)
+				working := make(chan *work.Work, 1)
 				go func() {
-					work, err := b.Begin(ctx, "k")
+					work, err := works(b).Begin(ctx, "k")
 					if err != nil {
 						t.Errorf("beginning: %v", err)
 					}

@@ -15,8 +15,8 @@ import (
 // as TTL or MaxHold.
 type AcquireOption = option.AcquireOption
 
-// WorkOption is an option of package etcdclaims for calls that begin work, such as
-// TTL or AtMostOnce.
+// WorkOption is an option for calls that begin work, such as etcdclaims.TTL or
+// work.AtMostOnce.
 type WorkOption = option.WorkOption
 
 // Claims runs functions under claims. *etcdclaims.Client implements it.
@@ -32,19 +32,19 @@ type Claims interface {
 }
 
 // Works runs functions once for each key, and remembers their results.
-// *etcdclaims.Client implements it.
+// *work.Runner implements it.
 //
 // If fn has already run for the key, it is not called again, and first is false.
 // The result is stored in the transaction that records the work as done. If the call
 // returns an error, the work is possibly not recorded.
 //
 // If an error of fn has a method GiveBack() bool that returns true, the attempt does not
-// count, and fn may run again at once. With etcdclaims.AtMostOnce, an error with a method
+// count, and fn may run again at once. With work.AtMostOnce, an error with a method
 // Ran() bool that returns true is recorded as the end of the work: it is dead, and fn
 // does not run again.
 type Works interface {
-	RunForResult(ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...WorkOption) (result []byte, first bool, err error)
-	TryRunForResult(ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...WorkOption) (result []byte, first bool, err error)
+	Once(ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...WorkOption) (result []byte, first bool, err error)
+	TryOnce(ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...WorkOption) (result []byte, first bool, err error)
 }
 
 // ErrInvalidKey is returned when the key of an input or a request cannot be

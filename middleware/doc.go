@@ -26,7 +26,7 @@
 // died between its effect and the transaction that stores the response, or the request
 // failed with a response that is not stored: 500 or above, 408, 425, 429, or another 4xx with Retry-After.
 // Deaths and panics count as attempts, of which there are at most
-// etcdclaims.Config.MaxAttempts. With etcdclaims.AtMostOnce a request is not carried out
+// work.Config.MaxAttempts. With work.AtMostOnce a request is not carried out
 // again after the process died during an attempt. After a panic it still is.
 //
 // # Failing closed
@@ -40,7 +40,7 @@
 // # Without etcd
 //
 // The package does not import etcd. It takes claims as the interfaces [Claims]
-// and [Works], which *etcdclaims.Client implements. With a client of
+// and [Works], which *etcdclaims.Client and *work.Runner implement. With a client of
 // etcdclaims.NewPassthrough, wrappers that claim return their argument unchanged, at no cost:
 // nothing is exclusive, and no fence is sent. With a nil client they refuse every call: its
 // error was ignored. If the gate is nil, [Gate] returns

@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/middleware"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -149,7 +150,7 @@ func ExampleOnce() {
 		fmt.Fprintf(w, "order %d", orders)
 	})
 	customer := func(r *http.Request) string { return "orders/" + r.Header.Get("X-Customer") } // as authenticated
-	once := middleware.Once(claims, customer, middleware.OnceConfig{})
+	once := middleware.Once(testwork.Of(claims), customer, middleware.OnceConfig{})
 
 	for _, body := range []string{"tea", "tea", "coffee"} {
 		ask(once(order), "POST", "/orders", body, middleware.IdempotencyKey, `"8e03978e"`, "X-Customer", "ann")
@@ -197,7 +198,7 @@ func ExampleFuncOnce() {
 	claims, stop := connect("/example/funconce/")
 	defer stop()
 
-	welcome := middleware.FuncOnce(claims, func(account string) string { return "welcome/" + account },
+	welcome := middleware.FuncOnce(testwork.Of(claims), func(account string) string { return "welcome/" + account },
 		func(_ context.Context, account string) (string, error) {
 			fmt.Println("a letter to", account)
 			return "letter 1", nil

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/middleware"
 )
 
@@ -184,9 +186,9 @@ func TestFuncOnce(t *testing.T) {
 			}
 			return receipt{n}, nil
 		}
-		here := middleware.FuncOnce(w.claims, own, pay, middleware.FuncConfig{})
-		there := middleware.FuncOnce(w.other, own, pay, middleware.FuncConfig{})
-		skips := middleware.FuncOnce(w.other, own, pay, middleware.FuncConfig{Skip: true})
+		here := middleware.FuncOnce(testwork.Of(w.claims), own, pay, middleware.FuncConfig{})
+		there := middleware.FuncOnce(testwork.Of(w.other), own, pay, middleware.FuncConfig{})
+		skips := middleware.FuncOnce(testwork.Of(w.other), own, pay, middleware.FuncConfig{Skip: true})
 		if r, err := here(t.Context(), "a"); r.Number != 1 || err != nil {
 			t.Errorf("got %+v, %v", r, err)
 		}
@@ -201,7 +203,7 @@ func TestFuncOnce(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		_, err := skips(t.Context(), "fails")
-		if !errors.As(err, &notRun) || !errors.Is(err, etcdclaims.ErrBackoff) {
+		if !errors.As(err, &notRun) || !errors.Is(err, work.ErrBackoff) {
 			t.Errorf("at once: %v", err)
 		}
 		if r, ok := middleware.RefusalOf(err); !ok || r.Reason != "UNAVAILABLE" {
@@ -215,13 +217,13 @@ func TestFuncOnce(t *testing.T) {
 			t.Errorf("held: %v", err)
 		}
 		time.AfterFunc(sec, func() { _ = claim.Release(context.Background()) })
-		if r, err := middleware.FuncOnce(w.claims, own, pay, middleware.FuncConfig{Wait: 5 * sec})(t.Context(), "b"); r.Number != 3 || err != nil {
+		if r, err := middleware.FuncOnce(testwork.Of(w.claims), own, pay, middleware.FuncConfig{Wait: 5 * sec})(t.Context(), "b"); r.Number != 3 || err != nil {
 			t.Errorf("after a wait: %+v, %v", r, err)
 		}
 	})
 	inWorld(t, "not kept", func(t *testing.T, w *world) {
 		for key, out := range map[string]any{"no JSON": func() {}, "long": string(make([]byte, 64<<10))} {
-			f := middleware.FuncOnce(w.claims, own, func(context.Context, string) (any, error) { return out, nil }, middleware.FuncConfig{Skip: true})
+			f := middleware.FuncOnce(testwork.Of(w.claims), own, func(context.Context, string) (any, error) { return out, nil }, middleware.FuncConfig{Skip: true})
 			if got, err := f(t.Context(), key); got == nil || err != nil {
 				t.Errorf("%s: %v, %v", key, got, err)
 			}
@@ -235,7 +237,7 @@ func TestFuncOnce(t *testing.T) {
 			out  string
 			kept bool
 		}{"Latin-1": {"caf\xe9", false}, "replaced before": {"caf\uFFFD", true}, "escaped": {`caf\ufffd`, true}} {
-			f := middleware.FuncOnce(w.claims, own, func(context.Context, string) (string, error) { return c.out, nil }, middleware.FuncConfig{})
+			f := middleware.FuncOnce(testwork.Of(w.claims), own, func(context.Context, string) (string, error) { return c.out, nil }, middleware.FuncConfig{})
 			if got, err := f(t.Context(), key); got != c.out || err != nil {
 				t.Errorf("%s: %q, %v", key, got, err)
 			}
@@ -246,18 +248,18 @@ func TestFuncOnce(t *testing.T) {
 	})
 	inWorld(t, "no text", func(t *testing.T, w *world) {
 		var none *coded
-		f := middleware.FuncOnce(w.claims, own, func(context.Context, string) (int, error) { return 0, none }, middleware.FuncConfig{})
+		f := middleware.FuncOnce(testwork.Of(w.claims), own, func(context.Context, string) (int, error) { return 0, none }, middleware.FuncConfig{})
 		if _, err := f(t.Context(), "k"); err == nil {
 			t.Error("no error")
 		}
 		w.free(t, "k")
 	})
 	inWorld(t, "lost", func(t *testing.T, w *world) {
-		f := middleware.FuncOnce(w.claims, own, func(context.Context, string) (int, error) { w.revoke(t, "k"); return 1, nil }, middleware.FuncConfig{})
+		f := middleware.FuncOnce(testwork.Of(w.claims), own, func(context.Context, string) (int, error) { w.revoke(t, "k"); return 1, nil }, middleware.FuncConfig{})
 		if out, err := f(t.Context(), "k"); out != 1 || !errors.Is(err, fencing.ErrLost) {
 			t.Errorf("got %d, %v", out, err)
 		}
-		g := middleware.FuncOnce(w.other, own, double, middleware.FuncConfig{})
+		g := middleware.FuncOnce(testwork.Of(w.other), own, double, middleware.FuncConfig{})
 		if out, err := g(t.Context(), "k"); out != 2 || err != nil {
 			t.Errorf("the next: %d, %v", out, err)
 		}
@@ -273,12 +275,12 @@ func TestFuncOnceLate(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.AfterFunc(sec, func() { _ = claim.Release(context.Background()) })
-		_, err = middleware.FuncOnce(w.claims, own, double, middleware.FuncConfig{Wait: sec})(t.Context(), "k")
+		_, err = middleware.FuncOnce(testwork.Of(w.claims), own, double, middleware.FuncConfig{Wait: sec})(t.Context(), "k")
 		if err != nil && !errors.Is(err, fencing.ErrHeld) {
 			t.Errorf("got %v", err)
 		}
 		time.Sleep(sec)
-		if r, ok, rerr := w.other.Record(t.Context(), "k"); rerr != nil || ok && (r.State != etcdclaims.StateDone || err != nil) {
+		if r, ok, rerr := testwork.Of(w.other).Record(t.Context(), "k"); rerr != nil || ok && (r.State != work.StateDone || err != nil) {
 			t.Errorf("record %+v, %v; call: %v", r, rerr, err)
 		}
 	})

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/middleware"
 )
 
@@ -155,7 +156,7 @@ func TestAttemptThatWaitedWithin(t *testing.T) {
 		id := func(s string) string { return s }
 		inner := middleware.Func(w.claims, id, func(context.Context, string) (int, error) { return 1, nil }, middleware.FuncConfig{Wait: time.Millisecond})
 		runs := 0
-		outer := middleware.FuncOnce(w.claims, id, func(ctx context.Context, _ string) (int, error) {
+		outer := middleware.FuncOnce(testwork.Of(w.claims), id, func(ctx context.Context, _ string) (int, error) {
 			runs++
 			return inner(ctx, "inner")
 		}, middleware.FuncConfig{})
@@ -208,7 +209,7 @@ func TestCloseIdleConnectionsOfTheDefaultClient(t *testing.T) {
 func TestOnceFlushThatIsNotSupportedSendsNothing(t *testing.T) {
 	inWorld(t, "once", func(t *testing.T, w *world) {
 		rec := httptest.NewRecorder()
-		h := middleware.Once(w.claims, fixed("s"), middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		h := middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(rw, "paid")
 			if err := http.NewResponseController(rw).Flush(); !errors.Is(err, http.ErrNotSupported) {
 				t.Error(err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/middleware"
 )
 
@@ -24,7 +25,11 @@ func TestNoClient(t *testing.T) {
 	never := func(context.Context, string) (int, error) { t.Error("it was called"); return 0, nil }
 	handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler was called") })
 	key := func(s string) string { return s }
-	for name, c := range map[string]both{"nil": nil, "nil client": (*etcdclaims.Client)(nil), "zero client": new(etcdclaims.Client)} {
+	for name, c := range map[string]middleware.Claims{"nil": nil, "nil client": (*etcdclaims.Client)(nil), "zero client": new(etcdclaims.Client)} {
+		var works middleware.Works
+		if c != nil {
+			works = (*work.Runner)(nil)
+		}
 		var reported error
 		refuse := func(w http.ResponseWriter, r *http.Request, p *middleware.Problem) {
 			reported = p.Err
@@ -32,7 +37,7 @@ func TestNoClient(t *testing.T) {
 		}
 		for what, wrapped := range map[string]http.Handler{
 			"Exclusive": middleware.Exclusive(c, fixed("k"), middleware.ExclusiveConfig{Refuse: refuse})(handler),
-			"Once":      middleware.Once(c, fixed("k"), middleware.OnceConfig{Refuse: refuse})(handler),
+			"Once":      middleware.Once(works, fixed("k"), middleware.OnceConfig{Refuse: refuse})(handler),
 		} {
 			reported = nil
 			r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("x"))
@@ -45,7 +50,7 @@ func TestNoClient(t *testing.T) {
 		}
 		for what, f := range map[string]func(context.Context, string) (int, error){
 			"Func":     middleware.Func(c, key, never, middleware.FuncConfig{Skip: true}),
-			"FuncOnce": middleware.FuncOnce(c, key, never, middleware.FuncConfig{Skip: true}),
+			"FuncOnce": middleware.FuncOnce(works, key, never, middleware.FuncConfig{Skip: true}),
 		} {
 			_, err := f(t.Context(), "k")
 			var notRun *middleware.NotRunError

@@ -74,7 +74,7 @@ var (
 // it with the stored response: status, header and body. The response is stored in
 // the transaction that records the request as done, and is sent only then. So a
 // client that has received a response receives the same one again, for as long as
-// done work is remembered (etcdclaims.Config.Retention).
+// done work is remembered (work.Config.Retention).
 //
 // scope returns the owner of the keys: the authenticated user or tenant and the
 // service, such as "payments/tenant-7". Otherwise two users with the same key
@@ -96,7 +96,7 @@ var (
 //   - with 409 DEAD if the first request failed for good,
 //   - with 503 and RetryAfter if the request cannot be recorded now, or if an earlier
 //     attempt panicked or ended without an answer, and its back-off is not over
-//     (etcdclaims.Config.Backoff).
+//     (work.Config.Backoff).
 //
 // # What is stored
 //
@@ -128,20 +128,20 @@ var (
 //
 // The handler may run more than once. If its process dies between an effect and the
 // record, or its claim is lost, a repeat is carried out again. The option
-// etcdclaims.AtMostOnce prevents that, until etcdclaims.Config.DeadRetention is over.
+// work.AtMostOnce prevents that, until work.Config.DeadRetention is over.
 // It does not prevent that a request is carried out again whose handler panicked or whose
 // response was not stored. An effect that must not happen twice needs the fence, or the Idempotency-Key.
 //
 // After such a death a repeat waits for OnceConfig.Wait, and is refused with 409 HELD, until
 // the claim's lease has expired. If no client repeats the request, it is not carried out
 // again. After a panic a repeat is refused with 503 until the back-off is over. Deaths and
-// panics count as attempts. After etcdclaims.Config.MaxAttempts of them, 5 by default,
+// panics count as attempts. After work.Config.MaxAttempts of them, 5 by default,
 // repeats are refused with 409 DEAD.
 //
 // Once panics if scope is nil or MaxResponse is too large. The function that it
 // returns panics if the handler is nil. If works is a passthrough (see
 // etcdclaims.NewPassthrough), the handler is returned unchanged. If works is nil, or a nil
-// *etcdclaims.Client, every request with a key is refused with 503.
+// *work.Runner, every request with a key is refused with 503.
 func Once(works Works, scope func(*http.Request) string, cfg OnceConfig, opts ...WorkOption) func(http.Handler) http.Handler {
 	switch {
 	case scope == nil:
@@ -185,8 +185,8 @@ func Once(works Works, scope func(*http.Request) string, cfg OnceConfig, opts ..
 			stay := context.AfterFunc(r.Context(), func() { end(context.Cause(r.Context())) })
 			defer stay()
 			_, err := underWork(ctx, o.claim, cfg.Wait,
-				remembering(works.TryRunForResult, o.claim, opts, &result, made),
-				remembering(works.RunForResult, o.claim, opts, &result, made),
+				remembering(works.TryOnce, o.claim, opts, &result, made),
+				remembering(works.Once, o.claim, opts, &result, made),
 				func(ctx context.Context) error {
 					// From here on the request is carried out even if its client disconnects.
 					if !stay() {

@@ -19,14 +19,14 @@ var ErrDone = errors.New("done before")
 // all processes.
 //
 // What fn returns is stored as JSON, in the transaction that records it as done,
-// for as long as done work is remembered (etcdclaims.Config.Retention). A later
+// for as long as done work is remembered (work.Config.Retention). A later
 // call returns the same Out, with an error that matches ErrDone, or without an
 // error if Skip is set. An Out of more than 64 KiB of JSON, or one that cannot be
 // encoded as JSON, such as a string that is not UTF-8, is not stored. A later call then returns the zero Out and
 // ErrDone, even if Skip is set.
 //
-// If fn returns an error, the attempt failed. etcdclaims.Config.Backoff sets when a call
-// may run fn again, and etcdclaims.Config.MaxAttempts how many attempts there are. A call
+// If fn returns an error, the attempt failed. work.Config.Backoff sets when a call
+// may run fn again, and work.Config.MaxAttempts how many attempts there are. A call
 // that may not run fn returns a *NotRunError.
 //
 // An error that matches fencing.ErrUnknown means that the outcome may have been
@@ -34,7 +34,7 @@ var ErrDone = errors.New("done before")
 // nil works see Func.
 //
 // fn may run more than once: if its process dies, or its claim is lost, another
-// call runs fn again. The option etcdclaims.AtMostOnce prevents that. It does not
+// call runs fn again. The option work.AtMostOnce prevents that. It does not
 // prevent another attempt after fn has returned an error or panicked. Use the fence
 // to guard effects that must not happen twice.
 func FuncOnce[In, Out any](works Works, key func(In) string, fn func(context.Context, In) (Out, error), cfg FuncConfig, opts ...WorkOption) func(context.Context, In) (Out, error) {
@@ -53,8 +53,8 @@ func FuncOnce[In, Out any](works Works, key func(In) string, fn func(context.Con
 		var result []byte
 		made := func() ([]byte, error) { return remembered(out), nil }
 		called, err := underWork(ctx, k, cfg.Wait,
-			remembering(works.TryRunForResult, k, opts, &result, made),
-			remembering(works.RunForResult, k, opts, &result, made),
+			remembering(works.TryOnce, k, opts, &result, made),
+			remembering(works.Once, k, opts, &result, made),
 			func(ctx context.Context) (err error) {
 				out, err = fn(ctx, in)
 				return err

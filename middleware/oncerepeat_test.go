@@ -13,6 +13,8 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/work"
+	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/middleware"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
@@ -52,7 +54,7 @@ func TestOnceWhoseClientLeaves(t *testing.T) {
 	} {
 		inWorld(t, name, func(t *testing.T, w *world) {
 			effects := 0
-			h := middleware.Once(w.claims, fixed("s"), middleware.OnceConfig{Wait: -1})(handler(&effects))
+			h := middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{Wait: -1})(handler(&effects))
 			leaving(t, h, `"a"`, sec/2)
 			resp := post(h, `"a"`, "/", "")
 			if got := read(t, resp); resp.StatusCode != http.StatusOK || got != "paid" || effects != 1 {
@@ -68,8 +70,8 @@ type disconnecting struct {
 	disconnect func()
 }
 
-func (d disconnecting) TryRunForResult(ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts ...middleware.WorkOption) ([]byte, bool, error) {
-	return d.Works.TryRunForResult(ctx, key, func(ctx context.Context) ([]byte, error) {
+func (d disconnecting) TryOnce(ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts ...middleware.WorkOption) ([]byte, bool, error) {
+	return d.Works.TryOnce(ctx, key, func(ctx context.Context) ([]byte, error) {
 		d.disconnect()
 		return fn(ctx)
 	}, opts...)
@@ -86,15 +88,15 @@ func TestOnceWhoseClientLeavesAsItBegins(t *testing.T) {
 		cfg := middleware.OnceConfig{Refuse: func(_ http.ResponseWriter, _ *http.Request, p *middleware.Problem) { why = p }}
 		r := httptest.NewRequest(http.MethodPost, "/", http.NoBody).WithContext(ctx)
 		r.Header.Set(middleware.IdempotencyKey, `"a"`)
-		middleware.Once(disconnecting{w.claims, leave}, fixed("s"), cfg)(handler).ServeHTTP(httptest.NewRecorder(), r)
+		middleware.Once(disconnecting{testwork.Of(w.claims), leave}, fixed("s"), cfg)(handler).ServeHTTP(httptest.NewRecorder(), r)
 		var notRun *middleware.NotRunError
 		if runs != 0 || why == nil || why.Status != http.StatusServiceUnavailable || !errors.As(why, &notRun) || !errors.Is(why, context.Canceled) {
 			t.Fatalf("%d runs, %v", runs, why)
 		}
-		if record, ok, err := w.claims.Record(t.Context(), why.Key); ok || err != nil {
+		if record, ok, err := testwork.Of(w.claims).Record(t.Context(), why.Key); ok || err != nil {
 			t.Errorf("%+v, %v", record, err)
 		}
-		if resp := post(middleware.Once(w.claims, fixed("s"), middleware.OnceConfig{})(handler), `"a"`, "/", ""); resp.StatusCode != http.StatusOK || runs != 1 {
+		if resp := post(middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{})(handler), `"a"`, "/", ""); resp.StatusCode != http.StatusOK || runs != 1 {
 			t.Errorf("the repeat is answered %d after %d runs", resp.StatusCode, runs)
 		}
 	})
@@ -104,7 +106,7 @@ func TestOnceWhoseClientLeavesAsItBegins(t *testing.T) {
 func TestOnceThatStopsSilently(t *testing.T) {
 	inWorld(t, "released by force", func(t *testing.T, w *world) {
 		runs := 0
-		h := middleware.Once(w.claims, fixed("s"), middleware.OnceConfig{}, etcdclaims.MaxHold(5*sec))(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		h := middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{}, etcdclaims.MaxHold(5*sec))(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			if runs++; runs == 1 {
 				<-r.Context().Done()
 				return
@@ -126,12 +128,12 @@ func TestOnceThatStopsSilently(t *testing.T) {
 func TestOnceThatCannotBeRecorded(t *testing.T) {
 	for _, atMostOnce := range []bool{false, true} {
 		inWorld(t, fmt.Sprintf("at most once %v", atMostOnce), func(t *testing.T, w *world) {
-			var opts []etcdclaims.WorkOption
+			var opts []work.Option
 			if atMostOnce {
-				opts = append(opts, etcdclaims.AtMostOnce())
+				opts = append(opts, work.AtMostOnce())
 			}
 			runs := 0
-			h := middleware.Once(w.claims, fixed("s"), middleware.OnceConfig{}, opts...)(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+			h := middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{}, opts...)(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 				if runs++; runs == 2 {
 					w.host.Inject(claimtest.Fault{On: claimtest.Ending, Err: rpctypes.ErrGRPCPermissionDenied, LoseRequest: true})
 				}
@@ -156,7 +158,7 @@ func TestOnceThatCannotBeRecorded(t *testing.T) {
 func TestOnceWhoseScopeReadsTheForm(t *testing.T) {
 	inWorld(t, "form", func(t *testing.T, w *world) {
 		scope := func(r *http.Request) string { return "tenant/" + r.FormValue("tenant") }
-		h := middleware.Once(w.claims, scope, middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		h := middleware.Once(testwork.Of(w.claims), scope, middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			_, _ = fmt.Fprint(rw, "paid ", r.FormValue("amount"))
 		}))
 		for _, tt := range []struct {
@@ -183,7 +185,7 @@ func TestOnceWhoseScopeReadsTheForm(t *testing.T) {
 // What cannot be kept as it is is not kept; the length of what HEAD does not send is.
 func TestOnceReplaysHeaders(t *testing.T) {
 	inWorld(t, "headers", func(t *testing.T, w *world) {
-		h := middleware.Once(w.claims, fixed("s"), middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		h := middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			rw.Header().Set("Content-Length", "12345")
 			if r.URL.Path == "/odd" {
 				rw.Header().Set("Content-Disposition", "attachment; filename=\"caf\xe9\"")
@@ -223,7 +225,7 @@ func TestOnceWhoseFlushFails(t *testing.T) {
 		"unseen": func(rw http.ResponseWriter) error { rw.(http.Flusher).Flush(); return nil },
 	} {
 		inWorld(t, name, func(t *testing.T, w *world) {
-			h := middleware.Once(w.claims, fixed("s"), middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+			h := middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 				for range 3 {
 					if _, err := io.WriteString(rw, "row\n"); err != nil {
 						return

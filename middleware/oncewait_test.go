@@ -14,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd/deafness"
+	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/middleware"
 )
 
@@ -38,7 +39,7 @@ func TestOnceAnswersAllRepeatsTogether(t *testing.T) {
 		for i := range repeats {
 			works := []*etcdclaims.Client{w.claims, w.other}[i%2]
 			all.Go(func() {
-				resp := post(middleware.Once(works, fixed("s"), middleware.OnceConfig{Wait: 3 * sec})(made(sec)), `"a"`, "/", "")
+				resp := post(middleware.Once(testwork.Of(works), fixed("s"), middleware.OnceConfig{Wait: 3 * sec})(made(sec)), `"a"`, "/", "")
 				if resp.StatusCode != http.StatusOK || read(t, resp) != "made" {
 					t.Errorf("repeat %d: %d", i, resp.StatusCode)
 				}
@@ -59,12 +60,12 @@ func TestOnceReadsTheRecordBeforeItRefuses(t *testing.T) {
 	t.Parallel()
 	inWorld(t, "Once", func(t *testing.T, w *world) {
 		w.near.Inject(deafness.Kinds()[deafness.EveryEvent])
-		first := middleware.Once(w.claims, fixed("s"), middleware.OnceConfig{})(made(3 * sec))
+		first := middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{})(made(3 * sec))
 		done := make(chan *http.Response)
 		go func() { done <- post(first, `"a"`, "/", "") }()
 		time.Sleep(sec)
 		began := time.Now()
-		there := middleware.Once(w.other, fixed("s"), middleware.OnceConfig{Wait: 3 * sec})(made(0))
+		there := middleware.Once(testwork.Of(w.other), fixed("s"), middleware.OnceConfig{Wait: 3 * sec})(made(0))
 		resp := post(there, `"a"`, "/", "")
 		if read(t, resp) != "made" || resp.Header.Get(middleware.Replayed) != "true" {
 			t.Errorf("%d after %v", resp.StatusCode, time.Since(began))
@@ -77,11 +78,11 @@ func TestOnceReadsTheRecordBeforeItRefuses(t *testing.T) {
 		key := func(s string) string { return s }
 		done := make(chan error)
 		go func() {
-			_, err := middleware.FuncOnce(w.claims, key, slow, middleware.FuncConfig{})(context.Background(), "a")
+			_, err := middleware.FuncOnce(testwork.Of(w.claims), key, slow, middleware.FuncConfig{})(context.Background(), "a")
 			done <- err
 		}()
 		time.Sleep(sec)
-		out, err := middleware.FuncOnce(w.other, key, slow, middleware.FuncConfig{Wait: 3 * sec})(context.Background(), "a")
+		out, err := middleware.FuncOnce(testwork.Of(w.other), key, slow, middleware.FuncConfig{Wait: 3 * sec})(context.Background(), "a")
 		if out != "made" || !errors.Is(err, middleware.ErrDone) {
 			t.Errorf("got %q, %v", out, err)
 		}
@@ -92,11 +93,11 @@ func TestOnceReadsTheRecordBeforeItRefuses(t *testing.T) {
 	inWorld(t, "neither done nor over", func(t *testing.T, w *world) {
 		done := make(chan *http.Response)
 		go func() {
-			done <- post(middleware.Once(w.claims, fixed("s"), middleware.OnceConfig{})(made(30*sec)), `"a"`, "/", "")
+			done <- post(middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{})(made(30*sec)), `"a"`, "/", "")
 		}()
 		time.Sleep(sec)
 		began := time.Now()
-		there := middleware.Once(w.other, fixed("s"), middleware.OnceConfig{Wait: 3 * sec})(made(0))
+		there := middleware.Once(testwork.Of(w.other), fixed("s"), middleware.OnceConfig{Wait: 3 * sec})(made(0))
 		p := problem(t, post(there, `"a"`, "/", ""), 409, "HELD")
 		if took := time.Since(began); p.Owner != "here" || took > 4*sec {
 			t.Errorf("after %v: %+v", took, p)
@@ -117,7 +118,7 @@ func TestOnceDoesNotAskForABodyThatIsTooLarge(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, start func(h func(s *site) http.Handler) *site) {
 		s := start(func(s *site) http.Handler {
-			return middleware.Once(s.claims, fixed("s"), middleware.OnceConfig{MaxBody: 10})(&orders{})
+			return middleware.Once(testwork.Of(s.claims), fixed("s"), middleware.OnceConfig{MaxBody: 10})(&orders{})
 		})
 		s.client.Transport.(*http.Transport).ExpectContinueTimeout = 10 * time.Second
 		for body, want := range map[string]int{"tea": http.StatusCreated, strings.Repeat("x", 11): http.StatusRequestEntityTooLarge} {

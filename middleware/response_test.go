@@ -256,11 +256,11 @@ func TestResponseIsNotFlushedPastAWrapper(t *testing.T) {
 // amnesiac are works that remember nothing.
 type amnesiac struct{}
 
-func (amnesiac) RunForResult(ctx context.Context, _ string, fn func(context.Context) ([]byte, error), _ ...middleware.WorkOption) ([]byte, bool, error) {
+func (amnesiac) Once(ctx context.Context, _ string, fn func(context.Context) ([]byte, error), _ ...middleware.WorkOption) ([]byte, bool, error) {
 	result, err := fn(ctx)
 	return result, true, err
 }
 
-func (f amnesiac) TryRunForResult(ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts ...middleware.WorkOption) ([]byte, bool, error) {
-	return f.RunForResult(ctx, key, fn, opts...)
+func (f amnesiac) TryOnce(ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts ...middleware.WorkOption) ([]byte, bool, error) {
+	return f.Once(ctx, key, fn, opts...)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/middleware"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -187,7 +188,7 @@ func TestServerWriter(t *testing.T) {
 			mux := http.NewServeMux()
 			mux.HandleFunc("/bare", func(rw http.ResponseWriter, _ *http.Request) { bare = abilities(rw) })
 			mux.Handle("/wrapped", s.exclusive(func(rw http.ResponseWriter, _ *http.Request) { wrapped = abilities(rw) }))
-			mux.Handle("/once", middleware.Once(s.claims, fixed("s"), middleware.OnceConfig{Optional: true})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _ = abilities(rw) })))
+			mux.Handle("/once", middleware.Once(testwork.Of(s.claims), fixed("s"), middleware.OnceConfig{Optional: true})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _ = abilities(rw) })))
 			mux.Handle("/file", s.exclusive(func(rw http.ResponseWriter, r *http.Request) { http.ServeFile(rw, r, name) }))
 			mux.Handle("/reader", s.exclusive(func(rw http.ResponseWriter, _ *http.Request) {
 				if n, err := io.Copy(rw, strings.NewReader("read from")); n != 9 || err != nil {
@@ -384,7 +385,7 @@ func TestServerOnce(t *testing.T) {
 	onBoth(t, func(t *testing.T, start func(func(*site) http.Handler) *site) {
 		runs := 0
 		s := start(func(s *site) http.Handler {
-			return middleware.Once(s.claims, fixed("orders"), middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			return middleware.Once(testwork.Of(s.claims), fixed("orders"), middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 				runs++
 				rw.Header().Set("Location", fmt.Sprint("/", runs))
 				rw.WriteHeader(http.StatusCreated)

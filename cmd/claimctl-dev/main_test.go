@@ -9,7 +9,9 @@ import (
 	"testing"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/internal/testwork"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -61,8 +63,8 @@ func TestDev(t *testing.T) {
 	if err != nil || !info.Held || info.Owner != "api-7" {
 		t.Errorf("%+v, %v", info, err)
 	}
-	r, ok, err := c.Record(t.Context(), "invoices/4")
-	if err != nil || !ok || r.State != etcdclaims.StateOrphaned {
+	r, ok, err := testwork.Of(c).Record(t.Context(), "invoices/4")
+	if err != nil || !ok || r.State != work.StateOrphaned {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if err := c.Close(t.Context()); err != nil {

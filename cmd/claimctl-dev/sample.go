@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/sched"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -98,9 +99,13 @@ func (s *sample) work(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var all []*etcdclaims.Work
+	var all []*work.Work
+	works, err := work.New(c, work.Config{})
+	if err != nil {
+		return err
+	}
 	for i := range 4 {
-		w, err := c.TryBegin(ctx, fmt.Sprint("invoices/", i+1))
+		w, err := works.TryBegin(ctx, fmt.Sprint("invoices/", i+1))
 		if err != nil {
 			return err
 		}

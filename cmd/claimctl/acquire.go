@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/retry"
 )
 
 // claim makes the one call that acquires the key.
 func (r *runner) claim(ctx context.Context, wait time.Duration) (*holding, error) {
 	forKey := []etcdclaims.AcquireOption{etcdclaims.MaxHold(r.maxHold)}
-	forWork := []etcdclaims.WorkOption{etcdclaims.MaxHold(r.maxHold)}
+	forWork := []work.Option{etcdclaims.MaxHold(r.maxHold)}
 	if r.note != "" {
 		note := etcdclaims.Note([]byte(r.note))
 		forKey, forWork = append(forKey, note), append(forWork, note)
@@ -31,11 +32,11 @@ func (r *runner) claim(ctx context.Context, wait time.Duration) (*holding, error
 		forKey = append(forKey, etcdclaims.Prefer(r.prefer))
 	}
 	if r.atMostOnce {
-		forWork = append(forWork, etcdclaims.AtMostOnce())
+		forWork = append(forWork, work.AtMostOnce())
 	}
-	acquire, begin := r.claims.TryAcquire, r.claims.TryBegin
+	acquire, begin := r.claims.TryAcquire, r.works.TryBegin
 	if wait != 0 {
-		acquire, begin = r.claims.Acquire, r.claims.Begin
+		acquire, begin = r.claims.Acquire, r.works.Begin
 	}
 	if wait > 0 {
 		var cancel context.CancelFunc
@@ -62,11 +63,11 @@ func (r *runner) claim(ctx context.Context, wait time.Duration) (*holding, error
 		}
 		return &holding{Claim: claim, maxHold: r.maxHold, begun: time.Now(), slotted: r.slots > 0}, nil
 	}
-	work, err := begin(ctx, r.keys[0], forWork...)
+	job, err := begin(ctx, r.keys[0], forWork...)
 	if err != nil {
 		return nil, r.notAcquired(wait, err)
 	}
-	return &holding{Claim: work.Claim, work: work, maxHold: r.maxHold, begun: time.Now()}, nil
+	return &holding{Claim: job.Claim, work: job, maxHold: r.maxHold, begun: time.Now()}, nil
 }
 
 // claimAll claims several keys, all or none. To wait it tries again and again, about every

@@ -13,6 +13,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
+	"github.com/etcdclaims/claims/internal/testwork"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -112,11 +113,11 @@ func TestExplain(t *testing.T) {
 	ctx := t.Context()
 	w.fails(exitFailure, `explain "nosuch": the key has no claim, no record, no line`, "explain", "nosuch")
 	a, b := w.client("api-7"), w.client("api-8")
-	first, err := a.TryBegin(ctx, "orders/42")
+	first, err := testwork.Of(a).TryBegin(ctx, "orders/42")
 	w.noErr(err)
 	_, err = first.Fail(ctx, etcdclaims.RetryAfter(errors.New("disk\nfull"), 0))
 	w.noErr(err)
-	second, err := a.TryBegin(ctx, "orders/42", etcdclaims.Note([]byte("step 3 of 5")))
+	second, err := testwork.Of(a).TryBegin(ctx, "orders/42", etcdclaims.Note([]byte("step 3 of 5")))
 	w.noErr(err)
 	waiting, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)

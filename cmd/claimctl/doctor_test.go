@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/internal/doctor"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/internal/testwork"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -61,7 +62,7 @@ func TestDoctor(t *testing.T) {
 	}
 	_, err = w.etcd.Put(t.Context(), w.prefix+"own/forever", `{"v":1}`)
 	w.noErr(err)
-	work, err := w.client("a").TryBegin(t.Context(), "lonely")
+	work, err := testwork.Of(w.client("a")).TryBegin(t.Context(), "lonely")
 	w.noErr(err)
 	_, err = w.etcd.Delete(t.Context(), w.prefix+"own/lonely")
 	w.noErr(err)

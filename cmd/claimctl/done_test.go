@@ -14,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/internal/doctor"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/spf13/cobra"
 )
@@ -81,7 +82,7 @@ type stage struct {
 
 func (s *stage) dead() {
 	s.Helper()
-	work, err := s.a.TryBegin(s.Context(), s.key)
+	work, err := testwork.Of(s.a).TryBegin(s.Context(), s.key)
 	s.noErr(err)
 	_, err = work.Fail(s.Context(), etcdclaims.Permanent(errors.New("disk full")))
 	s.noErr(err)

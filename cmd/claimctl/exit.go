@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -90,7 +91,7 @@ func codeOf(err error) int {
 		return exitUsage
 	case errors.Is(err, etcdclaims.ErrRefused):
 		return exitFailure
-	case errors.Is(err, etcdclaims.ErrHeld), errors.Is(err, etcdclaims.ErrBackoff):
+	case errors.Is(err, etcdclaims.ErrHeld), errors.Is(err, work.ErrBackoff):
 		return exitBusy
 	case isUnreachable(err):
 		return exitUnreachable

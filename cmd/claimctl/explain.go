@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/doctor"
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -122,12 +123,16 @@ func explain(ctx context.Context, claims *etcdclaims.Client, key string) (explan
 	if x.Holders, err = viewHolders(ctx, claims, info); err != nil {
 		return x, err
 	}
-	record, ok, err := claims.Record(ctx, key)
+	works, err := work.New(claims, work.Config{})
+	if err != nil {
+		return x, err
+	}
+	record, ok, err := works.Record(ctx, key)
 	if err == nil && ok {
 		v := viewWork(record)
 		x.Work = &v
 	} else if err != nil {
-		x.Work = &workView{Key: key, State: string(etcdclaims.StateUnreadable), Error: err.Error()}
+		x.Work = &workView{Key: key, State: string(work.StateUnreadable), Error: err.Error()}
 	}
 	history, err := admin.History(ctx, claims, key, admin.Newest(100))
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 )
 
 // holding is what the command runs under: a claim, the claim of work, or the claims of
@@ -19,7 +20,7 @@ type holding struct {
 	ended             chan struct{}   // closed when one of several is done; nil if there is one
 	ctx               context.Context // of several; nil if there is one
 	cancel            context.CancelCauseFunc
-	work              *etcdclaims.Work
+	work              *work.Work
 	maxHold           time.Duration // zero: no limit
 	begun             time.Time
 	known             atomic.Pointer[time.Time] // the deadline, while the wall clock did not contradict it

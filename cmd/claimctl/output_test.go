@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/sched"
 )
 
@@ -22,8 +23,8 @@ var (
 		{Key: "orders/42", Fence: 8802, Owner: "a\u202eb", Since: noon, EndRevision: 8811, Ending: admin.EndingForced, Cause: "ann: stuck"},
 		{Key: "orders/42", Fence: 8812, Owner: "api-7", Since: noon, Attempt: 2},
 	}
-	record = etcdclaims.Record{
-		Key: "orders/42", State: etcdclaims.StateFailed, Attempt: 2, Fence: 8812, Owner: "api-7", Begun: noon, Ended: noon,
+	record = work.Record{
+		Key: "orders/42", State: work.StateFailed, Attempt: 2, Fence: 8812, Owner: "api-7", Begun: noon, Ended: noon,
 		NotBefore: noon.Add(time.Minute), Error: "disk\nfull",
 	}
 )
@@ -63,9 +64,9 @@ func TestFormats(t *testing.T) {
 func TestExplainText(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	previous, work := viewTerm(terms[1]), viewWork(record)
+	previous, job := viewTerm(terms[1]), viewWork(record)
 	x := explanation{
-		claimView: viewClaim(claimed), Left: "9s", Work: &work, Previous: &previous,
+		claimView: viewClaim(claimed), Left: "9s", Work: &job, Previous: &previous,
 		Renewal: &renewal{TTL: "15s", Overdue: true, ago: 9 * time.Second, ttl: 15 * time.Second},
 		Waiting: []waiterView{{Owner: "api-8", Since: moment(noon), Ghost: true}, {Owner: "api-9"}},
 		Next:    &nextView{Owner: "api-9", At: moment(noon.Add(time.Hour))},

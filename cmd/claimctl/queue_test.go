@@ -9,6 +9,8 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/etcdclaims/work"
+	"github.com/etcdclaims/claims/internal/testwork"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -87,8 +89,8 @@ func TestErrorOfManyLines(t *testing.T) {
 		"boom\n            goroutine 1 [running]:\n            main.main()\n                main.go:7\n")
 	w.finds(w.ok("queue", "show", "mail", "x", "-o", "json"), `[running]:\nmain.main()\n\t`)
 
-	err = w.client("a").TryRunWork(t.Context(), "invoice/1", func(context.Context, *etcdclaims.Work) error { return errors.New("no paper\nin tray 2") })
-	if !errors.Is(err, etcdclaims.ErrBackoff) {
+	err = testwork.Of(w.client("a")).TryRun(t.Context(), "invoice/1", func(context.Context, *work.Work) error { return errors.New("no paper\nin tray 2") })
+	if !errors.Is(err, work.ErrBackoff) {
 		t.Fatal(err)
 	}
 	w.finds(w.ok("work", "ls"), "no paper …")

@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/internal/doctor"
+	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/sched"
 )
 
@@ -22,10 +23,10 @@ func TestWork(t *testing.T) {
 	if out := w.ok("work", "ls", "-o", "json"); out != "[]\n" {
 		t.Errorf("of nothing: %q", out)
 	}
-	work, err := a.TryBegin(ctx, "k")
+	job, err := testwork.Of(a).TryBegin(ctx, "k")
 	w.noErr(err)
 	w.fails(exitBusy, "held by a", "work", "retry", "k")
-	_, err = work.Fail(ctx, etcdclaims.Permanent(errors.New("disk full")))
+	_, err = job.Fail(ctx, etcdclaims.Permanent(errors.New("disk full")))
 	w.noErr(err)
 	if got := as[[]workView](w, "work", "ls", "--state", "dead,orphaned"); len(got) != 1 || got[0].Error != "disk full" || got[0].State != "dead" {
 		t.Errorf("%+v", got)

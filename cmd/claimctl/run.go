@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/spf13/cobra"
 	"go.uber.org/zap/zapcore"
 )
@@ -44,6 +45,7 @@ type runner struct {
 	retention   time.Duration
 
 	claims  *etcdclaims.Client
+	works   *work.Runner
 	signals chan os.Signal
 	stop    os.Signal // what asks the command to end
 }
@@ -216,7 +218,7 @@ func (r *runner) run(ctx context.Context, again bool) error {
 		return &exitError{exitCannotRun, err}
 	}
 	cfg := etcdclaims.Config{
-		TTL: r.ttl, MaxAttempts: r.maxAttempts, Retention: r.retention, Logger: r.logger(zapcore.WarnLevel),
+		TTL: r.ttl, Logger: r.logger(zapcore.WarnLevel),
 	}
 	if r.grace > 0 {
 		cfg.Drain = r.grace + killAhead
@@ -239,6 +241,9 @@ func (r *runner) run(ctx context.Context, again bool) error {
 	}
 	defer func() { _ = done() }() // what matters was released, and said so
 	r.claims = claims
+	if r.works, err = work.New(claims, work.Config{MaxAttempts: r.maxAttempts, Retention: r.retention}); err != nil {
+		return err
+	}
 	for {
 		h, err := r.acquire(ctx, wait)
 		if err != nil {
@@ -323,9 +328,9 @@ func afterWait(err error, wait time.Duration) error {
 // notAcquired returns the exit of a command that did not run.
 func (r *runner) notAcquired(wait time.Duration, err error) error {
 	switch {
-	case errors.Is(err, etcdclaims.ErrDone):
+	case errors.Is(err, work.ErrDone):
 		return r.ended("done", nil)
-	case errors.Is(err, etcdclaims.ErrHeld), errors.Is(err, etcdclaims.ErrBackoff):
+	case errors.Is(err, etcdclaims.ErrHeld), errors.Is(err, work.ErrBackoff):
 		return r.ended("busy", err)
 	case wait > 0 && errors.Is(err, context.DeadlineExceeded):
 		var waited *etcdclaims.WaitError

@@ -21,9 +21,11 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/internal/testwork"
 )
 
 // process is claimctl in a process of its own.
@@ -280,8 +282,8 @@ func runOnce(w *world, start func(args ...string) *process, dir string) {
 		return start("run", "invoice/1", "--once", "-E", "done=9", "--", "sh", "-c", `echo $CLAIM_ATTEMPT >> `+count)
 	}
 	start("run", "invoice/1", "--once", "--", "sh", "-c", "exit 5").ends(5)
-	record, ok, err := w.client("check").Record(w.Context(), "invoice/1")
-	if err != nil || !ok || record.State != etcdclaims.StateFailed || !strings.Contains(record.Error, "exit status 5") {
+	record, ok, err := testwork.Of(w.client("check")).Record(w.Context(), "invoice/1")
+	if err != nil || !ok || record.State != work.StateFailed || !strings.Contains(record.Error, "exit status 5") {
 		w.Fatalf("%+v, %v", record, err)
 	}
 	eventually(w.T, "it ran again", func() bool {
@@ -418,7 +420,7 @@ func TestSignalWhileAcquiring(t *testing.T) {
 	claims := w.client("a")
 	for i := range 60 {
 		r := &runner{
-			app: &app{connection: connection{commandTimeout: 5 * time.Second}, err: io.Discard}, claims: claims,
+			app: &app{connection: connection{commandTimeout: 5 * time.Second}, err: io.Discard}, claims: claims, works: testwork.Of(claims),
 			keys: []string{fmt.Sprint("k", i)}, once: true, atMostOnce: true, signals: make(chan os.Signal, 1),
 		}
 		time.AfterFunc(time.Duration(i)*100*time.Microsecond, func() { r.signals <- syscall.SIGTERM })
@@ -429,8 +431,8 @@ func TestSignalWhileAcquiring(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "the work is free", func() bool {
-			record, ok, err := claims.Record(t.Context(), r.keys[0])
-			return err == nil && (!ok || record.State == etcdclaims.StateFree)
+			record, ok, err := testwork.Of(claims).Record(t.Context(), r.keys[0])
+			return err == nil && (!ok || record.State == work.StateFree)
 		})
 	}
 }
@@ -440,11 +442,11 @@ func TestDoneWhileKilled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	claims := w.client("a")
-	work, err := claims.TryBegin(t.Context(), "k", etcdclaims.AtMostOnce())
+	job, err := testwork.Of(claims).TryBegin(t.Context(), "k", work.AtMostOnce())
 	w.noErr(err)
 	r := &runner{app: &app{connection: connection{commandTimeout: 5 * time.Second}}, once: true, atMostOnce: true}
-	w.noErr(r.giveUp(&holding{Claim: work.Claim, work: work, over: true, killed: true}, &child{}))
-	if record, _, err := claims.Record(t.Context(), "k"); err != nil || record.State != etcdclaims.StateDone {
+	w.noErr(r.giveUp(&holding{Claim: job.Claim, work: job, over: true, killed: true}, &child{}))
+	if record, _, err := testwork.Of(claims).Record(t.Context(), "k"); err != nil || record.State != work.StateDone {
 		t.Errorf("%+v, %v", record, err)
 	}
 }

@@ -13,8 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/internal/testwork"
 )
 
 // A reload by HUP is no request to end: elect stands again when the claim is lost later, and an
@@ -52,7 +53,7 @@ func TestHangupIsNoFailure(t *testing.T) {
 	appears(t, begun)
 	p.signal(syscall.SIGHUP)
 	p.ends(exitSignal + int(syscall.SIGHUP))
-	if record, ok, err := w.client("check").Record(t.Context(), "work"); err != nil || ok && record.State != etcdclaims.StateFree {
+	if record, ok, err := testwork.Of(w.client("check")).Record(t.Context(), "work"); err != nil || ok && record.State != work.StateFree {
 		t.Errorf("%+v, %v", record, err)
 	}
 }

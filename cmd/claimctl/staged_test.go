@@ -10,7 +10,9 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/sched"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -129,7 +131,7 @@ func TestStagedStuckSlot(t *testing.T) {
 func TestStagedOrphanAtMostOnce(t *testing.T) {
 	t.Parallel()
 	w := worldOn(t, testetcd.Start(t))
-	_, err := w.client("worker-1").TryBegin(t.Context(), "payments/7", etcdclaims.AtMostOnce())
+	_, err := testwork.Of(w.client("worker-1")).TryBegin(t.Context(), "payments/7", work.AtMostOnce())
 	w.noErr(err)
 	w.finds(w.types(0, "work", "show", "payments/7"), "At most once: yes: no caller begins it again if its owner dies")
 	_, err = w.etcd.Delete(t.Context(), w.prefix+"own/payments/7") // as etcd does when the lease of a dead owner ends

@@ -8,13 +8,14 @@ import (
 	"slices"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/spf13/cobra"
 )
 
 // workStates are the states that --state takes.
-var workStates = []etcdclaims.State{
-	etcdclaims.StateFree, etcdclaims.StateClaimed, etcdclaims.StateOrphaned, etcdclaims.StateFailed,
-	etcdclaims.StateDone, etcdclaims.StateDead, etcdclaims.StateUnreadable,
+var workStates = []work.State{
+	work.StateFree, work.StateClaimed, work.StateOrphaned, work.StateFailed,
+	work.StateDone, work.StateDead, work.StateUnreadable,
 }
 
 func stateNames() []string {
@@ -25,13 +26,13 @@ func stateNames() []string {
 	return names
 }
 
-func parseStates(names []string) ([]etcdclaims.State, error) {
-	var states []etcdclaims.State
+func parseStates(names []string) ([]work.State, error) {
+	var states []work.State
 	for _, name := range names {
-		if !slices.Contains(workStates, etcdclaims.State(name)) {
+		if !slices.Contains(workStates, work.State(name)) {
 			return nil, usageError("--state %q is not one of %v", name, workStates)
 		}
-		states = append(states, etcdclaims.State(name))
+		states = append(states, work.State(name))
 	}
 	return states, nil
 }
@@ -49,8 +50,8 @@ died: retry it once you know that its effect did not happen.`,
 			if err != nil {
 				return err
 			}
-			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
-				return printList(a, workHeader, mapped(claims.Records(ctx, append(args, "")[0], wanted...), viewWork))
+			return a.withWork(cmd, func(ctx context.Context, works *work.Runner) error {
+				return printList(a, workHeader, mapped(works.Records(ctx, append(args, "")[0], wanted...), viewWork))
 			})
 		},
 	}
@@ -59,13 +60,13 @@ died: retry it once you know that its effect did not happen.`,
 	show := &cobra.Command{
 		Use: "show KEY", Args: cobra.ExactArgs(1), Short: "Show the record of work",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
-				r, ok, err := claims.Record(ctx, args[0])
+			return a.withWork(cmd, func(ctx context.Context, works *work.Runner) error {
+				r, ok, err := works.Record(ctx, args[0])
 				if err != nil {
 					return err
 				}
 				if !ok {
-					return fmt.Errorf("show %q: %w", args[0], etcdclaims.ErrNoRecord)
+					return fmt.Errorf("show %q: %w", args[0], work.ErrNoRecord)
 				}
 				v := viewWork(r)
 				return printOne(a, v, v.text)
@@ -75,8 +76,8 @@ died: retry it once you know that its effect did not happen.`,
 	retry := &cobra.Command{
 		Use: "retry KEY", Args: cobra.ExactArgs(1), Short: "Let work that failed, is dead or orphaned be begun again at once",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
-				r, err := claims.Retry(ctx, args[0])
+			return a.withWork(cmd, func(ctx context.Context, works *work.Runner) error {
+				r, err := works.Retry(ctx, args[0])
 				if err != nil {
 					return err
 				}
@@ -92,8 +93,8 @@ died: retry it once you know that its effect did not happen.`,
 			if err != nil {
 				return err
 			}
-			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
-				return a.done(claims.Forget(ctx, args[0], wanted...), doneView{Done: "forgotten", Key: args[0]}, "forgot %q: it counts as never begun", args[0])
+			return a.withWork(cmd, func(ctx context.Context, works *work.Runner) error {
+				return a.done(works.Forget(ctx, args[0], wanted...), doneView{Done: "forgotten", Key: args[0]}, "forgot %q: it counts as never begun", args[0])
 			})
 		},
 	}
@@ -118,6 +119,17 @@ func (v workView) text(w io.Writer) {
 	})
 	field(w, 13, "Error", v.Error)
 	field(w, 13, "Stack", v.Stack)
+}
+
+// withWork is with for commands on records of work.
+func (a *app) withWork(cmd *cobra.Command, f func(ctx context.Context, works *work.Runner) error) error {
+	return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
+		works, err := work.New(claims, work.Config{})
+		if err != nil {
+			return err
+		}
+		return f(ctx, works)
+	})
 }
 
 // mapped yields what a function makes of each value.

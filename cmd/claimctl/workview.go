@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 )
 
 // workView is a record of work as it is shown.
@@ -26,7 +26,7 @@ type workView struct {
 	AtMostOnce bool       `json:"atMostOnce,omitempty"`
 }
 
-func viewWork(r etcdclaims.Record) workView {
+func viewWork(r work.Record) workView {
 	return workView{
 		Key: r.Key, State: string(r.State), Attempt: r.Attempt, Fence: r.Fence, Owner: r.Owner, Instance: r.Instance, Claim: r.Claim,
 		Begun: moment(r.Begun), Ended: moment(r.Ended), NotBefore: moment(r.NotBefore), Error: r.Error, Stack: r.Stack,
@@ -52,10 +52,10 @@ func (v workView) onceCell() string {
 
 // onceText says what "at most once" asks of the operator.
 func (v workView) onceText() string {
-	switch state := etcdclaims.State(v.State); {
+	switch state := work.State(v.State); {
 	case !v.AtMostOnce:
 		return ""
-	case state == etcdclaims.StateOrphaned || state == etcdclaims.StateDead:
+	case state == work.StateOrphaned || state == work.StateDead:
 		return "yes: no caller begins it again. If its effect did not happen, retry it; if it did, leave or forget it"
 	}
 	return "yes: no caller begins it again if its owner dies"

@@ -26,7 +26,7 @@ const (
 	// this SDK deleted the key: etcd's revisions are the same.
 	EndingReleased Ending = "released"
 	// EndingDone, EndingFailed, EndingDead and EndingFree are the endings of
-	// work: the state of its record after the term.
+	// work: the state of its record after the term, as package work has it.
 	EndingDone   Ending = "done"
 	EndingFailed Ending = "failed"
 	EndingDead   Ending = "dead"
@@ -63,7 +63,7 @@ type Term struct {
 	Owner    string    // label of the holder, for people
 	Instance string    // client of the holder; see etcdclaims.Client.Instance
 	Since    time.Time // when the holder asked for the key, by its wall clock: a time in line counts
-	Attempt  int       // number of the work's attempt; 0 for a claim without a record
+	Attempt  int       // as etcdclaims.Info.Attempt
 	Kind     string    // as etcdclaims.Info.Kind
 	// EndRevision is etcd's revision at which the term ended, 0 while it lasts.
 	// Compare it with Term.Revision, not with Fence.

@@ -145,7 +145,7 @@ func (c client) inquire(t *pastTerm, from int64) *endingFacts {
 	read := func(op clientv3.Op, learn func(*pb.RangeResponse)) { q.facts = append(q.facts, fact{op, learn}) }
 	read(clientv3.OpGet(l.Eviction(of.Instance, of.Claim), at), one(&q.evicted))
 	if of.Attempt > 0 {
-		read(clientv3.OpGet(l.Work(of.Key), at), one(&q.record))
+		read(clientv3.OpGet(keyspace.Work(l.Prefix, of.Key), at), one(&q.record))
 	}
 	if n := of.next; n != nil && n.Kind != protocol.KindZombie && n.Kind != protocol.KindResting && n.Claim != of.Claim && n.Instance != "" {
 		read(clientv3.OpGet(l.Notice(n.Instance, n.Claim), at), one(&q.notice))

@@ -15,6 +15,7 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/internal/testwork"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -230,7 +231,7 @@ func TestLocksAndClaims(t *testing.T) {
 	fence := testclaims.Locked(t, locks.New(a), "locked", "b", time.Minute, true) // b is the other client's label
 	_, err := b.TryAcquire(ctx, "locked")
 	testclaims.WantIs(t, err, etcdclaims.ErrHeld)
-	_, err = b.TryBegin(ctx, "locked")
+	_, err = testwork.Of(b).TryBegin(ctx, "locked")
 	testclaims.WantIs(t, err, etcdclaims.ErrHeld)
 	if i := testclaims.LookUp(t, b, "locked"); i.Kind != "lock" || i.Owner != "b" || i.Fence != fence {
 		t.Errorf("%+v", i)

@@ -10,6 +10,8 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/etcdclaims/work"
+	"github.com/etcdclaims/claims/internal/testwork"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -168,10 +170,10 @@ func TestChildOfWorkOnce(t *testing.T) {
 			w.ok(err)
 			return child
 		}
-		begin := func(c *etcdclaims.Client) *etcdclaims.Work {
-			work, err := c.TryBegin(w.Context(), "parent")
+		begin := func(c *etcdclaims.Client) *work.Work {
+			job, err := testwork.Of(c).TryBegin(w.Context(), "parent")
 			w.ok(err)
-			return work
+			return job
 		}
 		waiting := func() (n int) {
 			for info, err := range q.Waiting(w.Context()) {
@@ -211,8 +213,8 @@ func TestChildOfWorkOnce(t *testing.T) {
 		w.ok(last.Complete(w.Context(), op()))
 		w.want(waiting(), 1)
 		w.ok(w.claim(q).Complete(w.Context()))
-		_, err = c.TryBegin(w.Context(), "parent")
-		w.wantErr(err, etcdclaims.ErrDone)
+		_, err = testwork.Of(c).TryBegin(w.Context(), "parent")
+		w.wantErr(err, work.ErrDone)
 		w.want(waiting(), 0)
 	})
 }

@@ -11,7 +11,9 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/testwork"
 	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
@@ -81,20 +83,20 @@ func TestClaims(t *testing.T) {
 		})
 
 		// Work whose owner dies, and is taken over.
-		work, err := peer.TryBegin(ctx, "work")
+		job, err := testwork.Of(peer).TryBegin(ctx, "work")
 		if err != nil {
 			w.Fatal(err)
 		}
 		w.server.Revoke(w.T, claimtest.Key("", "work"))
-		<-work.Done()
+		<-job.Done()
 		synctest.Wait()
-		if err := c.TryRunWork(ctx, "work", func(context.Context, *etcdclaims.Work) error { return nil }); err != nil {
+		if err := testwork.Of(c).TryRun(ctx, "work", func(context.Context, *work.Work) error { return nil }); err != nil {
 			w.Fatal(err)
 		}
-		if err := c.TryRunWork(ctx, "work", nil2); !errors.Is(err, etcdclaims.ErrDone) {
+		if err := testwork.Of(c).TryRun(ctx, "work", nil2); !errors.Is(err, work.ErrDone) {
 			w.Fatal(err)
 		}
-		if err := c.TryRunWork(ctx, "bad", func(context.Context, *etcdclaims.Work) error { return etcdclaims.Permanent(errors.New("no")) }); err == nil {
+		if err := testwork.Of(c).TryRun(ctx, "bad", func(context.Context, *work.Work) error { return etcdclaims.Permanent(errors.New("no")) }); err == nil {
 			w.Fatal("no error")
 		}
 		w.expect(map[string]string{
@@ -144,7 +146,7 @@ func TestClaims(t *testing.T) {
 	})
 }
 
-func nil2(context.Context, *etcdclaims.Work) error { return nil }
+func nil2(context.Context, *work.Work) error { return nil }
 
 func TestSpans(t *testing.T) {
 	inWorld(t, func(w *world) {

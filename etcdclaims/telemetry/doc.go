@@ -25,7 +25,7 @@
 //
 // Each acquiring call has a span named etcdclaims.acquire, and each claim one named
 // etcdclaims.hold. Both are children of the caller's span. If the caller has no span,
-// etcdclaims.hold is a child of etcdclaims.acquire. The contexts of Run, RunWork,
+// etcdclaims.hold is a child of etcdclaims.acquire. The contexts of Run,
 // Claim.Bind and Claim.Context carry the span of the claim, so that spans of the
 // handler are its children. A context passed to Claim.Bind keeps the span that it has, if
 // that is not the span of the acquiring call. If the previous holder handed the key over,

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -19,11 +20,11 @@ func resultOf(err error) (result, errorType string) {
 		return "acquired", ""
 	case errors.Is(err, etcdclaims.ErrHeld):
 		return "contended", ""
-	case errors.Is(err, etcdclaims.ErrDone):
+	case errors.Is(err, work.ErrDone):
 		return "done", ""
-	case errors.Is(err, etcdclaims.ErrDead):
+	case errors.Is(err, work.ErrDead):
 		return "dead", ""
-	case errors.Is(err, etcdclaims.ErrBackoff):
+	case errors.Is(err, work.ErrBackoff):
 		return "waiting", ""
 	case errors.Is(err, etcdclaims.ErrRefused):
 		return "refused", ""
@@ -70,12 +71,12 @@ func errorTypeOf(err error) string {
 func reasonOf(e etcdclaims.TermInfo) string {
 	var lost *etcdclaims.LostError
 	if !errors.As(e.Err, &lost) {
-		switch e.Work {
-		case etcdclaims.StateDone:
+		switch work.State(e.Outcome) {
+		case work.StateDone:
 			return "completed"
-		case etcdclaims.StateFailed:
+		case work.StateFailed:
 			return "failed"
-		case etcdclaims.StateDead:
+		case work.StateDead:
 			return "dead"
 		}
 		return "released"

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"go.opentelemetry.io/otel/metric"
 )
 
@@ -22,8 +23,8 @@ const (
 
 // workStates are the states of work that is counted. Done work is not: there can be much of
 // it, and it needs no attention.
-var workStates = []etcdclaims.State{
-	etcdclaims.StateFree, etcdclaims.StateClaimed, etcdclaims.StateOrphaned, etcdclaims.StateFailed, etcdclaims.StateDead, etcdclaims.StateUnreadable,
+var workStates = []work.State{
+	work.StateFree, work.StateClaimed, work.StateOrphaned, work.StateFailed, work.StateDead, work.StateUnreadable,
 }
 
 // WatchWork observes how much of the work whose keys begin with prefix is free, claimed,
@@ -42,7 +43,8 @@ func (t *Telemetry) WatchWork(name string, claims *etcdclaims.Client, prefix str
 	if every <= 0 {
 		every = DefaultWorkInterval
 	}
-	w := &watchedWork{name: name, claims: claims, prefix: prefix, every: every}
+	works, _ := work.New(claims, work.Config{}) // nil refuses every call
+	w := &watchedWork{name: name, works: works, prefix: prefix, every: every}
 	ctx, cancel := context.WithCancel(context.Background())
 	w.ctx = ctx
 	forget := track(t, t.works, w, true)
@@ -56,7 +58,7 @@ func (t *Telemetry) WatchWork(name string, claims *etcdclaims.Client, prefix str
 // watchedWork is work that is counted by its states.
 type watchedWork struct {
 	name   string
-	claims *etcdclaims.Client
+	works  *work.Runner
 	prefix string
 	every  time.Duration
 	ctx    context.Context // until it is not watched any more
@@ -65,7 +67,7 @@ type watchedWork struct {
 	mu       sync.Mutex
 	begun    time.Time     // the last count
 	done     chan struct{} // of that
-	counts   map[etcdclaims.State]int
+	counts   map[work.State]int
 	err      error // of the last count that has ended
 }
 
@@ -87,11 +89,11 @@ func (w *watchedWork) count() {
 	})
 }
 
-func (w *watchedWork) read() (map[etcdclaims.State]int, error) {
+func (w *watchedWork) read() (map[work.State]int, error) {
 	ctx, cancel := context.WithTimeout(w.ctx, countFor)
 	defer cancel()
-	n := make(map[etcdclaims.State]int)
-	for r, err := range w.claims.Records(ctx, w.prefix, workStates...) {
+	n := make(map[work.State]int)
+	for r, err := range w.works.Records(ctx, w.prefix, workStates...) {
 		if err != nil {
 			return nil, fmt.Errorf("telemetry: count the work %q: %w", w.name, err)
 		}
@@ -102,7 +104,7 @@ func (w *watchedWork) read() (map[etcdclaims.State]int, error) {
 
 // latest returns the last counts, or nil if there are none. It waits for a count that
 // still runs, until ctx ends.
-func (w *watchedWork) latest(ctx context.Context) (map[etcdclaims.State]int, error) {
+func (w *watchedWork) latest(ctx context.Context) (map[work.State]int, error) {
 	w.mu.Lock()
 	done := w.done
 	w.mu.Unlock()

@@ -8,18 +8,20 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
+	"github.com/etcdclaims/claims/etcdclaims/work"
+	"github.com/etcdclaims/claims/internal/testwork"
 )
 
 func TestWork(t *testing.T) {
 	inWorld(t, func(w *world) {
 		claims, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 		dies, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-		begin := func(c *etcdclaims.Client, key string) *etcdclaims.Work {
-			work, err := c.TryBegin(w.Context(), key)
+		begin := func(c *etcdclaims.Client, key string) *work.Work {
+			job, err := testwork.Of(c).TryBegin(w.Context(), key)
 			if err != nil {
 				w.Fatal(err)
 			}
-			return work
+			return job
 		}
 		ok := func(err error) {
 			if err != nil {
@@ -46,7 +48,7 @@ func TestWork(t *testing.T) {
 			})
 		}
 		expect("1", "1", "1")
-		ok(claims.TryRunWork(w.Context(), "jobs/orphan", func(context.Context, *etcdclaims.Work) error { return nil }))
+		ok(testwork.Of(claims).TryRun(w.Context(), "jobs/orphan", func(context.Context, *work.Work) error { return nil }))
 		time.Sleep(30 * sec)
 		expect("1", "1", "1") // the counts of 30 s ago are good enough
 		time.Sleep(31 * sec)

@@ -14,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/sched"
 	"go.uber.org/zap"
@@ -113,7 +114,7 @@ func operation(r *http.Request) (Operation, error) {
 	}
 	switch op.Action {
 	case ActionForgetWork:
-		op.State = etcdclaims.State(form.Get("state"))
+		op.State = work.State(form.Get("state"))
 		return op, nil
 	case ActionPurge:
 		before, err := time.Parse(time.RFC3339Nano, form.Get("before"))
@@ -169,7 +170,7 @@ func (h *Handler) carryOut(ctx context.Context, op Operation, user string) error
 	case ActionRetryWork:
 		return h.retry(ctx, op)
 	case ActionForgetWork:
-		return h.claims.Forget(ctx, op.Key, op.State)
+		return h.works.Forget(ctx, op.Key, op.State)
 	case ActionTrial:
 		return h.try(ctx, user)
 	case ActionEvict, ActionReadmit:
@@ -183,7 +184,7 @@ func (h *Handler) carryOut(ctx context.Context, op Operation, user string) error
 // retry lets work be begun again. A person must give a reason if that is risky.
 func (h *Handler) retry(ctx context.Context, op Operation) error {
 	if op.Reason == "" {
-		record, ok, err := h.claims.Record(ctx, op.Key)
+		record, ok, err := h.works.Record(ctx, op.Key)
 		if err != nil {
 			return err
 		}
@@ -191,14 +192,14 @@ func (h *Handler) retry(ctx context.Context, op Operation) error {
 			return errInput{"the work is at most once: give a reason why its effect did not happen"}
 		}
 	}
-	_, err := h.claims.Retry(ctx, op.Key)
+	_, err := h.works.Retry(ctx, op.Key)
 	return err
 }
 
 // isRisky reports whether the effect of work may have happened, and must not happen twice.
 // Work that has failed is not risky: callers begin it again by themselves.
-func isRisky(r etcdclaims.Record) bool {
-	return r.AtMostOnce && (r.State == etcdclaims.StateOrphaned || r.State == etcdclaims.StateDead)
+func isRisky(r work.Record) bool {
+	return r.AtMostOnce && (r.State == work.StateOrphaned || r.State == work.StateDead)
 }
 
 func (h *Handler) changeJob(ctx context.Context, op Operation, why string) error {
@@ -241,13 +242,13 @@ func (h *Handler) changeQueue(ctx context.Context, op Operation, why string) err
 // statusOf is the HTTP status of an operation that has failed.
 func statusOf(err error) int {
 	for _, known := range []error{
-		etcdclaims.ErrHeld, etcdclaims.ErrRefused, etcdclaims.ErrDone, etcdclaims.ErrSlots, sched.ErrPaused, sched.ErrNotPaused, queue.ErrPaused, queue.ErrNotPaused, errTrying, errTried,
+		etcdclaims.ErrHeld, etcdclaims.ErrRefused, work.ErrDone, etcdclaims.ErrSlots, sched.ErrPaused, sched.ErrNotPaused, queue.ErrPaused, queue.ErrNotPaused, errTrying, errTried,
 	} {
 		if errors.Is(err, known) {
 			return http.StatusConflict
 		}
 	}
-	for _, known := range []error{etcdclaims.ErrNoRecord, sched.ErrUnknownJob, queue.ErrNotFound, queue.ErrNoQueue, group.ErrNoGroup} {
+	for _, known := range []error{work.ErrNoRecord, sched.ErrUnknownJob, queue.ErrNotFound, queue.ErrNoQueue, group.ErrNoGroup} {
 		if errors.Is(err, known) {
 			return http.StatusNotFound
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/etcdclaims/webui"
+	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/sched"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -44,7 +45,7 @@ func TestActions(t *testing.T) {
 		w.shows("key?key=orders/42&done=release", "The term was ended.", "alice: stuck", "worker-3")
 		does(form(webui.ActionRetryWork, "key", "invoices/1"), "key?key=invoices%2F1")
 		does(form(webui.ActionForgetWork, "key", "invoices/1", "state", "free"), "key?key=invoices%2F1")
-		if _, ok, err := w.claims.Record(ctx, "invoices/1"); ok || err != nil {
+		if _, ok, err := testwork.Of(w.claims).Record(ctx, "invoices/1"); ok || err != nil {
 			w.Errorf("the record is there: %v", err)
 		}
 

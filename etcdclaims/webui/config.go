@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/sched"
 	"go.uber.org/zap"
 )
@@ -121,8 +121,8 @@ type Action string
 const (
 	ActionView        Action = "view"
 	ActionRelease     Action = "release"        // etcdclaims.Client.ForceReleaseTerm
-	ActionRetryWork   Action = "retry-work"     // etcdclaims.Client.Retry
-	ActionForgetWork  Action = "forget-work"    // etcdclaims.Client.Forget
+	ActionRetryWork   Action = "retry-work"     // work.Runner.Retry
+	ActionForgetWork  Action = "forget-work"    // work.Runner.Forget
 	ActionPauseJob    Action = "pause-job"      // sched.Scheduler.Pause
 	ActionResumeJob   Action = "resume-job"     // sched.Scheduler.Resume
 	ActionRunJob      Action = "run-job"        // sched.Scheduler.RunNow
@@ -149,7 +149,7 @@ type Operation struct {
 	Fence int64
 	// State is the state of the work to be forgotten, as the person saw it. Work in
 	// another state is not forgotten.
-	State etcdclaims.State
+	State work.State
 	// Group and Job name the job. Group and Member name the member of a group.
 	Group, Job, Member string
 	// For is how long a member is evicted.

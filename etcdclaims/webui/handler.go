@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/attach"
 	"go.uber.org/zap"
 )
@@ -29,6 +30,7 @@ const (
 // client does that, too.
 type Handler struct {
 	claims  *etcdclaims.Client
+	works   *work.Runner
 	cfg     Config
 	log     *zap.Logger
 	origins *http.CrossOriginProtection
@@ -71,7 +73,11 @@ func New(claims *etcdclaims.Client, cfg Config) (*Handler, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = attach.Logger(claims, zap.NewNop)
 	}
-	h := &Handler{claims: claims, cfg: cfg, log: cfg.Logger, origins: origins, readNow: make(chan struct{}, 1)}
+	works, err := work.New(claims, work.Config{})
+	if err != nil {
+		return nil, fmt.Errorf("webui: %w", err)
+	}
+	h := &Handler{claims: claims, works: works, cfg: cfg, log: cfg.Logger, origins: origins, readNow: make(chan struct{}, 1)}
 	h.ctx, h.stop = context.WithCancel(context.Background())
 	h.board.init(h)
 	h.snapshots.init(h)

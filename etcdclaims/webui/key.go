@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/doctor"
 )
 
@@ -25,7 +26,7 @@ type keyPage struct {
 	Line        []place
 	Next        *place // the first in line that is alive; nil if it is not known
 	More        int    // in line, beside those
-	Record      *etcdclaims.Record
+	Record      *work.Record
 	Risky       bool   // to begin the work again
 	Error       string // of the work
 	Result      string
@@ -58,7 +59,7 @@ type explained struct {
 	holders holders
 	line    []place
 	more    int
-	record  *etcdclaims.Record
+	record  *work.Record
 	history admin.KeyHistory
 }
 
@@ -97,12 +98,12 @@ func (h *Handler) explain(ctx context.Context, key string) (x explained, err err
 			return x, err
 		}
 	}
-	record, ok, err := claims.Record(ctx, key)
+	record, ok, err := h.works.Record(ctx, key)
 	switch {
 	case err == nil && ok:
 		x.record = &record
 	case err != nil && ctx.Err() == nil && claims.Unreachable() == nil:
-		x.record = &etcdclaims.Record{Key: key, State: etcdclaims.StateUnreadable, Error: err.Error()}
+		x.record = &work.Record{Key: key, State: work.StateUnreadable, Error: err.Error()}
 	case err != nil:
 		return x, err
 	}
@@ -185,7 +186,7 @@ func (q *request) key() (any, error) {
 }
 
 // addRecord adds the record of the key's work, if there is one.
-func (p *keyPage) addRecord(q *request, r *etcdclaims.Record) {
+func (p *keyPage) addRecord(q *request, r *work.Record) {
 	if r == nil {
 		return
 	}
@@ -195,10 +196,10 @@ func (p *keyPage) addRecord(q *request, r *etcdclaims.Record) {
 		p.Error += "\n" + q.value(FieldError, r.Stack)
 	}
 	switch r.State {
-	case etcdclaims.StateFailed, etcdclaims.StateDead, etcdclaims.StateOrphaned:
+	case work.StateFailed, work.StateDead, work.StateOrphaned:
 		p.CanRetry = q.can(Operation{Action: ActionRetryWork, Key: p.Key})
 	}
-	if r.State != etcdclaims.StateClaimed {
+	if r.State != work.StateClaimed {
 		p.CanForget = q.can(Operation{Action: ActionForgetWork, Key: p.Key})
 	}
 }

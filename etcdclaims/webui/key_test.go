@@ -12,8 +12,10 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/webui"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/testwork"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -182,23 +184,23 @@ func TestAtMostOnce(t *testing.T) {
 	cfg := webui.Config{Access: permissive, Logger: zap.New(core)}
 	virtually(t, cfg, func(w *world) {
 		c, _ := w.client("api-7")
-		err := c.TryRunWork(w.Context(), "charge/1", func(context.Context, *etcdclaims.Work) error {
+		err := testwork.Of(c).TryRun(w.Context(), "charge/1", func(context.Context, *work.Work) error {
 			return etcdclaims.Permanent(errors.New("no answer"))
-		}, etcdclaims.AtMostOnce())
+		}, work.AtMostOnce())
 		if err == nil {
 			w.Fatal("the work did not fail")
 		}
 		lone, host := w.client("api-8")
-		orphan, err := lone.TryBegin(w.Context(), "charge/2", etcdclaims.AtMostOnce())
+		orphan, err := testwork.Of(lone).TryBegin(w.Context(), "charge/2", work.AtMostOnce())
 		w.ok(err)
 		host.Cut()
 		<-orphan.Done()
 		time.Sleep(30 * time.Second)
-		err = w.claims.TryRunWork(w.Context(), "mail/1", func(context.Context, *etcdclaims.Work) error { return etcdclaims.Permanent(errors.New("no")) })
+		err = testwork.Of(w.claims).TryRun(w.Context(), "mail/1", func(context.Context, *work.Work) error { return etcdclaims.Permanent(errors.New("no")) })
 		if err == nil {
 			w.Fatal("the work did not fail")
 		}
-		err = c.TryRunWork(w.Context(), "charge/3", func(context.Context, *etcdclaims.Work) error { return errors.New("busy") }, etcdclaims.AtMostOnce())
+		err = testwork.Of(c).TryRun(w.Context(), "charge/3", func(context.Context, *work.Work) error { return errors.New("busy") }, work.AtMostOnce())
 		if err == nil {
 			w.Fatal("the work did not fail")
 		}
@@ -212,7 +214,7 @@ func TestAtMostOnce(t *testing.T) {
 			if answer := w.post(form(webui.ActionRetryWork, "key", key)); answer.Code != http.StatusBadRequest || !strings.Contains(answer.Body.String(), "at most once") {
 				w.Errorf("%s without a reason: status %d: %s", key, answer.Code, answer.Body)
 			}
-			if r, _, err := w.claims.Record(w.Context(), key); err != nil || string(r.State) != state {
+			if r, _, err := testwork.Of(w.claims).Record(w.Context(), key); err != nil || string(r.State) != state {
 				w.Errorf("%s is %v, %v", key, r.State, err)
 			}
 			logs.TakeAll()

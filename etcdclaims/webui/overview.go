@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 )
 
 // overviewPage is the first page.
@@ -15,7 +15,7 @@ type overviewPage struct {
 	summary
 	Waiting       int // callers in line
 	Troubled      int // work that is orphaned or dead
-	TroubleState  etcdclaims.State
+	TroubleState  work.State
 	Jobs, Overdue int
 	DeadLetters   int
 	HasRefusals   bool
@@ -41,7 +41,7 @@ func asRead(n int, f Fresh) string {
 }
 
 func (q *request) overview() (any, error) {
-	p := overviewPage{summary: q.useClaims("").summary(), TroubleState: etcdclaims.StateOrphaned}
+	p := overviewPage{summary: q.useClaims("").summary(), TroubleState: work.StateOrphaned}
 	lines, fresh := q.allLines()
 	p.LinesFresh = fresh
 	for _, l := range lines {
@@ -49,9 +49,9 @@ func (q *request) overview() (any, error) {
 	}
 	states, fresh := q.workStates()
 	p.WorkFresh = fresh
-	p.Troubled = states[etcdclaims.StateOrphaned] + states[etcdclaims.StateDead]
-	if states[etcdclaims.StateOrphaned] == 0 {
-		p.TroubleState = etcdclaims.StateDead
+	p.Troubled = states[work.StateOrphaned] + states[work.StateDead]
+	if states[work.StateOrphaned] == 0 {
+		p.TroubleState = work.StateDead
 	}
 	jobs, fresh := q.jobs()
 	p.JobsFresh = fresh
@@ -73,10 +73,10 @@ func (q *request) overview() (any, error) {
 }
 
 // workStates counts the first records of work by their state.
-func (q *request) workStates() (map[etcdclaims.State]int, Fresh) {
-	return snapshotOf(q, "work states", 10*time.Second, func(ctx context.Context, h *Handler) (map[etcdclaims.State]int, error) {
-		states, n := make(map[etcdclaims.State]int), 0
-		for r, err := range h.claims.Records(ctx, "") {
+func (q *request) workStates() (map[work.State]int, Fresh) {
+	return snapshotOf(q, "work states", 10*time.Second, func(ctx context.Context, h *Handler) (map[work.State]int, error) {
+		states, n := make(map[work.State]int), 0
+		for r, err := range h.works.Records(ctx, "") {
 			if err != nil {
 				return nil, err
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/webui"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/internal/testwork"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -26,10 +27,10 @@ func TestUnreadIsShown(t *testing.T) {
 	}
 	owner, err := etcdclaims.New(etcd, etcdclaims.Config{Owner: "a"})
 	ok(nil, err)
-	work, err := owner.TryBegin(ctx, "lonely")
+	job, err := testwork.Of(owner).TryBegin(ctx, "lonely")
 	ok(nil, err)
 	ok(etcd.Delete(ctx, "/etcdclaims/own/lonely"))
-	<-work.Done()
+	<-job.Done()
 	ok(nil, owner.Close(ctx))
 	for _, name := range []string{"root", "app"} {
 		ok(etcd.RoleAdd(ctx, name))

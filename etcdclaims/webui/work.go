@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 )
 
 // mostScanned is how many records of work are read to find those of one state.
@@ -16,8 +16,8 @@ const mostScanned = 5000
 // workPage lists records of work.
 type workPage struct {
 	Prefix  string
-	State   etcdclaims.State
-	States  []etcdclaims.State
+	State   work.State
+	States  []work.State
 	Records []workRow
 	Pager   pager
 	Partial bool // there are more than were read
@@ -25,30 +25,30 @@ type workPage struct {
 }
 
 type workRow struct {
-	etcdclaims.Record
+	work.Record
 	Error string
 }
 
 // workStates are those to choose from.
-var workStates = []etcdclaims.State{
-	etcdclaims.StateClaimed, etcdclaims.StateOrphaned, etcdclaims.StateFailed, etcdclaims.StateDead,
-	etcdclaims.StateFree, etcdclaims.StateDone, etcdclaims.StateUnreadable,
+var workStates = []work.State{
+	work.StateClaimed, work.StateOrphaned, work.StateFailed, work.StateDead,
+	work.StateFree, work.StateDone, work.StateUnreadable,
 }
 
 // scanned is the result of a read of the records of work.
 type scanned struct {
-	records []etcdclaims.Record
+	records []work.Record
 	partial bool
 }
 
 func (q *request) work() (any, error) {
-	p := workPage{Prefix: q.param("prefix"), State: etcdclaims.State(q.param("state")), States: workStates}
+	p := workPage{Prefix: q.param("prefix"), State: work.State(q.param("state")), States: workStates}
 	if p.State != "" && !slices.Contains(workStates, p.State) {
 		return nil, errInput{fmt.Sprintf("there is no state %q", p.State)}
 	}
 	all, fresh := q.records(p.Prefix, p.State)
 	p.Fresh, p.Partial = fresh, all.partial
-	var rows []etcdclaims.Record
+	var rows []work.Record
 	rows, p.Pager = paged(q, all.records)
 	for _, r := range rows {
 		p.Records = append(p.Records, workRow{r, q.value(FieldError, r.Error)})
@@ -57,11 +57,11 @@ func (q *request) work() (any, error) {
 }
 
 // records returns the first records of work with a prefix, in a state or in any.
-func (q *request) records(prefix string, state etcdclaims.State) (scanned, Fresh) {
+func (q *request) records(prefix string, state work.State) (scanned, Fresh) {
 	return snapshotOf(q, "work "+string(state)+" "+prefix, 5*time.Second, func(ctx context.Context, h *Handler) (scanned, error) {
 		var s scanned
 		n := 0
-		for r, err := range h.claims.Records(ctx, prefix) {
+		for r, err := range h.works.Records(ctx, prefix) {
 			if err != nil {
 				return s, err
 			}

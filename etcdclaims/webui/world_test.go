@@ -17,6 +17,8 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/etcdclaims/webui"
+	"github.com/etcdclaims/claims/etcdclaims/work"
+	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/sched"
 )
 
@@ -219,7 +221,7 @@ func (w *world) busy() {
 	worker, _ := w.client("worker-3")
 	w.claim(api, "orders/42")
 	w.waits(worker, "orders/42")
-	err := worker.TryRunWork(ctx, "invoices/1", func(context.Context, *etcdclaims.Work) error {
+	err := testwork.Of(worker).TryRun(ctx, "invoices/1", func(context.Context, *work.Work) error {
 		return etcdclaims.Permanent(errors.New("no such customer"))
 	})
 	if err == nil {

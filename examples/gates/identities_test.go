@@ -13,6 +13,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/middleware"
 	"github.com/etcdclaims/claims/sched"
 )
@@ -30,7 +31,7 @@ func TestIdempotencyKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer claims.Close(context.Background())
-	once := middleware.Once(claims, func(*http.Request) string { return "vectors" }, middleware.OnceConfig{})
+	once := middleware.Once(testwork.Of(claims), func(*http.Request) string { return "vectors" }, middleware.OnceConfig{})
 	handler := once(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
 	var vectors []idempotencyVector
 	for _, headers := range [][]string{

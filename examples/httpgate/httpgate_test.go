@@ -13,6 +13,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/middleware"
 )
 
@@ -61,7 +62,7 @@ func TestShop(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer claims.Close(t.Context())
-		shop := httptest.NewServer(Shop(claims, store.URL, store.Client().Transport))
+		shop := httptest.NewServer(Shop(claims, testwork.Of(claims), store.URL, store.Client().Transport))
 		defer shop.Close()
 		shops = append(shops, shop)
 	}

@@ -24,6 +24,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/examples/demoetcd"
 	"github.com/etcdclaims/claims/middleware"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -64,12 +65,16 @@ func run(ctx context.Context, endpoints string, out io.Writer) (err error) {
 	var shops []string
 	var claims []*etcdclaims.Client
 	for i, w := range []http.RoundTripper{wire, wire.base} {
-		c, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: root, Owner: fmt.Sprint("shop ", i+1), Retention: time.Minute, Logger: demoetcd.Logger()})
+		c, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: root, Owner: fmt.Sprint("shop ", i+1), Logger: demoetcd.Logger()})
 		if err != nil {
 			return err
 		}
 		defer c.Close(context.WithoutCancel(ctx))
-		shop, closeShop, err := serve(Shop(c, stock, w))
+		works, err := work.New(c, work.Config{Retention: time.Minute})
+		if err != nil {
+			return err
+		}
+		shop, closeShop, err := serve(Shop(c, works, stock, w))
 		if err != nil {
 			return err
 		}

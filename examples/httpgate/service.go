@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/middleware"
 )
@@ -18,10 +19,10 @@ import (
 // order that is sent twice, under one Idempotency-Key, is taken once; orders for
 // one item are taken one after the other, in however many shops; and each carries
 // the fence of its turn to the stock. The wire is the shop's network.
-func Shop(claims *etcdclaims.Client, stock string, wire http.RoundTripper) http.Handler {
+func Shop(claims *etcdclaims.Client, works *work.Runner, stock string, wire http.RoundTripper) http.Handler {
 	client := &http.Client{Transport: &middleware.Transport{Base: wire}}
 	customer := func(r *http.Request) string { return "orders/" + r.Header.Get("X-Customer") } // as authenticated
-	once := middleware.Once(claims, customer, middleware.OnceConfig{})
+	once := middleware.Once(works, customer, middleware.OnceConfig{})
 	inTurn := middleware.Exclusive(claims, middleware.PathKey("stock/{item}"), middleware.ExclusiveConfig{Wait: 5 * time.Second})
 
 	mux := http.NewServeMux()

@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/etcdclaims/telemetry"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/examples/demoetcd"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/sched"
@@ -109,13 +110,21 @@ func (m member) lateWriter(ctx context.Context, other member, key string) {
 
 // deadOwner begins work and loses it, and another does it.
 func (m member) deadOwner(ctx context.Context, other member, key string) {
-	if _, err := m.claims.TryBegin(ctx, key); err != nil {
+	works, err := work.New(m.claims, work.Config{})
+	if err != nil {
+		return
+	}
+	others, err := work.New(other.claims, work.Config{})
+	if err != nil {
+		return
+	}
+	if _, err := works.TryBegin(ctx, key); err != nil {
 		return
 	}
 	if err := admin.ForceRelease(ctx, other.claims, key, "the demonstration plays a dead owner"); err != nil {
 		return
 	}
-	_ = other.claims.TryRunWork(ctx, key, func(context.Context, *etcdclaims.Work) error { return nil })
+	_ = others.TryRun(ctx, key, func(context.Context, *work.Work) error { return nil })
 }
 
 // schedule runs a job every second.

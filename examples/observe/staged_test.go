@@ -16,7 +16,9 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/etcdclaims/telemetry"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/sched"
 )
 
@@ -193,12 +195,12 @@ func (i *incidents) deadLetters() {
 func (i *incidents) lostWork() {
 	claims := i.client(i.server.Host(i.T), nil)
 	i.Cleanup(i.tel.WatchWork("invoices", claims, "", 200*time.Millisecond))
-	orphan, err := claims.TryBegin(i.Context(), "orphan")
+	orphan, err := testwork.Of(claims).TryBegin(i.Context(), "orphan")
 	check(i.T, err)
 	check(i.T, admin.ForceRelease(i.Context(), claims, orphan.Key(), "staged"))
 	i.until(func(ctx context.Context) {
 		i.seen(ctx, "work_count", `"invoices"`, `"dead"`)
-		_ = claims.TryRunWork(ctx, "dead", func(context.Context, *etcdclaims.Work) error {
+		_ = testwork.Of(claims).TryRun(ctx, "dead", func(context.Context, *work.Work) error {
 			return etcdclaims.Permanent(errors.New("staged"))
 		})
 	})

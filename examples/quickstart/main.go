@@ -5,7 +5,7 @@
 //	go run ./examples/quickstart                        # starts an etcd in this process
 //	go run ./examples/quickstart -endpoints http://localhost:2379
 //
-// Each file is one piece of work. A worker runs it with Client.RunWork, and ends it
+// Each file is one piece of work. A worker runs it with work.Runner.Run, and ends it
 // with Work.Complete, which stores the result in the same transaction. So each file
 // has one result, whatever happens to the workers. worker.go has all that a program
 // needs. The parent, in parent.go, kills and freezes workers, and checks the results.

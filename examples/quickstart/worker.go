@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/examples/demoetcd"
 	"github.com/etcdclaims/claims/examples/demoproc"
 	"github.com/etcdclaims/claims/fencing"
@@ -62,11 +63,12 @@ type worker struct {
 	files  []string
 	etcd   *clientv3.Client
 	claims *etcdclaims.Client
+	works  *work.Runner
 	send   func(event)
 }
 
-func (w *worker) tell(kind string, work *etcdclaims.Work, format string, args ...any) {
-	w.send(event{kind, w.Name, work.Key(), fmt.Sprintf(format, args...), work.Fence()})
+func (w *worker) tell(kind string, job *work.Work, format string, args ...any) {
+	w.send(event{kind, w.Name, job.Key(), fmt.Sprintf(format, args...), job.Fence()})
 }
 
 // runWorker is the whole of a worker process.
@@ -85,6 +87,9 @@ func runWorker(ctx context.Context, j job) (err error) {
 	}
 	defer func() { err = errors.Join(err, w.claims.Close(context.WithoutCancel(ctx))) }()
 
+	if w.works, err = work.New(w.claims, work.Config{}); err != nil {
+		return err
+	}
 	ctx, start := demoproc.Orders[string](ctx)
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -97,12 +102,12 @@ func runWorker(ctx context.Context, j job) (err error) {
 		})
 	}
 	if w.Hold {
-		work, err := w.claims.Begin(ctx, w.file(0))
+		job, err := w.works.Begin(ctx, w.file(0))
 		if err != nil {
 			return err
 		}
-		w.tell(isReady, work, "")
-		run(func() error { return w.writeLate(ctx, work) })
+		w.tell(isReady, job, "")
+		run(func() error { return w.writeLate(ctx, job) })
 	} else {
 		w.send(event{Kind: isReady, Worker: w.Name})
 	}
@@ -131,13 +136,13 @@ func runWorker(ctx context.Context, j job) (err error) {
 func (w *worker) file(i int) string { return w.files[(i+len(w.files)*w.Rank/w.Of)%len(w.files)] }
 
 // count returns nil when the file has a result, whichever worker counted it. While
-// another worker has the file, RunWork waits for the result, or for that worker's
+// another worker has the file, Run waits for the result, or for that worker's
 // death: then this worker takes the file over.
 func (w *worker) count(ctx context.Context, file string) error {
 	for {
-		err := w.claims.RunWork(ctx, file, w.countWork)
+		err := w.works.Run(ctx, file, w.countWork)
 		switch {
-		case err == nil, errors.Is(err, etcdclaims.ErrDone):
+		case err == nil, errors.Is(err, work.ErrDone):
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -149,11 +154,11 @@ func (w *worker) count(ctx context.Context, file string) error {
 	}
 }
 
-func (w *worker) countWork(ctx context.Context, work *etcdclaims.Work) error {
-	if p, ok := work.Previous(); ok && p.State == etcdclaims.StateOrphaned {
-		w.tell(tookOver, work, "takes over %s from %s: fence %d after %d", work.Key(), p.Owner, work.Fence(), p.Fence)
+func (w *worker) countWork(ctx context.Context, job *work.Work) error {
+	if p, ok := job.Previous(); ok && p.State == work.StateOrphaned {
+		w.tell(tookOver, job, "takes over %s from %s: fence %d after %d", job.Key(), p.Owner, job.Fence(), p.Fence)
 	}
-	put, err := w.put(work)
+	put, err := w.put(job)
 	if err != nil {
 		return etcdclaims.Permanent(err) // another attempt would fail, too
 	}
@@ -163,42 +168,42 @@ func (w *worker) countWork(ctx context.Context, work *etcdclaims.Work) error {
 		case <-ctx.Done(): // the claim is about to end
 		}
 	}
-	return work.Complete(ctx, put) // the result and the end of the work, in one transaction
+	return job.Complete(ctx, put) // the result and the end of the work, in one transaction
 }
 
 // put counts the file and returns the operation that stores the result. The
 // operation alone is not protected: it must go into a transaction that is.
-func (w *worker) put(work *etcdclaims.Work) (clientv3.Op, error) {
-	c, err := countFile(w.Root, work.Key())
+func (w *worker) put(job *work.Work) (clientv3.Op, error) {
+	c, err := countFile(w.Root, job.Key())
 	if err != nil {
 		return clientv3.Op{}, err
 	}
-	value, err := json.Marshal(result{c, w.Name, work.Fence()})
-	return clientv3.OpPut(w.resultKey(work.Key()), string(value)), err
+	value, err := json.Marshal(result{c, w.Name, job.Fence()})
+	return clientv3.OpPut(w.resultKey(job.Key()), string(value)), err
 }
 
 // writeLate is a worker that checks its claim and is frozen before it writes. No lock
 // prevents that; fences make it harmless. It waits until the claim is lost, and writes
 // twice: first past Complete, which checks the local clock before it asks etcd. A
 // request that is already on its way has no such check. It has only its token.
-func (w *worker) writeLate(ctx context.Context, work *etcdclaims.Work) error {
+func (w *worker) writeLate(ctx context.Context, job *work.Work) error {
 	select {
-	case <-work.Done():
+	case <-job.Done():
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	put, err := w.put(work)
+	put, err := w.put(job)
 	if err != nil {
 		return err
 	}
-	kv := etcdguard.NewKV(w.etcd, etcdguard.Bearer(w.claimsPrefix(), work.Token()))
+	kv := etcdguard.NewKV(w.etcd, etcdguard.Bearer(w.claimsPrefix(), job.Token()))
 	if _, err = kv.Do(ctx, put); !errors.Is(err, fencing.ErrStale) {
-		return errors.Join(fmt.Errorf("late write of %s was not refused", work.Key()), err)
+		return errors.Join(fmt.Errorf("late write of %s was not refused", job.Key()), err)
 	}
-	w.tell(wasRefused, work, "writes %s late: refused by etcd: %v", work.Key(), err)
-	if err = work.Complete(ctx, put); !errors.Is(err, etcdclaims.ErrLost) {
-		return errors.Join(fmt.Errorf("late completion of %s was not refused", work.Key()), err)
+	w.tell(wasRefused, job, "writes %s late: refused by etcd: %v", job.Key(), err)
+	if err = job.Complete(ctx, put); !errors.Is(err, etcdclaims.ErrLost) {
+		return errors.Join(fmt.Errorf("late completion of %s was not refused", job.Key()), err)
 	}
-	w.tell("", work, "cannot complete %s: %v", work.Key(), err)
+	w.tell("", job, "cannot complete %s: %v", job.Key(), err)
 	return nil
 }

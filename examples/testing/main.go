@@ -6,7 +6,7 @@
 //	go run ./examples/testing                         # the service, on an etcd of its own
 //	go run ./examples/testing -endpoints http://localhost:2379
 //
-// The service is service.go: it begins work (Client.TryBegin), does what it has
+// The service is service.go: it begins work (work.Runner.TryBegin), does what it has
 // to do outside of etcd under a context that ends with the claim (Claim.Bind), and
 // completes the work together with its result (Work.Complete). The test uses only
 // what everybody can import: testing/synctest, package claimtest, and goleak.
@@ -29,6 +29,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/examples/demoetcd"
 )
 
@@ -79,12 +80,16 @@ func run(ctx context.Context, endpoints string, out io.Writer) (err error) {
 	defer done()
 	bank := &printingBank{out: out, paid: make(map[string]bool)}
 	for _, name := range []string{"one", "two", "three"} {
-		claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: root + "claims/", Owner: name, Retention: time.Minute, Logger: zap.Must(zap.NewProduction())})
+		claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: root + "claims/", Owner: name, Logger: zap.Must(zap.NewProduction())})
+		if err != nil {
+			return err
+		}
+		works, err := work.New(claims, work.Config{Retention: time.Minute})
 		if err != nil {
 			return err
 		}
 		b := &Billing{
-			Claims: claims, Etcd: etcd, Bank: bank, Prefix: root, Every: time.Second,
+			Works: works, Etcd: etcd, Bank: bank, Prefix: root, Every: time.Second,
 			Log: slog.New(slog.NewTextHandler(out, nil)).With("process", name),
 		}
 		wg.Go(func() {

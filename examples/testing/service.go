@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 )
 
 // Bank moves money. The key names the charge: a bank that has seen it does not
@@ -22,7 +23,7 @@ type Bank interface {
 // same. Invoices are keys below Prefix: open/<id> has the amount, and when it was
 // charged there is paid/<id> with the receipt instead.
 type Billing struct {
-	Claims *etcdclaims.Client
+	Works  *work.Runner
 	Etcd   *clientv3.Client
 	Bank   Bank
 	Prefix string
@@ -65,21 +66,21 @@ func (b *Billing) chargeOpen(ctx context.Context) error {
 
 // charge charges one invoice, unless another process does or did.
 func (b *Billing) charge(ctx context.Context, id, amount string) error {
-	work, err := b.Claims.TryBegin(ctx, "invoice/"+id)
+	job, err := b.Works.TryBegin(ctx, "invoice/"+id)
 	switch {
-	case errors.Is(err, etcdclaims.ErrHeld), errors.Is(err, etcdclaims.ErrDone),
-		errors.Is(err, etcdclaims.ErrBackoff), errors.Is(err, etcdclaims.ErrDead):
+	case errors.Is(err, etcdclaims.ErrHeld), errors.Is(err, work.ErrDone),
+		errors.Is(err, work.ErrBackoff), errors.Is(err, work.ErrDead):
 		return nil
 	case err != nil:
 		return err
 	}
-	if last, ok := work.Previous(); ok {
-		b.Log.Info("charging again", "invoice", id, "attempt", work.Attempt(), "after", last.Owner, "state", last.State)
+	if last, ok := job.Previous(); ok {
+		b.Log.Info("charging again", "invoice", id, "attempt", job.Attempt(), "after", last.Owner, "state", last.State)
 	}
 
 	// The charge is given up when the service stops, and before another process
 	// can have the invoice.
-	charging, cancel := work.Bind(ctx)
+	charging, cancel := job.Bind(ctx)
 	defer cancel()
 	receipt, err := b.Bank.Charge(charging, "invoice/"+id, amount)
 
@@ -87,15 +88,15 @@ func (b *Billing) charge(ctx context.Context, id, amount string) error {
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if err != nil && ctx.Err() != nil {
-		return work.Release(ending) // its own doing: the attempt does not count
+		return job.Release(ending) // its own doing: the attempt does not count
 	}
 	if err == nil {
 		// Paid and no longer open, if and only if this process has the invoice yet.
-		err = work.Complete(ending, clientv3.OpPut(b.Prefix+"paid/"+id, receipt), clientv3.OpDelete(b.Prefix+"open/"+id))
+		err = job.Complete(ending, clientv3.OpPut(b.Prefix+"paid/"+id, receipt), clientv3.OpDelete(b.Prefix+"open/"+id))
 	}
 	if err == nil || errors.Is(err, etcdclaims.ErrLost) || errors.Is(err, etcdclaims.ErrUnknown) {
 		return err // there is nothing left to end: if another has to, it will
 	}
-	_, ferr := work.Fail(ending, err)
+	_, ferr := job.Fail(ending, err)
 	return errors.Join(err, ferr)
 }

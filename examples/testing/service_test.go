@@ -15,6 +15,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/testwork"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -137,7 +138,7 @@ func TestServiceStops(t *testing.T) {
 		two := w.start("two") // need not wait for the end of a lease
 		time.Sleep(31 * time.Second)
 		w.paidOnce("42")
-		r, _, err := two.claims.Record(t.Context(), "invoice/42")
+		r, _, err := testwork.Of(two.claims).Record(t.Context(), "invoice/42")
 		if err != nil || r.Attempt != 1 || r.Owner != "two" {
 			t.Errorf("record: %+v, %v", r, err)
 		}
@@ -183,7 +184,7 @@ func (w *world) start(name string) *process {
 	host := w.server.Host(w.t)
 	claims := claimtest.NewClient(w.t, host, etcdclaims.Config{Prefix: prefix + "claims/", Owner: name})
 	b := &Billing{
-		Claims: claims, Etcd: host.Etcd(w.t), Bank: bankFor{w.bank, name}, Prefix: prefix,
+		Works: testwork.Of(claims), Etcd: host.Etcd(w.t), Bank: bankFor{w.bank, name}, Prefix: prefix,
 		Every: 5 * time.Second, Log: slog.New(slog.DiscardHandler),
 	}
 	ctx, cancel := context.WithCancel(w.t.Context())

@@ -13,6 +13,8 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/etcdclaims/webui"
+	"github.com/etcdclaims/claims/etcdclaims/work"
+	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/sched"
 )
 
@@ -68,7 +70,7 @@ func TestEachAction(t *testing.T) {
 	slots := s.shares("ports", etcdclaims.Slots(2), a, b)
 	readers := s.shares("table", etcdclaims.Shared(), a, b)
 	s.dies(a, "invoices/1")
-	s.dies(a, "charge/1", etcdclaims.AtMostOnce())
+	s.dies(a, "charge/1", work.AtMostOnce())
 	jobs, cancelled := s.schedules(b)
 	q, err := queue.New(b, queue.Config{Name: "mails"})
 	s.ok(err)
@@ -80,8 +82,8 @@ func TestEachAction(t *testing.T) {
 		return len(st.Members) == 1 && st.Members[0].Evicted != nil
 	}
 
-	record := func(key string) etcdclaims.State {
-		r, _, err := s.claims.Record(ctx, key)
+	record := func(key string) work.State {
+		r, _, err := testwork.Of(s.claims).Record(ctx, key)
 		s.ok(err)
 		return r.State
 	}
@@ -114,8 +116,8 @@ func TestEachAction(t *testing.T) {
 		{"key?key=orders/42", webui.ActionRelease, "", "The term was ended.", ended(taken)},
 		{"key?key=ports", webui.ActionRelease, slot0.Key(), "The term was ended.", ended(slot0)},
 		{"key?key=table", webui.ActionRelease, "table", "The term was ended.", ended(readers...)},
-		{"key?key=invoices/1", webui.ActionRetryWork, "", "The work can be begun again.", func() bool { return record("invoices/1") == etcdclaims.StateFree }},
-		{"key?key=charge/1", webui.ActionRetryWork, "", "The work can be begun again.", func() bool { return record("charge/1") == etcdclaims.StateFree }},
+		{"key?key=invoices/1", webui.ActionRetryWork, "", "The work can be begun again.", func() bool { return record("invoices/1") == work.StateFree }},
+		{"key?key=charge/1", webui.ActionRetryWork, "", "The work can be begun again.", func() bool { return record("charge/1") == work.StateFree }},
 		{"key?key=invoices/1", webui.ActionForgetWork, "", "The record of the work was deleted.", func() bool { return record("invoices/1") == "" }},
 		{nightly, webui.ActionPauseJob, "", "The job is paused.", func() bool { return job("nightly").Paused != nil }},
 		{nightly, webui.ActionResumeJob, "", "The job is not paused any more.", func() bool { return job("nightly").Paused == nil }},
@@ -169,10 +171,10 @@ func (s *stage) joins(c *etcdclaims.Client, name string) {
 }
 
 // dies makes work that is dead.
-func (s *stage) dies(c *etcdclaims.Client, key string, opts ...etcdclaims.WorkOption) {
+func (s *stage) dies(c *etcdclaims.Client, key string, opts ...work.Option) {
 	s.Helper()
-	dead := func(context.Context, *etcdclaims.Work) error { return etcdclaims.Permanent(errors.New("no address")) }
-	if err := c.TryRunWork(s.Context(), key, dead, opts...); err == nil {
+	dead := func(context.Context, *work.Work) error { return etcdclaims.Permanent(errors.New("no address")) }
+	if err := testwork.Of(c).TryRun(s.Context(), key, dead, opts...); err == nil {
 		s.Fatal("the work did not fail")
 	}
 }

@@ -16,7 +16,9 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/etcdclaims/webui"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/sched"
 )
 
@@ -66,7 +68,7 @@ func (s *stage) drama() {
 	s.joins(clients[0], "pod-a")
 	s.joins(clients[1], "pod-b")
 	for i := range 5 {
-		err := clients[i%4].TryRunWork(ctx, fmt.Sprint("invoices/", 15+i), func(ctx context.Context, work *etcdclaims.Work) error {
+		err := testwork.Of(clients[i%4]).TryRun(ctx, fmt.Sprint("invoices/", 15+i), func(ctx context.Context, job *work.Work) error {
 			if i == 2 {
 				return etcdclaims.Permanent(errors.New("customer 17 has no address"))
 			}

@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/retry"
 )
 
@@ -34,44 +35,44 @@ func (w *worker) takeItem(ctx context.Context, r *rand.Rand) error {
 	item := strings.TrimPrefix(string(resp.Kvs[r.IntN(len(resp.Kvs))].Key), openPrefix)
 	beginning, cancel := context.WithTimeout(ctx, between(r, time.Second, w.TTL))
 	defer cancel()
-	begin := w.claims.TryBegin
+	begin := w.works.TryBegin
 	if r.IntN(5) == 0 {
-		begin = w.claims.Begin
+		begin = w.works.Begin
 	}
-	work, err := begin(beginning, itemStart+item)
+	job, err := begin(beginning, itemStart+item)
 	if err != nil {
 		retry.Sleep(ctx, between(r, 20*time.Millisecond, 200*time.Millisecond))
 		return err
 	}
-	if previous, ok := work.Previous(); ok && previous.State == etcdclaims.StateOrphaned {
-		w.journal.write(entry{Op: opTookOver, Key: work.Key(), Fence: work.Fence(), Note: previous.Owner})
+	if previous, ok := job.Previous(); ok && previous.State == work.StateOrphaned {
+		w.journal.write(entry{Op: opTookOver, Key: job.Key(), Fence: job.Fence(), Note: previous.Owner})
 	}
-	retry.Sleep(work.Context(), between(r, 20*time.Millisecond, 300*time.Millisecond))
+	retry.Sleep(job.Context(), between(r, 20*time.Millisecond, 300*time.Millisecond))
 	if r.IntN(20) > 0 {
 		fail := r.IntN(10) == 0
 		for range 3 {
-			if w.endItem(ctx, work, item, fail) {
+			if w.endItem(ctx, job, item, fail) {
 				return nil
 			}
 			retry.Sleep(ctx, between(r, 20*time.Millisecond, 200*time.Millisecond))
 		}
 	}
-	return w.giveBack(ctx, r, work)
+	return w.giveBack(ctx, r, job)
 }
 
 // endItem completes the work, or fails it, together with its effect. It returns
 // whether the work is off the worker's hands.
-func (w *worker) endItem(ctx context.Context, work *etcdclaims.Work, item string, fail bool) bool {
+func (w *worker) endItem(ctx context.Context, job *work.Work, item string, fail bool) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
 	var e entry
 	var err error
 	if fail {
-		e = w.intend(kindFail, work.Token())
-		_, err = work.Fail(ctx, etcdclaims.RetryAfter(errOnPurpose, 300*time.Millisecond), w.putEffect(e.ID, kindFail, work.Token()))
+		e = w.intend(kindFail, job.Token())
+		_, err = job.Fail(ctx, etcdclaims.RetryAfter(errOnPurpose, 300*time.Millisecond), w.putEffect(e.ID, kindFail, job.Token()))
 	} else {
-		e = w.intend(kindComplete, work.Token())
-		err = work.Complete(ctx, w.putEffect(e.ID, kindComplete, work.Token()),
+		e = w.intend(kindComplete, job.Token())
+		err = job.Complete(ctx, w.putEffect(e.ID, kindComplete, job.Token()),
 			clientv3.OpPut(donePrefix+item, w.Name), clientv3.OpDelete(openPrefix+item))
 	}
 	w.conclude(e, 0, err)
@@ -80,12 +81,12 @@ func (w *worker) endItem(ctx context.Context, work *etcdclaims.Work, item string
 
 // giveBack releases the work. It tries until that is off the worker's hands:
 // the session would keep it for as long as the worker lives.
-func (w *worker) giveBack(ctx context.Context, r *rand.Rand, work *etcdclaims.Work) error {
+func (w *worker) giveBack(ctx context.Context, r *rand.Rand, job *work.Work) error {
 	for {
 		giving, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
-		err := work.Release(giving)
+		err := job.Release(giving)
 		cancel()
-		if err == nil || work.Err() != nil || ctx.Err() != nil {
+		if err == nil || job.Err() != nil || ctx.Err() != nil {
 			return err
 		}
 		retry.Sleep(ctx, between(r, 20*time.Millisecond, 200*time.Millisecond))

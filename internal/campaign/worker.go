@@ -18,6 +18,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/retry"
 )
 
@@ -51,6 +52,7 @@ type worker struct {
 	job
 	etcd    *clientv3.Client
 	claims  *etcdclaims.Client
+	works   *work.Runner
 	queue   *queue.Queue
 	journal *journal
 }
@@ -82,11 +84,16 @@ func runWorker(in io.Reader) (err error) {
 		Owner:         w.Name,
 		TTL:           w.TTL,
 		AllowShortTTL: true,
-		MaxAttempts:   -1, // items must be done in the end, however often workers die of them
-		Retention:     -1,
-		Backoff:       etcdclaims.ExponentialBackoff(200*time.Millisecond, w.TTL),
 		Logger:        log,
 		Hooks:         etcdclaims.Hooks{Suspected: w.judged},
+	})
+	if err != nil {
+		return err
+	}
+	w.works, err = work.New(w.claims, work.Config{
+		MaxAttempts: -1, // items must be done in the end, however often workers die of them
+		Retention:   -1,
+		Backoff:     etcdclaims.ExponentialBackoff(200*time.Millisecond, w.TTL),
 	})
 	if err != nil {
 		return err
@@ -164,7 +171,7 @@ func (w *worker) note(err error) {
 func expected(err error) bool {
 	for _, known := range []error{
 		etcdclaims.ErrHeld, etcdclaims.ErrLost, etcdclaims.ErrReleased, etcdclaims.ErrUnknown, etcdclaims.ErrClosed,
-		etcdclaims.ErrDone, etcdclaims.ErrBackoff, context.Canceled, context.DeadlineExceeded,
+		work.ErrDone, work.ErrBackoff, context.Canceled, context.DeadlineExceeded,
 	} {
 		if errors.Is(err, known) {
 			return true

@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/middleware"
 	"github.com/etcdclaims/claims/middleware/jobs"
 	"github.com/etcdclaims/claims/sched"
@@ -148,7 +149,7 @@ func Example_robfigCron() {
 	for range 2 {
 		claims, done := exampleClaims("cron")
 		defer done()
-		ticks, err := jobs.NewTicks(claims, "report", schedule, jobs.TicksConfig{
+		ticks, err := jobs.NewTicks(claims, testwork.Of(claims), "report", schedule, jobs.TicksConfig{
 			Report: func(_ jobs.Tick, err error) { told <- err },
 		})
 		if err != nil {
@@ -188,7 +189,7 @@ func Example_gocron() {
 	claims, done := exampleClaims("gocron")
 	defer done()
 
-	ticks, err := jobs.NewTicks(claims, "report", sched.Must(sched.Every(time.Second, 0)), jobs.TicksConfig{})
+	ticks, err := jobs.NewTicks(claims, testwork.Of(claims), "report", sched.Must(sched.Every(time.Second, 0)), jobs.TicksConfig{})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -18,6 +18,7 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/fencing/etcdguard"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/internal/testwork"
 )
 
 // A process is stopped in the midst of its job until another has done the job, and
@@ -158,7 +159,7 @@ func takeOver(t *testing.T, etcd *client, claims *etcdclaims.Client, prefix, key
 	}
 	var err error
 	if strings.Contains(key, "/") {
-		_, _, err = claims.RunForResult(ctx, key, func(ctx context.Context) ([]byte, error) { return nil, do(ctx) })
+		_, _, err = testwork.Of(claims).Once(ctx, key, func(ctx context.Context) ([]byte, error) { return nil, do(ctx) })
 	} else {
 		err = claims.Run(ctx, key, do)
 	}

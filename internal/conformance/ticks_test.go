@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/middleware"
 	"github.com/etcdclaims/claims/middleware/jobs"
 	"github.com/etcdclaims/claims/sched"
@@ -216,7 +217,8 @@ func TestTicksRunOnce(t *testing.T) {
 				var stops []func()
 				for i := range replicas {
 					by := time.Duration(i) * skew
-					c, err := jobs.NewTicks(newClaims(t, prefix), "job", every, jobs.TicksConfig{
+					claims := newClaims(t, prefix)
+					c, err := jobs.NewTicks(claims, testwork.Of(claims), "job", every, jobs.TicksConfig{
 						Alone: alone,
 						Now:   func() time.Time { return time.Now().Add(-by) },
 						Report: func(tick jobs.Tick, err error) {

@@ -6,6 +6,8 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/etcdclaims/claims/etcdclaims"
+	worked "github.com/etcdclaims/claims/etcdclaims/work"
+	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/middleware"
 	"github.com/etcdclaims/claims/middleware/jobs"
 	"github.com/etcdclaims/claims/sched"
@@ -19,12 +21,12 @@ import (
 // The client is what the adapters take, and its options are theirs.
 var (
 	_ middleware.Claims = (*etcdclaims.Client)(nil)
-	_ jobs.Claims       = (*etcdclaims.Client)(nil)
+	_ middleware.Works  = (*worked.Runner)(nil)
 )
 
 var (
 	someClient = must(etcdclaims.NewPassthrough(etcdclaims.Config{}))
-	someTicks  = must(jobs.NewTicks(someClient, "job", sched.Must(sched.Every(time.Hour, 0)), jobs.TicksConfig{}))
+	someTicks  = must(jobs.NewTicks(someClient, testwork.Of(someClient), "job", sched.Must(sched.Every(time.Hour, 0)), jobs.TicksConfig{}))
 )
 
 // What the adapters make has the libraries' types.
@@ -75,7 +77,7 @@ func TestWiring(t *testing.T) {
 	})
 	panics(func() { jobs.CronWrapper[cron.FuncJob](someTicks) })
 	for _, spec := range []string{"@every 1h", "@every 2s", "@every 90m"} {
-		if _, err := jobs.NewTicks(someClient, "job", must(parser.Parse(spec)), jobs.TicksConfig{}); err == nil {
+		if _, err := jobs.NewTicks(someClient, testwork.Of(someClient), "job", must(parser.Parse(spec)), jobs.TicksConfig{}); err == nil {
 			t.Errorf("%s was taken, of which no two replicas have the same ticks", spec)
 		}
 	}
@@ -91,7 +93,7 @@ func TestSchedulesAreTaken(t *testing.T) {
 			for _, s := range []jobs.Schedule{must(parser.Parse(spec)), sched.Must(sched.Cron(spec))} {
 				for _, day := range []string{"2018-11-03T23:30:00Z", "2026-03-08T06:59:59.9Z", "2026-03-29T00:30:00Z", "2026-10-25T00:59:00Z", "2026-11-01T05:30:00.1Z"} {
 					now := must(time.Parse(time.RFC3339Nano, day))
-					if _, err := jobs.NewTicks(someClient, "job", s, jobs.TicksConfig{Now: func() time.Time { return now }}); err != nil {
+					if _, err := jobs.NewTicks(someClient, testwork.Of(someClient), "job", s, jobs.TicksConfig{Now: func() time.Time { return now }}); err != nil {
 						t.Errorf("%s at %s: %v", spec, day, err)
 					}
 				}

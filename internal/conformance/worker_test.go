@@ -16,6 +16,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/fencing/etcdguard"
+	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/middleware"
 	"github.com/etcdclaims/claims/middleware/jobs"
 	"github.com/go-co-op/gocron/v2"
@@ -258,7 +259,7 @@ func (a at) Next(t time.Time) time.Time {
 
 // ticks are those of a job that is due once, in a moment.
 func (w *worker) ticks() (*jobs.Ticks, error) {
-	return jobs.NewTicks(w.claims, "key", at(time.Now().Add(time.Second).Truncate(time.Millisecond)), jobs.TicksConfig{
+	return jobs.NewTicks(w.claims, testwork.Of(w.claims), "key", at(time.Now().Add(time.Second).Truncate(time.Millisecond)), jobs.TicksConfig{
 		Report: func(_ jobs.Tick, err error) { w.told(err) },
 	})
 }

@@ -10,8 +10,10 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/option"
+	"github.com/etcdclaims/claims/internal/testwork"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -182,13 +184,13 @@ func TestWorkAtMostOnce(t *testing.T) {
 	e, etcd := examine(t)
 	e.Commands.Claimctl = "claimctl"
 	ctx := t.Context()
-	for key, opts := range map[string][]etcdclaims.WorkOption{"again": nil, "once": {etcdclaims.AtMostOnce()}, "failed": {etcdclaims.AtMostOnce()}} {
-		work, err := e.Claims.TryBegin(ctx, key, opts...)
+	for key, opts := range map[string][]work.Option{"again": nil, "once": {work.AtMostOnce()}, "failed": {work.AtMostOnce()}} {
+		job, err := testwork.Of(e.Claims).TryBegin(ctx, key, opts...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if key == "failed" {
-			_, err = work.Fail(ctx, etcdclaims.Permanent(fmt.Errorf("no such account")))
+			_, err = job.Fail(ctx, etcdclaims.Permanent(fmt.Errorf("no such account")))
 		} else {
 			_, err = etcd.Delete(ctx, e.Claims.Prefix()+"own/"+key) // as when its lease ends
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/testwork"
 )
 
 // Records beyond the limit, which were not read, are not called well.
@@ -14,11 +15,11 @@ func TestUnreadRecordsAreNoted(t *testing.T) {
 	t.Parallel()
 	e, _ := examine(t)
 	for _, key := range []string{"a", "b"} {
-		work, err := e.Claims.TryBegin(t.Context(), key)
+		job, err := testwork.Of(e.Claims).TryBegin(t.Context(), key)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := work.Complete(t.Context()); err != nil {
+		if err := job.Complete(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -4,14 +4,19 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 )
 
 // work looks for records that somebody must look at.
 func (e *Examination) work(ctx context.Context) {
 	var orphaned, once, dead, deadOnce, unreadable []string
 	read, more, unread := 0, "", ""
-	for r, err := range e.Claims.Records(ctx, "") {
+	works, err := work.New(e.Claims, work.Config{})
+	if err != nil {
+		e.Add(Error, "work", "see the client", "cannot be listed: %v", err)
+		return
+	}
+	for r, err := range works.Records(ctx, "") {
 		if isDenied(err) {
 			e.unread("work")
 			return
@@ -26,15 +31,15 @@ func (e *Examination) work(ctx context.Context) {
 		}
 		read++
 		switch {
-		case r.State == etcdclaims.StateOrphaned && r.AtMostOnce:
+		case r.State == work.StateOrphaned && r.AtMostOnce:
 			once = append(once, r.Key)
-		case r.State == etcdclaims.StateOrphaned:
+		case r.State == work.StateOrphaned:
 			orphaned = append(orphaned, r.Key)
-		case r.State == etcdclaims.StateDead && r.AtMostOnce:
+		case r.State == work.StateDead && r.AtMostOnce:
 			deadOnce = append(deadOnce, r.Key)
-		case r.State == etcdclaims.StateDead:
+		case r.State == work.StateDead:
 			dead = append(dead, r.Key)
-		case r.State == etcdclaims.StateUnreadable:
+		case r.State == work.StateUnreadable:
 			unreadable = append(unreadable, r.Key)
 		}
 	}

@@ -44,6 +44,9 @@ func Revision(fence int64) int64 { return fence & (1<<EpochShift - 1) }
 // Own is the key of the claim on a user's key.
 func Own(prefix, key string) string { return prefix + "own/" + key }
 
+// Work is the key of the record of work.
+func Work(prefix, key string) string { return prefix + "work/" + key }
+
 // SlotFamily is the name that all slots of a key have in common, by which their line
 // goes. A user's key has no control characters.
 func SlotFamily(key string) string { return key + "\x00slots" }

@@ -9,7 +9,9 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest/conformance"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/internal/testwork"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -95,8 +97,8 @@ func revoked(t *testing.T, etcd *clientv3.Client) {
 		t.Error("the context of a lost claim goes on")
 	}
 
-	var orphans []etcdclaims.Record
-	for r, err := range b.Orphans(ctx, "") {
+	var orphans []work.Record
+	for r, err := range testwork.Of(b).Orphans(ctx, "") {
 		noErr(t, err)
 		orphans = append(orphans, r)
 	}
@@ -196,9 +198,9 @@ func try(tb testing.TB, c *etcdclaims.Client, key string, opts ...etcdclaims.Acq
 	return cl
 }
 
-func begin(tb testing.TB, c *etcdclaims.Client, key string, opts ...etcdclaims.WorkOption) *etcdclaims.Work {
+func begin(tb testing.TB, c *etcdclaims.Client, key string, opts ...work.Option) *work.Work {
 	tb.Helper()
-	w, err := c.TryBegin(tb.Context(), key, opts...)
+	w, err := testwork.Of(c).TryBegin(tb.Context(), key, opts...)
 	noErr(tb, err)
 	return w
 }

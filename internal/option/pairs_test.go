@@ -38,15 +38,15 @@ var calls = map[string][]string{
 		`jobs.NewLocker[unlocker](c, etcdclaims.MinHold(0), OPT)`,
 	},
 	"work": {
-		`c.Begin(ctx, "k", OPT)`,
-		`c.TryBegin(ctx, "k", OPT)`,
-		`c.RunWork(ctx, "k", nil, OPT)`,
-		`c.TryRunWork(ctx, "k", nil, OPT)`,
-		`c.RunForResult(ctx, "k", nil, OPT)`,
-		`c.TryRunForResult(ctx, "k", nil, OPT)`,
-		`middleware.FuncOnce(c, key, fn, middleware.FuncConfig{}, etcdclaims.TTL(0), OPT)`,
-		`middleware.Once(c, nil, middleware.OnceConfig{}, OPT)`,
-		`jobs.NewTicks(c, "job", nil, jobs.TicksConfig{}, etcdclaims.TTL(0), OPT)`,
+		`works.Begin(ctx, "k", OPT)`,
+		`works.TryBegin(ctx, "k", OPT)`,
+		`works.Run(ctx, "k", nil, OPT)`,
+		`works.TryRun(ctx, "k", nil, OPT)`,
+		`works.Once(ctx, "k", nil, OPT)`,
+		`works.TryOnce(ctx, "k", nil, OPT)`,
+		`middleware.FuncOnce(works, key, fn, middleware.FuncConfig{}, etcdclaims.TTL(0), OPT)`,
+		`middleware.Once(works, nil, middleware.OnceConfig{}, OPT)`,
+		`jobs.NewTicks(c, works, "job", nil, jobs.TicksConfig{}, etcdclaims.TTL(0), OPT)`,
 	},
 	"all":  {`c.TryAcquireAll(ctx, nil, OPT)`},
 	"many": {`c.TryAcquireEach(ctx, nil, OPT)`},
@@ -67,8 +67,8 @@ var accepts = map[string]string{
 	`etcdclaims.Shared()`:      "acquire",
 	`etcdclaims.Suspectable()`: "acquire",
 	`etcdclaims.Prefer(0)`:     "acquire",
-	`etcdclaims.AtMostOnce()`:  "work",
-	`etcdclaims.Again()`:       "work",
+	`work.AtMostOnce()`:        "work",
+	`work.Again()`:             "work",
 	`outsider{}`:               "", // options are those of etcdclaims
 	`etcdclaims.Option(nil)`:   "acquire work all many",
 	`[]etcdclaims.Option{}[0]`: "acquire work all many",
@@ -80,6 +80,7 @@ import (
 	"context"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/middleware"
 	"github.com/etcdclaims/claims/middleware/grpcmw"
 	"github.com/etcdclaims/claims/middleware/jobs"
@@ -88,6 +89,8 @@ import (
 var (
 	ctx context.Context
 	c   *etcdclaims.Client
+	works *work.Runner
+	cl    *etcdclaims.Claim
 	key func(string) string
 	fn  func(context.Context, string) (string, error)
 )

@@ -16,9 +16,11 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing/etcdguard"
 	"github.com/etcdclaims/claims/internal/permissions"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/sched"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -256,25 +258,25 @@ var features = map[string]func(w world) error{
 	"Begin, Complete, Fail, Record": func(w world) error {
 		c := w.claims(w.user)
 		for i := range 2 {
-			work, err := c.Begin(w.Context(), fmt.Sprint("work/", i))
+			job, err := testwork.Of(c).Begin(w.Context(), fmt.Sprint("work/", i))
 			if err != nil {
 				return err
 			}
 			if i == 0 {
-				err = work.Complete(w.Context(), clientv3.OpPut(data+"2", ""))
+				err = job.Complete(w.Context(), clientv3.OpPut(data+"2", ""))
 			} else {
-				_, err = work.Fail(w.Context(), errors.New("why"))
+				_, err = job.Fail(w.Context(), errors.New("why"))
 			}
 			if err != nil {
 				return err
 			}
 		}
-		held, err := c.TryBegin(w.Context(), "work/2")
+		held, err := testwork.Of(c).TryBegin(w.Context(), "work/2")
 		if err != nil {
 			return err
 		}
 		err = w.inLine(func() error {
-			next, err := w.claims(w.user).Begin(w.Context(), "work/2")
+			next, err := testwork.Of(w.claims(w.user)).Begin(w.Context(), "work/2")
 			if err == nil {
 				err = next.Complete(w.Context())
 			}
@@ -283,8 +285,8 @@ var features = map[string]func(w world) error{
 		if err := errors.Join(err, w.undone(c)); err != nil {
 			return err
 		}
-		_, _, err = c.Record(w.Context(), "work/0")
-		if _, again := c.TryBegin(w.Context(), "work/0"); !errors.Is(again, etcdclaims.ErrDone) {
+		_, _, err = testwork.Of(c).Record(w.Context(), "work/0")
+		if _, again := testwork.Of(c).TryBegin(w.Context(), "work/0"); !errors.Is(again, work.ErrDone) {
 			err = errors.Join(err, fmt.Errorf("done work: %w", again))
 		}
 		return err

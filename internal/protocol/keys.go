@@ -22,9 +22,6 @@ func (l Layout) Own(key string) string { return keyspace.Own(l.Prefix, key) }
 // Note is the key of the holder's note.
 func (l Layout) Note(key string) string { return l.Prefix + "note/" + key }
 
-// Work is the key of the record of work.
-func (l Layout) Work(key string) string { return l.Prefix + "work/" + key }
-
 // Reserved reports whether an operation on [key, end) would touch keys of the protocol.
 func (l Layout) Reserved(key, end string) bool { return keyspace.Reserved(l.Prefix, key, end) }
 

@@ -16,9 +16,11 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/refusals"
+	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	"github.com/etcdclaims/claims/sched"
@@ -37,13 +39,13 @@ type call struct {
 
 // theCalls are those that no loop has.
 var theCalls = []call{
-	{name: "Client.Forget", of: func(w *world, name string) func(context.Context) error {
+	{name: "Runner.Forget", of: func(w *world, name string) func(context.Context) error {
 		w.fail(name)
-		return func(ctx context.Context) error { return w.claims.Forget(ctx, name) }
+		return func(ctx context.Context) error { return testwork.Of(w.claims).Forget(ctx, name) }
 	}},
-	{name: "Client.Retry", of: func(w *world, name string) func(context.Context) error {
+	{name: "Runner.Retry", of: func(w *world, name string) func(context.Context) error {
 		w.fail(name)
-		return func(ctx context.Context) error { return second(w.claims.Retry(ctx, name)) }
+		return func(ctx context.Context) error { return second(testwork.Of(w.claims).Retry(ctx, name)) }
 	}},
 	{name: "admin.Resize", of: func(w *world, name string) func(context.Context) error {
 		return func(ctx context.Context) error { return admin.Resize(ctx, w.claims, name, 3) }
@@ -126,8 +128,8 @@ var theCalls = []call{
 
 // fail makes work that has failed.
 func (w *world) fail(key string) {
-	work := must[*etcdclaims.Work](w.T)(w.other.TryBegin(w.Context(), key))
-	must[etcdclaims.Record](w.T)(work.Fail(w.Context(), errors.New("it failed")))
+	job := must[*work.Work](w.T)(testwork.Of(w.other).TryBegin(w.Context(), key))
+	must[work.Record](w.T)(job.Fail(w.Context(), errors.New("it failed")))
 }
 
 // join makes a group with a member.

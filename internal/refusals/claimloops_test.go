@@ -9,6 +9,9 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
+	"github.com/etcdclaims/claims/etcdclaims/work"
+	"github.com/etcdclaims/claims/internal/testwork"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 func nothing(context.Context) error { return nil }
@@ -35,18 +38,18 @@ var ofClaims = []loop{
 	{name: "Client.Run", begin: each(func(ctx context.Context, w *world, key string) error {
 		return w.claims.Run(ctx, key, nothing)
 	})},
-	{name: "Client.Begin", begin: each(func(ctx context.Context, w *world, key string) error {
-		work, err := w.claims.Begin(ctx, key)
+	{name: "Runner.Begin", begin: each(func(ctx context.Context, w *world, key string) error {
+		job, err := testwork.Of(w.claims).Begin(ctx, key)
 		if err != nil {
 			return err
 		}
-		return work.Complete(ctx)
+		return job.Complete(ctx)
 	})},
-	{name: "Client.RunWork", begin: each(func(ctx context.Context, w *world, key string) error {
-		return w.claims.RunWork(ctx, key, func(context.Context, *etcdclaims.Work) error { return nil })
+	{name: "Runner.Run", begin: each(func(ctx context.Context, w *world, key string) error {
+		return testwork.Of(w.claims).Run(ctx, key, func(context.Context, *work.Work) error { return nil })
 	})},
-	{name: "Client.RunForResult", begin: each(func(ctx context.Context, w *world, key string) error {
-		_, _, err := w.claims.RunForResult(ctx, key, func(context.Context) ([]byte, error) { return nil, nil })
+	{name: "Runner.Once", begin: each(func(ctx context.Context, w *world, key string) error {
+		_, _, err := testwork.Of(w.claims).Once(ctx, key, func(context.Context) ([]byte, error) { return nil, nil })
 		return err
 	})},
 	{name: "Locks.TryAcquire", fails: true, begin: each(func(ctx context.Context, w *world, key string) error {
@@ -62,6 +65,9 @@ var ofClaims = []loop{
 		}
 		return second(locks.New(w.claims).Release(ctx, key, "owner"))
 	})},
+	{name: "Claim.ReleaseWith", begin: held(func(ctx context.Context, c *etcdclaims.Claim) error {
+		return c.ReleaseWith(ctx, clientv3.OpPut("/effect", "x"))
+	})},
 	{name: "Claim.Release", settles: true, begin: held(func(ctx context.Context, c *etcdclaims.Claim) error { return c.Release(ctx) })},
 	{name: "Claim.Note", begin: held(func(ctx context.Context, c *etcdclaims.Claim) error { return c.Note(ctx, []byte("n")) })},
 	{name: "Claim.Owns", begin: held(func(ctx context.Context, c *etcdclaims.Claim) error { return owns(c.Owns(ctx)) })},
@@ -76,12 +82,12 @@ var ofClaims = []loop{
 			return owns(claim.Owns(ctx))
 		}
 	}},
-	{name: "Work.Complete", begin: worked(func(ctx context.Context, work *etcdclaims.Work) error { return work.Complete(ctx) })},
-	{name: "Work.Fail", begin: worked(func(ctx context.Context, work *etcdclaims.Work) error {
-		_, err := work.Fail(ctx, errors.New("it failed"))
+	{name: "Work.Complete", begin: worked(func(ctx context.Context, job *work.Work) error { return job.Complete(ctx) })},
+	{name: "Work.Fail", begin: worked(func(ctx context.Context, job *work.Work) error {
+		_, err := job.Fail(ctx, errors.New("it failed"))
 		return err
 	})},
-	{name: "Work.Release", begin: worked(func(ctx context.Context, work *etcdclaims.Work) error { return work.Release(ctx) })},
+	{name: "Work.Release", begin: worked(func(ctx context.Context, job *work.Work) error { return job.Release(ctx) })},
 	{name: "Client.Lookup", begin: each(func(ctx context.Context, w *world, key string) error {
 		_, err := w.claims.Lookup(ctx, key)
 		return err
@@ -92,8 +98,8 @@ var ofClaims = []loop{
 		}
 		return nil
 	})},
-	{name: "Client.Records", begin: each(func(ctx context.Context, w *world, _ string) error {
-		for _, err := range w.claims.Records(ctx, "") {
+	{name: "Runner.Records", begin: each(func(ctx context.Context, w *world, _ string) error {
+		for _, err := range testwork.Of(w.claims).Records(ctx, "") {
 			return err
 		}
 		return nil
@@ -160,20 +166,20 @@ func held(do func(ctx context.Context, c *etcdclaims.Claim) error) func(w *world
 }
 
 // worked returns a loop that does something with an attempt at work.
-func worked(do func(ctx context.Context, work *etcdclaims.Work) error) func(w *world) stepFunc {
+func worked(do func(ctx context.Context, job *work.Work) error) func(w *world) stepFunc {
 	return func(w *world) stepFunc {
-		var works []*etcdclaims.Work
+		var works []*work.Work
 		for n := range 100 {
-			work, err := w.claims.Begin(w.Context(), fmt.Sprint("work/", n))
+			job, err := testwork.Of(w.claims).Begin(w.Context(), fmt.Sprint("work/", n))
 			if err != nil {
 				w.Fatal(err)
 			}
-			works = append(works, work)
+			works = append(works, job)
 		}
 		return func(ctx context.Context, _ string) error {
-			work := works[0]
+			job := works[0]
 			works = works[1:]
-			return do(ctx, work)
+			return do(ctx, job)
 		}
 	}
 }

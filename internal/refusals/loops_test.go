@@ -14,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/sched"
 )
 
@@ -96,16 +97,16 @@ func TestLoopsOutliveRefusals(t *testing.T) {
 // The calls of theCalls are no loops.
 var sharing = map[string]string{
 	"Client.Acquire": "Claim.Bind",
-	"Client.TryAcquire": `Client.TryBegin Client.TryRun Client.TryRunForResult Client.TryRunWork Client.TryAcquireAll Client.TryAcquireEach
+	"Client.TryAcquire": `Runner.TryBegin Client.TryRun Runner.TryOnce Runner.TryRun Client.TryAcquireAll Client.TryAcquireEach
 		Queue.TryClaim`,
 	"Client.Run":         "Claim.Run",
-	"Client.RunWork":     "Work.Run",
-	"Client.Lookup":      "admin.Lines Client.Owns Client.Record",
+	"Runner.Run":         "Work.Run",
+	"Client.Lookup":      "admin.Lines Client.Owns Runner.Record",
 	"Client.List":        "admin.Sessions",
-	"Client.Records":     "Client.Orphans",
+	"Runner.Records":     "Runner.Orphans",
 	"admin.ForceRelease": "admin.ForceReleaseTerm",
 	"Claim.Release":      "Client.ReleaseAll Client.Close Queue.Close Member.Leave",
-	"Work.Complete":      "Work.CompleteWith",
+	"Work.Complete":      "Work.CompleteWith Work.ReleaseWith",
 	"Queue.Claim": `Delivery.Complete Delivery.Discard Delivery.Fail Delivery.Release Delivery.Snooze Delivery.Heartbeat
 		Delivery.Note Queue.Adopt`,
 	"Queue.Enqueue":       "Queue.EnqueueAll",
@@ -135,9 +136,9 @@ func TestEveryLoopIsTried(t *testing.T) {
 			shares[shared] = true
 		}
 	}
-	own := map[string]bool{"Work.Complete": true, "Work.Fail": true, "Work.Release": true, "Work.CompleteWith": true, "Work.Run": true}
+	own := map[string]bool{"Work.Complete": true, "Work.Fail": true, "Work.Release": true, "Work.CompleteWith": true, "Work.Run": true, "Work.ReleaseWith": true}
 	for _, of := range []any{
-		(*etcdclaims.Client)(nil), (*etcdclaims.Claim)(nil), (*etcdclaims.Work)(nil), (*queue.Queue)(nil), (*queue.Delivery)(nil),
+		(*etcdclaims.Client)(nil), (*etcdclaims.Claim)(nil), (*work.Runner)(nil), (*work.Work)(nil), (*queue.Queue)(nil), (*queue.Delivery)(nil),
 		(*sched.Scheduler)(nil), (*group.Member)(nil), (*group.View)(nil), (*locks.Locks)(nil),
 	} {
 		typ := reflect.TypeOf(of)

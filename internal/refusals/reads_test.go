@@ -20,6 +20,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/sched"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -90,7 +91,7 @@ func (m *many) fillClaims() {
 		if err := claim.Note(m.Context(), []byte(strings.Repeat("n", 1000))); err != nil {
 			m.Fatal(err)
 		}
-		_, _, err := m.writer.RunForResult(m.Context(), fmt.Sprint("work/", i), func(context.Context) ([]byte, error) { return make([]byte, 1000), nil })
+		_, _, err := testwork.Of(m.writer).Once(m.Context(), fmt.Sprint("work/", i), func(context.Context) ([]byte, error) { return make([]byte, 1000), nil })
 		if err != nil {
 			m.Fatal(err)
 		}
@@ -169,8 +170,8 @@ var manyReads = map[string]struct {
 	read func(ctx context.Context, m *many) (int, error)
 }{
 	"Client.List":    {manyKeys, func(ctx context.Context, m *many) (int, error) { return count(m.reader.List(ctx, "k/")) }},
-	"Client.Records": {manyKeys, func(ctx context.Context, m *many) (int, error) { return count(m.reader.Records(ctx, "")) }},
-	"Client.Orphans": {0, func(ctx context.Context, m *many) (int, error) { return count(m.reader.Orphans(ctx, "")) }},
+	"Runner.Records": {manyKeys, func(ctx context.Context, m *many) (int, error) { return count(testwork.Of(m.reader).Records(ctx, "")) }},
+	"Runner.Orphans": {0, func(ctx context.Context, m *many) (int, error) { return count(testwork.Of(m.reader).Orphans(ctx, "")) }},
 	"admin.Sessions": {manyKeys, func(ctx context.Context, m *many) (int, error) {
 		n, err := count(admin.Sessions(ctx, m.reader))
 		return min(n, manyKeys), err
@@ -237,9 +238,9 @@ func TestManyValuesUnderAReplyLimit(t *testing.T) {
 // because it does not list what is in etcd.
 func TestEveryReadOfManyValuesIsTried(t *testing.T) {
 	t.Parallel()
-	others := strings.Fields(`Client.TryAcquireEach Client.TryAcquireAll Client.TryRunForResult Client.RunForResult Queue.Watch View.Watch built.Pages`)
+	others := strings.Fields(`host.Pages Client.TryAcquireEach Client.TryAcquireAll Runner.TryOnce Runner.Once Queue.Watch View.Watch built.Pages`)
 	for dir, name := range map[string]string{
-		"../../etcdclaims": "etcdclaims", "../../etcdclaims/admin": "admin", "../../etcdclaims/locks": "locks",
+		"../../etcdclaims": "etcdclaims", "../../etcdclaims/work": "work", "../../etcdclaims/admin": "admin", "../../etcdclaims/locks": "locks",
 		"../../etcdclaims/queue": "queue", "../../etcdclaims/group": "group", "../../sched": "sched",
 	} {
 		paths, err := filepath.Glob(filepath.Join(dir, "*.go"))

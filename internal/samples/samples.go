@@ -45,7 +45,7 @@ var imports = map[string]string{
 	"etcdguard": module + "/fencing/etcdguard", "fencing": module + "/fencing", "fmt": "fmt",
 	"group": module + "/etcdclaims/group", "grpc": "google.golang.org/grpc", "http": "net/http",
 	"ical": module + "/sched/ical", "io": "io", "json": "encoding/json", "log": "log",
-	"middleware": module + "/middleware", "os": "os", "queue": module + "/etcdclaims/queue",
+	"middleware": module + "/middleware", "os": "os", "queue": module + "/etcdclaims/queue", "work": module + "/etcdclaims/work",
 	"sched": module + "/sched", "sql": "database/sql", "sqlguard": module + "/fencing/sqlguard",
 	"strings": "strings", "synctest": "testing/synctest", "telemetry": module + "/etcdclaims/telemetry",
 	"testing": "testing", "time": "time", "tls": "crypto/tls", "url": "net/url",

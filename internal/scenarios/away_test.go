@@ -23,8 +23,10 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/core"
+	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/middleware"
 	"github.com/etcdclaims/claims/sched"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -66,9 +68,9 @@ func onClaim(f func(ctx context.Context, cl *etcdclaims.Claim) error) call {
 	}, f)
 }
 
-func onWork(f func(ctx context.Context, w *etcdclaims.Work) error) call {
-	return of("", func(ctx context.Context, c *etcdclaims.Client) (*etcdclaims.Work, error) {
-		return c.TryBegin(ctx, c.Owner())
+func onWork(f func(ctx context.Context, w *work.Work) error) call {
+	return of("", func(ctx context.Context, c *etcdclaims.Client) (*work.Work, error) {
+		return testwork.Of(c).TryBegin(ctx, c.Owner())
 	}, f)
 }
 
@@ -144,22 +146,28 @@ var awayCalls = map[string]call{
 		_, errs := c.TryAcquireEach(ctx, []string{"k"})
 		return errors.Join(errs...)
 	}),
-	"Client.TryBegin": onClient("", func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.TryBegin(ctx, "k"); return err }),
-	"Client.Begin":    onClient("k", func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.Begin(ctx, "k"); return err }),
-	"Client.TryRun":   onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return c.TryRun(ctx, "k", never) }),
-	"Client.Run":      onClient("k", func(ctx context.Context, c *etcdclaims.Client) error { return c.Run(ctx, "k", never) }),
-	"Client.TryRunWork": onClient("", func(ctx context.Context, c *etcdclaims.Client) error {
-		return c.TryRunWork(ctx, "k", func(context.Context, *etcdclaims.Work) error { return nil })
-	}),
-	"Client.RunWork": onClient("k", func(ctx context.Context, c *etcdclaims.Client) error {
-		return c.RunWork(ctx, "k", func(context.Context, *etcdclaims.Work) error { return nil })
-	}),
-	"Client.TryRunForResult": onClient("", func(ctx context.Context, c *etcdclaims.Client) error {
-		_, _, err := c.TryRunForResult(ctx, "k", func(context.Context) ([]byte, error) { return nil, nil })
+	"Runner.TryBegin": onClient("", func(ctx context.Context, c *etcdclaims.Client) error {
+		_, err := testwork.Of(c).TryBegin(ctx, "k")
 		return err
 	}),
-	"Client.RunForResult": onClient("k", func(ctx context.Context, c *etcdclaims.Client) error {
-		_, _, err := c.RunForResult(ctx, "k", func(context.Context) ([]byte, error) { return nil, nil })
+	"Runner.Begin": onClient("k", func(ctx context.Context, c *etcdclaims.Client) error {
+		_, err := testwork.Of(c).Begin(ctx, "k")
+		return err
+	}),
+	"Client.TryRun": onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return c.TryRun(ctx, "k", never) }),
+	"Client.Run":    onClient("k", func(ctx context.Context, c *etcdclaims.Client) error { return c.Run(ctx, "k", never) }),
+	"Runner.TryRun": onClient("", func(ctx context.Context, c *etcdclaims.Client) error {
+		return testwork.Of(c).TryRun(ctx, "k", func(context.Context, *work.Work) error { return nil })
+	}),
+	"Runner.Run": onClient("k", func(ctx context.Context, c *etcdclaims.Client) error {
+		return testwork.Of(c).Run(ctx, "k", func(context.Context, *work.Work) error { return nil })
+	}),
+	"Runner.TryOnce": onClient("", func(ctx context.Context, c *etcdclaims.Client) error {
+		_, _, err := testwork.Of(c).TryOnce(ctx, "k", func(context.Context) ([]byte, error) { return nil, nil })
+		return err
+	}),
+	"Runner.Once": onClient("k", func(ctx context.Context, c *etcdclaims.Client) error {
+		_, _, err := testwork.Of(c).Once(ctx, "k", func(context.Context) ([]byte, error) { return nil, nil })
 		return err
 	}),
 	"Client.Owns": onClient("", func(ctx context.Context, c *etcdclaims.Client) error {
@@ -187,19 +195,26 @@ var awayCalls = map[string]call{
 	"admin.Lines": onClient("", func(ctx context.Context, c *etcdclaims.Client) error {
 		return drain(admin.Lines(ctx, c, []string{"k"}))
 	}),
-	"Client.Record":  onClient("", func(ctx context.Context, c *etcdclaims.Client) error { _, _, err := c.Record(ctx, "k"); return err }),
-	"Client.Orphans": onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return drain(c.Orphans(ctx, "")) }),
-	"Client.Records": onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return drain(c.Records(ctx, "")) }),
-	"Client.Retry":   onClient("", func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.Retry(ctx, "k"); return err }),
-	"Client.Forget":  onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return c.Forget(ctx, "k") }),
+	"Runner.Record": onClient("", func(ctx context.Context, c *etcdclaims.Client) error {
+		_, _, err := testwork.Of(c).Record(ctx, "k")
+		return err
+	}),
+	"Runner.Orphans": onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return drain(testwork.Of(c).Orphans(ctx, "")) }),
+	"Runner.Records": onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return drain(testwork.Of(c).Records(ctx, "")) }),
+	"Runner.Retry": onClient("", func(ctx context.Context, c *etcdclaims.Client) error {
+		_, err := testwork.Of(c).Retry(ctx, "k")
+		return err
+	}),
+	"Runner.Forget":  onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return testwork.Of(c).Forget(ctx, "k") }),
 	"admin.Resize":   onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return admin.Resize(ctx, c, "k", 2) }),
 	"admin.Sessions": onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return drain(admin.Sessions(ctx, c)) }),
 	"Client.Watch":   onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return drain(c.Watch(ctx, "")) }),
 
-	"Claim.Owns":    onClaim(func(ctx context.Context, cl *etcdclaims.Claim) error { _, err := cl.Owns(ctx); return err }),
-	"Claim.Note":    onClaim(func(ctx context.Context, cl *etcdclaims.Claim) error { return cl.Note(ctx, []byte("x")) }),
-	"Claim.Renew":   onClaim(func(ctx context.Context, cl *etcdclaims.Claim) error { return cl.Renew(ctx) }),
-	"Claim.Release": onClaim(func(ctx context.Context, cl *etcdclaims.Claim) error { return cl.Release(ctx) }),
+	"Claim.Owns":        onClaim(func(ctx context.Context, cl *etcdclaims.Claim) error { _, err := cl.Owns(ctx); return err }),
+	"Claim.Note":        onClaim(func(ctx context.Context, cl *etcdclaims.Claim) error { return cl.Note(ctx, []byte("x")) }),
+	"Claim.Renew":       onClaim(func(ctx context.Context, cl *etcdclaims.Claim) error { return cl.Renew(ctx) }),
+	"Claim.ReleaseWith": onClaim(func(ctx context.Context, cl *etcdclaims.Claim) error { return cl.ReleaseWith(ctx) }),
+	"Claim.Release":     onClaim(func(ctx context.Context, cl *etcdclaims.Claim) error { return cl.Release(ctx) }),
 	"Claim.Run": onClaim(func(ctx context.Context, cl *etcdclaims.Claim) error {
 		return cl.Run(ctx, func(ctx context.Context) error { <-ctx.Done(); return nil })
 	}),
@@ -208,14 +223,15 @@ var awayCalls = map[string]call{
 		return err
 	}),
 
-	"Work.Run":          onWork(func(ctx context.Context, w *etcdclaims.Work) error { return w.Run(ctx, never) }),
-	"Work.Complete":     onWork(func(ctx context.Context, w *etcdclaims.Work) error { return w.Complete(ctx) }),
-	"Work.CompleteWith": onWork(func(ctx context.Context, w *etcdclaims.Work) error { return w.CompleteWith(ctx, nil) }),
-	"Work.Fail": onWork(func(ctx context.Context, w *etcdclaims.Work) error {
+	"Work.Run":          onWork(func(ctx context.Context, w *work.Work) error { return w.Run(ctx, never) }),
+	"Work.Complete":     onWork(func(ctx context.Context, w *work.Work) error { return w.Complete(ctx) }),
+	"Work.CompleteWith": onWork(func(ctx context.Context, w *work.Work) error { return w.CompleteWith(ctx, nil) }),
+	"Work.Fail": onWork(func(ctx context.Context, w *work.Work) error {
 		_, err := w.Fail(ctx, errors.New("x"))
 		return err
 	}),
-	"Work.Release": onWork(func(ctx context.Context, w *etcdclaims.Work) error { return w.Release(ctx) }),
+	"Work.ReleaseWith": onWork(func(ctx context.Context, w *work.Work) error { return w.ReleaseWith(ctx) }),
+	"Work.Release":     onWork(func(ctx context.Context, w *work.Work) error { return w.Release(ctx) }),
 
 	"Locks.TryAcquire": onLocks(func(ctx context.Context, l locks.Locks) error {
 		_, _, err := l.TryAcquire(ctx, "k", "me", time.Minute)
@@ -388,7 +404,7 @@ func functionsOf(t *testing.T, name string) (names []string) {
 func TestAwayCallsAreAll(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
-	for _, of := range []any{&etcdclaims.Client{}, &etcdclaims.Claim{}, &etcdclaims.Work{}, locks.Locks{}, &queue.Queue{}, &queue.Delivery{}, &sched.Scheduler{}, &group.Member{}, &group.View{}} {
+	for _, of := range []any{&etcdclaims.Client{}, &etcdclaims.Claim{}, &work.Runner{}, &work.Work{}, locks.Locks{}, &queue.Queue{}, &queue.Delivery{}, &sched.Scheduler{}, &group.Member{}, &group.View{}} {
 		typ := reflect.TypeOf(of)
 		for i := range typ.NumMethod() {
 			m := typ.Method(i)

@@ -10,6 +10,8 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
+	"github.com/etcdclaims/claims/etcdclaims/work"
+	"github.com/etcdclaims/claims/internal/testwork"
 )
 
 // hex matches a digest, and uuid an id.
@@ -107,11 +109,11 @@ func (w *erasure) claiming(c *etcdclaims.Client, key, mode string, d time.Durati
 func (w *erasure) working(c *etcdclaims.Client) {
 	for i := 0; w.ctx.Err() == nil; {
 		key := fmt.Sprint("w", i)
-		err := c.RunWork(w.ctx, key, func(ctx context.Context, k *etcdclaims.Work) error {
+		err := testwork.Of(c).Run(w.ctx, key, func(ctx context.Context, k *work.Work) error {
 			w.owning(k.Claim, key, "work", sec)
 			return ctx.Err()
 		})
-		if err == nil || errors.Is(err, etcdclaims.ErrDone) {
+		if err == nil || errors.Is(err, work.ErrDone) {
 			w.did("work")
 			i++
 		} else {

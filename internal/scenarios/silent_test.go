@@ -14,6 +14,8 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/etcdclaims/work"
+	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/middleware"
 	"github.com/etcdclaims/claims/middleware/jobs"
 	"github.com/etcdclaims/claims/sched"
@@ -55,7 +57,8 @@ func TestFailuresAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := claimtest.Start(t)
 		core, logs := observer.New(zap.DebugLevel)
-		c := claimtest.NewClient(t, server, etcdclaims.Config{Logger: zap.New(core), MaxAttempts: 1})
+		c := claimtest.NewClient(t, server, etcdclaims.Config{Logger: zap.New(core)})
+		testwork.With(c, work.Config{MaxAttempts: 1})
 		every := sched.Must(sched.Every(10*time.Minute, 0))
 		s, err := sched.New(c, sched.Config{Group: "billing"})
 		noErr(t, err)
@@ -89,13 +92,13 @@ func TestFailuresAreLogged(t *testing.T) {
 				return nil
 			}, middleware.SingletonConfig{Backoff: func(int) time.Duration { return time.Hour }})
 		})
-		ticks, err := jobs.NewTicks(c, "nightly", calendar.Must(calendar.Every(10*time.Minute, 0)), jobs.TicksConfig{Alone: true})
+		ticks, err := jobs.NewTicks(c, testwork.Of(c), "nightly", calendar.Must(calendar.Every(10*time.Minute, 0)), jobs.TicksConfig{Alone: true})
 		noErr(t, err)
 		wg.Go(func() {
 			time.Sleep(11 * time.Minute)
 			ticks.Job(func(context.Context) error { return fails }).Run()
 		})
-		noErr(t, ignore(c.TryRunWork(ctx, "invoice/1", func(context.Context, *etcdclaims.Work) error { return fails })))
+		noErr(t, ignore(testwork.Of(c).TryRun(ctx, "invoice/1", func(context.Context, *work.Work) error { return fails })))
 		wg.Wait()
 		run, item := []string{"group", "job", "tick", "key", "attempt", "fence"}, []string{"queue", "item", "attempt", "fence"}
 		for _, f := range []failure{
@@ -131,7 +134,7 @@ func TestFailuresAreLogged(t *testing.T) {
 
 // ignore drops the error of work that is meant to fail.
 func ignore(err error) error {
-	if errors.Is(err, etcdclaims.ErrDead) {
+	if errors.Is(err, work.ErrDead) {
 		return nil
 	}
 	return err

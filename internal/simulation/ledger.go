@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -197,7 +198,7 @@ var classes = map[string]func(error) bool{
 	},
 	"unknown": func(err error) bool { return errors.Is(err, etcdclaims.ErrUnknown) },
 	"refused": func(err error) bool {
-		return isAny(err, etcdclaims.ErrHeld, etcdclaims.ErrRefused, etcdclaims.ErrDone, etcdclaims.ErrDead, etcdclaims.ErrBackoff)
+		return isAny(err, etcdclaims.ErrHeld, etcdclaims.ErrRefused, work.ErrDone, work.ErrDead, work.ErrBackoff)
 	},
 	"queue": func(err error) bool {
 		return !answered(err) && isAny(err, queue.ErrFull, queue.ErrNotFound, queue.ErrTaken, queue.ErrPaused, queue.ErrNotPaused)
@@ -215,7 +216,7 @@ var classes = map[string]func(error) bool{
 // answered reports whether the error says what became of the claim.
 func answered(err error) bool {
 	return isAny(err, etcdclaims.ErrLost, etcdclaims.ErrReleased, etcdclaims.ErrUnknown, etcdclaims.ErrHeld,
-		etcdclaims.ErrRefused, etcdclaims.ErrDone, etcdclaims.ErrDead, etcdclaims.ErrBackoff)
+		etcdclaims.ErrRefused, work.ErrDone, work.ErrDead, work.ErrBackoff)
 }
 
 func isAuth(err error) bool {

@@ -24,24 +24,24 @@ var coreMutants = []mutant{
 		edits: []edit{{"ask.go", "a != nil && !a.departed.Load() {", "a != nil && a.key.key == \"\" {"}},
 	},
 	{
-		name: "lease of records that is given up after the time of one request", tests: "TestFirstOutcomeWhileNoLeaseIsGranted",
-		edits: []edit{{"retention.go", "WithTimeout(ctx, 2*c.store.timeout)", "WithTimeout(ctx, c.store.timeout)"}},
+		name: "lease of records that is given up after the time of one request", of: "etcdclaims/work", tests: "TestFirstOutcomeWhileNoLeaseIsGranted",
+		edits: []edit{{"etcdclaims/work/shelf.go", "WithTimeout(ctx, 2*c.host.Timeout())", "WithTimeout(ctx, c.host.Timeout())"}},
 	},
 	{
-		name: "outcome of work that each waiter learns in its turn", tests: "TestOutcomeReachesAllWhoWait",
-		edits: []edit{{"outcome.go", "if len(c.ends(key, ev.Kv, asking)) > 0 {", "if len(c.ends(key, ev.Kv, asking)) < 0 {"}},
+		name: "outcome of work that each waiter learns in its turn", of: "etcdclaims/work", tests: "TestOutcomeReachesAllWhoWait",
+		edits: []edit{{"etcdclaims/work/outcome.go", "if len(c.ends(key, ev.Kv, asking)) > 0 {", "if len(c.ends(key, ev.Kv, asking)) < 0 {"}},
 	},
 	{
-		name: "outcome of work read by each waiter for itself", tests: "TestOutcomeReachesTheDeaf",
-		edits: []edit{{"begin.go", "if !told && isOutcome(err) {", "if told && isOutcome(err) {"}},
+		name: "outcome of work read by each waiter for itself", of: "etcdclaims/work", tests: "TestOutcomeReachesTheDeaf",
+		edits: []edit{{"etcdclaims/work/plan.go", "if !told && isOutcome(err) {", "if told && isOutcome(err) {"}},
 	},
 	{
-		name: "outcome of work believed from an event", tests: "TestForgottenOutcomeIsNoAnswer",
-		edits: []edit{{"outcome.go", "			if len(c.ends(key, ev.Kv, asking)) > 0 {\n", `			for _, s := range c.ends(key, ev.Kv, asking) {
+		name: "outcome of work believed from an event", of: "etcdclaims/work", tests: "TestForgottenOutcomeIsNoAnswer",
+		edits: []edit{{"etcdclaims/work/outcome.go", "			if len(c.ends(key, ev.Kv, asking)) > 0 {\n", `			for _, s := range c.ends(key, ev.Kv, asking) {
 				c.outcomes.mu.Lock()
 				s.record = ev.Kv
-				if s.waiter != nil {
-					s.waiter.doubt()
+				if s.wake != nil {
+					s.wake()
 				}
 				c.outcomes.mu.Unlock()
 			}
@@ -49,8 +49,8 @@ var coreMutants = []mutant{
 `}},
 	},
 	{
-		name: "turn in line that ends with its caller", tests: "TestWaitersForWorkTakeTurns",
-		edits: []edit{{"outcome.go", "			close(o.turns[0].turn)\n", "			_ = o\n"}},
+		name: "turn in line that ends with its caller", of: "etcdclaims/work", tests: "TestWaitersForWorkTakeTurns",
+		edits: []edit{{"etcdclaims/work/outcome.go", "			close(o.turns[0].turn)\n", "			_ = o\n"}},
 	},
 	{
 		name: "callers that read their places before they share a claim", tests: "TestReentrantHerd",
@@ -217,7 +217,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "work in a state of a later version begun", tests: "TestUpgradeRecord",
-		edits: []edit{{"record.go", "	case !r.State.stored():\n", "	case r.State == \"\":\n"}},
+		edits: []edit{{"etcdclaims/work/record.go", "	case !r.State.stored():\n", "	case r.State == \"\":\n"}},
 	},
 	{
 		name: "History that asks for progress once", tests: "TestHistoryAsksAgainForProgress",
@@ -280,8 +280,8 @@ var coreMutants = []mutant{
 		edits: []edit{{"watchaudit.go", "int64(len(w.known)) != a.count", "a.count < 0"}},
 	},
 	{
-		name: "unreadable record that ends the records", tests: "TestRecords",
-		edits: []edit{{"records.go", "r, _ := decodeRecord(strings.TrimPrefix(string(kv.Key), root), kv) // in StateUnreadable if it cannot be read\n", "r, bad := decodeRecord(strings.TrimPrefix(string(kv.Key), root), kv)\nif bad != nil {\nyield(Record{}, bad)\nreturn\n}\n"}},
+		name: "unreadable record that ends the records", of: "etcdclaims/work", tests: "TestRecords",
+		edits: []edit{{"etcdclaims/work/records.go", "r, _ := decodeRecord(strings.TrimPrefix(string(kv.Key), root), kv) // in StateUnreadable if it cannot be read\n", "r, bad := decodeRecord(strings.TrimPrefix(string(kv.Key), root), kv)\nif bad != nil {\nyield(Record{}, bad)\nreturn\n}\n"}},
 	},
 	{
 		name: "place in line of somebody else's claim", tests: "TestReleaseBehindForeignPlace",
@@ -297,11 +297,11 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "back-off that overflows", tests: "TestExponentialBackoff",
-		edits: []edit{{"config.go", "shift < 63 && base > 0 && base <= limit>>shift", "base<<shift <= limit"}},
+		edits: []edit{{"backoff.go", "shift < 63 && base > 0 && base <= limit>>shift", "base<<shift <= limit"}},
 	},
 	{
-		name: "error cut inside a rune", tests: "TestFailCutsBetweenRunes",
-		edits: []edit{{"record.go", "for !utf8.RuneStart(s[cut]) {", "for cut < 0 {"}},
+		name: "error cut inside a rune", of: "etcdclaims/work", tests: "TestFailCutsBetweenRunes",
+		edits: []edit{{"etcdclaims/work/record.go", "for !utf8.RuneStart(s[cut]) {", "for cut < 0 {"}},
 	},
 	{
 		name: "prefix within the keys of another client's callers", tests: "TestConfigRefused",

@@ -207,7 +207,7 @@ var errEpochRaised =`,
 		edits: []edit{{"health.go", "c.store.lower.Load() != nil || !c.outage", "!c.outage"}},
 	},
 	{
-		name: "Supersede refused by what is being released", tests: "TestSupersedeWhatIsBeingReleased",
+		name: "Supersede refused by what is being released", of: "etcdclaims/work", tests: "TestSupersedeWhatIsBeingReleased",
 		edits: []edit{{"acquire.go", "again = again || o.supersede && c.supersedable(err, key)", "again = again && !(o.supersede && c.supersedable(err, key))"}},
 	},
 	{

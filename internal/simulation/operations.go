@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest/history"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -69,23 +70,36 @@ func (p *process) handler(rng *rand.Rand) {
 	}
 }
 
+// worksOf returns the runner of a process.
+func (w *world) worksOf(claims *etcdclaims.Client) *work.Runner {
+	r, err := work.New(claims, work.Config{
+		Backoff: func(attempt int) time.Duration { return time.Duration(attempt) * 500 * time.Millisecond },
+		// Work counts as done for as long as anybody asks.
+		Retention: -1, MaxAttempts: -1,
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return r
+}
+
 // job begins work, and completes it, fails it, or gives it back.
 func (p *process) job(rng *rand.Rand) {
 	key := p.w.anyJob(rng)
 	ctx, cancel := p.within(rng, 15*time.Second)
 	defer cancel()
-	method := p.client.TryBegin
+	method := p.works.TryBegin
 	if rng.IntN(2) == 0 {
-		method = p.client.Begin
+		method = p.works.Begin
 	}
 	call := p.w.history.Acquire(p.name, key)
-	work, err := method(ctx, key)
+	job, err := method(ctx, key)
 	if err != nil {
 		p.class("begin", err)
 		call.Returned(err)
 		return
 	}
-	p.granted(call, work.Claim, nil)
+	p.granted(call, job.Claim, nil)
 	p.pause(between(rng, 0, 4*time.Second))
 	if rng.IntN(12) == 0 {
 		p.pause(2 * p.ttl)
@@ -93,17 +107,17 @@ func (p *process) job(rng *rand.Rand) {
 	if p.dead.Load() {
 		return
 	}
-	p.w.trace.ended(work.Token(), p)
-	call = p.w.history.Release(p.name, work.Token())
+	p.w.trace.ended(job.Token(), p)
+	call = p.w.history.Release(p.name, job.Token())
 	for {
 		ending, cancel := context.WithTimeout(context.Background(), between(rng, time.Millisecond, 10*time.Second))
 		switch n := rng.IntN(4); n {
 		case 0:
-			_, err = work.Fail(ending, errors.New("failed on purpose"))
+			_, err = job.Fail(ending, errors.New("failed on purpose"))
 		case 1:
-			err = work.Release(ending)
+			err = job.Release(ending)
 		default:
-			err = p.complete(ending, work, key)
+			err = p.complete(ending, job, key)
 		}
 		cancel()
 		if err == nil || errors.Is(err, etcdclaims.ErrLost) || errors.Is(err, etcdclaims.ErrUnknown) || errors.Is(err, etcdclaims.ErrReleased) {
@@ -120,9 +134,9 @@ func (p *process) job(rng *rand.Rand) {
 }
 
 // complete finishes work with one write of its own.
-func (p *process) complete(ctx context.Context, work *etcdclaims.Work, key string) error {
-	e := p.w.trace.intend(work.Token(), p)
-	err := work.Complete(ctx, e.put(), clientv3.OpPut(donePrefix+key, e.value()))
+func (p *process) complete(ctx context.Context, job *work.Work, key string) error {
+	e := p.w.trace.intend(job.Token(), p)
+	err := job.Complete(ctx, e.put(), clientv3.OpPut(donePrefix+key, e.value()))
 	if err == nil {
 		e.accepted()
 		p.w.count("jobs completed")
@@ -153,22 +167,22 @@ func (w *world) finishJobs() {
 	for i := range w.jobs {
 		key := fmt.Sprintf("job%d", i)
 		call := w.history.Acquire(p.name, key)
-		work, err := p.client.TryBegin(ctx, key)
-		for try := 0; errors.Is(err, etcdclaims.ErrBackoff) && try < 20; try++ {
+		job, err := p.works.TryBegin(ctx, key)
+		for try := 0; errors.Is(err, work.ErrBackoff) && try < 20; try++ {
 			time.Sleep(clockStep) // it failed where the clock was ahead
-			work, err = p.client.TryBegin(ctx, key)
+			job, err = p.works.TryBegin(ctx, key)
 		}
 		if err != nil {
 			call.Returned(err)
-			if !errors.Is(err, etcdclaims.ErrDone) {
+			if !errors.Is(err, work.ErrDone) {
 				w.fault("work %s can neither be begun in the end nor is it done: %v", key, err)
 			}
 			continue
 		}
-		p.granted(call, work.Claim, nil)
-		p.w.trace.ended(work.Token(), p)
-		call = w.history.Release(p.name, work.Token())
-		err = p.complete(ctx, work, key)
+		p.granted(call, job.Claim, nil)
+		p.w.trace.ended(job.Token(), p)
+		call = w.history.Release(p.name, job.Token())
+		err = p.complete(ctx, job, key)
 		p.returned(call, "end of work", err)
 		if err != nil {
 			w.fault("work %s cannot be completed in the end: %v", key, err)
@@ -301,7 +315,7 @@ func (p *process) look(rng *rand.Rand) {
 			p.class("list", err)
 		}
 	case 2:
-		for _, err := range p.client.Orphans(ctx, "") {
+		for _, err := range p.works.Orphans(ctx, "") {
 			p.class("orphans", err)
 		}
 	case 3, 4:

@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest/history"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing"
 )
 
@@ -25,6 +26,7 @@ type process struct {
 	name    string
 	host    *claimtest.Host
 	client  *etcdclaims.Client
+	works   *work.Runner
 	ttl     time.Duration
 	second  time.Duration // of other claims
 	short   time.Duration // of those that only their holder renews
@@ -67,14 +69,12 @@ func (w *world) newProcess(slot, number int) *process {
 	p.client = claimtest.NewClient(w, p.host, etcdclaims.Config{
 		// Labels are for people: all share two.
 		Owner: fmt.Sprintf("label%d", slot%2), TTL: p.ttl,
-		Backoff: func(attempt int) time.Duration { return time.Duration(attempt) * 500 * time.Millisecond },
-		// Work counts as done for as long as anybody asks.
-		Retention: -1, MaxAttempts: -1,
 		Hooks: etcdclaims.Hooks{
 			TermEnded: p.termEnded,
 			Zombie:    func(context.Context, etcdclaims.TermInfo, time.Duration) { w.count("zombies") },
 		},
 	})
+	p.works = w.worksOf(p.client)
 	for i := range 1 + rng.IntN(2) {
 		p.wg.Go(func() { p.work(p.random(uint64(i + 1))) })
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/middleware"
 	"github.com/etcdclaims/claims/middleware/jobs"
 )
@@ -273,7 +274,7 @@ func TestGocronWithoutClient(t *testing.T) {
 		if err := e.IsLeader(t.Context()); !errors.Is(err, jobs.ErrNotLeader) {
 			t.Errorf("IsLeader: %v", err)
 		}
-		if _, err := jobs.NewTicks(c, "job", jobs.Schedule(delay(sec)), jobs.TicksConfig{}); !errors.Is(err, etcdclaims.ErrNoClient) {
+		if _, err := jobs.NewTicks(c, testwork.Of(c), "job", jobs.Schedule(delay(sec)), jobs.TicksConfig{}); !errors.Is(err, etcdclaims.ErrNoClient) {
 			t.Errorf("NewTicks: %v", err)
 		}
 	}

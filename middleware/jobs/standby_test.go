@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/middleware"
 	"github.com/etcdclaims/claims/middleware/jobs"
 )
@@ -212,9 +214,9 @@ func TestTickLostRunsAgain(t *testing.T) {
 		for _, atMostOnce := range []bool{false, true} {
 			name := map[bool]string{false: "plain", true: "alone"}[alone] + map[bool]string{true: ", at most once"}[atMostOnce]
 			inWorld(t, name, func(t *testing.T, w *world) {
-				var opts []etcdclaims.WorkOption
+				var opts []work.Option
 				if atMostOnce {
-					opts = append(opts, etcdclaims.AtMostOnce())
+					opts = append(opts, work.AtMostOnce())
 				}
 				cfg := jobs.TicksConfig{Alone: alone}
 				err := ticksOf(t, w.claims, minutely, cfg, opts...).Task(func(ctx context.Context) error {
@@ -227,7 +229,7 @@ func TestTickLostRunsAgain(t *testing.T) {
 				}
 				var j journal
 				err = ticksOf(t, w.other, minutely, cfg, opts...).Task(j.run)(t.Context())
-				if atMostOnce && (!errors.Is(err, etcdclaims.ErrDead) || len(j.ran) > 0) || !atMostOnce && (err != nil || len(j.ran) != 1) {
+				if atMostOnce && (!errors.Is(err, work.ErrDead) || len(j.ran) > 0) || !atMostOnce && (err != nil || len(j.ran) != 1) {
 					t.Errorf("another: %v, ran %v", err, j.ran)
 				}
 			})
@@ -245,7 +247,7 @@ func TestTicksFirstEarly(t *testing.T) {
 			for hour := range 24 {
 				now := time.Date(2026, 3, 1, hour, 30, 0, 0, time.UTC)
 				var j journal
-				ticks, err := jobs.NewTicks(w.claims, "job", local{}, jobs.TicksConfig{Now: func() time.Time { return now.In(process) }, Report: j.report})
+				ticks, err := jobs.NewTicks(w.claims, testwork.Of(w.claims), "job", local{}, jobs.TicksConfig{Now: func() time.Time { return now.In(process) }, Report: j.report})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/middleware"
 	"github.com/etcdclaims/claims/middleware/jobs"
 	"github.com/etcdclaims/claims/sched"
@@ -55,9 +57,9 @@ func (j *journal) report(_ jobs.Tick, err error) {
 	j.told = append(j.told, err)
 }
 
-func ticksOf(t *testing.T, c *etcdclaims.Client, s jobs.Schedule, cfg jobs.TicksConfig, opts ...etcdclaims.WorkOption) *jobs.Ticks {
+func ticksOf(t *testing.T, c *etcdclaims.Client, s jobs.Schedule, cfg jobs.TicksConfig, opts ...work.Option) *jobs.Ticks {
 	t.Helper()
-	ticks, err := jobs.NewTicks(c, "job", s, cfg, opts...)
+	ticks, err := jobs.NewTicks(c, testwork.Of(c), "job", s, cfg, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +181,7 @@ func TestTicksZone(t *testing.T) {
 func TestNewTicks(t *testing.T) {
 	f := func(job string, s jobs.Schedule, want string) {
 		t.Helper()
-		if _, err := jobs.NewTicks(without, job, s, jobs.TicksConfig{}); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "jobs: ") {
+		if _, err := jobs.NewTicks(without, testwork.Of(without), job, s, jobs.TicksConfig{}); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "jobs: ") {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
@@ -192,7 +194,7 @@ func TestNewTicks(t *testing.T) {
 	f("job", delay(time.Hour), "sched.Every")
 	f("job", delay(2*sec), "sched.Every")
 	f("job", delay(90*time.Minute), "sched.Every")
-	if _, err := jobs.NewTicks(without, "job", jobs.Schedule(delay(sec)), jobs.TicksConfig{}); err != nil {
+	if _, err := jobs.NewTicks(without, testwork.Of(without), "job", jobs.Schedule(delay(sec)), jobs.TicksConfig{}); err != nil {
 		t.Errorf("each second: %v", err) // on which all agree
 	}
 }
@@ -260,7 +262,7 @@ func TestTickOutcomes(t *testing.T) {
 			if err := again(t.Context()); err != nil || !errors.Is(there.told[0], middleware.ErrDone) {
 				t.Errorf("again: %v, told %v", err, there.told)
 			}
-			for r, err := range w.other.Orphans(t.Context(), "") {
+			for r, err := range testwork.Of(w.other).Orphans(t.Context(), "") {
 				t.Errorf("%v, %v", r, err)
 			}
 		})
@@ -301,7 +303,7 @@ func TestTickHeld(t *testing.T) {
 // The process that runs a tick dies.
 func TestTickOrphan(t *testing.T) {
 	t.Parallel()
-	die := func(t *testing.T, w *world, opts ...etcdclaims.WorkOption) {
+	die := func(t *testing.T, w *world, opts ...work.Option) {
 		began := make(chan struct{})
 		gone := ticksOf(t, w.claims, minutely, jobs.TicksConfig{}, opts...).Task(func(ctx context.Context) error { close(began); <-ctx.Done(); return nil })
 		ended := make(chan error, 1)
@@ -332,11 +334,11 @@ func TestTickOrphan(t *testing.T) {
 		}
 	})
 	inWorld(t, "at most once", func(t *testing.T, w *world) {
-		die(t, w, etcdclaims.AtMostOnce())
+		die(t, w, work.AtMostOnce())
 		time.Sleep(40 * sec)
 		var j journal
-		err := ticksOf(t, w.other, minutely, jobs.TicksConfig{}, etcdclaims.AtMostOnce()).Task(j.run)(t.Context())
-		if !errors.Is(err, etcdclaims.ErrDead) || len(j.ran) != 0 {
+		err := ticksOf(t, w.other, minutely, jobs.TicksConfig{}, work.AtMostOnce()).Task(j.run)(t.Context())
+		if !errors.Is(err, work.ErrDead) || len(j.ran) != 0 {
 			t.Errorf("%v, ran %v", err, j.ran)
 		}
 	})
@@ -439,7 +441,7 @@ func (deaf) TryRun(context.Context, string, func(context.Context) error, ...etcd
 func TestTickGivenBack(t *testing.T) {
 	t.Parallel()
 	inWorld(t, "OK", func(t *testing.T, w *world) {
-		ticks, err := jobs.NewTicks(deaf{w.claims}, "job", minutely, jobs.TicksConfig{Alone: true})
+		ticks, err := jobs.NewTicks(deaf{w.claims}, testwork.Of(w.claims), "job", minutely, jobs.TicksConfig{Alone: true})
 		if err != nil {
 			t.Fatal(err)
 		}

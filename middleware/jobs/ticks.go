@@ -14,12 +14,6 @@ import (
 	"github.com/etcdclaims/claims/middleware"
 )
 
-// Claims is what runs ticks. *etcdclaims.Client implements it.
-type Claims interface {
-	middleware.Claims
-	middleware.Works
-}
-
 // ErrNoTick is returned when a job is started before the first instant of its
 // schedule.
 var ErrNoTick = errors.New("no tick is due")
@@ -53,7 +47,7 @@ type TicksConfig struct {
 
 // Ticks runs each tick of one job once, in one of the processes whose schedulers
 // reach it, however far apart their clocks are. That holds for as long as done
-// work is remembered (etcdclaims.Config.Retention). A lock around the job would
+// work is remembered (work.Config.Retention). A lock around the job would
 // not be enough: a short job ends before the next process asks for the lock.
 //
 // Ticks is a cron.Schedule of robfig/cron, and a gocron.Cron. Give it to the
@@ -90,17 +84,19 @@ type work func(ctx context.Context, key string, fn func(context.Context) ([]byte
 // schedule counts from the time of the call, as robfig's @every does.
 //
 // The options apply to the work of each tick and, with Alone, to the job's claim:
-// both end at the same time if the process dies. With etcdclaims.AtMostOnce, a
+// both end at the same time if the process dies. The runner works must be of the client claims. With work.AtMostOnce, a
 // tick whose process died does not run again.
 //
 // If claims is a passthrough (see etcdclaims.NewPassthrough), each process runs all ticks. If
-// claims is nil, or a nil *etcdclaims.Client, NewTicks returns an error.
-func NewTicks(claims Claims, job string, s Schedule, cfg TicksConfig, opts ...middleware.WorkOption) (*Ticks, error) {
+// claims or works are nil, or a nil *etcdclaims.Client or *work.Runner, NewTicks returns an error.
+func NewTicks(claims middleware.Claims, works middleware.Works, job string, s Schedule, cfg TicksConfig, opts ...middleware.WorkOption) (*Ticks, error) {
 	if err := checkJob(job); err != nil {
 		return nil, err
 	}
-	if err := passthrough.Check(claims); err != nil {
-		return nil, fmt.Errorf("jobs: job %q: %w", job, err)
+	for _, of := range []any{claims, works} {
+		if err := passthrough.Check(of); err != nil {
+			return nil, fmt.Errorf("jobs: job %q: %w", job, err)
+		}
 	}
 	if s == nil {
 		return nil, fmt.Errorf("jobs: job %q has no schedule", job)
@@ -118,16 +114,16 @@ func NewTicks(claims Claims, job string, s Schedule, cfg TicksConfig, opts ...mi
 	// Ticks due before count as taken: if the first start is early, it is for the
 	// upcoming tick.
 	t.taken, _ = newest(s, t.first)
-	if passthrough.Of(claims) {
+	if passthrough.Of(claims) || passthrough.Of(works) {
 		return t, nil
 	}
 	t.try = func(ctx context.Context, key string, fn func(context.Context) ([]byte, error)) (bool, error) {
-		_, first, err := claims.TryRunForResult(ctx, key, fn, opts...)
+		_, first, err := works.TryOnce(ctx, key, fn, opts...)
 		return first, err
 	}
 	if cfg.StandBy {
 		t.line = func(ctx context.Context, key string, fn func(context.Context) ([]byte, error)) (bool, error) {
-			_, first, err := claims.RunForResult(ctx, key, fn, opts...)
+			_, first, err := works.Once(ctx, key, fn, opts...)
 			return first, err
 		}
 	}
@@ -189,7 +185,7 @@ func (t *Ticks) goBy(zone *time.Location) {
 // What is not guaranteed: a tick is lost if its process dies, unless another process
 // has StandBy or comes to the tick later. It is lost if no process can
 // reach etcd when it is due. The record of a tick whose process died stays in
-// etcd: see etcdclaims.Client.Orphans.
+// etcd: see work.Runner.Orphans.
 func (t *Ticks) Task(fn func(ctx context.Context) error) func(ctx context.Context) error {
 	if fn == nil {
 		panic("jobs: Task needs a function")

@@ -30,13 +30,13 @@ var endCases = []Case{
 
 	{"closing releases everything", func(t *trial) {
 		a, b := t.pair(etcdclaims.Config{})
-		claim, work := t.try(a, "k"), t.begin(a, "work")
+		claim, job := t.try(a, "k"), t.begin(a, "work")
 		manual := t.try(a, "manual", etcdclaims.Manual())
 		lease := t.lookup(b, "k").Lease
 		for range 2 { // closing again changes nothing
 			t.ok(a.Close(t.ctx))
 		}
-		for _, claim := range []*etcdclaims.Claim{claim, work.Claim, manual} {
+		for _, claim := range []*etcdclaims.Claim{claim, job.Claim, manual} {
 			t.lost(claim, etcdclaims.ReasonShutdown)
 			t.is(claim.Renew(t.ctx), etcdclaims.ErrLost)
 		}
@@ -66,8 +66,8 @@ var endCases = []Case{
 				_, errs := a.TryAcquireEach(t.ctx, []string{"k"})
 				return errs[0]
 			},
-			"TryBegin": func() error { _, err := a.TryBegin(t.ctx, "k"); return err },
-			"Begin":    func() error { _, err := a.Begin(t.ctx, "k"); return err },
+			"TryBegin": func() error { _, err := t.works(a).TryBegin(t.ctx, "k"); return err },
+			"Begin":    func() error { _, err := t.works(a).Begin(t.ctx, "k"); return err },
 			"TryRun":   func() error { return a.TryRun(t.ctx, "k", never) },
 			"Run":      func() error { return a.Run(t.ctx, "k", never) },
 		} {

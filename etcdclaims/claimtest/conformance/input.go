@@ -10,6 +10,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -24,7 +25,7 @@ type refusal struct {
 var inputCases = []Case{
 	{"wrong input is refused before any request", func(t *trial) {
 		a, b := t.pair(etcdclaims.Config{TTL: time.Hour}) // so that no renewal is counted
-		claim, work := t.try(a, "held"), t.begin(a, "work")
+		claim, job := t.try(a, "held"), t.begin(a, "work")
 		t.try(b, "warm")
 		before := a.Stats().Requests + b.Stats().Requests
 
@@ -33,7 +34,7 @@ var inputCases = []Case{
 			all = append(all, t.wrong(b, key, etcdclaims.ErrInvalidKey)...)
 			_, err := b.Lookup(t.ctx, key)
 			all = append(all, refusal{"Lookup", err, etcdclaims.ErrInvalidKey})
-			_, _, err = b.Record(t.ctx, key)
+			_, _, err = t.works(b).Record(t.ctx, key)
 			all = append(all, refusal{"Record", err, etcdclaims.ErrInvalidKey})
 			_, err = b.Owns(t.ctx, fencing.Token{Key: key, Fence: 1})
 			all = append(all, refusal{"Owns", err, etcdclaims.ErrInvalidKey})
@@ -66,8 +67,8 @@ var inputCases = []Case{
 			refusal{"Locks.TryAcquire", err3, nil},
 			refusal{"Locks.TryAcquire", err4, nil},
 			refusal{"Note", claim.Note(t.ctx, large), etcdclaims.ErrTooLarge},
-			refusal{"Complete", work.Complete(t.ctx, reserved), nil},
-			refusal{"Fail", failing(t.ctx, work, errors.New("no"), reserved), nil},
+			refusal{"Complete", job.Complete(t.ctx, reserved), nil},
+			refusal{"Fail", failing(t.ctx, job, errors.New("no"), reserved), nil},
 			refusal{"TryRun", b.TryRun(t.ctx, "k", nil), nil},
 		)
 
@@ -83,7 +84,7 @@ var inputCases = []Case{
 			}
 		}
 		t.ok(claim.Check())
-		t.ok(work.Complete(t.ctx)) // it was not ended by what was refused
+		t.ok(job.Complete(t.ctx)) // it was not ended by what was refused
 	}},
 
 	{"what goes beyond etcd's limits is refused as a whole", func(t *trial) {
@@ -131,9 +132,9 @@ func (t *trial) wrong(c *etcdclaims.Client, key string, want error, opts ...any)
 			refusal{"Run", c.Run(t.ctx, key, never, opts...), want},
 		)
 	}
-	if opts, ok := accepted[etcdclaims.WorkOption](opts); ok {
-		_, err1 := c.TryBegin(t.ctx, key, opts...)
-		_, err2 := c.Begin(t.ctx, key, opts...)
+	if opts, ok := accepted[work.Option](opts); ok {
+		_, err1 := t.works(c).TryBegin(t.ctx, key, opts...)
+		_, err2 := t.works(c).Begin(t.ctx, key, opts...)
 		all = append(all, refusal{"TryBegin", err1, want}, refusal{"Begin", err2, want})
 	}
 	if opts, ok := accepted[etcdclaims.AllOption](opts); ok {

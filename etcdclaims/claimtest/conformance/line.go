@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 )
 
 var lineCases = []Case{
@@ -131,23 +132,23 @@ var lineCases = []Case{
 		a, b := t.pair(etcdclaims.Config{})
 		first := t.begin(a, "k")
 		type begun struct {
-			work *etcdclaims.Work
-			err  error
+			job *work.Work
+			err error
 		}
 		got := make(chan begun, 1)
 		t.background(func() {
-			work, err := b.Begin(t.ctx, "k")
-			got <- begun{work, err}
+			job, err := t.works(b).Begin(t.ctx, "k")
+			got <- begun{job, err}
 		})
 		t.eventually("it stands in line", func() bool { return t.lookup(a, "k").Waiting == 1 })
 		t.ok(failing(t.ctx, first, etcdclaims.RetryAfter(errors.New("once more"), 0)))
 		select {
 		case next := <-got:
 			t.ok(next.err)
-			if next.work.Attempt() != 2 {
-				t.Errorf("attempt %d, want 2", next.work.Attempt())
+			if next.job.Attempt() != 2 {
+				t.Errorf("attempt %d, want 2", next.job.Attempt())
 			}
-			t.rises(first.Fence(), next.work.Fence())
+			t.rises(first.Fence(), next.job.Fence())
 		case <-time.After(soon):
 			t.Fatal("waited in vain: for work in line")
 		}

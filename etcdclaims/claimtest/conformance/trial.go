@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -34,6 +36,9 @@ type trial struct {
 	raw    *clientv3.Client // for what is done behind the backs of clients
 	prefix string           // of claims
 	data   string           // of what the case itself stores
+
+	mu      sync.Mutex
+	workers map[*etcdclaims.Client]*work.Runner
 }
 
 func newTrial(tb testing.TB, etcd claimtest.Etcd) *trial {
@@ -41,7 +46,7 @@ func newTrial(tb testing.TB, etcd claimtest.Etcd) *trial {
 	ctx, cancel := context.WithTimeoutCause(tb.Context(), trialTimeout, errors.New("the case took too long"))
 	tb.Cleanup(cancel)
 	root := "/claimtest/" + strings.ToLower(rand.Text()) + "/"
-	return &trial{TB: tb, ctx: ctx, etcd: etcd, raw: etcd.Etcd(tb), prefix: root + "claims/", data: root + "data/"}
+	return &trial{TB: tb, ctx: ctx, etcd: etcd, raw: etcd.Etcd(tb), prefix: root + "claims/", data: root + "data/", workers: make(map[*etcdclaims.Client]*work.Runner)}
 }
 
 // client returns a client, which is a process of its own to the others.
@@ -60,6 +65,36 @@ func (t *trial) pair(cfg etcdclaims.Config) (a, b *etcdclaims.Client) {
 	a = t.client(cfg)
 	cfg.Owner = "b"
 	return a, t.client(cfg)
+}
+
+// workPair is pair for clients whose runners have a configuration.
+func (t *trial) workPair(cfg work.Config) (a, b *etcdclaims.Client) {
+	t.Helper()
+	a, b = t.pair(etcdclaims.Config{})
+	for _, c := range []*etcdclaims.Client{a, b} {
+		r, err := work.New(c, cfg)
+		t.ok(err)
+		t.mu.Lock()
+		t.workers[c] = r
+		t.mu.Unlock()
+	}
+	return a, b
+}
+
+// works returns the runner of a client.
+func (t *trial) works(c *etcdclaims.Client) *work.Runner {
+	t.Helper()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.workers[c]
+	if r == nil {
+		var err error
+		if r, err = work.New(c, work.Config{}); err != nil {
+			t.Error(err) // and a nil runner refuses every call
+		}
+		t.workers[c] = r
+	}
+	return r
 }
 
 // ok ends the case on an error.
@@ -85,16 +120,16 @@ func (t *trial) try(c *etcdclaims.Client, key string, opts ...etcdclaims.Acquire
 	return claim
 }
 
-func (t *trial) begin(c *etcdclaims.Client, key string, opts ...etcdclaims.WorkOption) *etcdclaims.Work {
+func (t *trial) begin(c *etcdclaims.Client, key string, opts ...work.Option) *work.Work {
 	t.Helper()
-	work, err := c.TryBegin(t.ctx, key, opts...)
+	job, err := t.works(c).TryBegin(t.ctx, key, opts...)
 	t.ok(err)
-	return work
+	return job
 }
 
 // failing fails work whose outcome does not matter.
-func failing(ctx context.Context, work *etcdclaims.Work, cause error, ops ...clientv3.Op) error {
-	_, err := work.Fail(ctx, cause, ops...)
+func failing(ctx context.Context, job *work.Work, cause error, ops ...clientv3.Op) error {
+	_, err := job.Fail(ctx, cause, ops...)
 	return err
 }
 
@@ -128,14 +163,14 @@ func (t *trial) holder(err error) etcdclaims.Info {
 }
 
 // record returns the record in an error of Begin or TryBegin.
-func (t *trial) record(err, target error) etcdclaims.Record {
+func (t *trial) record(err, target error) work.Record {
 	t.Helper()
 	t.is(err, target)
-	var work *etcdclaims.WorkError
-	if !errors.As(err, &work) {
+	var job *work.Error
+	if !errors.As(err, &job) {
 		t.Fatalf("%v carries no record", err)
 	}
-	return work.Record
+	return job.Record
 }
 
 func (t *trial) lookup(c *etcdclaims.Client, key string) etcdclaims.Info {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 )
 
 var viewCases = []Case{
@@ -109,10 +110,10 @@ var viewCases = []Case{
 	}},
 
 	{"records are read", func(t *trial) {
-		a, b := t.pair(etcdclaims.Config{Backoff: func(int) time.Duration { return time.Hour }})
-		state := func(key string, want etcdclaims.State) {
+		a, b := t.workPair(work.Config{Backoff: func(int) time.Duration { return time.Hour }})
+		state := func(key string, want work.State) {
 			t.Helper()
-			r, ok, err := b.Record(t.ctx, key)
+			r, ok, err := t.works(b).Record(t.ctx, key)
 			t.ok(err)
 			if ok != (want != "") || r.State != want {
 				t.Errorf("%s is recorded as %+v, want %q", key, r, want)
@@ -121,30 +122,30 @@ var viewCases = []Case{
 		state("k", "")
 		t.try(a, "claim")
 		state("claim", "") // without a record
-		work := t.begin(a, "k")
-		state("k", etcdclaims.StateClaimed)
-		t.ok(work.Complete(t.ctx))
-		state("k", etcdclaims.StateDone)
+		job := t.begin(a, "k")
+		state("k", work.StateClaimed)
+		t.ok(job.Complete(t.ctx))
+		state("k", work.StateDone)
 		t.ok(failing(t.ctx, t.begin(a, "failed"), errors.New("no")))
-		state("failed", etcdclaims.StateFailed)
+		state("failed", work.StateFailed)
 		t.ok(failing(t.ctx, t.begin(a, "dead"), etcdclaims.Permanent(errors.New("no"))))
-		state("dead", etcdclaims.StateDead)
+		state("dead", work.StateDead)
 		t.ok(t.begin(a, "free").Release(t.ctx))
 		state("free", "") // as if it had never been begun
 		t.begin(a, "orphan")
 		t.revoke(b, "orphan")
-		state("orphan", etcdclaims.StateOrphaned)
+		state("orphan", work.StateOrphaned)
 	}},
 
 	{"a client counts", func(t *trial) {
-		a, b := t.pair(etcdclaims.Config{Backoff: func(int) time.Duration { return time.Hour }})
+		a, b := t.workPair(work.Config{Backoff: func(int) time.Duration { return time.Hour }})
 		claim := t.try(a, "k")
 		t.try(a, "lost")
 		t.refused(b, "k")
 		t.ok(t.begin(a, "done").Complete(t.ctx))
 		t.ok(failing(t.ctx, t.begin(a, "failed"), errors.New("no")))
-		s := a.Stats()
-		if s.Attempts != 4 || s.Acquired != 4 || s.Held != 2 || s.Completed != 1 || s.Failed != 1 || s.Released != 2 || s.Sessions != 1 || s.Requests == 0 {
+		s, of := a.Stats(), t.works(a).Stats()
+		if s.Attempts != 4 || s.Acquired != 4 || s.Held != 2 || of.Completed != 1 || of.Failed != 1 || s.Released != 2 || s.Sessions != 1 || s.Requests == 0 {
 			t.Errorf("counted is %+v", s)
 		}
 		if s := b.Stats(); s.Attempts != 1 || s.Contended != 1 || s.Acquired != 0 || s.Held != 0 {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 )
 
 // waitCases wait for time to pass, seconds of it, and so take little of the
@@ -148,13 +149,13 @@ var waitCases = []Case{
 
 	{"done work is forgotten after the retention", func(t *trial) {
 		const retention = 2 * time.Second
-		a, b := t.pair(etcdclaims.Config{Retention: retention})
+		a, b := t.workPair(work.Config{Retention: retention})
 		began := time.Now()
 		t.ok(t.begin(a, "k").Complete(t.ctx))
 		t.eventually("it is forgotten", func() bool {
-			work, err := b.TryBegin(t.ctx, "k")
-			if err == nil && work.Attempt() != 1 {
-				t.Errorf("attempt %d of what is forgotten", work.Attempt())
+			job, err := t.works(b).TryBegin(t.ctx, "k")
+			if err == nil && job.Attempt() != 1 {
+				t.Errorf("attempt %d of what is forgotten", job.Attempt())
 			}
 			return err == nil
 		})
@@ -165,26 +166,26 @@ var waitCases = []Case{
 
 	{"failed work waits and is begun again", func(t *trial) {
 		const wait = 3 * time.Second
-		a, b := t.pair(etcdclaims.Config{Backoff: func(attempt int) time.Duration { return time.Duration(attempt) * wait }})
-		work := t.begin(a, "k")
-		t.ok(failing(t.ctx, work, errors.New("no paper"), t.put("x", "failed")))
+		a, b := t.workPair(work.Config{Backoff: func(attempt int) time.Duration { return time.Duration(attempt) * wait }})
+		job := t.begin(a, "k")
+		t.ok(failing(t.ctx, job, errors.New("no paper"), t.put("x", "failed")))
 		if got := t.stored("x"); got != "failed" {
 			t.Errorf("failing has stored %q", got)
 		}
-		_, err := b.TryBegin(t.ctx, "k")
-		r := t.record(err, etcdclaims.ErrBackoff)
-		if d := r.NotBefore.Sub(r.Ended); r.State != etcdclaims.StateFailed || r.Error != "no paper" || d < wait-10*time.Millisecond || d > wait+time.Second {
+		_, err := t.works(b).TryBegin(t.ctx, "k")
+		r := t.record(err, work.ErrBackoff)
+		if d := r.NotBefore.Sub(r.Ended); r.State != work.StateFailed || r.Error != "no paper" || d < wait-10*time.Millisecond || d > wait+time.Second {
 			t.Errorf("it waits for %v: %+v", d, r)
 		}
 		t.free(b, "k")
 		time.Sleep(time.Until(r.NotBefore) + 10*time.Millisecond)
-		work = t.begin(b, "k")
-		if r, ok := work.Previous(); !ok || r.State != etcdclaims.StateFailed || r.Error != "no paper" || r.Owner != "a" || work.Attempt() != 2 {
-			t.Errorf("attempt %d comes after %+v, %v", work.Attempt(), r, ok)
+		job = t.begin(b, "k")
+		if r, ok := job.Previous(); !ok || r.State != work.StateFailed || r.Error != "no paper" || r.Owner != "a" || job.Attempt() != 2 {
+			t.Errorf("attempt %d comes after %+v, %v", job.Attempt(), r, ok)
 		}
-		t.ok(failing(t.ctx, work, errors.New("no ink")))
-		_, err = a.TryBegin(t.ctx, "k")
-		r = t.record(err, etcdclaims.ErrBackoff)
+		t.ok(failing(t.ctx, job, errors.New("no ink")))
+		_, err = t.works(a).TryBegin(t.ctx, "k")
+		r = t.record(err, work.ErrBackoff)
 		if d := r.NotBefore.Sub(r.Ended); r.Attempt != 2 || d < 2*wait-10*time.Millisecond {
 			t.Errorf("it waits for %v: %+v", d, r)
 		}
@@ -192,13 +193,13 @@ var waitCases = []Case{
 
 	{"work goes with the options of claims", func(t *trial) {
 		a, b := t.pair(brief)
-		work := t.begin(a, "k", etcdclaims.Manual(), etcdclaims.Note([]byte("page 1")), etcdclaims.Then(t.put("x", "begun")))
+		job := t.begin(a, "k", etcdclaims.Manual(), etcdclaims.Note([]byte("page 1")), etcdclaims.Then(t.put("x", "begun")))
 		if info := t.lookup(b, "k"); string(info.Note) != "page 1" || t.stored("x") != "begun" {
 			t.Errorf("the note is %q, x is %q", info.Note, t.stored("x"))
 		}
-		t.ok(work.Renew(t.ctx))
-		t.lost(work.Claim, etcdclaims.ReasonExpired) // nobody renews it any more
-		next, err := b.Begin(t.ctx, "k")
+		t.ok(job.Renew(t.ctx))
+		t.lost(job.Claim, etcdclaims.ReasonExpired) // nobody renews it any more
+		next, err := t.works(b).Begin(t.ctx, "k")
 		t.ok(err)
 		if next.Attempt() != 2 {
 			t.Errorf("attempt %d after an owner that expired", next.Attempt())

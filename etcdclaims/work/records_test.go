@@ -1,4 +1,4 @@
-package etcdclaims_test
+package work_test
 
 import (
 	"context"
@@ -12,13 +12,14 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 )
 
-func recordKeys(t *testing.T, c *etcdclaims.Client, prefix string, states ...etcdclaims.State) []string {
+func recordKeys(t *testing.T, c *client, prefix string, states ...work.State) []string {
 	t.Helper()
 	var keys []string
 	for r, err := range c.Records(t.Context(), prefix, states...) {
@@ -32,7 +33,7 @@ func TestRecords(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
 	core, logged := observer.New(zap.WarnLevel)
-	a, b, prefix := twoOwners(t, etcd, etcdclaims.Config{Logger: zap.New(core)})
+	a, b, prefix := twoOwners(t, etcd, config{Logger: zap.New(core)})
 	if got := recordKeys(t, b, ""); len(got) != 0 {
 		t.Errorf("records of nothing: %v", got)
 	}
@@ -55,22 +56,22 @@ func TestRecords(t *testing.T) {
 	orphaned(t, etcd, prefix, many)
 
 	for _, tt := range []struct {
-		states []etcdclaims.State
+		states []work.State
 		want   string
 	}{
 		{nil, "[s/claimed s/dead s/done s/failed s/free s/garbage s/newer s/orphaned]"},
-		{[]etcdclaims.State{etcdclaims.StateOrphaned}, "[s/orphaned]"},
-		{[]etcdclaims.State{etcdclaims.StateClaimed}, "[s/claimed]"},
-		{[]etcdclaims.State{etcdclaims.StateDead, etcdclaims.StateFailed}, "[s/dead s/failed]"},
-		{[]etcdclaims.State{etcdclaims.StateDone, etcdclaims.StateFree}, "[s/done s/free]"},
-		{[]etcdclaims.State{etcdclaims.StateUnreadable}, "[s/garbage s/newer]"},
+		{[]work.State{work.StateOrphaned}, "[s/orphaned]"},
+		{[]work.State{work.StateClaimed}, "[s/claimed]"},
+		{[]work.State{work.StateDead, work.StateFailed}, "[s/dead s/failed]"},
+		{[]work.State{work.StateDone, work.StateFree}, "[s/done s/free]"},
+		{[]work.State{work.StateUnreadable}, "[s/garbage s/newer]"},
 	} {
 		if got := fmt.Sprint(recordKeys(t, b, "s/", tt.states...)); got != tt.want {
 			t.Errorf("in %v: %s, want %s", tt.states, got, tt.want)
 		}
 	}
-	for r, err := range b.Records(ctx, "s/", etcdclaims.StateUnreadable) {
-		if err != nil || r.Error == "" || r.State != etcdclaims.StateUnreadable {
+	for r, err := range b.Records(ctx, "s/", work.StateUnreadable) {
+		if err != nil || r.Error == "" || r.State != work.StateUnreadable {
 			t.Errorf("%+v, %v", r, err)
 		}
 	}
@@ -100,18 +101,18 @@ func TestRecords(t *testing.T) {
 func TestRetry(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{MaxAttempts: 2, Backoff: func(int) time.Duration { return time.Hour }})
+	a, b, _ := twoOwners(t, etcd, config{MaxAttempts: 2, Backoff: func(int) time.Duration { return time.Hour }})
 	_, err := b.Retry(ctx, "nothing")
-	wantIs(t, err, etcdclaims.ErrNoRecord)
+	wantIs(t, err, work.ErrNoRecord)
 
 	// Dead after its attempts: there are as many again.
 	noErr(t, failing(ctx, tryBegin(t, a, "k", etcdclaims.Note([]byte("n"))), etcdclaims.RetryAfter(errors.New("x"), 0)))
 	got, err := tryBegin(t, a, "k").Fail(ctx, errors.New("y"))
-	if err != nil || got.State != etcdclaims.StateDead {
+	if err != nil || got.State != work.StateDead {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	r, err := b.Retry(ctx, "k")
-	if err != nil || r.State != etcdclaims.StateFree || r.Earlier != 2 || r.Error != "y" || r.Note != "n" {
+	if err != nil || r.State != work.StateFree || r.Earlier != 2 || r.Error != "y" || r.Note != "n" {
 		t.Errorf("retried %+v, %v", r, err)
 	}
 	if again, err := b.Retry(ctx, "k"); err != nil || again.Earlier != 2 {
@@ -128,7 +129,7 @@ func TestRetry(t *testing.T) {
 		t.Errorf("held: %v", err)
 	}
 	noErr(t, w.Check())
-	if got, err := w.Fail(ctx, errors.New("z")); err != nil || got.State != etcdclaims.StateFailed {
+	if got, err := w.Fail(ctx, errors.New("z")); err != nil || got.State != work.StateFailed {
 		t.Errorf("after one more attempt %+v, %v", got, err)
 	}
 	if _, err := a.Retry(ctx, "k"); err != nil { // it need not wait for the hour
@@ -136,12 +137,12 @@ func TestRetry(t *testing.T) {
 	}
 	noErr(t, tryBegin(t, a, "k").Complete(ctx))
 	_, err = a.Retry(ctx, "k")
-	wantIs(t, err, etcdclaims.ErrDone)
+	wantIs(t, err, work.ErrDone)
 
 	// Work that may run once, if an operator says so.
-	tryBegin(t, a, "once", etcdclaims.AtMostOnce())
+	tryBegin(t, a, "once", work.AtMostOnce())
 	vanish(t, etcd, b, "once")
-	if r, err := b.Retry(ctx, "once"); err != nil || r.State != etcdclaims.StateFree || r.Error == "" {
+	if r, err := b.Retry(ctx, "once"); err != nil || r.State != work.StateFree || r.Error == "" {
 		t.Errorf("retried %+v, %v", r, err)
 	}
 	if w := tryBegin(t, b, "once"); w.Attempt() != 2 {
@@ -152,16 +153,16 @@ func TestRetry(t *testing.T) {
 func TestForget(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, b, prefix := twoOwners(t, etcd, etcdclaims.Config{})
+	a, b, prefix := twoOwners(t, etcd, config{})
 	noErr(t, b.Forget(ctx, "nothing"))
 	noErr(t, tryBegin(t, a, "done").Complete(ctx))
-	wantIs(t, b.Forget(ctx, "done", etcdclaims.StateDead), etcdclaims.ErrRefused)
-	noErr(t, b.Forget(ctx, "done", etcdclaims.StateDead, etcdclaims.StateDone))
+	wantIs(t, b.Forget(ctx, "done", work.StateDead), etcdclaims.ErrRefused)
+	noErr(t, b.Forget(ctx, "done", work.StateDead, work.StateDone))
 	if w := tryBegin(t, b, "done"); w.Attempt() != 1 {
 		t.Errorf("attempt %d", w.Attempt())
 	}
 	wantIs(t, b.Forget(ctx, "done"), etcdclaims.ErrHeld)
-	wantIs(t, a.Forget(ctx, "done", etcdclaims.StateClaimed), etcdclaims.ErrHeld)
+	wantIs(t, a.Forget(ctx, "done", work.StateClaimed), etcdclaims.ErrHeld)
 	for i, value := range []string{"\xff", `{"v":99}`} {
 		key := fmt.Sprint("unreadable", i)
 		_, err := etcd.Put(ctx, prefix+"work/"+key, value)
@@ -172,16 +173,16 @@ func TestForget(t *testing.T) {
 		if _, err := b.Retry(ctx, key); err == nil {
 			t.Error("it was retried")
 		}
-		noErr(t, b.Forget(ctx, key, etcdclaims.StateUnreadable))
+		noErr(t, b.Forget(ctx, key, work.StateUnreadable))
 		tryBegin(t, b, key)
 	}
 	tryBegin(t, a, "orphan")
 	vanish(t, etcd, b, "orphan")
-	noErr(t, b.Forget(ctx, "orphan", etcdclaims.StateOrphaned))
+	noErr(t, b.Forget(ctx, "orphan", work.StateOrphaned))
 	if _, ok, err := b.Record(ctx, "orphan"); ok || err != nil {
 		t.Errorf("there is a record: %v", err)
 	}
-	none := newClient(t, nil, etcdclaims.Config{})
+	none := newClient(t, nil, config{})
 	wantIs(t, none.Forget(ctx, "k"), etcdclaims.ErrPassthrough)
 }
 
@@ -196,26 +197,26 @@ func TestInterventionsUnderFaults(t *testing.T) {
 		for _, act := range []string{"retry", "forget"} {
 			virtualCase(t, name+"/"+act, func(t *testing.T, w *world) {
 				ctx := context.Background()
-				a, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-				operator, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+				a, _ := w.client(config{TTL: 15 * sec})
+				operator, host := w.client(config{TTL: 15 * sec})
 				noErr(t, failing(ctx, tryBegin(t, a, "k"), etcdclaims.Permanent(errors.New("x"))))
 				tryBegin(t, operator, "other") // so that its leases are there
 				host.Inject(fault)
 				if act == "retry" {
 					r, err := operator.Retry(ctx, "k")
-					if err != nil || r.State != etcdclaims.StateFree || r.Earlier != 1 {
+					if err != nil || r.State != work.StateFree || r.Earlier != 1 {
 						t.Errorf("%+v, %v", r, err)
 					}
 				} else {
-					noErr(t, operator.Forget(ctx, "k", etcdclaims.StateDead))
+					noErr(t, operator.Forget(ctx, "k", work.StateDead))
 				}
 				host.RemoveFaults()
-				work := tryBegin(t, a, "k")
-				if want := map[string]int{"retry": 2, "forget": 1}[act]; work.Attempt() != want {
-					t.Errorf("attempt %d, want %d", work.Attempt(), want)
+				job := tryBegin(t, a, "k")
+				if want := map[string]int{"retry": 2, "forget": 1}[act]; job.Attempt() != want {
+					t.Errorf("attempt %d, want %d", job.Attempt(), want)
 				}
-				noErr(t, work.Complete(ctx))
-				if r, ok, err := a.Record(ctx, "k"); err != nil || !ok || r.State != etcdclaims.StateDone {
+				noErr(t, job.Complete(ctx))
+				if r, ok, err := a.Record(ctx, "k"); err != nil || !ok || r.State != work.StateDone {
 					t.Errorf("record %+v, %v, %v", r, ok, err)
 				}
 				w.closeClean(a, operator)
@@ -231,7 +232,7 @@ func TestInterventionsRace(t *testing.T) {
 	}
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{MaxAttempts: 3})
+	a, b, _ := twoOwners(t, etcd, config{MaxAttempts: 3})
 	data := testetcd.Prefix(t)
 	var wg sync.WaitGroup
 	done := make(chan struct{})
@@ -246,10 +247,10 @@ func TestInterventionsRace(t *testing.T) {
 				default:
 				}
 				_, err := b.Retry(ctx, "k")
-				if err != nil && !errors.Is(err, etcdclaims.ErrHeld) && !errors.Is(err, etcdclaims.ErrDone) && !errors.Is(err, etcdclaims.ErrNoRecord) {
+				if err != nil && !errors.Is(err, etcdclaims.ErrHeld) && !errors.Is(err, work.ErrDone) && !errors.Is(err, work.ErrNoRecord) {
 					t.Error(err)
 				}
-				if err := b.Forget(ctx, "k", etcdclaims.StateDead, etcdclaims.StateFailed, etcdclaims.StateFree); err != nil &&
+				if err := b.Forget(ctx, "k", work.StateDead, work.StateFailed, work.StateFree); err != nil &&
 					!errors.Is(err, etcdclaims.ErrHeld) && !errors.Is(err, etcdclaims.ErrRefused) {
 					t.Error(err)
 				}
@@ -259,7 +260,7 @@ func TestInterventionsRace(t *testing.T) {
 	for i := range 200 {
 		w, err := a.Begin(ctx, "k")
 		if err != nil {
-			if !errors.Is(err, etcdclaims.ErrBackoff) && !errors.Is(err, etcdclaims.ErrDead) {
+			if !errors.Is(err, work.ErrBackoff) && !errors.Is(err, work.ErrDead) {
 				t.Error(err)
 			}
 			continue
@@ -280,9 +281,9 @@ func TestRecordsOfWorkThatIsGivenBack(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		ctx := context.Background()
-		b, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		work := tryBegin(t, w.peer(), "k")
-		host.Inject(claimtest.Fault{On: claimtest.Verify, Skip: 1, Saw: func(any) { noErr(t, work.Release(ctx)) }})
+		b, host := w.client(config{TTL: 15 * sec})
+		job := tryBegin(t, w.peer(), "k")
+		host.Inject(claimtest.Fault{On: claimtest.Verify, Skip: 1, Saw: func(any) { noErr(t, job.Release(ctx)) }})
 		for r, err := range b.Records(ctx, "") {
 			t.Errorf("yielded %+v, %v", r, err)
 		}

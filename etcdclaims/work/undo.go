@@ -1,10 +1,11 @@
-package etcdclaims
+package work
 
 import (
 	"context"
 	"fmt"
 	"sync"
 
+	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/beside"
 	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -13,7 +14,7 @@ import (
 // recordUndo puts back the record as it was before an attempt that no caller got. Such an attempt
 // must not count.
 type recordUndo struct {
-	c        *Client
+	c        *Runner
 	claim    string
 	key, put string           // the record, and what the attempt has put there
 	before   string           // what was there before, "" if nothing
@@ -57,7 +58,7 @@ func (us *undos) remove(u *recordUndo) {
 
 // Undo returns how the record of an attempt is undone. It may not be the first undo of that
 // attempt.
-func (w *workPlan) Undo(put *beside.Put) beside.Undo {
+func (w *plan) Undo(put *beside.Put) beside.Undo {
 	u := &recordUndo{
 		c: w.c, claim: claimIn(put.Value), key: put.Key, put: put.Value, before: w.restored(), lease: w.lease, shelf: put.On.(*shelf).enter(),
 		done: make(chan struct{}),
@@ -68,7 +69,7 @@ func (w *workPlan) Undo(put *beside.Put) beside.Undo {
 }
 
 // Undone waits until the last attempt is undone.
-func (w *workPlan) Undone(ctx context.Context) error {
+func (w *plan) Undone(ctx context.Context) error {
 	if w.undoing == nil {
 		return nil
 	}
@@ -83,8 +84,8 @@ func (u *recordUndo) wait(ctx context.Context) error {
 			return fmt.Errorf("an earlier attempt of this client cannot be undone: %w", u.err)
 		}
 		return nil
-	case <-u.c.closing:
-		return ErrClosed
+	case <-u.c.host.Open().Done():
+		return etcdclaims.ErrClosed
 	case <-ctx.Done():
 		return wire.ContextError(ctx)
 	}
@@ -119,7 +120,7 @@ func (u *recordUndo) LeaseGone(ctx context.Context) (changed bool, err error) {
 	if u.lease == clientv3.NoLease {
 		return false, nil
 	}
-	gone, err := u.c.leaseGone(ctx, u.lease)
+	gone, err := u.c.host.LeaseGone(ctx, u.lease)
 	if err != nil || !gone {
 		return false, err
 	}
@@ -150,9 +151,4 @@ func shelfOf(put *beside.Put) *shelf {
 	}
 	s, _ := put.On.(*shelf)
 	return s
-}
-
-// besideCall is what a companion learns of the options.
-func (o *acquireOptions) besideCall() beside.Call {
-	return beside.Call{TTL: o.ttl, Note: o.note, Supersede: o.supersede, OutOfTurn: o.supersede || o.prefers}
 }

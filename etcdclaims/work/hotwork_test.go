@@ -1,4 +1,4 @@
-package etcdclaims_test
+package work_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/testetcd/deafness"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -21,7 +22,7 @@ func TestOutcomeReachesAllWhoWait(t *testing.T) {
 	const callers = 400
 	for _, clients := range []int{1, 20} {
 		for call, begin := range waitsForWork {
-			for end, want := range map[string]error{"done": etcdclaims.ErrDone, "dead": etcdclaims.ErrDead, "failed": etcdclaims.ErrBackoff} {
+			for end, want := range map[string]error{"done": work.ErrDone, "dead": work.ErrDead, "failed": work.ErrBackoff} {
 				virtualCase(t, fmt.Sprint(clients, " ", call, " ", end), func(t *testing.T, w *world) {
 					holder := tryBegin(t, w.peer(), "k")
 					cs := w.crowd(clients)
@@ -64,13 +65,13 @@ func TestOutcomeReachesAllWhoWait(t *testing.T) {
 }
 
 // waitsForWork are the calls that wait for work.
-var waitsForWork = map[string]func(c *etcdclaims.Client, key string) error{
-	"Begin": func(c *etcdclaims.Client, key string) error { _, err := c.Begin(context.Background(), key); return err },
-	"RunWork": func(c *etcdclaims.Client, key string) error {
-		return c.RunWork(context.Background(), key, func(context.Context, *etcdclaims.Work) error { return nil })
+var waitsForWork = map[string]func(c *client, key string) error{
+	"Begin": func(c *client, key string) error { _, err := c.Begin(context.Background(), key); return err },
+	"RunWork": func(c *client, key string) error {
+		return c.RunWork(context.Background(), key, func(context.Context, *work.Work) error { return nil })
 	},
-	"RunForResult": func(c *etcdclaims.Client, key string) error {
-		result, first, err := c.RunForResult(context.Background(), key, func(context.Context) ([]byte, error) { return nil, errors.New("called") })
+	"RunForResult": func(c *client, key string) error {
+		result, first, err := c.Once(context.Background(), key, func(context.Context) ([]byte, error) { return nil, errors.New("called") })
 		if err == nil && (first || string(result) != "x") {
 			return fmt.Errorf("result %q, first: %v", result, first)
 		}
@@ -85,7 +86,7 @@ func TestOutcomeReachesTheDeaf(t *testing.T) {
 	for how, fault := range deafness.Kinds() {
 		virtualCase(t, how, func(t *testing.T, w *world) {
 			holder := tryBegin(t, w.peer(), "k")
-			c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+			c, host := w.client(config{TTL: 15 * sec})
 			host.Inject(fault)
 			var ended time.Time
 			time.AfterFunc(10*sec, func() {
@@ -110,7 +111,7 @@ func TestWaitersForWorkTakeTurns(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		owner := w.peer()
-		c, _ := w.client(etcdclaims.Config{TTL: 15 * sec, MaxAttempts: -1})
+		c, _ := w.client(config{TTL: 15 * sec, MaxAttempts: -1})
 		holder := tryBegin(t, owner, "k")
 		begun := make(chan int, 9)
 		for i := range 9 {
@@ -164,32 +165,32 @@ func TestForgottenOutcomeIsNoAnswer(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		owner := w.peer()
-		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		c, host := w.client(config{TTL: 15 * sec})
 		var late atomic.Bool
 		host.Inject(claimtest.Fault{On: claimtest.Watch, Times: -1, Edit: func(any) {
 			if late.Load() {
 				time.Sleep(3 * sec)
 			}
 		}})
-		work := tryBegin(t, owner, "k")
+		job := tryBegin(t, owner, "k")
 		again := make(chan error, 1)
 		ctx, cancel := context.WithCancel(context.Background())
 		go func() { // whose client watches the record
-			_, err := c.Begin(ctx, "k", etcdclaims.Again(etcdclaims.StateDone))
+			_, err := c.Begin(ctx, "k", work.Again(work.StateDone))
 			again <- err
 		}()
 		time.Sleep(sec)
 		late.Store(true)
 		slow := host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: -1, DelayRequest: 500 * time.Millisecond})
-		noErr(t, work.CompleteWith(context.Background(), []byte("old")))
+		noErr(t, job.CompleteWith(context.Background(), []byte("old")))
 		noErr(t, owner.Forget(context.Background(), "k"))
 		_, err := w.raw.Delete(context.Background(), w.prefix+"wait/", clientv3.WithPrefix()) // so that the owner is before c again
 		noErr(t, err)
-		work = tryBegin(t, owner, "k")
+		job = tryBegin(t, owner, "k")
 		slow.Remove()
 		result := make(chan string, 1)
 		go func() {
-			b, _, err := c.RunForResult(context.Background(), "k", func(context.Context) ([]byte, error) { return nil, errors.New("called") })
+			b, _, err := c.Once(context.Background(), "k", func(context.Context) ([]byte, error) { return nil, errors.New("called") })
 			noErr(t, err)
 			result <- string(b)
 		}()
@@ -198,7 +199,7 @@ func TestForgottenOutcomeIsNoAnswer(t *testing.T) {
 		<-again
 		time.Sleep(8 * sec)
 		late.Store(false)
-		noErr(t, work.CompleteWith(context.Background(), []byte("new")))
+		noErr(t, job.CompleteWith(context.Background(), []byte("new")))
 		if got := <-result; got != "new" {
 			t.Errorf("got the result %q", got)
 		}
@@ -209,8 +210,8 @@ func TestForgottenOutcomeIsNoAnswer(t *testing.T) {
 func TestHotKeyOfWaitingCalls(t *testing.T) {
 	t.Parallel()
 	const callers = 100
-	acquiring := func(opts ...etcdclaims.AcquireOption) func(c *etcdclaims.Client) error {
-		return func(c *etcdclaims.Client) error {
+	acquiring := func(opts ...etcdclaims.AcquireOption) func(c *client) error {
+		return func(c *client) error {
 			cl, err := c.Acquire(context.Background(), "k", opts...)
 			if err == nil {
 				err = cl.Release(context.Background())
@@ -218,7 +219,7 @@ func TestHotKeyOfWaitingCalls(t *testing.T) {
 			return err
 		}
 	}
-	for name, call := range map[string]func(c *etcdclaims.Client) error{
+	for name, call := range map[string]func(c *client) error{
 		"Acquire":     acquiring(),
 		"Note":        acquiring(etcdclaims.Note([]byte("x"))),
 		"Manual":      acquiring(etcdclaims.Manual()),
@@ -227,19 +228,19 @@ func TestHotKeyOfWaitingCalls(t *testing.T) {
 		"Suspectable": acquiring(etcdclaims.Suspectable()),
 		"Slots":       acquiring(etcdclaims.Slots(1)),
 		"Shared":      acquiring(etcdclaims.Shared()),
-		"Run": func(c *etcdclaims.Client) error {
-			return c.Run(context.Background(), "k", func(context.Context) error { return nil })
+		"Run": func(c *client) error {
+			return c.Client.Run(context.Background(), "k", func(context.Context) error { return nil })
 		},
-		"Begin": func(c *etcdclaims.Client) error {
-			work, err := c.Begin(context.Background(), "k")
+		"Begin": func(c *client) error {
+			job, err := c.Begin(context.Background(), "k")
 			if err == nil {
-				err = work.Release(context.Background())
+				err = job.Release(context.Background())
 			}
 			return err
 		},
-		"RunWork": func(c *etcdclaims.Client) error {
-			err := c.RunWork(context.Background(), "k", func(context.Context, *etcdclaims.Work) error { return etcdclaims.RetryAfter(errors.New("no"), 0) })
-			if errors.Is(err, etcdclaims.ErrBackoff) {
+		"RunWork": func(c *client) error {
+			err := c.RunWork(context.Background(), "k", func(context.Context, *work.Work) error { return etcdclaims.RetryAfter(errors.New("no"), 0) })
+			if errors.Is(err, work.ErrBackoff) {
 				return nil
 			}
 			return err
@@ -269,9 +270,9 @@ func TestHotKeyOfWaitingCalls(t *testing.T) {
 }
 
 // crowd returns clients that are a round trip away from etcd.
-func (w *world) crowd(n int) (cs []*etcdclaims.Client) {
+func (w *world) crowd(n int) (cs []*client) {
 	for range n {
-		c, host := w.client(etcdclaims.Config{TTL: 15 * sec, MaxAttempts: -1})
+		c, host := w.client(config{TTL: 15 * sec, MaxAttempts: -1})
 		host.Inject(claimtest.Fault{Times: -1, DelayRequest: rtt})
 		cs = append(cs, c)
 	}
@@ -279,7 +280,7 @@ func (w *world) crowd(n int) (cs []*etcdclaims.Client) {
 }
 
 // requestsOf is how many requests the clients have sent.
-func requestsOf(cs []*etcdclaims.Client) (n int64) {
+func requestsOf(cs []*client) (n int64) {
 	for _, c := range cs {
 		n += c.Stats().Requests
 	}

@@ -1,4 +1,4 @@
-package etcdclaims_test
+package work_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/grpc/codes"
 )
@@ -26,30 +27,30 @@ func TestUndoOfWorkWithoutALease(t *testing.T) {
 	ctx := context.Background()
 	for name, tt := range map[string]struct {
 		before, after []claimtest.Kind // whose replies are errors during the call, and for 4 s after it
-		gone          func(w *world, owner *etcdclaims.Client)
+		gone          func(w *world, owner *client)
 		moved         bool // to the lease of the attempt
 	}{
 		"of the claim": {
-			gone: func(w *world, _ *etcdclaims.Client) { w.server.Revoke(w.T, w.own("k")) },
+			gone: func(w *world, _ *client) { w.server.Revoke(w.T, w.own("k")) },
 		},
 		"of the claim, which the client cannot see": {
 			after: []claimtest.Kind{claimtest.KeepAlive},
-			gone:  func(w *world, _ *etcdclaims.Client) { w.server.Revoke(w.T, w.own("k")) },
+			gone:  func(w *world, _ *client) { w.server.Revoke(w.T, w.own("k")) },
 		},
 		// Its owner sees a lease without records.
 		"of the record": {
-			gone: func(w *world, owner *etcdclaims.Client) { noErr(w.T, owner.Close(ctx)) }, moved: true,
+			gone: func(w *world, owner *client) { noErr(w.T, owner.Close(ctx)) }, moved: true,
 		},
 		"of the record, and the session is given up while its lease lasts": {
 			before: []claimtest.Kind{claimtest.KeepAlive},
 			after:  []claimtest.Kind{claimtest.KeepAlive},
-			gone: func(w *world, owner *etcdclaims.Client) {
+			gone: func(w *world, owner *client) {
 				noErr(w.T, owner.Close(ctx))
 				time.Sleep(8 * sec)
 			}, moved: true,
 		},
 		"of both": {
-			gone: func(w *world, owner *etcdclaims.Client) {
+			gone: func(w *world, owner *client) {
 				noErr(w.T, owner.Close(ctx))
 				w.server.Revoke(w.T, w.own("k"))
 			}, moved: true,
@@ -57,9 +58,9 @@ func TestUndoOfWorkWithoutALease(t *testing.T) {
 	} {
 		virtualCase(t, name, func(t *testing.T, w *world) {
 			owner := w.peer()
-			noErr(t, failing(ctx, tryBegin(t, owner, "k", etcdclaims.AtMostOnce()), etcdclaims.Permanent(errors.New("boom"))))
+			noErr(t, failing(ctx, tryBegin(t, owner, "k", work.AtMostOnce()), etcdclaims.Permanent(errors.New("boom"))))
 			before := w.record("k")
-			c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+			c, host := w.client(config{TTL: 15 * sec})
 			host.Inject(claimtest.Fault{On: claimtest.Watch, DelayReply: 10 * sec, Times: -1}) // the client learns of nothing by its watch
 			noErr(t, tryBegin(t, c, "warm").Complete(ctx))
 			tryClaim(t, c, "busy")
@@ -76,7 +77,7 @@ func TestUndoOfWorkWithoutALease(t *testing.T) {
 			}
 			short, cancel := context.WithTimeout(ctx, 3*sec)
 			defer cancel()
-			_, err := c.TryBegin(short, "k", etcdclaims.AtMostOnce(), etcdclaims.Again())
+			_, err := c.TryBegin(short, "k", work.AtMostOnce(), work.Again())
 			wantIs(t, err, etcdclaims.ErrUnknown)
 			if now := w.record("k"); now.ModRevision == before.ModRevision {
 				t.Fatal("the attempt was not carried out")
@@ -97,8 +98,8 @@ func TestUndoOfWorkWithoutALease(t *testing.T) {
 			if now == nil || string(now.Value) != string(before.Value) || now.Lease != on {
 				t.Errorf("the record is %v\nit was %v, on lease %x", now, before, on)
 			}
-			_, err = w.peer().TryBegin(ctx, "k", etcdclaims.AtMostOnce())
-			wantIs(t, err, etcdclaims.ErrDead)
+			_, err = w.peer().TryBegin(ctx, "k", work.AtMostOnce())
+			wantIs(t, err, work.ErrDead)
 		})
 	}
 }
@@ -109,26 +110,26 @@ func TestUndoOfWorkWithoutALease(t *testing.T) {
 func TestOwnAttemptThatIsGoneIsNoOrphan(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	for name, call := range map[string]func(c *etcdclaims.Client) (*etcdclaims.Work, error){
-		"TryBegin": func(c *etcdclaims.Client) (*etcdclaims.Work, error) {
-			return c.TryBegin(ctx, "k", etcdclaims.AtMostOnce())
+	for name, call := range map[string]func(c *client) (*work.Work, error){
+		"TryBegin": func(c *client) (*work.Work, error) {
+			return c.TryBegin(ctx, "k", work.AtMostOnce())
 		},
-		"Begin": func(c *etcdclaims.Client) (*etcdclaims.Work, error) {
-			return c.Begin(ctx, "k", etcdclaims.AtMostOnce())
+		"Begin": func(c *client) (*work.Work, error) {
+			return c.Begin(ctx, "k", work.AtMostOnce())
 		},
-		"TryBegin again": func(c *etcdclaims.Client) (*etcdclaims.Work, error) {
+		"TryBegin again": func(c *client) (*work.Work, error) {
 			short, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 			defer cancel()
-			if _, err := c.TryBegin(short, "k", etcdclaims.AtMostOnce()); !errors.Is(err, etcdclaims.ErrUnknown) {
+			if _, err := c.TryBegin(short, "k", work.AtMostOnce()); !errors.Is(err, etcdclaims.ErrUnknown) {
 				return nil, err
 			}
 			time.Sleep(600 * time.Millisecond)
-			return c.TryBegin(ctx, "k", etcdclaims.AtMostOnce())
+			return c.TryBegin(ctx, "k", work.AtMostOnce())
 		},
 	} {
 		for _, way := range []string{"revoked", "released by an operator"} {
 			virtualCase(t, name+", "+way, func(t *testing.T, w *world) {
-				c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+				c, host := w.client(config{TTL: 15 * sec})
 				noErr(t, tryBegin(t, c, "warm").Complete(ctx))
 				host.Inject(claimtest.Fault{On: claimtest.Acquire, Key: "k", LoseReply: true})
 				slow := claimtest.Fault{DelayRequest: sec, Times: -1}
@@ -142,16 +143,16 @@ func TestOwnAttemptThatIsGoneIsNoOrphan(t *testing.T) {
 						w.server.Delete(t, w.own("k"))
 					}
 				})
-				work, err := call(c)
+				job, err := call(c)
 				if err != nil {
 					t.Fatalf("%v; the record is %v", err, w.record("k"))
 				}
-				if p, ok := work.Previous(); work.Attempt() != 1 || ok {
-					t.Errorf("attempt %d after %+v", work.Attempt(), p)
+				if p, ok := job.Previous(); job.Attempt() != 1 || ok {
+					t.Errorf("attempt %d after %+v", job.Attempt(), p)
 				}
-				noErr(t, work.Complete(ctx))
+				noErr(t, job.Complete(ctx))
 				time.Sleep(5 * sec)
-				if r, _, err := c.Record(ctx, "k"); err != nil || r.State != etcdclaims.StateDone || r.Attempt != 1 {
+				if r, _, err := c.Record(ctx, "k"); err != nil || r.State != work.StateDone || r.Attempt != 1 {
 					t.Errorf("the record is %+v, %v", r, err)
 				}
 			})

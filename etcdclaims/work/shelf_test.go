@@ -1,4 +1,4 @@
-package etcdclaims_test
+package work_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
@@ -18,32 +19,32 @@ import (
 // or has lost its owner. Each lasts for the retention.
 func TestDeadRetention(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(w *world, c *etcdclaims.Client, work *etcdclaims.Work){
-		"dead": func(w *world, _ *etcdclaims.Client, work *etcdclaims.Work) {
+	for name, end := range map[string]func(w *world, c *client, work *work.Work){
+		"dead": func(w *world, _ *client, work *work.Work) {
 			noErr(w, failing(context.Background(), work, etcdclaims.Permanent(errors.New("x"))))
 		},
-		"failed": func(w *world, _ *etcdclaims.Client, work *etcdclaims.Work) {
+		"failed": func(w *world, _ *client, work *work.Work) {
 			noErr(w, failing(context.Background(), work, errors.New("x")))
 		},
-		"free": func(w *world, c *etcdclaims.Client, work *etcdclaims.Work) {
+		"free": func(w *world, c *client, work *work.Work) {
 			noErr(w, failing(context.Background(), work, etcdclaims.RetryAfter(errors.New("x"), 0)))
 			noErr(w, tryBegin(w, c, "k").Release(context.Background()))
 		},
-		"retried": func(w *world, c *etcdclaims.Client, work *etcdclaims.Work) {
+		"retried": func(w *world, c *client, work *work.Work) {
 			noErr(w, failing(context.Background(), work, etcdclaims.Permanent(errors.New("x"))))
 			_, err := c.Retry(context.Background(), "k")
 			noErr(w, err)
 		},
-		"buried": func(w *world, c *etcdclaims.Client, _ *etcdclaims.Work) {
+		"buried": func(w *world, c *client, _ *work.Work) {
 			w.server.Revoke(w.T, w.own("k"))
 			_, err := c.TryBegin(context.Background(), "k")
-			wantIs(w, err, etcdclaims.ErrDead)
+			wantIs(w, err, work.ErrDead)
 		},
-		"orphaned": func(w *world, _ *etcdclaims.Client, _ *etcdclaims.Work) { w.server.Revoke(w.T, w.own("k")) },
+		"orphaned": func(w *world, _ *client, _ *work.Work) { w.server.Revoke(w.T, w.own("k")) },
 	} {
 		virtualCase(t, name, func(t *testing.T, w *world) {
 			ctx := context.Background()
-			cfg := etcdclaims.Config{TTL: 15 * sec, DeadRetention: time.Hour}
+			cfg := config{TTL: 15 * sec, DeadRetention: time.Hour}
 			if name == "buried" {
 				cfg.MaxAttempts = 1
 			}
@@ -61,8 +62,8 @@ func TestDeadRetention(t *testing.T) {
 			if r, ok, err := c.Record(ctx, "k"); ok || err != nil {
 				t.Errorf("kept beyond the retention: %+v, %v", r, err)
 			}
-			if work := tryBegin(t, c, "k"); work.Attempt() != 1 {
-				t.Errorf("attempt %d", work.Attempt())
+			if job := tryBegin(t, c, "k"); job.Attempt() != 1 {
+				t.Errorf("attempt %d", job.Attempt())
 			}
 		})
 	}
@@ -76,17 +77,17 @@ func TestRecordOutlivesItsOwner(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		ctx := context.Background()
-		a, host := w.client(etcdclaims.Config{TTL: 15 * sec, DeadRetention: time.Hour})
+		a, host := w.client(config{TTL: 15 * sec, DeadRetention: time.Hour})
 		b := w.peer()
-		work := tryBegin(t, a, "k", etcdclaims.AtMostOnce(), etcdclaims.Note([]byte("a long job")))
+		job := tryBegin(t, a, "k", work.AtMostOnce(), etcdclaims.Note([]byte("a long job")))
 		time.Sleep(2 * time.Hour)
-		if r, ok, err := b.Record(ctx, "k"); !ok || err != nil || r.Claim != work.ID() || r.State != etcdclaims.StateClaimed {
+		if r, ok, err := b.Record(ctx, "k"); !ok || err != nil || r.Claim != job.ID() || r.State != work.StateClaimed {
 			t.Fatalf("after two hours: %+v, %v, %v", r, ok, err)
 		}
 		host.Kill()
 		time.Sleep(58 * time.Minute)
 		o, err := orphansOf(ctx, b, 0)
-		if err != nil || len(o) != 1 || o[0].Note != "a long job" || o[0].Claim != work.ID() {
+		if err != nil || len(o) != 1 || o[0].Note != "a long job" || o[0].Claim != job.ID() {
 			t.Errorf("orphans %+v, %v", o, err)
 		}
 		time.Sleep(10 * time.Minute)
@@ -104,7 +105,7 @@ func TestLongRetryAfter(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		ctx := context.Background()
-		c, _ := w.client(etcdclaims.Config{TTL: 15 * sec, DeadRetention: time.Hour})
+		c, _ := w.client(config{TTL: 15 * sec, DeadRetention: time.Hour})
 		for _, wait := range []time.Duration{20 * time.Minute, 80 * time.Minute, 3 * time.Hour} {
 			key := fmt.Sprint(wait)
 			noErr(t, failing(ctx, tryBegin(t, c, key), etcdclaims.RetryAfter(errors.New("later"), wait)))
@@ -113,21 +114,21 @@ func TestLongRetryAfter(t *testing.T) {
 		for _, wait := range []time.Duration{20 * time.Minute, 80 * time.Minute, 3 * time.Hour} {
 			time.Sleep(wait - passed - time.Minute)
 			_, err := c.TryBegin(ctx, fmt.Sprint(wait))
-			wantIs(t, err, etcdclaims.ErrBackoff)
+			wantIs(t, err, work.ErrBackoff)
 			time.Sleep(25 * time.Minute) // some of the retention is left
 			passed = wait + 24*time.Minute
-			if work := tryBegin(t, c, fmt.Sprint(wait)); work.Attempt() != 2 {
-				t.Errorf("after %v: attempt %d", wait, work.Attempt())
+			if job := tryBegin(t, c, fmt.Sprint(wait)); job.Attempt() != 2 {
+				t.Errorf("after %v: attempt %d", wait, job.Attempt())
 			}
 		}
 	})
 	etcd := testetcd.Shared(t).Client(t)
-	a, _, prefix := twoOwners(t, etcd, etcdclaims.Config{DeadRetention: -1})
+	a, _, prefix := twoOwners(t, etcd, config{DeadRetention: -1})
 	noErr(t, failing(t.Context(), tryBegin(t, a, "k"), errors.New("x")))
 	if kv := rawKV(t, etcd, prefix+"work/k"); kv == nil || kv.Lease != 0 {
 		t.Errorf("with a negative retention: %v", kv)
 	}
-	a, _, prefix = twoOwners(t, etcd, etcdclaims.Config{Prefix: prefix + "b/"})
+	a, _, prefix = twoOwners(t, etcd, config{Prefix: prefix + "b/"})
 	noErr(t, failing(t.Context(), tryBegin(t, a, "k"), etcdclaims.RetryAfter(errors.New("x"), 1<<63-1)))
 	if kv := rawKV(t, etcd, prefix+"work/k"); kv == nil || kv.Lease != 0 {
 		t.Errorf("with the longest wait: %v", kv)
@@ -138,7 +139,7 @@ func TestLongRetryAfter(t *testing.T) {
 func TestRetentionLeaseRevoked(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, b, prefix := twoOwners(t, etcd, etcdclaims.Config{})
+	a, b, prefix := twoOwners(t, etcd, config{})
 	revoke := func(key string) {
 		t.Helper()
 		kv := rawKV(t, etcd, prefix+"work/"+key)
@@ -155,7 +156,7 @@ func TestRetentionLeaseRevoked(t *testing.T) {
 	revoke("k2")
 	if w2, err := a.Begin(ctx, "k3"); err != nil {
 		t.Error(err)
-	} else if got, err := w2.Fail(ctx, errors.New("x")); err != nil || got.State != etcdclaims.StateFailed {
+	} else if got, err := w2.Fail(ctx, errors.New("x")); err != nil || got.State != work.StateFailed {
 		t.Errorf("%+v, %v", got, err)
 	}
 	revoke("k3")
@@ -163,7 +164,7 @@ func TestRetentionLeaseRevoked(t *testing.T) {
 	revoke("k2")
 	noErr(t, w.Complete(ctx))
 	noErr(t, cl.Check())
-	if r, ok, err := b.Record(ctx, "k"); err != nil || !ok || r.State != etcdclaims.StateDone {
+	if r, ok, err := b.Record(ctx, "k"); err != nil || !ok || r.State != work.StateDone {
 		t.Errorf("record %+v, %v, %v", r, ok, err)
 	}
 	noErr(t, cl.Release(ctx))
@@ -174,7 +175,7 @@ func TestCloseLeavesNoEmptyLease(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		ctx := context.Background()
-		c, _ := w.client(etcdclaims.Config{TTL: 15 * sec, DeadRetention: time.Hour})
+		c, _ := w.client(config{TTL: 15 * sec, DeadRetention: time.Hour})
 		for range 20 {
 			noErr(t, tryBegin(t, c, "k").Release(ctx))
 			time.Sleep(7 * time.Minute)
@@ -189,8 +190,8 @@ func TestUndoKeepsTheRetention(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		ctx := context.Background()
-		a, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-		b, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		a, _ := w.client(config{TTL: 15 * sec})
+		b, host := w.client(config{TTL: 15 * sec})
 		noErr(t, failing(ctx, tryBegin(t, a, "k"), etcdclaims.RetryAfter(errors.New("x"), 0)))
 		before := w.record("k")
 		tryBegin(t, b, "warm")
@@ -222,7 +223,7 @@ func TestRetentionLeaseIsKeptForRequestsUnderWay(t *testing.T) {
 		virtualCase(t, name, func(t *testing.T, w *world) {
 			const retention = 20 * time.Minute
 			ctx := context.Background()
-			a, host := w.client(etcdclaims.Config{TTL: 15 * sec, DeadRetention: retention})
+			a, host := w.client(config{TTL: 15 * sec, DeadRetention: retention})
 			b := w.peer()
 			begun := time.Now()
 			noErr(t, tryBegin(t, a, "warm").Complete(ctx))
@@ -231,16 +232,16 @@ func TestRetentionLeaseIsKeptForRequestsUnderWay(t *testing.T) {
 			for _, f := range faults {
 				host.Inject(f)
 			}
-			work := tryBegin(t, a, "k", etcdclaims.AtMostOnce())
+			job := tryBegin(t, a, "k", work.AtMostOnce())
 			time.Sleep(2 * retention)
-			noErr(t, work.Check())
+			noErr(t, job.Check())
 			host.Kill()
 			time.Sleep(time.Minute)
-			if r, ok, err := b.Record(ctx, "k"); !ok || err != nil || r.Claim != work.ID() {
+			if r, ok, err := b.Record(ctx, "k"); !ok || err != nil || r.Claim != job.ID() {
 				t.Errorf("the record of the orphan is %+v, %v, %v", r, ok, err)
 			}
-			_, err := b.TryBegin(ctx, "k", etcdclaims.AtMostOnce())
-			wantIs(t, err, etcdclaims.ErrDead)
+			_, err := b.TryBegin(ctx, "k", work.AtMostOnce())
+			wantIs(t, err, work.ErrDead)
 		})
 	}
 }
@@ -250,8 +251,8 @@ func TestRetriedAndBuriedRecordsCount(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		ctx := context.Background()
-		a, host := w.client(etcdclaims.Config{TTL: 15 * sec, MaxAttempts: 1})
-		c, _ := w.client(etcdclaims.Config{TTL: 15 * sec, MaxAttempts: 1})
+		a, host := w.client(config{TTL: 15 * sec, MaxAttempts: 1})
+		c, _ := w.client(config{TTL: 15 * sec, MaxAttempts: 1})
 		for _, key := range []string{"dead/1", "dead/2"} {
 			noErr(t, failing(ctx, tryBegin(t, a, key), errors.New("x")))
 		}
@@ -263,8 +264,8 @@ func TestRetriedAndBuriedRecordsCount(t *testing.T) {
 			noErr(t, err)
 		}
 		_, err := c.TryBegin(ctx, "orphan")
-		wantIs(t, err, etcdclaims.ErrDead)
-		if n := etcdclaims.RecordsPut(c); n != 3 {
+		wantIs(t, err, work.ErrDead)
+		if n := work.RecordsPut(c.Runner); n != 3 {
 			t.Errorf("%d records are counted on the lease, want 3", n)
 		}
 	})
@@ -275,11 +276,11 @@ func TestRetriedAndBuriedRecordsCount(t *testing.T) {
 func TestFirstOutcomeWhileNoLeaseIsGranted(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
-		c, host := w.client(etcdclaims.Config{})
-		work := tryBegin(t, c, "k")
+		c, host := w.client(config{})
+		job := tryBegin(t, c, "k")
 		refused := host.Inject(claimtest.Fault{On: claimtest.Grant, Times: -1, LoseRequest: true, Code: codes.Unavailable})
 		time.AfterFunc(3*sec, refused.Remove)
-		noErr(t, work.Complete(context.Background()))
+		noErr(t, job.Complete(context.Background()))
 		if n := len(host.Sent(claimtest.Grant)); n < 3 {
 			t.Errorf("%d leases were asked for", n)
 		}

@@ -1,4 +1,4 @@
-package etcdclaims_test
+package work_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -32,7 +33,7 @@ func orphaned(t *testing.T, etcd *clientv3.Client, prefix string, keys []string)
 func TestOrphans(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, b, prefix := twoOwners(t, etcd, etcdclaims.Config{})
+	a, b, prefix := twoOwners(t, etcd, config{})
 	if o, err := orphansOf(ctx, b, 0); err != nil || len(o) != 0 {
 		t.Errorf("orphans of nothing: %v, %v", o, err)
 	}
@@ -63,7 +64,7 @@ func TestOrphans(t *testing.T) {
 			t.Fatalf("limit %d: %d orphans, want %d", limit, len(got), n)
 		}
 		for i, r := range got {
-			if r.Key != want[i] || r.State != etcdclaims.StateOrphaned || r.Attempt != 3 || r.Owner != "dead" {
+			if r.Key != want[i] || r.State != work.StateOrphaned || r.Attempt != 3 || r.Owner != "dead" {
 				t.Fatalf("limit %d: orphan %d is %+v, want key %s", limit, i, r, want[i])
 			}
 		}
@@ -86,7 +87,7 @@ func TestOrphans(t *testing.T) {
 func TestOrphansWithFewTxnOps(t *testing.T) {
 	t.Parallel()
 	etcd := testetcd.Start(t, testetcd.NoSync(), testetcd.MaxTxnOps(16)).Client(t)
-	a, _, prefix := twoOwners(t, etcd, etcdclaims.Config{})
+	a, _, prefix := twoOwners(t, etcd, config{})
 	for _, n := range []int{17, 20, 100, 600} {
 		var keys []string
 		for i := range n {
@@ -113,9 +114,9 @@ func TestOrphanKeepsItsFence(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		ctx := context.Background()
-		a, ahost := w.client(etcdclaims.Config{TTL: 15 * sec})
-		b, bhost := w.client(etcdclaims.Config{TTL: 15 * sec})
-		work := tryBegin(t, a, "k")
+		a, ahost := w.client(config{TTL: 15 * sec})
+		b, bhost := w.client(config{TTL: 15 * sec})
+		job := tryBegin(t, a, "k")
 		ahost.Kill()
 		time.Sleep(time.Minute)
 		for range 2 {
@@ -126,13 +127,13 @@ func TestOrphanKeepsItsFence(t *testing.T) {
 			wantIs(t, err, etcdclaims.ErrUnknown)
 			time.Sleep(10 * sec)
 			bhost.RemoveFaults()
-			if r, ok, err := b.Record(ctx, "k"); !ok || err != nil || r.Claim != work.ID() || r.Fence != work.Fence() {
-				t.Errorf("%+v, %v, %v; want the fence %d", r, ok, err, work.Fence())
+			if r, ok, err := b.Record(ctx, "k"); !ok || err != nil || r.Claim != job.ID() || r.Fence != job.Fence() {
+				t.Errorf("%+v, %v, %v; want the fence %d", r, ok, err, job.Fence())
 			}
 		}
 		next := tryBegin(t, b, "k")
-		if p, _ := next.Previous(); p.Fence != work.Fence() {
-			t.Errorf("the previous owner had the fence %d, it says %d", work.Fence(), p.Fence)
+		if p, _ := next.Previous(); p.Fence != job.Fence() {
+			t.Errorf("the previous owner had the fence %d, it says %d", job.Fence(), p.Fence)
 		}
 		if r, _, err := b.Record(ctx, "k"); err != nil || r.Fence != next.Fence() {
 			t.Errorf("the record of the next owner is %+v, %v; want the fence %d", r, err, next.Fence())
@@ -146,10 +147,10 @@ func TestBeginWaitsForKeyTakenAtBurial(t *testing.T) {
 	t.Parallel()
 	for name, hold := range map[string]time.Duration{"held for long": time.Minute, "held for a moment": 0} {
 		virtualCase(t, name, func(t *testing.T, w *world) {
-			a, ahost := w.client(etcdclaims.Config{TTL: 15 * sec})
-			b, bhost := w.client(etcdclaims.Config{TTL: 15 * sec})
+			a, ahost := w.client(config{TTL: 15 * sec})
+			b, bhost := w.client(config{TTL: 15 * sec})
 			c := w.peer()
-			tryBegin(t, a, "k", etcdclaims.AtMostOnce())
+			tryBegin(t, a, "k", work.AtMostOnce())
 			ahost.Kill()
 			time.Sleep(time.Minute)
 			var cl *etcdclaims.Claim
@@ -163,7 +164,7 @@ func TestBeginWaitsForKeyTakenAtBurial(t *testing.T) {
 			defer cancel()
 			_, err := b.Begin(ctx, "k")
 			var wait *etcdclaims.WaitError
-			if hold > 0 && !errors.As(err, &wait) || hold == 0 && !errors.Is(err, etcdclaims.ErrDead) {
+			if hold > 0 && !errors.As(err, &wait) || hold == 0 && !errors.Is(err, work.ErrDead) {
 				t.Errorf("got %v", err)
 			}
 		})

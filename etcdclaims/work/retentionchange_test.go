@@ -1,4 +1,4 @@
-package etcdclaims_test
+package work_test
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 )
 
 // Clients with different retentions, as while a fleet gets another one, keep each record
@@ -14,23 +15,23 @@ func TestRetentionsOfAFleetDiffer(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		ctx := context.Background()
-		long, _ := w.client(etcdclaims.Config{TTL: 15 * sec, Retention: time.Hour, DeadRetention: time.Hour})
-		short, skewed := w.client(etcdclaims.Config{TTL: 15 * sec, Retention: time.Minute, DeadRetention: time.Minute})
+		long, _ := w.client(config{TTL: 15 * sec, Retention: time.Hour, DeadRetention: time.Hour})
+		short, skewed := w.client(config{TTL: 15 * sec, Retention: time.Minute, DeadRetention: time.Minute})
 		skewed.StepClock(-48 * time.Hour)
 		noErr(t, tryBegin(t, long, "long").Complete(ctx))
 		noErr(t, tryBegin(t, short, "short").Complete(ctx))
 		_, err := tryBegin(t, long, "moved").Fail(ctx, etcdclaims.RetryAfter(context.Canceled, 0))
 		noErr(t, err)
-		work := tryBegin(t, short, "moved", etcdclaims.Again(etcdclaims.StateFailed))
+		job := tryBegin(t, short, "moved", work.Again(work.StateFailed))
 		skewed.StepClock(96 * time.Hour)
 		time.Sleep(10 * time.Minute) // ten retentions of work under way
-		noErr(t, work.Check())
+		noErr(t, job.Check())
 		for key, want := range map[string]bool{"long": true, "short": false, "moved": true} {
 			if _, ok, err := long.Record(ctx, key); ok != want || err != nil {
 				t.Errorf("after 10 min %s has a record: %v, %v", key, ok, err)
 			}
 		}
-		noErr(t, work.Complete(ctx))
+		noErr(t, job.Complete(ctx))
 		time.Sleep(2 * time.Minute)
 		if _, ok, err := long.Record(ctx, "moved"); ok || err != nil {
 			t.Errorf("2 min after it was done: %v, %v", ok, err)
@@ -50,13 +51,13 @@ func TestSupersededWorkChangesNothing(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		ctx := context.Background()
-		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		c, host := w.client(config{TTL: 15 * sec})
 		old := tryBegin(t, c, "k")
 		host.Cut()
 		ending := make(chan error, 1)
 		go func() { ending <- old.Complete(ctx) }()
 		time.Sleep(10 * time.Millisecond)
-		next := make(chan *etcdclaims.Work, 1)
+		next := make(chan *work.Work, 1)
 		go func() {
 			wk, err := c.Begin(ctx, "k", etcdclaims.Supersede())
 			if err != nil {
@@ -72,9 +73,9 @@ func TestSupersededWorkChangesNothing(t *testing.T) {
 		switch {
 		case rerr != nil || !ok:
 			t.Errorf("no record: %v", rerr)
-		case err == nil && (wk != nil || r.State != etcdclaims.StateDone):
+		case err == nil && (wk != nil || r.State != work.StateDone):
 			t.Errorf("completed, and yet begun again: %+v", r)
-		case err != nil && wk == nil && r.State != etcdclaims.StateDone:
+		case err != nil && wk == nil && r.State != work.StateDone:
 			t.Errorf("neither completed (%v) nor begun: %+v", err, r)
 		case wk != nil && wk.Fence() <= old.Fence():
 			t.Errorf("fence %d after %d", wk.Fence(), old.Fence())

@@ -1,4 +1,4 @@
-package etcdclaims
+package work
 
 import (
 	"context"
@@ -6,7 +6,9 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
+	"github.com/etcdclaims/claims/internal/beside"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -21,6 +23,9 @@ import (
 // Events are hints. What answers a caller was read after the caller came: a record from
 // before may have been forgotten since.
 
+// patience is how long a caller waits in line before the record is watched.
+const patience = 200 * time.Millisecond
+
 // outcomes are those of work that callers of a client wait for. No other mutex is taken
 // while its own is held.
 type outcomes struct {
@@ -30,7 +35,7 @@ type outcomes struct {
 
 // outcome is that of one piece of work, for as long as callers wait for it.
 type outcome struct {
-	seekers map[*workPlan]*seeker
+	seekers map[*plan]*seeker
 	turns   []*seeker        // the first is in line, or on its way there; the others wait for their turn
 	own     *mvccpb.KeyValue // the claim that the one in line has found
 	watched bool             // the record is watched, or soon will be
@@ -42,7 +47,7 @@ type outcome struct {
 
 // seeker is a caller that waits for work.
 type seeker struct {
-	plan *workPlan
+	plan *plan
 	turn chan struct{} // closed when it may join the line
 	news chan struct{} // holds one element when there is a record
 
@@ -52,14 +57,14 @@ type seeker struct {
 }
 
 // seek lists a caller that waits for work, until leave is called.
-func (c *Client) seek(w *workPlan) *seeker {
+func (c *Runner) seek(w *plan) *seeker {
 	s := &seeker{plan: w, turn: make(chan struct{}), news: make(chan struct{}, 1)}
 	c.outcomes.mu.Lock()
 	defer c.outcomes.mu.Unlock()
 	o := c.outcomes.byKey[w.key]
 	if o == nil {
-		o = &outcome{seekers: make(map[*workPlan]*seeker)}
-		o.over, o.stop = context.WithCancel(c.open)
+		o = &outcome{seekers: make(map[*plan]*seeker)}
+		o.over, o.stop = context.WithCancel(c.host.Open())
 		c.outcomes.byKey[w.key] = o
 	}
 	o.seekers[w] = s
@@ -72,13 +77,13 @@ func (c *Client) seek(w *workPlan) *seeker {
 }
 
 // leave ends what Turn began.
-func (c *Client) leave(w *workPlan) {
+func (os *outcomes) leave(w *plan) {
 	if w.seeker == nil {
 		return
 	}
-	c.outcomes.mu.Lock()
-	defer c.outcomes.mu.Unlock()
-	o := c.outcomes.byKey[w.key]
+	os.mu.Lock()
+	defer os.mu.Unlock()
+	o := os.byKey[w.key]
 	if i := slices.Index(o.turns, w.seeker); i >= 0 {
 		if o.turns = slices.Delete(o.turns, i, i+1); i == 0 && len(o.turns) > 0 {
 			close(o.turns[0].turn)
@@ -86,21 +91,12 @@ func (c *Client) leave(w *workPlan) {
 	}
 	if delete(o.seekers, w); len(o.seekers) == 0 {
 		o.stop()
-		delete(c.outcomes.byKey, w.key)
-	}
-}
-
-// spawnOpen is spawn while the client is open.
-func (c *Client) spawnOpen(f func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.closed {
-		c.spawn(f)
+		delete(os.byKey, w.key)
 	}
 }
 
 // Turn waits until the call may join the line. An error means that its waiting is over.
-func (w *workPlan) Turn(ctx context.Context, waits func()) error {
+func (w *plan) Turn(ctx context.Context, waits func()) error {
 	c := w.c
 	w.seeker = c.seek(w)
 	select {
@@ -115,31 +111,18 @@ func (w *workPlan) Turn(ctx context.Context, waits func()) error {
 			return nil
 		case <-w.seeker.news:
 			if c.outcomes.tell(w); w.prev != nil {
-				if err := w.refusal(w.prev, c.clock.Time()); err != nil {
-					return verdictOf(err)
+				if w.prev.isOver(c.host.Clock().Time(), w.opts.again) {
+					return &beside.Verdict{Err: &Error{Record: *w.prev}}
 				}
 			}
 		case <-ctx.Done():
-			return c.waitedInTurn(ctx, w.key, c.outcomes.found(w.key, nil))
+			return c.host.Waited(ctx, w.key, c.outcomes.found(w.key, nil))
 		}
 	}
 }
 
-// waitedInTurn is waited for a call that is not in line yet.
-func (c *Client) waitedInTurn(ctx context.Context, key string, own *mvccpb.KeyValue) error {
-	cause := wire.ContextError(ctx)
-	if errors.Is(cause, ErrClosed) {
-		return cause
-	}
-	var holder Info
-	if own != nil {
-		holder = c.info(key, own, nil, 0)
-	}
-	return &WaitError{Key: key, Info: holder, Err: c.outage.explain(c, cause), own: c.isOwn(holder)}
-}
-
 // InLine notes that the call is in line. From now on an outcome wakes it.
-func (w *workPlan) InLine(wake func()) {
+func (w *plan) InLine(wake func()) {
 	c := w.c
 	c.outcomes.mu.Lock()
 	o := c.outcomes.byKey[w.key]
@@ -152,12 +135,12 @@ func (w *workPlan) InLine(wake func()) {
 	o.watched = true
 	c.outcomes.mu.Unlock()
 	if !watched {
-		c.spawnOpen(func() { c.watchOutcome(w.key, o) })
+		c.host.Spawn(func() { c.watchOutcome(w.key, o) })
 	}
 }
 
 // Saw notes the claim that the call has found.
-func (w *workPlan) Saw(own *mvccpb.KeyValue) { w.c.outcomes.found(w.key, own) }
+func (w *plan) Saw(own *mvccpb.KeyValue) { w.c.outcomes.found(w.key, own) }
 
 // found notes the claim that a caller in line has found, if not nil, and returns the last
 // one.
@@ -175,7 +158,7 @@ func (os *outcomes) found(key string, own *mvccpb.KeyValue) *mvccpb.KeyValue {
 }
 
 // tell lets the plan of a caller know the record that was read for it, if there is one.
-func (os *outcomes) tell(w *workPlan) bool {
+func (os *outcomes) tell(w *plan) bool {
 	os.mu.Lock()
 	var kv *mvccpb.KeyValue
 	if o := os.byKey[w.key]; o != nil && o.seekers[w] != nil {
@@ -188,12 +171,12 @@ func (os *outcomes) tell(w *workPlan) bool {
 
 // isOutcome reports whether an error is the outcome of work.
 func isOutcome(err error) bool {
-	var known *WorkError
+	var known *Error
 	return errors.As(err, &known)
 }
 
 // ends returns those of the callers whose waiting the record ends.
-func (c *Client) ends(key string, kv *mvccpb.KeyValue, of []*seeker) (all []*seeker) {
+func (c *Runner) ends(key string, kv *mvccpb.KeyValue, of []*seeker) (all []*seeker) {
 	if kv == nil {
 		return nil
 	}
@@ -201,9 +184,9 @@ func (c *Client) ends(key string, kv *mvccpb.KeyValue, of []*seeker) (all []*see
 	if err != nil {
 		return nil // deleted, or unreadable
 	}
-	now := c.clock.Time()
+	now := c.host.Clock().Time()
 	for _, s := range of {
-		if s.plan.refusal(&r, now) != nil {
+		if r.isOver(now, s.plan.opts.again) {
 			all = append(all, s)
 		}
 	}
@@ -211,7 +194,7 @@ func (c *Client) ends(key string, kv *mvccpb.KeyValue, of []*seeker) (all []*see
 }
 
 // readOutcome reads the record, in the background, for all callers that wait for it now.
-func (c *Client) readOutcome(key string) {
+func (c *Runner) readOutcome(key string) {
 	c.outcomes.mu.Lock()
 	o := c.outcomes.byKey[key]
 	reads := o != nil && !o.reading
@@ -220,7 +203,7 @@ func (c *Client) readOutcome(key string) {
 	}
 	c.outcomes.mu.Unlock()
 	if reads {
-		c.spawnOpen(func() {
+		c.host.Spawn(func() {
 			for c.readOnce(key, o) {
 				continue
 			}
@@ -229,13 +212,13 @@ func (c *Client) readOutcome(key string) {
 }
 
 // readOnce reports whether another read is due.
-func (c *Client) readOnce(key string, o *outcome) bool {
+func (c *Runner) readOnce(key string, o *outcome) bool {
 	c.outcomes.mu.Lock()
 	asking := slices.Collect(maps.Values(o.seekers))
 	o.again = false
 	c.outcomes.mu.Unlock()
 	var answered []*seeker
-	resp, err := c.read(o.over, clientv3.OpGet(c.store.layout.Work(key)))
+	resp, err := c.host.Read(o.over, clientv3.OpGet(c.recordKey(key)))
 	if err == nil {
 		answered = c.ends(key, firstKV(resp, 0), asking)
 	}
@@ -256,8 +239,8 @@ func (c *Client) readOnce(key string, o *outcome) bool {
 }
 
 // watchOutcome watches the record until no caller waits any more.
-func (c *Client) watchOutcome(key string, o *outcome) {
-	if !retry.Sleep(o.over, patience(true)) {
+func (c *Runner) watchOutcome(key string, o *outcome) {
+	if !retry.Sleep(o.over, patience) {
 		return // most waiting is over soon
 	}
 	for try := 0; ; try++ {
@@ -272,14 +255,8 @@ func (c *Client) watchOutcome(key string, o *outcome) {
 
 // followRecord reads the record as soon as a watch has begun, and whenever that brings an
 // outcome. It returns when the watch ends, and reports whether there were events.
-func (c *Client) followRecord(key string, o *outcome) (heard bool) {
-	select {
-	case c.watches.creations <- struct{}{}:
-	case <-o.over.Done():
-		return false
-	}
-	news, stop, _ := c.beginWatch(o.over, c.store.layout.Work(key))
-	<-c.watches.creations
+func (c *Runner) followRecord(key string, o *outcome) (heard bool) {
+	news, stop := c.host.Watch(o.over, c.recordKey(key))
 	defer stop()
 	c.readOutcome(key)
 	for resp := range news {

@@ -1,11 +1,12 @@
-package etcdclaims
+package work
 
 import (
 	"context"
 	"errors"
+	"fmt"
 )
 
-// TryRunForResult runs the work that the key names, and stores its result. It
+// TryOnce runs the work that the key names, and stores its result. It
 // begins the work as TryBegin does and calls fn as TryRun does. One
 // transaction then stores the result, records the work as done and releases
 // the key.
@@ -19,18 +20,18 @@ import (
 //
 //   - The error, or one that it wraps, implements interface{ GiveBack() bool }
 //     and returns true. If it also implements interface{ Ran() bool } and
-//     returns true, work that is AtMostOnce is dead instead; see TryRunWork.
-//   - The error matches context.Canceled or ErrClosed after ctx was
+//     returns true, work that is AtMostOnce is dead instead; see TryRun.
+//   - The error matches context.Canceled or etcdclaims.ErrClosed after ctx was
 //     cancelled or the client was closed, and the work is not AtMostOnce.
 //
 // An error means that this call is not known to have completed the work. It
 // matches:
 //
-//   - ErrLost if the claim was lost. Nothing was recorded, although fn may
+//   - etcdclaims.ErrLost if the claim was lost. Nothing was recorded, although fn may
 //     have returned.
-//   - ErrUnknown if the outcome may have been recorded. Call again to find
+//   - etcdclaims.ErrUnknown if the outcome may have been recorded. Call again to find
 //     out.
-//   - ErrTooLarge if the result is longer than MaxResultBytes. The attempt
+//   - etcdclaims.ErrTooLarge if the result is longer than etcdclaims.MaxResultBytes. The attempt
 //     has failed.
 //
 // Other errors are those of fn and of TryBegin, except ErrDone.
@@ -39,24 +40,24 @@ import (
 // effect of fn and the completion, the next owner runs fn again, unless the
 // work is AtMostOnce. A passthrough client stores nothing and calls fn each
 // time.
-func (c *Client) TryRunForResult(ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...WorkOption) (result []byte, first bool, err error) {
-	return c.runForResult(ctx, key, fn, opts, c.TryBegin)
+func (c *Runner) TryOnce(ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...Option) (result []byte, first bool, err error) {
+	return c.once(ctx, key, fn, opts, c.TryBegin)
 }
 
-// RunForResult does what TryRunForResult does, but waits in line while the key is held,
+// Once does what TryOnce does, but waits in line while the key is held,
 // as Begin does.
-func (c *Client) RunForResult(ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...WorkOption) (result []byte, first bool, err error) {
-	return c.runForResult(ctx, key, fn, opts, c.Begin)
+func (c *Runner) Once(ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...Option) (result []byte, first bool, err error) {
+	return c.once(ctx, key, fn, opts, c.Begin)
 }
 
-func (c *Client) runForResult(ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts []WorkOption,
-	begin func(context.Context, string, ...WorkOption) (*Work, error),
+func (c *Runner) once(ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts []Option,
+	begin func(context.Context, string, ...Option) (*Work, error),
 ) (result []byte, first bool, err error) {
 	if fn == nil {
-		return nil, false, callError("run once", key, errNilFunc)
+		return nil, false, fmt.Errorf("run once %q: %w", key, errNilFunc)
 	}
 	w, err := begin(ctx, key, opts...)
-	var known *WorkError
+	var known *Error
 	if errors.As(err, &known) && known.Record.State == StateDone {
 		return []byte(known.Record.Result), false, nil
 	}

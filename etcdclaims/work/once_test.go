@@ -1,4 +1,4 @@
-package etcdclaims_test
+package work_test
 
 import (
 	"context"
@@ -10,19 +10,20 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing"
 )
 
 // once is RunForResult or TryRunForResult.
-type once func(ctx context.Context, key string, fn func(ctx context.Context) ([]byte, error), opts ...etcdclaims.WorkOption) ([]byte, bool, error)
+type once func(ctx context.Context, key string, fn func(ctx context.Context) ([]byte, error), opts ...work.Option) ([]byte, bool, error)
 
-func bothOnce(t *testing.T, f func(t *testing.T, w *world, run func(*etcdclaims.Client) once)) {
+func bothOnce(t *testing.T, f func(t *testing.T, w *world, run func(*client) once)) {
 	t.Helper()
 	virtualCase(t, "try", func(t *testing.T, w *world) {
-		f(t, w, func(c *etcdclaims.Client) once { return c.TryRunForResult })
+		f(t, w, func(c *client) once { return c.TryOnce })
 	})
 	virtualCase(t, "wait", func(t *testing.T, w *world) {
-		f(t, w, func(c *etcdclaims.Client) once { return c.RunForResult })
+		f(t, w, func(c *client) once { return c.Once })
 	})
 }
 
@@ -33,8 +34,8 @@ func returns(result string, err error) func(context.Context) ([]byte, error) {
 // Whoever comes second is given what the first returned.
 func TestRunForResultRemembers(t *testing.T) {
 	t.Parallel()
-	bothOnce(t, func(t *testing.T, w *world, run func(*etcdclaims.Client) once) {
-		c, _ := w.client(etcdclaims.Config{TTL: 15 * sec, Retention: time.Minute})
+	bothOnce(t, func(t *testing.T, w *world, run func(*client) once) {
+		c, _ := w.client(config{TTL: 15 * sec, Retention: time.Minute})
 		other := w.peer()
 		result, first, err := run(c)(t.Context(), "k", func(ctx context.Context) ([]byte, error) {
 			token, ok := fencing.FromContext(ctx)
@@ -51,7 +52,7 @@ func TestRunForResultRemembers(t *testing.T) {
 			t.Errorf("second: %q, %v, %v", result, first, err)
 		}
 		r, ok, err := c.Record(t.Context(), "k")
-		if err != nil || !ok || r.State != etcdclaims.StateDone || r.Result != "one\xff" {
+		if err != nil || !ok || r.State != work.StateDone || r.Result != "one\xff" {
 			t.Errorf("record: %+v, %v, %v", r, ok, err)
 		}
 		time.Sleep(70 * sec) // the retention, and a tenth of it
@@ -69,10 +70,10 @@ func (g givenBack) Unwrap() error { return g.error }
 
 func TestRunForResultFails(t *testing.T) {
 	t.Parallel()
-	bothOnce(t, func(t *testing.T, w *world, run func(*etcdclaims.Client) once) {
+	bothOnce(t, func(t *testing.T, w *world, run func(*client) once) {
 		c := w.peer()
 		own := errors.New("own")
-		f := func(key string, fn func(context.Context) ([]byte, error), want error, state etcdclaims.State) {
+		f := func(key string, fn func(context.Context) ([]byte, error), want error, state work.State) {
 			t.Helper()
 			result, first, err := run(c)(t.Context(), key, fn)
 			if result != nil || !first || !errors.Is(err, want) {
@@ -84,17 +85,17 @@ func TestRunForResultFails(t *testing.T) {
 			}
 			w.free(key, c)
 		}
-		f("fails", returns("", own), own, etcdclaims.StateFailed)
-		f("dies", returns("", etcdclaims.Permanent(own)), own, etcdclaims.StateDead)
+		f("fails", returns("", own), own, work.StateFailed)
+		f("dies", returns("", etcdclaims.Permanent(own)), own, work.StateDead)
 		f("given back", returns("", fmt.Errorf("wrapped: %w", givenBack{own})), own, "")
-		f("too large", returns(string(make([]byte, etcdclaims.MaxResultBytes+1)), nil), etcdclaims.ErrTooLarge, etcdclaims.StateFailed)
+		f("too large", returns(string(make([]byte, work.MaxResultBytes+1)), nil), etcdclaims.ErrTooLarge, work.StateFailed)
 
-		var work *etcdclaims.WorkError
+		var job *work.Error
 		_, first, err := run(c)(t.Context(), "fails", returns("", nil))
-		if first || !errors.Is(err, etcdclaims.ErrBackoff) || !errors.As(err, &work) {
+		if first || !errors.Is(err, work.ErrBackoff) || !errors.As(err, &job) {
 			t.Fatalf("at once: %v, %v", first, err)
 		}
-		if at, ok := work.RetryAt(); !ok || !at.After(time.Now()) {
+		if at, ok := job.RetryAt(); !ok || !at.After(time.Now()) {
 			t.Errorf("again at %v, %v", at, ok)
 		}
 		time.Sleep(2 * sec)
@@ -102,10 +103,10 @@ func TestRunForResultFails(t *testing.T) {
 			t.Errorf("later: %q, %v, %v", result, first, err)
 		}
 		_, _, err = run(c)(t.Context(), "dies", returns("", nil))
-		if !errors.Is(err, etcdclaims.ErrDead) || !errors.As(err, &work) {
+		if !errors.Is(err, work.ErrDead) || !errors.As(err, &job) {
 			t.Fatal(err)
 		}
-		if _, ok := work.RetryAt(); ok {
+		if _, ok := job.RetryAt(); ok {
 			t.Error("dead work may be begun again")
 		}
 		if _, first, err := run(c)(t.Context(), "given back", returns("", nil)); !first || err != nil {
@@ -126,13 +127,13 @@ func TestRunForResultPanics(t *testing.T) {
 			left := make(chan any)
 			go func() {
 				defer func() { left <- recover() }()
-				_, _, _ = c.TryRunForResult(context.Background(), "k", func(context.Context) ([]byte, error) { leave(); return nil, nil })
+				_, _, _ = c.TryOnce(context.Background(), "k", func(context.Context) ([]byte, error) { leave(); return nil, nil })
 			}()
 			if p := <-left; name == "panic" && p != "own" {
 				t.Errorf("panic %v", p)
 			}
 			r, _, err := c.Record(t.Context(), "k")
-			if err != nil || r.State != etcdclaims.StateFailed || r.Error == "" {
+			if err != nil || r.State != work.StateFailed || r.Error == "" {
 				t.Errorf("record: %+v, %v", r, err)
 			}
 			w.free("k", c)
@@ -144,16 +145,16 @@ func TestRunForResultPanics(t *testing.T) {
 func TestRunForResultIsNotRecorded(t *testing.T) {
 	t.Parallel()
 	virtualCase(t, "reply lost", func(t *testing.T, w *world) {
-		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		c, host := w.client(config{TTL: 15 * sec})
 		lost := host.Inject(claimtest.Fault{On: claimtest.Ending, LoseReply: true})
-		result, first, err := c.TryRunForResult(t.Context(), "k", returns("x", nil))
+		result, first, err := c.TryOnce(t.Context(), "k", returns("x", nil))
 		if lost.Hits() == 0 || string(result) != "x" || !first || err != nil {
 			t.Errorf("%q, %v, %v: it can be found out", result, first, err)
 		}
 	})
 	virtualCase(t, "cut for a while", func(t *testing.T, w *world) {
-		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		result, first, err := c.TryRunForResult(t.Context(), "k", func(context.Context) ([]byte, error) {
+		c, host := w.client(config{TTL: 15 * sec})
+		result, first, err := c.TryOnce(t.Context(), "k", func(context.Context) ([]byte, error) {
 			host.Cut()
 			time.AfterFunc(6*sec, host.Heal)
 			return []byte("x"), nil
@@ -163,10 +164,10 @@ func TestRunForResultIsNotRecorded(t *testing.T) {
 		}
 	})
 	virtualCase(t, "unknown", func(t *testing.T, w *world) {
-		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		_, _, err := c.TryRunForResult(t.Context(), "before", returns("", nil)) // from here on there is a lease for what is done
+		c, host := w.client(config{TTL: 15 * sec})
+		_, _, err := c.TryOnce(t.Context(), "before", returns("", nil)) // from here on there is a lease for what is done
 		noErr(t, err)
-		result, first, err := c.TryRunForResult(t.Context(), "k", func(context.Context) ([]byte, error) {
+		result, first, err := c.TryOnce(t.Context(), "k", func(context.Context) ([]byte, error) {
 			host.CutReplies()
 			return []byte("x"), nil
 		})
@@ -175,14 +176,14 @@ func TestRunForResultIsNotRecorded(t *testing.T) {
 		}
 		host.Heal()
 		time.Sleep(sec)
-		result, first, err = c.TryRunForResult(t.Context(), "k", returns("y", nil))
+		result, first, err = c.TryOnce(t.Context(), "k", returns("y", nil))
 		if string(result) != "x" || first || err != nil {
 			t.Errorf("again: %q, %v, %v", result, first, err)
 		}
 	})
 	virtualCase(t, "lost", func(t *testing.T, w *world) {
 		c, other := w.peer(), w.peer()
-		result, first, err := c.TryRunForResult(t.Context(), "k", func(ctx context.Context) ([]byte, error) {
+		result, first, err := c.TryOnce(t.Context(), "k", func(ctx context.Context) ([]byte, error) {
 			w.server.Revoke(t, w.own("k"))
 			<-ctx.Done()
 			if err := fencing.Check(ctx); !errors.Is(err, etcdclaims.ErrLost) {
@@ -194,14 +195,14 @@ func TestRunForResultIsNotRecorded(t *testing.T) {
 			t.Errorf("%q, %v", result, first)
 		}
 		lossOf(t, err, etcdclaims.ReasonRevoked)
-		result, first, err = other.TryRunForResult(t.Context(), "k", returns("y", nil))
+		result, first, err = other.TryOnce(t.Context(), "k", returns("y", nil))
 		if string(result) != "y" || !first || err != nil {
 			t.Errorf("the next: %q, %v, %v", result, first, err)
 		}
 	})
 	virtualCase(t, "released", func(t *testing.T, w *world) {
 		c := w.peer()
-		result, _, err := c.TryRunForResult(t.Context(), "k", func(ctx context.Context) ([]byte, error) {
+		result, _, err := c.TryOnce(t.Context(), "k", func(ctx context.Context) ([]byte, error) {
 			_, err := c.ReleaseAll(ctx)
 			return []byte("x"), err
 		})
@@ -212,13 +213,13 @@ func TestRunForResultIsNotRecorded(t *testing.T) {
 	virtualCase(t, "zombie", func(t *testing.T, w *world) {
 		c, other := w.peer(), w.peer()
 		ctx, cancel := context.WithCancel(t.Context())
-		_, _, err := c.TryRunForResult(ctx, "k", func(context.Context) ([]byte, error) {
+		_, _, err := c.TryOnce(ctx, "k", func(context.Context) ([]byte, error) {
 			cancel()
 			time.Sleep(10 * sec) // the drain is 3 s
 			return []byte("x"), nil
 		})
 		lossOf(t, err, etcdclaims.ReasonOutlived)
-		result, first, err := other.RunForResult(t.Context(), "k", returns("y", nil))
+		result, first, err := other.Once(t.Context(), "k", returns("y", nil))
 		if string(result) != "y" || !first || err != nil {
 			t.Errorf("the next: %q, %v, %v", result, first, err)
 		}
@@ -227,9 +228,9 @@ func TestRunForResultIsNotRecorded(t *testing.T) {
 
 func TestRunForResultPassthrough(t *testing.T) {
 	t.Parallel()
-	c := newClient(t, nil, etcdclaims.Config{})
+	c := newClient(t, nil, config{})
 	for range 2 {
-		result, first, err := c.TryRunForResult(t.Context(), "k", returns("x", nil))
+		result, first, err := c.TryOnce(t.Context(), "k", returns("x", nil))
 		if string(result) != "x" || !first || err != nil {
 			t.Errorf("%q, %v, %v", result, first, err)
 		}

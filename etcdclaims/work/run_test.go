@@ -1,4 +1,4 @@
-package etcdclaims_test
+package work_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -29,38 +30,38 @@ func TestRunWorkOutcomes(t *testing.T) {
 	t.Parallel()
 	boom := errors.New("boom")
 	for name, tt := range map[string]struct {
-		fn      func(ctx context.Context, w *etcdclaims.Work) error
-		want    etcdclaims.State
+		fn      func(ctx context.Context, w *work.Work) error
+		want    work.State
 		matches []error
 		attempt int
 	}{
-		"nil":            {func(context.Context, *etcdclaims.Work) error { return nil }, etcdclaims.StateDone, nil, 1},
-		"error":          {func(context.Context, *etcdclaims.Work) error { return boom }, etcdclaims.StateFailed, []error{boom, etcdclaims.ErrBackoff}, 1},
-		"Permanent":      {func(context.Context, *etcdclaims.Work) error { return etcdclaims.Permanent(boom) }, etcdclaims.StateDead, []error{boom, etcdclaims.ErrDead}, 1},
-		"RetryAfter":     {func(context.Context, *etcdclaims.Work) error { return etcdclaims.RetryAfter(boom, time.Hour) }, etcdclaims.StateFailed, []error{boom, etcdclaims.ErrBackoff}, 1},
-		"given back":     {func(context.Context, *etcdclaims.Work) error { return givingBack{boom} }, "", []error{boom}, 0},
-		"completed":      {func(ctx context.Context, w *etcdclaims.Work) error { return w.CompleteWith(ctx, []byte("r")) }, etcdclaims.StateDone, nil, 1},
-		"released":       {func(ctx context.Context, w *etcdclaims.Work) error { return w.Release(ctx) }, "", nil, 0},
-		"claim released": {func(ctx context.Context, w *etcdclaims.Work) error { return w.Claim.Release(ctx) }, "", nil, 0},
-		"failed": {func(ctx context.Context, w *etcdclaims.Work) error {
+		"nil":            {func(context.Context, *work.Work) error { return nil }, work.StateDone, nil, 1},
+		"error":          {func(context.Context, *work.Work) error { return boom }, work.StateFailed, []error{boom, work.ErrBackoff}, 1},
+		"Permanent":      {func(context.Context, *work.Work) error { return etcdclaims.Permanent(boom) }, work.StateDead, []error{boom, work.ErrDead}, 1},
+		"RetryAfter":     {func(context.Context, *work.Work) error { return etcdclaims.RetryAfter(boom, time.Hour) }, work.StateFailed, []error{boom, work.ErrBackoff}, 1},
+		"given back":     {func(context.Context, *work.Work) error { return givingBack{boom} }, "", []error{boom}, 0},
+		"completed":      {func(ctx context.Context, w *work.Work) error { return w.CompleteWith(ctx, []byte("r")) }, work.StateDone, nil, 1},
+		"released":       {func(ctx context.Context, w *work.Work) error { return w.Release(ctx) }, "", nil, 0},
+		"claim released": {func(ctx context.Context, w *work.Work) error { return w.Claim.Release(ctx) }, "", nil, 0},
+		"failed": {func(ctx context.Context, w *work.Work) error {
 			_, err := w.Fail(ctx, etcdclaims.Permanent(boom))
 			return err
-		}, etcdclaims.StateDead, nil, 1},
-		"completed, then an error": {func(ctx context.Context, w *etcdclaims.Work) error {
+		}, work.StateDead, nil, 1},
+		"completed, then an error": {func(ctx context.Context, w *work.Work) error {
 			return errors.Join(w.Complete(ctx), boom)
-		}, etcdclaims.StateDone, []error{boom}, 1},
+		}, work.StateDone, []error{boom}, 1},
 	} {
-		for way, run := range map[string]func(c *etcdclaims.Client, ctx context.Context) error{
-			"TryRunWork": func(c *etcdclaims.Client, ctx context.Context) error { return c.TryRunWork(ctx, "k", tt.fn) },
-			"RunWork":    func(c *etcdclaims.Client, ctx context.Context) error { return c.RunWork(ctx, "k", tt.fn) },
-			"Work.Run": func(c *etcdclaims.Client, ctx context.Context) error {
+		for way, run := range map[string]func(c *client, ctx context.Context) error{
+			"TryRunWork": func(c *client, ctx context.Context) error { return c.TryRunWork(ctx, "k", tt.fn) },
+			"RunWork":    func(c *client, ctx context.Context) error { return c.RunWork(ctx, "k", tt.fn) },
+			"Work.Run": func(c *client, ctx context.Context) error {
 				w, err := c.TryBegin(ctx, "k")
 				if err != nil {
 					return err
 				}
 				return w.Run(ctx, func(ctx context.Context) error { return tt.fn(ctx, w) })
 			},
-			"Claim.Run": func(c *etcdclaims.Client, ctx context.Context) error {
+			"Claim.Run": func(c *client, ctx context.Context) error {
 				w, err := c.TryBegin(ctx, "k")
 				if err != nil {
 					return err
@@ -71,7 +72,7 @@ func TestRunWorkOutcomes(t *testing.T) {
 			t.Run(name+"/"+way, func(t *testing.T) {
 				t.Parallel()
 				ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-				a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
+				a, b, _ := twoOwners(t, etcd, config{})
 				err := run(a, ctx)
 				if (err == nil) != (tt.matches == nil) {
 					t.Errorf("returned %v", err)
@@ -83,7 +84,7 @@ func TestRunWorkOutcomes(t *testing.T) {
 				if rerr != nil || r.State != tt.want || r.Attempt != tt.attempt || ok != (tt.want != "") {
 					t.Errorf("recorded %+v, %v, %v", r, ok, rerr)
 				}
-				var outcome *etcdclaims.WorkError
+				var outcome *work.Error
 				if errors.As(err, &outcome) && (outcome.Record.State != r.State || !outcome.Record.NotBefore.Equal(r.NotBefore) || outcome.Err == nil) {
 					t.Errorf("the error says %+v, the record %+v", outcome.Record, r)
 				}
@@ -99,21 +100,21 @@ func TestRunWorkOutcomes(t *testing.T) {
 func TestRunWorkNotBegun(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
-	never := func(context.Context, *etcdclaims.Work) error { t.Error("it is run"); return nil }
+	a, b, _ := twoOwners(t, etcd, config{})
+	never := func(context.Context, *work.Work) error { t.Error("it is run"); return nil }
 	tryClaim(t, a, "held")
 	wantIs(t, b.TryRunWork(ctx, "held", never), etcdclaims.ErrHeld)
 	noErr(t, tryBegin(t, a, "done").Complete(ctx))
-	wantIs(t, b.TryRunWork(ctx, "done", never), etcdclaims.ErrDone)
-	wantIs(t, b.RunWork(ctx, "done", never), etcdclaims.ErrDone)
+	wantIs(t, b.TryRunWork(ctx, "done", never), work.ErrDone)
+	wantIs(t, b.RunWork(ctx, "done", never), work.ErrDone)
 	noErr(t, failing(ctx, tryBegin(t, a, "failed"), errors.New("x")))
-	wantIs(t, b.RunWork(ctx, "failed", never), etcdclaims.ErrBackoff)
+	wantIs(t, b.RunWork(ctx, "failed", never), work.ErrBackoff)
 	if err := b.RunWork(ctx, "nil", nil); err == nil || !strings.Contains(err.Error(), `"nil"`) {
 		t.Errorf("a nil function: %v", err)
 	}
 	ran := false
-	none := newClient(t, nil, etcdclaims.Config{})
-	noErr(t, none.RunWork(ctx, "k", func(_ context.Context, w *etcdclaims.Work) error { ran = w.Attempt() == 1; return nil }))
+	none := newClient(t, nil, config{})
+	noErr(t, none.RunWork(ctx, "k", func(_ context.Context, w *work.Work) error { ran = w.Attempt() == 1; return nil }))
 	if !ran {
 		t.Error("a passthrough client does not run it")
 	}
@@ -123,41 +124,41 @@ func TestRunWorkNotBegun(t *testing.T) {
 func TestRunWorkPanics(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
+	a, b, _ := twoOwners(t, etcd, config{})
 	func() {
 		defer func() {
 			if v := recover(); v != "the value" {
 				t.Errorf("the panic went on as %v", v)
 			}
 		}()
-		_ = a.RunWork(ctx, "panic", func(context.Context, *etcdclaims.Work) error { panic("the value") })
+		_ = a.RunWork(ctx, "panic", func(context.Context, *work.Work) error { panic("the value") })
 	}()
 	r, _, err := b.Record(ctx, "panic")
 	noErr(t, err)
-	if r.State != etcdclaims.StateFailed || r.Error != "panic: the value" || !strings.Contains(r.Stack, "TestRunWorkPanics") || len(r.Stack) > etcdclaims.MaxStackBytes {
+	if r.State != work.StateFailed || r.Error != "panic: the value" || !strings.Contains(r.Stack, "TestRunWorkPanics") || len(r.Stack) > work.MaxStackBytes {
 		t.Errorf("recorded %+v", r)
 	}
 	func() {
 		defer func() { _ = recover() }()
-		_ = a.RunWork(ctx, "dead", func(context.Context, *etcdclaims.Work) error { panic(etcdclaims.Permanent(errors.New("never"))) })
+		_ = a.RunWork(ctx, "dead", func(context.Context, *work.Work) error { panic(etcdclaims.Permanent(errors.New("never"))) })
 	}()
-	if r, _, err := b.Record(ctx, "dead"); err != nil || r.State != etcdclaims.StateDead {
+	if r, _, err := b.Record(ctx, "dead"); err != nil || r.State != work.StateDead {
 		t.Errorf("a panic with a permanent error: %+v, %v", r, err)
 	}
 	left := make(chan struct{})
 	go func() {
 		defer close(left)
-		_ = a.RunWork(ctx, "goexit", func(context.Context, *etcdclaims.Work) error { runtime.Goexit(); return nil })
+		_ = a.RunWork(ctx, "goexit", func(context.Context, *work.Work) error { runtime.Goexit(); return nil })
 		t.Error("Goexit did not go on")
 	}()
 	<-left
-	if r, _, err := b.Record(ctx, "goexit"); err != nil || r.State != etcdclaims.StateFailed || strings.Contains(r.Error, "panic") || r.Stack != "" || r.Error == "" {
+	if r, _, err := b.Record(ctx, "goexit"); err != nil || r.State != work.StateFailed || strings.Contains(r.Error, "panic") || r.Stack != "" || r.Error == "" {
 		t.Errorf("recorded of Goexit %+v, %v", r, err)
 	}
 	// The same holds for work whose result is remembered.
 	func() {
 		defer func() { _ = recover() }()
-		_, _, _ = a.RunForResult(ctx, "once", func(context.Context) ([]byte, error) { panic("in RunForResult") })
+		_, _, _ = a.Once(ctx, "once", func(context.Context) ([]byte, error) { panic("in RunForResult") })
 	}()
 	if r, _, err := b.Record(ctx, "once"); err != nil || r.Error != "panic: in RunForResult" || r.Stack == "" {
 		t.Errorf("recorded of RunForResult %+v, %v", r, err)
@@ -169,17 +170,17 @@ func TestRunWorkPanics(t *testing.T) {
 func TestRunWorkInterrupted(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		stop func(c *etcdclaims.Client, ctx context.Context) (context.Context, func())
-		want etcdclaims.State
+		stop func(c *client, ctx context.Context) (context.Context, func())
+		want work.State
 	}{
-		"by its caller": {func(_ *etcdclaims.Client, ctx context.Context) (context.Context, func()) {
+		"by its caller": {func(_ *client, ctx context.Context) (context.Context, func()) {
 			ctx, cancel := context.WithCancel(ctx)
 			return ctx, cancel
 		}, ""},
-		"by Close": {func(c *etcdclaims.Client, ctx context.Context) (context.Context, func()) {
+		"by Close": {func(c *client, ctx context.Context) (context.Context, func()) {
 			return ctx, func() { go func() { _ = c.Close(context.Background()) }() }
 		}, ""},
-		"by a deadline": {func(_ *etcdclaims.Client, ctx context.Context) (context.Context, func()) {
+		"by a deadline": {func(_ *client, ctx context.Context) (context.Context, func()) {
 			ctx, cancel := context.WithTimeout(ctx, 0)
 			_ = cancel
 			return ctx, func() {}
@@ -188,7 +189,7 @@ func TestRunWorkInterrupted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			etcd := testetcd.Shared(t).Client(t)
-			a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
+			a, b, _ := twoOwners(t, etcd, config{})
 			w := tryBegin(t, a, "k")
 			ctx, stop := tt.stop(a, t.Context())
 			err := w.Run(ctx, func(ctx context.Context) error { stop(); <-ctx.Done(); return context.Cause(ctx) })
@@ -201,12 +202,12 @@ func TestRunWorkInterrupted(t *testing.T) {
 		})
 	}
 	etcd := testetcd.Shared(t).Client(t)
-	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
+	a, b, _ := twoOwners(t, etcd, config{})
 	w := tryBegin(t, a, "k")
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	wantIs(t, w.Run(ctx, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }), etcdclaims.ErrBackoff)
-	if r, _, err := b.Record(t.Context(), "k"); err != nil || r.State != etcdclaims.StateFailed || r.Attempt != 1 {
+	wantIs(t, w.Run(ctx, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }), work.ErrBackoff)
+	if r, _, err := b.Record(t.Context(), "k"); err != nil || r.State != work.StateFailed || r.Attempt != 1 {
 		t.Errorf("recorded %+v, %v", r, err)
 	}
 }
@@ -218,9 +219,9 @@ func TestRunWorkLost(t *testing.T) {
 	for name, returns := range map[string]error{"nil": nil, "error": errors.New("boom")} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
-			var next *etcdclaims.Work
-			err := a.RunWork(t.Context(), "k", func(ctx context.Context, _ *etcdclaims.Work) error {
+			a, b, _ := twoOwners(t, etcd, config{})
+			var next *work.Work
+			err := a.RunWork(t.Context(), "k", func(ctx context.Context, _ *work.Work) error {
 				vanish(t, etcd, b, "k")
 				next = tryBegin(t, b, "k")
 				<-ctx.Done()
@@ -233,7 +234,7 @@ func TestRunWorkLost(t *testing.T) {
 			if strings.Contains(err.Error(), "\n") {
 				t.Errorf("%q has more than one line", err)
 			}
-			if r, _, rerr := b.Record(t.Context(), "k"); rerr != nil || r.State != etcdclaims.StateClaimed || r.Claim != next.ID() {
+			if r, _, rerr := b.Record(t.Context(), "k"); rerr != nil || r.State != work.StateClaimed || r.Claim != next.ID() {
 				t.Errorf("recorded %+v, %v", r, rerr)
 			}
 			noErr(t, next.Complete(t.Context()))
@@ -245,11 +246,11 @@ func TestRunWorkLost(t *testing.T) {
 func TestFailReturnsTheOutcome(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{MaxAttempts: 2, Backoff: func(n int) time.Duration { return time.Duration(n) * time.Millisecond }})
+	a, b, _ := twoOwners(t, etcd, config{MaxAttempts: 2, Backoff: func(n int) time.Duration { return time.Duration(n) * time.Millisecond }})
 	w := tryBegin(t, a, "k", etcdclaims.Note([]byte("what it is")))
 	got, err := w.Fail(ctx, errors.New("first"), clientv3.OpPut(testetcd.Prefix(t)+"x", ""))
 	noErr(t, err)
-	if got.State != etcdclaims.StateFailed || got.Attempt != 1 || got.Error != "first" || !got.NotBefore.After(got.Ended) || got.Note != "what it is" {
+	if got.State != work.StateFailed || got.Attempt != 1 || got.Error != "first" || !got.NotBefore.After(got.Ended) || got.Note != "what it is" {
 		t.Errorf("outcome %+v", got)
 	}
 	if r, _, err := b.Record(ctx, "k"); err != nil || r != got {
@@ -258,13 +259,13 @@ func TestFailReturnsTheOutcome(t *testing.T) {
 	time.Sleep(10 * time.Millisecond)
 	got, err = tryBegin(t, b, "k").Fail(ctx, errors.New("second"))
 	noErr(t, err)
-	if got.State != etcdclaims.StateDead || got.Attempt != 2 || !got.NotBefore.IsZero() {
+	if got.State != work.StateDead || got.Attempt != 2 || !got.NotBefore.IsZero() {
 		t.Errorf("outcome %+v", got)
 	}
-	none := newClient(t, nil, etcdclaims.Config{})
+	none := newClient(t, nil, config{})
 	w, err = none.TryBegin(ctx, "k")
 	noErr(t, err)
-	if got, err := w.Fail(ctx, etcdclaims.Permanent(errors.New("x"))); err != nil || got.State != etcdclaims.StateDead {
+	if got, err := w.Fail(ctx, etcdclaims.Permanent(errors.New("x"))); err != nil || got.State != work.StateDead {
 		t.Errorf("outcome without etcd %+v, %v", got, err)
 	}
 }
@@ -277,30 +278,30 @@ func TestRunWorkLeavesNoClaim(t *testing.T) {
 	for name, tt := range map[string]struct {
 		fn     func(ctx context.Context, cancel func()) error
 		refuse func(w *world, host *claimtest.Host) // while the handler runs
-		want   etcdclaims.State                     // of the record in the end; empty: there is none
+		want   work.State                           // of the record in the end; empty: there is none
 	}{
-		"no leader, failed":   {func(context.Context, func()) error { return errors.New("x") }, noLeaderFor5s, etcdclaims.StateFailed},
+		"no leader, failed":   {func(context.Context, func()) error { return errors.New("x") }, noLeaderFor5s, work.StateFailed},
 		"no leader, released": {cancelled, noLeaderFor5s, ""},
 		"denied, completed": {func(context.Context, func()) error { return nil }, func(_ *world, host *claimtest.Host) {
 			host.Inject(claimtest.Fault{On: claimtest.Ending, Times: -1, Code: codes.PermissionDenied})
-		}, etcdclaims.StateOrphaned},
+		}, work.StateOrphaned},
 		"no lease at first, failed": {func(context.Context, func()) error {
 			return etcdclaims.RetryAfter(errors.New("x"), time.Minute*3) // the record needs a longer lease
 		}, func(_ *world, host *claimtest.Host) {
 			i := host.Inject(claimtest.Fault{On: claimtest.Grant, Times: -1, LoseRequest: true})
 			time.AfterFunc(4*sec, i.Remove)
-		}, etcdclaims.StateFailed},
+		}, work.StateFailed},
 		"no space, completed": {func(context.Context, func()) error { return nil }, func(w *world, _ *claimtest.Host) {
 			time.Sleep(time.Minute) // the record needs another lease
 			w.server.FillQuota(w.T)
 			time.AfterFunc(time.Minute, func() { w.server.FreeQuota(w.T) })
-		}, etcdclaims.StateOrphaned},
+		}, work.StateOrphaned},
 	} {
 		virtualCase(t, name, func(t *testing.T, w *world) {
-			c, host := w.client(etcdclaims.Config{TTL: 15 * sec, Backoff: func(int) time.Duration { return 0 }, Retention: time.Minute, DeadRetention: 5 * time.Minute})
+			c, host := w.client(config{TTL: 15 * sec, Backoff: func(int) time.Duration { return 0 }, Retention: time.Minute, DeadRetention: 5 * time.Minute})
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
-			err := c.TryRunWork(ctx, "k", func(ctx context.Context, _ *etcdclaims.Work) error {
+			err := c.TryRunWork(ctx, "k", func(ctx context.Context, _ *work.Work) error {
 				tt.refuse(w, host)
 				return tt.fn(ctx, cancel)
 			})
@@ -328,15 +329,15 @@ func noLeaderFor5s(_ *world, host *claimtest.Host) {
 func TestFailCutsBetweenRunes(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, _, _ := twoOwners(t, etcd, etcdclaims.Config{})
+	a, _, _ := twoOwners(t, etcd, config{})
 	for shift := range 4 {
 		for _, unit := range []string{"x", "ä", "€", "😀", "x\xff"} {
-			text := strings.Repeat("-", shift) + strings.Repeat(unit, etcdclaims.MaxErrorBytes+1)
+			text := strings.Repeat("-", shift) + strings.Repeat(unit, work.MaxErrorBytes+1)
 			key := fmt.Sprintf("%d %q", shift, unit)
 			noErr(t, failing(ctx, tryBegin(t, a, key), errors.New(text)))
 			r, _, err := a.Record(ctx, key)
 			noErr(t, err)
-			if len(r.Error) > etcdclaims.MaxErrorBytes || len(r.Error) < etcdclaims.MaxErrorBytes-8 || !utf8.ValidString(r.Error) || !strings.HasSuffix(r.Error, "…") {
+			if len(r.Error) > work.MaxErrorBytes || len(r.Error) < work.MaxErrorBytes-8 || !utf8.ValidString(r.Error) || !strings.HasSuffix(r.Error, "…") {
 				t.Errorf("%s: %d bytes are stored, ending in %q", key, len(r.Error), r.Error[len(r.Error)-8:])
 			}
 			if unit != "x\xff" && strings.ContainsRune(r.Error, utf8.RuneError) {
@@ -344,7 +345,7 @@ func TestFailCutsBetweenRunes(t *testing.T) {
 			}
 		}
 	}
-	exact := strings.Repeat("€", etcdclaims.MaxErrorBytes/3)
+	exact := strings.Repeat("€", work.MaxErrorBytes/3)
 	noErr(t, failing(ctx, tryBegin(t, a, "exact"), errors.New(exact)))
 	if r, _, err := a.Record(ctx, "exact"); err != nil || r.Error != exact {
 		t.Errorf("a text within the limit was changed: %d bytes, %v", len(r.Error), err)
@@ -356,11 +357,11 @@ func TestFailCutsBetweenRunes(t *testing.T) {
 func TestZombieBesideRefusedEnd(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
-		a, host := w.client(etcdclaims.Config{TTL: 15 * sec}) // its drain is 3 s
+		a, host := w.client(config{TTL: 15 * sec}) // its drain is 3 s
 		ctx, cancel := context.WithCancel(context.Background())
 		hang, done := make(chan struct{}), make(chan error, 1)
 		go func() {
-			done <- a.TryRunWork(ctx, "k", func(ctx context.Context, wk *etcdclaims.Work) error {
+			done <- a.TryRunWork(ctx, "k", func(ctx context.Context, wk *work.Work) error {
 				<-ctx.Done()
 				time.Sleep(2500 * ms)
 				host.Inject(claimtest.Fault{On: claimtest.Ending, DelayRequest: sec})

@@ -1,4 +1,4 @@
-package etcdclaims
+package work
 
 import (
 	"encoding/json"
@@ -7,17 +7,21 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
+
+// valueVersion is the "v" of every record. A reader refuses a greater one.
+const valueVersion = 1
 
 // State is the state of work.
 type State string
 
 // The states of work.
 const (
-	StateFree     State = "free"     // given back without an outcome, or after Client.Retry
+	StateFree     State = "free"     // given back without an outcome, or after Runner.Retry
 	StateClaimed  State = "claimed"  // held by an owner
 	StateOrphaned State = "orphaned" // claimed, but its key is free: the owner is gone; never stored
 	StateFailed   State = "failed"   // failed; the next attempt may begin at NotBefore
@@ -39,6 +43,10 @@ func (s State) stored() bool {
 	}
 	return false
 }
+
+// MaxResultBytes is the length of the longest result of work. A result is read
+// with each record, so store what is larger elsewhere.
+const MaxResultBytes = 64 << 10
 
 // MaxErrorBytes is the length of the longest error text in a record. A longer
 // text is cut between runes and ends in an ellipsis.
@@ -95,8 +103,8 @@ type record struct {
 }
 
 func (r record) encode() string {
-	r.Version = protocol.Version
-	return encode(r)
+	r.Version = valueVersion
+	return keyspace.Encode(r)
 }
 
 func (r *record) setNote(note string) {
@@ -130,7 +138,7 @@ func decodeRecord(key string, kv *mvccpb.KeyValue) (Record, error) {
 	}
 	if r.State == StateClaimed && r.Fence == 0 {
 		// It was written by the transaction that claimed the key.
-		out.Fence = r.Epoch<<epochShift + kv.ModRevision
+		out.Fence = keyspace.Fence(r.Epoch, kv.ModRevision)
 	}
 	return out, nil
 }
@@ -174,3 +182,6 @@ func limitText(s string, limit int) string {
 	}
 	return s[:cut] + more
 }
+
+// recordKey is the etcd key of the record of work.
+func recordKey(prefix, key string) string { return keyspace.Work(prefix, key) }

@@ -1,4 +1,4 @@
-package etcdclaims_test
+package work_test
 
 import (
 	"context"
@@ -9,27 +9,28 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // waitingBegins are the calls that wait for work and run f under it.
-var waitingBegins = map[string]func(ctx context.Context, c *etcdclaims.Client, key string, f func(*etcdclaims.Work), opts ...etcdclaims.WorkOption) error{
-	"Begin": func(ctx context.Context, c *etcdclaims.Client, key string, f func(*etcdclaims.Work), opts ...etcdclaims.WorkOption) error {
-		work, err := c.Begin(ctx, key, opts...)
+var waitingBegins = map[string]func(ctx context.Context, c *client, key string, f func(*work.Work), opts ...work.Option) error{
+	"Begin": func(ctx context.Context, c *client, key string, f func(*work.Work), opts ...work.Option) error {
+		job, err := c.Begin(ctx, key, opts...)
 		if err != nil {
 			return err
 		}
-		f(work)
-		return work.Complete(context.Background())
+		f(job)
+		return job.Complete(context.Background())
 	},
-	"RunWork": func(ctx context.Context, c *etcdclaims.Client, key string, f func(*etcdclaims.Work), opts ...etcdclaims.WorkOption) error {
-		return c.RunWork(ctx, key, func(_ context.Context, work *etcdclaims.Work) error {
-			f(work)
+	"RunWork": func(ctx context.Context, c *client, key string, f func(*work.Work), opts ...work.Option) error {
+		return c.RunWork(ctx, key, func(_ context.Context, job *work.Work) error {
+			f(job)
 			return nil
 		}, opts...)
 	},
-	"RunForResult": func(ctx context.Context, c *etcdclaims.Client, key string, f func(*etcdclaims.Work), opts ...etcdclaims.WorkOption) error {
-		_, first, err := c.RunForResult(ctx, key, func(context.Context) ([]byte, error) {
+	"RunForResult": func(ctx context.Context, c *client, key string, f func(*work.Work), opts ...work.Option) error {
+		_, first, err := c.Once(ctx, key, func(context.Context) ([]byte, error) {
 			f(nil)
 			return nil, nil
 		}, opts...)
@@ -50,7 +51,7 @@ func TestBeginInAnOutage(t *testing.T) {
 			for _, carriedOut := range []bool{false, true} {
 				for _, outage := range []time.Duration{9 * sec, 14 * sec, 40 * sec} {
 					virtualCase(t, fmt.Sprintf("%s, %s, carried out %v, %v", name, kind, carriedOut, outage), func(t *testing.T, w *world) {
-						c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+						c, host := w.client(config{TTL: 15 * sec})
 						other := w.peer()
 						noErr(t, tryBegin(t, c, "warm").Complete(context.Background()))
 						tryClaim(t, c, "busy")
@@ -68,14 +69,14 @@ func TestBeginInAnOutage(t *testing.T) {
 						calls := 0
 						ctx, cancel := context.WithTimeout(context.Background(), outage+20*sec)
 						defer cancel()
-						err := begin(ctx, c, "k", func(work *etcdclaims.Work) {
+						err := begin(ctx, c, "k", func(job *work.Work) {
 							calls++
-							if work != nil {
-								w.ours(work.Claim)
+							if job != nil {
+								w.ours(job.Claim)
 							}
-						}, etcdclaims.AtMostOnce())
+						}, work.AtMostOnce())
 						r, ok, rerr := other.Record(context.Background(), "k")
-						if err != nil || calls != 1 || rerr != nil || !ok || r.State != etcdclaims.StateDone || r.Attempt != 1 {
+						if err != nil || calls != 1 || rerr != nil || !ok || r.State != work.StateDone || r.Attempt != 1 {
 							t.Errorf("called %d times, %v; the record is %+v, %v", calls, err, r, rerr)
 						}
 						if lost.Hits() != 1 {
@@ -96,13 +97,13 @@ func TestBeginIsCancelledInAnOutage(t *testing.T) {
 	t.Parallel()
 	for _, patience := range []time.Duration{6 * sec, 30 * sec} {
 		virtualCase(t, patience.String(), func(t *testing.T, w *world) {
-			c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+			c, host := w.client(config{TTL: 15 * sec})
 			noErr(t, tryBegin(t, c, "warm").Complete(context.Background()))
 			host.Inject(claimtest.Fault{On: claimtest.Acquire, LoseReply: true, Saw: func(any) { host.CutReplies() }})
 			time.AfterFunc(40*sec, host.Heal)
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
-			_, err := c.Begin(ctx, "k", etcdclaims.AtMostOnce())
+			_, err := c.Begin(ctx, "k", work.AtMostOnce())
 			wantIs(t, err, etcdclaims.ErrUnknown)
 			wantIs(t, err, context.DeadlineExceeded)
 			time.Sleep(time.Minute)
@@ -120,7 +121,7 @@ func TestBeginWithThenInAnOutage(t *testing.T) {
 	t.Parallel()
 	for _, carriedOut := range []bool{false, true} {
 		virtualCase(t, fmt.Sprint("carried out ", carriedOut), func(t *testing.T, w *world) {
-			c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+			c, host := w.client(config{TTL: 15 * sec})
 			noErr(t, tryBegin(t, c, "warm").Complete(context.Background()))
 			host.Inject(claimtest.Fault{On: claimtest.Acquire, LoseReply: carriedOut, LoseRequest: !carriedOut, Saw: func(any) { host.CutReplies() }})
 			time.AfterFunc(40*sec, host.Heal)

@@ -1,4 +1,4 @@
-package etcdclaims_test
+package work_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
@@ -18,41 +19,41 @@ func TestAgain(t *testing.T) {
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
 	boom := errors.New("boom")
 	for name, tt := range map[string]struct {
-		end   func(w *etcdclaims.Work) error
-		state etcdclaims.State
+		end   func(w *work.Work) error
+		state work.State
 		err   error
 	}{
-		"done":   {func(w *etcdclaims.Work) error { return w.CompleteWith(ctx, []byte("first")) }, etcdclaims.StateDone, etcdclaims.ErrDone},
-		"dead":   {func(w *etcdclaims.Work) error { return failing(ctx, w, etcdclaims.Permanent(boom)) }, etcdclaims.StateDead, etcdclaims.ErrDead},
-		"failed": {func(w *etcdclaims.Work) error { return failing(ctx, w, boom) }, etcdclaims.StateFailed, etcdclaims.ErrBackoff},
+		"done":   {func(w *work.Work) error { return w.CompleteWith(ctx, []byte("first")) }, work.StateDone, work.ErrDone},
+		"dead":   {func(w *work.Work) error { return failing(ctx, w, etcdclaims.Permanent(boom)) }, work.StateDead, work.ErrDead},
+		"failed": {func(w *work.Work) error { return failing(ctx, w, boom) }, work.StateFailed, work.ErrBackoff},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a, b, _ := twoOwners(t, etcd, etcdclaims.Config{MaxAttempts: 1000, Backoff: func(int) time.Duration { return time.Hour }})
-			for i, begin := range []func(context.Context, string, ...etcdclaims.WorkOption) (*etcdclaims.Work, error){b.TryBegin, b.Begin} {
+			a, b, _ := twoOwners(t, etcd, config{MaxAttempts: 1000, Backoff: func(int) time.Duration { return time.Hour }})
+			for i, begin := range []func(context.Context, string, ...work.Option) (*work.Work, error){b.TryBegin, b.Begin} {
 				key := []string{"try", "wait"}[i]
 				noErr(t, tt.end(tryBegin(t, a, key)))
-				for _, other := range []etcdclaims.State{etcdclaims.StateDone, etcdclaims.StateDead, etcdclaims.StateFailed} {
+				for _, other := range []work.State{work.StateDone, work.StateDead, work.StateFailed} {
 					if other != tt.state {
-						_, err := begin(ctx, key, etcdclaims.Again(other))
+						_, err := begin(ctx, key, work.Again(other))
 						wantIs(t, err, tt.err)
 					}
 				}
-				w, err := begin(ctx, key, etcdclaims.Again(tt.state))
+				w, err := begin(ctx, key, work.Again(tt.state))
 				noErr(t, err)
 				p, ok := w.Previous()
-				if !ok || p.State != tt.state || w.Attempt() != 2 || (p.Result == "first") != (tt.state == etcdclaims.StateDone) {
+				if !ok || p.State != tt.state || w.Attempt() != 2 || (p.Result == "first") != (tt.state == work.StateDone) {
 					t.Errorf("attempt %d after %+v, %v", w.Attempt(), p, ok)
 				}
 				r, _, err := a.Record(ctx, key)
-				if want := map[etcdclaims.State]int{etcdclaims.StateFailed: 0}[tt.state]; err != nil || tt.state != etcdclaims.StateFailed && r.Earlier != 1 || tt.state == etcdclaims.StateFailed && r.Earlier != want {
+				if want := map[work.State]int{work.StateFailed: 0}[tt.state]; err != nil || tt.state != work.StateFailed && r.Earlier != 1 || tt.state == work.StateFailed && r.Earlier != want {
 					t.Errorf("recorded %+v, %v", r, err)
 				}
 				noErr(t, w.CompleteWith(ctx, []byte("second")))
-				if r, _, err := a.Record(ctx, key); err != nil || r.Result != "second" || r.State != etcdclaims.StateDone {
+				if r, _, err := a.Record(ctx, key); err != nil || r.Result != "second" || r.State != work.StateDone {
 					t.Errorf("recorded %+v, %v", r, err)
 				}
-				w, err = begin(ctx, key, etcdclaims.Again()) // whatever it is
+				w, err = begin(ctx, key, work.Again()) // whatever it is
 				noErr(t, err)
 				noErr(t, w.Release(ctx))
 			}
@@ -65,17 +66,17 @@ func TestAgain(t *testing.T) {
 func TestAgainOrphan(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{MaxAttempts: 1})
-	tryBegin(t, a, "once", etcdclaims.AtMostOnce())
+	a, b, _ := twoOwners(t, etcd, config{MaxAttempts: 1})
+	tryBegin(t, a, "once", work.AtMostOnce())
 	vanish(t, etcd, b, "once")
-	w := tryBegin(t, b, "once", etcdclaims.Again(etcdclaims.StateDead))
-	if p, _ := w.Previous(); p.State != etcdclaims.StateOrphaned || w.Attempt() != 2 {
+	w := tryBegin(t, b, "once", work.Again(work.StateDead))
+	if p, _ := w.Previous(); p.State != work.StateOrphaned || w.Attempt() != 2 {
 		t.Errorf("attempt %d after %+v", w.Attempt(), p)
 	}
 	// Its attempts count from there: one more is one too many.
 	vanish(t, etcd, b, "once")
 	_, err := a.TryBegin(ctx, "once")
-	if r := recordOf(t, err, etcdclaims.ErrDead); r.Attempt != 2 || r.Earlier != 1 {
+	if r := recordOf(t, err, work.ErrDead); r.Attempt != 2 || r.Earlier != 1 {
 		t.Errorf("record %+v", r)
 	}
 }
@@ -85,13 +86,13 @@ func TestAgainOrphan(t *testing.T) {
 func TestSupersedeWork(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{MaxAttempts: 3})
-	for name, begin := range map[string]func(context.Context, string, ...etcdclaims.WorkOption) (*etcdclaims.Work, error){"try": a.TryBegin, "wait": a.Begin} {
+	a, b, _ := twoOwners(t, etcd, config{MaxAttempts: 3})
+	for name, begin := range map[string]func(context.Context, string, ...work.Option) (*work.Work, error){"try": a.TryBegin, "wait": a.Begin} {
 		first, err := begin(ctx, name, etcdclaims.Supersede(), etcdclaims.Note([]byte("n")))
 		noErr(t, err)
 		second, err := begin(ctx, name, etcdclaims.Supersede())
 		noErr(t, err)
-		if p, ok := second.Previous(); !ok || p.State != etcdclaims.StateClaimed || p.Claim != first.ID() || second.Attempt() != 2 || second.Fence() <= first.Fence() || p.Note != "n" {
+		if p, ok := second.Previous(); !ok || p.State != work.StateClaimed || p.Claim != first.ID() || second.Attempt() != 2 || second.Fence() <= first.Fence() || p.Note != "n" {
 			t.Errorf("attempt %d after %+v, %v", second.Attempt(), p, ok)
 		}
 		lossOf(t, first.Err(), etcdclaims.ReasonSuperseded)
@@ -103,7 +104,7 @@ func TestSupersedeWork(t *testing.T) {
 		vanish(t, etcd, b, name)
 		third, err := b.TryBegin(ctx, name, etcdclaims.Supersede())
 		noErr(t, err)
-		if p, _ := third.Previous(); p.State != etcdclaims.StateOrphaned || third.Attempt() != 3 {
+		if p, _ := third.Previous(); p.State != work.StateOrphaned || third.Attempt() != 3 {
 			t.Errorf("attempt %d after %+v", third.Attempt(), p)
 		}
 		noErr(t, third.Complete(ctx))
@@ -111,7 +112,7 @@ func TestSupersedeWork(t *testing.T) {
 	if s := a.Stats(); s.TookOver != 0 {
 		t.Errorf("who supersedes itself took over: %+v", s)
 	}
-	once := tryBegin(t, a, "once", etcdclaims.AtMostOnce())
+	once := tryBegin(t, a, "once", work.AtMostOnce())
 	_, err := a.TryBegin(ctx, "once", etcdclaims.Supersede())
 	wantIs(t, err, etcdclaims.ErrHeld)
 	noErr(t, once.Check())
@@ -122,7 +123,7 @@ func TestSupersedeWorkLostReply(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		ctx := context.Background()
-		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		c, host := w.client(config{TTL: 15 * sec})
 		first := tryBegin(t, c, "k")
 		host.Inject(claimtest.Fault{On: claimtest.Acquire, Key: "k", Skip: 1, LoseReply: true}) // the first learns of the record
 		second, err := c.TryBegin(ctx, "k", etcdclaims.Supersede())
@@ -137,7 +138,7 @@ func TestSupersedeWorkLostReply(t *testing.T) {
 func TestNoteInTheRecord(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
+	a, b, _ := twoOwners(t, etcd, config{})
 	for key, note := range map[string]string{"text": "invoice 42 of ACME", "bytes": "\xff\x00"} {
 		tryBegin(t, a, key, etcdclaims.Note([]byte(note)))
 		vanish(t, etcd, b, key)
@@ -153,7 +154,7 @@ func TestNoteInTheRecord(t *testing.T) {
 			t.Errorf("recorded %+v, %v", r, err)
 		}
 	}
-	noErr(t, tryBegin(t, a, "text", etcdclaims.Again(), etcdclaims.Note([]byte("other"))).Complete(ctx))
+	noErr(t, tryBegin(t, a, "text", work.Again(), etcdclaims.Note([]byte("other"))).Complete(ctx))
 	if r, _, err := a.Record(ctx, "text"); err != nil || r.Note != "other" {
 		t.Errorf("recorded %+v, %v", r, err)
 	}
@@ -167,18 +168,18 @@ func TestSupersedeWhatIsBeingReleased(t *testing.T) {
 		Fence() int64
 		Release(ctx context.Context) error
 	}
-	claim := func(c *etcdclaims.Client) (held, error) {
+	claim := func(c *client) (held, error) {
 		return c.TryAcquire(context.Background(), "k", etcdclaims.Supersede())
 	}
-	for name, acquire := range map[string]func(c *etcdclaims.Client) (held, error){
+	for name, acquire := range map[string]func(c *client) (held, error){
 		"claim": claim,
-		"work": func(c *etcdclaims.Client) (held, error) {
+		"work": func(c *client) (held, error) {
 			return c.TryBegin(context.Background(), "k", etcdclaims.Supersede())
 		},
 	} {
 		virtualCase(t, "slow release of a "+name, func(t *testing.T, w *world) {
 			const slow = 2 * sec
-			c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+			c, host := w.client(config{TTL: 15 * sec})
 			old, err := acquire(c)
 			noErr(t, err)
 			for _, kind := range []claimtest.Kind{claimtest.Release, claimtest.Ending} {
@@ -202,7 +203,7 @@ func TestSupersedeWhatIsBeingReleased(t *testing.T) {
 		})
 	}
 	virtualCase(t, "newer claim", func(t *testing.T, w *world) {
-		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		c, host := w.client(config{TTL: 15 * sec})
 		old := tryClaim(t, c, "k")
 		host.Inject(claimtest.Fault{On: claimtest.Acquire, DelayRequest: sec})
 		type result struct {
@@ -226,7 +227,7 @@ func TestSupersedeWhatIsBeingReleased(t *testing.T) {
 		noErr(t, now.Release(context.Background()))
 	})
 	virtualCase(t, "released for too long", func(t *testing.T, w *world) {
-		c, host := w.client(etcdclaims.Config{TTL: 30 * sec})
+		c, host := w.client(config{TTL: 30 * sec})
 		old := tryClaim(t, c, "k")
 		host.Inject(claimtest.Fault{On: claimtest.Release, Times: -1, LoseRequest: true})
 		ctx, cancel := context.WithTimeout(context.Background(), 100*ms)

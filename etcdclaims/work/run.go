@@ -1,4 +1,4 @@
-package etcdclaims
+package work
 
 import (
 	"context"
@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"runtime/debug"
 
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/beside"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 )
 
-// TryRunWork begins the work that the key names as TryBegin does, calls fn as
+// TryRun begins the work that the key names as TryBegin does, calls fn as
 // TryRun does, and records the outcome when fn has returned:
 //
 //   - fn returns nil: [Work.Complete].
@@ -18,10 +20,10 @@ import (
 //     backoff.
 //   - fn returns RetryAfter(err, d): [Work.Fail]. The next attempt may begin d
 //     later.
-//   - fn returns Permanent(err): [Work.Fail]. The work is dead.
+//   - fn returns etcdclaims.Permanent(err): [Work.Fail]. The work is dead.
 //   - fn returns an error that gives the work back (see below):
 //     [Work.Release]. The attempt does not count.
-//   - fn returns an error that matches context.Canceled or ErrClosed, after ctx
+//   - fn returns an error that matches context.Canceled or etcdclaims.ErrClosed, after ctx
 //     was cancelled or the client was closed: [Work.Release], or [Work.Fail] if
 //     the work is AtMostOnce.
 //   - fn panics: [Work.Fail] with a *PanicError. Then the panic continues.
@@ -42,13 +44,13 @@ import (
 // as it is.
 //
 // If fn is not called the error is that of TryBegin. An error of fn is
-// returned in a *WorkError with the outcome. It matches that error, and
+// returned in a *Error with the outcome. It matches that error, and
 // ErrBackoff or ErrDead. The error matches:
 //
-//   - ErrLost if the claim was lost before the outcome was recorded.
+//   - etcdclaims.ErrLost if the claim was lost before the outcome was recorded.
 //     Nothing was recorded, and fn may have overlapped with another owner
 //     unless its effects were fenced.
-//   - ErrUnknown if the outcome may have been recorded.
+//   - etcdclaims.ErrUnknown if the outcome may have been recorded.
 //
 // If etcd does not record the outcome, for example for want of space or of a
 // permission, the key is still given up, in the background. The work is
@@ -58,21 +60,21 @@ import (
 // effect of fn and the completion, the next owner runs fn again, unless the
 // work is AtMostOnce. A passthrough client records nothing and calls fn each
 // time.
-func (c *Client) TryRunWork(ctx context.Context, key string, fn func(ctx context.Context, w *Work) error, opts ...WorkOption) error {
-	return c.runWork(ctx, key, fn, opts, c.TryBegin)
+func (c *Runner) TryRun(ctx context.Context, key string, fn func(ctx context.Context, w *Work) error, opts ...Option) error {
+	return c.run(ctx, key, fn, opts, c.TryBegin)
 }
 
-// RunWork does what TryRunWork does, but waits in line while the key is held,
+// Run does what TryRun does, but waits in line while the key is held,
 // as Begin does.
-func (c *Client) RunWork(ctx context.Context, key string, fn func(ctx context.Context, w *Work) error, opts ...WorkOption) error {
-	return c.runWork(ctx, key, fn, opts, c.Begin)
+func (c *Runner) Run(ctx context.Context, key string, fn func(ctx context.Context, w *Work) error, opts ...Option) error {
+	return c.run(ctx, key, fn, opts, c.Begin)
 }
 
-func (c *Client) runWork(ctx context.Context, key string, fn func(context.Context, *Work) error, opts []WorkOption,
-	begin func(context.Context, string, ...WorkOption) (*Work, error),
+func (c *Runner) run(ctx context.Context, key string, fn func(context.Context, *Work) error, opts []Option,
+	begin func(context.Context, string, ...Option) (*Work, error),
 ) error {
 	if fn == nil {
-		return callError("run work", key, errNilFunc)
+		return fmt.Errorf("run work %q: %w", key, errNilFunc)
 	}
 	w, err := begin(ctx, key, opts...)
 	if err != nil {
@@ -82,17 +84,25 @@ func (c *Client) runWork(ctx context.Context, key string, fn func(context.Contex
 }
 
 // Run calls fn while the work is held and records the outcome when fn has
-// returned, as TryRunWork does with the work that it begins. Call it once.
+// returned, as TryRun does with the work that it begins. Call it once.
 func (w *Work) Run(ctx context.Context, fn func(ctx context.Context) error) error {
 	if fn == nil {
-		return callError("run work", w.key, errNilFunc)
+		return fmt.Errorf("run work %q: %w", w.Key(), errNilFunc)
 	}
 	var failed Record
 	_, err := w.runFor(ctx, func(ctx context.Context) ([]byte, error) { return nil, fn(ctx) }, &failed)
-	if failed.State != "" && !errors.Is(err, ErrLost) {
-		return &WorkError{Record: failed, Err: err}
+	if failed.State != "" && !errors.Is(err, etcdclaims.ErrLost) {
+		return &Error{Record: failed, Err: err}
 	}
 	return err
+}
+
+// call calls fn while the work is held, and then end.
+func (w *Work) call(ctx context.Context, fn func(context.Context) error, end func(beside.Far, error) error) error {
+	if w.term == nil {
+		return w.Claim.Run(ctx, fn)
+	}
+	return w.term.Run(ctx, fn, end)
 }
 
 // runFor calls fn while the work is held, and then completes it with the result of
@@ -100,7 +110,7 @@ func (w *Work) Run(ctx context.Context, fn func(ctx context.Context) error) erro
 func (w *Work) runFor(ctx context.Context, fn func(context.Context) ([]byte, error), failed *Record) (result []byte, err error) {
 	var panicked *PanicError
 	parent, cancelled := ctx, false
-	err = w.run(ctx, func(ctx context.Context) (err error) {
+	err = w.call(ctx, func(ctx context.Context) (err error) {
 		returned := false
 		defer func() {
 			cancelled = w.interrupted(parent, ctx)
@@ -115,23 +125,23 @@ func (w *Work) runFor(ctx context.Context, fn func(context.Context) ([]byte, err
 		result, err = fn(ctx)
 		returned = true
 		return err
-	}, func(far how, err error) error {
-		if w.released.Load() {
+	}, func(far beside.Far, err error) error {
+		if w.over.Load() {
 			return nil // fn has ended the work itself
 		}
 		var given interface{ GiveBack() bool }
 		var ran interface{ Ran() bool }
 		switch {
-		case far == returned && err == nil:
+		case far == beside.Returned && err == nil:
 			return w.completeAfter(result, failed)
-		case far == called && panicked != nil:
+		case far == beside.Called && panicked != nil:
 			return w.failAfter(panicked, failed)
-		case far == called:
+		case far == beside.Called:
 			return w.failAfter(errGoexit, failed)
-		case far == returned && w.atMostOnce && errors.As(err, &ran) && ran.Ran():
-			return w.failAfter(Permanent(err), failed)
-		case far == notCalled, errors.As(err, &given) && given.GiveBack(), cancelled && !w.atMostOnce && (errors.Is(err, context.Canceled) || errors.Is(err, ErrClosed)):
-			return w.releaseAfter(far, err)
+		case far == beside.Returned && w.record.AtMostOnce && errors.As(err, &ran) && ran.Ran():
+			return w.failAfter(etcdclaims.Permanent(err), failed)
+		case far == beside.NotCalled, errors.As(err, &given) && given.GiveBack(), cancelled && !w.record.AtMostOnce && (errors.Is(err, context.Canceled) || errors.Is(err, etcdclaims.ErrClosed)):
+			return w.releaseAfter()
 		default:
 			return w.failAfter(err, failed)
 		}
@@ -148,29 +158,29 @@ var (
 // end, which is no fault of the work's. A deadline is one: the caller sets it as a
 // bound for the work.
 func (w *Work) interrupted(parent, ctx context.Context) bool {
-	return errors.Is(parent.Err(), context.Canceled) || ctx.Err() != nil && errors.Is(context.Cause(ctx), ErrClosed)
+	return errors.Is(parent.Err(), context.Canceled) || ctx.Err() != nil && errors.Is(context.Cause(ctx), etcdclaims.ErrClosed)
 }
 
 // completeAfter completes work whose handler has returned. It tries for as long as
 // the claim lasts: work without a recorded outcome may be done again.
 func (w *Work) completeAfter(result []byte, failed *Record) error {
-	if w.t == nil {
+	if w.term == nil {
 		return nil
 	}
-	ctx, cancel := w.t.s.within(w.t.s.c.io)
+	ctx, cancel := w.term.Within(w.c.host.IO())
 	defer cancel()
 	for try := 0; ; try++ {
 		err := w.CompleteWith(ctx, result)
 		switch {
-		case err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrReleased) || errors.Is(err, ErrUnknown):
+		case err == nil || errors.Is(err, etcdclaims.ErrLost) || errors.Is(err, etcdclaims.ErrReleased) || errors.Is(err, etcdclaims.ErrUnknown):
 			return err
-		case isPassing(err) && retry.PauseUnless(ctx, w.Done(), try):
+		case w.c.host.IsPassing(err) && retry.PauseUnless(ctx, w.Done(), try):
 			continue
 		}
 		// Refused: the work is this owner's yet, and must not stay so.
 		cause := err
-		if w.atMostOnce {
-			cause = Permanent(err) // it ran, and must not run again
+		if w.record.AtMostOnce {
+			cause = etcdclaims.Permanent(err) // it ran, and must not run again
 		}
 		return bothErrors(err, w.failAfter(cause, failed))
 	}
@@ -179,12 +189,12 @@ func (w *Work) completeAfter(result []byte, failed *Record) error {
 // failAfter fails work whose handler has returned. Its time is the client's own: the
 // caller's context may be over.
 func (w *Work) failAfter(cause error, failed *Record) error {
-	if w.t == nil {
+	if w.term == nil {
 		return nil
 	}
-	ctx, cancel := txn.WithSendTimer(w.t.s.c.io, w.t.s.c.store.timeout)
+	ctx, cancel := txn.WithSendTimer(w.c.host.IO(), w.c.host.Timeout())
 	defer cancel()
-	r, err := w.endForGood(ctx, w.failure(cause))
+	r, err := w.endForGood(ctx, w.failed(cause))
 	if err == nil {
 		*failed = r
 	}
@@ -192,20 +202,20 @@ func (w *Work) failAfter(cause error, failed *Record) error {
 }
 
 // releaseAfter gives work back whose handler was not to run.
-func (w *Work) releaseAfter(how, error) error {
-	if w.t == nil {
+func (w *Work) releaseAfter() error {
+	if w.term == nil {
 		return nil
 	}
-	ctx, cancel := txn.WithSendTimer(w.t.s.c.io, w.t.s.c.store.timeout)
+	ctx, cancel := txn.WithSendTimer(w.c.host.IO(), w.c.host.Timeout())
 	defer cancel()
-	_, err := w.endForGood(ctx, Record{Key: w.key, State: StateFree})
+	_, err := w.endForGood(ctx, Record{State: StateFree})
 	return ignoreUnknown(err)
 }
 
 // ignoreUnknown is for endings of work that has failed anyway: whether that is
 // recorded changes nothing for the caller.
 func ignoreUnknown(err error) error {
-	if errors.Is(err, ErrUnknown) {
+	if errors.Is(err, etcdclaims.ErrUnknown) {
 		return nil
 	}
 	return err

@@ -1,4 +1,4 @@
-package etcdclaims_test
+package work_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -32,7 +33,7 @@ func wantIs(tb testing.TB, err, target error) {
 	}
 }
 
-func tryClaim(tb testing.TB, c *etcdclaims.Client, key string, opts ...etcdclaims.AcquireOption) *etcdclaims.Claim {
+func tryClaim(tb testing.TB, c *client, key string, opts ...etcdclaims.AcquireOption) *etcdclaims.Claim {
 	tb.Helper()
 	cl, err := c.TryAcquire(tb.Context(), key, opts...)
 	if err != nil {
@@ -41,7 +42,7 @@ func tryClaim(tb testing.TB, c *etcdclaims.Client, key string, opts ...etcdclaim
 	return cl
 }
 
-func tryBegin(tb testing.TB, c *etcdclaims.Client, key string, opts ...etcdclaims.WorkOption) *etcdclaims.Work {
+func tryBegin(tb testing.TB, c *client, key string, opts ...work.Option) *work.Work {
 	tb.Helper()
 	w, err := c.TryBegin(tb.Context(), key, opts...)
 	noErr(tb, err)
@@ -49,14 +50,14 @@ func tryBegin(tb testing.TB, c *etcdclaims.Client, key string, opts ...etcdclaim
 }
 
 // failing fails work whose outcome does not matter.
-func failing(ctx context.Context, w *etcdclaims.Work, cause error, ops ...clientv3.Op) error {
+func failing(ctx context.Context, w *work.Work, cause error, ops ...clientv3.Op) error {
 	_, err := w.Fail(ctx, cause, ops...)
 	return err
 }
 
 // orphansOf returns up to limit orphans, 0 for all.
-func orphansOf(ctx context.Context, c *etcdclaims.Client, limit int) ([]etcdclaims.Record, error) {
-	var out []etcdclaims.Record
+func orphansOf(ctx context.Context, c *client, limit int) ([]work.Record, error) {
+	var out []work.Record
 	for r, err := range c.Orphans(ctx, "") {
 		if err != nil {
 			return nil, err
@@ -69,17 +70,17 @@ func orphansOf(ctx context.Context, c *etcdclaims.Client, limit int) ([]etcdclai
 }
 
 // recordOf returns the record in an error of TryBegin that matches target.
-func recordOf(tb testing.TB, err, target error) etcdclaims.Record {
+func recordOf(tb testing.TB, err, target error) work.Record {
 	tb.Helper()
 	wantIs(tb, err, target)
-	var we *etcdclaims.WorkError
+	var we *work.Error
 	if !errors.As(err, &we) {
 		tb.Fatalf("%v carries no record", err)
 	}
 	return we.Record
 }
 
-func lookUp(tb testing.TB, c *etcdclaims.Client, key string) etcdclaims.Info {
+func lookUp(tb testing.TB, c *client, key string) etcdclaims.Info {
 	tb.Helper()
 	i, err := c.Lookup(tb.Context(), key)
 	noErr(tb, err)
@@ -108,7 +109,7 @@ func rawKV(tb testing.TB, etcd *clientv3.Client, key string) *mvccpb.KeyValue {
 }
 
 // vanish ends the lease of a key's holder, as its death would in time.
-func vanish(tb testing.TB, etcd *clientv3.Client, c *etcdclaims.Client, key string) {
+func vanish(tb testing.TB, etcd *clientv3.Client, c *client, key string) {
 	tb.Helper()
 	i := lookUp(tb, c, key)
 	if i.Lease == 0 {
@@ -119,7 +120,7 @@ func vanish(tb testing.TB, etcd *clientv3.Client, c *etcdclaims.Client, key stri
 }
 
 // twoOwners returns two claims clients with owners a and b on one prefix.
-func twoOwners(tb testing.TB, etcd *clientv3.Client, cfg etcdclaims.Config) (a, b *etcdclaims.Client, prefix string) {
+func twoOwners(tb testing.TB, etcd *clientv3.Client, cfg config) (a, b *client, prefix string) {
 	tb.Helper()
 	if cfg.Prefix == "" {
 		cfg.Prefix = testetcd.Prefix(tb)
@@ -133,7 +134,7 @@ func twoOwners(tb testing.TB, etcd *clientv3.Client, cfg etcdclaims.Config) (a, 
 func TestWorkCompleteWithOps(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
+	a, b, _ := twoOwners(t, etcd, config{})
 	data := testetcd.Prefix(t)
 
 	before := time.Now().Add(-time.Second)
@@ -151,7 +152,7 @@ func TestWorkCompleteWithOps(t *testing.T) {
 	wantIs(t, err, etcdclaims.ErrHeld)
 	_, err = b.TryAcquire(ctx, "order/1")
 	wantIs(t, err, etcdclaims.ErrHeld)
-	if r, ok, err := b.Record(ctx, "order/1"); err != nil || !ok || r.State != etcdclaims.StateClaimed || r.Fence != w.Fence() ||
+	if r, ok, err := b.Record(ctx, "order/1"); err != nil || !ok || r.State != work.StateClaimed || r.Fence != w.Fence() ||
 		r.Attempt != 1 || r.Owner != "a" || r.Claim != w.ID() || r.Instance != a.Instance() || r.Key != "order/1" || !r.Ended.IsZero() || r.Begun.Before(before) {
 		t.Errorf("record of claimed work: %+v, %v, %v", r, ok, err)
 	}
@@ -173,7 +174,7 @@ func TestWorkCompleteWithOps(t *testing.T) {
 		"Begin":    func() error { _, err := b.Begin(ctx, "order/1"); return err },
 		"again":    func() error { _, err := a.TryBegin(ctx, "order/1"); return err },
 	} {
-		if r := recordOf(t, begin(), etcdclaims.ErrDone); r.State != etcdclaims.StateDone || r.Owner != "a" || r.Fence != w.Fence() || r.Attempt != 1 || r.Ended.Before(before) {
+		if r := recordOf(t, begin(), work.ErrDone); r.State != work.StateDone || r.Owner != "a" || r.Fence != w.Fence() || r.Attempt != 1 || r.Ended.Before(before) {
 			t.Errorf("%s: record %+v", name, r)
 		}
 	}
@@ -185,7 +186,7 @@ func TestWorkCompleteWithOps(t *testing.T) {
 func TestWorkCompleteTwice(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, _, _ := twoOwners(t, etcd, etcdclaims.Config{})
+	a, _, _ := twoOwners(t, etcd, config{})
 	data := testetcd.Prefix(t)
 	w := tryBegin(t, a, "k")
 	noErr(t, w.Complete(ctx))
@@ -199,7 +200,7 @@ func TestWorkCompleteTwice(t *testing.T) {
 		t.Errorf("stats %+v", s)
 	}
 	r, ok, err := a.Record(ctx, "k")
-	if err != nil || !ok || r.State != etcdclaims.StateDone {
+	if err != nil || !ok || r.State != work.StateDone {
 		t.Errorf("record %+v, %v, %v", r, ok, err)
 	}
 }
@@ -208,7 +209,7 @@ func TestWorkCompleteTwice(t *testing.T) {
 func TestWorkEndedConcurrently(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, _, _ := twoOwners(t, etcd, etcdclaims.Config{})
+	a, _, _ := twoOwners(t, etcd, config{})
 	data := testetcd.Prefix(t)
 	for round := range 5 {
 		key := fmt.Sprint(round)
@@ -241,7 +242,7 @@ func TestWorkEndedConcurrently(t *testing.T) {
 func TestWorkIsNotShared(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
+	a, b, _ := twoOwners(t, etcd, config{})
 	data := testetcd.Prefix(t)
 	w := tryBegin(t, a, "k")
 	if cl, err := a.TryAcquire(ctx, "k", etcdclaims.Reentrant()); err != nil {
@@ -257,28 +258,28 @@ func TestWorkIsNotShared(t *testing.T) {
 		t.Errorf("completed work is held: %+v", i)
 	}
 	_, err := b.TryBegin(ctx, "k")
-	wantIs(t, err, etcdclaims.ErrDone)
+	wantIs(t, err, work.ErrDone)
 }
 
 func TestWorkCompleteAfterLoss(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
 	data := testetcd.Prefix(t)
-	for name, lose := range map[string]func(t *testing.T, b *etcdclaims.Client, prefix string){
-		"deleted": func(t *testing.T, _ *etcdclaims.Client, prefix string) {
+	for name, lose := range map[string]func(t *testing.T, b *client, prefix string){
+		"deleted": func(t *testing.T, _ *client, prefix string) {
 			_, err := etcd.Delete(ctx, prefix+"own/k")
 			noErr(t, err)
 		},
-		"lease revoked": func(t *testing.T, b *etcdclaims.Client, _ string) { vanish(t, etcd, b, "k") },
-		"taken over": func(t *testing.T, b *etcdclaims.Client, _ string) {
+		"lease revoked": func(t *testing.T, b *client, _ string) { vanish(t, etcd, b, "k") },
+		"taken over": func(t *testing.T, b *client, _ string) {
 			vanish(t, etcd, b, "k")
 			tryBegin(t, b, "k")
 		},
-		"forced": func(t *testing.T, b *etcdclaims.Client, _ string) { noErr(t, admin.ForceRelease(ctx, b, "k", "test")) },
+		"forced": func(t *testing.T, b *client, _ string) { noErr(t, admin.ForceRelease(ctx, b.Client, "k", "test")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a, b, prefix := twoOwners(t, etcd, etcdclaims.Config{})
+			a, b, prefix := twoOwners(t, etcd, config{})
 			w := tryBegin(t, a, "k")
 			lose(t, b, prefix)
 			before, _, err := b.Record(ctx, "k")
@@ -305,14 +306,14 @@ func TestWorkFailWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *claimtest.Server) {
 		ctx := t.Context()
 		var asked []int
-		a, b, _ := twoOwners(t, server.Etcd(t), etcdclaims.Config{
+		a, b, _ := twoOwners(t, server.Etcd(t), config{
 			MaxAttempts: 3,
 			Backoff: func(attempt int) time.Duration {
 				asked = append(asked, attempt)
 				return time.Duration(attempt) * time.Minute
 			},
 		})
-		for attempt, c := range []*etcdclaims.Client{a, b} {
+		for attempt, c := range []*client{a, b} {
 			attempt++
 			w := tryBegin(t, c, "k")
 			if w.Attempt() != attempt {
@@ -321,26 +322,26 @@ func TestWorkFailWaits(t *testing.T) {
 			failed := time.Now()
 			noErr(t, failing(ctx, w, fmt.Errorf("reason %d", attempt)))
 			wait := time.Duration(attempt) * time.Minute
-			for _, begin := range []func(context.Context, string, ...etcdclaims.WorkOption) (*etcdclaims.Work, error){a.TryBegin, b.TryBegin, b.Begin} {
+			for _, begin := range []func(context.Context, string, ...work.Option) (*work.Work, error){a.TryBegin, b.TryBegin, b.Begin} {
 				_, err := begin(ctx, "k")
-				r := recordOf(t, err, etcdclaims.ErrBackoff)
-				if d := r.NotBefore.Sub(failed); d < wait || d > wait+time.Second || r.State != etcdclaims.StateFailed ||
+				r := recordOf(t, err, work.ErrBackoff)
+				if d := r.NotBefore.Sub(failed); d < wait || d > wait+time.Second || r.State != work.StateFailed ||
 					r.Error != fmt.Sprintf("reason %d", attempt) || r.Attempt != attempt || r.Fence != w.Fence() {
 					t.Errorf("record %+v, waits for %v", r, d)
 				}
 			}
 			time.Sleep(wait - 2*time.Second)
 			_, err := a.TryBegin(ctx, "k")
-			wantIs(t, err, etcdclaims.ErrBackoff)
+			wantIs(t, err, work.ErrBackoff)
 			time.Sleep(3 * time.Second)
 		}
 		w := tryBegin(t, a, "k")
-		if r, ok := w.Previous(); !ok || r.State != etcdclaims.StateFailed || r.Error != "reason 2" || r.Owner != "b" || r.Attempt != 2 {
+		if r, ok := w.Previous(); !ok || r.State != work.StateFailed || r.Error != "reason 2" || r.Owner != "b" || r.Attempt != 2 {
 			t.Errorf("previous %+v, %v", r, ok)
 		}
 		noErr(t, failing(ctx, w, errors.New("last")))
 		_, err := b.TryBegin(ctx, "k")
-		if r := recordOf(t, err, etcdclaims.ErrDead); r.State != etcdclaims.StateDead || r.Attempt != 3 || r.Error != "last" {
+		if r := recordOf(t, err, work.ErrDead); r.State != work.StateDead || r.Attempt != 3 || r.Error != "last" {
 			t.Errorf("record %+v", r)
 		}
 		if fmt.Sprint(asked) != "[1 2]" {
@@ -348,7 +349,7 @@ func TestWorkFailWaits(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		_, err = b.TryBegin(ctx, "k")
-		wantIs(t, err, etcdclaims.ErrDead)
+		wantIs(t, err, work.ErrDead)
 	})
 }
 
@@ -356,11 +357,11 @@ func TestWorkRetryAfter(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, server *claimtest.Server) {
 		ctx := t.Context()
-		a, b, _ := twoOwners(t, server.Etcd(t), etcdclaims.Config{Backoff: func(int) time.Duration { return time.Hour }})
+		a, b, _ := twoOwners(t, server.Etcd(t), config{Backoff: func(int) time.Duration { return time.Hour }})
 		cause := errors.New("busy")
 		noErr(t, failing(ctx, tryBegin(t, a, "k"), fmt.Errorf("outer: %w", etcdclaims.RetryAfter(cause, time.Minute))))
 		_, err := b.TryBegin(ctx, "k")
-		if r := recordOf(t, err, etcdclaims.ErrBackoff); r.Error != "outer: busy" || time.Until(r.NotBefore) > time.Minute {
+		if r := recordOf(t, err, work.ErrBackoff); r.Error != "outer: busy" || time.Until(r.NotBefore) > time.Minute {
 			t.Errorf("record %+v", r)
 		}
 		time.Sleep(time.Minute + time.Second)
@@ -376,16 +377,16 @@ func TestWorkRetryAfter(t *testing.T) {
 func TestWorkPermanent(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, b, prefix := twoOwners(t, etcd, etcdclaims.Config{MaxAttempts: -1})
+	a, b, prefix := twoOwners(t, etcd, config{MaxAttempts: -1})
 	data := testetcd.Prefix(t)
 	cause := errors.New("no such customer")
 	noErr(t, failing(ctx, tryBegin(t, a, "k"), fmt.Errorf("outer: %w", etcdclaims.Permanent(cause)), clientv3.OpPut(data+"x", "")))
 	_, err := b.TryBegin(ctx, "k")
-	if r := recordOf(t, err, etcdclaims.ErrDead); r.Error != "outer: no such customer" || r.Attempt != 1 {
+	if r := recordOf(t, err, work.ErrDead); r.Error != "outer: no such customer" || r.Attempt != 1 {
 		t.Errorf("record %+v", r)
 	}
 	_, err = b.Begin(ctx, "k")
-	wantIs(t, err, etcdclaims.ErrDead)
+	wantIs(t, err, work.ErrDead)
 	if rawKV(t, etcd, data+"x") == nil {
 		t.Error("the failure's own operation was not carried out")
 	}
@@ -396,7 +397,7 @@ func TestWorkPermanent(t *testing.T) {
 		t.Error("dead work is held")
 	}
 	noErr(t, failing(ctx, tryBegin(t, a, "nil cause"), nil))
-	if r, ok, err := a.Record(ctx, "nil cause"); err != nil || !ok || r.State != etcdclaims.StateFailed || r.Error == "" {
+	if r, ok, err := a.Record(ctx, "nil cause"); err != nil || !ok || r.State != work.StateFailed || r.Error == "" {
 		t.Errorf("record %+v, %v, %v", r, ok, err)
 	}
 	noErr(t, failing(ctx, tryBegin(t, a, "long"), errors.New(strings.Repeat("x", 1<<20))))
@@ -408,7 +409,7 @@ func TestWorkPermanent(t *testing.T) {
 func TestWorkNoLimitOfAttempts(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, _, _ := twoOwners(t, etcd, etcdclaims.Config{MaxAttempts: -1})
+	a, _, _ := twoOwners(t, etcd, config{MaxAttempts: -1})
 	for i := range 25 {
 		w := tryBegin(t, a, "k")
 		if w.Attempt() != i+1 {
@@ -421,7 +422,7 @@ func TestWorkNoLimitOfAttempts(t *testing.T) {
 func TestWorkRelease(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, b, prefix := twoOwners(t, etcd, etcdclaims.Config{})
+	a, b, prefix := twoOwners(t, etcd, config{})
 	first := tryBegin(t, a, "k")
 	noErr(t, first.Release(ctx))
 	noErr(t, first.Release(ctx))
@@ -443,11 +444,11 @@ func TestWorkRelease(t *testing.T) {
 		t.Errorf("attempt %d", w.Attempt())
 	}
 	noErr(t, w.Release(ctx))
-	if r, ok, err := b.Record(ctx, "k"); err != nil || !ok || r.State != etcdclaims.StateFree || r.Attempt != 1 || r.Error != "broken" {
+	if r, ok, err := b.Record(ctx, "k"); err != nil || !ok || r.State != work.StateFree || r.Attempt != 1 || r.Error != "broken" {
 		t.Errorf("record %+v, %v, %v", r, ok, err)
 	}
 	w = tryBegin(t, b, "k")
-	if r, ok := w.Previous(); w.Attempt() != 2 || !ok || r.State != etcdclaims.StateFree || r.Owner != "a" || r.Error != "broken" {
+	if r, ok := w.Previous(); w.Attempt() != 2 || !ok || r.State != work.StateFree || r.Owner != "a" || r.Error != "broken" {
 		t.Errorf("attempt %d, previous %+v, %v", w.Attempt(), r, ok)
 	}
 	if s := a.Stats(); s.Released != 2 || s.Completed+s.Failed != 0 {
@@ -460,7 +461,7 @@ func TestWorkRetention(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *claimtest.Server) {
 		ctx := t.Context()
 		etcd := server.Etcd(t)
-		a, b, prefix := twoOwners(t, etcd, etcdclaims.Config{Retention: 10 * time.Minute})
+		a, b, prefix := twoOwners(t, etcd, config{Retention: 10 * time.Minute})
 		leaseOf := func(key string) int64 {
 			kv := rawKV(t, etcd, prefix+"work/"+key)
 			if kv == nil || kv.Lease == 0 {
@@ -487,14 +488,14 @@ func TestWorkRetention(t *testing.T) {
 		}
 		time.Sleep(10*time.Minute - 5*time.Second - time.Since(begin))
 		_, err := b.TryBegin(ctx, "0")
-		wantIs(t, err, etcdclaims.ErrDone)
+		wantIs(t, err, work.ErrDone)
 		time.Sleep(time.Minute + 30*time.Second)
 		w := tryBegin(t, b, "0")
 		if r, ok := w.Previous(); ok || w.Attempt() != 1 {
 			t.Errorf("after the retention: attempt %d, previous %+v", w.Attempt(), r)
 		}
 		_, err = b.TryBegin(ctx, "later")
-		wantIs(t, err, etcdclaims.ErrDone)
+		wantIs(t, err, work.ErrDone)
 		time.Sleep(3 * time.Minute)
 		tryBegin(t, b, "later")
 	})
@@ -504,21 +505,21 @@ func TestWorkRetainedForEver(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, server *claimtest.Server) {
 		etcd := server.Etcd(t)
-		a, b, prefix := twoOwners(t, etcd, etcdclaims.Config{Retention: -1})
+		a, b, prefix := twoOwners(t, etcd, config{Retention: -1})
 		noErr(t, tryBegin(t, a, "k").Complete(t.Context()))
 		if kv := rawKV(t, etcd, prefix+"work/k"); kv == nil || kv.Lease != 0 {
 			t.Errorf("record %v", kv)
 		}
 		time.Sleep(30 * time.Minute)
 		_, err := b.TryBegin(t.Context(), "k")
-		wantIs(t, err, etcdclaims.ErrDone)
+		wantIs(t, err, work.ErrDone)
 	})
 }
 
 func TestWorkRetentionLeaseRevoked(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, b, prefix := twoOwners(t, etcd, etcdclaims.Config{})
+	a, b, prefix := twoOwners(t, etcd, config{})
 	data := testetcd.Prefix(t)
 	noErr(t, tryBegin(t, a, "1").Complete(ctx))
 	other := tryClaim(t, a, "other")
@@ -531,7 +532,7 @@ func TestWorkRetentionLeaseRevoked(t *testing.T) {
 		t.Error("no effect")
 	}
 	_, err = b.TryBegin(ctx, "2")
-	wantIs(t, err, etcdclaims.ErrDone)
+	wantIs(t, err, work.ErrDone)
 	noErr(t, other.Check())
 	if s := a.Stats(); s.Completed != 2 || len(s.Lost) != 0 || s.Held != 1 {
 		t.Errorf("stats %+v", s)
@@ -541,17 +542,17 @@ func TestWorkRetentionLeaseRevoked(t *testing.T) {
 func TestWorkOrphan(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
+	a, b, _ := twoOwners(t, etcd, config{})
 	w := tryBegin(t, a, "k")
 	vanish(t, etcd, b, "k")
-	if r, ok, err := b.Record(ctx, "k"); err != nil || !ok || r.State != etcdclaims.StateOrphaned || r.Owner != "a" {
+	if r, ok, err := b.Record(ctx, "k"); err != nil || !ok || r.State != work.StateOrphaned || r.Owner != "a" {
 		t.Errorf("record %+v, %v, %v", r, ok, err)
 	}
 	next := tryBegin(t, b, "k")
 	if next.Attempt() != 2 || next.Fence() <= w.Fence() {
 		t.Errorf("attempt %d, fence %d after %d", next.Attempt(), next.Fence(), w.Fence())
 	}
-	if r, ok := next.Previous(); !ok || r.State != etcdclaims.StateOrphaned || r.Owner != "a" || r.Fence != w.Fence() ||
+	if r, ok := next.Previous(); !ok || r.State != work.StateOrphaned || r.Owner != "a" || r.Fence != w.Fence() ||
 		r.Attempt != 1 || r.Claim != w.ID() || r.Instance != a.Instance() {
 		t.Errorf("previous %+v, %v", r, ok)
 	}
@@ -572,27 +573,27 @@ func TestWorkOrphan(t *testing.T) {
 func TestWorkAtMostOnce(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
-	for name, begin := range map[string]func(context.Context, string, ...etcdclaims.WorkOption) (*etcdclaims.Work, error){"try": b.TryBegin, "wait": b.Begin} {
-		w := tryBegin(t, a, name, etcdclaims.AtMostOnce())
+	a, b, _ := twoOwners(t, etcd, config{})
+	for name, begin := range map[string]func(context.Context, string, ...work.Option) (*work.Work, error){"try": b.TryBegin, "wait": b.Begin} {
+		w := tryBegin(t, a, name, work.AtMostOnce())
 		vanish(t, etcd, b, name)
 		_, err := begin(ctx, name) // though this caller does not say AtMostOnce
-		if r := recordOf(t, err, etcdclaims.ErrDead); r.State != etcdclaims.StateDead || r.Owner != "a" || r.Fence != w.Fence() || !r.AtMostOnce || r.Error == "" || r.Ended.IsZero() {
+		if r := recordOf(t, err, work.ErrDead); r.State != work.StateDead || r.Owner != "a" || r.Fence != w.Fence() || !r.AtMostOnce || r.Error == "" || r.Ended.IsZero() {
 			t.Errorf("%s: record %+v", name, r)
 		}
-		if r, ok, err := b.Record(ctx, name); err != nil || !ok || r.State != etcdclaims.StateDead {
+		if r, ok, err := b.Record(ctx, name); err != nil || !ok || r.State != work.StateDead {
 			t.Errorf("%s: record %+v, %v, %v", name, r, ok, err)
 		}
 	}
 	// It does not stop what is known to have failed.
-	noErr(t, failing(ctx, tryBegin(t, a, "failed", etcdclaims.AtMostOnce()), etcdclaims.RetryAfter(errors.New("x"), 0)))
-	noErr(t, tryBegin(t, b, "failed", etcdclaims.AtMostOnce()).Complete(ctx))
+	noErr(t, failing(ctx, tryBegin(t, a, "failed", work.AtMostOnce()), etcdclaims.RetryAfter(errors.New("x"), 0)))
+	noErr(t, tryBegin(t, b, "failed", work.AtMostOnce()).Complete(ctx))
 }
 
 func TestWorkOrphanAtMaxAttempts(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{MaxAttempts: 2})
+	a, b, _ := twoOwners(t, etcd, config{MaxAttempts: 2})
 	tryBegin(t, a, "k")
 	vanish(t, etcd, b, "k")
 	w := tryBegin(t, a, "k")
@@ -601,7 +602,7 @@ func TestWorkOrphanAtMaxAttempts(t *testing.T) {
 	}
 	vanish(t, etcd, b, "k")
 	_, err := b.TryBegin(ctx, "k")
-	if r := recordOf(t, err, etcdclaims.ErrDead); r.Attempt != 2 || !strings.Contains(r.Error, "2 attempts") {
+	if r := recordOf(t, err, work.ErrDead); r.Attempt != 2 || !strings.Contains(r.Error, "2 attempts") {
 		t.Errorf("record %+v", r)
 	}
 	if o, err := orphansOf(ctx, b, 0); err != nil || len(o) != 0 {
@@ -612,25 +613,25 @@ func TestWorkOrphanAtMaxAttempts(t *testing.T) {
 func TestWorkBeginWaitsForDone(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
+	a, b, _ := twoOwners(t, etcd, config{})
 	for _, tt := range []struct {
 		name string
-		end  func(*etcdclaims.Work) error
+		end  func(*work.Work) error
 		want error // nil: the waiter gets it
 	}{
-		{"completed", func(w *etcdclaims.Work) error { return w.Complete(ctx) }, etcdclaims.ErrDone},
-		{"dead", func(w *etcdclaims.Work) error { return failing(ctx, w, etcdclaims.Permanent(errors.New("x"))) }, etcdclaims.ErrDead},
-		{"failed", func(w *etcdclaims.Work) error {
+		{"completed", func(w *work.Work) error { return w.Complete(ctx) }, work.ErrDone},
+		{"dead", func(w *work.Work) error { return failing(ctx, w, etcdclaims.Permanent(errors.New("x"))) }, work.ErrDead},
+		{"failed", func(w *work.Work) error {
 			return failing(ctx, w, etcdclaims.RetryAfter(errors.New("x"), time.Hour))
-		}, etcdclaims.ErrBackoff},
-		{"given back", func(w *etcdclaims.Work) error { return w.Release(ctx) }, nil},
-		{"orphaned", func(w *etcdclaims.Work) error { return w.Claim.Release(ctx) }, nil},
+		}, work.ErrBackoff},
+		{"given back", func(w *work.Work) error { return w.Release(ctx) }, nil},
+		{"orphaned", func(w *work.Work) error { return w.Claim.Release(ctx) }, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := tryBegin(t, a, tt.name)
 			const waiters = 3
 			type result struct {
-				w   *etcdclaims.Work
+				w   *work.Work
 				err error
 			}
 			results := make(chan result, waiters)
@@ -659,7 +660,7 @@ func TestWorkBeginWaitsForDone(t *testing.T) {
 func TestWorkCompleteWithBadOps(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, b, prefix := twoOwners(t, etcd, etcdclaims.Config{})
+	a, b, prefix := twoOwners(t, etcd, config{})
 	data := testetcd.Prefix(t)
 	lease, err := etcd.Grant(ctx, 60)
 	noErr(t, err)
@@ -714,7 +715,7 @@ func TestWorkCompleteWithBadOps(t *testing.T) {
 			wantIs(t, err, etcdclaims.ErrHeld)
 			noErr(t, w.Complete(ctx, clientv3.OpPut(data+"after/"+tt.name, "")))
 			_, err = b.TryBegin(ctx, tt.name)
-			wantIs(t, err, etcdclaims.ErrDone)
+			wantIs(t, err, work.ErrDone)
 		})
 	}
 	if ok, err := other.Owns(ctx); !ok || err != nil {
@@ -729,7 +730,7 @@ func TestWorkCompleteWithBadOps(t *testing.T) {
 func TestWorkBegunWithOps(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
+	a, b, _ := twoOwners(t, etcd, config{})
 	data := testetcd.Prefix(t)
 	absent := clientv3.Compare(clientv3.CreateRevision(data+"begun"), "=", 0)
 	w := tryBegin(t, a, "k", etcdclaims.If(absent), etcdclaims.Then(clientv3.OpPut(data+"begun", "1")))
@@ -746,7 +747,7 @@ func TestWorkBegunWithOps(t *testing.T) {
 		t.Errorf("a refused beginning left a record: %v, %v", ok, err)
 	}
 	eventually(t, "no line", func() bool { i := lookUp(t, a, "k"); return !i.Held && i.Waiting == 0 })
-	if _, err := a.TryBegin(ctx, "k", etcdclaims.Again(etcdclaims.StateClaimed)); err == nil {
+	if _, err := a.TryBegin(ctx, "k", work.Again(work.StateClaimed)); err == nil {
 		t.Error("Again was accepted for a state that no record has")
 	}
 }
@@ -755,7 +756,7 @@ func TestWorkBegunWithOps(t *testing.T) {
 func TestWorkUnreadableRecord(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, _, prefix := twoOwners(t, etcd, etcdclaims.Config{})
+	a, _, prefix := twoOwners(t, etcd, config{})
 	for key, value := range map[string]string{"newer": `{"v":2,"state":"done"}`, "broken": "not JSON"} {
 		_, err := etcd.Put(ctx, prefix+"work/"+key, value)
 		noErr(t, err)

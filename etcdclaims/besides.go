@@ -1,0 +1,59 @@
+package etcdclaims
+
+import (
+	"context"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+)
+
+// A call of a package that is built on the client can claim a key together with another one, that of
+// a companion; see package beside.
+
+// awaitTurn waits until a call with a key beside its claim may ask for the key.
+func (c *Client) awaitTurn(ctx context.Context, key string, o *acquireOptions) error {
+	if o.beside == nil {
+		return nil
+	}
+	var end func()
+	err := o.beside.Turn(ctx, func() {
+		o.waits()
+		end = c.watchOwnWait(ctx, key, o)
+	})
+	if end != nil {
+		end()
+		if err != nil {
+			c.stats.contended.Add(1)
+		}
+	}
+	return err
+}
+
+// inLineBeside has the companion know that the attempt is in line.
+func (a *attempt) inLineBeside(news *waiter) {
+	if a.put != nil {
+		a.opts.beside.InLine(news.doubt)
+	}
+}
+
+// sawBeside has the companion know the claim that the attempt waits for.
+func (a *attempt) sawBeside(own *mvccpb.KeyValue) {
+	if a.put != nil {
+		a.opts.beside.Saw(own)
+	}
+}
+
+// attempt is the number of the attempt, of what has a key beside the claim.
+func (t *term) attempt() int {
+	if t.put == nil {
+		return 0
+	}
+	return t.put.Number
+}
+
+// number is the number of the attempt, of what has a key beside the claim.
+func (a *attempt) number() int {
+	if a.put == nil {
+		return 0
+	}
+	return a.put.Number
+}
