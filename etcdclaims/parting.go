@@ -2,8 +2,8 @@ package etcdclaims
 
 import "context"
 
-// What gives a term up can come to nothing: ReleaseWith, and the end of work. The term is held
-// again then, unless a call that releases it came meanwhile, and left it to them,
+// What gives a term up can come to nothing: ReleaseWith. The term is held again then, unless a
+// call that releases it came meanwhile, and left it to them,
 // or its handler has outlived its drain.
 
 // beginOrWant is begin for a call that releases the term in any case: it will not be held again,

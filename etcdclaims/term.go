@@ -74,7 +74,7 @@ const (
 // first request is sent that may give the key away.
 const (
 	staying      int32 = iota
-	leavingMaybe       // the end of work is under way, and can be refused
+	leavingMaybe       // an end that can be refused is under way
 	leavingForGood
 )
 

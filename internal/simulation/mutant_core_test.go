@@ -49,6 +49,18 @@ var coreMutants = []mutant{
 `}},
 	},
 	{
+		name: "record of an attempt that nobody got, left behind", of: "etcdclaims/work", tests: "TestUndoOfWorkWithoutALease|TestBeginInAnOutage",
+		edits: []edit{{"etcdclaims/work/undo.go", "clientv3.Value(u.key), \"=\", u.put)", "clientv3.Value(u.key), \"=\", u.claim)"}},
+	},
+	{
+		name: "given back and unknown, taken for lost", tests: "TestLossyWorkEnding",
+		edits: []edit{{"host.go", "	if e.Deletes {\n", "	if e.Deletes && out == nil {\n"}},
+	},
+	{
+		name: "shelf of records that is not kept for work under way", of: "etcdclaims/work", tests: "TestRecordOutlivesItsOwner|TestRetentionLeaseIsKeptForRequestsUnderWay",
+		edits: []edit{{"etcdclaims/work/runner.go", "		used[w.shelf] = true\n", "		used[nil] = w.shelf != nil\n"}},
+	},
+	{
 		name: "turn in line that ends with its caller", of: "etcdclaims/work", tests: "TestWaitersForWorkTakeTurns",
 		edits: []edit{{"etcdclaims/work/outcome.go", "			close(o.turns[0].turn)\n", "			_ = o\n"}},
 	},
