@@ -164,5 +164,3 @@ func exampleClient(prefix string) (claims *etcdclaims.Client, done func()) {
 		_ = etcd.Close()
 	}
 }
-
-// RunWork records the outcome of the function, and its next attempt.

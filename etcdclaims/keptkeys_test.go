@@ -30,7 +30,7 @@ func TestKeptKeys(t *testing.T) {
 			"TryRun":     func(key string) error { return c.TryRun(ctx, key, never) },
 			"Run":        func(key string) error { return c.Run(ctx, key, never) },
 			"TryBegin":   func(key string) error { _, err := works(c).TryBegin(ctx, key); return err },
-			"RunForResult": func(key string) error {
+			"Runner.Once": func(key string) error {
 				_, _, err := works(c).Once(ctx, key, func(context.Context) ([]byte, error) { return nil, nil })
 				return err
 			},

@@ -57,15 +57,15 @@ func refusedCalls(t *testing.T) map[string]func(ctx context.Context, c *etcdclai
 			_, err := works(c).TryBegin(ctx, "k")
 			return err
 		},
-		"Run":        func(ctx context.Context, c *etcdclaims.Client) error { return c.Run(ctx, "k", never) },
-		"TryRun":     func(ctx context.Context, c *etcdclaims.Client) error { return c.TryRun(ctx, "k", never) },
-		"RunWork":    func(ctx context.Context, c *etcdclaims.Client) error { return works(c).Run(ctx, "k", work) },
-		"TryRunWork": func(ctx context.Context, c *etcdclaims.Client) error { return works(c).TryRun(ctx, "k", work) },
-		"RunForResult": func(ctx context.Context, c *etcdclaims.Client) error {
+		"Run":           func(ctx context.Context, c *etcdclaims.Client) error { return c.Run(ctx, "k", never) },
+		"TryRun":        func(ctx context.Context, c *etcdclaims.Client) error { return c.TryRun(ctx, "k", never) },
+		"Runner.Run":    func(ctx context.Context, c *etcdclaims.Client) error { return works(c).Run(ctx, "k", work) },
+		"Runner.TryRun": func(ctx context.Context, c *etcdclaims.Client) error { return works(c).TryRun(ctx, "k", work) },
+		"Runner.Once": func(ctx context.Context, c *etcdclaims.Client) error {
 			_, _, err := works(c).Once(ctx, "k", once)
 			return err
 		},
-		"TryRunForResult": func(ctx context.Context, c *etcdclaims.Client) error {
+		"Runner.TryOnce": func(ctx context.Context, c *etcdclaims.Client) error {
 			_, _, err := works(c).TryOnce(ctx, "k", once)
 			return err
 		},

@@ -46,7 +46,7 @@ func TestOwnWaitIsLogged(t *testing.T) {
 				_, err := c.Acquire(ctx, key, etcdclaims.MaxHold(time.Hour))
 				return err
 			},
-			"RunWork": func(ctx context.Context, key string) error {
+			"Runner.Run": func(ctx context.Context, key string) error {
 				return works(c).Run(ctx, key, func(ctx context.Context, _ *work.Work) error { return never(ctx) })
 			},
 			"Slots": func(ctx context.Context, key string) error { return c.Run(ctx, key, never, etcdclaims.Slots(1)) },

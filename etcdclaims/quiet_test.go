@@ -29,7 +29,7 @@ func TestEndedContextIsNotAttempted(t *testing.T) {
 				return c.Run(ctx, "a", func(context.Context) error { t.Error("called"); return nil })
 			},
 			"TryBegin": func() error { _, err := works(c).TryBegin(ctx, "a"); return err },
-			"RunWork": func() error {
+			"Runner.Run": func() error {
 				return works(c).Run(ctx, "a", func(context.Context, *work.Work) error { t.Error("called"); return nil })
 			},
 			"Lookup": func() error { _, err := c.Lookup(ctx, "a"); return err },
@@ -150,7 +150,7 @@ func TestWrongEndpoint(t *testing.T) {
 		host.Kill()
 		for name, call := range map[string]func(ctx context.Context) error{
 			"TryAcquire": func(ctx context.Context) error { _, err := c.TryAcquire(ctx, "a"); return err },
-			"TryRunWork": func(ctx context.Context) error {
+			"Runner.TryRun": func(ctx context.Context) error {
 				return works(c).TryRun(ctx, "a", func(context.Context, *work.Work) error { return nil })
 			},
 			"Lookup":  func(ctx context.Context) error { _, err := c.Lookup(ctx, "a"); return err },

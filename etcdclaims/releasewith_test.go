@@ -3,12 +3,14 @@ package etcdclaims_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -223,4 +225,46 @@ func TestReleaseWithInAnOutage(t *testing.T) {
 			w.closeClean(c, peer)
 		})
 	}
+}
+
+// A handler may end its claim itself, with the operations that its effect is.
+func TestReleaseWithInRun(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		c := w.peer()
+		cl := tryClaim(t, c, "k")
+		noErr(t, cl.Run(context.Background(), func(ctx context.Context) error {
+			return cl.ReleaseWith(ctx, clientv3.OpPut("/effect", "x"))
+		}))
+		if v, n := w.effect("/effect"); v != "x" || n != 1 {
+			t.Errorf("%q was put %d times", v, n)
+		}
+		if s := c.Stats(); s.Released != 1 || s.Zombies != 0 {
+			t.Errorf("%+v", s)
+		}
+		w.free("k", c)
+		w.closeClean(c)
+	})
+}
+
+// Releases with operations share round trips where these are known to concern nothing else.
+func TestReleaseWithSharesRoundTrips(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		far(host)
+		var claims []*etcdclaims.Claim
+		for i := range 100 {
+			claims = append(claims, tryClaim(t, c, fmt.Sprint("k", i)))
+		}
+		before := c.Stats().Requests
+		errs, _ := atOnce(len(claims), func(i int) error {
+			key := fmt.Sprint("/effect/", i)
+			return claims[i].ReleaseWith(txn.Concerning(context.Background(), key), clientv3.OpPut(key, "x"))
+		})
+		noErr(t, errors.Join(errs...))
+		if n := c.Stats().Requests - before; n > 10 {
+			t.Errorf("%d requests for 100 releases", n)
+		}
+	})
 }

@@ -190,7 +190,7 @@ func (s *soak) call(ctx context.Context, c *etcdclaims.Client, rng *rand.Rand) {
 			})
 		}},
 		{"Begin", func() error { return s.work(limited, c, rng) }},
-		{"RunWork", func() error { return s.runWork(limited, c, rng) }},
+		{"Runner.Run", func() error { return s.runWork(limited, c, rng) }},
 		{"Records", func() error { return s.retry(limited, c, rng) }},
 		{"Slots", func() error { return s.slots(limited, c, rng) }},
 		{"Resize", func() error { return admin.Resize(limited, c, slotted(rng.IntN(soakRecords)), rng.IntN(5)) }},

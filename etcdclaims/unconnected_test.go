@@ -157,7 +157,7 @@ func callsName(t *testing.T, c *etcdclaims.Client, reason *regexp.Regexp) {
 		"TryAcquire": func(ctx context.Context) error { return second(c.TryAcquire(ctx, "x")) },
 		"Acquire":    func(ctx context.Context) error { return second(c.Acquire(ctx, "x")) },
 		"Lookup":     func(ctx context.Context) error { return second(c.Lookup(ctx, "x")) },
-		"RunWork": func(ctx context.Context) error {
+		"Runner.Run": func(ctx context.Context) error {
 			return works(c).Run(ctx, "w", func(context.Context, *work.Work) error { return nil })
 		},
 		"GrantLease": func(ctx context.Context) error { return second(core.Of(c).GrantLease(ctx, time.Minute)) },

@@ -196,7 +196,7 @@ func TestUpgradeRecord(t *testing.T) {
 				t.Errorf("Begin took %v", d)
 			}
 			_, _, err = works(c).Once(limited, "k", func(context.Context) ([]byte, error) { t.Error("it was run"); return nil, nil })
-			unread("RunForResult", err)
+			unread("Runner.Once", err)
 			_, _, err = works(c).Record(ctx, "k")
 			unread("Record", err)
 			if w.get("work/k") != value || w.get("own/k") != "" {

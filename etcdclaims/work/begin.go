@@ -8,7 +8,7 @@ import (
 	"github.com/etcdclaims/claims/internal/beside"
 )
 
-// TryBegin claims the key as TryAcquire does, and keeps a durable record of
+// TryBegin claims the key as etcdclaims.Client.TryAcquire does, and keeps a durable record of
 // the work that the key names: its attempts and its outcome. The key serves as
 // a deduplication key: work that is done is not begun again by any client.
 //
@@ -16,22 +16,22 @@ import (
 // number. Previous then returns the record of that owner. If the work was
 // begun with AtMostOnce, or has had Config.MaxAttempts, it is dead instead.
 //
-// With Supersede the call also takes the work over from an earlier claim of
-// this client. With Again it begins work that is done, dead or waiting. Note
-// is stored in the record.
+// With etcdclaims.Supersede the call also takes the work over from an earlier claim of
+// this client. With Again it begins work that is done, dead or waiting. The
+// note of etcdclaims.Note is stored in the record.
 //
 // TryBegin takes one round trip if the key has no record, and two otherwise.
 // The first call of a client takes one more, for the lease of its records.
 //
 // The error matches ErrDone, ErrDead or ErrBackoff if the work cannot be begun
-// now; it is a *Error with the record. Other errors are those of
-// TryAcquire.
+// now; it is an *Error with the record. Other errors are those of
+// etcdclaims.Client.TryAcquire.
 func (c *Runner) TryBegin(ctx context.Context, key string, opts ...Option) (*Work, error) {
 	return c.begin(ctx, key, opts, (*etcdclaims.Client).TryAcquire)
 }
 
 // Begin does what TryBegin does, but waits in line while the key is held, as
-// Acquire does, also across the loss of the client's session. It does not wait
+// etcdclaims.Client.Acquire does, also across the loss of the client's session. It does not wait
 // for the next attempt of failed work: it returns ErrBackoff.
 //
 // Begin does not wait for its turn to learn how the work ends. When an outcome is
@@ -41,7 +41,7 @@ func (c *Runner) TryBegin(ctx context.Context, key string, opts ...Option) (*Wor
 //
 // Callers of one client that wait for the same work have one place in line between
 // them: they take it one after the other, so callers of other clients can come
-// between them. Callers with Barge, Prefer or Supersede have places of their own.
+// between them. Callers with Barge or Supersede have places of their own.
 //
 // If the outcome of an attempt stays unknown because etcd does not answer, Begin
 // waits until that attempt is undone, and makes another. The first does not count.

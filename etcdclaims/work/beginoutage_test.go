@@ -23,13 +23,13 @@ var waitingBegins = map[string]func(ctx context.Context, c *client, key string, 
 		f(job)
 		return job.Complete(context.Background())
 	},
-	"RunWork": func(ctx context.Context, c *client, key string, f func(*work.Work), opts ...work.Option) error {
-		return c.RunWork(ctx, key, func(_ context.Context, job *work.Work) error {
+	"Run": func(ctx context.Context, c *client, key string, f func(*work.Work), opts ...work.Option) error {
+		return c.Runner.Run(ctx, key, func(_ context.Context, job *work.Work) error {
 			f(job)
 			return nil
 		}, opts...)
 	},
-	"RunForResult": func(ctx context.Context, c *client, key string, f func(*work.Work), opts ...work.Option) error {
+	"Once": func(ctx context.Context, c *client, key string, f func(*work.Work), opts ...work.Option) error {
 		_, first, err := c.Once(ctx, key, func(context.Context) ([]byte, error) {
 			f(nil)
 			return nil, nil

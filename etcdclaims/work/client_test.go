@@ -43,14 +43,6 @@ func (cfg config) ofWork() work.Config {
 	return work.Config{MaxAttempts: cfg.MaxAttempts, Backoff: cfg.Backoff, Retention: cfg.Retention, DeadRetention: cfg.DeadRetention}
 }
 
-func (c *client) RunWork(ctx context.Context, key string, fn func(context.Context, *work.Work) error, opts ...work.Option) error {
-	return c.Runner.Run(ctx, key, fn, opts...)
-}
-
-func (c *client) TryRunWork(ctx context.Context, key string, fn func(context.Context, *work.Work) error, opts ...work.Option) error {
-	return c.Runner.TryRun(ctx, key, fn, opts...)
-}
-
 // stats are those of both.
 type stats struct {
 	etcdclaims.Stats

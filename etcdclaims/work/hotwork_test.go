@@ -45,7 +45,7 @@ func TestOutcomeReachesAllWhoWait(t *testing.T) {
 					errs, _ := atOnce(callers, func(i int) error { return begin(cs[i%clients], "k") })
 					last := time.Since(ended)
 					for _, err := range errs {
-						if call == "RunForResult" && end == "done" {
+						if call == "Once" && end == "done" {
 							noErr(t, err)
 						} else {
 							wantIs(t, err, want)
@@ -67,10 +67,10 @@ func TestOutcomeReachesAllWhoWait(t *testing.T) {
 // waitsForWork are the calls that wait for work.
 var waitsForWork = map[string]func(c *client, key string) error{
 	"Begin": func(c *client, key string) error { _, err := c.Begin(context.Background(), key); return err },
-	"RunWork": func(c *client, key string) error {
-		return c.RunWork(context.Background(), key, func(context.Context, *work.Work) error { return nil })
+	"Run": func(c *client, key string) error {
+		return c.Runner.Run(context.Background(), key, func(context.Context, *work.Work) error { return nil })
 	},
-	"RunForResult": func(c *client, key string) error {
+	"Once": func(c *client, key string) error {
 		result, first, err := c.Once(context.Background(), key, func(context.Context) ([]byte, error) { return nil, errors.New("called") })
 		if err == nil && (first || string(result) != "x") {
 			return fmt.Errorf("result %q, first: %v", result, first)
@@ -93,7 +93,7 @@ func TestOutcomeReachesTheDeaf(t *testing.T) {
 				ended = time.Now()
 				noErr(t, holder.CompleteWith(context.Background(), []byte("x")))
 			})
-			errs, _ := atOnce(100, func(int) error { return waitsForWork["RunForResult"](c, "k") })
+			errs, _ := atOnce(100, func(int) error { return waitsForWork["Once"](c, "k") })
 			noErr(t, errors.Join(errs...))
 			if n := c.Stats().Requests; n > 60 {
 				t.Errorf("%d requests", n)
@@ -238,8 +238,8 @@ func TestHotKeyOfWaitingCalls(t *testing.T) {
 			}
 			return err
 		},
-		"RunWork": func(c *client) error {
-			err := c.RunWork(context.Background(), "k", func(context.Context, *work.Work) error { return etcdclaims.RetryAfter(errors.New("no"), 0) })
+		"Runner.Run": func(c *client) error {
+			err := c.Runner.Run(context.Background(), "k", func(context.Context, *work.Work) error { return etcdclaims.RetryAfter(errors.New("no"), 0) })
 			if errors.Is(err, work.ErrBackoff) {
 				return nil
 			}

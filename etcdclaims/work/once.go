@@ -7,7 +7,7 @@ import (
 )
 
 // TryOnce runs the work that the key names, and stores its result. It
-// begins the work as TryBegin does and calls fn as TryRun does. One
+// begins the work as TryBegin does and calls fn as etcdclaims.Client.TryRun does. One
 // transaction then stores the result, records the work as done and releases
 // the key.
 //
@@ -15,7 +15,7 @@ import (
 // one, and first is false.
 //
 // If fn returns an error or panics, the attempt has failed; see Work.Fail,
-// Permanent and RetryAfter. Two cases give the work back as Work.Release does,
+// etcdclaims.Permanent and etcdclaims.RetryAfter. Two cases give the work back as Work.Release does,
 // so that the attempt does not count and the next may begin at once:
 //
 //   - The error, or one that it wraps, implements interface{ GiveBack() bool }

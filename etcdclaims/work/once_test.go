@@ -14,7 +14,7 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 )
 
-// once is RunForResult or TryRunForResult.
+// once is Once or TryOnce.
 type once func(ctx context.Context, key string, fn func(ctx context.Context) ([]byte, error), opts ...work.Option) ([]byte, bool, error)
 
 func bothOnce(t *testing.T, f func(t *testing.T, w *world, run func(*client) once)) {
@@ -32,7 +32,7 @@ func returns(result string, err error) func(context.Context) ([]byte, error) {
 }
 
 // Whoever comes second is given what the first returned.
-func TestRunForResultRemembers(t *testing.T) {
+func TestOnceRemembers(t *testing.T) {
 	t.Parallel()
 	bothOnce(t, func(t *testing.T, w *world, run func(*client) once) {
 		c, _ := w.client(config{TTL: 15 * sec, Retention: time.Minute})
@@ -68,7 +68,7 @@ type givenBack struct{ error }
 func (givenBack) GiveBack() bool  { return true }
 func (g givenBack) Unwrap() error { return g.error }
 
-func TestRunForResultFails(t *testing.T) {
+func TestOnceFails(t *testing.T) {
 	t.Parallel()
 	bothOnce(t, func(t *testing.T, w *world, run func(*client) once) {
 		c := w.peer()
@@ -119,7 +119,7 @@ func TestRunForResultFails(t *testing.T) {
 }
 
 // A handler that does not return has failed.
-func TestRunForResultPanics(t *testing.T) {
+func TestOncePanics(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]func(){"panic": func() { panic("own") }, "Goexit": runtime.Goexit} {
 		virtualCase(t, name, func(t *testing.T, w *world) {
@@ -142,7 +142,7 @@ func TestRunForResultPanics(t *testing.T) {
 }
 
 // What cannot be recorded is no success, and what was lost leaves no record.
-func TestRunForResultIsNotRecorded(t *testing.T) {
+func TestOnceIsNotRecorded(t *testing.T) {
 	t.Parallel()
 	virtualCase(t, "reply lost", func(t *testing.T, w *world) {
 		c, host := w.client(config{TTL: 15 * sec})
@@ -226,7 +226,7 @@ func TestRunForResultIsNotRecorded(t *testing.T) {
 	})
 }
 
-func TestRunForResultPassthrough(t *testing.T) {
+func TestOncePassthrough(t *testing.T) {
 	t.Parallel()
 	c := newClient(t, nil, config{})
 	for range 2 {

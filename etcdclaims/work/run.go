@@ -13,12 +13,12 @@ import (
 )
 
 // TryRun begins the work that the key names as TryBegin does, calls fn as
-// TryRun does, and records the outcome when fn has returned:
+// etcdclaims.Client.TryRun does, and records the outcome when fn has returned:
 //
 //   - fn returns nil: [Work.Complete].
 //   - fn returns an error: [Work.Fail]. The next attempt may begin after a
 //     backoff.
-//   - fn returns RetryAfter(err, d): [Work.Fail]. The next attempt may begin d
+//   - fn returns etcdclaims.RetryAfter(err, d): [Work.Fail]. The next attempt may begin d
 //     later.
 //   - fn returns etcdclaims.Permanent(err): [Work.Fail]. The work is dead.
 //   - fn returns an error that gives the work back (see below):

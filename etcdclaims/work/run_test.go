@@ -26,7 +26,7 @@ func (givingBack) GiveBack() bool { return true }
 func (g givingBack) Unwrap() error { return g.error }
 
 // Each way in which a function can return is an outcome of its work.
-func TestRunWorkOutcomes(t *testing.T) {
+func TestRunOutcomes(t *testing.T) {
 	t.Parallel()
 	boom := errors.New("boom")
 	for name, tt := range map[string]struct {
@@ -52,8 +52,8 @@ func TestRunWorkOutcomes(t *testing.T) {
 		}, work.StateDone, []error{boom}, 1},
 	} {
 		for way, run := range map[string]func(c *client, ctx context.Context) error{
-			"TryRunWork": func(c *client, ctx context.Context) error { return c.TryRunWork(ctx, "k", tt.fn) },
-			"RunWork":    func(c *client, ctx context.Context) error { return c.RunWork(ctx, "k", tt.fn) },
+			"TryRun": func(c *client, ctx context.Context) error { return c.Runner.TryRun(ctx, "k", tt.fn) },
+			"Run":    func(c *client, ctx context.Context) error { return c.Runner.Run(ctx, "k", tt.fn) },
 			"Work.Run": func(c *client, ctx context.Context) error {
 				w, err := c.TryBegin(ctx, "k")
 				if err != nil {
@@ -97,31 +97,31 @@ func TestRunWorkOutcomes(t *testing.T) {
 }
 
 // Work that cannot be begun is not run, and the error says why.
-func TestRunWorkNotBegun(t *testing.T) {
+func TestRunNotBegun(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
 	a, b, _ := twoOwners(t, etcd, config{})
 	never := func(context.Context, *work.Work) error { t.Error("it is run"); return nil }
 	tryClaim(t, a, "held")
-	wantIs(t, b.TryRunWork(ctx, "held", never), etcdclaims.ErrHeld)
+	wantIs(t, b.Runner.TryRun(ctx, "held", never), etcdclaims.ErrHeld)
 	noErr(t, tryBegin(t, a, "done").Complete(ctx))
-	wantIs(t, b.TryRunWork(ctx, "done", never), work.ErrDone)
-	wantIs(t, b.RunWork(ctx, "done", never), work.ErrDone)
+	wantIs(t, b.Runner.TryRun(ctx, "done", never), work.ErrDone)
+	wantIs(t, b.Runner.Run(ctx, "done", never), work.ErrDone)
 	noErr(t, failing(ctx, tryBegin(t, a, "failed"), errors.New("x")))
-	wantIs(t, b.RunWork(ctx, "failed", never), work.ErrBackoff)
-	if err := b.RunWork(ctx, "nil", nil); err == nil || !strings.Contains(err.Error(), `"nil"`) {
+	wantIs(t, b.Runner.Run(ctx, "failed", never), work.ErrBackoff)
+	if err := b.Runner.Run(ctx, "nil", nil); err == nil || !strings.Contains(err.Error(), `"nil"`) {
 		t.Errorf("a nil function: %v", err)
 	}
 	ran := false
 	none := newClient(t, nil, config{})
-	noErr(t, none.RunWork(ctx, "k", func(_ context.Context, w *work.Work) error { ran = w.Attempt() == 1; return nil }))
+	noErr(t, none.Runner.Run(ctx, "k", func(_ context.Context, w *work.Work) error { ran = w.Attempt() == 1; return nil }))
 	if !ran {
 		t.Error("a passthrough client does not run it")
 	}
 }
 
 // A panic is recorded with its value and stack, and goes on; Goexit is not a panic.
-func TestRunWorkPanics(t *testing.T) {
+func TestRunPanics(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
 	a, b, _ := twoOwners(t, etcd, config{})
@@ -131,16 +131,16 @@ func TestRunWorkPanics(t *testing.T) {
 				t.Errorf("the panic went on as %v", v)
 			}
 		}()
-		_ = a.RunWork(ctx, "panic", func(context.Context, *work.Work) error { panic("the value") })
+		_ = a.Runner.Run(ctx, "panic", func(context.Context, *work.Work) error { panic("the value") })
 	}()
 	r, _, err := b.Record(ctx, "panic")
 	noErr(t, err)
-	if r.State != work.StateFailed || r.Error != "panic: the value" || !strings.Contains(r.Stack, "TestRunWorkPanics") || len(r.Stack) > work.MaxStackBytes {
+	if r.State != work.StateFailed || r.Error != "panic: the value" || !strings.Contains(r.Stack, "TestRunPanics") || len(r.Stack) > work.MaxStackBytes {
 		t.Errorf("recorded %+v", r)
 	}
 	func() {
 		defer func() { _ = recover() }()
-		_ = a.RunWork(ctx, "dead", func(context.Context, *work.Work) error { panic(etcdclaims.Permanent(errors.New("never"))) })
+		_ = a.Runner.Run(ctx, "dead", func(context.Context, *work.Work) error { panic(etcdclaims.Permanent(errors.New("never"))) })
 	}()
 	if r, _, err := b.Record(ctx, "dead"); err != nil || r.State != work.StateDead {
 		t.Errorf("a panic with a permanent error: %+v, %v", r, err)
@@ -148,7 +148,7 @@ func TestRunWorkPanics(t *testing.T) {
 	left := make(chan struct{})
 	go func() {
 		defer close(left)
-		_ = a.RunWork(ctx, "goexit", func(context.Context, *work.Work) error { runtime.Goexit(); return nil })
+		_ = a.Runner.Run(ctx, "goexit", func(context.Context, *work.Work) error { runtime.Goexit(); return nil })
 		t.Error("Goexit did not go on")
 	}()
 	<-left
@@ -158,16 +158,16 @@ func TestRunWorkPanics(t *testing.T) {
 	// The same holds for work whose result is remembered.
 	func() {
 		defer func() { _ = recover() }()
-		_, _, _ = a.Once(ctx, "once", func(context.Context) ([]byte, error) { panic("in RunForResult") })
+		_, _, _ = a.Once(ctx, "once", func(context.Context) ([]byte, error) { panic("in Once") })
 	}()
-	if r, _, err := b.Record(ctx, "once"); err != nil || r.Error != "panic: in RunForResult" || r.Stack == "" {
-		t.Errorf("recorded of RunForResult %+v, %v", r, err)
+	if r, _, err := b.Record(ctx, "once"); err != nil || r.Error != "panic: in Once" || r.Stack == "" {
+		t.Errorf("recorded of Once %+v, %v", r, err)
 	}
 }
 
 // Who is interrupted has not failed: by the caller or by Close. Who exceeds a
 // deadline has.
-func TestRunWorkInterrupted(t *testing.T) {
+func TestRunInterrupted(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		stop func(c *client, ctx context.Context) (context.Context, func())
@@ -213,7 +213,7 @@ func TestRunWorkInterrupted(t *testing.T) {
 }
 
 // Work that is lost while it runs is not recorded by the one who lost it.
-func TestRunWorkLost(t *testing.T) {
+func TestRunLost(t *testing.T) {
 	t.Parallel()
 	etcd := testetcd.Shared(t).Client(t)
 	for name, returns := range map[string]error{"nil": nil, "error": errors.New("boom")} {
@@ -221,7 +221,7 @@ func TestRunWorkLost(t *testing.T) {
 			t.Parallel()
 			a, b, _ := twoOwners(t, etcd, config{})
 			var next *work.Work
-			err := a.RunWork(t.Context(), "k", func(ctx context.Context, _ *work.Work) error {
+			err := a.Runner.Run(t.Context(), "k", func(ctx context.Context, _ *work.Work) error {
 				vanish(t, etcd, b, "k")
 				next = tryBegin(t, b, "k")
 				<-ctx.Done()
@@ -270,9 +270,9 @@ func TestFailReturnsTheOutcome(t *testing.T) {
 	}
 }
 
-// Once RunWork has returned, its key becomes free, even if etcd does not accept the
+// Once Run has returned, its key becomes free, even if etcd does not accept the
 // outcome: nobody has the handle any more.
-func TestRunWorkLeavesNoClaim(t *testing.T) {
+func TestRunLeavesNoClaim(t *testing.T) {
 	t.Parallel()
 	cancelled := func(ctx context.Context, cancel func()) error { cancel(); return ctx.Err() }
 	for name, tt := range map[string]struct {
@@ -301,7 +301,7 @@ func TestRunWorkLeavesNoClaim(t *testing.T) {
 			c, host := w.client(config{TTL: 15 * sec, Backoff: func(int) time.Duration { return 0 }, Retention: time.Minute, DeadRetention: 5 * time.Minute})
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
-			err := c.TryRunWork(ctx, "k", func(ctx context.Context, _ *work.Work) error {
+			err := c.Runner.TryRun(ctx, "k", func(ctx context.Context, _ *work.Work) error {
 				tt.refuse(w, host)
 				return tt.fn(ctx, cancel)
 			})
@@ -361,7 +361,7 @@ func TestZombieBesideRefusedEnd(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		hang, done := make(chan struct{}), make(chan error, 1)
 		go func() {
-			done <- a.TryRunWork(ctx, "k", func(ctx context.Context, wk *work.Work) error {
+			done <- a.Runner.TryRun(ctx, "k", func(ctx context.Context, wk *work.Work) error {
 				<-ctx.Done()
 				time.Sleep(2500 * ms)
 				host.Inject(claimtest.Fault{On: claimtest.Ending, DelayRequest: sec})

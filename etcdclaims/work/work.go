@@ -84,8 +84,8 @@ func (w *Work) CompleteWith(ctx context.Context, result []byte, ops ...clientv3.
 // next attempt may begin at NotBefore. In StateDead there is no next attempt,
 // unless a caller uses Again or Runner.Retry.
 //
-// NotBefore is set by Config.Backoff, or by RetryAfter around cause. The work
-// is dead if cause is Permanent, or after Config.MaxAttempts. A client that
+// NotBefore is set by Config.Backoff, or by etcdclaims.RetryAfter around cause. The work
+// is dead if cause is etcdclaims.Permanent, or after Config.MaxAttempts. A client that
 // begins the work compares NotBefore with its own wall clock.
 //
 // The record stores the text of cause, cut to MaxErrorBytes. For a *PanicError
