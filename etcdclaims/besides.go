@@ -3,6 +3,7 @@ package etcdclaims
 import (
 	"context"
 
+	"github.com/etcdclaims/claims/internal/retry"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
@@ -33,6 +34,22 @@ func (a *attempt) inLineBeside(news *waiter) {
 	if a.put != nil {
 		a.opts.beside.InLine(news.doubt)
 	}
+}
+
+// prepareBeside prepares the key beside the claim for another request. again is true if that must be
+// tried again.
+func (a *attempt) prepareBeside(ctx context.Context, try int) (again bool, err error) {
+	if a.put == nil {
+		return false, nil
+	}
+	if err := a.opts.beside.Prepare(ctx); err != nil {
+		if isPassing(err) && retry.PauseUnless(ctx, a.s.dead, try) {
+			return true, nil
+		}
+		return false, err
+	}
+	a.describe()
+	return false, nil
 }
 
 // sawBeside has the companion know the claim that the attempt waits for.

@@ -323,15 +323,11 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p protocol.Position, ne
 			t, err = c.grant(ctx, a, a.granted)
 			return t, false, err
 		}
-		if a.put != nil {
-			if err := a.opts.beside.Prepare(ctx); err != nil {
-				if isPassing(err) && retry.PauseUnless(ctx, a.s.dead, try) {
-					p = protocol.Position{}
-					continue
-				}
-				return nil, false, c.waitError(ctx, a, p, err)
-			}
-			a.describe()
+		if again, err := a.prepareBeside(ctx, try); err != nil {
+			return nil, false, c.waitError(ctx, a, p, err)
+		} else if again {
+			p = protocol.Position{}
+			continue
 		}
 		resp, rev, err := a.advanceInTurn(ctx)
 		switch {
