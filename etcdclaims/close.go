@@ -199,7 +199,10 @@ func (c *Client) close(ctx context.Context) error {
 	if c.endSessions(releaseCtx) {
 		unsettled = nil // it was settled by that
 	}
-	for _, f := range c.onReleased {
+	c.mu.Lock()
+	released := c.onReleased
+	c.mu.Unlock()
+	for _, f := range released {
 		f(releaseCtx)
 	}
 	err = errors.Join(err, unsettled)
