@@ -11,7 +11,7 @@ var coreMutants = []mutant{
 	{
 		name: "local waiters that follow another session", tests: "TestLocalWaitersOfTwoSessions",
 		edits: []edit{
-			{"localline.go", "next.id == id && next.s == t.s && !next.local.closed", "next.id == id && !next.local.closed"},
+			{"localline.go", "next.ID == id && next.s == t.s && !next.local.closed", "next.ID == id && !next.local.closed"},
 			{"localline.go", "} else if w != nil && w.a.s == t.s {", "} else if w != nil {"},
 		},
 	},
@@ -153,51 +153,54 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "surplus slot handed over", seeds: 100,
-		edits: []edit{{"slots.go", "return t.slots != nil && (t.slots.unset || t.slots.i >= t.slots.n)", "return t.slots != nil && t.slots.unset"}},
+		edits: []edit{{"internal/protocol/slots.go", "if s.unset || s.i >= s.n {", "if s.unset {"}},
 	},
 	{
 		name: "slot taken whatever their number", seeds: 100,
-		edits: []edit{{"attempt.go", "		in.Compare = append(in.Compare, a.recorded(l))\n", ""}},
+		edits: []edit{
+			{"internal/protocol/slots.go", "conditions := []*pb.Compare{s.recorded()}", "conditions := []*pb.Compare{s.recorded()}[:0]"},
+			{"internal/protocol/shared.go", "conditions := []*pb.Compare{s.recorded()}", "conditions := []*pb.Compare{s.recorded()}[:0]"},
+		},
 	},
 	{
 		name: "slot that is surplus by now tried again", tests: "TestSlotsResize",
-		edits: []edit{{"slots.go", "a.setSlot(s.i % s.n)", "a.setSlot(before.n - 1)"}},
+		edits: []edit{{"internal/protocol/slots.go", "s.i = rand.N(s.n) // the one", "s.i = before.n - 1 // the one"}},
 	},
 	{
 		name: "first in line for a slot not asked at renewals", tests: "TestSlotsOfTheDead|TestSlotsResizedUnheard",
-		edits: []edit{{"waiter.go", "		case w.awaited.rev == everyRenewal:\n			w.doubt()\n", ""}},
+		edits: []edit{{"waiter.go", "		case w.awaited.Rev == everyRenewal:\n			w.doubt()\n", ""}},
 	},
 	{
 		name: "shared claim whose guard is its own key alone", tests: "TestSharedRecordTaken",
-		edits: []edit{{"term.go", "	for _, cmp := range t.record().stands() {\n", "	for _, cmp := range t.record().stands()[:0] {\n"}},
+		edits: []edit{{"internal/protocol/held.go", "return append(guard, h.Mode.Guard(h.Fence).Stands()...)", "return guard"}},
 	},
 	{
 		name: "slot that is held under any record", tests: "TestSlotsRecordDeleted",
-		edits: []edit{{"keyrecord.go", ", txn.CreatedBefore(r.name, r.rev+1)}", ", txn.CreatedAfter(r.name, 0)}"}},
+		edits: []edit{{"internal/protocol/mode.go", ", txn.CreatedBefore(r.Name, r.Rev+1)}", ", txn.CreatedAfter(r.Name, 0)}"}},
 	},
 	{
 		name: "verification that leaves out the record", tests: "TestSlotsRecordDeletedUnnoticed",
-		edits: []edit{{"verify.go", "		in.Compare = append(in.Compare, t.record().stands()...)\n", ""}},
+		edits: []edit{{"internal/protocol/verify.go", "		in.Compare = append(in.Compare, h.Mode.Guard(h.Fence).Stands()...)\n", ""}},
 	},
 	{
 		name: "slot free as soon as its record is gone", tests: "TestSlotsRecordDeleted",
-		edits: []edit{{"keyrecord.go", "	if t.slots != nil {\n		if t.begin() == nil {", "	if t.slots != nil && t.shared != nil {\n		if t.begin() == nil {"}},
+		edits: []edit{{"term.go", "	if !t.Mode.Guard(t.Fence).Unchanged {\n", "	if !t.Mode.Guard(t.Fence).Unchanged && t.s == nil {\n"}},
 	},
 	{
 		name: "record deleted beside other shared claims", seeds: 100,
-		edits: []edit{{"shared.go", "Compare: []*pb.Compare{claim, record}", "Compare: []*pb.Compare{record}"}},
+		edits: []edit{{"internal/protocol/shared.go", "Compare: []*pb.Compare{claims, record}", "Compare: []*pb.Compare{record}"}},
 	},
 	{
 		name: "shared caller that passes exclusive ones in line", seeds: 100,
-		edits: []edit{{"place.go", "	case a.shared != nil && a.shared.first:", "	case a.shared != nil:"}},
+		edits: []edit{{"internal/protocol/join.go", "	case !s.First: // none", "	case s.Queued < 0: // none"}},
 	},
 	{
 		name: "shared claim of an epoch before joined", tests: "TestSharedEpoch",
-		edits: []edit{{"shared.go", "return err == nil && h.Epoch == s.epoch", "return err == nil && h.Epoch >= 0"}},
+		edits: []edit{{"internal/protocol/shared.go", "return err == nil && h.Epoch == s.epoch", "return err == nil && h.Epoch >= 0"}},
 	},
 	{
 		name: "abandoned record deleted beside shared claims", seeds: 100,
-		edits: []edit{{"shared.go", ", txn.NoneUnder(l.sharers(key))}", "}"}},
+		edits: []edit{{"internal/protocol/shared.go", ", txn.NoneUnder(s.Sharers(s.Key))}", "}"}},
 	},
 	{
 		name: "shared claims that end and begin in one round trip", of: "internal/txn", tests: "TestAKeyOccursOnce",
@@ -205,27 +208,30 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "shared claims of one round trip that all think that they are alone", tests: "TestSharedTwinsRelease",
-		edits: []edit{{"shared.go", "txn.ValueIs(nil, t.value)", "txn.ModifiedAt(nil, revision(t.fence))"}, {"shared.go", "t.s.c.keys.sharedBy(t.shared.key) <= 1", "true"}},
+		edits: []edit{
+			{"internal/protocol/release.go", "s.Mode.Leave(s.Value, s.Alone)", "s.Mode.Leave(string(rune(keyspace.Revision(s.Fence))), true)"},
+			{"internal/protocol/shared.go", "	claims.RangeEnd = ", "	if rev := []rune(value); len(rev) == 1 {\n		claims = txn.ModifiedAt(claims.Key, int64(rev[0]))\n	}\n	claims.RangeEnd = "},
+		},
 	},
 	{
 		name: "key of a shared claim that was lost with the record", tests: "TestSharedLostWithTheRecord",
-		edits: []edit{{"keyrecord.go", "} else if t.lose(reason, nil) { ", "} else if t.lose(reason, nil) && kvs == nil && len(kvs) > 0 { "}},
+		edits: []edit{{"term.go", "} else if t.lose(reason, nil) { ", "} else if t.lose(reason, nil) && t.s == nil { "}},
 	},
 	{
 		name: "fence of a shared claim from its own key", tests: "TestShared",
-		edits: []edit{{"term.go", "keyspace.Fence(t.fence>>epochShift, t.shared.rev)", "keyspace.Fence(t.fence>>epochShift, revision(t.fence))"}},
+		edits: []edit{{"internal/protocol/mode.go", "keyspace.Fence(keyspace.Epoch(fence), r.Rev)", "fence"}},
 	},
 	{
 		name: "record left by the last holders", tests: "TestSharedTogether",
-		edits: []edit{{"shared.go", "	if t.shared == nil || n == 0 ", "	if t.shared == nil || n >= 0 "}},
+		edits: []edit{{"shared.go", "	if !none {\n", "	if !none || none {\n"}},
 	},
 	{
 		name: "note of a later version believed", tests: "TestUpgradeNote",
-		edits: []edit{{"info.go", "err == nil && n.Version <= valueVersion {", "err == nil {"}},
+		edits: []edit{{"info.go", "err == nil && n.Version <= protocol.Version {", "err == nil {"}},
 	},
 	{
 		name: "forced release of a later version believed", tests: "TestUpgradeEviction",
-		edits: []edit{{"sentinel.go", "err != nil || e.Version > valueVersion {", "err != nil {"}},
+		edits: []edit{{"sentinel.go", "err != nil || e.Version > protocol.Version {", "err != nil {"}},
 	},
 	{
 		name: "work in a state of a later version begun", tests: "TestUpgradeRecord",
@@ -245,7 +251,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "handler that waits for itself without a word", tests: "TestOwnWaitIsLogged",
-		edits: []edit{{"localwaiter.go", "\tdefer c.watchOwnWait(ctx, f.a.key, f.a.opts)()\n", ""}},
+		edits: []edit{{"localwaiter.go", "\tdefer c.watchOwnWait(ctx, f.a.user, f.a.opts)()\n", ""}},
 	},
 	{
 		name: "Close that leaves queues and schedulers to themselves", tests: "TestCloseEndsAll", of: "internal/scenarios",
@@ -297,7 +303,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "place in line of somebody else's claim", tests: "TestReleaseBehindForeignPlace",
-		edits: []edit{{"line.go", "h.Kind == kindSelf || h.Claim != first.ID || h.Epoch != t.fence>>epochShift || first.Lease == 0 {", "h.Kind == kindSelf {"}},
+		edits: []edit{{"internal/protocol/place.go", "h.Kind != KindSelf && h.Claim == p.ID && h.Epoch == epoch && p.Lease != 0", "h.Kind != KindSelf"}},
 	},
 	{
 		name: "Reentrant callers in line that wait for their own client", seeds: 100,
@@ -349,7 +355,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "newcomers that all put the record of a shared key", tests: "TestSharedChurn",
-		edits: []edit{{"wait.go", "	if o.shared != nil {\n		known =", "	if o.shared == nil {\n	} else if o.shared.rev < 0 {\n		known ="}},
+		edits: []edit{{"wait.go", "	if o.mode.Keys().Record {\n		known =", "	if o.mode == nil {\n		known ="}},
 	},
 	{
 		name: "timer of a request that starts in its queue", of: "internal/txn", tests: "TestSendTimerOfARequestThatWaits",
@@ -357,11 +363,11 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "concern that keeps nothing apart", tests: "TestConcernsShareRoundTrips",
-		edits: []edit{{"attempt.go", "return append(a.alsoKeys(), a.opts.concern...)", "return a.alsoKeys()"}},
+		edits: []edit{{"internal/protocol/try.go", "append(keys.concerned(record != \"\"), t.Ask.Concern...)", "keys.concerned(record != \"\")"}},
 	},
 	{
 		name: "transaction under a claim that shares whatever it concerns", tests: "TestConcernsOfClaims",
-		edits: []edit{{"txn.go", "r.Key, r.Also = t.lineKey(), concern", "r.Key, r.Also = t.lineKey(), nil"}},
+		edits: []edit{{"internal/protocol/held.go", "r.Key, r.Also = s.Mode.Keys().Line, s.Concern", "r.Key, r.Also = s.Mode.Keys().Line, nil"}},
 	},
 	{
 		name: "round trip without what each is to carry", of: "internal/txn", tests: "TestAlso",
@@ -389,14 +395,14 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "suspicion although the holder has answered", tests: "TestSuspectStaleTakeOver",
-		edits: []edit{{"suspect.go", "clientv3.Compare(clientv3.ModRevision(s.ask), \"=\", s.rev),", ""}},
+		edits: []edit{{"internal/protocol/over.go", ", txn.ModifiedAt([]byte(s.Question), s.Rev),", ","}},
 	},
 	{
 		name: "suspicion of whoever holds the key by then", tests: "TestSuspectStaleTakeOver",
-		edits: []edit{
-			{"suspect.go", "clientv3.Compare(clientv3.ModRevision(own), \"=\", s.own.ModRevision),", ""},
-			{"suspect.go", "clientv3.Compare(clientv3.LeaseValue(own), \"=\", s.own.Lease),", ""},
-		},
+		edits: []edit{{
+			"internal/protocol/over.go",
+			"txn.ModifiedAt(s.Own.Key, s.Own.ModRevision), txn.OnLease(s.Own.Key, s.Own.Lease), txn.ModifiedAt(", "txn.ModifiedAt(",
+		}},
 	},
 	{
 		name: "suspicion after one unanswered look", seeds: 100,
@@ -404,7 +410,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "suspicion without a notice for the holder", tests: "TestSuspectedHolderIsTold",
-		edits: []edit{{"place.go", "	if a.suspected != nil {", "	if a.suspected != nil && a == nil {"}},
+		edits: []edit{{"internal/protocol/join.go", "	if s.Over != nil && s.Over.Notify != nil {", "	if s.Over != nil && s.Over.Notify == nil {"}},
 	},
 	{
 		name: "no patience after an outage", tests: "TestSuspectNobodyWithoutEtcd",
@@ -448,14 +454,14 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "questions of callers that are not the first in line", tests: "TestSuspectAsksOnlyWhenNeeded",
-		edits: []edit{{"suspect.go", "|| p.pred != nil || p.behind || p.own == nil", "|| p.own == nil"}},
+		edits: []edit{{"suspect.go", "|| p.Pred != nil || p.Behind {", "{"}},
 	},
 	{
 		name: "hand-over to the last of several with equal preferences", tests: "TestPreferOrder",
-		edits: []edit{{"prefer.go", "h.Preference > greatest", "h.Preference >= greatest"}},
+		edits: []edit{{"internal/protocol/place.go", "kv.CreateRevision < best.CreateRevision", "kv.CreateRevision > best.CreateRevision"}},
 	},
 	{
 		name: "line of the owner before kept by a claim with a preference", tests: "TestPreferAfterAnotherOrder",
-		edits: []edit{{"release.go", "if t.prefers && len(t.line.next) > 0 {", "if t.prefers && len(t.line.next) < 0 {"}},
+		edits: []edit{{"release.go", "if t.prefers && len(t.line.Next) > 0 {", "if t.prefers && len(t.line.Next) < 0 {"}},
 	},
 }

@@ -78,21 +78,16 @@ var mutants = []mutant{
 	{
 		name: "release without its guard", seeds: 100,
 		edits: []edit{{
-			"release.go", "txn.ModifiedAt(own, revision(t.fence)), txn.OnLease(own, t.s.id)",
-			"&pb.Compare{Key: own, Target: pb.Compare_VERSION, Result: pb.Compare_GREATER, TargetUnion: &pb.Compare_Version{Version: -1}}",
+			"internal/protocol/release.go", "Compare: s.Has(),",
+			"Compare: []*pb.Compare{txn.CreatedAfter(own, -1), txn.CreatedAfter(own, -1)},",
 		}},
 	},
 	{
 		name: "guard without the lease compare", seeds: 100,
-		edits: []edit{{
-			"term.go",
-			"		clientv3.Compare(clientv3.LeaseValue(own), \"=\", int64(t.s.id)),\n",
-			"		clientv3.Compare(clientv3.ModRevision(own), \"=\", revision(t.fence)),\n",
-		}, {
-			"release.go", ", txn.OnLease(own, t.s.id)),\n", "),\n",
-		}, {
-			"verify.go", ", txn.OnLease(own, s.id))\n", ")\n",
-		}},
+		edits: []edit{
+			{"internal/protocol/held.go", "txn.ModifiedAt(own, keyspace.Revision(h.Fence)), txn.OnLease(own, h.Lease))", "txn.ModifiedAt(own, keyspace.Revision(h.Fence)), txn.CreatedAfter(own, -1))"},
+			{"internal/protocol/verify.go", ", txn.OnLease(own, h.Lease))\n", ")\n"},
+		},
 	},
 	{
 		name: "undo of a lost acquire left out", seeds: 100,
@@ -118,17 +113,17 @@ var mutants = []mutant{
 		name: "re-grant under a handler", seeds: 100,
 		edits: []edit{
 			{
-				"term.go", "	case len(kvs) == 0:\n		t.lose(ReasonDeleted, nil)\n",
-				"	case len(kvs) == 0 && t.regrant():\n		return true\n	case len(kvs) == 0:\n		t.lose(ReasonDeleted, nil)\n",
+				"term.go", "	case protocol.Deleted:\n		t.lose(ReasonDeleted, nil)\n",
+				"	case protocol.Deleted:\n		if t.regrant() {\n			return true\n		}\n		t.lose(ReasonDeleted, nil)\n",
 			},
 			{
-				"term.go", "	\"github.com/etcdclaims/claims/internal/clock\"\n",
-				"	\"github.com/etcdclaims/claims/internal/clock\"\n	\"github.com/etcdclaims/claims/internal/txn\"\n",
+				"term.go", "	\"github.com/etcdclaims/claims/internal/protocol\"\n",
+				"	\"github.com/etcdclaims/claims/internal/protocol\"\n	\"github.com/etcdclaims/claims/internal/txn\"\n",
 			},
 			{
 				"term.go", "var errEpochRaised =", `func (t *term) regrant() bool {
-	own := t.s.c.store.layout.own(t.key)
-	value := holder{Claim: t.id, Owner: t.s.c.cfg.Owner, Instance: t.s.c.store.layout.instance, Epoch: t.fence >> epochShift}.encode()
+	own := t.Own(t.Key)
+	value := protocol.Holder{Claim: t.ID, Owner: t.s.c.cfg.Owner, Instance: t.Instance, Epoch: t.Fence >> epochShift}.Encode()
 	resp, err := t.s.c.store.Do(t.s.c.io, txn.Request{In: txn.Of(
 		[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(own), "=", 0)},
 		[]clientv3.Op{clientv3.OpPut(own, value, clientv3.WithLease(t.s.id))}, nil,
@@ -143,9 +138,8 @@ var errEpochRaised =`,
 	{
 		name: "owner matched by name", seeds: 100,
 		edits: []edit{{
-			"attempt.go",
-			"	if own == nil || own.Lease != int64(a.s.id) || string(own.Value) != a.value {\n		return 0\n	}\n",
-			"	if own == nil {\n		return 0\n	}\n	if h, err := decodeHolder(own.Value); err != nil || h.Owner != a.s.c.cfg.Owner {\n		return 0\n	}\n",
+			"internal/protocol/try.go", "	return kv != nil && kv.Lease == t.Lease && string(kv.Value) == t.Value\n",
+			"	if kv == nil {\n		return false\n	}\n	h, err := DecodeHolder(kv.Value)\n	own, _ := DecodeHolder([]byte(t.Value))\n	return err == nil && h.Owner == own.Owner\n",
 		}},
 	},
 	{
@@ -173,11 +167,11 @@ var errEpochRaised =`,
 	},
 	{
 		name: "newcomer that passes the line", seeds: 100,
-		edits: []edit{{"attempt.go", "	if a.supersedes == nil {\n		cmps = append(cmps, a.nobodyBefore())", "	if a.supersedes != nil {\n		cmps = append(cmps, a.nobodyBefore())"}},
+		edits: []edit{{"internal/protocol/try.go", "	if t.Over == nil {\n		keys := t.Mode.Keys()\n", "	if t.Over != nil {\n		keys := t.Mode.Keys()\n"}},
 	},
 	{
 		name: "waiter that passes those before it", seeds: 100,
-		edits: []edit{{"place.go", "	default:\n		cmps = append(cmps, clientv3.Compare(", "	case a.queued < 0:\n		cmps = append(cmps, clientv3.Compare("}},
+		edits: []edit{{"internal/protocol/join.go", "		in.Compare = append(in.Compare, turn)\n", ""}},
 	},
 	{
 		name: "waiter that is never woken", seeds: 100,
@@ -188,15 +182,15 @@ var errEpochRaised =`,
 	},
 	{
 		name: "condition of the caller's left out", seeds: 100,
-		edits: []edit{{"attempt.go", "return append(cmps, a.opts.cmps...)", "return cmps"}},
+		edits: []edit{{"internal/protocol/try.go", "append(append(in.Compare, conditions...), t.Ask.If...)", "append(in.Compare, conditions...)"}},
 	},
 	{
 		name: "guard without the epoch", seeds: 100,
-		edits: []edit{{"term.go", `l.epoch()), "=", t.epoch),`, `l.epoch()), ">", -1),`}},
+		edits: []edit{{"internal/protocol/held.go", "txn.ModifiedAt([]byte(h.Layout.Epoch()), h.EpochRev))", "txn.CreatedAfter([]byte(h.Layout.Epoch()), -1))"}},
 	},
 	{
 		name: "zombie whose key is soon free", seeds: 100,
-		edits: []edit{{"rehome.go", "t.move(kindZombie, t.s.lease.Load().ttl)", "t.move(kindZombie, time.Second)"}},
+		edits: []edit{{"rehome.go", "t.move(protocol.KindZombie, t.s.lease.Load().ttl)", "t.move(protocol.KindZombie, time.Second)"}},
 	},
 	{
 		name: "lower epoch found without a word", tests: "TestEpochDeletedByHand",
@@ -236,11 +230,11 @@ var errEpochRaised =`,
 	},
 	{
 		name: "hand-over to a place that is gone", seeds: 100,
-		edits: []edit{{"line.go", "	in.Compare = append(in.Compare, txn.ModifiedAt(name, first.Rev))\n", ""}},
+		edits: []edit{{"internal/protocol/release.go", "	in.Compare = append(in.Compare, txn.ModifiedAt(name, first.Rev))\n", ""}},
 	},
 	{
 		name: "hand-over that leaves the place", seeds: 100,
-		edits: []edit{{"line.go", "in.Success = append(in.Success, txn.Delete(name), txn.Put(", "in.Success = append(in.Success, txn.Put("}},
+		edits: []edit{{"internal/protocol/release.go", "in.Success = append(in.Success, txn.Delete(name), txn.Put(", "in.Success = append(in.Success, txn.Put("}},
 	},
 	{
 		name: "verification that takes no for an answer", seeds: 100,
