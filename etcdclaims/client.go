@@ -96,7 +96,6 @@ type Client struct {
 	closedDown chan struct{} // closed when Close is done
 	closeErr   error
 	onReleased []func(context.Context) // called by Close when the claims are released
-	histories  atomic.Int64            // names the streams of History
 }
 
 // New returns a client that stores its claims in etcd. It does no I/O. It does

@@ -8,7 +8,6 @@ import (
 
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/protocol"
-	"github.com/etcdclaims/claims/internal/txn"
 )
 
 // claimValue is holder.encode for the value that is made most often, with what
@@ -39,9 +38,6 @@ func valueEnd(owner, instance string) string {
 		Instance string `json:"instance"`
 	}{owner, instance}), "{")
 }
-
-// emptyValue is for keys without content.
-const emptyValue = txn.VoidValue
 
 func encode(v any) string { return keyspace.Encode(v) }
 

@@ -341,7 +341,7 @@ func TestHooks(t *testing.T) {
 		expect(t, &l,
 			"k acquired: attempt 0, took over false",
 			`k ended: held 0s, work "", lost: lease revoked`,
-			"k returned: wait false, work false, waited 0s: ok")
+			"k returned: wait false, waited 0s: ok")
 	})
 
 	virtualCase(t, "the context of hooks outlives that of the call", func(t *testing.T, w *world) {

@@ -208,11 +208,6 @@ func (s *store) ready(ctx context.Context) error {
 	return nil
 }
 
-// epochIs is the condition under which a fence made of the known epoch is good.
-func (s *store) epochIs(e *txn.Epoch) clientv3.Cmp {
-	return clientv3.Compare(clientv3.ModRevision(s.layout.Epoch()), "=", e.Rev)
-}
-
 // learnEpoch takes over the value of the epoch's key at a revision.
 func (s *store) learnEpoch(kvs []*mvccpb.KeyValue, asOf int64) error {
 	e := &txn.Epoch{AsOf: asOf}

@@ -94,7 +94,7 @@ func (c *Runner) checkKey(key string) error {
 // recordKey is the etcd key of the record of work.
 func (c *Runner) recordKey(key string) string { return recordKey(c.claims.Prefix(), key) }
 
-type stats struct{ tookOver, completed, failed, waiting atomic.Int64 }
+type stats struct{ tookOver, completed, failed atomic.Int64 }
 
 // Stats counts what a Runner did since New.
 type Stats struct {

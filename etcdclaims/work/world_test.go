@@ -81,11 +81,6 @@ func (w *world) all() map[string]string {
 	return out
 }
 
-func (w *world) get(key string) string {
-	w.Helper()
-	return w.all()[w.prefix+key]
-}
-
 // own is the key in etcd of the claim on key.
 func (w *world) own(key string) string { return claimtest.Key(w.prefix, key) }
 
@@ -134,26 +129,6 @@ func (w *world) closeClean(cs ...*client) {
 	w.nothingLeft()
 }
 
-// deletion returns a channel that yields when the server deleted the key.
-func (w *world) deletion(etcdKey string) <-chan time.Time {
-	ch := make(chan time.Time, 1)
-	ctx, cancel := context.WithCancel(context.Background())
-	w.Cleanup(cancel)
-	news := w.raw.Watch(ctx, etcdKey)
-	go func() {
-		for resp := range news {
-			for _, ev := range resp.Events {
-				if ev.Type == clientv3.EventTypeDelete {
-					ch <- time.Now()
-					cancel()
-					return
-				}
-			}
-		}
-	}()
-	return ch
-}
-
 // release gives up what must be released without an error.
 func release(tb testing.TB, cl interface {
 	Key() string
@@ -166,18 +141,6 @@ func release(tb testing.TB, cl interface {
 	}
 }
 
-// ending says when contexts and claims ended.
-type ending struct{ soft, done chan time.Time }
-
-func follow(cl *etcdclaims.Claim) ending {
-	e := ending{make(chan time.Time, 1), make(chan time.Time, 1)}
-	go func() { <-cl.Context().Done(); e.soft <- time.Now() }()
-	go func() { <-cl.Done(); e.done <- time.Now() }()
-	return e
-}
-
-func near(got, want, tolerance time.Duration) bool { return max(got-want, want-got) <= tolerance }
-
 // lossOf checks that an error is a loss for the reason.
 func lossOf(tb testing.TB, err error, want etcdclaims.Reason) {
 	tb.Helper()
@@ -185,10 +148,4 @@ func lossOf(tb testing.TB, err error, want etcdclaims.Reason) {
 	if !errors.As(err, &l) || l.Reason != want || !errors.Is(err, etcdclaims.ErrLost) || !errors.Is(err, context.Canceled) {
 		tb.Errorf("got %v, want a loss for %q", err, want)
 	}
-}
-
-// timing is the deadline rule, written down a second time.
-func timing(ttl time.Duration) (soft, hard time.Duration) {
-	hard = ttl*99/100 - max(500*time.Millisecond, ttl/10)
-	return hard - ttl/5, hard
 }
