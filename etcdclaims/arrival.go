@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/protocol"
+	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -32,7 +33,7 @@ func (c *Client) readArrival(ctx context.Context, f *localWaiter) {
 		return // without an arrival it gives way
 	}
 	foreign := func(kv *mvccpb.KeyValue) bool { return c.waiters.get(protocol.PlacedID(kv.Key)) == nil }
-	if !slices.ContainsFunc(resp.Responses[0].GetResponseRange().Kvs, foreign) {
+	if !slices.ContainsFunc(txn.Kvs(resp, 0), foreign) {
 		c.local.recordArrival(there, resp.Header.Revision)
 		return
 	}

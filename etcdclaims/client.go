@@ -232,12 +232,12 @@ func (c *Client) Owns(ctx context.Context, t fencing.Token) (bool, error) {
 	if err != nil {
 		return false, callError("look up the owner of", t.Key, err)
 	}
-	own := firstKV(resp, 0)
+	own := txn.First(resp, 0)
 	// A raised epoch ends all that was before it, as it does in every guard.
-	if err := c.store.learnEpoch(resp.Responses[1].GetResponseRange().Kvs, resp.Header.Revision); err != nil {
+	if err := c.store.learnEpoch(txn.Kvs(resp, 1), resp.Header.Revision); err != nil {
 		return false, err
 	}
-	if own == nil || protocol.IsShared(own) && resp.Responses[2].GetResponseRange().Count == 0 {
+	if own == nil || protocol.IsShared(own) && txn.Count(resp, 2) == 0 {
 		return false, nil // the last holders of a shared key have died
 	}
 	return c.store.epoch.Load().Fence(own.ModRevision) == t.Fence, nil

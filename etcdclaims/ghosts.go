@@ -73,7 +73,7 @@ func (c *Client) removeGhostsOf(s *session) error {
 		// has given it up.
 		known := c.keys.known()
 		for i := range n {
-			if kv := firstKV(resp, i); kv != nil && kv.Lease == int64(s.id) && !known.has(kv, c.store.layout) {
+			if kv := txn.First(resp, i); kv != nil && kv.Lease == int64(s.id) && !known.has(kv, c.store.layout) {
 				c.removeGhost(s, kv)
 			}
 		}

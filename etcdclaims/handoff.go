@@ -36,8 +36,8 @@ func (t *term) handOffLocal(ctx context.Context) (passed bool, err error) {
 			c.local.recordArrival(there, resp.Header.Revision)
 			t.succeed(f, resp.Header.Revision)
 			return true, nil
-		case err == nil && f.a.Found(firstKV(resp, 0)) > 0:
-			t.succeed(f, f.a.Found(firstKV(resp, 0))) // by a request whose reply was lost
+		case err == nil && f.a.Found(txn.First(resp, 0)) > 0:
+			t.succeed(f, f.a.Found(txn.First(resp, 0))) // by a request whose reply was lost
 			return true, nil
 		case err == nil && step.StillOwned((*pb.TxnResponse)(resp)):
 			t.line = step.JudgeLine((*pb.TxnResponse)(resp)).Line

@@ -138,5 +138,5 @@ func (c *Client) readEpoch(ctx context.Context) error {
 	if err != nil {
 		return txn.Failed(err)
 	}
-	return c.store.learnEpoch(resp.Responses[0].GetResponseRange().Kvs, resp.Header.Revision)
+	return c.store.learnEpoch(txn.Kvs(resp, 0), resp.Header.Revision)
 }

@@ -216,9 +216,7 @@ func (c *Client) pagesOf(ctx context.Context, op clientv3.Op, first int64) iter.
 		if err != nil {
 			return nil, err
 		}
-		got := resp.Responses[0].GetResponseRange()
-		got.Header = resp.Header
-		return (*clientv3.GetResponse)(got), nil
+		return txn.Read(resp, 0), nil
 	})
 }
 

@@ -126,14 +126,14 @@ func (q *inquiry) heard(s *session, began time.Time, late bool, resp *clientv3.T
 	every time.Duration,
 ) (wait time.Duration) {
 	now, all := clock.Mono(), &q.c.inquiries
-	reply := (*clientv3.TxnResponse)(resp.Responses[i].GetResponseTxn())
+	reply := txn.Inner(resp, i)
 	if s == nil {
 		q.followed, q.anew = now, true
-		return q.judged(firstKV(reply, 0), reply.Responses[1].GetResponseRange().Count > 0)
+		return q.judged(txn.First(reply, 0), txn.Count(reply, 1) > 0)
 	}
 	stands := resp.Header.Revision // put by this request
 	if reply.Succeeded {
-		stands = firstKV(reply, 0).ModRevision
+		stands = txn.First(reply, 0).ModRevision
 	}
 	switch answered := stands != q.rev; {
 	case answered:

@@ -179,7 +179,7 @@ func (t *term) whyRefused(ctx context.Context, e *ending, step protocol.Release,
 	if err != nil || step.StillThere((*pb.TxnResponse)(resp)) || !sent || proof == "" {
 		return resp, false, txn.Failed(err)
 	}
-	kv := firstKV(resp, lineOps)
+	kv := txn.First(resp, lineOps)
 	if e.deletes != "" || kv == nil || string(kv.Value) != string(put.ValueBytes()) {
 		return resp, e.deletes != "" && kv == nil, nil
 	}
@@ -194,7 +194,7 @@ func (t *term) whyRefused(ctx context.Context, e *ending, step protocol.Release,
 	case err != nil:
 		return resp, false, txn.Failed(err)
 	}
-	before, after := firstKV(then, 0), firstKV(then, 1)
+	before, after := txn.First(then, 0), txn.First(then, 1)
 	held := before != nil && before.ModRevision == revision(t.Fence) && before.Lease == int64(t.s.id)
 	return resp, held && (after == nil || after.ModRevision == kv.ModRevision), nil
 }

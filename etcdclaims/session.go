@@ -90,7 +90,7 @@ func (c *Client) openSession(asked time.Duration, manual bool) (*session, error)
 		),
 	})
 	if err == nil {
-		err = c.store.learnEpoch(got.Responses[1].GetResponseRange().Kvs, got.Header.Revision)
+		err = c.store.learnEpoch(txn.Kvs(got, 1), got.Header.Revision)
 	}
 	if err != nil {
 		c.revoke(s)

@@ -274,11 +274,3 @@ func counted[R any](ctx context.Context, s *store, kind string, send func() (R, 
 	s.observeOther(ctx, sent, err)
 	return resp, err
 }
-
-// firstKV returns what the i-th operation of a reply read first, or nil.
-func firstKV(resp *clientv3.TxnResponse, i int) *mvccpb.KeyValue {
-	if kvs := resp.Responses[i].GetResponseRange().Kvs; len(kvs) > 0 {
-		return kvs[0]
-	}
-	return nil
-}

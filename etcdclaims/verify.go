@@ -135,7 +135,7 @@ func (s *session) verifySome(ctx context.Context, k *check, terms []*term, waits
 			verified = resp.Header.Revision
 		}
 		if waiting {
-			notices = resp.Responses[len(resp.Responses)-1].GetResponseRange().Kvs
+			notices = txn.Kvs(resp, len(resp.Responses)-1)
 		}
 		terms, waits = terms[n:], waits[m:]
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -34,14 +35,14 @@ func (w *watch) audit(ctx context.Context) *audit {
 		clientv3.OpGet(own+w.prefix, clientv3.WithPrefix(), clientv3.WithMinModRev(w.audited+1), clientv3.WithKeysOnly()),
 	)
 	if err == nil {
-		err = w.c.store.learnEpoch(resp.Responses[0].GetResponseRange().Kvs, resp.Header.Revision)
+		err = w.c.store.learnEpoch(txn.Kvs(resp, 0), resp.Header.Revision)
 	}
 	if err != nil {
 		w.c.log.Debug("watch not compared with etcd", zap.String("prefix", w.prefix), zap.Error(err))
 		return nil
 	}
-	a := &audit{rev: resp.Header.Revision, count: resp.Responses[1].GetResponseRange().Count, puts: make(map[string]int64)}
-	for _, kv := range resp.Responses[2].GetResponseRange().Kvs {
+	a := &audit{rev: resp.Header.Revision, count: txn.Count(resp, 1), puts: make(map[string]int64)}
+	for _, kv := range txn.Kvs(resp, 2) {
 		a.puts[strings.TrimPrefix(string(kv.Key), own)] = kv.ModRevision
 	}
 	return a

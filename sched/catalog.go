@@ -193,7 +193,7 @@ func (c *catalog) readSome(ctx context.Context, ids []string) error {
 	}
 	for i, id := range ids {
 		d := c.known[id]
-		kvs := resp.Responses[i].GetResponseRange().Kvs
+		kvs := txn.Kvs(resp, i)
 		d.read = true
 		if len(kvs) == 0 { // the notice is about to go too
 			c.s.setDefined(d.Job, nil)

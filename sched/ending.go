@@ -56,7 +56,7 @@ func (s *Scheduler) end(a *active, value string, p past, next *ready) (past, err
 		case err == nil:
 			s.rings.learn(resp.Header.Revision, resp.Responses[4:])
 			there := func(i int) *mvccpb.KeyValue {
-				if kvs := resp.Responses[i].GetResponseRange().Kvs; len(kvs) > 0 {
+				if kvs := txn.Kvs(resp, i); len(kvs) > 0 {
 					return kvs[0]
 				}
 				return new(mvccpb.KeyValue)

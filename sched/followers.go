@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -125,13 +126,13 @@ func (s *Scheduler) checkAfter(ctx context.Context, d Definition) ([]clientv3.Cm
 		return nil, err
 	}
 	before := make(map[string]string)
-	for _, kv := range resp.Responses[1].GetResponseRange().Kvs {
+	for _, kv := range txn.Kvs(resp, 1) {
 		// Jobs whose values cannot be read do not run.
 		if n, err := decode[notice](string(kv.Key), kv.Value); err == nil {
 			before[n.Job] = n.After
 		}
 	}
-	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
+	for _, kv := range txn.Kvs(resp, 0) {
 		if sp, err := decode[spec](string(kv.Key), kv.Value); err == nil && sp.inCode() {
 			before[sp.Job], _ = sp.before()
 		}
@@ -176,7 +177,7 @@ func (s *Scheduler) unknownBefore(ctx context.Context, all []*jobSnapshot) (map[
 	}
 	unknown := make(map[string]bool)
 	for i, name := range names {
-		specs, defined := resp.Responses[2*i].GetResponseRange().Kvs, resp.Responses[2*i+1].GetResponseRange().Count
+		specs, defined := txn.Kvs(resp, 2*i), txn.Count(resp, 2*i+1)
 		known := defined > 0
 		for _, kv := range specs {
 			sp, err := decode[spec](string(kv.Key), kv.Value)

@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -201,14 +202,14 @@ func (s *Scheduler) names(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
+	for _, kv := range txn.Kvs(resp, 0) {
 		sp, err := decode[spec](string(kv.Key), kv.Value)
 		if err != nil {
 			return nil, err
 		}
 		names = append(names, sp.Job)
 	}
-	for _, kv := range resp.Responses[1].GetResponseRange().Kvs {
+	for _, kv := range txn.Kvs(resp, 1) {
 		// One that cannot be read must not hide the others. Definitions reports it.
 		if n, err := decode[notice](string(kv.Key), kv.Value); err == nil {
 			names = append(names, n.Job)

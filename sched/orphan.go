@@ -63,13 +63,13 @@ func (l *leadership) settleOrphans(ctx context.Context) (more bool, err error) {
 	var steps []decision
 	counted := make(map[*jobState]bool)
 	for i, su := range some {
-		own := resp.Responses[i].GetResponseRange().Kvs
+		own := txn.Kvs(resp, i)
 		if len(own) > 0 && own[0].ModRevision == su.is.rev {
 			continue
 		}
 		c := l.runnable(keyspace.Digest(su.is.run.Job))
 		if at, reads := specs[i]; c == nil && reads {
-			c = l.stranger(su.key, *su.is.run, first(resp.Responses[at].GetResponseRange().Kvs))
+			c = l.stranger(su.key, *su.is.run, first(txn.Kvs(resp, at)))
 		}
 		if c == nil { // an owner that has the job settles it
 			continue

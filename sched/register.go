@@ -63,7 +63,7 @@ func (l *leadership) refresh(ctx context.Context) error {
 		return txn.Denied(err)
 	}
 	for i, c := range some {
-		got := func(what int) []*mvccpb.KeyValue { return resp.Responses[i*perJob+what].GetResponseRange().Kvs }
+		got := func(what int) []*mvccpb.KeyValue { return txn.Kvs(resp, i*perJob+what) }
 		if !l.s.view.correct(slices.Concat(got(2), got(3), got(4), got(5)), l.known(c), since, resp.Header.Revision) {
 			return l.load(ctx)
 		}
@@ -149,9 +149,9 @@ func (l *leadership) load(ctx context.Context) error {
 		return err
 	}
 	l.absorb()
-	specs := byDigest(k.specs(), resp.Responses[0].GetResponseRange().Kvs)
-	highs := byDigest(k.highs(), resp.Responses[1].GetResponseRange().Kvs)
-	fails := byDigest(k.fails(), resp.Responses[2].GetResponseRange().Kvs)
+	specs := byDigest(k.specs(), txn.Kvs(resp, 0))
+	highs := byDigest(k.highs(), txn.Kvs(resp, 1))
+	fails := byDigest(k.fails(), txn.Kvs(resp, 2))
 	_ = l.s.takeTouched()
 	jobs, _ := l.s.allJobs()
 	l.stale, l.changes = false, nil

@@ -175,7 +175,7 @@ func Line(ctx context.Context, claims *etcdclaims.Client, key string) ([]Waiter,
 	}
 	var line []Waiter
 	for _, i := range []int{1, 0} {
-		kvs := resp.Responses[i].GetResponseRange().Kvs
+		kvs := txn.Kvs(resp, i)
 		slices.SortFunc(kvs, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) })
 		for _, kv := range kvs {
 			line = append(line, c.waiterOf(kv))

@@ -261,7 +261,7 @@ func remove(ctx context.Context, claims *etcdclaims.Client, k keys) error {
 			return err
 		}
 		var leases []clientv3.LeaseID
-		for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
+		for _, kv := range txn.Kvs(resp, 0) {
 			if err := newer(kv); err != nil {
 				return err
 			}

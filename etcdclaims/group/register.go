@@ -178,7 +178,7 @@ func (m *Member) lookAround(ctx context.Context, claim *etcdclaims.Claim, again 
 		return 0, namesake{}, err
 	}
 	if !again {
-		all := newList(m.keys.root, resp.Responses[len(ops)-1].GetResponseRange().Kvs)
+		all := newList(m.keys.root, txn.Kvs(resp, len(ops)-1))
 		if all.later != nil {
 			return 0, namesake{}, fmt.Errorf("another member cannot be planned with: %w", all.later)
 		}

@@ -94,7 +94,7 @@ func readState(ctx context.Context, claims *etcdclaims.Client, k keys) (State, e
 	if err != nil {
 		return State{}, err
 	}
-	kvs := resp.Responses[0].GetResponseRange().Kvs
+	kvs := txn.Kvs(resp, 0)
 	s := State{Group: k.group, keys: k, list: newList(k.root, kvs)}
 	byName := make(map[string]*MemberState)
 	for _, kv := range kvs { // away before evicted before member

@@ -75,7 +75,7 @@ func Open(ctx context.Context, claims *etcdclaims.Client, name string) (*View, e
 	if err != nil {
 		return nil, fmt.Errorf("open group %q: %w", name, err)
 	}
-	kvs := resp.Responses[0].GetResponseRange().Kvs
+	kvs := txn.Kvs(resp, 0)
 	if len(kvs) == 0 {
 		return nil, fmt.Errorf("open group %q: %w", name, ErrNoGroup)
 	}
@@ -204,7 +204,7 @@ func (v *View) readMembers() (rev int64, err error) {
 		return 0, err
 	}
 	now := clock.Mono()
-	l := newList(v.keys.root, resp.Responses[0].GetResponseRange().Kvs)
+	l := newList(v.keys.root, txn.Kvs(resp, 0))
 	for _, err := range l.strange {
 		v.log.Warn("member ignored: its entry cannot be read", zap.Error(err))
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/google/uuid"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -147,12 +148,12 @@ func (q *Queue) takeItems(ctx context.Context, s *session, items []*picked) (lea
 	case again || !resp.Succeeded:
 		return nil, true, nil
 	}
-	for i, r := range resp.Responses {
-		if inner := r.GetResponseTxn(); inner.Succeeded {
-			if l := q.delivered(s, items[i].st, inner.Responses[0].GetResponseRange().Kvs, resp.Header.Revision); l != nil {
+	for i := range resp.Responses {
+		if inner := txn.Inner(resp, i); inner.Succeeded {
+			if l := q.delivered(s, items[i].st, txn.Kvs(inner, 0), resp.Header.Revision); l != nil {
 				leases = append(leases, l)
 			}
-		} else if inner.Responses[0].GetResponseTxn().Succeeded {
+		} else if txn.Inner(inner, 0).Succeeded {
 			s.doubt() // the key by which the session has the item may be one that no lease is of
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -163,8 +164,8 @@ func (q *Queue) recoverEnded(ctx context.Context, taken int) (found bool, err er
 	if err != nil {
 		return false, err
 	}
-	if resp.Responses[0].GetResponseRange().Count == resp.Responses[1].GetResponseRange().Count {
-		return resp.Responses[2].GetResponseRange().Count < int64(taken), nil
+	if txn.Count(resp, 0) == txn.Count(resp, 1) {
+		return txn.Count(resp, 2) < int64(taken), nil
 	}
 	s, err := q.sessions.live(ctx)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/etcdclaims/claims/internal/core"
+	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -44,7 +45,7 @@ func (q *Queue) endOf(ctx context.Context, taken, id string, rev int64) (end end
 	if err != nil {
 		return end, err
 	}
-	items, places := resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs
+	items, places := txn.Kvs(resp, 0), txn.Kvs(resp, 1)
 	var note place // of this very request
 	if len(places) > 0 && places[0].ModRevision == end.rev {
 		if note, err = decode[place](places[0].Key, places[0].Value); err != nil {
@@ -56,7 +57,7 @@ func (q *Queue) endOf(ctx context.Context, taken, id string, rev int64) (end end
 	}
 	if len(items) == 0 {
 		// No request of this package removes a taken key and leaves the queue without its spec.
-		if resp.Responses[2].GetResponseRange().Count > 0 && resp.Responses[3].GetResponseRange().Count > 0 {
+		if txn.Count(resp, 2) > 0 && txn.Count(resp, 3) > 0 {
 			end.verb = "complete"
 		}
 		return end, nil
@@ -77,7 +78,7 @@ func (q *Queue) left(ctx context.Context, end ending) (state, error) {
 	if err != nil {
 		return state{}, err
 	}
-	kvs := resp.Responses[0].GetResponseRange().Kvs
+	kvs := txn.Kvs(resp, 0)
 	if len(kvs) == 0 {
 		return state{}, fmt.Errorf("no key %q at revision %d", end.key, end.rev)
 	}

@@ -240,7 +240,7 @@ func (q *Queue) partly(ctx context.Context, items []Item, room int, e *enqueuing
 			if err != nil {
 				return added, err
 			}
-			if resp.Responses[1].GetResponseRange().Count > 0 {
+			if txn.Count(resp, 1) > 0 {
 				e.there(q, it, resp.Responses)
 				continue
 			}
@@ -272,9 +272,9 @@ func (q *Queue) room(ctx context.Context) (int, []clientv3.Cmp, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	waiting := resp.Responses[0].GetResponseRange().Count + resp.Responses[1].GetResponseRange().Count
+	waiting := txn.Count(resp, 0) + txn.Count(resp, 1)
 	rev := int64(0)
-	if kvs := resp.Responses[2].GetResponseRange().Kvs; len(kvs) > 0 {
+	if kvs := txn.Kvs(resp, 2); len(kvs) > 0 {
 		rev = kvs[0].ModRevision
 	}
 	return q.cfg.MaxWaiting - int(waiting), []clientv3.Cmp{unmoved(q.keys.bound(), rev)}, nil

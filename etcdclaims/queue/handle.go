@@ -9,6 +9,7 @@ import (
 	"weak"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/google/uuid"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -66,7 +67,7 @@ func (q *Queue) Adopt(ctx context.Context, handle string) (*Delivery, error) {
 	if err != nil {
 		return fail(err)
 	}
-	taken, item := resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs
+	taken, item := txn.Kvs(resp, 0), txn.Kvs(resp, 1)
 	if len(taken) == 0 || taken[0].ModRevision != rev || len(item) == 0 {
 		if end, err := q.endOf(ctx, key, id, rev); err == nil && end.verb == "complete" {
 			return fail(ErrCompleted)

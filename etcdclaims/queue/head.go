@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -105,7 +106,7 @@ func (q *Queue) look(ctx context.Context, n int, near reach) (v view, err error)
 	if err != nil {
 		return v, err
 	}
-	v.rev, v.count = resp.Header.Revision, resp.Responses[0].GetResponseRange().Count
+	v.rev, v.count = resp.Header.Revision, txn.Count(resp, 0)
 	if v.ready, v.all, err = q.readable(ctx, q.keys.ready(), n, resp.Responses[0].GetResponseRange()); err != nil {
 		return v, err
 	}
@@ -119,11 +120,11 @@ func (q *Queue) look(ctx context.Context, n int, near reach) (v view, err error)
 	v.vested, v.next = q.vested(later, now)
 	v.crowd = len(v.vested) == itemsPerRequest
 	v.all = v.all && !v.crowd
-	v.paused = resp.Responses[2].GetResponseRange().Count > 0
-	v.taken = int(resp.Responses[3].GetResponseRange().Count)
+	v.paused = txn.Count(resp, 2) > 0
+	v.taken = int(txn.Count(resp, 3))
 	if q.cfg.MaxTaken > 0 {
 		v.used = map[int]bool{}
-		for _, kv := range resp.Responses[4].GetResponseRange().Kvs {
+		for _, kv := range txn.Kvs(resp, 4) {
 			v.used[q.keys.slotOf(string(kv.Key))] = true
 		}
 	}
@@ -154,7 +155,7 @@ func (q *Queue) nextVesting(ctx context.Context) (next time.Time, err error) {
 	if err != nil {
 		return next, err
 	}
-	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
+	for _, kv := range txn.Kvs(resp, 0) {
 		if next, err = vestingOf(strings.TrimPrefix(string(kv.Key), q.keys.later())); err != nil {
 			q.skip(err)
 		}

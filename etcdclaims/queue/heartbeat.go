@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/google/uuid"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -41,7 +42,7 @@ func (l *Delivery) Heartbeat(ctx context.Context, d time.Duration) (until time.T
 		if err != nil {
 			return time.Time{}, l.fail("heartbeat", err)
 		}
-		if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) == 0 || kvs[0].ModRevision != rev {
+		if kvs := txn.Kvs(resp, 0); len(kvs) == 0 || kvs[0].ModRevision != rev {
 			_, err := l.refused(ctx, "heartbeat", key, rev, nil, nil)
 			return time.Time{}, err
 		}
@@ -126,7 +127,7 @@ func (l *Delivery) rehome(ctx context.Context, next *session, key, sid string, s
 			moved = resp.Header.Revision
 		case err == nil:
 			// An earlier try may have been carried out.
-			if kvs := resp.Responses[1].GetResponseRange().Kvs; unsure != nil && len(kvs) > 0 && string(kvs[0].Value) == value {
+			if kvs := txn.Kvs(resp, 1); unsure != nil && len(kvs) > 0 && string(kvs[0].Value) == value {
 				moved = kvs[0].ModRevision
 			} else if !again {
 				_, err := l.refused(ctx, "heartbeat", key, rev, resp, unsure)

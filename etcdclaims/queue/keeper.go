@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -178,7 +179,7 @@ func (q *Queue) deactivate(ctx context.Context, s *session, empty time.Time) (ti
 	if err != nil {
 		return empty, err
 	}
-	q.checkSpec(resp.Responses[4].GetResponseRange().Kvs)
+	q.checkSpec(txn.Kvs(resp, 4))
 	if err := q.ensureSpec(ctx); err != nil {
 		return empty, err
 	}
@@ -186,7 +187,7 @@ func (q *Queue) deactivate(ctx context.Context, s *session, empty time.Time) (ti
 	for _, r := range resp.Responses[:3] {
 		items += r.GetResponseRange().Count
 	}
-	noted := resp.Responses[3].GetResponseRange().Count > 0
+	noted := txn.Count(resp, 3) > 0
 	switch {
 	case items > 0 && !noted:
 		_, err := s.claim.Txn(ctx).Then(q.activate()).Commit()

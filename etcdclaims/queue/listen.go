@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -21,7 +22,7 @@ func (q *Queue) listenOnce() (heard bool) {
 		return false
 	}
 	var waiting []string
-	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
+	for _, kv := range txn.Kvs(resp, 0) {
 		waiting = append(waiting, strings.TrimPrefix(string(kv.Key), q.keys.idles()))
 	}
 	from := clientv3.WithRev(resp.Header.Revision + 1)

@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -101,8 +102,8 @@ func (q *Queue) findOnce(ctx context.Context, id string) (f found, err error) {
 	if err != nil {
 		return f, err
 	}
-	f.notes = resp.Responses[2].GetResponseRange().Kvs
-	items, places := resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs
+	f.notes = txn.Kvs(resp, 2)
+	items, places := txn.Kvs(resp, 0), txn.Kvs(resp, 1)
 	if len(items) == 0 {
 		return f, ErrNotFound
 	}
@@ -238,7 +239,7 @@ func (q *Queue) changed(ctx context.Context, s *session, f found, verb string) (
 	if err != nil {
 		return false, err
 	}
-	if kvs := resp.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 && kvs[0].ModRevision == f.rev {
+	if kvs := txn.Kvs(resp, 1); len(kvs) > 0 && kvs[0].ModRevision == f.rev {
 		return false, nil
 	}
 	end, err := q.endOf(ctx, f.key, f.ID, f.rev)

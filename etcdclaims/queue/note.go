@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -69,8 +70,8 @@ func (l *Delivery) Note(ctx context.Context, b []byte) error {
 			l.note.text, l.note.rev = b, resp.Header.Revision
 			return nil
 		case err == nil:
-			taken, there := resp.Responses[0].GetResponseRange().Kvs, int64(0)
-			if kvs := resp.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
+			taken, there := txn.Kvs(resp, 0), int64(0)
+			if kvs := txn.Kvs(resp, 1); len(kvs) > 0 {
 				there = kvs[0].ModRevision
 				if unsure != nil && there != l.note.rev && string(kvs[0].Value) == value {
 					l.note.text, l.note.rev = b, there

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -35,7 +36,7 @@ func storedConfig(ctx context.Context, claims *etcdclaims.Client, name string) (
 	if err != nil {
 		return Config{}, q.fail("open", err)
 	}
-	have, there, _, err := known(resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs)
+	have, there, _, err := known(txn.Kvs(resp, 0), txn.Kvs(resp, 1))
 	switch {
 	case err != nil:
 	case !there:

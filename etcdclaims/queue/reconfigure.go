@@ -29,7 +29,7 @@ func (q *Queue) reconfigure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	kvs := resp.Responses[0].GetResponseRange().Kvs
+	kvs := txn.Kvs(resp, 0)
 	have, there, _, err := known(kvs, nil)
 	switch {
 	case err != nil:
@@ -54,7 +54,7 @@ func (q *Queue) reconfigure(ctx context.Context) error {
 		}
 		// etcd's client may have sent the request twice, and this is the answer to the second.
 		if !done.Succeeded {
-			now, _, _, err := known(done.Responses[0].GetResponseRange().Kvs, nil)
+			now, _, _, err := known(txn.Kvs(done, 0), nil)
 			if err != nil || now != want {
 				return fmt.Errorf("%w: %s", ErrInUse, have.against(want))
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -94,7 +95,7 @@ func (q *Queue) recoverStrays(ctx context.Context, via *session, from, end strin
 		if err != nil {
 			return moved, err
 		}
-		kvs := resp.Responses[0].GetResponseRange().Kvs
+		kvs := txn.Kvs(resp, 0)
 		if len(kvs) == 0 {
 			return moved, nil
 		}
@@ -231,7 +232,7 @@ func (q *Queue) slotsOf(ctx context.Context, taken []*mvccpb.KeyValue) (map[stri
 		return nil, err
 	}
 	slots := map[string]string{}
-	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
+	for _, kv := range txn.Kvs(resp, 0) {
 		slots[string(kv.Value)] = string(kv.Key)
 	}
 	return slots, nil
@@ -276,7 +277,7 @@ func (q *Queue) giveBack(ctx context.Context, s *session) error {
 		if err != nil {
 			return err
 		}
-		kvs := resp.Responses[1].GetResponseRange().Kvs
+		kvs := txn.Kvs(resp, 1)
 		if len(kvs) == 0 {
 			return nil
 		}

@@ -222,7 +222,7 @@ func (s *session) ofGeneration(ctx context.Context, cmps []clientv3.Cmp, els []c
 	if resp.Succeeded {
 		return resp, false, nil
 	}
-	kvs := resp.Responses[len(els)].GetResponseRange().Kvs
+	kvs := txn.Kvs(resp, len(els))
 	if len(kvs) == 0 { // it was deleted, and perhaps the spec with it
 		s.q.specOK.Store(false)
 		_, err := s.void(ctx)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/core"
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -92,8 +93,8 @@ func (q *Queue) agreeOnSpec(ctx context.Context) (rev int64, err error) {
 	want, key := q.spec(), q.keys.spec()
 	resp, err := q.read(ctx, clientv3.OpGet(key), q.anyEntry())
 	for err == nil {
-		kvs := resp.Responses[0].GetResponseRange().Kvs
-		have, there, lost, err := known(kvs, resp.Responses[1].GetResponseRange().Kvs)
+		kvs := txn.Kvs(resp, 0)
+		have, there, lost, err := known(kvs, txn.Kvs(resp, 1))
 		switch {
 		case err != nil:
 			return 0, err

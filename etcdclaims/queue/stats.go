@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/passthrough"
+	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -73,16 +74,16 @@ func (q *Queue) stats(ctx context.Context) (Stats, error) {
 	if err != nil {
 		return Stats{}, err
 	}
-	n := func(i int) int { return int(resp.Responses[i].GetResponseRange().Count) }
+	n := func(i int) int { return int(txn.Count(resp, i)) }
 	st := Stats{Ready: n(0), Later: n(1), Taken: n(2), Dead: n(3), Skipped: q.skipped.Load()}
-	if kvs := resp.Responses[4].GetResponseRange().Kvs; len(kvs) > 0 {
+	if kvs := txn.Kvs(resp, 4); len(kvs) > 0 {
 		if p, err := decode[pausing](kvs[0].Key, kvs[0].Value); err == nil {
 			st.Paused = Pausing{By: p.By, Why: p.Why, At: p.At}
 		}
 	}
 	first := map[string][]*mvccpb.KeyValue{}
 	for i, r := range append([]string{""}, ranks...) {
-		first[r] = resp.Responses[5+i].GetResponseRange().Kvs
+		first[r] = txn.Kvs(resp, 5+i)
 	}
 	if st.OldestReady, err = q.oldestReady(ctx, resp.Header.Revision, first); err != nil {
 		return Stats{}, err
@@ -136,7 +137,7 @@ func (q *Queue) oldestReady(ctx context.Context, rev int64, first map[string][]*
 			if err != nil {
 				return oldest, err
 			}
-			kvs = resp.Responses[0].GetResponseRange().Kvs
+			kvs = txn.Kvs(resp, 0)
 		}
 		if len(kvs) == 0 {
 			break

@@ -8,6 +8,7 @@ import (
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -41,7 +42,7 @@ func (q *Queue) trim(ctx context.Context, s *session) error {
 		return err
 	}
 	now := q.now().UTC()
-	if last := resp.Responses[0].GetResponseRange().Kvs; len(last) > 0 {
+	if last := txn.Kvs(resp, 0); len(last) > 0 {
 		if mark, err := decode[trimming](last[0].Key, last[0].Value); err == nil && mark.At.After(from) {
 			from = mark.At
 		}

@@ -289,7 +289,7 @@ func (q *Queue) stands(ctx context.Context, key string, rev int64) (bool, error)
 	if err != nil {
 		return false, err
 	}
-	kvs := resp.Responses[0].GetResponseRange().Kvs
+	kvs := txn.Kvs(resp, 0)
 	return len(kvs) > 0 && kvs[0].ModRevision == rev, nil
 }
 
@@ -335,7 +335,7 @@ func (l *Delivery) via(ctx context.Context) (*session, []clientv3.Cmp, error) {
 // for verbs whose callers do not need it.
 func (l *Delivery) refused(ctx context.Context, verb, key string, rev int64, resp *clientv3.TxnResponse, unsure error) (*state, error) {
 	if resp != nil {
-		kvs := resp.Responses[0].GetResponseRange().Kvs
+		kvs := txn.Kvs(resp, 0)
 		switch {
 		case len(kvs) == 0:
 		case kvs[0].ModRevision == rev:

@@ -45,7 +45,7 @@ func (c *Runner) readRecord(ctx context.Context, key string) (r Record, kv *mvcc
 		return Record{}, nil, nil
 	}
 	r, _ = decodeRecord(key, kv) // in StateUnreadable if it cannot be read
-	if r.State == StateClaimed && resp.Responses[1].GetResponseRange().Count == 0 {
+	if r.State == StateClaimed && txn.Count(resp, 1) == 0 {
 		r.State = StateOrphaned
 	}
 	return r, kv, nil
@@ -148,7 +148,7 @@ func (c *Runner) judgeClaimed(ctx context.Context, records []Record, matters boo
 			return err
 		}
 		for i, r := range claimed[:n] {
-			held, kv := resp.Responses[2*i].GetResponseRange().Count > 0, firstKV(resp, 2*i+1)
+			held, kv := txn.Count(resp, 2*i) > 0, firstKV(resp, 2*i+1)
 			if kv == nil {
 				r.State = stateGone
 				continue
@@ -164,7 +164,7 @@ func (c *Runner) judgeClaimed(ctx context.Context, records []Record, matters boo
 
 // firstKV returns what the i-th operation of a reply read first, or nil.
 func firstKV(resp *clientv3.TxnResponse, i int) *mvccpb.KeyValue {
-	if kvs := resp.Responses[i].GetResponseRange().Kvs; len(kvs) > 0 {
+	if kvs := txn.Kvs(resp, i); len(kvs) > 0 {
 		return kvs[0]
 	}
 	return nil

@@ -22,3 +22,15 @@ func First(resp *clientv3.TxnResponse, i int) *mvccpb.KeyValue {
 func Count(resp *clientv3.TxnResponse, i int) int64 {
 	return resp.Responses[i].GetResponseRange().Count
 }
+
+// Inner returns the reply to the i-th operation, a nested transaction.
+func Inner(resp *clientv3.TxnResponse, i int) *clientv3.TxnResponse {
+	return (*clientv3.TxnResponse)(resp.Responses[i].GetResponseTxn())
+}
+
+// Read returns the reply to a read, the i-th operation, as one by itself.
+func Read(resp *clientv3.TxnResponse, i int) *clientv3.GetResponse {
+	got := resp.Responses[i].GetResponseRange()
+	got.Header = resp.Header
+	return (*clientv3.GetResponse)(got)
+}
