@@ -325,7 +325,7 @@ func (t *term) setNote(ctx context.Context, b []byte) error {
 		switch {
 		case err == nil:
 			noted := step.Judge((*pb.TxnResponse)(resp))
-			if !noted.Done && !t.found(noted.State) {
+			if !t.found(noted.State) {
 				return t.lost()
 			}
 			rev = noted.Rev

@@ -343,6 +343,13 @@ func TestAdvance(t *testing.T) {
 				m.put(layout.Own("k"), protocol.Holder{Kind: protocol.KindSlots, Slots: 2}.Encode(), 0)
 			}, want: "next, granted", keys: "own/k own/k#slot-0 own/k#slot-1",
 		},
+		"a slot of a number that was chosen while it waited": {
+			holder: exclusive, mode: slots, joins: "held by o", then: func(m *model, _ *caller) {
+				m.end('o')
+				m.put(layout.Own("k"), protocol.SlotsRecord(2), 0)
+				m.put(layout.Own("k#slot-1"), "x", 'x')
+			}, want: "next, granted", keys: "own/k own/k#slot-0 own/k#slot-1",
+		},
 
 		"a reader behind a writer that waits": {
 			holder: shared, before: exclusive, mode: shared, joins: "behind", want: "behind b", keys: "own/k own/k#shared-o wait/b wait/~c",

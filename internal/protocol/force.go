@@ -61,7 +61,7 @@ func (s WriteNote) Build() txn.Request {
 type Noted struct {
 	State       // of the claim
 	Rev   int64 // of the note that is there now
-	Done  bool  // it is this one
+	Done  bool  // it is this one, and the claim is kept: that of another owner can be the same
 }
 
 // Judge takes the reply apart.
@@ -71,7 +71,7 @@ func (s WriteNote) Judge(resp *pb.TxnResponse) Noted {
 	}
 	n := Noted{State: Owner{s.Held}.Judge(resp)}
 	if now := first(resp.Responses[len(resp.Responses)-1]); now != nil {
-		n.Rev, n.Done = now.ModRevision, string(now.Value) == s.Value
+		n.Rev, n.Done = now.ModRevision, n.State == Kept && string(now.Value) == s.Value
 	}
 	return n
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/etcdclaims/claims/internal/protocol"
+	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
@@ -152,6 +153,55 @@ func TestNoticeHasTheNext(t *testing.T) {
 	in, to = next.Pass(protocol.Line{Known: true, Next: n.Next, More: n.More})
 	if resp := m.request(in); !resp.Succeeded || to != "w" || m.names() != "own/k session/i/won/w" {
 		t.Errorf("handed to %q: %v, etcd has %q", to, resp.Succeeded, m.names())
+	}
+}
+
+// The operations of a holder are carried out with its release exactly if the claim is its client's,
+// whatever it has learnt from the line meanwhile.
+func TestReleaseWithOperations(t *testing.T) {
+	t.Parallel()
+	raise := func(m *model) { m.put(layout.Epoch(), "1", 0) }
+	for name, tt := range map[string]struct {
+		mode         func() protocol.Mode
+		before, then func(m *model)
+		refused      bool
+	}{
+		"kept":                     {mode: exclusive},
+		"another epoch":            {mode: exclusive, then: raise, refused: true},
+		"a slot":                   {mode: slots},
+		"a slot of another number": {mode: slots, then: func(m *model) { m.put(layout.Own("k"), protocol.SlotsRecord(2), 0) }},
+		"a slot of a new record": {mode: slots, then: func(m *model) {
+			m.remove(layout.Own("k"))
+			m.put(layout.Own("k"), protocol.SlotsRecord(1), 0)
+		}, refused: true},
+		"a reader":               {mode: shared},
+		"a reader, later epoch":  {mode: shared, before: raise},
+		"a reader, raised epoch": {mode: shared, then: raise, refused: true},
+		"a reader of another record": {mode: shared, then: func(m *model) {
+			m.remove(layout.Own("k"))
+			m.put(layout.Own("k"), protocol.Holder{Kind: protocol.KindShared}.Encode(), 0)
+		}, refused: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newModel(t)
+			if tt.before != nil {
+				tt.before(m)
+			}
+			r := protocol.Release{Held: m.has("c", tt.mode()).held(), Alone: true}
+			if tt.then != nil {
+				tt.then(m)
+			}
+			line := m.readLine(r).Line
+			in, _ := r.Pass(line)
+			resp := m.request(r.With(in, []*pb.RequestOp{txn.Put([]byte("/x"), "done", int64(0))}, nil))
+			if resp.Succeeded == tt.refused || (m.keys["/x"] == nil) != tt.refused {
+				t.Errorf("carried out: %v, %v", resp.Succeeded, m.keys["/x"])
+			}
+			if _, remains := r.Emptied(resp, 1); remains {
+				t.Errorf("etcd has %q", m.names())
+			}
+		})
 	}
 }
 
@@ -325,6 +375,11 @@ func TestWriteNote(t *testing.T) {
 	third := protocol.WriteNote{Held: h, Value: "3"}
 	if n := third.Judge(m.request(third.Build())); n.Done || n.State != protocol.Kept || n.Rev == 0 {
 		t.Errorf("after another note: %+v", n)
+	}
+	m.put(layout.Own("k"), "x", 'o') // another owner, whose note is the same
+	m.put(layout.Note("k"), "3", 'o')
+	if n := third.Judge(m.request(third.Build())); n.Done || n.State != protocol.Replaced {
+		t.Errorf("under the claim of another: %+v", n)
 	}
 	m.remove(layout.Own("k"))
 	if n := third.Judge(m.request(third.Build())); n.State != protocol.Deleted {

@@ -85,8 +85,11 @@ func (s Shared) Take() ([]*pb.Compare, string) {
 }
 
 // Learn learns of the record. A record of another epoch excludes the caller: its holders have
-// lost their claims, and may still be at work.
+// lost their claims, and may still be at work. A holder needs the record that it has, and no other.
 func (s Shared) Learn(seen Sight) (Mode, Judged, error) {
+	if seen.Held {
+		return s, Judged{}, nil
+	}
 	before, own := s.rev, seen.Own
 	s.rev, s.epoch = 0, seen.Epoch
 	switch {

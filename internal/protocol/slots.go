@@ -142,13 +142,13 @@ func (s Slots) Learn(seen Sight) (Mode, Judged, error) {
 	if seen.Held {
 		return s, Judged{}, nil
 	}
+	s.inLine = s.inLine || seen.Joined
 	if !isRecord {
 		return s, Judged{Own: seen.Record}, nil
 	}
-	if s.n != before.n && !s.inLine {
+	if s.n != before.n && !before.inLine {
 		return before, Judged{}, fmt.Errorf("%w: the key has %d, the call asks for %d; Resize changes the number", ErrSlots, s.n, before.n)
 	}
-	s.inLine = s.inLine || seen.Joined
 	held := make(map[int]*mvccpb.KeyValue, len(seen.Claims))
 	triedFree := true
 	for _, kv := range seen.Claims {

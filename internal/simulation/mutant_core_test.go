@@ -167,6 +167,10 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/protocol/slots.go", "s.i = rand.N(s.n) // the one", "s.i = before.n - 1 // the one"}},
 	},
 	{
+		name: "slot that a caller has stood in line for, refused for another number", of: "internal/protocol", tests: "TestAdvance",
+		edits: []edit{{"internal/protocol/slots.go", "	s.inLine = s.inLine || seen.Joined\n	if !isRecord {\n		return s, Judged{Own: seen.Record}, nil\n	}\n", "	if !isRecord {\n		return s, Judged{Own: seen.Record}, nil\n	}\n	s.inLine = s.inLine || seen.Joined\n"}},
+	},
+	{
 		name: "first in line for a slot not asked at renewals", tests: "TestSlotsOfTheDead|TestSlotsResizedUnheard",
 		edits: []edit{{"waiter.go", "		case w.awaited.Rev == everyRenewal:\n			w.doubt()\n", ""}},
 	},
@@ -218,12 +222,20 @@ var coreMutants = []mutant{
 		edits: []edit{{"term.go", "} else if t.lose(reason, nil) { ", "} else if t.lose(reason, nil) && t.s == nil { "}},
 	},
 	{
+		name: "shared holder that takes another record for its own", of: "internal/protocol", tests: "TestReleaseWithOperations",
+		edits: []edit{{"internal/protocol/shared.go", "	if seen.Held {\n", "	if seen.Held && seen.Record == nil {\n"}},
+	},
+	{
 		name: "fence of a shared claim from its own key", tests: "TestShared",
 		edits: []edit{{"internal/protocol/mode.go", "keyspace.Fence(keyspace.Epoch(fence), r.Rev)", "fence"}},
 	},
 	{
 		name: "record left by the last holders", tests: "TestSharedTogether",
 		edits: []edit{{"shared.go", "	if !none {\n", "	if !none || none {\n"}},
+	},
+	{
+		name: "note of another owner taken for one's own", of: "internal/protocol", tests: "TestWriteNote",
+		edits: []edit{{"internal/protocol/force.go", "n.State == Kept && string(now.Value) == s.Value", "string(now.Value) == s.Value"}},
 	},
 	{
 		name: "note of a later version believed", tests: "TestUpgradeNote",
