@@ -164,7 +164,7 @@ func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions,
 		if !again {
 			return nil, c.ended(err)
 		}
-		if err == nil && (try < 3 || o.mode.Keys().Record && try < mostRefusals) {
+		if err == nil && (try < 3 || o.mode.Keys().Mark != "" && try < mostRefusals) {
 			continue // it has learnt something
 		}
 		if !retry.PauseUnless(ctx, c.closing, try) {

@@ -150,10 +150,10 @@ func (c *Client) verdictFor(ctx context.Context, t *term, again bool, err error,
 	switch {
 	case o.mode.Keys().Record && (t != nil || again && err == nil):
 		learnt := o.mode
-		if t != nil { // the record is there now
-			learnt = t.Mode
+		if t != nil { // the record is there now, and another slot is tried
+			learnt = protocol.Another(t.Mode)
 		}
-		return verdict{again: true, mode: protocol.Another(learnt)}
+		return verdict{again: true, mode: learnt}
 	case t != nil:
 		return verdict{err: c.held(t.info())}
 	case errors.Is(err, ErrHeld):

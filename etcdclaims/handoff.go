@@ -75,12 +75,12 @@ func (t *term) refuseLocal(f *localWaiter) {
 // undoHandOff ends a term whose hand-over was carried out, or may still be. The old
 // claim and the new one are deleted in the background, one after the other.
 func (t *term) undoHandOff(f *localWaiter) {
-	c, st := t.s.c, t.s.c.store
+	c, r := t.s.c, protocol.Undo{Try: &f.a.Try}.Build()
 	c.addCleanup(&cleanup{s: t.s, claim: f.a.ID, what: "releasing a claim", do: func(ctx context.Context) error {
 		if err := t.delete(ctx); err != nil {
 			return err
 		}
-		_, err := st.Do(ctx, protocol.Undo{Try: &f.a.Try}.Build())
+		_, err := c.store.Do(ctx, r)
 		return err
 	}})
 	c.local.putBack(&t.local, f)
