@@ -84,6 +84,12 @@ var importRules = []importRule{
 		never: []string{"./etcdclaims/queue/...", "./etcdclaims/group/...", "./etcdclaims/locks/...", "./etcdclaims/admin/...", "./etcdclaims/claimtest/...", "./sched/...", "./middleware/...", "./examples/..."},
 	},
 	{
+		why:    "what decides is pure: no I/O, no clock, no mutex, no logger, no context",
+		in:     []string{"./internal/protocol"},
+		direct: true,
+		never:  []string{"context", "sync/...", "time", "net/...", "os/...", "io/...", "log/...", "go.uber.org/...", "google.golang.org/...", "go.etcd.io/etcd/client/...", "./etcdclaims/..."},
+	},
+	{
 		why:    "what a client does for the packages that are built on it is no API: programs, middleware and the page use the public one",
 		in:     []string{"./middleware/...", "./fencing/...", "./cmd/...", "./examples/...", "./etcdclaims/webui", "./etcdclaims/telemetry/...", "./etcdclaims/claimtest/...", "./internal/doctor"},
 		direct: true,
