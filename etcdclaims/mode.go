@@ -44,9 +44,10 @@ const (
 	optionIf
 	optionThen
 	optionNote
+	optionPatience
 )
 
-var optionNames = [...]string{"TTL", "Manual", "Reentrant", "Supersede", "Suspectable", "Prefer", "MaxHold", "MinHold", "If", "Then", "Note"}
+var optionNames = [...]string{"TTL", "Manual", "Reentrant", "Supersede", "Suspectable", "Prefer", "MaxHold", "MinHold", "If", "Then", "Note", "Patience"}
 
 // goTogether says which options go with an option: with an option that is not named here goes none.
 var goTogether = map[optionSet]optionSet{
@@ -61,6 +62,7 @@ var goTogether = map[optionSet]optionSet{
 	optionIf:          ^(optionSuspectable | optionPrefer),
 	optionThen:        ^(optionSuspectable | optionPrefer),
 	optionNote:        ^optionPrefer,
+	optionPatience:    ^optionSet(0),
 }
 
 // give notes that the call was given an option, unless its value says nothing.
