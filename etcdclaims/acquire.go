@@ -79,7 +79,7 @@ func acquiring[O any](c *Client, key string, opts []O) (*acquireOptions, error) 
 // try acquires the key if that needs no waiting for others.
 func (c *Client) try(ctx context.Context, key string, o *acquireOptions) (*term, error) {
 	c.stats.attempts.Add(1)
-	o.until = clock.Mono().Add(cmp.Or(o.patience, c.bound()))
+	o.until = clock.Mono().Add(c.bound())
 	o.concern = txn.ConcernOf(ctx)
 	o.shares = len(o.cmps)+len(o.ops) == 0 && !o.supersede
 	call := Call{Key: key}

@@ -44,10 +44,9 @@ const (
 	optionIf
 	optionThen
 	optionNote
-	optionPatience
 )
 
-var optionNames = [...]string{"TTL", "Manual", "Reentrant", "Supersede", "Suspectable", "Prefer", "MaxHold", "MinHold", "If", "Then", "Note", "Patience"}
+var optionNames = [...]string{"TTL", "Manual", "Reentrant", "Supersede", "Suspectable", "Prefer", "MaxHold", "MinHold", "If", "Then", "Note"}
 
 // goTogether says which options go with an option: with an option that is not named here goes none.
 var goTogether = map[optionSet]optionSet{
@@ -62,7 +61,6 @@ var goTogether = map[optionSet]optionSet{
 	optionIf:          ^(optionSuspectable | optionPrefer),
 	optionThen:        ^(optionSuspectable | optionPrefer),
 	optionNote:        ^optionPrefer,
-	optionPatience:    ^optionSet(0),
 }
 
 // give notes that the call was given an option, unless its value says nothing.

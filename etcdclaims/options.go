@@ -97,7 +97,6 @@ type acquireOptions struct {
 	reentrant   bool
 	supersede   bool
 	suspectable bool
-	patience    time.Duration // zero: that of the client
 	maxHold     time.Duration
 	minHold     time.Duration
 	cmps        []clientv3.Cmp
@@ -212,12 +211,6 @@ func Then(ops ...clientv3.Op) TxnOption {
 	return txnOption{setter: func(o *acquireOptions) { o.ops = append(o.ops, ops...); o.give(optionThen, len(ops) > 0) }}
 }
 
-// Patience bounds how long a call that does not wait in line waits for etcd, in place of
-// max(Config.TTL/2, 5 s). Zero means that. It must not be negative.
-func Patience(d time.Duration) AcquireOption {
-	return acquireOption{setter: func(o *acquireOptions) { o.patience = d; o.give(optionPatience, d != 0) }}
-}
-
 // Note sets the claim's note in the acquiring transaction, as Claim.Note does later. A
 // note is at most MaxNoteBytes long; for a longer one the call returns ErrTooLarge.
 //
@@ -252,9 +245,6 @@ func optionsOf[O any](c *Client, opts []O) (*acquireOptions, error) {
 
 // checkOptions checks options, and sets the defaults of those that were not given.
 func (c *Client) checkOptions(o *acquireOptions) error {
-	if o.patience < 0 {
-		return fmt.Errorf("etcdclaims: Patience %v must not be negative", o.patience)
-	}
 	if o.preference < 0 {
 		return fmt.Errorf("etcdclaims: Prefer %d must not be negative", o.preference)
 	}

@@ -62,7 +62,6 @@ var accepts = map[string]string{
 	`etcdclaims.Then()`:        "acquire work all",
 	`etcdclaims.Manual()`:      "acquire work",
 	`etcdclaims.Supersede()`:   "acquire work",
-	`etcdclaims.Patience(0)`:   "acquire",
 	`etcdclaims.Reentrant()`:   "acquire",
 	`etcdclaims.Slots(1)`:      "acquire",
 	`etcdclaims.Shared()`:      "acquire",
