@@ -20,7 +20,7 @@ var (
 	// line for it. The error is a *HeldError.
 	ErrHeld = errtext.Namesake("etcdclaims: held by another", fencing.ErrHeld)
 	// ErrRefused is returned when a condition given with If does not hold, or
-	// when work.Forget finds the record in another state. Nothing was changed.
+	// when work.Runner.Forget finds the record in another state. Nothing was changed.
 	ErrRefused = errors.New("etcdclaims: a given condition does not hold")
 	// ErrLost is returned when the claim does not belong to this client any
 	// more. The error is a *LostError. A lost claim never comes back: acquire
@@ -44,8 +44,8 @@ var (
 	// are kept for the claims of schedulers, queues, groups, Slots and Shared.
 	ErrInvalidKey = errors.New("etcdclaims: invalid key")
 	// ErrSlots is returned when a call with Slots asks for another number of slots
-	// than the key has. ForceRelease returns it for a key with slots: release one
-	// slot by its SlotKey. Resize changes the number.
+	// than the key has. admin.ForceRelease returns it for a key with slots: release one
+	// slot by its SlotKey. admin.Resize changes the number.
 	ErrSlots = protocol.ErrSlots
 	// ErrTooLarge is returned when a request would exceed a limit of etcd or
 	// of this package: too many operations, or too many bytes. Nothing was

@@ -82,7 +82,7 @@ type inquiry struct {
 	followed time.Time     // when it was last looked for after its claims were taken
 }
 
-// ask is the value of session/<instance>/ask/<instance>. The id distinguishes the
+// askValue is the value of session/<instance>/ask/<instance>. The id distinguishes the
 // inquiries of one client.
 type askValue struct {
 	Version int    `json:"v"`

@@ -1,7 +1,5 @@
 package etcdclaims
 
-import ()
-
 // preferring has a claim's options about preferences.
 type preferring struct {
 	prefers    bool // it has Prefer
@@ -17,11 +15,11 @@ type preferring struct {
 // order in which they came. In all other cases the order of the line does not depend on
 // preferences. A claim without Prefer goes to the first in line. So does a key that is
 // free because its holder has died or was closed, because its MinHold is over, or by
-// [Client.ForceRelease].
+// admin.ForceRelease.
 //
 // No holder gives way to a more preferred caller: each keeps the key for as long as it likes.
 // A program that wants the key to move releases the claim itself, for example when
-// [Client.Line] shows a caller with a greater preference. An operator stops the holder.
+// admin.Line shows a caller with a greater preference. An operator stops the holder.
 // [MaxHold] bounds each term.
 //
 // A caller with Prefer waits in line in etcd, even behind a claim of its own

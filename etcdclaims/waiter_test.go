@@ -46,7 +46,7 @@ func (w *world) places() int {
 	return w.count("wait/")
 }
 
-// mails counts the words of hand-overs that are kept.
+// notices counts the notices of hand-overs that are kept.
 func (w *world) notices() int {
 	w.Helper()
 	return w.count("/won/")

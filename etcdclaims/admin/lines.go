@@ -155,7 +155,7 @@ type Waiter struct {
 // Line returns the callers that wait for the key, in the order in which they
 // came. They get it in this order, except that a claim with [etcdclaims.Prefer] goes to the
 // greatest Preference first. Callers within the client that holds the key have no place in etcd and are not listed. Of the callers of
-// one client that wait for the same work one is listed (see [etcdclaims.Client.Begin]). The line
+// one client that wait for the same work one is listed (see work.Runner.Begin). The line
 // may have changed when it is read.
 //
 // Callers that wait for a slot of the key are listed first, and then those that wait for

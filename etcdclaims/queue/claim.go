@@ -160,7 +160,7 @@ func (q *Queue) takeItems(ctx context.Context, s *session, items []*picked) (lea
 	return leases, false, nil
 }
 
-// leased makes the lease of an item that was taken. An item without content becomes a
+// delivered makes the delivery of an item that was taken. An item without content becomes a
 // dead letter: no worker can handle it.
 func (q *Queue) delivered(s *session, st state, item []*mvccpb.KeyValue, rev int64) *Delivery {
 	var c content

@@ -313,7 +313,7 @@ func (q *Queue) begun(it Item, now time.Time) (content, state) {
 }
 
 // Op returns the operation that enqueues items, for a transaction of the caller's
-// own: with the caller's other writes (an outbox), or in [etcdclaims.Work.Complete] or
+// own: with the caller's other writes (an outbox), or in work.Work.Complete or
 // [Delivery.Complete]. Op sends nothing to etcd. It neither checks nor stores the queue's
 // configuration; Enqueue, Claim and Open do. Delay counts from the call of Op.
 //

@@ -120,7 +120,7 @@ type Action string
 // The actions. Those whose comment names no method only look.
 const (
 	ActionView        Action = "view"
-	ActionRelease     Action = "release"        // etcdclaims.Client.ForceReleaseTerm
+	ActionRelease     Action = "release"        // admin.ForceReleaseTerm
 	ActionRetryWork   Action = "retry-work"     // work.Runner.Retry
 	ActionForgetWork  Action = "forget-work"    // work.Runner.Forget
 	ActionPauseJob    Action = "pause-job"      // sched.Scheduler.Pause

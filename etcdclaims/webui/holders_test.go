@@ -24,7 +24,7 @@ func (w *world) take(c *etcdclaims.Client, key string, opts ...etcdclaims.Acquir
 	return claim
 }
 
-// form returns the form of the page that ends the claim of a key, as a browser sends it.
+// releaseForm returns the form of the page that ends the claim of a key, as a browser sends it.
 func (w *world) releaseForm(where, key string) url.Values {
 	w.Helper()
 	fields := regexp.MustCompile(`name="key" value="` + regexp.QuoteMeta(key) + `"><input type="hidden" name="fence" value="(\d+)"`).FindStringSubmatch(w.shows(where))

@@ -41,7 +41,7 @@ func (c *Runner) TryBegin(ctx context.Context, key string, opts ...Option) (*Wor
 //
 // Callers of one client that wait for the same work have one place in line between
 // them: they take it one after the other, so callers of other clients can come
-// between them. Callers with Barge or Supersede have places of their own.
+// between them. A caller with Supersede has a place of its own.
 //
 // If the outcome of an attempt stays unknown because etcd does not answer, Begin
 // waits until that attempt is undone, and makes another. The first does not count.

@@ -161,7 +161,7 @@ func (l *live) shelves() map[*shelf]bool {
 	return used
 }
 
-// ended is the error of a context that has ended while a lease was waited for.
+// unanswered is the error of a context that has ended while a lease was waited for.
 func (c *Runner) unanswered(ctx context.Context) error {
 	err := context.Cause(ctx)
 	if err == nil || errors.Is(err, etcdclaims.ErrClosed) || errors.Is(ctx.Err(), context.Canceled) {

@@ -11,7 +11,7 @@ import (
 )
 
 // Holder provides the conditions under which writes are carried out.
-// *etcdclaims.Claim and *etcdclaims.Work implement it, and Bearer returns one for
+// *etcdclaims.Claim and *work.Work implement it, and Bearer returns one for
 // a token.
 //
 // A Holder may have two more methods, as claims do. Once Err() error returns an

@@ -143,7 +143,7 @@ func (c *caller) advance() string {
 	return c.position(p)
 }
 
-// holds makes another caller have the key in a mode.
+// has makes another caller have the key in a mode.
 func (m *model) has(id string, mode protocol.Mode) *caller {
 	m.tb.Helper()
 	c := m.caller(id, mode, m.epoch())

@@ -97,7 +97,7 @@ type rest struct {
 	least time.Duration
 }
 
-// rests checks that the key of a claim that was to rest is not had by another, or
+// rested checks that the key of a claim that was to rest is not had by another, or
 // free, before that time is over.
 func (r *replay) rested(before, by change) {
 	h, _ := before.holder()

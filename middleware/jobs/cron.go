@@ -17,7 +17,7 @@ type Job struct {
 // passes no context to a job and takes no error from it: see TicksConfig.Context
 // and TicksConfig.Report.
 //
-//	nightly, err := jobs.NewTicks(claims, "report", schedule, jobs.TicksConfig{})
+//	nightly, err := jobs.NewTicks(claims, works, "report", schedule, jobs.TicksConfig{})
 //	c.Schedule(nightly, nightly.Job(report))
 //
 // Job panics if fn is nil.

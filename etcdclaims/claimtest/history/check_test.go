@@ -13,7 +13,7 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 )
 
-// history is written like a story: each line happens after the one before.
+// script is a history written like a story: each line happens after the one before.
 type script struct{ *history.History }
 
 func tok(fence int64) fencing.Token { return fencing.Token{Key: "k", Fence: fence} }
