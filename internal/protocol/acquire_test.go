@@ -167,8 +167,14 @@ func TestTake(t *testing.T) {
 		want   string // outcomes of tries, one after the other
 		keys   string // that are there afterwards
 	}{
-		"free":              {mode: exclusive, want: "granted", keys: "own/k"},
-		"held":              {before: func(m *model) { m.has("o", exclusive()) }, mode: exclusive, want: "held by o", keys: "own/k"},
+		"free": {mode: exclusive, want: "granted", keys: "own/k"},
+		"held": {before: func(m *model) { m.has("o", exclusive()) }, mode: exclusive, want: "held by o", keys: "own/k"},
+		"held by another caller with its name": {
+			before: func(m *model) {
+				m.put(layout.Own("k"), protocol.Holder{Claim: "o", Owner: "c", Instance: "i"}.Encode(), 'c')
+			},
+			mode: exclusive, want: "held by c", keys: "own/k",
+		},
 		"with a note":       {mode: exclusive, with: func(c *caller) { c.Ask.Note = "n" }, want: "granted", keys: "note/k own/k"},
 		"a line":            {before: func(m *model) { m.waits("w", exclusive()) }, mode: exclusive, want: "behind 1", keys: "wait/w"},
 		"a line of readers": {before: func(m *model) { m.waits("w", shared()) }, mode: exclusive, want: "behind 1", keys: "wait/~w"},

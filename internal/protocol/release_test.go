@@ -1,7 +1,6 @@
 package protocol_test
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/etcdclaims/claims/internal/protocol"
@@ -60,6 +59,29 @@ func TestRelease(t *testing.T) {
 			},
 			want: "freed", keys: "wait/v",
 		},
+		"the first of two with equal preferences": {
+			mode: exclusive, before: func(m *model) { served(m, "w", exclusive()); served(m, "v", exclusive()) },
+			with: protocol.Release{Prefers: true}, want: "w", keys: "own/k session/i/won/w wait/v",
+		},
+		"a place with the claim of another": {
+			mode: exclusive, before: func(m *model) {
+				m.put(layout.Place("k", "v"), protocol.Holder{Claim: "w", Instance: "i"}.Encode(), 'v')
+			},
+			want: "freed", keys: "wait/v",
+		},
+		"a place of an epoch before": {
+			mode: exclusive, before: func(m *model) {
+				m.put(layout.Place("k", "v"), protocol.Holder{Claim: "v", Instance: "i", Epoch: -1}.Encode(), 'v')
+			},
+			want: "freed", keys: "wait/v",
+		},
+		"a place without a lease": {
+			mode: exclusive, before: func(m *model) { m.put(layout.Place("k", "v"), protocol.Holder{Claim: "v", Instance: "i"}.Encode(), 0) },
+			want: "freed", keys: "wait/v",
+		},
+		"a place that cannot be read": {
+			mode: exclusive, before: func(m *model) { m.put(layout.Place("k", "v"), "?", 'v') }, want: "freed", keys: "wait/v",
+		},
 		"the first has left": {
 			mode: exclusive, before: func(m *model) { served(m, "w", exclusive()) }, then: func(m *model) { m.end('w') }, want: "refused, kept", keys: "own/k",
 		},
@@ -76,8 +98,8 @@ func TestRelease(t *testing.T) {
 		"the epoch was raised": {mode: exclusive, then: func(m *model) { m.put(layout.Epoch(), "1", 0) }, want: "freed"},
 
 		"a slot": {mode: slots, before: func(m *model) { served(m, "w", slots()) }, want: "w", keys: "own/k own/k#slot-0 session/i/won/w"},
-		"a surplus slot": {
-			mode: func() protocol.Mode { return protocol.NewSlots(layout, "k", 1) }, before: func(m *model) {
+		"a slot of a record that was put again": {
+			mode: slots, before: func(m *model) {
 				served(m, "w", slots())
 				m.put(layout.Own("k"), protocol.Holder{Kind: protocol.KindSlots, Slots: 1}.Encode(), 0)
 			},
@@ -270,6 +292,7 @@ func TestGuard(t *testing.T) {
 		"kept":                        {mode: exclusive, then: func(*model) {}, want: "kept"},
 		"deleted":                     {mode: exclusive, then: func(m *model) { m.remove(layout.Own("k")) }, want: "deleted"},
 		"put again":                   {mode: exclusive, then: func(m *model) { m.put(layout.Own("k"), "x", 'c') }, want: "replaced"},
+		"of another lease":            {mode: exclusive, then: func(m *model) { m.keys[layout.Own("k")].Lease = 'd' }, want: "replaced"}, // as after a restore
 		"another epoch":               {mode: exclusive, then: func(m *model) { m.put(layout.Epoch(), "1", 0) }, want: "epoch raised"},
 		"a slot":                      {mode: slots, then: func(*model) {}, want: "kept"},
 		"a slot of another number":    {mode: slots, then: func(m *model) { record(m, protocol.Holder{Kind: protocol.KindSlots, Slots: 9}.Encode()) }, want: "kept"},
@@ -308,24 +331,6 @@ func TestGuard(t *testing.T) {
 				t.Errorf("verification: %v", resp.Succeeded)
 			}
 		})
-	}
-}
-
-// All of what the fence of a shared claim is, is that of its record; a slot's is its own.
-func TestTokens(t *testing.T) {
-	t.Parallel()
-	m := newModel(t)
-	a := m.has("a", shared()).held()
-	b := m.has("b", shared()).held()
-	if a.Token() != b.Token() || a.Token().Key != "k" || a.Fence == b.Fence {
-		t.Errorf("%v, %v", a.Token(), b.Token())
-	}
-	m.end('a')
-	m.end('b')
-	m.remove(layout.Own("k"))
-	s := m.has("s", slots()).held()
-	if got := s.Token(); got.Fence != s.Fence || !strings.HasPrefix(got.Key, "k#slot-") {
-		t.Error(got)
 	}
 }
 

@@ -156,14 +156,14 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/protocol/slots.go", "if s.unset || s.i >= s.n {", "if s.unset {"}},
 	},
 	{
-		name: "slot taken whatever their number", seeds: 100,
+		name: "slot taken whatever their number", of: "internal/protocol", tests: "TestTake",
 		edits: []edit{
 			{"internal/protocol/slots.go", "conditions := []*pb.Compare{s.recorded()}", "conditions := []*pb.Compare{s.recorded()}[:0]"},
 			{"internal/protocol/shared.go", "conditions := []*pb.Compare{s.recorded()}", "conditions := []*pb.Compare{s.recorded()}[:0]"},
 		},
 	},
 	{
-		name: "slot that is surplus by now tried again", tests: "TestSlotsResize",
+		name: "slot that is surplus by now tried again", of: "internal/protocol", tests: "TestSurplusSlotIsNotTried",
 		edits: []edit{{"internal/protocol/slots.go", "s.i = rand.N(s.n) // the one", "s.i = before.n - 1 // the one"}},
 	},
 	{
@@ -175,15 +175,15 @@ var coreMutants = []mutant{
 		edits: []edit{{"waiter.go", "		case w.awaited.Rev == everyRenewal:\n			w.doubt()\n", ""}},
 	},
 	{
-		name: "shared claim whose guard is its own key alone", tests: "TestSharedRecordTaken",
+		name: "shared claim whose guard is its own key alone", of: "internal/protocol", tests: "TestGuard",
 		edits: []edit{{"internal/protocol/held.go", "return append(guard, h.Mode.Guard(h.Fence).Stands()...)", "return guard"}},
 	},
 	{
-		name: "slot that is held under any record", tests: "TestSlotsRecordDeleted",
+		name: "slot that is held under any record", of: "internal/protocol", tests: "TestGuard",
 		edits: []edit{{"internal/protocol/mode.go", ", txn.CreatedBefore(r.Name, r.Rev+1)}", ", txn.CreatedAfter(r.Name, 0)}"}},
 	},
 	{
-		name: "verification that leaves out the record", tests: "TestSlotsRecordDeletedUnnoticed",
+		name: "verification that leaves out the record", of: "internal/protocol", tests: "TestGuard",
 		edits: []edit{{"internal/protocol/verify.go", "		in.Compare = append(in.Compare, h.Mode.Guard(h.Fence).Stands()...)\n", ""}},
 	},
 	{
@@ -199,11 +199,11 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/protocol/join.go", "	case !s.First: // none", "	case s.Queued < 0: // none"}},
 	},
 	{
-		name: "shared claim of an epoch before joined", tests: "TestSharedEpoch",
+		name: "shared claim of an epoch before joined", of: "internal/protocol", tests: "TestTake",
 		edits: []edit{{"internal/protocol/shared.go", "return err == nil && h.Epoch == s.epoch", "return err == nil && h.Epoch >= 0"}},
 	},
 	{
-		name: "abandoned record deleted beside shared claims", seeds: 100,
+		name: "abandoned record deleted beside shared claims", of: "internal/protocol", tests: "TestClear",
 		edits: []edit{{"internal/protocol/shared.go", ", txn.NoneUnder(s.Sharers(s.Key))}", "}"}},
 	},
 	{
@@ -226,7 +226,7 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/protocol/shared.go", "	if seen.Held {\n", "	if seen.Held && seen.Record == nil {\n"}},
 	},
 	{
-		name: "fence of a shared claim from its own key", tests: "TestShared",
+		name: "fence of a shared claim from its own key", of: "internal/protocol", tests: "TestTokens",
 		edits: []edit{{"internal/protocol/mode.go", "keyspace.Fence(keyspace.Epoch(fence), r.Rev)", "fence"}},
 	},
 	{
@@ -314,7 +314,7 @@ var coreMutants = []mutant{
 		edits: []edit{{"etcdclaims/work/records.go", "r, _ := decodeRecord(strings.TrimPrefix(string(kv.Key), root), kv) // in StateUnreadable if it cannot be read\n", "r, bad := decodeRecord(strings.TrimPrefix(string(kv.Key), root), kv)\nif bad != nil {\nyield(Record{}, bad)\nreturn\n}\n"}},
 	},
 	{
-		name: "place in line of somebody else's claim", tests: "TestReleaseBehindForeignPlace",
+		name: "place in line of somebody else's claim", of: "internal/protocol", tests: "TestRelease",
 		edits: []edit{{"internal/protocol/place.go", "h.Kind != KindSelf && h.Claim == p.ID && h.Epoch == epoch && p.Lease != 0", "h.Kind != KindSelf"}},
 	},
 	{
@@ -374,11 +374,11 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/txn/call.go", "c.timer = SendTimerOf(ctx)\n", "c.timer = SendTimerOf(ctx)\n		c.timer.Start()\n"}},
 	},
 	{
-		name: "concern that keeps nothing apart", tests: "TestConcernsShareRoundTrips",
+		name: "concern that keeps nothing apart", of: "internal/protocol", tests: "TestConcerns",
 		edits: []edit{{"internal/protocol/try.go", "append(keys.concerned(record != \"\"), t.Ask.Concern...)", "keys.concerned(record != \"\")"}},
 	},
 	{
-		name: "transaction under a claim that shares whatever it concerns", tests: "TestConcernsOfClaims",
+		name: "transaction under a claim that shares whatever it concerns", of: "internal/protocol", tests: "TestConcerns",
 		edits: []edit{{"internal/protocol/held.go", "r.Key, r.Also = s.Mode.Keys().Line, s.Concern", "r.Key, r.Also = s.Mode.Keys().Line, nil"}},
 	},
 	{
@@ -406,11 +406,11 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/wire/kv.go", "return nil, false, WithCause(ctx, fmt.Errorf(\"%w: %w\", ErrNotSent, err))\n		}\n		cmps", "return nil, true, err\n		}\n		cmps"}},
 	},
 	{
-		name: "suspicion although the holder has answered", tests: "TestSuspectStaleTakeOver",
+		name: "suspicion although the holder has answered", of: "internal/protocol", tests: "TestSuspicion",
 		edits: []edit{{"internal/protocol/over.go", ", txn.ModifiedAt([]byte(s.Question), s.Rev),", ","}},
 	},
 	{
-		name: "suspicion of whoever holds the key by then", tests: "TestSuspectStaleTakeOver",
+		name: "suspicion of whoever holds the key by then", of: "internal/protocol", tests: "TestSuspicion",
 		edits: []edit{{
 			"internal/protocol/over.go",
 			"txn.ModifiedAt(s.Own.Key, s.Own.ModRevision), txn.OnLease(s.Own.Key, s.Own.Lease), txn.ModifiedAt(", "txn.ModifiedAt(",
@@ -421,7 +421,7 @@ var coreMutants = []mutant{
 		edits: []edit{{"inquiry.go", "began.Sub(q.since) >= limit {", "began.Sub(q.since) >= limit/9 {"}},
 	},
 	{
-		name: "suspicion without a notice for the holder", tests: "TestSuspectedHolderIsTold",
+		name: "suspicion without a notice for the holder", of: "internal/protocol", tests: "TestSuspicion",
 		edits: []edit{{"internal/protocol/join.go", "	if s.Over != nil && s.Over.Notify != nil {", "	if s.Over != nil && s.Over.Notify == nil {"}},
 	},
 	{
@@ -469,7 +469,7 @@ var coreMutants = []mutant{
 		edits: []edit{{"suspect.go", "|| p.Pred != nil || p.Behind {", "{"}},
 	},
 	{
-		name: "hand-over to the last of several with equal preferences", tests: "TestPreferOrder",
+		name: "hand-over to the last of several with equal preferences", of: "internal/protocol", tests: "TestRelease",
 		edits: []edit{{"internal/protocol/place.go", "kv.CreateRevision < best.CreateRevision", "kv.CreateRevision > best.CreateRevision"}},
 	},
 	{

@@ -83,7 +83,7 @@ var mutants = []mutant{
 		}},
 	},
 	{
-		name: "guard without the lease compare", seeds: 100,
+		name: "guard without the lease compare", of: "internal/protocol", tests: "TestGuard",
 		edits: []edit{
 			{"internal/protocol/held.go", "txn.ModifiedAt(own, keyspace.Revision(h.Fence)), txn.OnLease(own, h.Lease))", "txn.ModifiedAt(own, keyspace.Revision(h.Fence)), txn.CreatedAfter(own, -1))"},
 			{"internal/protocol/verify.go", ", txn.OnLease(own, h.Lease))\n", ")\n"},
@@ -136,7 +136,7 @@ var errEpochRaised =`,
 		},
 	},
 	{
-		name: "owner matched by name", seeds: 100,
+		name: "owner matched by name", of: "internal/protocol", tests: "TestTake",
 		edits: []edit{{
 			"internal/protocol/try.go", "	return kv != nil && kv.Lease == t.Lease && string(kv.Value) == t.Value\n",
 			"	if kv == nil {\n		return false\n	}\n	h, err := DecodeHolder(kv.Value)\n	own, _ := DecodeHolder([]byte(t.Value))\n	return err == nil && h.Owner == own.Owner\n",
@@ -166,7 +166,7 @@ var errEpochRaised =`,
 		edits: []edit{{"store.go", "	if rev >= sent.floor {\n		return nil\n	}\n", "	if rev >= 0 {\n		return nil\n	}\n"}},
 	},
 	{
-		name: "newcomer that passes the line", seeds: 100,
+		name: "newcomer that passes the line", of: "internal/protocol", tests: "TestTake",
 		edits: []edit{{"internal/protocol/try.go", "	if t.Over == nil {\n		keys := t.Mode.Keys()\n", "	if t.Over != nil {\n		keys := t.Mode.Keys()\n"}},
 	},
 	{
@@ -233,7 +233,7 @@ var errEpochRaised =`,
 		edits: []edit{{"internal/protocol/release.go", "	in.Compare = append(in.Compare, txn.ModifiedAt(name, first.Rev))\n", ""}},
 	},
 	{
-		name: "hand-over that leaves the place", seeds: 100,
+		name: "hand-over that leaves the place", of: "internal/protocol", tests: "TestRelease|TestNoticeHasTheNext",
 		edits: []edit{{"internal/protocol/release.go", "in.Success = append(in.Success, txn.Delete(name), txn.Put(", "in.Success = append(in.Success, txn.Put("}},
 	},
 	{

@@ -1,0 +1,131 @@
+package protocol_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/etcdclaims/claims/internal/protocol"
+	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// A waiter does not take a slot that is not there any more, although it was free.
+func TestSurplusSlotIsNotTried(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	m.put(layout.Own("k"), protocol.SlotsRecord(2), 0)
+	m.put(layout.Own("k#slot-0"), protocol.Holder{Owner: "o"}.Encode(), 'o')
+	m.put(layout.Own("k#slot-1"), protocol.Holder{Owner: "p"}.Encode(), 'p')
+	c := m.caller("c", protocol.NewSlots(layout, "k", 2), noEpoch)
+	if got := c.join(); got != "held by o" {
+		t.Errorf("joins: %q", got)
+	}
+	m.put(layout.Own("k"), protocol.SlotsRecord(1), 0)
+	m.end('p')
+	for range 3 {
+		if got := c.advance(); got != "held by o" {
+			t.Errorf("got %q", got)
+		}
+	}
+	m.end('o')
+	if got := c.advance(); got != "granted" || m.keys[layout.Own("k#slot-0")] == nil {
+		t.Errorf("got %q, etcd has %q", got, m.names())
+	}
+}
+
+// A slot that is not there any more is freed, and not handed over.
+func TestSurplusSlotIsFreed(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	m.put(layout.Own("k"), protocol.SlotsRecord(2), 0)
+	m.put(layout.Own("k#slot-0"), protocol.Holder{Owner: "o"}.Encode(), 'o')
+	c := m.has("c", protocol.NewSlots(layout, "k", 2))
+	m.waits("w", protocol.NewSlots(layout, "k", 2))
+	r := protocol.Release{Held: c.held()}
+	in, to := r.Pass(m.readLine(r).Line)
+	m.put(layout.Own("k"), protocol.SlotsRecord(1), 0)
+	if resp := m.request(in); resp.Succeeded || to != "w" {
+		t.Errorf("handed to %q: %v", to, resp.Succeeded)
+	}
+	in, to = r.Pass(m.readLine(r).Line)
+	if resp := m.request(in); !resp.Succeeded || to != "" || m.names() != "own/k own/k#slot-0 wait/w" {
+		t.Errorf("handed to %q: %v, etcd has %q", to, resp.Succeeded, m.names())
+	}
+}
+
+// Requests name what the caller's conditions and operations concern, and share with no other if
+// that may be anything.
+func TestConcerns(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	ops := []*pb.RequestOp{txn.Put([]byte("/x"), "", int64(0))}
+	for name, mode := range modes {
+		c := m.caller("c", mode(), noEpoch)
+		c.Ask.Then = ops
+		for step, build := range map[string]func() txn.Request{
+			"take": protocol.Take{Try: &c.Try}.Build, "join": protocol.Join{Try: &c.Try}.Build, "advance": protocol.Advance{Try: &c.Try}.Build,
+		} {
+			if c.Ask.Concern = nil; build().Key != "" {
+				t.Errorf("%s, %s: shares", name, step)
+			}
+			c.Ask.Concern = []string{"/x"}
+			r := build()
+			if r.Key != c.Mode.Keys().Line || !slices.Contains(r.Also, "/x") {
+				t.Errorf("%s, %s: concerns %q, %q", name, step, r.Key, r.Also)
+			}
+			if claim := c.Mode.Keys().Claim; claim != r.Key && !slices.Contains(r.Also, claim) {
+				t.Errorf("%s, %s: concerns %q, %q", name, step, r.Key, r.Also)
+			}
+		}
+	}
+	h := m.has("c", exclusive()).held()
+	if r := (protocol.Commit{Held: h, Then: ops}).Build(); r.Key != "" {
+		t.Errorf("the transaction of a holder concerns %q", r.Key)
+	}
+	if r := (protocol.Commit{Held: h, Then: ops, Concern: []string{"/x"}}).Build(); r.Key != "k" || !slices.Contains(r.Also, "/x") {
+		t.Errorf("the transaction of a holder concerns %q, %q", r.Key, r.Also)
+	}
+}
+
+// The record of readers is deleted when the last of them has gone, and not before.
+func TestClear(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	m.has("a", shared())
+	m.has("b", shared())
+	all := protocol.Clear{Layout: layout, Key: "k", Record: m.keys[layout.Own("k")]}
+	if n := all.Judge(m.request(all.Build())); n != 2 || m.keys[layout.Own("k")] == nil {
+		t.Fatalf("%d share the key, etcd has %q", n, m.names())
+	}
+	m.end('a')
+	m.end('b')
+	younger := all
+	younger.Record = m.keys[layout.Own("k")]
+	m.put(layout.Own("k"), "x", 0)
+	if n := younger.Judge(m.request(younger.Build())); n != 0 || m.keys[layout.Own("k")] == nil {
+		t.Errorf("%d share the key, etcd has %q", n, m.names())
+	}
+	all.Record = m.keys[layout.Own("k")]
+	if n := all.Judge(m.request(all.Build())); n != 0 || m.names() != "" {
+		t.Errorf("%d share the key, etcd has %q", n, m.names())
+	}
+}
+
+// The fence of a shared claim is that of its record; that of a slot is its own.
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	a := m.has("a", shared()).held()
+	b := m.has("b", shared()).held()
+	if a.Token() != b.Token() || a.Token().Key != "k" || a.Fence == b.Fence {
+		t.Errorf("%v, %v", a.Token(), b.Token())
+	}
+	m.end('a')
+	m.end('b')
+	m.remove(layout.Own("k"))
+	s := m.has("s", slots()).held()
+	if got := s.Token(); got.Fence != s.Fence || !strings.HasPrefix(got.Key, "k#slot-") {
+		t.Error(got)
+	}
+}
