@@ -113,7 +113,7 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "keys deleted by hand taken for a verb", tests: "TestDeletedUnderWorker", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/ending.go", "resp.Responses[2].GetResponseRange().Count > 0 && resp.Responses[3].GetResponseRange().Count > 0 {", "len(resp.Responses) > 0 {"}},
+		edits: []edit{{"etcdclaims/queue/ending.go", "txn.Count(resp, 2) > 0 && txn.Count(resp, 3) > 0 {", "len(resp.Responses) > 0 {"}},
 	},
 	{
 		name: "spec made anew beside sessions that have another", tests: "TestSpecDeleted", of: "etcdclaims/queue",
