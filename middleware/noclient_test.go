@@ -13,12 +13,6 @@ import (
 	"github.com/etcdclaims/claims/middleware"
 )
 
-// both are what middleware takes of a client.
-type both interface {
-	middleware.Claims
-	middleware.Works
-}
-
 // Without a client nothing runs and nothing panics: the error of New was ignored.
 func TestNoClient(t *testing.T) {
 	t.Parallel()

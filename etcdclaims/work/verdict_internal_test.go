@@ -89,12 +89,16 @@ func TestWhatBecomesOfARecord(t *testing.T) {
 		"last":      {attempt(3).failed(boom, cfg, noon), Record{State: StateDead, Attempt: 3, Ended: noon, Error: "boom"}},
 		"permanent": {attempt(1).failed(fmt.Errorf("x: %w", etcdclaims.Permanent(boom)), cfg, noon), Record{State: StateDead, Attempt: 1, Ended: noon, Error: "x: boom"}},
 		"delay":     {attempt(1).failed(etcdclaims.RetryAfter(boom, time.Hour), cfg, noon), Record{State: StateFailed, Attempt: 1, Ended: noon, NotBefore: noon.Add(time.Hour), Error: "boom"}},
-		"panic": {attempt(1).failed(&PanicError{Value: "p", Stack: []byte("s")}, cfg, noon),
-			Record{State: StateFailed, Attempt: 1, Ended: noon, NotBefore: noon.Add(time.Minute), Error: "panic: p", Stack: "s"}},
+		"panic": {
+			attempt(1).failed(&PanicError{Value: "p", Stack: []byte("s")}, cfg, noon),
+			Record{State: StateFailed, Attempt: 1, Ended: noon, NotBefore: noon.Add(time.Minute), Error: "panic: p", Stack: "s"},
+		},
 		"buried":  {attempt(2).buried("gone", noon), Record{State: StateDead, Attempt: 2, Ended: noon, Error: "gone"}},
 		"retried": {Record{State: StateDead, Attempt: 3, Key: "k", Note: "n", Ended: noon, Error: "boom"}.retried(noon.Add(1)), Record{State: StateFree, Attempt: 3, Earlier: 3, Ended: noon, Error: "boom"}},
-		"retried orphan": {Record{State: StateOrphaned, Attempt: 3, Key: "k", Note: "n"}.retried(noon),
-			Record{State: StateFree, Attempt: 3, Earlier: 3, Ended: noon, Error: "its owner is gone"}},
+		"retried orphan": {
+			Record{State: StateOrphaned, Attempt: 3, Key: "k", Note: "n"}.retried(noon),
+			Record{State: StateFree, Attempt: 3, Earlier: 3, Ended: noon, Error: "its owner is gone"},
+		},
 	} {
 		tt.want.Key, tt.want.Note = "k", "n"
 		if tt.got != tt.want {

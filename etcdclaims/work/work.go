@@ -1,11 +1,11 @@
 package work
 
 import (
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"context"
 	"fmt"
 	"sync/atomic"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/beside"

@@ -19,11 +19,11 @@ func Printable(s string) bool {
 func CheckPrefix(prefix string) error {
 	switch {
 	case !strings.HasSuffix(prefix, "/") || !Printable(prefix) || len(prefix) > fencing.MaxKeyBytes:
-		return fmt.Errorf("Prefix %.100q must be printable UTF-8 of at most %d bytes that ends in a slash", prefix, fencing.MaxKeyBytes)
+		return fmt.Errorf("Prefix %.100q must be printable UTF-8 of at most %d bytes that ends in a slash", prefix, fencing.MaxKeyBytes) //nolint:staticcheck // it begins with the name of the field
 	case prefix == "/":
-		return errors.New("Prefix \"/\" would take the keys of every other user of etcd: choose one such as \"/claims/\"")
+		return errors.New("Prefix \"/\" would take the keys of every other user of etcd: choose one such as \"/claims/\"") //nolint:staticcheck // it begins with the name of the field
 	case withinClaims(prefix) != "":
-		return fmt.Errorf("Prefix %.100q lies where a client with the prefix %.100q stores the keys of its callers: choose another", prefix, withinClaims(prefix))
+		return fmt.Errorf("Prefix %.100q lies where a client with the prefix %.100q stores the keys of its callers: choose another", prefix, withinClaims(prefix)) //nolint:staticcheck // it begins with the name of the field
 	}
 	return nil
 }
