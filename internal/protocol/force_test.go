@@ -70,6 +70,10 @@ func TestWriteNote(t *testing.T) {
 	if n := third.Judge(m.request(third.Build())); n.Done || n.State != protocol.Replaced {
 		t.Errorf("under the claim of another: %+v", n)
 	}
+	first := protocol.WriteNote{Held: h, Value: "4", After: m.keys[layout.Note("k")].ModRevision}
+	if m.request(first.Build()); string(m.keys[layout.Note("k")].Value) != "3" {
+		t.Error("it has replaced the note of another")
+	}
 	m.remove(layout.Own("k"))
 	if n := third.Judge(m.request(third.Build())); n.State != protocol.Deleted {
 		t.Errorf("without the claim: %+v", n)

@@ -129,3 +129,76 @@ func TestTokens(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// A caller that has seen no record of the slots puts one only while there is nothing in its place.
+func TestRecordIsNotPutOverAClaim(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	c := m.caller("c", slots(), noEpoch)
+	if got := c.take(); got != "again" {
+		t.Errorf("takes: %q", got)
+	}
+	m.has("o", exclusive())
+	for range 2 {
+		if got := c.take(); got != "held by o" || m.names() != "own/k" {
+			t.Errorf("takes: %q, etcd has %q", got, m.names())
+		}
+	}
+}
+
+// The number of slots changes only as long as what was read of the key has not, and ends only
+// without holders that came since and without a line.
+func TestResize(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		before, then func(m *model)
+		n            int
+		want         string // the record afterwards
+		whole, done  bool
+		refused      bool
+	}{
+		"the first number":        {n: 2, want: protocol.SlotsRecord(2)},
+		"another":                 {before: func(m *model) { m.has("o", slots()) }, n: 2, want: protocol.SlotsRecord(2)},
+		"the same":                {before: func(m *model) { m.has("o", slots()) }, n: 1, want: protocol.SlotsRecord(1), done: true},
+		"none, and there is none": {done: true},
+		"a key held as a whole":   {before: func(m *model) { m.has("o", exclusive()) }, n: 2, whole: true},
+		"another call was faster": {
+			n: 2, then: func(m *model) { m.put(layout.Own("k"), protocol.SlotsRecord(3), 0) }, want: protocol.SlotsRecord(3), refused: true,
+		},
+		"an owner was faster": {n: 2, then: func(m *model) { m.has("o", exclusive()) }, refused: true},
+		"none":                {before: func(m *model) { m.has("o", slots()); m.end('o') }},
+		"none, and one waits": {
+			before: func(m *model) { m.has("o", slots()); m.waits("w", slots()); m.end('o') }, want: protocol.SlotsRecord(1), refused: true,
+		},
+		"none, and one came": {
+			before: func(m *model) { m.has("o", slots()); m.end('o') }, then: func(m *model) { m.has("p", slots()) },
+			want: protocol.SlotsRecord(1), refused: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newModel(t)
+			if tt.before != nil {
+				tt.before(m)
+			}
+			resize := protocol.Resize{Layout: layout, Key: "k", N: tt.n}
+			sized := resize.Judge(m.request(resize.Reads()))
+			if tt.then != nil {
+				tt.then(m)
+			}
+			if (sized.Whole != nil) != tt.whole || sized.Done != tt.done {
+				t.Fatalf("%+v", sized)
+			}
+			if tt.whole || tt.done {
+				return
+			}
+			owner := m.keys[layout.Own("k")]
+			if resp := m.request(sized.Change); resp.Succeeded == tt.refused || tt.refused && m.keys[layout.Own("k")] != owner {
+				t.Errorf("changed: %v", resp.Succeeded)
+			}
+			if kv := m.keys[layout.Own("k")]; tt.want == "" && !tt.refused && kv != nil || tt.want != "" && string(kv.Value) != tt.want {
+				t.Errorf("the record is %v", kv)
+			}
+		})
+	}
+}
