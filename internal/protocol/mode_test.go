@@ -202,3 +202,71 @@ func TestResize(t *testing.T) {
 		})
 	}
 }
+
+// A caller that knows a record of readers shares the key only under that record.
+func TestKnownRecord(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		then func(m *model)
+		want string // of the first try
+	}{
+		"there":   {then: func(*model) {}, want: "granted"},
+		"gone":    {then: func(m *model) { m.end('a'); m.remove(layout.Own("k")) }, want: "again"},
+		"another": {then: func(m *model) { m.end('a'); m.remove(layout.Own("k")); m.has("b", shared()) }, want: "again"},
+		"an owner in its place": {
+			then: func(m *model) { m.end('a'); m.remove(layout.Own("k")); m.has("o", exclusive()) }, want: "held by o",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newModel(t)
+			m.has("a", shared())
+			known := m.keys[layout.Own("k")].ModRevision
+			mode := protocol.NewShared(layout, "k").Knowing(known, 0)
+			c := m.caller("c", mode, noEpoch)
+			tt.then(m)
+			if got := c.take(); got != tt.want {
+				t.Errorf("takes: %q", got)
+			}
+			if tt.want != "again" {
+				return
+			}
+			if s, ok := c.Mode.(protocol.Shared); !ok || s.Knowing(known, 0) != s {
+				t.Error("it believes again in a record that it has found gone")
+			}
+			if got := c.take(); got != "granted" || c.held().Token().Fence != m.keys[layout.Own("k")].ModRevision {
+				t.Errorf("takes: %q", got)
+			}
+		})
+	}
+}
+
+// An undo of the first reader, whose reply was lost, also deletes the record that it has put.
+func TestUndoOfTheFirstReader(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	c := m.caller("c", shared(), noEpoch)
+	m.fate = losesReply
+	c.take()
+	if got := m.names(); got != "own/k own/k#shared-c" {
+		t.Errorf("etcd has %q", got)
+	}
+	m.request(protocol.Undo{Try: &c.Try, Unsure: true}.Build())
+	if got := m.names(); got != "" {
+		t.Errorf("etcd has %q", got)
+	}
+}
+
+// A caller whose reply was lost finds the slot that it was handed instead of the one it has tried.
+func TestConfirmedInAnotherSlot(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	m.put(layout.Own("k"), protocol.SlotsRecord(2), 0)
+	c := m.caller("c", protocol.NewSlots(layout, "k", 2), noEpoch)
+	other := protocol.SlotKey("k", 1-c.Mode.Keys().Slot)
+	rev := m.put(layout.Own(other), c.Value, c.Lease)
+	confirm := protocol.Confirm{Try: &c.Try, Enqueues: true}
+	if got := confirm.Judge(m.request(confirm.Build())); got != rev || c.Mode.Keys().Claim != other {
+		t.Errorf("confirmed at %d as %q", got, c.Mode.Keys().Claim)
+	}
+}
