@@ -25,6 +25,11 @@ type ending struct {
 // try something else.
 func (t *term) end(ctx context.Context, e *ending) error {
 	t.s.mu.Lock()
+	if t.refs > 1 && t.phase == phaseHeld { // together with the handles: no other caller may share it from now on
+		refs := t.refs
+		t.s.mu.Unlock()
+		return callError(e.call, t.Token().Key, fmt.Errorf("the claim has %d handles (Reentrant)", refs))
+	}
 	err := t.beginLocked()
 	if err == nil {
 		t.outcome = e.outcome

@@ -67,6 +67,8 @@ var goTogether = map[optionSet]optionSet{
 func (o *acquireOptions) give(option optionSet, says bool) {
 	if says {
 		o.given |= option
+	} else {
+		o.given &^= option
 	}
 }
 

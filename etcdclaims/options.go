@@ -198,7 +198,7 @@ func MinHold(d time.Duration) ClaimOption {
 //
 // A passthrough client returns ErrPassthrough.
 func If(cmps ...clientv3.Cmp) TxnOption {
-	return txnOption{setter: func(o *acquireOptions) { o.cmps = append(o.cmps, cmps...); o.give(optionIf, len(cmps) > 0) }}
+	return txnOption{setter: func(o *acquireOptions) { o.cmps = append(o.cmps, cmps...); o.give(optionIf, len(o.cmps) > 0) }}
 }
 
 // Then adds operations to the acquiring transaction. They are carried out if
@@ -208,7 +208,7 @@ func If(cmps ...clientv3.Cmp) TxnOption {
 // Operations must not change keys under the client's prefix, except in the
 // subtrees sched/ and queue/. A passthrough client returns ErrPassthrough.
 func Then(ops ...clientv3.Op) TxnOption {
-	return txnOption{setter: func(o *acquireOptions) { o.ops = append(o.ops, ops...); o.give(optionThen, len(ops) > 0) }}
+	return txnOption{setter: func(o *acquireOptions) { o.ops = append(o.ops, ops...); o.give(optionThen, len(o.ops) > 0) }}
 }
 
 // Note sets the claim's note in the acquiring transaction, as Claim.Note does later. A

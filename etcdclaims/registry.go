@@ -64,11 +64,11 @@ func (r *registry) count(t *term, by int) {
 	}
 	key, epoch := t.Mode.Keys().User, keyspace.Epoch(t.Fence)
 	now := r.records[key]
-	if now.terms += by; now.terms == 0 && len(r.records) > mostRecords {
+	if now.terms += by; now.terms == 0 && (now.rev == 0 || len(r.records) > mostRecords) {
 		delete(r.records, key)
 		return
 	}
-	if record.Rev > now.rev || epoch > now.epoch {
+	if by > 0 && (record.Rev > now.rev || epoch > now.epoch) {
 		now.rev, now.epoch = record.Rev, epoch
 	}
 	r.records[key] = now

@@ -247,6 +247,7 @@ func (t *term) settleLater(w *ending, r txn.Request) {
 		if w != nil {
 			resp, err := st.Do(ctx, r)
 			if err == nil && resp.Succeeded {
+				t.clearLeft(resp, len(w.ops))
 				return nil
 			}
 			if err != nil && (txn.IsTransient(err) || errors.Is(err, ErrUnknown)) {

@@ -68,13 +68,7 @@ func (cl *Claim) end(ctx context.Context, e *ending) error {
 
 // endsWhole returns why one transaction cannot end the term, or nil.
 func (t *term) endsWhole() error {
-	t.s.mu.Lock()
-	refs := t.refs
-	t.s.mu.Unlock()
-	switch left := t.rests(); {
-	case refs > 1:
-		return fmt.Errorf("the claim has %d handles (Reentrant)", refs)
-	case left > 0:
+	if left := t.rests(); left > 0 {
 		return fmt.Errorf("the key stays held for its MinHold, for %v yet", left.Round(time.Millisecond))
 	}
 	return nil
@@ -112,7 +106,13 @@ func (t *term) endWithOps(ctx context.Context, e *ending) error {
 			case err != nil && isPassing(err) && retry.PauseUnless(ctx, t.done, try):
 				continue // to be refused again, if it was
 			case err != nil:
-			case !done && step.StillOwned((*pb.TxnResponse)(resp)): // only the line has changed
+			case !done && step.StillOwned((*pb.TxnResponse)(resp)):
+				if record := step.Record((*pb.TxnResponse)(resp)); record != protocol.Kept {
+					t.back()
+					t.found(record)
+					return t.lostEnding(e, sent)
+				}
+				// Only the line has changed.
 				t.line, e.handsOver = step.JudgeLine((*pb.TxnResponse)(resp)).Line, e.handsOver && t.handsOverAgain(ctx, try)
 				r, to = e.request(t, step)
 				continue
@@ -144,6 +144,9 @@ func (t *term) endWithOps(ctx context.Context, e *ending) error {
 		t.stay(ctx)
 		if left, _ := t.s.left(); left <= 0 {
 			t.s.enforce()
+			return t.lost()
+		}
+		if t.ended() != nil { // with its session
 			return t.lost()
 		}
 		return callError(e.call, t.Token().Key, t.s.c.outage.explain(t.s.c, txn.WithCause(ctx, err)))

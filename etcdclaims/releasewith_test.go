@@ -157,6 +157,32 @@ func TestReleaseWithProof(t *testing.T) {
 	})
 }
 
+// A claim whose record is gone, or is another, is lost: ReleaseWith carries out nothing, and does not
+// try again for as long as the claim's key is there.
+func TestReleaseWithoutRecord(t *testing.T) {
+	t.Parallel()
+	for name, kind := range map[string]etcdclaims.AcquireOption{"slots": etcdclaims.Slots(2), "shared": etcdclaims.Shared()} {
+		for _, replaced := range []bool{false, true} {
+			virtualCase(t, fmt.Sprintf("%s, replaced %v", name, replaced), func(t *testing.T, w *world) {
+				c := w.peer()
+				cl := tryClaim(t, c, "k", kind)
+				w.server.Delete(t, w.own("k"))
+				if replaced {
+					w.server.Overwrite(t, w.own("k"), "{}")
+				}
+				before, began := c.Stats().Requests, time.Now()
+				wantIs(t, cl.ReleaseWith(context.Background(), clientv3.OpPut("/effect", "x")), etcdclaims.ErrLost)
+				if n, took := c.Stats().Requests-before, time.Since(began); n > 20 || took > sec {
+					t.Errorf("%d requests in %v", n, took)
+				}
+				if v, n := w.effect("/effect"); n != 0 {
+					t.Errorf("%q was put", v)
+				}
+			})
+		}
+	}
+}
+
 // A refusal leaves the claim held, and nothing is changed. A claim that is lost changes nothing either.
 func TestReleaseWithRefused(t *testing.T) {
 	t.Parallel()

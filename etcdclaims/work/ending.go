@@ -90,7 +90,7 @@ func (w *Work) tryEnd(ctx context.Context, how Record, ops []clientv3.Op) (Recor
 		return how, nil, w.Claim.Release(ctx)
 	}
 	if err := w.term.Check("end work", ops); errors.Is(err, etcdclaims.ErrReleased) {
-		return how, nil, w.endedBefore(how.State)
+		return how, nil, w.endedBefore(how.State, len(ops))
 	} else if err != nil {
 		return how, nil, err
 	}
@@ -130,8 +130,8 @@ func (w *Work) tryEnd(ctx context.Context, how Record, ops []clientv3.Op) (Recor
 }
 
 // endedBefore returns the error of an end of work that has ended, or nil.
-func (w *Work) endedBefore(state State) error {
-	if state == StateFree {
+func (w *Work) endedBefore(state State, ops int) error {
+	if state == StateFree && ops == 0 {
 		return nil // given up before, as with a claim
 	}
 	if ended := w.ended.Load(); ended != nil {

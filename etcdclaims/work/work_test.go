@@ -777,3 +777,19 @@ func TestWorkUnreadableRecord(t *testing.T) {
 		}
 	}
 }
+
+// Operations are carried out with the end of the work, or the caller learns that they were not: work
+// that has ended before takes none.
+func TestReleaseWithAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		ctx, c := context.Background(), w.peer()
+		job := tryBegin(t, c, "k")
+		noErr(t, job.Release(ctx))
+		noErr(t, job.Release(ctx)) // as a claim
+		wantIs(t, job.ReleaseWith(ctx, clientv3.OpPut("/effect", "x")), etcdclaims.ErrReleased)
+		if resp, err := w.raw.Get(ctx, "/effect"); err != nil || resp.Count != 0 {
+			t.Errorf("%v, %v", resp, err)
+		}
+	})
+}

@@ -138,6 +138,14 @@ func (s Release) StillOwned(resp *pb.TxnResponse) bool {
 	return s.StillThere(resp) && s.OfEpoch(resp.Responses[1].GetResponseRange().Kvs) == Kept
 }
 
+// Record is the state of the record that the claim needs, as a reply to ReadLine shows.
+func (s Release) Record(resp *pb.TxnResponse) State {
+	if !s.Mode.Keys().Record {
+		return Kept
+	}
+	return s.OfRecord(resp.Responses[3].GetResponseRange().Kvs)
+}
+
 // LineRead is what ReadLine reads.
 type LineRead struct {
 	State      // of the claim, except for the record

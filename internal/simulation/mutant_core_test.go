@@ -290,6 +290,14 @@ var coreMutants = []mutant{
 		edits: []edit{{"releasewith.go", "ops: ops, handsOver: true,", "ops: ops, handsOver: false,"}},
 	},
 	{
+		name: "release with operations that goes on without its record", tests: "TestReleaseWithoutRecord",
+		edits: []edit{{"releasewith.go", "; record != protocol.Kept {", "; record != protocol.Kept && try < 0 {"}},
+	},
+	{
+		name: "operations of ended work taken for done", of: "etcdclaims/work", tests: "TestReleaseWithAfterTheEnd",
+		edits: []edit{{"etcdclaims/work/ending.go", "state == StateFree && ops == 0 {", "state == StateFree && ops >= 0 {"}},
+	},
+	{
 		name: "Release under an ended context left to the background", tests: "TestReleaseUnderAnEndedContext",
 		edits: []edit{{"release.go", "\tif wire.ContextError(ctx) == nil {\n\t\treturn ctx", "\tif wire.ContextError(ctx) == nil || true {\n\t\treturn ctx"}},
 	},
