@@ -182,7 +182,7 @@ func TestResize(t *testing.T) {
 				tt.before(m)
 			}
 			resize := protocol.Resize{Layout: layout, Key: "k", N: tt.n}
-			sized := resize.Judge(m.request(resize.Reads()))
+			sized := resize.Judge(m.do(&pb.TxnRequest{Success: resize.Reads()}))
 			if tt.then != nil {
 				tt.then(m)
 			}
