@@ -153,7 +153,7 @@ func TestDeadlineNoticedByOthersFirst(t *testing.T) {
 						host.Inject(claimtest.Fault{On: kind, DelayRequest: time.Until(begin.Add(patience - before)), Code: code})
 					}
 					if kind == claimtest.Advance {
-						time.AfterFunc(sec, func() { fail(); _, _ = w.raw.Delete(context.Background(), w.own(key)) })
+						time.AfterFunc(sec, func() { fail(); _, _ = w.Raw.Delete(context.Background(), w.Own(key)) })
 					} else {
 						fail()
 					}

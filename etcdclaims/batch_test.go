@@ -478,17 +478,17 @@ func TestTryAcquireAllWithThenCarriedOutBefore(t *testing.T) {
 			effect := "/effect/" + name
 			keys := []string{name + "/a", name + "/b"}
 			host.Inject(claimtest.Fault{On: claimtest.Acquire, Saw: func(req any) {
-				_, err := pb.NewKVClient(w.raw.ActiveConnection()).Txn(ctx, req.(*pb.TxnRequest))
+				_, err := pb.NewKVClient(w.Raw.ActiveConnection()).Txn(ctx, req.(*pb.TxnRequest))
 				noErr(t, err)
 				if standing {
 					w.rawPut(keys[0], "somebody's")
 				} else {
-					w.server.Delete(t, w.own(keys[0]))
+					w.Server.Delete(t, w.Own(keys[0]))
 				}
 			}})
 			_, err := c.TryAcquireAll(ctx, keys, etcdclaims.Then(clientv3.OpPut(effect, "")))
 			wantIs(t, err, etcdclaims.ErrUnknown)
-			resp, err := w.raw.Get(ctx, effect)
+			resp, err := w.Raw.Get(ctx, effect)
 			noErr(t, err)
 			if len(resp.Kvs) != 1 || resp.Kvs[0].Version != 1 {
 				t.Errorf("%s: not carried out once: %v", name, resp.Kvs)

@@ -19,8 +19,8 @@ import (
 // error.
 func (w *world) unclosed() (*etcdclaims.Client, *claimtest.Host) {
 	w.Helper()
-	host := w.server.Host(w.T)
-	c, err := etcdclaims.New(host.Etcd(w.T), etcdclaims.Config{Prefix: w.prefix, TTL: 15 * sec})
+	host := w.Server.Host(w.T)
+	c, err := etcdclaims.New(host.Etcd(w.T), etcdclaims.Config{Prefix: w.Prefix, TTL: 15 * sec})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestCloseGrantsNothingToWaiters(t *testing.T) {
 				}
 				wg.Wait()
 				release(t, tryClaim(t, b, "k"))
-				w.closeClean(b)
+				w.CloseClean(b)
 			})
 		}
 	}
@@ -275,7 +275,7 @@ func TestCloseWhileASessionOpens(t *testing.T) {
 				time.Sleep(after)
 				noErr(t, c.Close(context.Background()))
 				wantIs(t, <-done, etcdclaims.ErrClosed)
-				w.nothingLeft()
+				w.NothingLeft()
 			})
 		}
 	}

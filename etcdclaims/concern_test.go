@@ -23,7 +23,7 @@ func beside(i int) string { return fmt.Sprint("/beside/", i) }
 // times returns how often the key was put.
 func (w *world) times(etcdKey string) int64 {
 	w.Helper()
-	resp, err := w.raw.Get(context.Background(), etcdKey)
+	resp, err := w.Raw.Get(context.Background(), etcdKey)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestConcernsShareRoundTrips(t *testing.T) {
 					t.Errorf("%d round trips, want %d", got, test.trips)
 				}
 				w.putOnce(n)
-				w.closeClean(c)
+				w.CloseClean(c)
 			})
 		})
 	}
@@ -100,7 +100,7 @@ func TestConcernRefusedAlone(t *testing.T) {
 		if w.times(beside(7)) != 0 || w.get("own/k7") != "" {
 			t.Error("what was refused was carried out")
 		}
-		w.closeClean(c)
+		w.CloseClean(c)
 	})
 }
 
@@ -126,8 +126,8 @@ func TestConcernsLost(t *testing.T) {
 					t.Errorf("%d round trips: nothing was shared", got)
 				}
 				w.putOnce(40)
-				w.closeClean(c)
-				w.noLeases()
+				w.CloseClean(c)
+				w.NoLeases()
 			})
 		})
 	}
@@ -166,8 +166,8 @@ func TestConcernGivenUp(t *testing.T) {
 				t.Errorf("%s was put %d times, want %d", beside(i), got, want)
 			}
 		}
-		w.closeClean(c)
-		w.noLeases()
+		w.CloseClean(c)
+		w.NoLeases()
 	})
 }
 

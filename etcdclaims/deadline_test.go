@@ -29,7 +29,7 @@ func TestDeadlineIsExact(t *testing.T) {
 				if d := time.Since(t0); d != 0 {
 					t.Fatalf("acquiring took %v of virtual time", d)
 				}
-				gone := w.deletion(w.own("k"))
+				gone := w.deletion(w.Own("k"))
 				for n := range renewals {
 					t0 = t0.Add(ttl / 3)
 					time.Sleep(time.Until(t0) + time.Millisecond)
@@ -88,7 +88,7 @@ func TestDeadlineNeverAfterServersDeletion(t *testing.T) {
 					c, host := w.client(etcdclaims.Config{TTL: ttl})
 					t0 := time.Now()
 					cl := tryClaim(t, c, "k")
-					gone := w.deletion(w.own("k"))
+					gone := w.deletion(w.Own("k"))
 					e := follow(cl)
 					r := claimtest.Fault{On: claimtest.KeepAlive, Times: -1, DelayReply: delay}
 					if up {

@@ -62,9 +62,9 @@ func TestDeafWaiterPicksUp(t *testing.T) {
 					go func() { done <- acquire(context.Background(), b) }()
 					if how == deafness.Cancel { // the watch begins before the oldest revision there is
 						time.Sleep(100 * time.Millisecond)
-						resp, err := w.raw.Put(context.Background(), "/x", "")
+						resp, err := w.Raw.Put(context.Background(), "/x", "")
 						noErr(t, err)
-						_, err = w.raw.Compact(context.Background(), resp.Header.Revision)
+						_, err = w.Raw.Compact(context.Background(), resp.Header.Revision)
 						noErr(t, err)
 					}
 					time.Sleep(3 * sec)
@@ -77,7 +77,7 @@ func TestDeafWaiterPicksUp(t *testing.T) {
 							t.Errorf("picked up after %v, want %v", d, pickUp(ttl))
 						}
 					case <-time.After(10 * time.Minute):
-						t.Fatalf("not picked up within 10 min; etcd has %v", w.all())
+						t.Fatalf("not picked up within 10 min; etcd has %v", w.All())
 					}
 				})
 			}
@@ -101,7 +101,7 @@ func TestDeafWaiterIsHandedTheKey(t *testing.T) {
 				release(t, held)
 				release(t, w.within(5*sec+100*time.Millisecond, done))
 			}
-			w.closeClean(a, b)
+			w.CloseClean(a, b)
 		})
 	}
 }

@@ -20,13 +20,13 @@ func TestKV(t *testing.T) {
 		var l ledger
 		c, host := w.client(etcdclaims.Config{Hooks: l.hooks()})
 		synctest.Wait()
-		ctx, kv, key := t.Context(), core.Of(c).KV(), w.prefix+"queue/a"
+		ctx, kv, key := t.Context(), core.Of(c).KV(), w.Prefix+"queue/a"
 		before := c.Stats().Requests
 		lease, err := core.Of(c).GrantLease(ctx, 61*time.Second-1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ttl, err := w.raw.TimeToLive(ctx, lease); err != nil || ttl.GrantedTTL != 61 {
+		if ttl, err := w.Raw.TimeToLive(ctx, lease); err != nil || ttl.GrantedTTL != 61 {
 			t.Error("the lease: ", ttl, err)
 		}
 		_, err1 := kv.Put(ctx, key, "1", clientv3.WithLease(lease))
@@ -41,7 +41,7 @@ func TestKV(t *testing.T) {
 		if err := errors.Join(err1, err2, err3, err4, err5, err6, err7, err8, err9); err != nil {
 			t.Fatal(err)
 		}
-		if left, err := w.raw.TimeToLive(ctx, lease); err != nil || left.TTL != -1 {
+		if left, err := w.Raw.TimeToLive(ctx, lease); err != nil || left.TTL != -1 {
 			t.Error("the lease after its end: ", left, err)
 		}
 		if string(got.Kvs[0].Value) != "2" || !resp.Succeeded || len(resp.Responses) != 1 {

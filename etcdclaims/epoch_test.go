@@ -27,20 +27,20 @@ func TestRealRestoreKeepsFencesRising(t *testing.T) {
 		var marks fencing.Memory // of a resource elsewhere, which was not restored
 		a, _ := w.client(etcdclaims.Config{})
 		release(t, tryClaim(t, a, "k"))
-		snapshot := w.server.Snapshot(t)
+		snapshot := w.Server.Snapshot(t)
 		w.noise(100)
 		old := tryClaim(t, a, "k")
 		noErr(t, marks.Admit(ctx, old.Token()))
-		w.server.Restore(t, snapshot, 0)
+		w.Server.Restore(t, snapshot, 0)
 
 		_, err := a.TryAcquire(ctx, "k")
 		wantIs(t, err, etcdclaims.ErrRewound)
-		if !strings.Contains(err.Error(), w.prefix+"epoch above 0") {
+		if !strings.Contains(err.Error(), w.Prefix+"epoch above 0") {
 			t.Errorf("%v does not say what to do", err)
 		}
 		wantIs(t, old.Check(), etcdclaims.ErrLost)
 
-		epoch, err := admin.RaiseEpoch(ctx, w.raw, w.prefix, 0)
+		epoch, err := admin.RaiseEpoch(ctx, w.Raw, w.Prefix, 0)
 		if epoch != 1 || err != nil {
 			t.Fatal(epoch, err)
 		}
@@ -54,13 +54,13 @@ func TestRealRestoreKeepsFencesRising(t *testing.T) {
 
 		// The backup is from before that epoch, too. Whoever restores it again
 		// must know that there was one.
-		w.server.Restore(t, snapshot, 0)
+		w.Server.Restore(t, snapshot, 0)
 		_, err = a.TryAcquire(ctx, "k")
 		wantIs(t, err, etcdclaims.ErrRewound)
-		if !strings.Contains(err.Error(), w.prefix+"epoch above 1") {
+		if !strings.Contains(err.Error(), w.Prefix+"epoch above 1") {
 			t.Errorf("%v does not say what to do", err)
 		}
-		if epoch, err = admin.RaiseEpoch(ctx, w.raw, w.prefix, now.Fence()>>47); epoch != 2 || err != nil {
+		if epoch, err = admin.RaiseEpoch(ctx, w.Raw, w.Prefix, now.Fence()>>47); epoch != 2 || err != nil {
 			t.Fatal(epoch, err)
 		}
 		time.Sleep(30 * sec)
@@ -143,27 +143,27 @@ func TestRaiseEpochUnknown(t *testing.T) {
 		"not available": {On: claimtest.Other, LoseReply: true, Code: codes.Unavailable},
 	} {
 		virtualCase(t, name, func(t *testing.T, w *world) {
-			host := w.server.Host(t)
+			host := w.Server.Host(t)
 			etcd := host.Etcd(t)
 			injected := host.Inject(fault)
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
-			_, err := admin.RaiseEpoch(ctx, etcd, w.prefix, 0)
+			_, err := admin.RaiseEpoch(ctx, etcd, w.Prefix, 0)
 			wantIs(t, err, etcdclaims.ErrUnknown)
 			injected.Remove()
-			epoch, err := admin.RaiseEpoch(t.Context(), etcd, w.prefix, 0)
+			epoch, err := admin.RaiseEpoch(t.Context(), etcd, w.Prefix, 0)
 			if want := map[bool]int64{true: 2, false: 1}[fault.LoseReply]; epoch != want || err != nil {
 				t.Errorf("epoch %d, %v, want %d", epoch, err, want)
 			}
 		})
 	}
 	virtualCase(t, "cut off", func(t *testing.T, w *world) {
-		host := w.server.Host(t)
+		host := w.Server.Host(t)
 		etcd := host.Etcd(t)
 		host.Cut()
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		if _, err := admin.RaiseEpoch(ctx, etcd, w.prefix, 0); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := admin.RaiseEpoch(ctx, etcd, w.Prefix, 0); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 		host.Heal()
@@ -193,7 +193,7 @@ func TestReleaseWhileTheEpochIsRaised(t *testing.T) {
 			released := make(chan error, 1)
 			go func() { released <- held.Release(context.Background()) }()
 			time.Sleep(100 * ms)
-			w.server.RaiseEpoch(t, w.prefix)
+			w.Server.RaiseEpoch(t, w.Prefix)
 			tryClaim(t, c, "x") // so that the client learns of the epoch
 			noErr(t, <-released)
 			release(t, w.within(e.most, next))
@@ -208,7 +208,7 @@ func TestEpochDeletedByHand(t *testing.T) {
 	virtually(t, func(t *testing.T, w *world) {
 		ctx := context.Background()
 		for range 3 {
-			w.server.RaiseEpoch(t, w.prefix)
+			w.Server.RaiseEpoch(t, w.Prefix)
 		}
 		log, logs := logged()
 		c, _ := w.client(etcdclaims.Config{TTL: 15 * sec, Logger: log})
@@ -219,7 +219,7 @@ func TestEpochDeletedByHand(t *testing.T) {
 			if len(all) != n {
 				t.Fatalf("%d warnings, want %d", len(all), n)
 			}
-			if f := all[n-1].ContextMap(); f["etcd_key"] != w.prefix+"epoch" || f["known"] != int64(3) || f["found"] != found {
+			if f := all[n-1].ContextMap(); f["etcd_key"] != w.Prefix+"epoch" || f["known"] != int64(3) || f["found"] != found {
 				t.Errorf("fields %v, want that 3 is known and %d found", f, found)
 			}
 		}
@@ -232,17 +232,17 @@ func TestEpochDeletedByHand(t *testing.T) {
 				wantIs(t, err, etcdclaims.ErrRewound)
 			}
 		}
-		w.server.Delete(t, w.prefix+"epoch")
+		w.Server.Delete(t, w.Prefix+"epoch")
 		refused()
 		warned(1, 0)
-		w.server.RaiseEpoch(t, w.prefix) // to 1, by an operator who does not know of the others
+		w.Server.RaiseEpoch(t, w.Prefix) // to 1, by an operator who does not know of the others
 		refused()
 		warned(2, 1)
 		time.Sleep(15 * sec)
 		wantIs(t, held.Check(), etcdclaims.ErrLost)
 		refused()
 		warned(2, 1)
-		if epoch, err := admin.RaiseEpoch(ctx, w.raw, w.prefix, 3); epoch != 4 || err != nil {
+		if epoch, err := admin.RaiseEpoch(ctx, w.Raw, w.Prefix, 3); epoch != 4 || err != nil {
 			t.Fatal(epoch, err)
 		}
 		_, err := c.Health(ctx)

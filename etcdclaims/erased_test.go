@@ -14,7 +14,7 @@ import (
 // first returns the first etcd key below the prefix and the part.
 func (w *world) first(part string) string {
 	w.Helper()
-	resp, err := w.raw.Get(context.Background(), w.prefix+part, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
+	resp, err := w.Raw.Get(context.Background(), w.Prefix+part, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
 		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
 	noErr(w, err)
 	if len(resp.Kvs) == 0 {
@@ -35,7 +35,7 @@ func TestPlaceDeleted(t *testing.T) {
 		time.Sleep(sec)
 		third := acquiring(ctx, c, "k")
 		time.Sleep(sec)
-		w.server.Delete(t, w.first("wait/"))
+		w.Server.Delete(t, w.first("wait/"))
 		time.Sleep(6 * sec)
 		release(t, holder)
 		next := w.within(sec, third)
@@ -45,7 +45,7 @@ func TestPlaceDeleted(t *testing.T) {
 		}
 		release(t, next)
 		release(t, w.within(sec, second))
-		w.closeClean(a, b, c)
+		w.CloseClean(a, b, c)
 	})
 }
 
@@ -57,7 +57,7 @@ func TestSentinelDeleted(t *testing.T) {
 		ctx := context.Background()
 		a, b := w.peer(), w.peer()
 		cl := tryClaim(t, a, "k")
-		w.server.Delete(t, w.first("session/"))
+		w.Server.Delete(t, w.first("session/"))
 		time.Sleep(250 * time.Millisecond)
 		if err := cl.Check(); !errors.Is(err, etcdclaims.ErrLost) {
 			t.Errorf("got %v", err)

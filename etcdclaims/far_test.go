@@ -16,9 +16,9 @@ func TestFarWaiterRenewsItsLeaseInTime(t *testing.T) {
 	t.Parallel()
 	for _, rtt := range []time.Duration{ms, 500 * ms, 800 * ms} {
 		virtualCase(t, fmt.Sprint(rtt), func(t *testing.T, w *world) {
-			host := w.server.Host(t)
+			host := w.Server.Host(t)
 			host.SetLatency(rtt/3, rtt-rtt/3, 0)
-			a := newClient(t, host.Etcd(t), etcdclaims.Config{TTL: 15 * sec, Prefix: w.prefix})
+			a := newClient(t, host.Etcd(t), etcdclaims.Config{TTL: 15 * sec, Prefix: w.Prefix})
 			held := tryClaim(t, w.peer(), "k")
 			ctx, cancel := context.WithTimeout(context.Background(), 30*sec)
 			defer cancel()
@@ -43,9 +43,9 @@ func TestFarRenewalWithPassword(t *testing.T) {
 	t.Parallel()
 	const rtt, ttl = 900 * ms, 8 * sec // two round trips are longer than TTL/6
 	virtually(t, func(t *testing.T, w *world) {
-		host := w.server.Host(t)
+		host := w.Server.Host(t)
 		host.SetLatency(rtt/3, rtt-rtt/3, 0)
-		a := newClient(t, host.Etcd(t), etcdclaims.Config{TTL: 15 * sec, Prefix: w.prefix})
+		a := newClient(t, host.Etcd(t), etcdclaims.Config{TTL: 15 * sec, Prefix: w.Prefix})
 		cl := tryClaim(t, a, "k", etcdclaims.Manual(), etcdclaims.TTL(ttl))
 		logins := func() int { return len(host.Sent("authenticate")) }
 		before := logins()
@@ -66,7 +66,7 @@ func TestFarRenewalWithPassword(t *testing.T) {
 		if n := logins() - before; n != 0 {
 			t.Errorf("logged in %d times to renew", n)
 		}
-		w.server.ExpireTokens(t)
+		w.Server.ExpireTokens(t)
 		renewIn(4 * rtt) // refused, logged in, renewed, verified
 		if n := logins() - before; n < 1 || n > 2 {
 			t.Errorf("logged in %d times when the tokens had expired, want 1 or 2", n)
@@ -83,14 +83,14 @@ func TestFarSmallestTTL(t *testing.T) {
 	for ttl, rtt := range map[time.Duration]time.Duration{5 * sec: 800 * ms, 8 * sec: 1300 * ms, 15 * sec: 2400 * ms} {
 		for name, opts := range map[string][]claimtest.Option{"": nil, " with a password": {claimtest.Auth()}} {
 			virtualCase(t, fmt.Sprint(ttl, name), func(t *testing.T, w *world) {
-				host := w.server.Host(t)
-				a := newClient(t, host.Etcd(t), etcdclaims.Config{TTL: ttl, Prefix: w.prefix})
+				host := w.Server.Host(t)
+				a := newClient(t, host.Etcd(t), etcdclaims.Config{TTL: ttl, Prefix: w.Prefix})
 				release(t, tryClaim(t, a, "warm")) // to connect takes round trips of its own
 				host.SetLatency(rtt/3, rtt-rtt/3, 0)
 				cl := tryClaim(t, a, "k")
 				time.Sleep(time.Minute)
 				if opts != nil {
-					w.server.ExpireTokens(t)
+					w.Server.ExpireTokens(t)
 				}
 				time.Sleep(time.Minute)
 				noErr(t, cl.Check())

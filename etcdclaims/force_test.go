@@ -155,18 +155,18 @@ func TestForceReleaseNoSpace(t *testing.T) {
 		a, b := w.peer(), w.peer()
 		cl, shared := tryClaim(t, a, "k"), tryClaim(t, a, "shared", etcdclaims.Shared())
 		tryClaim(t, b, "other")
-		w.server.FillQuota(t)
+		w.Server.FillQuota(t)
 		noErr(t, admin.ForceReleaseTerm(ctx, b, cl.Token(), "why"))
 		noErr(t, admin.ForceRelease(ctx, b, "shared", "why"))
-		for key := range w.all() {
-			if key == w.own("k") || strings.HasPrefix(key, w.own("shared")) {
+		for key := range w.All() {
+			if key == w.Own("k") || strings.HasPrefix(key, w.Own("shared")) {
 				t.Errorf("%s is left", key)
 			}
 		}
 		time.Sleep(6 * sec)
 		lossOf(t, cl.Err(), etcdclaims.ReasonDeleted)
 		lossOf(t, shared.Err(), etcdclaims.ReasonDeleted)
-		w.server.FreeQuota(t)
+		w.Server.FreeQuota(t)
 	})
 }
 

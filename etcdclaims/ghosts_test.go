@@ -25,7 +25,7 @@ import (
 // ours checks that the claim is what etcd has.
 func (w *world) ours(cl *etcdclaims.Claim) {
 	w.Helper()
-	resp, err := w.raw.Get(context.Background(), w.own(cl.Key()))
+	resp, err := w.Raw.Get(context.Background(), w.Own(cl.Key()))
 	if err != nil || len(resp.Kvs) != 1 || resp.Kvs[0].ModRevision != cl.Fence()&(1<<47-1) {
 		w.Errorf("fence %d: etcd has %v, %v", cl.Fence(), resp, err)
 	}
@@ -75,7 +75,7 @@ func TestGhostAfterTimedOutRelease(t *testing.T) {
 						a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 						b, c := w.peer(), w.peer()
 						end := hold(w, a)
-						lease := w.server.Lease(t, w.own("k"))
+						lease := w.Server.Lease(t, w.Own("k"))
 						var first <-chan claimed
 						bctx, leave := context.WithCancel(context.Background())
 						defer leave()
@@ -100,14 +100,14 @@ func TestGhostAfterTimedOutRelease(t *testing.T) {
 							<-first
 						}
 						if strings.Contains(change, "epoch") {
-							w.server.RaiseEpoch(t, w.prefix)
+							w.Server.RaiseEpoch(t, w.Prefix)
 						}
 						<-ended
 						time.Sleep(100 * time.Millisecond)
 						host.RemoveFaults()
 						cl := w.within(5*sec, second)
 						w.ours(cl)
-						if w.server.Lease(t, w.own("k")) == lease {
+						if w.Server.Lease(t, w.Own("k")) == lease {
 							t.Error("the key is on the lease of who released it")
 						}
 						if s := a.Stats(); s.Sessions != 1 || s.Held != 0 {
@@ -115,7 +115,7 @@ func TestGhostAfterTimedOutRelease(t *testing.T) {
 						}
 						time.Sleep(20 * sec)
 						w.ours(cl)
-						w.closeClean(a, b, c)
+						w.CloseClean(a, b, c)
 					})
 				}
 			}
@@ -166,7 +166,7 @@ func TestGhostsOfTryAcquireAll(t *testing.T) {
 					w.free(key, other)
 				}
 				w.ours(warm)
-				w.closeClean(c, other)
+				w.CloseClean(c, other)
 			})
 		}
 	}
@@ -200,8 +200,8 @@ func TestGhostsOfTryAcquireAllBesideOneTaken(t *testing.T) {
 		}
 		w.free("b", other)
 		w.ours(warm)
-		w.server.Delete(t, w.own("a"))
-		w.closeClean(c, other)
+		w.Server.Delete(t, w.Own("a"))
+		w.CloseClean(c, other)
 	})
 }
 
@@ -217,7 +217,7 @@ func TestReentrantMeetsRelease(t *testing.T) {
 		c, _ := w.client(etcdclaims.Config{TTL: time.Hour})
 		var shared atomic.Int64
 		standing := func(cl *etcdclaims.Claim, how string) {
-			resp, err := w.raw.Get(ctx, w.own("k"))
+			resp, err := w.Raw.Get(ctx, w.Own("k"))
 			if err != nil || len(resp.Kvs) != 1 || resp.Kvs[0].ModRevision != cl.Fence() {
 				w.Errorf("%s: a claim with fence %d, etcd has %v, %v", how, cl.Fence(), resp, err)
 			}
@@ -265,7 +265,7 @@ func TestReentrantMeetsRelease(t *testing.T) {
 				<-start
 				err := c.TryRun(ctx, "k", func(ctx context.Context) error {
 					tok, _ := fencing.FromContext(ctx)
-					resp, err := w.raw.Get(context.Background(), w.own("k"))
+					resp, err := w.Raw.Get(context.Background(), w.Own("k"))
 					if err != nil || len(resp.Kvs) != 1 || resp.Kvs[0].ModRevision != tok.Fence || ctx.Err() != nil {
 						t.Errorf("running with fence %d, etcd has %v, %v", tok.Fence, resp, err)
 					}
@@ -282,7 +282,7 @@ func TestReentrantMeetsRelease(t *testing.T) {
 			}
 		}
 		t.Logf("%d shared the claim that was being released", shared.Load())
-		w.closeClean(c)
+		w.CloseClean(c)
 	})
 }
 
@@ -303,7 +303,7 @@ func TestLostKeyLeavesTheLine(t *testing.T) {
 				if n := w.places() + w.notices(); n != 1 {
 					w.Fatalf("%d places in line and notices, want the holder's notice", n)
 				}
-				w.server.Delete(t, w.own("k"))
+				w.Server.Delete(t, w.Own("k"))
 				switch how {
 				case "released":
 					if err := cl.Release(ctx); !errors.Is(err, etcdclaims.ErrLost) {
@@ -321,10 +321,10 @@ func TestLostKeyLeavesTheLine(t *testing.T) {
 				}
 				time.Sleep(sec)
 				if n := w.places() + w.notices(); n != 0 {
-					t.Errorf("%d places in line and notices are left: %v", n, w.all())
+					t.Errorf("%d places in line and notices are left: %v", n, w.All())
 				}
 				w.free("k", c)
-				w.closeClean(a, b, c)
+				w.CloseClean(a, b, c)
 			})
 		}
 	}
@@ -348,7 +348,7 @@ func TestLostKeyLeavesNoNote(t *testing.T) {
 				} else {
 					cl = tryClaim(t, c, "k", etcdclaims.Note([]byte("n")))
 				}
-				w.server.Delete(t, w.own("k"))
+				w.Server.Delete(t, w.Own("k"))
 				if how == "released" {
 					if err := cl.Release(ctx); !errors.Is(err, etcdclaims.ErrLost) {
 						t.Errorf("releasing what was lost: %v", err)
@@ -369,7 +369,7 @@ func TestLostKeyLeavesNoNote(t *testing.T) {
 					t.Errorf("left: a note, %s", v)
 				}
 				w.free("k", other)
-				w.closeClean(c, other)
+				w.CloseClean(c, other)
 			})
 		}
 	}
@@ -389,9 +389,9 @@ func TestNoHandOverToWhoTookTheKey(t *testing.T) {
 			tryClaim(t, a, "k")
 			done := acquiring(ctx, b, "k", opts...)
 			time.Sleep(sec)
-			w.server.Delete(t, w.own("k"))
+			w.Server.Delete(t, w.Own("k"))
 			cl := w.within(sec, done)
-			w.server.Delete(t, w.own("k"))
+			w.Server.Delete(t, w.Own("k"))
 			release(t, tryClaim(t, other, "k"))
 			if v := w.get("own/k"); v != "" {
 				t.Errorf("handed over: %s", v)
@@ -399,7 +399,7 @@ func TestNoHandOverToWhoTookTheKey(t *testing.T) {
 			time.Sleep(6 * sec)
 			lossOf(t, cl.Err(), etcdclaims.ReasonDeleted)
 			w.free("k", other)
-			w.closeClean(a, b, other)
+			w.CloseClean(a, b, other)
 		})
 	}
 }
@@ -442,7 +442,7 @@ func TestAcquireWhileWatchesAreRefused(t *testing.T) {
 					release(t, held)
 				}
 				w.ours(w.within(4*sec, done))
-				w.closeClean(a, b)
+				w.CloseClean(a, b)
 			})
 		}
 	}
@@ -502,7 +502,7 @@ func TestWaitWhileWatchesAreRefused(t *testing.T) {
 					if fmt.Sprint(order) != "[0 1 2]" || len(fences) == 3 && (fences[0] >= fences[1] || fences[1] >= fences[2]) {
 						t.Errorf("served in the order %v with fences %v", order, fences)
 					}
-					w.closeClean(clients...)
+					w.CloseClean(clients...)
 				})
 			}
 		}
@@ -537,7 +537,7 @@ func TestMinHoldCountsFromTheGrant(t *testing.T) {
 			}
 			time.Sleep(2500 * time.Millisecond)
 			w.free("k", a)
-			w.closeClean(a, b)
+			w.CloseClean(a, b)
 		})
 	}
 }
@@ -567,13 +567,13 @@ func TestFailThatAnotherWentOnFrom(t *testing.T) {
 			}
 			time.Sleep(5 * sec)
 			w.ours(next.Claim)
-			if got, err := w.raw.Get(ctx, "/effect"); err != nil || len(got.Kvs) != 1 || got.Kvs[0].Version != 1 {
+			if got, err := w.Raw.Get(ctx, "/effect"); err != nil || len(got.Kvs) != 1 || got.Kvs[0].Version != 1 {
 				t.Errorf("the effect: %v, %v", got, err)
 			}
 			if err := next.Complete(ctx); err != nil {
 				t.Error(err)
 			}
-			w.closeClean(a, b)
+			w.CloseClean(a, b)
 		})
 	}
 }
@@ -600,7 +600,7 @@ func TestSupersedeWhatIsGone(t *testing.T) {
 				default:
 					old = tryClaim(t, c, "k")
 				}
-				w.server.Delete(t, w.own("k"))
+				w.Server.Delete(t, w.Own("k"))
 				begin := time.Now()
 				var cl *etcdclaims.Claim
 				var err error
@@ -610,7 +610,7 @@ func TestSupersedeWhatIsGone(t *testing.T) {
 					cl, err = c.TryAcquire(ctx, "k", etcdclaims.Supersede())
 				}
 				if err != nil {
-					w.Fatalf("after %v: %v; etcd has %v", time.Since(begin), err, w.all())
+					w.Fatalf("after %v: %v; etcd has %v", time.Since(begin), err, w.All())
 				}
 				t.Logf("got it after %v", time.Since(begin))
 				if d := time.Since(begin); d > 6*sec {
@@ -626,7 +626,7 @@ func TestSupersedeWhatIsGone(t *testing.T) {
 				w.ours(cl)
 				release(t, cl)
 				w.free("k", other)
-				w.closeClean(c, other)
+				w.CloseClean(c, other)
 			})
 		}
 	}
@@ -653,10 +653,10 @@ func TestSupersedeIsRefused(t *testing.T) {
 					opts = append(opts, etcdclaims.If(clientv3.Compare(clientv3.CreateRevision("/nothing"), ">", 0)))
 					want = etcdclaims.ErrRefused
 				case "another has the key":
-					w.server.Delete(t, w.own("k"))
+					w.Server.Delete(t, w.Own("k"))
 					tryClaim(t, other, "k")
 				case "the epoch is raised":
-					w.server.RaiseEpoch(t, w.prefix)
+					w.Server.RaiseEpoch(t, w.Prefix)
 				}
 				begin := time.Now()
 				_, err := c.TryAcquire(ctx, "k", opts...)
@@ -698,9 +698,9 @@ func TestRestLongerInComingThanItsLease(t *testing.T) {
 				}
 				time.Sleep(5 * sec)
 				w.free("k", other)
-				w.closeClean(c, other)
+				w.CloseClean(c, other)
 				time.Sleep(5 * sec)
-				w.noLeases()
+				w.NoLeases()
 			})
 		}
 	}
@@ -741,7 +741,7 @@ func TestMaxHoldMeetsRefusedEnding(t *testing.T) {
 			if err := next.Complete(ctx); err != nil {
 				t.Error(err)
 			}
-			w.closeClean(c, other)
+			w.CloseClean(c, other)
 		})
 	}
 }
@@ -764,7 +764,7 @@ func TestLossyLock(t *testing.T) {
 					return
 				}
 				locked := time.Now()
-				resp, err := l.raw.Get(ctx, l.own("k"))
+				resp, err := l.Raw.Get(ctx, l.Own("k"))
 				if err != nil || len(resp.Kvs) != 1 || resp.Kvs[0].ModRevision != fence {
 					t.Errorf("fence %d, etcd has %v, %v", fence, resp, err)
 				}
@@ -826,7 +826,7 @@ func TestHungRoundTripsHoldUpNobody(t *testing.T) {
 		}
 		wg.Wait()
 		hung.Wait()
-		w.closeClean(c)
+		w.CloseClean(c)
 	})
 }
 
@@ -859,7 +859,7 @@ func TestForceReleaseMeetsSuccessor(t *testing.T) {
 				}
 				lossOf(t, held.Check(), etcdclaims.ReasonDeleted)
 				w.owned(cl, a)
-				w.closeClean(a, b, operator)
+				w.CloseClean(a, b, operator)
 			})
 		}
 	}
@@ -899,7 +899,7 @@ func TestManualWaitIsCancelledWhileRenewing(t *testing.T) {
 			t.Errorf("%d sessions are left", n)
 		}
 		w.ours(held)
-		w.closeClean(a, b)
+		w.CloseClean(a, b)
 	})
 }
 
@@ -929,7 +929,7 @@ func TestTryAcquireAllWithoutRoom(t *testing.T) {
 			if d := time.Since(begin); d > sec {
 				t.Errorf("it took %v", d)
 			}
-			if w.server.Lease(t, w.own("a")) == w.server.Lease(t, w.own("k00000")) {
+			if w.Server.Lease(t, w.Own("a")) == w.Server.Lease(t, w.Own("k00000")) {
 				t.Error("it found room where there is none")
 			}
 			for _, cl := range all {
@@ -956,7 +956,7 @@ func TestTryAcquireAllWithoutRoom(t *testing.T) {
 		if s := c.Stats(); s.Sessions > 1 || s.Held != 0 {
 			t.Errorf("%d sessions and %d claims are left", s.Sessions, s.Held)
 		}
-		w.closeClean(c)
-		w.noLeases()
+		w.CloseClean(c)
+		w.NoLeases()
 	})
 }

@@ -33,7 +33,7 @@ func TestCloseWhileOthersWaitForARoundTrip(t *testing.T) {
 			}()
 		}
 		time.Sleep(10 * time.Millisecond)
-		w.closeClean(c)
+		w.CloseClean(c)
 		late := time.After(10 * time.Minute)
 		for range cap(done) {
 			select {
@@ -66,7 +66,7 @@ func TestSmallRequestsOfEverySize(t *testing.T) {
 					t.Errorf("%d round trips", got)
 				}
 				host.RemoveFaults()
-				w.closeClean(c)
+				w.CloseClean(c)
 			}, claimtest.Tweak(func(cfg *embed.Config) { cfg.MaxRequestBytes = 32 << 10 }))
 		})
 	}
@@ -97,7 +97,7 @@ func TestTooWideARequestAmongOthers(t *testing.T) {
 			}
 		}
 		host.RemoveFaults()
-		w.closeClean(c)
+		w.CloseClean(c)
 	}, claimtest.MaxTxnOps(32))
 }
 
@@ -123,8 +123,8 @@ func TestLostBatchIsResolvedTogether(t *testing.T) {
 				if n := len(host.Sent(claimtest.Resolve)); n == 0 || n > 10 {
 					t.Errorf("%d requests to find out", n)
 				}
-				w.closeClean(c)
-				w.noLeases()
+				w.CloseClean(c)
+				w.NoLeases()
 			})
 		})
 	}
@@ -146,7 +146,7 @@ func TestOverloadedServerIsNotAskedMore(t *testing.T) {
 		host.RemoveFaults()
 		b.done.Wait()
 		b.allHeld()
-		w.closeClean(c)
+		w.CloseClean(c)
 	})
 }
 
@@ -180,7 +180,7 @@ func TestStalledRoundTripHoldsUpNobody(t *testing.T) {
 			t.Errorf("took %v behind a round trip that stalls", d)
 		}
 		wg.Wait()
-		w.closeClean(c)
+		w.CloseClean(c)
 	})
 }
 
@@ -227,7 +227,7 @@ func TestCallersOfOneClientInOrder(t *testing.T) {
 				if !slices.IsSorted(order) {
 					t.Errorf("served in the order %v", order)
 				}
-				w.closeClean(c, other)
+				w.CloseClean(c, other)
 			})
 		})
 	}

@@ -38,8 +38,8 @@ func (l outageLog) back() []observer.LoggedEntry {
 // outages are the ways in which etcd can be away.
 var outages = map[string]struct{ begin, end func(*world, *claimtest.Host) }{
 	"stopped": {
-		func(w *world, _ *claimtest.Host) { w.server.Stop(w.T) },
-		func(w *world, _ *claimtest.Host) { w.server.Restart(w.T) },
+		func(w *world, _ *claimtest.Host) { w.Server.Stop(w.T) },
+		func(w *world, _ *claimtest.Host) { w.Server.Restart(w.T) },
 	},
 	"refused": {
 		func(_ *world, h *claimtest.Host) { h.Kill() },
@@ -251,9 +251,9 @@ func TestWorkGoesOnSoonAfterOutage(t *testing.T) {
 				idle = append(idle, rest)
 			}
 			time.Sleep(5 * sec)
-			w.server.Stop(t)
+			w.Server.Stop(t)
 			time.Sleep(long)
-			w.server.Restart(t)
+			w.Server.Restart(t)
 			returned := time.Now()
 			time.Sleep(3 * sec)
 			mu.Lock()

@@ -98,11 +98,11 @@ func TestHistory(t *testing.T) {
 		ctx, c := t.Context(), w.peer()
 		noErr(t, tryClaim(t, c, "k").Release(ctx))
 		second := tryClaim(t, c, "k")
-		_, err := w.raw.Compact(ctx, second.Revision()+1)
+		_, err := w.Raw.Compact(ctx, second.Revision()+1)
 		if err != nil { // its own revision is the newest
-			put, err := w.raw.Put(ctx, "other", "")
+			put, err := w.Raw.Put(ctx, "other", "")
 			noErr(t, err)
-			_, err = w.raw.Compact(ctx, put.Header.Revision)
+			_, err = w.Raw.Compact(ctx, put.Header.Revision)
 			noErr(t, err)
 		}
 		h := w.history(c, "k")
@@ -203,7 +203,7 @@ func TestHistoryCompactedMeanwhile(t *testing.T) {
 			release(t, tryClaim(t, a, "k"))
 		}
 		cl := tryClaim(t, a, "k")
-		host.Inject(claimtest.Fault{On: claimtest.Verify, Skip: 1, Saw: func(any) { w.server.Compact(t) }})
+		host.Inject(claimtest.Fault{On: claimtest.Verify, Skip: 1, Saw: func(any) { w.Server.Compact(t) }})
 		h := w.history(b, "k")
 		if len(h.Terms) != 6 || h.Terms[5].Fence != cl.Fence() || h.Terms[5].Ending != "" {
 			t.Fatalf("%+v", h.Terms)
@@ -318,7 +318,7 @@ func TestHistoryOfSharedKeySinceBeforeTheCompaction(t *testing.T) {
 		b := w.peer()
 		cl := tryClaim(t, a, "k", etcdclaims.Shared())
 		tryClaim(t, b, "other")
-		w.server.Compact(t)
+		w.Server.Compact(t)
 		if h := w.history(b, "k"); len(h.Terms) != 1 || !h.Terms[0].Partial || h.Terms[0].EndRevision != 0 || h.Terms[0].Fence != cl.Fence() {
 			t.Fatalf("while it is held: %+v", h)
 		}

@@ -263,7 +263,7 @@ func TestHooks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.server.Revoke(t, w.own("w")) // as if its owner had died
+		w.Server.Revoke(t, w.Own("w")) // as if its owner had died
 		<-job.Done()
 		time.Sleep(time.Millisecond) // the hook is told after that
 		expect(t, &l,
@@ -328,7 +328,7 @@ func TestHooks(t *testing.T) {
 		hooks := l.hooks()
 		began := hooks.TermBegan
 		hooks.TermBegan = func(ctx context.Context, term etcdclaims.TermInfo) {
-			w.server.Revoke(t, w.own("k"))
+			w.Server.Revoke(t, w.Own("k"))
 			time.Sleep(sec)
 			began(ctx, term)
 		}

@@ -233,7 +233,7 @@ func TestGivingUpDoesNotWaitForCallers(t *testing.T) {
 					}
 				}
 				time.Sleep(sec)
-				gone := w.deletion(w.own("k"))
+				gone := w.deletion(w.Own("k"))
 				begin := time.Now()
 				switch end {
 				case "Complete":
@@ -292,8 +292,8 @@ func TestTryRunGivesUpAHotKey(t *testing.T) {
 			}
 			stop()
 			host.RemoveFaults()
-			w.closeClean(c, other)
-			w.noLeases()
+			w.CloseClean(c, other)
+			w.NoLeases()
 		})
 	}
 }
@@ -334,8 +334,8 @@ func TestHotKeyLeavesNothing(t *testing.T) {
 				t.Errorf("left over: %s", w.get("own/k"))
 			}
 			host.RemoveFaults()
-			w.closeClean(c, other)
-			w.noLeases()
+			w.CloseClean(c, other)
+			w.NoLeases()
 		})
 	}
 }
@@ -390,8 +390,8 @@ func TestFirstCallerComesToNothing(t *testing.T) {
 			release(t, cl)
 			host.RemoveFaults()
 			time.Sleep(sec)
-			w.closeClean(c, other)
-			w.noLeases()
+			w.CloseClean(c, other)
+			w.NoLeases()
 		})
 	}
 }
@@ -448,7 +448,7 @@ func TestReentrantCallersOfAHotKey(t *testing.T) {
 			release(t, cl)
 		}
 		host.RemoveFaults()
-		w.closeClean(c)
+		w.CloseClean(c)
 	})
 }
 

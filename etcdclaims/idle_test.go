@@ -30,8 +30,8 @@ func TestIdleSessionsEnd(t *testing.T) {
 		if s := a.Stats(); s.Sessions != 0 {
 			t.Errorf("%d sessions, nothing held", s.Sessions)
 		}
-		w.nothingLeft()
-		w.noLeases()
+		w.NothingLeft()
+		w.NoLeases()
 		before := a.Stats().Requests
 		time.Sleep(20 * time.Minute)
 		if s := a.Stats(); s.Requests != before {
@@ -63,10 +63,10 @@ func TestWhatKeepsASession(t *testing.T) {
 	virtualCase(t, "use", func(t *testing.T, w *world) {
 		a := w.peer()
 		release(t, tryClaim(t, a, "k"))
-		first := len(w.all())
+		first := len(w.All())
 		for range 20 {
 			time.Sleep(29 * sec)
-			if n := len(w.all()); n != first || a.Stats().Sessions != 1 {
+			if n := len(w.All()); n != first || a.Stats().Sessions != 1 {
 				t.Fatal("the session is gone that was used every 29 s")
 			}
 			release(t, tryClaim(t, a, "k"))
@@ -94,8 +94,8 @@ func TestWhatKeepsASession(t *testing.T) {
 			t.Error("acquired")
 		}
 		time.Sleep(40 * sec)
-		w.nothingLeft()
-		w.noLeases()
+		w.NothingLeft()
+		w.NoLeases()
 	})
 	virtualCase(t, "what is to be undone", func(t *testing.T, w *world) {
 		a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
@@ -167,10 +167,10 @@ func TestVoidsFillASession(t *testing.T) {
 		lose.Remove()
 		time.Sleep(10 * sec)
 		most := 0
-		leases, err := w.raw.Leases(context.Background())
+		leases, err := w.Raw.Leases(context.Background())
 		noErr(t, err)
 		for _, l := range leases.Leases {
-			ttl, err := w.raw.TimeToLive(context.Background(), l.ID, clientv3.WithAttachedKeys())
+			ttl, err := w.Raw.TimeToLive(context.Background(), l.ID, clientv3.WithAttachedKeys())
 			noErr(t, err)
 			most = max(most, len(ttl.Keys))
 		}

@@ -47,12 +47,12 @@ func TestQuestionWithdrawnWithoutReply(t *testing.T) {
 		if _, err := b.Acquire(ctx, "k", etcdclaims.Suspectable()); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
-		if n := w.count("/ask/"); n != 1 {
+		if n := w.Count("/ask/"); n != 1 {
 			t.Errorf("%d questions", n)
 		}
 		bhost.RemoveFaults()
 		time.Sleep(10 * sec)
-		if n := w.count("/ask/"); n != 0 {
+		if n := w.Count("/ask/"); n != 0 {
 			t.Errorf("%d questions are left", n)
 		}
 	})
@@ -69,7 +69,7 @@ func TestSuspicionNamesItsTime(t *testing.T) {
 		waits := w.waitingFor(b, "k")[0]
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
-		notices := w.raw.Watch(ctx, w.prefix+"session/"+a.Instance()+"/evict/", clientv3.WithPrefix(), clientv3.WithFilterDelete())
+		notices := w.Raw.Watch(ctx, w.Prefix+"session/"+a.Instance()+"/evict/", clientv3.WithPrefix(), clientv3.WithFilterDelete())
 		ahost.Cut()
 		bhost.Cut()
 		time.Sleep(2 * sec)

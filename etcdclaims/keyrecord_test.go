@@ -45,7 +45,7 @@ func TestSlotsRecordDeleted(t *testing.T) {
 			ctx := context.Background()
 			a, b := w.peer(), w.peer()
 			slot := tryClaim(t, a, "k", etcdclaims.Slots(3))
-			w.server.Delete(t, w.own("k"))
+			w.Server.Delete(t, w.Own("k"))
 			reason := next(w, b)
 			if _, err := slot.Txn(ctx).Then().Commit(); !errors.Is(err, etcdclaims.ErrLost) {
 				t.Errorf("a write of the slot's holder: %v", err)
@@ -77,7 +77,7 @@ func TestSlotsRecordDeletedUnnoticed(t *testing.T) {
 			if name == "many" {
 				fill(t, a, 1100)
 			}
-			w.server.Delete(t, w.own("k"))
+			w.Server.Delete(t, w.Own("k"))
 			whole := tryClaim(t, b, "k")
 			time.Sleep(within)
 			for _, cl := range slots {
@@ -112,7 +112,7 @@ func TestSlotsRecordDeletedBeforeALine(t *testing.T) {
 		claims := w.slotted(2, a, b)
 		next := acquiring(ctx, b, "k", etcdclaims.Slots(2))
 		time.Sleep(sec)
-		w.server.Delete(t, w.own("k"))
+		w.Server.Delete(t, w.Own("k"))
 		time.Sleep(6 * sec)
 		for _, cl := range claims {
 			lossOf(t, cl.Err(), etcdclaims.ReasonDeleted)
@@ -135,9 +135,9 @@ func TestSlotsRecordDeletedBeforeARelease(t *testing.T) {
 	virtually(t, func(t *testing.T, w *world) {
 		a, b := w.peer(), w.peer()
 		slot := tryClaim(t, a, "k", etcdclaims.Slots(2))
-		w.server.Delete(t, w.own("k"))
+		w.Server.Delete(t, w.Own("k"))
 		release(t, slot)
 		release(t, tryClaim(t, b, "k"))
-		w.closeClean(a, b)
+		w.CloseClean(a, b)
 	})
 }

@@ -79,9 +79,9 @@ func TestLateAcquireIsVoid(t *testing.T) {
 				if len(host.Sent(claimtest.Undo)) == undone {
 					t.Error("nothing was undone")
 				}
-				before := w.all()
+				before := w.All()
 				r.arrive()
-				after := w.all()
+				after := w.All()
 				for k, v := range after {
 					if _, there := before[k]; !there {
 						t.Errorf("the late request put %s = %s", k, v)
@@ -91,7 +91,7 @@ func TestLateAcquireIsVoid(t *testing.T) {
 					release(t, holder)
 				}
 				w.free("k", other)
-				w.closeClean(c, other)
+				w.CloseClean(c, other)
 			})
 		}
 	}
@@ -129,7 +129,7 @@ func TestLateNoteIsRefused(t *testing.T) {
 			_ = cl.Note(ctx, []byte("ghost"))
 			release(t, cl)
 			r.arrive()
-			w.closeClean(c)
+			w.CloseClean(c)
 		})
 	}
 }
@@ -172,7 +172,7 @@ func TestLateReleaseIsRefused(t *testing.T) {
 			if got := w.get("work/k"); got != record {
 				t.Errorf("record was %s, is %s", record, got)
 			}
-			w.closeClean(c, other)
+			w.CloseClean(c, other)
 		})
 	}
 }
@@ -217,7 +217,7 @@ func TestLateCoalescedIsVoidForThoseWhoLeft(t *testing.T) {
 		if left < n/2-2 {
 			t.Errorf("%d of %d gave up", left, n)
 		}
-		w.closeClean(c, other)
+		w.CloseClean(c, other)
 	})
 }
 
@@ -248,7 +248,7 @@ func TestLateWordOfALostKey(t *testing.T) {
 		done := acquiring(context.Background(), b, "k")
 		time.Sleep(sec)
 		release(t, held)
-		w.server.Delete(t, w.own("k"))
+		w.Server.Delete(t, w.Own("k"))
 		if r := <-done; r.err == nil {
 			w.ours(r.cl)
 			release(t, r.cl)
@@ -257,7 +257,7 @@ func TestLateWordOfALostKey(t *testing.T) {
 		}
 		time.Sleep(sec)
 		w.free("k", a)
-		w.closeClean(a, b)
+		w.CloseClean(a, b)
 	})
 }
 
@@ -273,7 +273,7 @@ func TestLateWordMeetsAYoungerClaim(t *testing.T) {
 		done := acquiring(context.Background(), b, "k")
 		time.Sleep(sec)
 		release(t, held)
-		w.server.Delete(t, w.own("k"))
+		w.Server.Delete(t, w.Own("k"))
 		young := tryClaim(t, b, "k")
 		if r := <-done; r.err == nil {
 			t.Logf("believed for a while: fence %d", r.cl.Fence())
@@ -286,7 +286,7 @@ func TestLateWordMeetsAYoungerClaim(t *testing.T) {
 		end()
 		time.Sleep(6 * sec)
 		w.ours(young)
-		w.closeClean(a, b)
+		w.CloseClean(a, b)
 	})
 }
 

@@ -33,7 +33,7 @@ func TestLocalWaitersOfTwoSessions(t *testing.T) {
 	virtually(t, func(t *testing.T, w *world) {
 		c, other := w.peer(), w.peer()
 		lease := func() int64 {
-			resp, err := w.raw.Get(t.Context(), w.own("k"))
+			resp, err := w.Raw.Get(t.Context(), w.Own("k"))
 			if err != nil || len(resp.Kvs) != 1 {
 				t.Fatalf("%v, %v", resp, err)
 			}
@@ -62,7 +62,7 @@ func TestLocalWaitersOfTwoSessions(t *testing.T) {
 		if n := c.Stats().Sessions; n != 0 {
 			t.Errorf("%d sessions are left", n)
 		}
-		w.closeClean(c, other)
+		w.CloseClean(c, other)
 	})
 }
 
@@ -99,7 +99,7 @@ func TestHandOverWithinOneClient(t *testing.T) {
 		w.ours(cl)
 		release(t, cl)
 		w.free("k", other)
-		w.closeClean(c, other)
+		w.CloseClean(c, other)
 	})
 }
 
@@ -139,9 +139,9 @@ func TestFollowersAndOthersInTurn(t *testing.T) {
 			t.Errorf("served in the order %v", order)
 		}
 		if n := w.places() + w.notices(); n != 0 {
-			t.Errorf("%d places in line and notices are left: %v", n, w.all())
+			t.Errorf("%d places in line and notices are left: %v", n, w.All())
 		}
-		w.closeClean(c, b)
+		w.CloseClean(c, b)
 	})
 }
 
@@ -155,7 +155,7 @@ func TestFollowersOfAClaimThatEnds(t *testing.T) {
 		took time.Duration
 	}{
 		"deleted": {nil, func(w *world, _ *etcdclaims.Client, _ *claimtest.Host, _ *etcdclaims.Claim) {
-			w.server.Delete(w.T, w.own("k"))
+			w.Server.Delete(w.T, w.Own("k"))
 		}, 6 * sec},
 		"forced": {nil, func(w *world, c *etcdclaims.Client, _ *claimtest.Host, _ *etcdclaims.Claim) {
 			if err := admin.ForceRelease(context.Background(), c, "k", "test"); err != nil {
@@ -177,7 +177,7 @@ func TestFollowersOfAClaimThatEnds(t *testing.T) {
 			release(w, tryClaim(w, c, "k", etcdclaims.Supersede()))
 		}, sec},
 		"epoch raised": {nil, func(w *world, _ *etcdclaims.Client, _ *claimtest.Host, cl *etcdclaims.Claim) {
-			w.server.RaiseEpoch(w.T, w.prefix)
+			w.Server.RaiseEpoch(w.T, w.Prefix)
 			_ = cl.Release(context.Background())
 		}, sec},
 		"MinHold": {[]etcdclaims.AcquireOption{etcdclaims.MinHold(5 * sec)}, func(w *world, _ *etcdclaims.Client, _ *claimtest.Host, cl *etcdclaims.Claim) {
@@ -253,9 +253,9 @@ func TestFollowersOfAClaimThatEnds(t *testing.T) {
 			time.Sleep(20 * sec)
 			w.free("k", other)
 			if n := w.places() + w.notices(); n != 0 {
-				t.Errorf("%d places in line and notices are left: %v", n, w.all())
+				t.Errorf("%d places in line and notices are left: %v", n, w.All())
 			}
-			w.closeClean(c, other)
+			w.CloseClean(c, other)
 		})
 	}
 }
@@ -269,7 +269,7 @@ func TestFollowerGivesUpBeforeItsTurn(t *testing.T) {
 		cl := tryClaim(t, c, "k")
 		done, leave := w.followers(c, "k", 5)
 		host.Inject(claimtest.Fault{On: claimtest.Enqueue, Times: 1, DelayRequest: 300 * time.Millisecond})
-		w.server.Delete(w.T, w.own("k"))
+		w.Server.Delete(w.T, w.Own("k"))
 		<-cl.Done()
 		time.Sleep(10 * time.Millisecond) // the first asks for its place
 		leave[1]()
@@ -287,7 +287,7 @@ func TestFollowerGivesUpBeforeItsTurn(t *testing.T) {
 			}
 			release(t, r)
 		}
-		w.closeClean(c)
+		w.CloseClean(c)
 	})
 }
 
@@ -307,7 +307,7 @@ func TestFollowerGivesUpWhileHanded(t *testing.T) {
 			}
 			w.ours(w.within(sec, done[1]))
 			host.RemoveFaults()
-			w.closeClean(c)
+			w.CloseClean(c)
 		})
 	}
 }
@@ -326,7 +326,7 @@ func TestFollowersWithoutAClient(t *testing.T) {
 					t.Error(err)
 				}
 			} else {
-				w.server.Revoke(t, w.own("k"))
+				w.Server.Revoke(t, w.Own("k"))
 			}
 			if !closing {
 				for range done { // whichever comes first
@@ -338,10 +338,10 @@ func TestFollowersWithoutAClient(t *testing.T) {
 						noErr(t, r.err)
 						release(t, r.cl)
 					case <-time.After(5 * sec):
-						t.Fatalf("not acquired; etcd has %v", w.all())
+						t.Fatalf("not acquired; etcd has %v", w.All())
 					}
 				}
-				w.closeClean(c)
+				w.CloseClean(c)
 				return
 			}
 			for i := range done {
@@ -350,7 +350,7 @@ func TestFollowersWithoutAClient(t *testing.T) {
 					t.Errorf("closing: %v", r.err)
 				}
 			}
-			w.nothingLeft()
+			w.NothingLeft()
 		})
 	}
 }

@@ -78,8 +78,8 @@ func lossy(t *testing.T, kind claimtest.Kind, play func(t *testing.T, l *loss)) 
 			if lost := l.c.Stats().Lost; len(lost) > 0 {
 				t.Errorf("lost %v: self-eviction", lost)
 			}
-			w.closeClean(l.c, l.other)
-			w.noLeases()
+			w.CloseClean(l.c, l.other)
+			w.NoLeases()
 		})
 	}
 }
@@ -87,7 +87,7 @@ func lossy(t *testing.T, kind claimtest.Kind, play func(t *testing.T, l *loss)) 
 // owned checks that the claim is what etcd has, under its fence, and stays.
 func (w *world) owned(cl *etcdclaims.Claim, other *etcdclaims.Client) {
 	w.Helper()
-	resp, err := w.raw.Get(context.Background(), w.own(cl.Key()))
+	resp, err := w.Raw.Get(context.Background(), w.Own(cl.Key()))
 	if err != nil || len(resp.Kvs) != 1 {
 		w.Fatalf("the claim's key: %v, %v", resp, err)
 	}
@@ -155,7 +155,7 @@ func TestLossyAcquireFreeKey(t *testing.T) {
 		defer cancel()
 		cl, err := l.c.Acquire(ctx, "k")
 		if err != nil {
-			t.Errorf("acquiring a free key: %v; etcd has %v", err, l.all())
+			t.Errorf("acquiring a free key: %v; etcd has %v", err, l.All())
 			return
 		}
 		l.owned(cl, l.other)
@@ -216,7 +216,7 @@ func TestLossyHandOver(t *testing.T) {
 		l.owned(second, l.c)
 		release(t, second)
 		l.free("k", l.c)
-		l.closeClean(l.c, third, l.other)
+		l.CloseClean(l.c, third, l.other)
 	})
 }
 
@@ -298,12 +298,12 @@ func TestLossyWorkEnding(t *testing.T) {
 					t.Errorf("record %+v, %v, %v", rec, ok, err)
 				}
 				if e.state != "" {
-					got, err := l.raw.Get(context.Background(), "/effect")
+					got, err := l.Raw.Get(context.Background(), "/effect")
 					if err != nil || len(got.Kvs) != 1 || got.Kvs[0].Version != 1 {
 						t.Errorf("the effect happened %v times, %v", got, err)
 					}
 				}
-				if _, held := l.all()[l.own("k")]; held {
+				if _, held := l.All()[l.Own("k")]; held {
 					t.Error("the key is still held")
 				}
 			})
@@ -368,7 +368,7 @@ func TestLossyUndo(t *testing.T) {
 		if !errors.Is(err, etcdclaims.ErrUnknown) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v, want ErrUnknown and DeadlineExceeded", err)
 		}
-		if _, there := l.all()[l.own("k")]; !there && !l.mode.dropped && l.mode.code == codes.OK {
+		if _, there := l.All()[l.Own("k")]; !there && !l.mode.dropped && l.mode.code == codes.OK {
 			t.Log("undone at once")
 		}
 		time.Sleep(6 * sec)
@@ -422,7 +422,7 @@ func TestLossyTryAcquireAll(t *testing.T) {
 		l.strike()
 		all, err := l.c.TryAcquireAll(context.Background(), []string{"a", "b", "c"})
 		if err != nil {
-			t.Errorf("acquiring: %v; etcd has %v", err, l.all())
+			t.Errorf("acquiring: %v; etcd has %v", err, l.All())
 			return
 		}
 		for _, cl := range all {
@@ -462,7 +462,7 @@ func TestLossyGuardedTxnIsSentOnce(t *testing.T) {
 			if n := len(host.Sent(claimtest.Other)); n != 1 {
 				t.Errorf("the transaction was sent %d times", n)
 			}
-			if got, err := w.raw.Get(context.Background(), "/effect"); err != nil || len(got.Kvs) == 1 && got.Kvs[0].Version != 1 {
+			if got, err := w.Raw.Get(context.Background(), "/effect"); err != nil || len(got.Kvs) == 1 && got.Kvs[0].Version != 1 {
 				t.Errorf("carried out %v, %v", got, err)
 			}
 			if err := cl.Check(); err != nil {
@@ -524,7 +524,7 @@ func failClosed(w *world, kind claimtest.Kind, code codes.Code, lost bool) {
 	fn := func(ctx context.Context) error {
 		ran.Add(1)
 		tok, ok := fencing.FromContext(ctx)
-		resp, err := w.raw.Get(context.Background(), w.own(tok.Key))
+		resp, err := w.Raw.Get(context.Background(), w.Own(tok.Key))
 		if !ok || err != nil || len(resp.Kvs) != 1 || resp.Kvs[0].ModRevision != tok.Fence {
 			without.Add(1)
 		}
@@ -550,7 +550,7 @@ func failClosed(w *world, kind claimtest.Kind, code codes.Code, lost bool) {
 				w.Errorf("%s: Check is nil %v after the only renewal that counts", name, age)
 				break
 			}
-			resp, err := w.raw.Get(context.Background(), w.own("held"))
+			resp, err := w.Raw.Get(context.Background(), w.Own("held"))
 			if err != nil || len(resp.Kvs) != 1 || resp.Kvs[0].ModRevision != held.Fence() {
 				w.Errorf("%s: Check is nil though the key is not ours: %v, %v", name, resp, err)
 			}
@@ -581,7 +581,7 @@ func failClosed(w *world, kind claimtest.Kind, code codes.Code, lost bool) {
 		}
 	}
 	synctest.Wait()
-	w.closeClean(c, other)
+	w.CloseClean(c, other)
 }
 
 // Requests that share a round trip share its fate, and no more: its reply or the
@@ -617,12 +617,12 @@ func TestLossyCoalesced(t *testing.T) {
 			}
 			time.Sleep(20 * sec)
 			fences := map[string]int64{}
-			resp, err := w.raw.Get(context.Background(), w.own(""), clientv3.WithPrefix())
+			resp, err := w.Raw.Get(context.Background(), w.Own(""), clientv3.WithPrefix())
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, kv := range resp.Kvs {
-				fences[strings.TrimPrefix(string(kv.Key), w.own(""))] = kv.ModRevision
+				fences[strings.TrimPrefix(string(kv.Key), w.Own(""))] = kv.ModRevision
 			}
 			for i, cl := range claims {
 				if i == 7 || cl == nil {
@@ -648,16 +648,16 @@ func TestLossyCoalesced(t *testing.T) {
 			if r.Hits() != 1 {
 				t.Errorf("met %d times", r.Hits())
 			}
-			for k := range w.all() {
-				if strings.HasPrefix(k, w.own("k")) && k != w.own("k7") {
+			for k := range w.All() {
+				if strings.HasPrefix(k, w.Own("k")) && k != w.Own("k7") {
 					t.Errorf("%s is still held", k)
 				}
 			}
 			if err := taken.Check(); err != nil {
 				t.Error(err)
 			}
-			w.closeClean(c, other)
-			w.noLeases()
+			w.CloseClean(c, other)
+			w.NoLeases()
 		})
 	}
 }
@@ -682,8 +682,8 @@ func TestSessionIsReplaced(t *testing.T) {
 			t.Errorf("fence went from %d to %d", a.Fence(), a2.Fence())
 		}
 		lossOf(t, a.Err(), etcdclaims.ReasonExpired)
-		w.closeClean(c)
-		w.noLeases()
+		w.CloseClean(c)
+		w.NoLeases()
 	})
 }
 
@@ -702,7 +702,7 @@ func TestVoidKeysDoNotPileUp(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		n := 0
-		for k := range w.all() {
+		for k := range w.All() {
 			if strings.Contains(k, "/void/") {
 				n++
 			}

@@ -50,10 +50,10 @@ func TestLineTravelsAlong(t *testing.T) {
 			}
 		}
 		if n := w.places() + w.notices(); n != 0 {
-			t.Errorf("%d places in line and notices are left: %v", n, w.all())
+			t.Errorf("%d places in line and notices are left: %v", n, w.All())
 		}
 		w.free("k", a)
-		w.closeClean(append(cs, a)...)
+		w.CloseClean(append(cs, a)...)
 	})
 }
 
@@ -91,11 +91,11 @@ func TestToldOfWhoLeft(t *testing.T) {
 				}
 				release(t, cl)
 				if n := w.places() + w.notices(); n != 0 {
-					t.Errorf("%d places in line and notices are left: %v", n, w.all())
+					t.Errorf("%d places in line and notices are left: %v", n, w.All())
 				}
 				w.free("k", a)
 				if !die {
-					w.closeClean(append(cs, a)...)
+					w.CloseClean(append(cs, a)...)
 				}
 			})
 		}
@@ -152,9 +152,9 @@ func TestHandedOverAfterGivingUp(t *testing.T) {
 		w.ours(w.within(3*sec, done[1]))
 		slow.Remove()
 		if n := w.places() + w.notices(); n != 0 {
-			t.Errorf("%d places in line and notices are left: %v", n, w.all())
+			t.Errorf("%d places in line and notices are left: %v", n, w.All())
 		}
-		w.closeClean(append(cs, a)...)
+		w.CloseClean(append(cs, a)...)
 	})
 }
 
@@ -174,7 +174,7 @@ func TestDeafWatchIsFoundOut(t *testing.T) {
 		time.Sleep(2 * sec)
 		release(t, held)
 		w.ours(w.within(6*sec, done))
-		w.closeClean(a, b)
+		w.CloseClean(a, b)
 	})
 }
 
@@ -208,7 +208,7 @@ func TestForcedReleaseMeetsHandOver(t *testing.T) {
 			if cl.Check() == nil {
 				w.ours(cl) // had anew
 			}
-			w.closeClean(a, b, operator)
+			w.CloseClean(a, b, operator)
 		})
 	}
 }
@@ -266,7 +266,7 @@ func TestLineOfTheDying(t *testing.T) {
 			}
 			time.Sleep(20 * sec)
 			if n := w.places() + w.notices(); n != 0 {
-				t.Errorf("%d places in line and notices are left: %v", n, w.all())
+				t.Errorf("%d places in line and notices are left: %v", n, w.All())
 			}
 		})
 	}
@@ -281,7 +281,7 @@ func TestFirstInLineIsWokenAtOnce(t *testing.T) {
 		b := w.peer()
 		tryClaim(t, a, "k")
 		done := acquiring(context.Background(), b, "k")
-		gone := w.deletion(w.own("k"))
+		gone := w.deletion(w.Own("k"))
 		time.Sleep(sec)
 		host.Kill()
 		at := <-gone
@@ -292,6 +292,6 @@ func TestFirstInLineIsWokenAtOnce(t *testing.T) {
 		if d := r.at.Sub(at); d > 5*time.Millisecond {
 			t.Errorf("it took %v", d)
 		}
-		w.closeClean(b)
+		w.CloseClean(b)
 	})
 }

@@ -34,7 +34,7 @@ func TestOpenOutcomeOfAWaiterWithThen(t *testing.T) {
 				t.Errorf("got %v, want ErrUnknown, and the end of the context: %v", r.err, why)
 			}
 			time.Sleep(time.Minute)
-			effect, err := w.raw.Get(context.Background(), "/effect")
+			effect, err := w.Raw.Get(context.Background(), "/effect")
 			noErr(t, err)
 			if len(effect.Kvs) != 1 || effect.Kvs[0].Version != 1 {
 				t.Errorf("the operation of one Acquire left %v", effect.Kvs)
@@ -65,7 +65,7 @@ func TestAcquireInAnOutage(t *testing.T) {
 				cl := w.within(20*sec, got)
 				w.ours(cl)
 				release(t, cl)
-				w.closeClean(c)
+				w.CloseClean(c)
 			})
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/middleware"
 	"github.com/etcdclaims/claims/sched"
@@ -187,7 +188,7 @@ func TestReturnsSoonAfterOutageOfAProcess(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	other, w := client(), &world{T: t}
+	other, w := client(), &world{&testclaims.World{T: t}}
 	worked := map[string]<-chan time.Time{}
 	for _, name := range []string{"Watch", "a queue's worker"} {
 		r := all[name]

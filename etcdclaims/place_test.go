@@ -27,7 +27,7 @@ func TestJoinCarriedOutTwice(t *testing.T) {
 				b, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 				held := tryClaim(t, a, "k")
 				host.Inject(claimtest.Fault{On: claimtest.Enqueue, Saw: func(req any) {
-					_, err := pb.NewKVClient(w.raw.ActiveConnection()).Txn(ctx, req.(*pb.TxnRequest))
+					_, err := pb.NewKVClient(w.Raw.ActiveConnection()).Txn(ctx, req.(*pb.TxnRequest))
 					noErr(t, err)
 				}})
 				done := acquiring(ctx, b, "k", opts...)
@@ -54,7 +54,7 @@ func TestEpochRaisedWhileWaitingWithIf(t *testing.T) {
 		tryClaim(t, a, "k")
 		done := acquiring(ctx, b, "k", etcdclaims.If(clientv3.Compare(clientv3.CreateRevision("/absent"), "=", 0)))
 		time.Sleep(sec)
-		_, err := admin.RaiseEpoch(ctx, w.raw, w.prefix, 0)
+		_, err := admin.RaiseEpoch(ctx, w.Raw, w.Prefix, 0)
 		noErr(t, err)
 		noErr(t, admin.ForceRelease(ctx, op, "k", "restored"))
 		cl := w.within(sec, done)

@@ -104,7 +104,7 @@ func TestPreferWithinOneClient(t *testing.T) {
 		release(t, held)
 		release(t, w.within(sec, best))
 		release(t, w.within(sec, plain))
-		w.closeClean(a)
+		w.CloseClean(a)
 	})
 }
 
@@ -167,7 +167,7 @@ func (w *world) revokeLineOf(preference int) {
 	noErr(w.T, err)
 	for _, l := range line {
 		if l.Preference == preference {
-			_, err := w.raw.Revoke(context.Background(), l.Lease)
+			_, err := w.Raw.Revoke(context.Background(), l.Lease)
 			noErr(w.T, err)
 		}
 	}

@@ -32,7 +32,7 @@ func TestNestedPrefixes(t *testing.T) {
 					t.Error("acquired what is held")
 				}
 			}
-			if _, err := admin.RaiseEpoch(bg, w.raw, "/a/"+inner, 0); err != nil {
+			if _, err := admin.RaiseEpoch(bg, w.Raw, "/a/"+inner, 0); err != nil {
 				t.Error(err)
 			}
 			time.Sleep(10 * sec)

@@ -44,7 +44,7 @@ func TestReentrantAtOnce(t *testing.T) {
 				release(t, one)
 				w.ours(two)
 				release(t, two)
-				w.closeClean(c, other)
+				w.CloseClean(c, other)
 			})
 		}
 	}

@@ -27,11 +27,11 @@ func TestReleaseBehindForeignPlace(t *testing.T) {
 						cl := tryClaim(t, a, "k")
 						lease := clientv3.NoLease
 						if leased {
-							granted, err := w.raw.Grant(bg, 3600)
+							granted, err := w.Raw.Grant(bg, 3600)
 							noErr(t, err)
 							lease = granted.ID
 						}
-						_, err := w.raw.Put(bg, line+place, value, clientv3.WithLease(lease))
+						_, err := w.Raw.Put(bg, line+place, value, clientv3.WithLease(lease))
 						noErr(t, err)
 						if waits {
 							ctx, cancel := context.WithCancel(bg)
@@ -63,8 +63,8 @@ func (w *world) lineOf(c *etcdclaims.Client, key string) string {
 	go func() { _, _ = w.peer().Acquire(ctx, key) }()
 	time.Sleep(sec)
 	defer func() { release(w.T, cl); time.Sleep(sec) }()
-	for k := range w.all() {
-		if i := strings.LastIndex(k, "/"); strings.HasPrefix(k, w.prefix+"wait/") {
+	for k := range w.All() {
+		if i := strings.LastIndex(k, "/"); strings.HasPrefix(k, w.Prefix+"wait/") {
 			cancel()
 			time.Sleep(sec)
 			return k[:i+1]

@@ -17,7 +17,7 @@ import (
 // effect returns the value of an etcd key, and how often it was put.
 func (w *world) effect(key string) (value string, version int64) {
 	w.Helper()
-	resp, err := w.raw.Get(context.Background(), key)
+	resp, err := w.Raw.Get(context.Background(), key)
 	noErr(w, err)
 	if len(resp.Kvs) == 0 {
 		return "", 0
@@ -50,7 +50,7 @@ func TestReleaseWith(t *testing.T) {
 				t.Errorf("%+v", s)
 			}
 			if name != "slot" { // whose number stays stored
-				w.closeClean(c)
+				w.CloseClean(c)
 			}
 		})
 	}
@@ -78,7 +78,7 @@ func TestReleaseWithHandsOver(t *testing.T) {
 				t.Errorf("%d hand-overs", n)
 			}
 			release(t, after)
-			w.closeClean(c, next)
+			w.CloseClean(c, next)
 		})
 	}
 }
@@ -106,7 +106,7 @@ func TestReleaseWithLost(t *testing.T) {
 		virtualCase(t, name, func(t *testing.T, w *world) {
 			c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 			peer := w.peer()
-			_, err := w.raw.Put(context.Background(), "/gone", "")
+			_, err := w.Raw.Put(context.Background(), "/gone", "")
 			noErr(t, err)
 			cl := tryClaim(t, c, "k")
 			tt.fault.On = claimtest.Release
@@ -135,7 +135,7 @@ func TestReleaseWithLost(t *testing.T) {
 				release(t, w.within(sec, got))
 			}
 			w.free("k", peer)
-			w.closeClean(c, peer)
+			w.CloseClean(c, peer)
 		})
 	}
 }
@@ -149,7 +149,7 @@ func TestReleaseWithProof(t *testing.T) {
 		cl := tryClaim(t, c, "k")
 		host.Inject(claimtest.Fault{On: claimtest.Release, LoseRequest: true, Saw: func(any) {
 			go func() {
-				_, _ = w.raw.Put(context.Background(), "/effect", "x")
+				_, _ = w.Raw.Put(context.Background(), "/effect", "x")
 				_ = admin.ForceRelease(context.Background(), peer, "k", "test")
 			}()
 		}})
@@ -166,9 +166,9 @@ func TestReleaseWithoutRecord(t *testing.T) {
 			virtualCase(t, fmt.Sprintf("%s, replaced %v", name, replaced), func(t *testing.T, w *world) {
 				c := w.peer()
 				cl := tryClaim(t, c, "k", kind)
-				w.server.Delete(t, w.own("k"))
+				w.Server.Delete(t, w.Own("k"))
 				if replaced {
-					w.server.Overwrite(t, w.own("k"), "{}")
+					w.Server.Overwrite(t, w.Own("k"), "{}")
 				}
 				before, began := c.Stats().Requests, time.Now()
 				wantIs(t, cl.ReleaseWith(context.Background(), clientv3.OpPut("/effect", "x")), etcdclaims.ErrLost)
@@ -195,7 +195,7 @@ func TestReleaseWithRefused(t *testing.T) {
 		rests := tryClaim(t, c, "m", etcdclaims.MinHold(time.Hour))
 		before := c.Stats().Requests
 		for name, err := range map[string]error{
-			"reserved": cl.ReleaseWith(ctx, clientv3.OpPut(w.prefix+"own/x", "")),
+			"reserved": cl.ReleaseWith(ctx, clientv3.OpPut(w.Prefix+"own/x", "")),
 			"handles":  handles[0].ReleaseWith(ctx, put),
 			"MinHold":  rests.ReleaseWith(ctx, put),
 		} {
@@ -248,7 +248,7 @@ func TestReleaseWithInAnOutage(t *testing.T) {
 			}
 			peer := w.peer()
 			w.free("k", peer)
-			w.closeClean(c, peer)
+			w.CloseClean(c, peer)
 		})
 	}
 }
@@ -269,7 +269,7 @@ func TestReleaseWithInRun(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		w.free("k", c)
-		w.closeClean(c)
+		w.CloseClean(c)
 	})
 }
 

@@ -21,7 +21,7 @@ const slow = time.Minute
 // what they have seen before any of them asks again.
 func (w *world) restoreUnseen(from claimtest.Snapshot, writes int) {
 	w.Helper()
-	w.server.Restore(w.T, from, 0)
+	w.Server.Restore(w.T, from, 0)
 	w.noise(writes)
 }
 
@@ -35,7 +35,7 @@ func TestRestoreBringsBackWhatWasGivenUp(t *testing.T) {
 		told    bool // by etcd itself
 	}{
 		"the epoch is raised": {func(w *world, from claimtest.Snapshot) { w.restoreUnseen(from, 100) }, false},
-		"revisions go on":     {func(w *world, from claimtest.Snapshot) { w.server.Restore(w.T, from, 1_000_000) }, true},
+		"revisions go on":     {func(w *world, from claimtest.Snapshot) { w.Server.Restore(w.T, from, 1_000_000) }, true},
 	}
 	for name, way := range ways {
 		virtualCase(t, name, func(t *testing.T, w *world) {
@@ -52,7 +52,7 @@ func TestRestoreBringsBackWhatWasGivenUp(t *testing.T) {
 			left := acquiring(waiting, c, "held")
 			stays := acquiring(ctx, c, "held")
 			time.Sleep(sec)
-			snapshot := w.server.Snapshot(t)
+			snapshot := w.Server.Snapshot(t)
 			release(t, both[0])
 			release(t, alone)
 			leave()
@@ -62,9 +62,9 @@ func TestRestoreBringsBackWhatWasGivenUp(t *testing.T) {
 			way.restore(w, snapshot)
 			if !way.told { // else it is removed at once
 				if w.get("own/both") == "" || w.get("own/alone") == "" || w.places() != 2 {
-					w.Fatalf("not all came back: %v", w.all())
+					w.Fatalf("not all came back: %v", w.All())
 				}
-				w.server.RaiseEpoch(t, w.prefix)
+				w.Server.RaiseEpoch(t, w.Prefix)
 			}
 			time.Sleep(25 * sec)
 			other := w.peer()
@@ -80,13 +80,13 @@ func TestRestoreBringsBackWhatWasGivenUp(t *testing.T) {
 			if way.told {
 				w.ours(both[1])
 			}
-			w.server.Delete(t, w.own("held"))
+			w.Server.Delete(t, w.Own("held"))
 			w.ours(w.within(sec, stays))
 			if n := c.Stats().Sessions; n != 1 {
 				t.Errorf("%d sessions, want the one", n)
 			}
 			time.Sleep(slow) // what the epoch has ended is held for so long
-			w.closeClean(c, other)
+			w.CloseClean(c, other)
 		})
 	}
 }
@@ -94,7 +94,7 @@ func TestRestoreBringsBackWhatWasGivenUp(t *testing.T) {
 // rawPut makes the key held by something that is no client.
 func (w *world) rawPut(key, value string) {
 	w.Helper()
-	if _, err := w.raw.Put(context.Background(), w.own(key), value); err != nil {
+	if _, err := w.Raw.Put(context.Background(), w.Own(key), value); err != nil {
 		w.Fatal(err)
 	}
 }
@@ -109,8 +109,8 @@ func TestRaisedEpochFreesNothingAtOnce(t *testing.T) {
 		tryClaim(t, c, "k")
 		other := w.peer()
 		host.Inject(claimtest.Fault{On: claimtest.Grant, Times: 4, Err: status.Error(codes.ResourceExhausted, "injected")})
-		w.server.RaiseEpoch(t, w.prefix)
-		gone := w.deletion(w.own("k"))
+		w.Server.RaiseEpoch(t, w.Prefix)
+		gone := w.deletion(w.Own("k"))
 		begin := time.Now()
 		time.Sleep(14 * sec)
 		if _, err := other.TryAcquire(ctx, "k"); !errors.Is(err, etcdclaims.ErrHeld) {
@@ -142,7 +142,7 @@ func TestSweepLeavesWorkThatIsBeingEnded(t *testing.T) {
 		if _, err := works(c).TryBegin(context.Background(), "k"); !errors.Is(err, work.ErrDone) {
 			t.Errorf("beginning again: %v, want ErrDone", err)
 		}
-		w.closeClean(c)
+		w.CloseClean(c)
 	})
 }
 
@@ -155,12 +155,12 @@ func TestRestoreDoesNotEndTheWaiting(t *testing.T) {
 		w.rawPut("k", "somebody's")
 		done := acquiring(context.Background(), c, "k")
 		time.Sleep(sec)
-		snapshot := w.server.Snapshot(t)
+		snapshot := w.Server.Snapshot(t)
 		w.noise(100)
 		w.rawPut("k", "somebody else's") // which the waiter goes on from
 		time.Sleep(sec)
-		w.server.Restore(t, snapshot, 0)
-		w.server.Delete(t, w.own("k"))
+		w.Server.Restore(t, snapshot, 0)
+		w.Server.Delete(t, w.Own("k"))
 		w.noise(200)
 		time.Sleep(sec)
 		select {
@@ -168,9 +168,9 @@ func TestRestoreDoesNotEndTheWaiting(t *testing.T) {
 			w.Fatal("the waiter has not missed it")
 		default:
 		}
-		w.server.RaiseEpoch(t, w.prefix)
+		w.Server.RaiseEpoch(t, w.Prefix)
 		w.ours(w.within(21*sec, done))
-		w.closeClean(c)
+		w.CloseClean(c)
 	})
 }
 
@@ -182,14 +182,14 @@ func TestRestoreDoesNotDelayNewsOfTheLease(t *testing.T) {
 		virtualCase(t, fmt.Sprintf("what it missed cannot be read at first %v", unread), func(t *testing.T, w *world) {
 			c, host := w.client(etcdclaims.Config{TTL: slow})
 			tryClaim(t, c, "warm")
-			snapshot := w.server.Snapshot(t)
+			snapshot := w.Server.Snapshot(t)
 			w.noise(100)
-			if _, err := w.raw.Put(context.Background(), w.prefix+"session/"+c.Instance()+"/news", "x"); err != nil {
+			if _, err := w.Raw.Put(context.Background(), w.Prefix+"session/"+c.Instance()+"/news", "x"); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(sec)
 			w.restoreUnseen(snapshot, 20)
-			w.server.RaiseEpoch(t, w.prefix)
+			w.Server.RaiseEpoch(t, w.Prefix)
 			if unread {
 				host.Inject(claimtest.Fault{On: claimtest.Range, Times: 2, Code: codes.Internal})
 			}
@@ -197,7 +197,7 @@ func TestRestoreDoesNotDelayNewsOfTheLease(t *testing.T) {
 			cl := tryClaim(t, c, "k")
 			e := follow(cl)
 			begin := time.Now()
-			w.server.Revoke(t, w.own("k"))
+			w.Server.Revoke(t, w.Own("k"))
 			if d := (<-e.done).Sub(begin); d > 250*time.Millisecond {
 				t.Errorf("noticed after %v", d)
 			}
@@ -217,7 +217,7 @@ func TestRestoreDoesNotSilenceWatch(t *testing.T) {
 				if claims {
 					tryClaim(t, c, "warm")
 				}
-				snapshot := w.server.Snapshot(t)
+				snapshot := w.Server.Snapshot(t)
 				if seen {
 					w.noise(50)
 				}
@@ -227,12 +227,12 @@ func TestRestoreDoesNotSilenceWatch(t *testing.T) {
 				w.rawPut("k", "somebody's")
 				events.next(t, etcdclaims.Claimed, "k")
 				if seen {
-					w.server.Restore(t, snapshot, 0)
+					w.Server.Restore(t, snapshot, 0)
 					time.Sleep(30 * sec)
 				} else {
 					w.restoreUnseen(snapshot, 20)
 				}
-				w.server.RaiseEpoch(t, w.prefix)
+				w.Server.RaiseEpoch(t, w.Prefix)
 				events.next(t, etcdclaims.Resynced, "")
 				events.next(t, etcdclaims.Freed, "k")
 				time.Sleep(30 * sec)
@@ -263,10 +263,10 @@ func TestReplyFromBeforeTheEpochWasRaised(t *testing.T) {
 		virtualCase(t, name, func(t *testing.T, w *world) {
 			ctx := context.Background()
 			c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-			snapshot := w.server.Snapshot(t)
+			snapshot := w.Server.Snapshot(t)
 			w.noise(100)
 			tryClaim(t, c, "before")
-			w.server.Restore(t, snapshot, 0)
+			w.Server.Restore(t, snapshot, 0)
 			if _, err := c.Lookup(ctx, "k"); !errors.Is(err, etcdclaims.ErrRewound) {
 				t.Errorf("looking up: %v, want ErrRewound", err)
 			}
@@ -277,7 +277,7 @@ func TestReplyFromBeforeTheEpochWasRaised(t *testing.T) {
 			if _, err := c.TryAcquire(ctx, "k"); !errors.Is(err, etcdclaims.ErrRewound) {
 				t.Errorf("acquiring: %v, want ErrRewound", err)
 			}
-			w.server.RaiseEpoch(t, w.prefix)
+			w.Server.RaiseEpoch(t, w.Prefix)
 			cl := tryClaim(t, c, "k")
 			w.noise(late.noise)
 			tryClaim(t, c, "meanwhile")
@@ -291,7 +291,7 @@ func TestReplyFromBeforeTheEpochWasRaised(t *testing.T) {
 			time.Sleep(20 * sec)
 			tryClaim(t, c, "later")
 			w.ours(cl)
-			w.closeClean(c)
+			w.CloseClean(c)
 		})
 	}
 }

@@ -136,14 +136,14 @@ func TestOneOfManyClaimsIsTaken(t *testing.T) {
 		}
 		time.Sleep(2*ttl + 3*sec)
 		for i := 100; i < 112; i++ { // in all turns, with all but certainty
-			w.server.Delete(t, w.own(keys[i]))
+			w.Server.Delete(t, w.Own(keys[i]))
 			within(ttl+sec, i)
 		}
 		noErr(t, admin.ForceRelease(context.Background(), operator, "200", "by test"))
 		within(ttl/3+sec, 200)
 		last := []int{}
 		for i := manyClaims - 200; i < manyClaims; i++ { // since a snapshot
-			w.server.Delete(t, w.own(keys[i]))
+			w.Server.Delete(t, w.Own(keys[i]))
 			last = append(last, i)
 		}
 		within(ttl/3+sec, last...)

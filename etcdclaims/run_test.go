@@ -92,8 +92,8 @@ func TestRunReleasesAfterTheHandler(t *testing.T) {
 				if zombies.Load() > 0 || c.Stats().Zombies > 0 {
 					t.Error("a zombie was reported")
 				}
-				w.closeClean(c, other)
-				w.noLeases()
+				w.CloseClean(c, other)
+				w.NoLeases()
 			})
 		}
 	}
@@ -161,7 +161,7 @@ func TestRunZombie(t *testing.T) {
 			}
 			time.Sleep(10 * time.Millisecond)
 			lossOf(t, cl.Check(), reason)
-			resp, err := w.raw.Txn(context.Background()).If(cl.Guard()...).Then(clientv3.OpPut("/effect", "x")).Commit()
+			resp, err := w.Raw.Txn(context.Background()).If(cl.Guard()...).Then(clientv3.OpPut("/effect", "x")).Commit()
 			if told != "expired" {
 				i, err := other.Lookup(context.Background(), "k")
 				if err != nil || i.Kind != "zombie" || i.Fence <= mine.Fence || i.TTL < 13*sec {
@@ -212,8 +212,8 @@ func TestRunZombie(t *testing.T) {
 			if err := next.Check(); err != nil {
 				t.Errorf("the successor, after the zombie returned: %v", err)
 			}
-			w.closeClean(c, other)
-			w.noLeases()
+			w.CloseClean(c, other)
+			w.NoLeases()
 		})
 	}
 }
@@ -283,7 +283,7 @@ func TestRunDoesNotStartWhatIsOver(t *testing.T) {
 				case "closed":
 					_ = c.Close(context.Background())
 				case "lost":
-					w.server.Revoke(t, w.own("k"))
+					w.Server.Revoke(t, w.Own("k"))
 					time.Sleep(sec)
 				case "caller":
 					cancel()
@@ -298,7 +298,7 @@ func TestRunDoesNotStartWhatIsOver(t *testing.T) {
 			if ran || !errors.Is(err, want) && !(how == "closed" && errors.Is(err, etcdclaims.ErrLost)) {
 				t.Errorf("%s: the handler ran: %v, error %v", how, ran, err)
 			}
-			w.closeClean(c)
+			w.CloseClean(c)
 		})
 	}
 }
@@ -327,7 +327,7 @@ func TestRunPanicAndGoexit(t *testing.T) {
 		if s := c.Stats(); s.Released != 2 || s.Held != 0 {
 			t.Errorf("stats %+v", s)
 		}
-		w.closeClean(c, other)
+		w.CloseClean(c, other)
 	})
 }
 
@@ -348,7 +348,7 @@ func TestRunErrors(t *testing.T) {
 			t.Error("a nil handler")
 		}
 		err := c.TryRun(ctx, "b", func(ctx context.Context) error {
-			w.server.Revoke(t, w.own("b"))
+			w.Server.Revoke(t, w.Own("b"))
 			<-ctx.Done()
 			lossOf(t, context.Cause(ctx), etcdclaims.ReasonRevoked)
 			return own
@@ -358,7 +358,7 @@ func TestRunErrors(t *testing.T) {
 			t.Errorf("got %v, want the handler's too", err)
 		}
 		err = c.TryRun(ctx, "c", func(ctx context.Context) error {
-			w.server.Delete(t, w.own("c"))
+			w.Server.Delete(t, w.Own("c"))
 			return nil // the loss is found by the release
 		})
 		lossOf(t, err, etcdclaims.ReasonDeleted)
@@ -370,7 +370,7 @@ func TestRunErrors(t *testing.T) {
 		host.Heal()
 		lossOf(t, err, etcdclaims.ReasonExpired)
 		time.Sleep(20 * sec)
-		w.closeClean(c)
+		w.CloseClean(c)
 	})
 }
 
@@ -428,8 +428,8 @@ func TestMinHoldTime(t *testing.T) {
 			time.Sleep(21 * sec)
 			_ = cl.Release(ctx)
 			w.free("k", other)
-			w.closeClean(c, other)
-			w.noLeases()
+			w.CloseClean(c, other)
+			w.NoLeases()
 		})
 	}
 }
@@ -493,8 +493,8 @@ func TestMaxHoldWithoutRun(t *testing.T) {
 			if err := neighbour.Check(); err != nil {
 				t.Error(err)
 			}
-			w.closeClean(c, other)
-			w.noLeases()
+			w.CloseClean(c, other)
+			w.NoLeases()
 		})
 	}
 }
@@ -566,8 +566,8 @@ func TestManualExpiresUnlessRenewed(t *testing.T) {
 		if n := len(host.Sent(claimtest.Revoke)) - revoked; n != 1 || c.Stats().Sessions != 0 {
 			t.Errorf("%d leases revoked, %d sessions left", n, c.Stats().Sessions)
 		}
-		w.closeClean(c, other)
-		w.noLeases()
+		w.CloseClean(c, other)
+		w.NoLeases()
 	})
 }
 
@@ -626,7 +626,7 @@ func TestReentrantSharing(t *testing.T) {
 			t.Error(err)
 		}
 		w.free("k", other)
-		w.closeClean(c, other)
+		w.CloseClean(c, other)
 	})
 }
 
@@ -653,7 +653,7 @@ func TestReentrantLost(t *testing.T) {
 			}
 		}
 		w.free("k", other)
-		w.closeClean(c, other)
+		w.CloseClean(c, other)
 	})
 }
 
@@ -670,7 +670,7 @@ func TestSupersedeBeginsANewTerm(t *testing.T) {
 		}
 		lossOf(t, a.Check(), etcdclaims.ReasonSuperseded)
 		lossOf(t, context.Cause(a.Context()), etcdclaims.ReasonSuperseded)
-		if resp, err := w.raw.Txn(ctx).If(a.Guard()...).Then(clientv3.OpPut("/effect", "x")).Commit(); err != nil || resp.Succeeded {
+		if resp, err := w.Raw.Txn(ctx).If(a.Guard()...).Then(clientv3.OpPut("/effect", "x")).Commit(); err != nil || resp.Succeeded {
 			t.Errorf("the old term's write: %v", err)
 		}
 		if err := a.Release(ctx); !errors.Is(err, etcdclaims.ErrLost) {
@@ -691,7 +691,7 @@ func TestSupersedeBeginsANewTerm(t *testing.T) {
 		if err := d.Check(); err != nil {
 			t.Error(err)
 		}
-		w.closeClean(c, other)
+		w.CloseClean(c, other)
 	})
 }
 

@@ -34,29 +34,29 @@ func TestLossReasons(t *testing.T) {
 		alone  bool
 	}{
 		{"lease revoked", func(w *world, _, _ *etcdclaims.Client) error {
-			w.server.Revoke(w, w.own("k"))
+			w.Server.Revoke(w, w.Own("k"))
 			return nil
 		}, 250 * time.Millisecond, etcdclaims.ReasonRevoked, "", false},
 		{"sentinel deleted", func(w *world, c, _ *etcdclaims.Client) error {
-			w.server.Delete(w, w.prefix+"session/"+c.Instance()+"/live/1")
+			w.Server.Delete(w, w.Prefix+"session/"+c.Instance()+"/live/1")
 			return nil
 		}, 250 * time.Millisecond, etcdclaims.ReasonRevoked, "", false},
 		{"key deleted", func(w *world, _, _ *etcdclaims.Client) error {
-			w.server.Delete(w, w.own("k"))
+			w.Server.Delete(w, w.Own("k"))
 			return nil
 		}, renew + sec, etcdclaims.ReasonDeleted, "", true},
 		{"key overwritten", func(w *world, _, _ *etcdclaims.Client) error {
-			w.server.Overwrite(w, w.own("k"), "mine now")
+			w.Server.Overwrite(w, w.Own("k"), "mine now")
 			return nil
 		}, renew + sec, etcdclaims.ReasonSuperseded, "", true},
 		{"key put again on the same lease", func(w *world, _, _ *etcdclaims.Client) error {
-			_, err := w.raw.Put(context.Background(), w.own("k"), w.get("own/k"), clientv3.WithLease(w.server.Lease(w, w.own("k"))))
+			_, err := w.Raw.Put(context.Background(), w.Own("k"), w.get("own/k"), clientv3.WithLease(w.Server.Lease(w, w.Own("k"))))
 			return err
 		}, renew + sec, etcdclaims.ReasonSuperseded, "", true},
 		{"key put on another lease", func(w *world, _, _ *etcdclaims.Client) error {
-			l, err := w.raw.Grant(context.Background(), 10)
+			l, err := w.Raw.Grant(context.Background(), 10)
 			if err == nil {
-				_, err = w.raw.Put(context.Background(), w.own("k"), w.get("own/k"), clientv3.WithLease(l.ID))
+				_, err = w.Raw.Put(context.Background(), w.Own("k"), w.get("own/k"), clientv3.WithLease(l.ID))
 			}
 			return err
 		}, renew + sec, etcdclaims.ReasonSuperseded, "", true},
@@ -67,7 +67,7 @@ func TestLossReasons(t *testing.T) {
 			return admin.ForceRelease(context.Background(), c, "k", "it must go")
 		}, sec, etcdclaims.ReasonDeleted, "it must go", true},
 		{"epoch raised", func(w *world, _, _ *etcdclaims.Client) error {
-			w.server.RaiseEpoch(w, w.prefix)
+			w.Server.RaiseEpoch(w, w.Prefix)
 			return nil
 		}, renew + sec, etcdclaims.ReasonSuperseded, "epoch", false},
 		{"closed", func(_ *world, c, _ *etcdclaims.Client) error {
@@ -110,7 +110,7 @@ func TestLossReasons(t *testing.T) {
 			if _, err := cl.Txn(context.Background()).Then(clientv3.OpPut("/effect", "x")).Commit(); !errors.Is(err, etcdclaims.ErrLost) {
 				t.Errorf("a write got %v", err)
 			}
-			if resp, err := w.raw.Txn(context.Background()).If(cl.Guard()...).Then(clientv3.OpPut("/effect", "x")).Commit(); err != nil || resp.Succeeded && tc.name != "sentinel deleted" {
+			if resp, err := w.Raw.Txn(context.Background()).If(cl.Guard()...).Then(clientv3.OpPut("/effect", "x")).Commit(); err != nil || resp.Succeeded && tc.name != "sentinel deleted" {
 				t.Errorf("a raw guarded write succeeded (%v)", err)
 			}
 			time.Sleep(20 * sec)
@@ -129,9 +129,9 @@ func TestLossReasons(t *testing.T) {
 			}
 			mu.Unlock()
 			if strings.HasPrefix(tc.name, "key ") {
-				w.server.Delete(t, w.own("k"))
+				w.Server.Delete(t, w.Own("k"))
 			}
-			for k := range w.all() {
+			for k := range w.All() {
 				if strings.Contains(k, "/evict/") {
 					t.Errorf("the notice %s was not removed", k)
 				}
@@ -143,8 +143,8 @@ func TestLossReasons(t *testing.T) {
 					t.Errorf("again: fence %d after %d, the lost claim's Check is %v", again.Fence(), cl.Fence(), cl.Check())
 				}
 			}
-			w.closeClean(c, other)
-			w.noLeases()
+			w.CloseClean(c, other)
+			w.NoLeases()
 		})
 	}
 }
@@ -169,9 +169,9 @@ func TestCompactionDuringDisconnect(t *testing.T) {
 				reason := etcdclaims.ReasonRevoked
 				switch what {
 				case "sentinel":
-					_, err = w.raw.Delete(ctx, w.prefix+"session/"+c.Instance()+"/live/1")
+					_, err = w.Raw.Delete(ctx, w.Prefix+"session/"+c.Instance()+"/live/1")
 				case "lease":
-					_, err = w.raw.Revoke(ctx, w.server.Lease(t, w.own("k")))
+					_, err = w.Raw.Revoke(ctx, w.Server.Lease(t, w.Own("k")))
 				case "eviction":
 					err = admin.ForceRelease(ctx, other, "k", "it must go")
 					reason = etcdclaims.ReasonDeleted
@@ -181,14 +181,14 @@ func TestCompactionDuringDisconnect(t *testing.T) {
 				}
 				var rev int64
 				for range 3 {
-					put, err := w.raw.Put(ctx, "/noise", "x")
+					put, err := w.Raw.Put(ctx, "/noise", "x")
 					if err != nil {
 						t.Fatal(err)
 					}
 					rev = put.Header.Revision
 				}
 				if compact {
-					if _, err := w.raw.Compact(ctx, rev, clientv3.WithCompactPhysical()); err != nil {
+					if _, err := w.Raw.Compact(ctx, rev, clientv3.WithCompactPhysical()); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -208,7 +208,7 @@ func TestCompactionDuringDisconnect(t *testing.T) {
 				// And the watch goes on.
 				again := tryClaim(t, c, "again")
 				begin = time.Now()
-				w.server.Revoke(t, w.own("again"))
+				w.Server.Revoke(t, w.Own("again"))
 				<-again.Done()
 				if d := time.Since(begin); d > 250*time.Millisecond {
 					t.Errorf("the next revocation was noticed after %v", d)
@@ -227,9 +227,9 @@ func TestServerRestart(t *testing.T) {
 			c := w.peer()
 			cl := tryClaim(t, c, "k")
 			time.Sleep(7 * sec)
-			w.server.Stop(t)
+			w.Server.Stop(t)
 			time.Sleep(down)
-			w.server.Restart(t)
+			w.Server.Restart(t)
 			time.Sleep(30 * sec)
 			if err := cl.Check(); err != nil {
 				t.Fatalf("after the restart: %v", err)
@@ -241,7 +241,7 @@ func TestServerRestart(t *testing.T) {
 				t.Errorf("owns: %v, %v", ok, err)
 			}
 			begin := time.Now()
-			w.server.Revoke(t, w.own("k"))
+			w.Server.Revoke(t, w.Own("k"))
 			<-cl.Done()
 			if d := time.Since(begin); d > 250*time.Millisecond {
 				t.Errorf("a revocation after the restart was noticed after %v", d)
@@ -255,14 +255,14 @@ func TestServerRestart(t *testing.T) {
 		cl := tryClaim(t, c, "k")
 		time.Sleep(7 * sec)
 		sent := host.Sent(claimtest.KeepAlive)
-		w.server.Stop(t)
+		w.Server.Stop(t)
 		<-cl.Done()
 		if d := time.Since(sent[len(sent)-1]); !near(d, hard, time.Millisecond) {
 			t.Errorf("expired %v after the last renewal, want %v", d, hard)
 		}
 		lossOf(t, cl.Err(), etcdclaims.ReasonExpired)
 		time.Sleep(10 * sec)
-		w.server.Restart(t) // it renews leases in full
+		w.Server.Restart(t) // it renews leases in full
 		begin := time.Now()
 		again, err := c.Acquire(context.Background(), "k")
 		if err != nil {
@@ -274,7 +274,7 @@ func TestServerRestart(t *testing.T) {
 		if again.Fence() <= cl.Fence() {
 			t.Errorf("fence went from %d to %d", cl.Fence(), again.Fence())
 		}
-		w.closeClean(c)
+		w.CloseClean(c)
 	})
 }
 
@@ -289,7 +289,7 @@ func lowered(by int64) func(any) {
 
 func (w *world) noise(n int) {
 	for range n {
-		if _, err := w.raw.Put(context.Background(), "/noise", "x"); err != nil {
+		if _, err := w.Raw.Put(context.Background(), "/noise", "x"); err != nil {
 			w.Fatal(err)
 		}
 	}
@@ -343,8 +343,8 @@ func TestRewoundRevision(t *testing.T) {
 				t.Error("a handler ran")
 			}
 			time.Sleep(16 * sec)
-			w.nothingLeft()
-			w.server.RaiseEpoch(t, w.prefix)
+			w.NothingLeft()
+			w.Server.RaiseEpoch(t, w.Prefix)
 			again, err := c.TryAcquire(ctx, "a")
 			if err != nil {
 				t.Fatalf("after raising the epoch: %v", err)
@@ -367,7 +367,7 @@ func TestRewoundRevision(t *testing.T) {
 			if err := again.Check(); err != nil {
 				t.Error(err)
 			}
-			w.closeClean(c)
+			w.CloseClean(c)
 		})
 	}
 }
@@ -393,7 +393,7 @@ func TestRewoundEpochLearntByAnotherWay(t *testing.T) {
 		if _, err := c.TryAcquire(ctx, "b"); !errors.Is(err, etcdclaims.ErrRewound) {
 			t.Errorf("revisions that passed what was seen are no reason to go on: %v", err)
 		}
-		w.server.RaiseEpoch(t, w.prefix)
+		w.Server.RaiseEpoch(t, w.Prefix)
 		if _, err := c.Lookup(ctx, "b"); err != nil {
 			t.Errorf("looking up: %v", err)
 		}
@@ -420,7 +420,7 @@ func TestRewoundReplyToAWriteIsUnknown(t *testing.T) {
 		if !errors.Is(err, etcdclaims.ErrRewound) {
 			t.Errorf("got %v, want ErrRewound", err)
 		}
-		got, gerr := w.raw.Get(ctx, "/effect")
+		got, gerr := w.Raw.Get(ctx, "/effect")
 		if gerr != nil {
 			t.Fatal(gerr)
 		}
@@ -462,7 +462,7 @@ func TestStaleReadIsNoRewind(t *testing.T) {
 			if r.Hits() != 1 {
 				t.Errorf("met %d times", r.Hits())
 			}
-			w.closeClean(c)
+			w.CloseClean(c)
 		})
 	}
 }
@@ -484,7 +484,7 @@ func TestStaleReadIsUnavailable(t *testing.T) {
 		if _, err := cl.Owns(t.Context()); err != nil {
 			t.Errorf("again: %v", err)
 		}
-		w.closeClean(c)
+		w.CloseClean(c)
 	})
 }
 
@@ -528,8 +528,8 @@ func TestCloseLeavesNothing(t *testing.T) {
 			t.Errorf("closing again: %v", err)
 		}
 		release(t, blocked)
-		w.closeClean(other)
-		w.noLeases()
+		w.CloseClean(other)
+		w.NoLeases()
 	})
 }
 
@@ -639,8 +639,8 @@ func TestCloseCutOff(t *testing.T) {
 	t.Parallel()
 	for _, given := range []time.Duration{0, sec, time.Minute} {
 		virtualCase(t, given.String(), func(t *testing.T, w *world) {
-			host := w.server.Host(t)
-			c, err := etcdclaims.New(host.Etcd(t), etcdclaims.Config{Prefix: w.prefix, TTL: 15 * sec})
+			host := w.Server.Host(t)
+			c, err := etcdclaims.New(host.Etcd(t), etcdclaims.Config{Prefix: w.Prefix, TTL: 15 * sec})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -662,8 +662,8 @@ func TestCloseCutOff(t *testing.T) {
 			}
 			host.Heal()
 			time.Sleep(17 * sec)
-			w.nothingLeft()
-			w.noLeases()
+			w.NothingLeft()
+			w.NoLeases()
 		})
 	}
 }
@@ -711,8 +711,8 @@ func TestCloseInTheMidst(t *testing.T) {
 			}
 			wg.Wait()
 			time.Sleep(16 * sec) // what was on its way
-			w.closeClean(other)
-			w.noLeases()
+			w.CloseClean(other)
+			w.NoLeases()
 		})
 	}
 }

@@ -72,8 +72,8 @@ func TestShared(t *testing.T) {
 			t.Errorf("fence %d after %d", after.Fence(), claims[3].Fence())
 		}
 		release(t, after)
-		w.closeClean(a, b)
-		w.noLeases()
+		w.CloseClean(a, b)
+		w.NoLeases()
 	})
 }
 
@@ -200,7 +200,7 @@ func TestSharedLine(t *testing.T) {
 		none(4)
 		release(t, writer)
 		release(t, w.within(sec, waiting[4]))
-		w.closeClean(a, b, c)
+		w.CloseClean(a, b, c)
 	})
 }
 
@@ -241,7 +241,7 @@ func TestSharedHerd(t *testing.T) {
 		}
 		released(t, claims)
 		release(t, w.within(sec, last))
-		w.closeClean(append(clients, a)...)
+		w.CloseClean(append(clients, a)...)
 	})
 }
 
@@ -289,7 +289,7 @@ func TestSharedChurn(t *testing.T) {
 			if all < test.least || cycles[0] < 2 {
 				t.Errorf("%d cycles: %v", all, cycles)
 			}
-			w.closeClean(clients...)
+			w.CloseClean(clients...)
 		})
 	}
 }
@@ -328,7 +328,7 @@ func TestSharedOfTheDead(t *testing.T) {
 				release(t, w.within(6*sec, next))
 				host.Heal()
 				time.Sleep(sec)
-				w.closeClean(a, b)
+				w.CloseClean(a, b)
 			})
 		}
 	}
@@ -378,7 +378,7 @@ func TestSharedAbandoned(t *testing.T) {
 			host.Heal()
 			time.Sleep(sec)
 		}
-		w.closeClean(a, b)
+		w.CloseClean(a, b)
 	})
 }
 
@@ -453,8 +453,8 @@ func TestSharedGivenUp(t *testing.T) {
 				met.Remove()
 				w.free("k", a)
 			}
-			w.closeClean(a, b)
-			w.noLeases()
+			w.CloseClean(a, b)
+			w.NoLeases()
 		})
 	}
 }
@@ -492,7 +492,7 @@ func TestSharedOutlived(t *testing.T) {
 			lossOf(t, cl.Err(), etcdclaims.ReasonDeleted)
 		}
 		w.free("k", a)
-		w.closeClean(a, b)
+		w.CloseClean(a, b)
 	})
 }
 
@@ -503,7 +503,7 @@ func TestSharedRecordTaken(t *testing.T) {
 		ctx := context.Background()
 		a, b := w.peer(), w.peer()
 		one := tryClaim(t, a, "k", etcdclaims.Shared())
-		_, err := w.raw.Delete(ctx, w.own("k"))
+		_, err := w.Raw.Delete(ctx, w.Own("k"))
 		noErr(t, err)
 		writer := tryClaim(t, b, "k")
 		if _, err := one.Txn(ctx).Then().Commit(); !errors.Is(err, etcdclaims.ErrLost) {
@@ -511,7 +511,7 @@ func TestSharedRecordTaken(t *testing.T) {
 		}
 		release(t, writer)
 		two := tryClaim(t, a, "k", etcdclaims.Shared())
-		_, err = w.raw.Delete(ctx, w.own("k"))
+		_, err = w.Raw.Delete(ctx, w.Own("k"))
 		noErr(t, err)
 		time.Sleep(6 * sec)
 		lossOf(t, two.Err(), etcdclaims.ReasonDeleted)
@@ -528,7 +528,7 @@ func TestSharedEpoch(t *testing.T) {
 		ctx := context.Background()
 		a, b := w.peer(), w.peer()
 		old := tryClaim(t, a, "k", etcdclaims.Shared())
-		w.server.RaiseEpoch(t, w.prefix)
+		w.Server.RaiseEpoch(t, w.Prefix)
 		time.Sleep(6 * sec) // a renewal
 		if old.Check() == nil {
 			t.Error("the claim outlives its epoch")
@@ -600,7 +600,7 @@ func TestSharedManyCallers(t *testing.T) {
 		if most < 2 || len(fences) != callers/4 {
 			t.Errorf("%d shared holders at most, %d exclusive terms", most, len(fences))
 		}
-		w.closeClean(clients...)
-		w.noLeases()
+		w.CloseClean(clients...)
+		w.NoLeases()
 	})
 }

@@ -64,7 +64,7 @@ func (b *sharedBatch) roundTrips() int { return len(b.host.Sent(claimtest.Acquir
 // allHeld fails unless each claim is held, except those of the calls in but.
 func (b *sharedBatch) allHeld(but ...int) {
 	b.Helper()
-	in := b.all()
+	in := b.All()
 	for i, cl := range b.claims {
 		if slices.Contains(but, i) {
 			continue
@@ -73,7 +73,7 @@ func (b *sharedBatch) allHeld(but ...int) {
 			b.Errorf("k%d: %v", i, b.errs[i])
 			continue
 		}
-		if ok, err := cl.Owns(context.Background()); !ok || err != nil || in[b.own(cl.Key())] == "" {
+		if ok, err := cl.Owns(context.Background()); !ok || err != nil || in[b.Own(cl.Key())] == "" {
 			b.Errorf("k%d: owns %v, %v", i, ok, err)
 		}
 	}
@@ -113,8 +113,8 @@ func TestCallerLeavesBatch(t *testing.T) {
 		if got := b.roundTrips(); got != 4 {
 			t.Errorf("%d round trips: two alone, the one made void, and one more are 4", got)
 		}
-		w.closeClean(c)
-		w.noLeases()
+		w.CloseClean(c)
+		w.NoLeases()
 	})
 }
 
@@ -143,7 +143,7 @@ func TestDeadLeaseInBatch(t *testing.T) {
 		if held.Hits() != 1 {
 			t.Fatalf("%d round trips are held", held.Hits())
 		}
-		w.server.Revoke(t, w.own("doomed"))
+		w.Server.Revoke(t, w.Own("doomed"))
 		arrived := time.Now()
 		close(arrives)
 		b.done.Wait()
@@ -154,7 +154,7 @@ func TestDeadLeaseInBatch(t *testing.T) {
 				t.Errorf("k%d came %v after the refusal", i, took)
 			}
 		}
-		w.closeClean(c)
+		w.CloseClean(c)
 	})
 }
 
@@ -170,7 +170,7 @@ func TestForbiddenKeyInBatch(t *testing.T) {
 		b.done.Wait()
 		wantIs(t, b.errs[7], rpctypes.ErrPermissionDenied)
 		b.allHeld(7)
-		w.closeClean(c)
+		w.CloseClean(c)
 	})
 }
 
@@ -186,7 +186,7 @@ func TestEpochRisesDuringBatch(t *testing.T) {
 			return c.TryAcquire(context.Background(), key(i))
 		})
 		time.Sleep(200 * time.Millisecond)
-		w.server.RaiseEpoch(t, w.prefix)
+		w.Server.RaiseEpoch(t, w.Prefix)
 		close(arrives)
 		b.done.Wait()
 		b.allHeld(0, 1) // claimed before, and lost by it
@@ -219,7 +219,7 @@ func TestBatchBeyondMaxTxnOps(t *testing.T) {
 				if got := b.roundTrips(); got > test.trips {
 					t.Errorf("%d round trips, want at most %d", got, test.trips)
 				}
-				w.closeClean(c)
+				w.CloseClean(c)
 			}, claimtest.MaxTxnOps(test.limit))
 		})
 	}
@@ -250,7 +250,7 @@ func TestBatchBeyondMaxRequestBytes(t *testing.T) {
 		}
 		_, err := c.TryAcquire(context.Background(), "large", etcdclaims.Note(make([]byte, 40<<10)))
 		wantIs(t, err, etcdclaims.ErrTooLarge)
-		w.closeClean(c)
+		w.CloseClean(c)
 	}, claimtest.Tweak(func(cfg *embed.Config) { cfg.MaxRequestBytes = 32 << 10 }))
 }
 
@@ -258,12 +258,12 @@ func TestBatchBeyondMaxRequestBytes(t *testing.T) {
 func TestBatchInNamespace(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
-		host := w.server.Host(t)
+		host := w.Server.Host(t)
 		etcd := host.Etcd(t)
 		etcd.KV = namespace.NewKV(etcd.KV, "ns")
 		etcd.Watcher = namespace.NewWatcher(etcd.Watcher, "ns")
 		etcd.Lease = namespace.NewLease(etcd.Lease, "ns")
-		c := newClient(t, etcd, etcdclaims.Config{Prefix: w.prefix, TTL: 15 * sec})
+		c := newClient(t, etcd, etcdclaims.Config{Prefix: w.Prefix, TTL: 15 * sec})
 		release(t, tryClaim(t, c, "warm"))
 		delayTwo(host)
 		b := acquireTogether(w, host, 40, func(i int) (*etcdclaims.Claim, error) {
@@ -287,7 +287,7 @@ func TestBatchInNamespace(t *testing.T) {
 		if _, err := c.TryAcquire(context.Background(), "k3"); !errors.Is(err, etcdclaims.ErrHeld) {
 			t.Error(err)
 		}
-		resp, err := w.raw.Get(context.Background(), "ns"+w.own("k3"), clientv3.WithCountOnly())
+		resp, err := w.Raw.Get(context.Background(), "ns"+w.Own("k3"), clientv3.WithCountOnly())
 		if err != nil || resp.Count != 1 {
 			t.Errorf("%v, %v", resp, err)
 		}
@@ -343,6 +343,6 @@ func TestSeveralKeysInBatch(t *testing.T) {
 		if got := b.roundTrips(); got == 0 || got > 6 {
 			t.Errorf("%d round trips", got)
 		}
-		w.closeClean(c)
+		w.CloseClean(c)
 	})
 }

@@ -79,7 +79,7 @@ func TestSharedLostWithTheRecord(t *testing.T) {
 		a, b := w.peer(), w.peer()
 		tryClaim(t, a, "busy")
 		one := tryClaim(t, a, "k", etcdclaims.Shared())
-		_, err := w.raw.Delete(ctx, w.own("k"))
+		_, err := w.Raw.Delete(ctx, w.Own("k"))
 		noErr(t, err)
 		time.Sleep(6 * sec)
 		lossOf(t, one.Err(), etcdclaims.ReasonDeleted)
@@ -98,7 +98,7 @@ func TestSharedEarlierRecord(t *testing.T) {
 		a := w.peer()
 		_, err := a.TryAcquire(ctx, "k", etcdclaims.Shared(), etcdclaims.Manual(), etcdclaims.TTL(5*time.Minute))
 		noErr(t, err)
-		_, err = w.raw.Delete(ctx, w.own("k"))
+		_, err = w.Raw.Delete(ctx, w.Own("k"))
 		noErr(t, err)
 		before := a.Stats().Requests
 		_, err = a.TryAcquire(ctx, "k", etcdclaims.Shared())
@@ -144,7 +144,7 @@ func TestSharedEpochUnheard(t *testing.T) {
 		a, b := w.peer(), w.peer()
 		release(t, tryClaim(t, b, "warm"))
 		tryClaim(t, a, "k", etcdclaims.Shared())
-		w.server.RaiseEpoch(t, w.prefix)
+		w.Server.RaiseEpoch(t, w.Prefix)
 		_, err := b.TryAcquire(ctx, "k", etcdclaims.Shared())
 		if !errors.Is(err, etcdclaims.ErrHeld) {
 			t.Errorf("joined the record of the old epoch: %v", err)
@@ -162,7 +162,7 @@ func TestSharedEpochWaiter(t *testing.T) {
 		wctx, cancel := context.WithCancel(ctx)
 		writer := tryWaiting(wctx, b, "k")
 		next := tryWaiting(ctx, c, "k", etcdclaims.Shared())
-		w.server.RaiseEpoch(t, w.prefix)
+		w.Server.RaiseEpoch(t, w.Prefix)
 		cancel()
 		<-writer
 		time.Sleep(100 * time.Millisecond)
@@ -213,6 +213,6 @@ func TestSharedRecordOfTheRested(t *testing.T) {
 			t.Errorf("%+v, %v", i, err)
 		}
 		w.free("k", a)
-		w.closeClean(a)
+		w.CloseClean(a)
 	})
 }

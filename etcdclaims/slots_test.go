@@ -51,8 +51,8 @@ func (w *world) full(n int, c *etcdclaims.Client) {
 func (w *world) clean(cs ...*etcdclaims.Client) {
 	w.Helper()
 	noErr(w, admin.Resize(context.Background(), cs[0], "k", 0))
-	w.closeClean(cs...)
-	w.noLeases()
+	w.CloseClean(cs...)
+	w.NoLeases()
 }
 
 func TestSlots(t *testing.T) {
@@ -193,7 +193,7 @@ func TestSlotsAndWholeKey(t *testing.T) {
 		release(t, one)
 		noErr(t, admin.Resize(context.Background(), b, "k", 0))
 		release(t, w.within(sec, next))
-		w.closeClean(a, b)
+		w.CloseClean(a, b)
 	})
 }
 
@@ -304,7 +304,7 @@ func TestSlotsResize(t *testing.T) {
 		}
 		time.Sleep(30 * sec)
 		if n := w.places(); n != 3 {
-			t.Fatalf("%d are in line, want 3: %v", n, w.all())
+			t.Fatalf("%d are in line, want 3: %v", n, w.All())
 		}
 		release(t, claims[0])
 		last := w.within(sec, line[3])
@@ -606,7 +606,7 @@ func TestSlotsCarriedOutTwice(t *testing.T) {
 			released(t, held)
 			var other *etcdclaims.Claim
 			twice := claimtest.Fault{On: claimtest.Enqueue, Saw: func(req any) {
-				_, err := pb.NewKVClient(w.raw.ActiveConnection()).Txn(ctx, req.(*pb.TxnRequest))
+				_, err := pb.NewKVClient(w.Raw.ActiveConnection()).Txn(ctx, req.(*pb.TxnRequest))
 				noErr(t, err)
 				other = tryClaim(t, a, "k", etcdclaims.Slots(2))
 			}}
@@ -653,7 +653,7 @@ func TestSlotsBesideSimilarKeys(t *testing.T) {
 		released(t, []*etcdclaims.Claim{w.within(sec, next), claims[0]})
 		noErr(t, admin.Resize(ctx, a, "k", 0))
 		released(t, similar)
-		w.closeClean(a, b)
+		w.CloseClean(a, b)
 	})
 }
 
@@ -681,7 +681,7 @@ func TestSlotsRecordOfAnother(t *testing.T) {
 		ctx := context.Background()
 		a, b := w.peer(), w.peer()
 		put := func(n int) {
-			_, err := w.raw.Put(ctx, w.own("k"), fmt.Sprintf(`{ "v": 1, "kind": "slots", "slots": %d, "later": true }`, n))
+			_, err := w.Raw.Put(ctx, w.Own("k"), fmt.Sprintf(`{ "v": 1, "kind": "slots", "slots": %d, "later": true }`, n))
 			noErr(t, err)
 		}
 		put(2)

@@ -59,7 +59,7 @@ func TestSoak(t *testing.T) {
 		after := s.measure()
 		t.Logf("before: %v; after: %v; calls: %v", before, after, s.calls)
 		if after.keys > before.keys || after.leases > before.leases || after.goroutines > before.goroutines {
-			t.Errorf("before: %v; after: %v; etcd has %v; goroutines:\n%s", before, after, w.all(), strings.Join(goroutines(), "\n\n"))
+			t.Errorf("before: %v; after: %v; etcd has %v; goroutines:\n%s", before, after, w.All(), strings.Join(goroutines(), "\n\n"))
 		}
 		if grown := after.heap - before.heap; grown > 8<<20 {
 			t.Errorf("the heap has grown by %d KiB", grown>>10)
@@ -69,8 +69,8 @@ func TestSoak(t *testing.T) {
 				t.Errorf("a client that nobody uses has %d claims and %d sessions", st.Held, st.Sessions)
 			}
 		}
-		w.closeClean(s.clients...)
-		w.noLeases()
+		w.CloseClean(s.clients...)
+		w.NoLeases()
 	})
 }
 
@@ -93,14 +93,14 @@ func (s *soak) use(d time.Duration) {
 		defer wg.Done()
 		for ctx.Err() == nil {
 			pauseFor(ctx, time.Hour)
-			s.server.Compact(s.T)
+			s.Server.Compact(s.T)
 		}
 	}()
 	wg.Wait()
 	time.Sleep(10 * time.Minute) // whatever was held is free
 	s.removeRecords()
 	time.Sleep(40 * time.Minute) // retention, and the ends of sessions that nobody uses
-	s.server.Compact(s.T)
+	s.Server.Compact(s.T)
 }
 
 // removeRecords removes what remains of keys with slots and of shared keys at rest.
@@ -138,12 +138,12 @@ func (m measured) String() string {
 func (s *soak) measure() measured {
 	s.Helper()
 	keys := 0
-	for key, value := range s.all() {
+	for key, value := range s.All() {
 		if keys++; !strings.Contains(key, "/live/") {
 			s.Errorf("at rest there is %s = %s", key, value)
 		}
 	}
-	leases, err := s.raw.Leases(context.Background())
+	leases, err := s.Raw.Leases(context.Background())
 	noErr(s, err)
 	var mem runtime.MemStats
 	runtime.GC()

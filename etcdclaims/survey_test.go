@@ -85,9 +85,9 @@ func TestLinesCostWhatTheirKeysDo(t *testing.T) {
 		for i := range 80 { // places of callers in foreign lines
 			var puts []clientv3.Op
 			for j := range 100 {
-				puts = append(puts, clientv3.OpPut(fmt.Sprintf("%swait/%032x/%d", w.prefix, i, j), "{}"))
+				puts = append(puts, clientv3.OpPut(fmt.Sprintf("%swait/%032x/%d", w.Prefix, i, j), "{}"))
 			}
-			_, err := w.raw.Txn(ctx).Then(puts...).Commit()
+			_, err := w.Raw.Txn(ctx).Then(puts...).Commit()
 			noErr(t, err)
 		}
 		lines, n := read(keys)

@@ -86,7 +86,7 @@ func TestSuspectTheDead(t *testing.T) {
 						t.Errorf("fence %d after %d", r.cl.Fence(), fences[i])
 					}
 				}
-				if asks := w.count("/ask/"); asks != 1 {
+				if asks := w.Count("/ask/"); asks != 1 {
 					t.Errorf("%d questions stand", asks)
 				}
 				s := <-told
@@ -95,7 +95,7 @@ func TestSuspectTheDead(t *testing.T) {
 				}
 				judged(t, b, int64(n), 0)
 				time.Sleep(sec)
-				w.closeClean(b)
+				w.CloseClean(b)
 			})
 		}
 	}
@@ -124,8 +124,8 @@ func TestSuspectNobodyAlive(t *testing.T) {
 		for _, c := range []*etcdclaims.Client{a, b, c} {
 			judged(t, c, 0, 0)
 		}
-		w.closeClean(a, b, c)
-		w.noLeases()
+		w.CloseClean(a, b, c)
+		w.NoLeases()
 	})
 }
 
@@ -166,7 +166,7 @@ func TestSuspectAsksOnlyWhenNeeded(t *testing.T) {
 		<-plain
 		time.Sleep(sec)
 		want("none waits any more", asked(3*sec), [2]bool{})
-		if n := w.count("/ask/"); n != 0 {
+		if n := w.Count("/ask/"); n != 0 {
 			t.Errorf("%d questions are left", n)
 		}
 		if len(ahost.Sent(claimtest.Answer)) == answers {
@@ -179,7 +179,7 @@ func TestSuspectAsksOnlyWhenNeeded(t *testing.T) {
 		}
 		want("a waiter has no such option", asked(3*sec), [2]bool{})
 		release(t, held)
-		w.closeClean(a, b, c)
+		w.CloseClean(a, b, c)
 	})
 }
 
@@ -235,7 +235,7 @@ func TestSuspectWrongly(t *testing.T) {
 		if d := takenAfter(); d > 520*ms {
 			t.Errorf("suspicion later after %v", d)
 		}
-		w.closeClean(a, b)
+		w.CloseClean(a, b)
 	})
 }
 
@@ -255,11 +255,11 @@ func TestSuspectedHolderIsTold(t *testing.T) {
 			t.Error(err)
 		}
 		time.Sleep(5 * sec)
-		if n := w.count("/evict/") + w.count("/ask/"); n != 0 {
+		if n := w.Count("/evict/") + w.Count("/ask/"); n != 0 {
 			t.Errorf("%d notices are left", n)
 		}
 		release(t, cl)
-		w.closeClean(a, b)
+		w.CloseClean(a, b)
 	})
 }
 
@@ -306,7 +306,7 @@ func TestSuspectDespiteFaults(t *testing.T) {
 				release(t, held)
 				release(t, w.within(sec, done[0]))
 				judged(t, b, 0, 0)
-				w.closeClean(a, b)
+				w.CloseClean(a, b)
 				return
 			}
 			ahost.Kill()
@@ -318,7 +318,7 @@ func TestSuspectDespiteFaults(t *testing.T) {
 			time.Sleep(20 * sec)
 			judged(t, b, 1, 0)
 			release(t, cl)
-			w.closeClean(b)
+			w.CloseClean(b)
 		})
 	}
 }
@@ -347,7 +347,7 @@ func TestSuspectNobodyWithoutEtcd(t *testing.T) {
 				case "accuser cut off":
 					bhost.Cut()
 				case "restarted":
-					w.server.Restart(t)
+					w.Server.Restart(t)
 				case "stalls":
 					stall := claimtest.Fault{Times: -1, DelayRequest: sec}
 					ahost.Inject(stall)
@@ -369,7 +369,7 @@ func TestSuspectNobodyWithoutEtcd(t *testing.T) {
 			ahost.Kill()
 			w.within(sec, done[0])
 			time.Sleep(20 * sec) // until the holder's lease is over
-			w.closeClean(b)
+			w.CloseClean(b)
 		})
 	}
 }
@@ -392,7 +392,7 @@ func TestSuspectTheDeaf(t *testing.T) {
 				judged(t, b, 0, 0)
 				release(t, held)
 				release(t, w.within(sec, done))
-				w.closeClean(a, b)
+				w.CloseClean(a, b)
 				return
 			}
 			next := <-done
@@ -403,7 +403,7 @@ func TestSuspectTheDeaf(t *testing.T) {
 			}
 			lossOf(t, held.Err(), etcdclaims.ReasonSuperseded)
 			release(t, next.cl)
-			w.closeClean(a, b)
+			w.CloseClean(a, b)
 		})
 	}
 }
@@ -430,14 +430,14 @@ func TestSuspectAndHandOver(t *testing.T) {
 			release(t, after)
 		}
 		time.Sleep(sec)
-		if n := w.count("/ask/"); n != 0 {
+		if n := w.Count("/ask/"); n != 0 {
 			t.Errorf("%d questions are left", n)
 		}
 		for _, c := range clients {
 			judged(t, c, 0, 0)
 		}
-		w.closeClean(clients...)
-		w.noLeases()
+		w.CloseClean(clients...)
+		w.NoLeases()
 	})
 }
 
@@ -494,12 +494,12 @@ func TestSuspectStaleTakeOver(t *testing.T) {
 				if got := w.get("own/k"); got != another {
 					t.Errorf("taken over: %s", got)
 				}
-				w.server.Delete(t, w.own("k"))
+				w.Server.Delete(t, w.Own("k"))
 			}
 			release(t, w.within(sec, done[0]))
 			ahost.Heal()
 			time.Sleep(20 * sec)
-			w.closeClean(a, b, c)
+			w.CloseClean(a, b, c)
 		})
 	}
 }

@@ -31,7 +31,7 @@ func TestSuspectNotPermitted(t *testing.T) {
 		judged(t, b, 0, 0)
 		release(t, cl)
 		time.Sleep(20 * sec) // until the leases of the dead have ended
-		w.closeClean(b)
+		w.CloseClean(b)
 	})
 }
 
@@ -57,6 +57,6 @@ func TestSuspicionInHistory(t *testing.T) {
 		}
 		release(t, cl)
 		time.Sleep(20 * sec)
-		w.closeClean(b)
+		w.CloseClean(b)
 	})
 }

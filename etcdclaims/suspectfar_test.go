@@ -29,10 +29,10 @@ func TestSuspectNobodyFar(t *testing.T) {
 		for _, share := range []time.Duration{1, 5, 9} { // tenths of the round trip that are the way to etcd
 			virtualCase(t, fmt.Sprintf("%v, %v, %d0%%", tt.holder, tt.accuser, share), func(t *testing.T, w *world) {
 				far := func(rtt time.Duration) (*etcdclaims.Client, *claimtest.Host) {
-					host := w.server.Host(t)
+					host := w.Server.Host(t)
 					host.SetLatency(rtt*share/10, rtt*(10-share)/10, min(rtt, tt.jitter)/2)
 					w.Cleanup(func() { host.RemoveFaults(); host.Heal() })
-					return newClient(t, host.Etcd(t), etcdclaims.Config{TTL: 15 * sec, Prefix: w.prefix}), host
+					return newClient(t, host.Etcd(t), etcdclaims.Config{TTL: 15 * sec, Prefix: w.Prefix}), host
 				}
 				a, host := far(tt.holder)
 				b, _ := far(tt.accuser)
@@ -50,7 +50,7 @@ func TestSuspectNobodyFar(t *testing.T) {
 				}
 				judged(t, b, 1, 0)
 				time.Sleep(20 * sec) // until the holder's lease is over
-				w.closeClean(b)
+				w.CloseClean(b)
 			})
 		}
 	}
@@ -341,6 +341,6 @@ func TestSuspectForManyCallers(t *testing.T) {
 		}
 		judged(t, b, 1, 0)
 		time.Sleep(20 * sec)
-		w.closeClean(b)
+		w.CloseClean(b)
 	})
 }

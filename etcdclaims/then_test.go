@@ -37,7 +37,7 @@ func TestThenBesideClose(t *testing.T) {
 			if !errors.Is(err, etcdclaims.ErrClosed) {
 				t.Error(err)
 			}
-			resp, getErr := w.raw.Get(bg, "/effect")
+			resp, getErr := w.Raw.Get(bg, "/effect")
 			noErr(t, getErr)
 			if done := resp.Count == 1; !done || !errors.Is(err, etcdclaims.ErrUnknown) {
 				t.Errorf("carried out %v: %v", done, err)
@@ -72,7 +72,7 @@ func TestThenWithoutRenewal(t *testing.T) {
 			if !errors.Is(err, etcdclaims.ErrUnknown) {
 				t.Error(err)
 			}
-			resp, err := w.raw.Get(context.Background(), "/effect")
+			resp, err := w.Raw.Get(context.Background(), "/effect")
 			noErr(t, err)
 			if resp.Count != 1 {
 				t.Error("not carried out")

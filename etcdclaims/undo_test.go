@@ -15,8 +15,8 @@ import (
 // ghosts counts the claims and places in line that are in etcd.
 func (w *world) ghosts() (n int) {
 	w.Helper()
-	for k := range w.all() {
-		if strings.HasPrefix(k, w.own("")) || strings.HasPrefix(k, w.prefix+"wait/") {
+	for k := range w.All() {
+		if strings.HasPrefix(k, w.Own("")) || strings.HasPrefix(k, w.Prefix+"wait/") {
 			n++
 		}
 	}
@@ -74,13 +74,13 @@ func TestUndosShareRoundTrips(t *testing.T) {
 			close(arrive)
 			w.noGhosts(1)
 			host.RemoveFaults()
-			for k := range w.all() {
-				if strings.HasPrefix(k, w.prefix+"work/") {
+			for k := range w.All() {
+				if strings.HasPrefix(k, w.Prefix+"work/") {
 					t.Fatalf("left over: %s", k)
 				}
 			}
-			w.closeClean(c)
-			w.noLeases()
+			w.CloseClean(c)
+			w.NoLeases()
 		})
 	}
 }
@@ -122,7 +122,7 @@ func TestPlacesOfOneKeyAreGivenUpTogether(t *testing.T) {
 		release(t, held)
 		w.noGhosts(1)
 		host.RemoveFaults()
-		w.closeClean(c, other)
+		w.CloseClean(c, other)
 	})
 }
 
@@ -151,7 +151,7 @@ func TestAChoreThatFailsHoldsUpNoOther(t *testing.T) {
 		host.RemoveFaults()
 		time.Sleep(5 * sec)
 		w.noGhosts(0)
-		w.closeClean(c)
+		w.CloseClean(c)
 	})
 }
 

@@ -60,7 +60,7 @@ func (w *world) calm(c *etcdclaims.Client, d time.Duration) {
 // returns its revision.
 func (w *world) put(key, value string, lease clientv3.LeaseID) int64 {
 	w.Helper()
-	resp, err := w.raw.Put(context.Background(), w.prefix+key, value, clientv3.WithLease(lease))
+	resp, err := w.Raw.Put(context.Background(), w.Prefix+key, value, clientv3.WithLease(lease))
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func (w *world) put(key, value string, lease clientv3.LeaseID) int64 {
 // lasting returns a lease of a minute.
 func (w *world) lasting() clientv3.LeaseID {
 	w.Helper()
-	l, err := w.raw.Grant(context.Background(), 60)
+	l, err := w.Raw.Grant(context.Background(), 60)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func (w *world) lasting() clientv3.LeaseID {
 
 func (w *world) drop(key string) {
 	w.Helper()
-	if _, err := w.raw.Delete(context.Background(), w.prefix+key); err != nil {
+	if _, err := w.Raw.Delete(context.Background(), w.Prefix+key); err != nil {
 		w.Fatal(err)
 	}
 }
@@ -153,7 +153,7 @@ func TestUpgradeNote(t *testing.T) {
 		virtually(t, func(t *testing.T, w *world) {
 			a, b := w.peer(), w.peer()
 			cl := tryClaim(t, a, "k")
-			w.put("note/k", value, w.server.Lease(t, w.own("k")))
+			w.put("note/k", value, w.Server.Lease(t, w.Own("k")))
 			if i := lookUp(t, b, "k"); i.Claim != cl.ID() || i.Note != nil {
 				t.Errorf("%s: %+v", value, i)
 			}
@@ -161,7 +161,7 @@ func TestUpgradeNote(t *testing.T) {
 				t.Errorf("%s: %v", value, got)
 			}
 			release(t, cl)
-			w.closeClean(a, b)
+			w.CloseClean(a, b)
 		})
 	}
 }
@@ -200,7 +200,7 @@ func TestUpgradeRecord(t *testing.T) {
 			_, _, err = works(c).Record(ctx, "k")
 			unread("Record", err)
 			if w.get("work/k") != value || w.get("own/k") != "" {
-				t.Errorf("left: %v", w.all())
+				t.Errorf("left: %v", w.All())
 			}
 			w.calm(c, 30*sec)
 		})
@@ -234,7 +234,7 @@ func TestUpgradePlace(t *testing.T) {
 			w.calm(b, 30*sec)
 			w.drop(place)
 			release(t, w.within(5*sec, done))
-			w.closeClean(a, b)
+			w.CloseClean(a, b)
 		})
 	}
 }
@@ -255,7 +255,7 @@ func TestUpgradeHandOver(t *testing.T) {
 					wait = 5 * sec
 				}
 				time.Sleep(wait)
-				resp, err := w.raw.Get(context.Background(), w.prefix+"wait/", clientv3.WithPrefix())
+				resp, err := w.Raw.Get(context.Background(), w.Prefix+"wait/", clientv3.WithPrefix())
 				noErr(t, err)
 				if len(resp.Kvs) != 1 {
 					t.Fatalf("%d in line", len(resp.Kvs))
@@ -263,15 +263,15 @@ func TestUpgradeHandOver(t *testing.T) {
 				place := resp.Kvs[0]
 				id := string(place.Key[strings.LastIndex(string(place.Key), "/")+1:])
 				lease := clientv3.WithLease(clientv3.LeaseID(place.Lease))
-				_, err = w.raw.Txn(context.Background()).Then(
-					clientv3.OpPut(w.own("k"), string(place.Value), lease), clientv3.OpDelete(string(place.Key)),
-					clientv3.OpPut(w.prefix+"session/"+c.Instance()+"/won/"+id, notice, lease)).Commit()
+				_, err = w.Raw.Txn(context.Background()).Then(
+					clientv3.OpPut(w.Own("k"), string(place.Value), lease), clientv3.OpDelete(string(place.Key)),
+					clientv3.OpPut(w.Prefix+"session/"+c.Instance()+"/won/"+id, notice, lease)).Commit()
 				noErr(t, err)
 				cl := w.within(sec, done)
 				w.ours(cl)
 				w.calm(c, 30*sec)
 				release(t, cl)
-				w.closeClean(c)
+				w.CloseClean(c)
 			})
 		}
 	}
@@ -286,12 +286,12 @@ func TestUpgradeEviction(t *testing.T) {
 			virtualCase(t, fmt.Sprintf("%v, %.12s", gone, format), func(t *testing.T, w *world) {
 				c, _ := w.watched()
 				cl, other := tryClaim(t, c, "k"), tryClaim(t, c, "other")
-				lease := clientv3.WithLease(w.server.Lease(t, w.own("k")))
-				ops := []clientv3.Op{clientv3.OpPut(w.prefix+"session/"+c.Instance()+"/evict/"+cl.ID(), fmt.Sprintf(format, "k", cl.ID()), lease)}
+				lease := clientv3.WithLease(w.Server.Lease(t, w.Own("k")))
+				ops := []clientv3.Op{clientv3.OpPut(w.Prefix+"session/"+c.Instance()+"/evict/"+cl.ID(), fmt.Sprintf(format, "k", cl.ID()), lease)}
 				if gone {
-					ops = append(ops, clientv3.OpDelete(w.own("k")))
+					ops = append(ops, clientv3.OpDelete(w.Own("k")))
 				}
-				_, err := w.raw.Txn(context.Background()).Then(ops...).Commit()
+				_, err := w.Raw.Txn(context.Background()).Then(ops...).Commit()
 				noErr(t, err)
 				time.Sleep(sec)
 				switch err := cl.Check(); {
@@ -302,7 +302,7 @@ func TestUpgradeEviction(t *testing.T) {
 				}
 				noErr(t, other.Check())
 				w.calm(c, 30*sec)
-				w.closeClean(c)
+				w.CloseClean(c)
 			})
 		}
 	}
@@ -315,7 +315,7 @@ func TestUpgradeSentinel(t *testing.T) {
 		c, _ := w.watched()
 		cl := tryClaim(t, c, "k")
 		live := "session/" + c.Instance() + "/live/1"
-		w.put(live, laterShapes, w.server.Lease(t, w.own("k")))
+		w.put(live, laterShapes, w.Server.Lease(t, w.Own("k")))
 		w.put("session/"+c.Instance()+"/live/of-a-later-version", laterShapes, 0)
 		w.put("session/"+c.Instance()+"/later/1", laterShapes, 0)
 		w.calm(c, time.Minute)
@@ -356,13 +356,13 @@ func TestUpgradeVoid(t *testing.T) {
 		case <-time.After(100 * time.Millisecond):
 			t.Fatal("an acquisition without a condition on a void key")
 		}
-		w.put(strings.TrimPrefix(void, w.prefix), laterShapes, 0)
+		w.put(strings.TrimPrefix(void, w.Prefix), laterShapes, 0)
 		close(arrive)
 		if cl := w.within(sec, done); cl.Check() != nil {
 			t.Error("not held after it was tried again")
 		}
-		w.drop(strings.TrimPrefix(void, w.prefix))
-		w.closeClean(c)
+		w.drop(strings.TrimPrefix(void, w.Prefix))
+		w.CloseClean(c)
 	})
 }
 
@@ -378,7 +378,7 @@ func TestUpgradeLock(t *testing.T) {
 		sum := sha256.Sum256([]byte("me"))
 		index := "lock/" + hex.EncodeToString(sum[:16]) + "/"
 		testclaims.Locked(t, k, "mine", "me", time.Minute, true)
-		w.put(index+"mine", laterShapes, w.server.Lease(t, w.own("mine")))
+		w.put(index+"mine", laterShapes, w.Server.Lease(t, w.Own("mine")))
 		later := `{"v":2,"claim":"1","owner":"me","kind":"lock","ttl":60}`
 		w.put("own/later", later, lease)
 		w.put(index+"later", laterShapes, lease)
@@ -415,7 +415,7 @@ func TestUpgradeEpoch(t *testing.T) {
 			limited, cancel := context.WithTimeout(ctx, 10*sec)
 			defer cancel()
 			_, err := c.TryAcquire(limited, "other")
-			if err == nil || !strings.Contains(err.Error(), w.prefix+"epoch") {
+			if err == nil || !strings.Contains(err.Error(), w.Prefix+"epoch") {
 				t.Errorf("acquired: %v", err)
 			}
 			if _, ok, err := locks.New(c).TryAcquire(limited, "other", "me", time.Minute); ok || err == nil {
@@ -426,7 +426,7 @@ func TestUpgradeEpoch(t *testing.T) {
 				t.Error("still held, by its own account")
 			}
 			w.drop("epoch")
-			if _, err := admin.RaiseEpoch(ctx, w.raw, w.prefix, 7); err != nil {
+			if _, err := admin.RaiseEpoch(ctx, w.Raw, w.Prefix, 7); err != nil {
 				t.Fatal(err)
 			}
 			eventually(t, "claims are granted again", func() bool {
@@ -455,7 +455,7 @@ func TestUpgradeUnknownFields(t *testing.T) {
 			fields["future"] = map[string]any{"shard": 7}
 			value, err := json.Marshal(fields)
 			noErr(t, err)
-			resp, err := w.raw.Get(ctx, w.prefix+key)
+			resp, err := w.Raw.Get(ctx, w.Prefix+key)
 			noErr(t, err)
 			w.put(key, string(value), clientv3.LeaseID(resp.Kvs[0].Lease))
 		}

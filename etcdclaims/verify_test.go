@@ -29,7 +29,7 @@ func TestVerifyManyClaimsFarAway(t *testing.T) {
 		if n := host.MostInFlight(claimtest.Verify); n < 2 || n > 8 {
 			t.Errorf("%d verifications in flight", n)
 		}
-		w.server.Delete(t, w.own("1711"))
+		w.Server.Delete(t, w.Own("1711"))
 		time.Sleep(16 * sec)
 		for i, cl := range claims {
 			if lost := cl.Err() != nil; lost != (i == 1711) {

@@ -139,10 +139,10 @@ func TestVersionIsAskedForOnce(t *testing.T) {
 		tryClaim(t, c, "longer", etcdclaims.TTL(time.Minute))
 		tryClaim(t, c, "manual", etcdclaims.Manual())
 		// The lease goes, and with it the session: the next is not the first.
-		w.server.Revoke(t, w.own("k"))
+		w.Server.Revoke(t, w.Own("k"))
 		time.Sleep(sec)
 		tryClaim(t, c, "k")
-		w.server.Restart(t)
+		w.Server.Restart(t)
 		time.Sleep(20 * time.Minute)
 		if n := len(host.Sent(claimtest.Status)); n != 1 {
 			t.Errorf("asked %d times", n)
@@ -171,7 +171,7 @@ func TestOwnVersion(t *testing.T) {
 		host.Inject(claimtest.Fault{On: claimtest.Status, Edit: func(reply any) { told = reply.(*pb.StatusResponse).Version }})
 		tryClaim(t, c, "k")
 		time.Sleep(sec)
-		w.closeClean(c)
+		w.CloseClean(c)
 		if told != version.Version {
 			t.Errorf("the server told version %q, the module requires %s", told, version.Version)
 		}
@@ -208,7 +208,7 @@ func TestVersionIsNotNeeded(t *testing.T) {
 				t.Errorf("acquiring took %v", d)
 			}
 			begin = time.Now()
-			w.closeClean(c) // while it asks, in half of these cases
+			w.CloseClean(c) // while it asks, in half of these cases
 			if d := time.Since(begin); d > 100*time.Millisecond {
 				t.Errorf("closing took %v", d)
 			}

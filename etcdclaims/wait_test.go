@@ -51,7 +51,7 @@ func TestAcquireContextDoesNotGovernTheClaim(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		w.closeClean(c, other)
+		w.CloseClean(c, other)
 	})
 }
 
@@ -88,8 +88,8 @@ func TestWaitIsCancelled(t *testing.T) {
 			if cl.Check() != nil || cl.Fence() <= held.Fence() {
 				t.Errorf("%v, fences %d, %d", cl.Check(), held.Fence(), cl.Fence())
 			}
-			w.closeClean(a, b, c)
-			w.noLeases()
+			w.CloseClean(a, b, c)
+			w.NoLeases()
 		})
 	}
 }
@@ -119,7 +119,7 @@ func TestWaitTimesOut(t *testing.T) {
 		if n := w.places(); n != 0 {
 			t.Errorf("%d places in line are left", n)
 		}
-		w.closeClean(a, b)
+		w.CloseClean(a, b)
 	})
 }
 
@@ -154,7 +154,7 @@ func TestWaitersSessionDies(t *testing.T) {
 				third := acquiring(ctx, other, "k") // behind them, for now
 				time.Sleep(sec)
 				if how == "revoked" {
-					w.server.Revoke(t, w.own("warm"))
+					w.Server.Revoke(t, w.Own("warm"))
 					time.Sleep(sec)
 				} else {
 					host.Cut()
@@ -175,7 +175,7 @@ func TestWaitersSessionDies(t *testing.T) {
 					}
 					time.Sleep(10 * sec)
 					if n := w.places(); n != 3 {
-						t.Errorf("%d in line, want 3: %v", n, w.all())
+						t.Errorf("%d in line, want 3: %v", n, w.All())
 					}
 					release(t, held)
 				}
@@ -194,14 +194,14 @@ func TestWaitersSessionDies(t *testing.T) {
 					case work := <-working:
 						last = work.Claim
 					case <-time.After(10 * sec):
-						t.Fatalf("not acquired; etcd has %v", w.all())
+						t.Fatalf("not acquired; etcd has %v", w.All())
 					}
 					if last.Fence() <= first.Fence() {
 						t.Errorf("fence %d after %d", last.Fence(), first.Fence())
 					}
 					release(t, last)
 				}
-				w.closeClean(a, b, other)
+				w.CloseClean(a, b, other)
 			})
 		}
 	}
@@ -234,7 +234,7 @@ func TestWaitEndsWithoutASession(t *testing.T) {
 			if n := w.places(); n != 0 {
 				t.Errorf("%d places in line are left", n)
 			}
-			w.closeClean(a, b)
+			w.CloseClean(a, b)
 		})
 	}
 }
@@ -327,7 +327,7 @@ func TestWaitInOrder(t *testing.T) {
 			if !slices.IsSorted(fences) || len(slices.Compact(fences)) != 20 {
 				t.Errorf("fences %v", fences)
 			}
-			w.closeClean(append(clients, newcomer)...)
+			w.CloseClean(append(clients, newcomer)...)
 		})
 	}
 }
@@ -357,7 +357,7 @@ func TestTryAcquireDoesNotJumpTheLine(t *testing.T) {
 			t.Errorf("newcomer in all got %v", err)
 		}
 		w.within(5*sec, got)
-		w.closeClean(a, b, c)
+		w.CloseClean(a, b, c)
 	})
 }
 
@@ -444,7 +444,7 @@ func TestWaitBehindTheDead(t *testing.T) {
 			for _, host := range hosts {
 				host.Heal()
 			}
-			w.closeClean(clients...)
+			w.CloseClean(clients...)
 		})
 	}
 }
@@ -484,7 +484,7 @@ func TestHandedOverToOneCutOff(t *testing.T) {
 			} else if err := r.cl.Check(); err != nil {
 				t.Error(err)
 			}
-			w.closeClean(a, b)
+			w.CloseClean(a, b)
 		})
 	}
 }
@@ -527,7 +527,7 @@ func TestGivingUpMeetsHandOver(t *testing.T) {
 					}
 					w.within(sec, next)
 					cancel()
-					w.closeClean(a, b, c)
+					w.CloseClean(a, b, c)
 				})
 			}
 		})
@@ -580,7 +580,7 @@ func TestHandOverCost(t *testing.T) {
 			if each > 4 {
 				t.Errorf("%d waiters: %.2f requests for a hand-over, want at most 4", waiters, each)
 			}
-			w.closeClean(clients...)
+			w.CloseClean(clients...)
 		})
 	}
 }

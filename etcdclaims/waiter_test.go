@@ -3,7 +3,6 @@ package etcdclaims_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -31,11 +30,11 @@ func (w *world) within(d time.Duration, done <-chan claimed) *etcdclaims.Claim {
 	select {
 	case r := <-done:
 		if r.err != nil {
-			w.Fatalf("acquiring: %v; etcd has %v", r.err, w.all())
+			w.Fatalf("acquiring: %v; etcd has %v", r.err, w.All())
 		}
 		return r.cl
 	case <-time.After(d):
-		w.Fatalf("not acquired within %v; etcd has %v", d, w.all())
+		w.Fatalf("not acquired within %v; etcd has %v", d, w.All())
 		return nil
 	}
 }
@@ -43,24 +42,13 @@ func (w *world) within(d time.Duration, done <-chan claimed) *etcdclaims.Claim {
 // places counts those in line, for whatever key.
 func (w *world) places() int {
 	w.Helper()
-	return w.count("wait/")
+	return w.Count("wait/")
 }
 
 // notices counts the notices of hand-overs that are kept.
 func (w *world) notices() int {
 	w.Helper()
-	return w.count("/won/")
-}
-
-func (w *world) count(part string) int {
-	w.Helper()
-	n := 0
-	for k := range w.all() {
-		if strings.Contains(k, part) {
-			n++
-		}
-	}
-	return n
+	return w.Count("/won/")
 }
 
 // joined makes the client one that had to wait for the key before, so that it

@@ -51,9 +51,9 @@ func TestDeafWatchIsMadeUpFor(t *testing.T) {
 			host.Inject(fault)
 			view := startWatch(t, c, "")
 			if how == deafness.Cancel {
-				resp, err := w.raw.Put(ctx, "/x", "")
+				resp, err := w.Raw.Put(ctx, "/x", "")
 				noErr(t, err)
-				_, err = w.raw.Compact(ctx, resp.Header.Revision)
+				_, err = w.Raw.Compact(ctx, resp.Header.Revision)
 				noErr(t, err)
 			}
 			time.Sleep(20 * sec)
@@ -203,9 +203,9 @@ func TestWatchCompactedBetweenPages(t *testing.T) {
 			noErr(t, err)
 			if first {
 				first = false
-				_, err := w.raw.Put(context.Background(), "/elsewhere", "")
+				_, err := w.Raw.Put(context.Background(), "/elsewhere", "")
 				noErr(t, err)
-				w.server.Compact(t)
+				w.Server.Compact(t)
 				release(t, last)
 				last = tryClaim(t, a, last.Key())
 			}

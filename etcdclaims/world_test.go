@@ -3,14 +3,13 @@ package etcdclaims_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
-	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -23,38 +22,27 @@ func inBubble(t *testing.T, f func(t *testing.T, server *claimtest.Server), opts
 }
 
 // world is one etcd in virtual time, whose clients share a prefix.
-type world struct {
-	*testing.T
-	server *claimtest.Server
-	raw    *clientv3.Client // nothing happens to its requests
-	prefix string
-}
+type world struct{ *testclaims.World }
 
 // virtually runs the test in a world of its own.
 func virtually(t *testing.T, f func(t *testing.T, w *world), opts ...claimtest.Option) {
 	t.Helper()
-	inBubble(t, func(t *testing.T, server *claimtest.Server) {
-		f(t, &world{T: t, server: server, raw: server.Admin(), prefix: "/p/"})
-	}, opts...)
+	testclaims.Virtually(t, func(t *testing.T, w *testclaims.World) { f(t, &world{w}) }, opts...)
 }
 
 // virtualCase runs a subtest in a world of its own, beside the others.
 func virtualCase(t *testing.T, name string, f func(t *testing.T, w *world), opts ...claimtest.Option) {
 	t.Helper()
-	t.Run(name, func(t *testing.T) {
-		t.Parallel()
-		testetcd.Sample(t)
-		virtually(t, f, opts...)
-	})
+	testclaims.Case(t, name, func(t *testing.T, w *testclaims.World) { f(t, &world{w}) }, opts...)
 }
 
 // client returns a client on a machine of its own, to which things can happen.
 func (w *world) client(cfg etcdclaims.Config) (*etcdclaims.Client, *claimtest.Host) {
 	w.Helper()
 	if cfg.Prefix == "" {
-		cfg.Prefix = w.prefix
+		cfg.Prefix = w.Prefix
 	}
-	host := w.server.Host(w.T)
+	host := w.Server.Host(w.T)
 	c := newClient(w.T, host.Etcd(w.T), cfg)
 	w.Cleanup(func() { host.RemoveFaults(); host.Heal() }) // so that it can be closed
 	return c, host
@@ -67,71 +55,9 @@ func (w *world) peer() *etcdclaims.Client {
 	return c
 }
 
-// all returns every key under the prefix.
-func (w *world) all() map[string]string {
-	w.Helper()
-	resp, err := w.raw.Get(context.Background(), w.prefix, clientv3.WithPrefix())
-	if err != nil {
-		w.Fatal(err)
-	}
-	out := map[string]string{}
-	for _, kv := range resp.Kvs {
-		out[string(kv.Key)] = string(kv.Value)
-	}
-	return out
-}
-
 func (w *world) get(key string) string {
 	w.Helper()
-	return w.all()[w.prefix+key]
-}
-
-// own is the key in etcd of the claim on key.
-func (w *world) own(key string) string { return claimtest.Key(w.prefix, key) }
-
-// nothingLeft fails if anything but work records and the epoch is there.
-func (w *world) nothingLeft() {
-	w.Helper()
-	for k, v := range w.all() {
-		if !strings.HasPrefix(k, w.prefix+"work/") && k != w.prefix+"epoch" {
-			w.Errorf("left over in etcd: %s = %s", k, v)
-		}
-	}
-}
-
-// noLeases fails if leases are left, apart from those of done work.
-func (w *world) noLeases() {
-	w.Helper()
-	resp, err := w.raw.Leases(context.Background())
-	if err != nil {
-		w.Fatal(err)
-	}
-	for _, l := range resp.Leases {
-		ttl, err := w.raw.TimeToLive(context.Background(), l.ID, clientv3.WithAttachedKeys())
-		if err != nil {
-			w.Fatal(err)
-		}
-		kept := ttl.TTL <= 0
-		for _, k := range ttl.Keys {
-			kept = kept || strings.HasPrefix(string(k), w.prefix+"work/")
-		}
-		if !kept {
-			w.Errorf("left over in etcd: lease %x of %d s with %q", l.ID, ttl.GrantedTTL, ttl.Keys)
-		}
-	}
-}
-
-// closeClean closes the clients, and checks that nothing is left.
-func (w *world) closeClean(cs ...*etcdclaims.Client) {
-	w.Helper()
-	for _, c := range cs {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		if err := c.Close(ctx); err != nil {
-			w.Errorf("closing: %v", err)
-		}
-		cancel()
-	}
-	w.nothingLeft()
+	return w.All()[w.Prefix+key]
 }
 
 // deletion returns a channel that yields when the server deleted the key.
@@ -139,7 +65,7 @@ func (w *world) deletion(etcdKey string) <-chan time.Time {
 	ch := make(chan time.Time, 1)
 	ctx, cancel := context.WithCancel(context.Background())
 	w.Cleanup(cancel)
-	news := w.raw.Watch(ctx, etcdKey)
+	news := w.Raw.Watch(ctx, etcdKey)
 	go func() {
 		for resp := range news {
 			for _, ev := range resp.Events {

@@ -128,7 +128,7 @@ func TestBeginWithThenInAnOutage(t *testing.T) {
 			_, err := c.Begin(context.Background(), "k", etcdclaims.Then(clientv3.OpPut("/effect", "x")))
 			wantIs(t, err, etcdclaims.ErrUnknown)
 			time.Sleep(time.Minute)
-			effect, err := w.raw.Get(context.Background(), "/effect")
+			effect, err := w.Raw.Get(context.Background(), "/effect")
 			noErr(t, err)
 			if want := map[bool]int{true: 1}[carriedOut]; len(effect.Kvs) != want || want == 1 && effect.Kvs[0].Version != 1 {
 				t.Errorf("the operation of one Begin left %v", effect.Kvs)

@@ -184,7 +184,7 @@ func TestForgottenOutcomeIsNoAnswer(t *testing.T) {
 		slow := host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: -1, DelayRequest: 500 * time.Millisecond})
 		noErr(t, job.CompleteWith(context.Background(), []byte("old")))
 		noErr(t, owner.Forget(context.Background(), "k"))
-		_, err := w.raw.Delete(context.Background(), w.prefix+"wait/", clientv3.WithPrefix()) // so that the owner is before c again
+		_, err := w.Raw.Delete(context.Background(), w.Prefix+"wait/", clientv3.WithPrefix()) // so that the owner is before c again
 		noErr(t, err)
 		job = tryBegin(t, owner, "k")
 		slow.Remove()

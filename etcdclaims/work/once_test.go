@@ -184,7 +184,7 @@ func TestOnceIsNotRecorded(t *testing.T) {
 	virtualCase(t, "lost", func(t *testing.T, w *world) {
 		c, other := w.peer(), w.peer()
 		result, first, err := c.TryOnce(t.Context(), "k", func(ctx context.Context) ([]byte, error) {
-			w.server.Revoke(t, w.own("k"))
+			w.Server.Revoke(t, w.Own("k"))
 			<-ctx.Done()
 			if err := fencing.Check(ctx); !errors.Is(err, etcdclaims.ErrLost) {
 				t.Errorf("Check: %v, want ErrLost", err)

@@ -38,10 +38,10 @@ func TestRetentionsOfAFleetDiffer(t *testing.T) {
 		}
 		time.Sleep(2 * time.Hour)
 		w.closeClean(long, short)
-		if all := w.all(); len(all) > 0 {
+		if all := w.All(); len(all) > 0 {
 			t.Errorf("left over: %v", all)
 		}
-		w.noLeases()
+		w.NoLeases()
 	})
 }
 

@@ -293,8 +293,8 @@ func TestRunLeavesNoClaim(t *testing.T) {
 		}, work.StateFailed},
 		"no space, completed": {func(context.Context, func()) error { return nil }, func(w *world, _ *claimtest.Host) {
 			time.Sleep(time.Minute) // the record needs another lease
-			w.server.FillQuota(w.T)
-			time.AfterFunc(time.Minute, func() { w.server.FreeQuota(w.T) })
+			w.Server.FillQuota(w.T)
+			time.AfterFunc(time.Minute, func() { w.Server.FreeQuota(w.T) })
 		}, work.StateOrphaned},
 	} {
 		virtualCase(t, name, func(t *testing.T, w *world) {

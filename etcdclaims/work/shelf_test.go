@@ -36,11 +36,11 @@ func TestDeadRetention(t *testing.T) {
 			noErr(w, err)
 		},
 		"buried": func(w *world, c *client, _ *work.Work) {
-			w.server.Revoke(w.T, w.own("k"))
+			w.Server.Revoke(w.T, w.Own("k"))
 			_, err := c.TryBegin(context.Background(), "k")
 			wantIs(w, err, work.ErrDead)
 		},
-		"orphaned": func(w *world, _ *client, _ *work.Work) { w.server.Revoke(w.T, w.own("k")) },
+		"orphaned": func(w *world, _ *client, _ *work.Work) { w.Server.Revoke(w.T, w.Own("k")) },
 	} {
 		virtualCase(t, name, func(t *testing.T, w *world) {
 			ctx := context.Background()
@@ -181,7 +181,7 @@ func TestCloseLeavesNoEmptyLease(t *testing.T) {
 			time.Sleep(7 * time.Minute)
 		}
 		w.closeClean(c)
-		w.noLeases()
+		w.NoLeases()
 	})
 }
 

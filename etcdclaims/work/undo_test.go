@@ -16,7 +16,7 @@ import (
 // record returns the record of work as etcd has it, or nil.
 func (w *world) record(key string) *mvccpb.KeyValue {
 	w.Helper()
-	return rawKV(w.T, w.raw, w.prefix+"work/"+key)
+	return rawKV(w.T, w.Raw, w.Prefix+"work/"+key)
 }
 
 // An attempt at work that nobody knows of is undone in the background, and meanwhile leases
@@ -31,11 +31,11 @@ func TestUndoOfWorkWithoutALease(t *testing.T) {
 		moved         bool // to the lease of the attempt
 	}{
 		"of the claim": {
-			gone: func(w *world, _ *client) { w.server.Revoke(w.T, w.own("k")) },
+			gone: func(w *world, _ *client) { w.Server.Revoke(w.T, w.Own("k")) },
 		},
 		"of the claim, which the client cannot see": {
 			after: []claimtest.Kind{claimtest.KeepAlive},
-			gone:  func(w *world, _ *client) { w.server.Revoke(w.T, w.own("k")) },
+			gone:  func(w *world, _ *client) { w.Server.Revoke(w.T, w.Own("k")) },
 		},
 		// Its owner sees a lease without records.
 		"of the record": {
@@ -52,7 +52,7 @@ func TestUndoOfWorkWithoutALease(t *testing.T) {
 		"of both": {
 			gone: func(w *world, owner *client) {
 				noErr(w.T, owner.Close(ctx))
-				w.server.Revoke(w.T, w.own("k"))
+				w.Server.Revoke(w.T, w.Own("k"))
 			}, moved: true,
 		},
 	} {
@@ -138,9 +138,9 @@ func TestOwnAttemptThatIsGoneIsNoOrphan(t *testing.T) {
 				}
 				time.AfterFunc(800*time.Millisecond, func() {
 					if way == "revoked" {
-						w.server.Revoke(t, w.own("k"))
+						w.Server.Revoke(t, w.Own("k"))
 					} else {
-						w.server.Delete(t, w.own("k"))
+						w.Server.Delete(t, w.Own("k"))
 					}
 				})
 				job, err := call(c)

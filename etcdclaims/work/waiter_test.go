@@ -35,7 +35,7 @@ func (w *world) joined(c *client, key string) {
 // ours checks that the claim is what etcd has.
 func (w *world) ours(cl *etcdclaims.Claim) {
 	w.Helper()
-	resp, err := w.raw.Get(context.Background(), w.own(cl.Key()))
+	resp, err := w.Raw.Get(context.Background(), w.Own(cl.Key()))
 	if err != nil || len(resp.Kvs) != 1 || resp.Kvs[0].ModRevision != cl.Fence()&(1<<47-1) {
 		w.Errorf("fence %d: etcd has %v, %v", cl.Fence(), resp, err)
 	}

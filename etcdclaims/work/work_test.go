@@ -788,7 +788,7 @@ func TestReleaseWithAfterTheEnd(t *testing.T) {
 		noErr(t, job.Release(ctx))
 		noErr(t, job.Release(ctx)) // as a claim
 		wantIs(t, job.ReleaseWith(ctx, clientv3.OpPut("/effect", "x")), etcdclaims.ErrReleased)
-		if resp, err := w.raw.Get(ctx, "/effect"); err != nil || resp.Count != 0 {
+		if resp, err := w.Raw.Get(ctx, "/effect"); err != nil || resp.Count != 0 {
 			t.Errorf("%v, %v", resp, err)
 		}
 	})
