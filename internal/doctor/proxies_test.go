@@ -25,6 +25,10 @@ func proxied(t *testing.T, server *testetcd.Server) string {
 	etcd := server.ClientWith(t, clientv3.Config{Context: ctx, DialOptions: []grpc.DialOption{
 		grpc.WithUnaryInterceptor(grpcproxy.AuthUnaryClientInterceptor), grpc.WithStreamInterceptor(grpcproxy.AuthStreamClientInterceptor),
 	}})
+	// The proxy's own watch is refused, and made again, while it has no user. If clientv3's
+	// watcher is closed before it has noticed the end of a watch that was refused, Close
+	// waits for ever for that end (watchGRPCStream.addSubstream forgets such a watch).
+	etcd.Watcher = testetcd.NewWatcher(pb.NewWatchClient(etcd.ActiveConnection()))
 	proxy := grpc.NewServer()
 	kv, kvDone := grpcproxy.NewKvProxy(etcd)
 	watch, watchDone := grpcproxy.NewWatchProxy(ctx, zap.NewNop(), etcd)
