@@ -65,8 +65,8 @@ func (b built) Read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnRespo
 	return b.c.read(ctx, ops...)
 }
 
-func (b built) Pages(ctx context.Context, root string) iter.Seq2[retry.Page, error] {
-	return b.c.pages(ctx, root, "")
+func (b built) Pages(ctx context.Context, prefix string, first int64) iter.Seq2[retry.Page, error] {
+	return b.c.pages(ctx, prefix, first)
 }
 
 func (b built) ClearShared(ctx context.Context, key string, record *mvccpb.KeyValue) (int64, error) {
@@ -113,6 +113,6 @@ func (l builtLeases) Revoke(ctx context.Context, id clientv3.LeaseID) error {
 	return l.c.revokeLease(ctx, id)
 }
 
-func (l builtLeases) TimeToLive(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseTimeToLiveResponse, error) {
-	return l.c.timeToLive(ctx, id)
+func (l builtLeases) TimeToLive(ctx context.Context, id clientv3.LeaseID, opts ...clientv3.LeaseOption) (*clientv3.LeaseTimeToLiveResponse, error) {
+	return l.c.timeToLive(ctx, id, opts...)
 }

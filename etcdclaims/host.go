@@ -3,12 +3,10 @@ package etcdclaims
 import (
 	"context"
 	"errors"
-	"iter"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/beside"
 	"github.com/etcdclaims/claims/internal/clock"
-	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -20,7 +18,7 @@ func init() {
 	beside.Provide(
 		func(claims any) beside.Host {
 			c := claims.(*Client) //nolint:forcetypeassert // nothing else has a host
-			return host{c.store, c}
+			return host{built{c}}
 		},
 		func(claim any) beside.Term {
 			cl := claim.(*Claim) //nolint:forcetypeassert // nor a term
@@ -32,23 +30,8 @@ func init() {
 	)
 }
 
-// host is a client as package beside shows it. The store has the rest of its methods.
-type host struct {
-	*store
-	c *Client
-}
-
-func (h host) Read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
-	return h.c.read(ctx, ops...)
-}
-
-// besidePage is how many keys beside claims the first page has: a value can be a thousand times as
-// large as that of a claim.
-const besidePage = listPage / 4
-
-func (h host) Pages(ctx context.Context, root, prefix string) iter.Seq2[retry.Page, error] {
-	return h.c.pagesOf(ctx, clientv3.OpGet(root+prefix, clientv3.WithRange(rangeEnd(root+prefix))), besidePage)
-}
+// host is a client as package beside shows it.
+type host struct{ built }
 
 func (h host) Watch(ctx context.Context, key string) (news clientv3.WatchChan, stop context.CancelFunc) {
 	select {
@@ -63,45 +46,14 @@ func (h host) Watch(ctx context.Context, key string) (news clientv3.WatchChan, s
 	return news, stop
 }
 
-func (h host) GrantLease(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, error) {
-	resp, err := h.c.grantLease(ctx, ttl)
-	if err != nil {
-		return clientv3.NoLease, err
-	}
-	return resp.ID, nil
-}
-
-func (h host) KeepAlive(ctx context.Context, id clientv3.LeaseID) error {
-	_, err := h.c.keepAlive(ctx, id, h.timeout)
-	return err
-}
-
-func (h host) TimeToLive(ctx context.Context, id clientv3.LeaseID, opts ...clientv3.LeaseOption) (*clientv3.LeaseTimeToLiveResponse, error) {
-	return h.c.timeToLive(ctx, id, opts...)
-}
-
 func (h host) LeaseGone(ctx context.Context, id clientv3.LeaseID) (bool, error) {
 	return h.c.leaseGone(ctx, id)
 }
 
-func (h host) RevokeLease(ctx context.Context, id clientv3.LeaseID) error {
-	return h.c.revokeLease(ctx, id)
-}
-
-func (h host) TTL() time.Duration     { return h.c.cfg.TTL }
-func (h host) Timeout() time.Duration { return h.timeout }
-func (h host) Clock() clock.Clock     { return h.c.clock }
-func (h host) IO() context.Context    { return h.c.io }
-func (h host) Open() context.Context  { return h.c.open }
-
-func (h host) Spawn(f func()) bool {
-	h.c.mu.Lock()
-	defer h.c.mu.Unlock()
-	if !h.c.closed {
-		h.c.spawn(f)
-	}
-	return !h.c.closed
-}
+func (h host) TTL() time.Duration    { return h.c.cfg.TTL }
+func (h host) Clock() clock.Clock    { return h.c.clock }
+func (h host) IO() context.Context   { return h.c.io }
+func (h host) Open() context.Context { return h.c.open }
 
 func (h host) OnReleased(f func(context.Context)) {
 	h.c.mu.Lock()
@@ -109,17 +61,11 @@ func (h host) OnReleased(f func(context.Context)) {
 	h.c.onReleased = append(h.c.onReleased, f)
 }
 
-func (h host) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	return h.c.bounded(ctx)
-}
-
 func (h host) Releasing(ctx context.Context) (context.Context, context.CancelFunc) {
 	return h.c.releasing(ctx)
 }
 
-func (h host) CheckKey(key string) error              { return h.c.checkKey(key) }
 func (h host) Fail(call, key string, err error) error { return callError(call, key, err) }
-func (h host) Ended(err error) error                  { return h.c.ended(err) }
 func (h host) Explain(err error) error                { return h.c.outage.explain(h.c, err) }
 func (h host) IsPassing(err error) bool               { return isPassing(err) }
 
@@ -131,7 +77,7 @@ func (h host) Own(key string) (claim string, held error) {
 	return t.ID, h.c.held(t.info())
 }
 
-func (h host) Held(ctx context.Context, key string, own *mvccpb.KeyValue, acquires bool) error {
+func (h host) HeldBy(ctx context.Context, key string, own *mvccpb.KeyValue, acquires bool) error {
 	err := h.c.heldBy(ctx, own, h.c.info(key, own, nil, 0))
 	if !acquires {
 		err = notAcquiring(err)

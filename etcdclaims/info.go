@@ -184,7 +184,7 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 		if c.Passthrough() {
 			return
 		}
-		for page, err := range c.pages(ctx, c.store.layout.Own(""), prefix) {
+		for page, err := range c.pages(ctx, c.store.layout.Own("")+prefix, listPage) {
 			if err != nil {
 				yield(Info{}, callError("list", prefix, err))
 				return
@@ -204,10 +204,10 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 	}
 }
 
-// pages reads everything under root+prefix, at one revision, or at several if
+// pages reads everything under the prefix, at one revision, or at several if
 // that is compacted meanwhile. The first page may be empty.
-func (c *Client) pages(ctx context.Context, root, prefix string) iter.Seq2[retry.Page, error] {
-	return c.pagesOf(ctx, clientv3.OpGet(root+prefix, clientv3.WithRange(rangeEnd(root+prefix))), listPage)
+func (c *Client) pages(ctx context.Context, prefix string, first int64) iter.Seq2[retry.Page, error] {
+	return c.pagesOf(ctx, clientv3.OpGet(prefix, clientv3.WithRange(rangeEnd(prefix))), first)
 }
 
 func (c *Client) pagesOf(ctx context.Context, op clientv3.Op, first int64) iter.Seq2[retry.Page, error] {

@@ -136,7 +136,7 @@ func (w *watch) fail(err error) {
 func (w *watch) sync(ctx context.Context) (rev int64, ok bool) {
 	own := w.c.store.layout.Own("")
 	there := make(map[string]bool)
-	for p, err := range w.c.pages(ctx, own, w.prefix) {
+	for p, err := range w.c.pages(ctx, own+w.prefix, listPage) {
 		if err != nil {
 			if isPassing(err) || errors.Is(err, ErrRewound) {
 				return 0, true // again, after a pause

@@ -93,7 +93,7 @@ func (c client) readLines(ctx context.Context, keys []string) (allLines, error) 
 	// As many pages as the keys take requests: where few wait, one page has all lines.
 	if pages := len(keys) / (c.Store().MaxOps() / 2); pages > 0 {
 		root := c.Layout().Lines()
-		for p, err := range c.Pages(ctx, root) {
+		for p, err := range c.Pages(ctx, root, 512) {
 			if err != nil {
 				return nil, err
 			}

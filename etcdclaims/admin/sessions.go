@@ -49,7 +49,7 @@ func Sessions(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[SessionI
 		}
 		fail := func(err error) { yield(SessionInfo{}, errtext.CallOfAll("list the sessions", err)) }
 		root := c.Layout().Sessions()
-		for p, err := range c.Pages(ctx, root) {
+		for p, err := range c.Pages(ctx, root, 512) {
 			if err != nil {
 				fail(err)
 				return

@@ -357,7 +357,7 @@ func (k Locks) ReleaseAll(ctx context.Context, owner string) (int, error) {
 	if err := k.settle(settling, "", owner); err != nil {
 		errs, failures = append(errs, err), 1
 	}
-	for p, err := range k.core.Pages(ctx, root) {
+	for p, err := range k.core.Pages(ctx, root, 512) {
 		if err != nil {
 			errs, failures = append(errs, err), failures+1
 			break

@@ -128,7 +128,7 @@ func (c *Runner) intervene(ctx context.Context, key, call string,
 		if err != nil {
 			return fail(err)
 		}
-		resp, err := c.host.Do(ctx, txn.Request{
+		resp, err := c.host.Store().Do(ctx, txn.Request{
 			Key: key,
 			In: txn.Of(
 				[]clientv3.Cmp{
@@ -146,7 +146,7 @@ func (c *Runner) intervene(ctx context.Context, key, call string,
 		case err == nil:
 			err = errors.New("the record keeps changing")
 			if holder := firstKV(resp, 0); holder != nil {
-				switch held := c.host.Held(ctx, key, holder, false); {
+				switch held := c.host.HeldBy(ctx, key, holder, false); {
 				case held == nil:
 				case sent == 0:
 					return c.host.Fail(call, key, held)

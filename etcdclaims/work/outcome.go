@@ -135,7 +135,7 @@ func (w *plan) InLine(wake func()) {
 	o.watched = true
 	c.outcomes.mu.Unlock()
 	if !watched {
-		c.host.Spawn(func() { c.watchOutcome(w.key, o) })
+		c.host.Go(func(context.Context) { c.watchOutcome(w.key, o) })
 	}
 }
 
@@ -203,7 +203,7 @@ func (c *Runner) readOutcome(key string) {
 	}
 	c.outcomes.mu.Unlock()
 	if reads {
-		c.host.Spawn(func() {
+		c.host.Go(func(context.Context) {
 			for c.readOnce(key, o) {
 				continue
 			}

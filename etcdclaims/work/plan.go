@@ -213,7 +213,7 @@ func (c *Runner) bury(ctx context.Context, key string, w *plan, why string) erro
 		),
 	}
 	for try := 0; ; try++ {
-		resp, err := c.host.Do(ctx, r)
+		resp, err := c.host.Store().Do(ctx, r)
 		switch {
 		case err == nil && resp.Succeeded:
 			put = true
@@ -221,7 +221,7 @@ func (c *Runner) bury(ctx context.Context, key string, w *plan, why string) erro
 			return &Error{Record: dead}
 		case err == nil:
 			if own := firstKV(resp, 0); own != nil {
-				switch err := c.host.Held(ctx, key, own, true); {
+				switch err := c.host.HeldBy(ctx, key, own, true); {
 				case errors.Is(err, etcdclaims.ErrHeld):
 					w.rev = -1 // of no record
 					return nil

@@ -89,7 +89,7 @@ func (c *Runner) Records(ctx context.Context, prefix string, states ...State) it
 			}
 		}()
 		root := c.recordKey("")
-		for p, err := range c.host.Pages(ctx, root, prefix) {
+		for p, err := range c.host.Pages(ctx, root+prefix, 128) { // a record can be a thousand times as large as a claim
 			var records []Record
 			if err == nil {
 				for _, kv := range p.Kvs {
@@ -131,7 +131,7 @@ func (c *Runner) judgeClaimed(ctx context.Context, records []Record, matters boo
 		}
 	}
 	for len(claimed) > 0 {
-		n := min(len(claimed), c.host.MaxOps()/2)
+		n := min(len(claimed), c.host.Store().MaxOps()/2)
 		ops := make([]clientv3.Op, 0, 2*n)
 		for _, r := range claimed[:n] {
 			// The record once more, at one revision with the claim: the work may
@@ -141,7 +141,7 @@ func (c *Runner) judgeClaimed(ctx context.Context, records []Record, matters boo
 		}
 		resp, err := c.host.Read(ctx, ops...)
 		if wire.IsTooManyOps(err) && n > txn.LeastOps {
-			c.host.FewerOps(len(ops))
+			c.host.Store().FewerOps(len(ops))
 			continue
 		}
 		if err != nil {

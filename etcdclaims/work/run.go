@@ -192,7 +192,7 @@ func (w *Work) failAfter(cause error, failed *Record) error {
 	if w.term == nil {
 		return nil
 	}
-	ctx, cancel := txn.WithSendTimer(w.c.host.IO(), w.c.host.Timeout())
+	ctx, cancel := txn.WithSendTimer(w.c.host.IO(), w.c.host.Store().Timeout())
 	defer cancel()
 	r, err := w.endForGood(ctx, w.failed(cause))
 	if err == nil {
@@ -206,7 +206,7 @@ func (w *Work) releaseAfter() error {
 	if w.term == nil {
 		return nil
 	}
-	ctx, cancel := txn.WithSendTimer(w.c.host.IO(), w.c.host.Timeout())
+	ctx, cancel := txn.WithSendTimer(w.c.host.IO(), w.c.host.Store().Timeout())
 	defer cancel()
 	_, err := w.endForGood(ctx, Record{State: StateFree})
 	return ignoreUnknown(err)

@@ -138,7 +138,7 @@ func (h *shelves) get(ctx context.Context, d time.Duration) (*shelf, error) {
 		}
 		if waiting == ctx {
 			var cancel context.CancelFunc
-			waiting, cancel = context.WithTimeout(ctx, h.c.host.Timeout())
+			waiting, cancel = context.WithTimeout(ctx, h.c.host.Store().Timeout())
 			defer cancel()
 		}
 		select {
@@ -191,7 +191,7 @@ func (h *shelves) open(ctx context.Context, longer time.Duration, o *grantingShe
 	}
 	h.current[longer] = s.enter()
 	if h.kept && !h.keeping {
-		if h.keeping = h.c.host.Spawn(h.keep); h.keeping {
+		if h.keeping = h.c.host.Go(func(context.Context) { h.keep() }); h.keeping {
 			h.c.host.OnReleased(h.close)
 		}
 	}
@@ -200,13 +200,13 @@ func (h *shelves) open(ctx context.Context, longer time.Duration, o *grantingShe
 
 func (h *shelves) grant(ctx context.Context, ttl time.Duration) (*shelf, error) {
 	c := h.c
-	ctx, cancel := context.WithTimeout(ctx, 2*c.host.Timeout()) // one request that fails is not the end; TryBegin ends after 3
+	ctx, cancel := context.WithTimeout(ctx, 2*c.host.Store().Timeout()) // one request that fails is not the end; TryBegin ends after 3
 	defer cancel()
 	s := &shelf{from: c.host.Clock().Now()}
 	// A lease whose reply was lost ends by itself.
 	again := func(err error) bool { return wire.MayBeDone(err) || txn.IsTransient(err) }
 	err := retry.Do(ctx, again, func() error {
-		id, err := c.host.GrantLease(ctx, ttl)
+		id, err := c.host.Leases().Grant(ctx, ttl)
 		s.id = id
 		return err
 	})
@@ -222,7 +222,7 @@ func (h *shelves) gone(err error, s *shelf) bool {
 	if s == nil || s.id == clientv3.NoLease || !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return false
 	}
-	resp, err := h.c.host.TimeToLive(h.c.host.IO(), s.id)
+	resp, err := h.c.host.Leases().TimeToLive(h.c.host.IO(), s.id)
 	if err != nil || resp.TTL > 0 {
 		return false
 	}
@@ -287,7 +287,7 @@ func (h *shelves) keepOnce() {
 // renew reports whether the lease is there yet, as far as is known.
 func (h *shelves) renew(s *shelf) bool {
 	for try := 0; ; try++ {
-		err := h.c.host.KeepAlive(h.c.host.Open(), s.id)
+		err := h.c.host.Leases().KeepAlive(h.c.host.Open(), s.id)
 		switch {
 		case err == nil:
 			return true
@@ -309,14 +309,14 @@ func (h *shelves) clear(ctx context.Context, s *shelf) bool {
 	if s.unsure.Load() || s.writers.Load() > 0 {
 		return true
 	}
-	resp, err := h.c.host.TimeToLive(ctx, s.id, clientv3.WithAttachedKeys())
+	resp, err := h.c.host.Leases().TimeToLive(ctx, s.id, clientv3.WithAttachedKeys())
 	if err != nil {
 		return false
 	}
 	if resp.TTL <= 0 || len(resp.Keys) > 0 {
 		return true
 	}
-	err = h.c.host.RevokeLease(ctx, s.id)
+	err = h.c.host.Leases().Revoke(ctx, s.id)
 	return err == nil || errors.Is(err, rpctypes.ErrLeaseNotFound)
 }
 

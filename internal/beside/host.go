@@ -2,70 +2,48 @@ package beside
 
 import (
 	"context"
-	"iter"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/clock"
-	"github.com/etcdclaims/claims/internal/retry"
-	"github.com/etcdclaims/claims/internal/txn"
+	"github.com/etcdclaims/claims/internal/core"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Host is what a client does for keys beside its claims. Its requests share round trips, count, and
-// take part in the report of an outage, as those of the client itself do.
+// Host is what a client does for keys beside its claims, besides what it does for whatever is built
+// on it.
 type Host interface {
-	// Do carries out one transaction. Its errors match ErrUnknown if it may have been carried out.
-	Do(ctx context.Context, r txn.Request) (*clientv3.TxnResponse, error)
-	// Read reads at one revision, and tries again while that is sensible.
-	Read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error)
-	// Pages reads everything whose key begins with root and prefix, page by page.
-	Pages(ctx context.Context, root, prefix string) iter.Seq2[retry.Page, error]
-	// MaxOps is how many operations etcd allows in a request, as far as known, and FewerOps
-	// notes that n were too many.
-	MaxOps() int
-	FewerOps(n int)
+	core.Client
+
 	// Watch begins a watch of a key.
 	Watch(ctx context.Context, key string) (news clientv3.WatchChan, stop context.CancelFunc)
 
-	GrantLease(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, error)
-	KeepAlive(ctx context.Context, id clientv3.LeaseID) error
-	TimeToLive(ctx context.Context, id clientv3.LeaseID, opts ...clientv3.LeaseOption) (*clientv3.LeaseTimeToLiveResponse, error)
 	// LeaseGone reports whether there is no such lease, and with it no key that was on it.
 	LeaseGone(ctx context.Context, id clientv3.LeaseID) (bool, error)
-	RevokeLease(ctx context.Context, id clientv3.LeaseID) error
 
-	// TTL is that of claims without an option, and Timeout that of one request.
+	// TTL is that of claims without an option.
 	TTL() time.Duration
-	Timeout() time.Duration
 	Clock() clock.Clock
 	// IO is the context of requests that no caller waits for. Open ends when Close is called.
 	IO() context.Context
 	Open() context.Context
-	// Spawn runs f on a goroutine that Close waits for, unless the client is closed.
-	Spawn(f func()) bool
 	// OnReleased has Close call f when the claims are released.
 	OnReleased(f func(ctx context.Context))
-	// Bounded gives a call that does not wait for others a deadline of its own, and Releasing
-	// gives one to a release whose context has ended.
-	Bounded(ctx context.Context) (context.Context, context.CancelFunc)
+	// Releasing gives a deadline to a release whose context has ended.
 	Releasing(ctx context.Context) (context.Context, context.CancelFunc)
 
-	// CheckKey returns why a call on the key is refused, or nil.
-	CheckKey(key string) error
 	// Fail names the call and the key of an error, once.
 	Fail(call, key string, err error) error
-	// Ended adds that the client was closed, and Explain what an outage is known to come from.
-	Ended(err error) error
+	// Explain adds what an outage is known to come from.
 	Explain(err error) error
 	// IsPassing reports whether what failed, and changed nothing, may succeed later.
 	IsPassing(err error) bool
 	// Own returns the client's own claim on the key, "" if it has none, and the error of a call
 	// that it excludes.
 	Own(key string) (claim string, held error)
-	// Held returns the error of a call that a claim excludes, for one that acquires or not, nil if
+	// HeldBy returns the error of a call that a claim excludes, for one that acquires or not, nil if
 	// the key may be free by now.
-	Held(ctx context.Context, key string, own *mvccpb.KeyValue, acquires bool) error
+	HeldBy(ctx context.Context, key string, own *mvccpb.KeyValue, acquires bool) error
 	// Waited returns the error of a call whose context ended while it waited for a claim, nil if none is known.
 	Waited(ctx context.Context, key string, own *mvccpb.KeyValue) error
 }

@@ -40,9 +40,9 @@ type Client interface {
 	Leases() Leases
 	// Read carries out reads at one revision, trying again while that is sensible.
 	Read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error)
-	// Pages reads all keys that begin with root, at one revision, or at several if that is compacted
-	// meanwhile. The first page may be empty.
-	Pages(ctx context.Context, root string) iter.Seq2[retry.Page, error]
+	// Pages reads all keys that begin with prefix, at one revision, or at several if that is compacted
+	// meanwhile. The first page has the given number of keys, and may be empty.
+	Pages(ctx context.Context, prefix string, first int64) iter.Seq2[retry.Page, error]
 	// ClearShared deletes the record of a shared key whose holders are all gone. It returns how many
 	// are not. Without an error and with 0, the record is not as it was.
 	ClearShared(ctx context.Context, key string, record *mvccpb.KeyValue) (holders int64, err error)

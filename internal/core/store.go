@@ -37,7 +37,7 @@ type Leases interface {
 	Revoke(ctx context.Context, id clientv3.LeaseID) error
 	// TimeToLive reads how long a lease lasts. The TTL of the response is negative if there is no
 	// such lease.
-	TimeToLive(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseTimeToLiveResponse, error)
+	TimeToLive(ctx context.Context, id clientv3.LeaseID, opts ...clientv3.LeaseOption) (*clientv3.LeaseTimeToLiveResponse, error)
 }
 
 // EpochIs is the condition under which a fence made of the known epoch is good.
