@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -164,14 +165,21 @@ func TestReleaseWithoutRecord(t *testing.T) {
 	for name, kind := range map[string]etcdclaims.AcquireOption{"slots": etcdclaims.Slots(2), "shared": etcdclaims.Shared()} {
 		for _, replaced := range []bool{false, true} {
 			virtualCase(t, fmt.Sprintf("%s, replaced %v", name, replaced), func(t *testing.T, w *world) {
-				c := w.peer()
+				ctx, cancel := context.WithCancel(context.Background())
+				defer cancel()
+				var requests atomic.Int64
+				c, _ := w.client(etcdclaims.Config{TTL: 15 * sec, Hooks: etcdclaims.Hooks{Requested: func(etcdclaims.Request) {
+					if requests.Add(1) > 100 {
+						cancel()
+					}
+				}}})
 				cl := tryClaim(t, c, "k", kind)
 				w.Server.Delete(t, w.Own("k"))
 				if replaced {
 					w.Server.Overwrite(t, w.Own("k"), "{}")
 				}
 				before, began := c.Stats().Requests, time.Now()
-				wantIs(t, cl.ReleaseWith(context.Background(), clientv3.OpPut("/effect", "x")), etcdclaims.ErrLost)
+				wantIs(t, cl.ReleaseWith(ctx, clientv3.OpPut("/effect", "x")), etcdclaims.ErrLost)
 				if n, took := c.Stats().Requests-before, time.Since(began); n > 20 || took > sec {
 					t.Errorf("%d requests in %v", n, took)
 				}

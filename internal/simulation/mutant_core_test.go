@@ -25,7 +25,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "lease of records that is given up after the time of one request", of: "etcdclaims/work", tests: "TestFirstOutcomeWhileNoLeaseIsGranted",
-		edits: []edit{{"etcdclaims/work/shelf.go", "WithTimeout(ctx, 2*c.host.Timeout())", "WithTimeout(ctx, c.host.Timeout())"}},
+		edits: []edit{{"etcdclaims/work/shelf.go", "WithTimeout(ctx, 2*c.host.Store().Timeout())", "WithTimeout(ctx, c.host.Store().Timeout())"}},
 	},
 	{
 		name: "outcome of work that each waiter learns in its turn", of: "etcdclaims/work", tests: "TestOutcomeReachesAllWhoWait",
