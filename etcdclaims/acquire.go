@@ -80,7 +80,6 @@ func acquiring[O any](c *Client, key string, opts []O) (*acquireOptions, error) 
 func (c *Client) try(ctx context.Context, key string, o *acquireOptions) (*term, error) {
 	c.stats.attempts.Add(1)
 	o.until = clock.Mono().Add(c.bound())
-	o.concern = txn.ConcernOf(ctx)
 	o.shares = len(o.cmps)+len(o.ops) == 0 && !o.supersede
 	call := Call{Key: key}
 	o.hooked = c.events.callBegan(ctx, call)

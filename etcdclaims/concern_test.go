@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -63,11 +64,7 @@ func TestConcernsShareRoundTrips(t *testing.T) {
 			virtually(t, func(t *testing.T, w *world) {
 				c, host := w.busy()
 				b := acquireTogether(w, host, n, func(i int) (*etcdclaims.Claim, error) {
-					ctx := context.Background()
-					if names := test.concern(i); names != nil {
-						ctx = txn.Concerning(ctx, names...)
-					}
-					return c.TryAcquire(ctx, key(i), etcdclaims.If(clientv3.Compare(clientv3.CreateRevision(beside(i)), "=", 0)), putsBeside(i))
+					return c.TryAcquire(context.Background(), key(i), option.Concern{Names: test.concern(i)}, etcdclaims.If(clientv3.Compare(clientv3.CreateRevision(beside(i)), "=", 0)), putsBeside(i))
 				})
 				b.done.Wait()
 				b.allHeld()
@@ -91,7 +88,7 @@ func TestConcernRefusedAlone(t *testing.T) {
 			if i == 7 {
 				rev = 1
 			}
-			return c.TryAcquire(txn.Concerning(context.Background(), key(i)), key(i),
+			return c.TryAcquire(context.Background(), key(i), option.Concern{Names: []string{key(i)}},
 				etcdclaims.If(clientv3.Compare(clientv3.CreateRevision(beside(i)), "=", rev)), putsBeside(i))
 		})
 		b.done.Wait()
@@ -118,7 +115,7 @@ func TestConcernsLost(t *testing.T) {
 				c, host := w.busy()
 				host.Inject(fault)
 				b := acquireTogether(w, host, 40, func(i int) (*etcdclaims.Claim, error) {
-					return c.TryAcquire(txn.Concerning(context.Background(), key(i)), key(i), putsBeside(i))
+					return c.TryAcquire(context.Background(), key(i), option.Concern{Names: []string{key(i)}}, putsBeside(i))
 				})
 				b.done.Wait()
 				b.allHeld()
@@ -148,7 +145,7 @@ func TestConcernGivenUp(t *testing.T) {
 			if i == 5 {
 				with = ctx
 			}
-			return c.TryAcquire(txn.Concerning(with, key(i)), key(i), putsBeside(i))
+			return c.TryAcquire(with, key(i), option.Concern{Names: []string{key(i)}}, putsBeside(i))
 		})
 		time.Sleep(200 * time.Millisecond)
 		leave()
@@ -192,7 +189,7 @@ func TestConcernsOfClaims(t *testing.T) {
 					if i > 1 {
 						time.Sleep(10 * time.Millisecond) // behind the first two
 					}
-					resp, err := cl.Txn(txn.Concerning(context.Background(), fmt.Sprint("concern ", i/of))).
+					resp, err := txn.Concerning(cl.Txn(context.Background()), fmt.Sprint("concern ", i/of)).
 						If(clientv3.Compare(clientv3.CreateRevision(beside(i)), "=", 0)).
 						Then(clientv3.OpPut(beside(i), "")).Else(clientv3.OpGet(beside(i))).Commit()
 					if errs[i] = err; err == nil && !resp.Succeeded {

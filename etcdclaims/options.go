@@ -233,6 +233,8 @@ func optionsOf[O any](c *Client, opts []O) (*acquireOptions, error) {
 			s.set(o)
 		case option.OwnKey:
 			o.ownKey = true
+		case option.Concern:
+			o.concern = s.Names
 		case beside.Option:
 			o.beside = s.Companion
 		case nil:

@@ -53,7 +53,7 @@ func (cl *Claim) ReleaseWith(ctx context.Context, ops ...clientv3.Op) error {
 	if err := cl.t.endsWhole(); err != nil {
 		return callError("release", cl.key, err)
 	}
-	e := &ending{call: "release", ops: ops, handsOver: true, concern: txn.ConcernOf(ctx)}
+	e := &ending{call: "release", ops: ops, handsOver: true}
 	return cl.afterRelease("release", cl.end(ctx, e))
 }
 

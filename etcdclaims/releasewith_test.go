@@ -11,7 +11,6 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
-	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -278,27 +277,5 @@ func TestReleaseWithInRun(t *testing.T) {
 		}
 		w.free("k", c)
 		w.CloseClean(c)
-	})
-}
-
-// Releases with operations share round trips where these are known to concern nothing else.
-func TestReleaseWithSharesRoundTrips(t *testing.T) {
-	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
-		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		far(host)
-		var claims []*etcdclaims.Claim
-		for i := range 100 {
-			claims = append(claims, tryClaim(t, c, fmt.Sprint("k", i)))
-		}
-		before := c.Stats().Requests
-		errs, _ := atOnce(len(claims), func(i int) error {
-			key := fmt.Sprint("/effect/", i)
-			return claims[i].ReleaseWith(txn.Concerning(context.Background(), key), clientv3.OpPut(key, "x"))
-		})
-		noErr(t, errors.Join(errs...))
-		if n := c.Stats().Requests - before; n > 10 {
-			t.Errorf("%d requests for 100 releases", n)
-		}
 	})
 }

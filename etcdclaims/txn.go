@@ -26,8 +26,8 @@ import (
 // must not change keys under the client's prefix, except in the subtrees
 // sched/ and queue/. For a passthrough claim Commit returns ErrPassthrough.
 func (cl *Claim) Txn(ctx context.Context) clientv3.Txn {
-	return txn.NewChecked(cl.checkTxn, func(in *pb.TxnRequest) (*clientv3.TxnResponse, error) {
-		return cl.commit(ctx, in)
+	return txn.NewChecked(cl.checkTxn, func(in *pb.TxnRequest, concern []string) (*clientv3.TxnResponse, error) {
+		return cl.commit(ctx, in, concern)
 	})
 }
 
@@ -45,20 +45,20 @@ func (cl *Claim) checkTxn(cmps []clientv3.Cmp, lists ...[]clientv3.Op) error {
 	return nil
 }
 
-func (cl *Claim) commit(ctx context.Context, in *pb.TxnRequest) (*clientv3.TxnResponse, error) {
+func (cl *Claim) commit(ctx context.Context, in *pb.TxnRequest, concern []string) (*clientv3.TxnResponse, error) {
 	if _, err := cl.checkSure(); err != nil { // it may have waited since it was checked
 		return nil, cl.afterRelease("commit under the claim on", err)
 	}
 	ctx, cancel := cl.t.s.within(ctx)
 	defer cancel()
 	return txn.Within(in, func(then []*pb.RequestOp) (*clientv3.TxnResponse, error) {
-		return cl.t.commit(ctx, then)
+		return cl.t.commit(ctx, then, concern)
 	})
 }
 
 // commit carries out a user's operations under the guard.
-func (t *term) commit(ctx context.Context, then []*pb.RequestOp) (*clientv3.TxnResponse, error) {
-	r := protocol.Commit{Held: &t.Held, Then: then, Concern: txn.ConcernOf(ctx)}.Build()
+func (t *term) commit(ctx context.Context, then []*pb.RequestOp, concern []string) (*clientv3.TxnResponse, error) {
+	r := protocol.Commit{Held: &t.Held, Then: then, Concern: concern}.Build()
 	resp, err := t.s.c.store.Do(ctx, r)
 	switch {
 	case err == nil && !resp.Succeeded:

@@ -11,7 +11,6 @@ import (
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/option"
-	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/google/uuid"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -103,8 +102,8 @@ func (s *Scheduler) claimRun(ctx context.Context, most time.Duration, r run, cmp
 	defer cancel()
 	value = encode(r)
 	s.tries(r.Run)
-	cl, err = s.claims.TryAcquire(txn.Concerning(ctx, s.keys.concern(r.Job, r.ID, r.Parallel)), r.Claim,
-		option.OwnKey{}, etcdclaims.If(cmps...), etcdclaims.Then(op, clientv3.OpPut(s.keys.run(r.Job, r.ID), value)))
+	cl, err = s.claims.TryAcquire(ctx, r.Claim,
+		option.OwnKey{}, option.Concern{Names: []string{s.keys.concern(r.Job, r.ID, r.Parallel)}}, etcdclaims.If(cmps...), etcdclaims.Then(op, clientv3.OpPut(s.keys.run(r.Job, r.ID), value)))
 	if err != nil {
 		// The claim may have been taken although the reply was lost. Then it is given up
 		// in the background, and the record of a run stays whose handler was never called.

@@ -32,7 +32,7 @@ func (s *Scheduler) end(a *active, value string, p past, next *ready) (past, err
 	// An end has the job to itself if it depends on what ends of other runs of the job do: on
 	// their failures, or on whether their ticks wait again.
 	alone := a.run.Parallel && j.PauseOnFailure == 0 && !j.newestOnly(a.run.ID)
-	ctx := txn.Concerning(context.WithoutCancel(a.ctx), s.keys.concern(j.Name, a.run.ID, alone))
+	concern, ctx := s.keys.concern(j.Name, a.run.ID, alone), context.WithoutCancel(a.ctx)
 	for try := 0; ; try++ {
 		done := a.counts(p, next)
 		e, err := s.ending(ctx, a, value, p, next)
@@ -44,14 +44,14 @@ func (s *Scheduler) end(a *active, value string, p past, next *ready) (past, err
 			continue
 		}
 		entry := s.keys.entry(j.Name, e.left)
-		resp, err := a.claim.Txn(ctx).If(e.cmps...).Then(e.ops...).
+		resp, err := txn.Concerning(a.claim.Txn(ctx), concern).If(e.cmps...).Then(e.ops...).
 			Else(clientv3.OpGet(waits), clientv3.OpGet(entry), clientv3.OpGet(key), clientv3.OpGet(withdraw),
 				readOldest(s.keys.past(j.Name), 0)).Commit()
 		done()
 		switch {
 		case err == nil && resp.Succeeded:
 			p = s.ended(a, e, p, next, resp)
-			s.trimHistory(ctx, a)
+			s.trimHistory(ctx, a, concern)
 			return p, nil
 		case err == nil:
 			s.rings.learn(resp.Header.Revision, resp.Responses[4:])
@@ -154,7 +154,7 @@ func (s *Scheduler) ending(ctx context.Context, a *active, value string, p past,
 
 // trimHistory deletes records beyond the limit of the history. The owner does so in its rounds,
 // and does not see what other processes record.
-func (s *Scheduler) trimHistory(ctx context.Context, a *active) {
+func (s *Scheduler) trimHistory(ctx context.Context, a *active, concern string) {
 	if s.owning.Load() {
 		return
 	}
@@ -163,7 +163,7 @@ func (s *Scheduler) trimHistory(ctx context.Context, a *active) {
 		return
 	}
 	// If this fails, the next record deletes more.
-	if resp, err := a.claim.Txn(ctx).Then(ops...).Commit(); err == nil && resp.Succeeded {
+	if resp, err := txn.Concerning(a.claim.Txn(ctx), concern).Then(ops...).Commit(); err == nil && resp.Succeeded {
 		s.rings.learn(resp.Header.Revision, resp.Responses)
 	}
 }

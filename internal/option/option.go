@@ -39,6 +39,15 @@ type OwnKey struct {
 	ForMany
 }
 
+// Concern names what the conditions and operations of a call concern. Calls without a name in
+// common may share a round trip: etcd evaluates the conditions of all before it carries out
+// any, so there must be an order in which it could carry out one after the other with the
+// same result. The names mean nothing to etcd. It is no option for users.
+type Concern struct {
+	ForAcquire
+	Names []string
+}
+
 func (ForAcquire) acquire() {}
 func (ForWork) work()       {}
 func (ForAll) all()         {}

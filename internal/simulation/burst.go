@@ -122,7 +122,7 @@ func (b *burst) acquire(rng *rand.Rand, keys []string, kind int) {
 			break
 		}
 		a := p.newThen()
-		claims[0], errs[0] = p.client.TryAcquire(concerning(ctx, rng, a.key), keys[0], ttl, note, a.option())
+		claims[0], errs[0] = p.client.TryAcquire(ctx, keys[0], ttl, note, a.option(), concerning(rng, a.key))
 		a.returned(errs[0])
 	default:
 		all, err := p.client.TryAcquireAll(ctx, keys, ttl, note)

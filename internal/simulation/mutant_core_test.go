@@ -287,7 +287,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "release with operations that hands nothing over", tests: "TestReleaseWithHandsOver",
-		edits: []edit{{"releasewith.go", "ops: ops, handsOver: true,", "ops: ops, handsOver: false,"}},
+		edits: []edit{{"releasewith.go", "ops: ops, handsOver: true}", "ops: ops, handsOver: false}"}},
 	},
 	{
 		name: "release with operations that goes on without its record", tests: "TestReleaseWithoutRecord",

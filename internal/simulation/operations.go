@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest/history"
 	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -345,7 +346,7 @@ func (p *process) effect(rng *rand.Rand, cl *etcdclaims.Claim) {
 	defer cancel()
 	e := p.w.trace.intend(cl.Token(), p)
 	call := p.w.history.Effect(p.name, cl.Token())
-	resp, err := cl.Txn(concerning(ctx, rng, cl.Key())).Then(e.put()).Commit()
+	resp, err := txn.Concerning(cl.Txn(ctx), concerning(rng, cl.Key()).Names...).Then(e.put()).Commit()
 	switch {
 	case err != nil:
 		p.returned(call, "effect", err)

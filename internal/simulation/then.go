@@ -1,12 +1,11 @@
 package simulation
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 
 	"github.com/etcdclaims/claims/etcdclaims"
-	"github.com/etcdclaims/claims/internal/txn"
+	"github.com/etcdclaims/claims/internal/option"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -50,11 +49,11 @@ func (a *andThen) returned(err error) {
 }
 
 // concerning says, half of the time, that what a transaction concerns has a name of its own.
-func concerning(ctx context.Context, rng *rand.Rand, name string) context.Context {
+func concerning(rng *rand.Rand, name string) option.Concern {
 	if rng.IntN(2) == 0 {
-		return ctx
+		return option.Concern{}
 	}
-	return txn.Concerning(ctx, name)
+	return option.Concern{Names: []string{name}}
 }
 
 // acquireThen acquires a key by a transaction that also puts another one.
@@ -66,7 +65,7 @@ func (p *process) acquireThen(rng *rand.Rand, wait bool) *etcdclaims.Claim {
 	}
 	ctx, cancel := p.within(rng, most)
 	defer cancel()
-	cl, err := p.tryAcquireIn(concerning(ctx, rng, a.key), p.key(rng), wait, a.option())
+	cl, err := p.tryAcquireIn(ctx, p.key(rng), wait, a.option(), concerning(rng, a.key))
 	a.returned(err)
 	if p.dead.Load() {
 		return nil

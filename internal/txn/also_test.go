@@ -111,7 +111,7 @@ func TestChecked(t *testing.T) {
 				return refused
 			}
 			return nil
-		}, func(in *pb.TxnRequest) (*clientv3.TxnResponse, error) {
+		}, func(in *pb.TxnRequest, _ []string) (*clientv3.TxnResponse, error) {
 			sent = append(sent, in)
 			return &clientv3.TxnResponse{Succeeded: true}, nil
 		})

@@ -13,7 +13,7 @@ func New(commit Commit) clientv3.Txn { return &caller{commit: commit} }
 
 // NewChecked returns a transaction of which commit sends the message, if check returns
 // no error. See also Message and CommitMessage.
-func NewChecked(check func(cmps []clientv3.Cmp, lists ...[]clientv3.Op) error, commit func(in *pb.TxnRequest) (*clientv3.TxnResponse, error)) clientv3.Txn {
+func NewChecked(check func(cmps []clientv3.Cmp, lists ...[]clientv3.Op) error, commit func(in *pb.TxnRequest, concern []string) (*clientv3.TxnResponse, error)) clientv3.Txn {
 	t := &caller{send: commit}
 	t.message = func() (*pb.TxnRequest, error) {
 		if err := check(t.cmps, t.then, t.els); err != nil {
@@ -26,8 +26,14 @@ func NewChecked(check func(cmps []clientv3.Cmp, lists ...[]clientv3.Op) error, c
 		if err != nil {
 			return nil, err
 		}
-		return t.send(in)
+		return t.send(in, t.concern)
 	}
+	return t
+}
+
+// Concerning names what a transaction of NewChecked concerns, as option.Concern does.
+func Concerning(t clientv3.Txn, names ...string) clientv3.Txn {
+	t.(*caller).concern = names //nolint:forcetypeassert // of NewChecked
 	return t
 }
 
@@ -39,13 +45,14 @@ func Message(t clientv3.Txn) (*pb.TxnRequest, error) {
 // CommitMessage sends a message as t, a transaction of NewChecked, sends its own. The
 // message consists of such as Message has returned.
 func CommitMessage(t clientv3.Txn, in *pb.TxnRequest) (*clientv3.TxnResponse, error) {
-	return t.(*caller).send(in) //nolint:forcetypeassert // of NewChecked
+	return t.(*caller).send(in, nil) //nolint:forcetypeassert // of NewChecked
 }
 
 type caller struct {
 	commit    Commit
 	message   func() (*pb.TxnRequest, error)
-	send      func(in *pb.TxnRequest) (*clientv3.TxnResponse, error)
+	send      func(in *pb.TxnRequest, concern []string) (*clientv3.TxnResponse, error)
+	concern   []string
 	cmps      []clientv3.Cmp
 	then, els []clientv3.Op
 }
