@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
@@ -47,8 +48,8 @@ type Client struct {
 	events events
 
 	outage      outage
-	calls       calls      // that may wait for etcd
-	dependents  dependents // what is built on the client, for Close to end
+	calls       calls             // that may wait for etcd
+	dependents  attach.Dependents // what is built on the client, for Close to end
 	ownWaits    ownWaits
 	doubts      atomic.Int64 // how often claims may have been lost without news of it
 	watchStream atomic.Int64 // numbers its streams of watches

@@ -167,7 +167,7 @@ func (c *Client) Close(ctx context.Context) error {
 }
 
 func (c *Client) close(ctx context.Context) error {
-	c.dependents.end(ctx)
+	c.dependents.End(ctx)
 	c.mu.Lock()
 	c.closed = true
 	runs := make([]*run, 0, len(c.runs))
