@@ -271,15 +271,15 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "what is made after Close stays open", tests: "TestMadeAfterClose", of: "internal/scenarios",
-		edits: []edit{{"attached.go", "\t\td.closed = true\n", ""}},
+		edits: []edit{{"internal/attach/dependents.go", "\t\td.closed = true\n", ""}},
 	},
 	{
 		name: "Close that ends one by one when its time is over", tests: "TestCloseEndsTheRestSideBySide", of: "internal/attach",
-		edits: []edit{{"attached.go", "\t\tcase <-ended:\n\t\tcase <-ctx.Done():\n", "\t\tcase <-ended:\n"}},
+		edits: []edit{{"internal/attach/dependents.go", "\t\tcase <-ended:\n\t\tcase <-ctx.Done():\n", "\t\tcase <-ended:\n"}},
 	},
 	{
 		name: "Close that ends the oldest first", tests: "TestCloseEndsAll", of: "internal/scenarios",
-		edits: []edit{{"attached.go", "\tx := d.ends[last]\n\td.ends = d.ends[:last:last]\n", "\tx := d.ends[0]\n\td.ends = d.ends[1:]\n"}},
+		edits: []edit{{"internal/attach/dependents.go", "\tx := d.ends[last]\n\td.ends = d.ends[:last:last]\n", "\tx := d.ends[0]\n\td.ends = d.ends[1:]\n"}},
 	},
 	{
 		name: "release with operations that a put of another proves", tests: "TestReleaseWithProof",
