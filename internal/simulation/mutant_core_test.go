@@ -267,7 +267,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "Close that leaves queues and schedulers to themselves", tests: "TestCloseEndsAll", of: "internal/scenarios",
-		edits: []edit{{"close.go", "\tc.dependents.end(ctx)\n", ""}},
+		edits: []edit{{"close.go", "\tc.dependents.End(ctx)\n", ""}},
 	},
 	{
 		name: "what is made after Close stays open", tests: "TestMadeAfterClose", of: "internal/scenarios",
