@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/middleware"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -66,7 +67,7 @@ func interrupted() map[string]returning {
 			start: func(ctx context.Context, w *world, c *etcdclaims.Client, worked func()) {
 				s, err := sched.New(c, sched.Config{Group: "default"})
 				noErr(w.T, err)
-				noErr(w.T, s.Add(sched.Job{Name: "j", Schedule: sched.Must(sched.Every(time.Second, 0)), Handler: func(context.Context, sched.Tick) error {
+				noErr(w.T, s.Add(sched.Job{Name: "j", Schedule: calendar.Must(calendar.Every(time.Second, 0)), Handler: func(context.Context, sched.Tick) error {
 					worked()
 					return nil
 				}}))

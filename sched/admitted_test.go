@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 )
@@ -31,7 +32,7 @@ func TestOwnerWithoutTheJob(t *testing.T) {
 		inFleet(t, func(t *testing.T, f *fleet) {
 			core, logs := observer.New(zap.InfoLevel)
 			f.cfg.Logger = zap.New(core)
-			slow := sched.Job{Name: "slow", Schedule: sched.Must(sched.Every(10*time.Second, 0)), Jitter: time.Second}
+			slow := sched.Job{Name: "slow", Schedule: calendar.Must(calendar.Every(10*time.Second, 0)), Jitter: time.Second}
 			if registered {
 				f.do(slow, 0)
 				f.start(0)
@@ -90,7 +91,7 @@ func TestTicksAdmittedInTime(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		core, logs := observer.New(zap.WarnLevel)
 		f.cfg.Logger = zap.New(core)
-		f.do(sched.Job{Name: "jitter", Schedule: sched.Must(sched.Every(time.Hour, 0)), Jitter: 50 * time.Minute}, 0)
+		f.do(sched.Job{Name: "jitter", Schedule: calendar.Must(calendar.Every(time.Hour, 0)), Jitter: 50 * time.Minute}, 0)
 		f.do(sched.Job{Name: "paused", Schedule: minutely}, 0)
 		f.do(sched.Job{Name: "well", Schedule: minutely}, 0)
 		f.do(sched.Job{Name: "after", Schedule: sched.After("well")}, 0)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/sched/calendar"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -24,10 +25,10 @@ import (
 // such ticks are recorded as skipped. Add the job in all processes: a process that does
 // not have it requests nothing.
 //
-// Job.Overdue has no effect on such a schedule. Add refuses Except and Only with it, a circle
+// Job.Overdue has no effect on such a schedule. Add refuses calendar.Except and Only with it, a circle
 // of jobs, and more than 32 jobs after one. A job that is defined at run time has
 // Definition.After instead.
-func After(job string) Schedule { return after(job) }
+func After(job string) calendar.Schedule { return after(job) }
 
 type after string
 

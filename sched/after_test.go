@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	"google.golang.org/grpc/codes"
 )
 
@@ -145,7 +146,7 @@ func ExampleAfter() {
 	var loaded time.Time
 	if err == nil {
 		err = scheduler.Add(sched.Job{
-			Name: "load", Schedule: sched.Must(sched.Every(time.Second, 0)),
+			Name: "load", Schedule: calendar.Must(calendar.Every(time.Second, 0)),
 			Handler: func(_ context.Context, tick sched.Tick) error { loaded = tick.Nominal; return nil },
 		})
 	}

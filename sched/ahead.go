@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 // unknownAhead is how far a mark can be ahead of the clock of a process that does not know the
@@ -13,7 +15,7 @@ const unknownAhead = time.Hour
 
 // ahead returns how far a mark is ahead of the clock, and zero unless two instants of the
 // schedule are in between. A single one may have run a little early, by a clock that is fast.
-func ahead(s Schedule, high, now time.Time) time.Duration {
+func ahead(s calendar.Schedule, high, now time.Time) time.Duration {
 	by := high.Sub(now)
 	if by <= admissionSlack {
 		return 0

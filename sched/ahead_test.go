@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 )
@@ -42,7 +43,7 @@ func TestMarkAheadIsReported(t *testing.T) {
 			}
 		}
 		f.do(sched.Job{Name: "a", Schedule: minutely, History: 500, Overdue: 5 * time.Minute}, 0)
-		f.do(sched.Job{Name: "daily", Schedule: sched.Must(sched.Every(24*time.Hour, 0)), Overdue: 5 * time.Minute}, 0)
+		f.do(sched.Job{Name: "daily", Schedule: calendar.Must(calendar.Every(24*time.Hour, 0)), Overdue: 5 * time.Minute}, 0)
 		f.leaps("00:06:10")
 		alarms.Store(0) // by the clock that was ahead
 		wrong.Store(0)
@@ -168,7 +169,7 @@ func TestResetMarkOfNewJob(t *testing.T) {
 func TestResetMarkInTheMidst(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		f.wasReset = true
-		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(time.Second, 0)), History: 1000, Overlap: sched.Allow{}}, 0)
+		f.do(sched.Job{Name: "a", Schedule: calendar.Must(calendar.Every(time.Second, 0)), History: 1000, Overlap: sched.Allow{}}, 0)
 		f.until("00:00:10")
 		f.start(0)
 		time.Sleep(time.Second)

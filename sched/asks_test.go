@@ -9,11 +9,12 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // rarely is due at midnight only.
-var rarely = sched.Must(sched.Every(24*time.Hour, 0))
+var rarely = calendar.Must(calendar.Every(24*time.Hour, 0))
 
 // Several that are asked for at once are decided about one after the other.
 func TestRunNowThreeTimes(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
@@ -89,7 +90,7 @@ func schedule(b *testing.B, server *testetcd.Process, prefix string, cfg sched.C
 	}
 	for i := range benchJobs {
 		err := s.Add(sched.Job{
-			Name: fmt.Sprint("job", i), Schedule: sched.Must(sched.Every(time.Second, 0)), CatchUp: sched.All{}, Overlap: sched.Allow{}, RunOnStart: true,
+			Name: fmt.Sprint("job", i), Schedule: calendar.Must(calendar.Every(time.Second, 0)), CatchUp: sched.All{}, Overlap: sched.Allow{}, RunOnStart: true,
 			Handler: func(_ context.Context, t sched.Tick) error { handle(t); return nil },
 		})
 		if err != nil {

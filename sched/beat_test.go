@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 // beat is a scheduler of the kind that has a pluggable backend of locks, such as
@@ -22,7 +23,7 @@ type beat struct {
 	owner    string
 	now      func() time.Time
 	job      string
-	schedule sched.Schedule
+	schedule calendar.Schedule
 	fire     func(nominal time.Time, fence int64)
 	every    time.Duration // it looks what is due
 	wrong    bool          // without a leader, under a lock of the job that is released
@@ -51,7 +52,7 @@ func (b *beat) run(ctx context.Context) {
 		if oldest := now.Add(-beatWindow); from.Before(oldest) {
 			from = oldest
 		}
-		for nominal := range sched.Between(b.schedule, from, now) {
+		for nominal := range calendar.Between(b.schedule, from, now) {
 			key := fmt.Sprintf("beat/%s@%s", b.job, nominal.Format(time.RFC3339))
 			if b.wrong {
 				key = "beat/" + b.job
@@ -124,7 +125,7 @@ func (l *firings) kill(by string) {
 // killed.
 func TestBeat(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
-		minutes := sched.Must(sched.Every(time.Minute, 0))
+		minutes := calendar.Must(calendar.Every(time.Minute, 0))
 		f.do(sched.Job{Name: "job", Schedule: minutes}, 5*time.Millisecond)
 		fired := &firings{dead: make(map[string]bool)}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -156,7 +157,7 @@ func TestBeat(t *testing.T) {
 		}
 		time.Sleep(6*time.Minute + 20*time.Second)
 
-		want := slices.Collect(sched.Between(minutes, began, time.Now().Add(-time.Second)))
+		want := slices.Collect(calendar.Between(minutes, began, time.Now().Add(-time.Second)))
 		if got := fired.times(); !slices.Equal(got, want) {
 			t.Errorf("the beat fired at %v, want %v", got, want)
 		}
@@ -188,7 +189,7 @@ func TestBeatReleasing(t *testing.T) {
 		for i, skew := range []time.Duration{0, 30 * time.Millisecond, 60 * time.Millisecond} {
 			n := f.start(skew)
 			b := &beat{
-				locks: locks.New(n.claims), owner: fmt.Sprint("beat", i), job: "job", schedule: sched.Must(sched.Every(time.Second, 0)),
+				locks: locks.New(n.claims), owner: fmt.Sprint("beat", i), job: "job", schedule: calendar.Must(calendar.Every(time.Second, 0)),
 				now: func() time.Time { return time.Now().Add(skew).UTC() },
 				fire: func(nominal time.Time, fence int64) {
 					fired.fire("")(nominal, fence)

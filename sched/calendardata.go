@@ -58,13 +58,13 @@ func (c *CalendarData) check() error {
 }
 
 // calendar returns the calendar of the data.
-func (c *CalendarData) calendar(zone string, ical func(text, zone string) (Calendar, error)) (Calendar, error) {
+func (c *CalendarData) calendar(zone string, ical func(text, zone string) (calendar.Calendar, error)) (calendar.Calendar, error) {
 	if c.Zone != "" {
 		zone = c.Zone
 	}
 	switch {
 	case c.ICal == "":
-		return Dates(zone, c.Dates...)
+		return calendar.Dates(zone, c.Dates...)
 	case ical == nil:
 		return nil, errors.New("this process cannot parse iCalendar texts; set Config.ICal to ical.ParseText")
 	}
@@ -83,7 +83,7 @@ type icalCache struct {
 }
 
 type parsed struct {
-	calendar Calendar
+	calendar calendar.Calendar
 	err      error
 }
 
@@ -91,11 +91,11 @@ type parsed struct {
 const mostParsed = 64
 
 // parser returns the function that parses iCalendar texts, or nil if Config.ICal is not set.
-func (s *Scheduler) parser() func(text, zone string) (Calendar, error) {
+func (s *Scheduler) parser() func(text, zone string) (calendar.Calendar, error) {
 	if s.cfg.ICal == nil {
 		return nil
 	}
-	return func(text, zone string) (Calendar, error) {
+	return func(text, zone string) (calendar.Calendar, error) {
 		id := sha256.Sum256([]byte(zone + "\n" + text))
 		c := &s.icals
 		c.mu.Lock()
@@ -117,10 +117,10 @@ func (s *Scheduler) parser() func(text, zone string) (Calendar, error) {
 
 // unparsed replaces the calendar of an iCalendar text in a process that cannot parse
 // it.
-func unparsed(_, zone string) (Calendar, error) { return Dates(zone) }
+func unparsed(_, zone string) (calendar.Calendar, error) { return calendar.Dates(zone) }
 
 // zoneOf returns the name of the time zone of a schedule of Cron.
-func zoneOf(s Schedule) string {
+func zoneOf(s calendar.Schedule) string {
 	if text, ok := s.(fmt.Stringer); ok {
 		if zone, named := strings.CutPrefix(text.String(), "TZ="); named {
 			zone, _, _ = strings.Cut(zone, " ")
@@ -133,7 +133,7 @@ func zoneOf(s Schedule) string {
 // ParseSchedule returns the schedule of the definition: After, or Schedule with the
 // calendars of Except and Only. The function ical parses iCalendar texts, as Config.ICal
 // does. If it is nil, such a text is an error. ParseSchedule does no I/O.
-func (d Definition) ParseSchedule(ical func(text, zone string) (Calendar, error)) (Schedule, error) {
+func (d Definition) ParseSchedule(ical func(text, zone string) (calendar.Calendar, error)) (calendar.Schedule, error) {
 	s, err := d.schedule(ical)
 	if err != nil {
 		return nil, fmt.Errorf("sched: definition of job %.80q: %w", d.Name, err)
@@ -141,11 +141,11 @@ func (d Definition) ParseSchedule(ical func(text, zone string) (Calendar, error)
 	return s, nil
 }
 
-func (d Definition) schedule(ical func(text, zone string) (Calendar, error)) (Schedule, error) {
+func (d Definition) schedule(ical func(text, zone string) (calendar.Calendar, error)) (calendar.Schedule, error) {
 	if d.After != "" {
 		return d.follows()
 	}
-	s, err := Cron(d.Schedule)
+	s, err := calendar.Cron(d.Schedule)
 	if err != nil {
 		return nil, fmt.Errorf("the Schedule: %w", err)
 	}
@@ -153,8 +153,8 @@ func (d Definition) schedule(ical func(text, zone string) (Calendar, error)) (Sc
 	for _, filter := range []struct {
 		name  string
 		data  *CalendarData
-		apply func(Schedule, calendar.Calendar) Schedule
-	}{{"Except", d.Except, Except}, {"Only", d.Only, Only}} {
+		apply func(calendar.Schedule, calendar.Calendar) calendar.Schedule
+	}{{"Except", d.Except, calendar.Except}, {"Only", d.Only, calendar.Only}} {
 		if filter.data == nil {
 			continue
 		}
@@ -168,7 +168,7 @@ func (d Definition) schedule(ical func(text, zone string) (Calendar, error)) (Sc
 }
 
 // follows returns the schedule of a definition with After.
-func (d Definition) follows() (Schedule, error) {
+func (d Definition) follows() (calendar.Schedule, error) {
 	switch err := checkName(d.After); {
 	case err != nil:
 		return nil, fmt.Errorf("the name in After %w", err)

@@ -15,6 +15,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	"github.com/etcdclaims/claims/sched/ical"
 )
 
@@ -165,7 +166,7 @@ func TestDefineICal(t *testing.T) {
 func TestDefineICalOnce(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		var parsed atomic.Int32
-		f.cfg.ICal = func(text, zone string) (sched.Calendar, error) {
+		f.cfg.ICal = func(text, zone string) (calendar.Calendar, error) {
 			parsed.Add(1)
 			return ical.ParseText(text, zone)
 		}
@@ -202,7 +203,7 @@ func TestDefineICalThatFailsOnce(t *testing.T) {
 		d.Except = &sched.CalendarData{ICal: freeze}
 		f.define(d)
 		var parsed atomic.Int32
-		f.operator, f.cfg.ICal = nil, func(string, string) (sched.Calendar, error) {
+		f.operator, f.cfg.ICal = nil, func(string, string) (calendar.Calendar, error) {
 			parsed.Add(1)
 			return nil, errors.New("no such zone")
 		}
@@ -331,12 +332,12 @@ func TestDefineNamelessCalendar(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		d := report("a")
 		d.Except = &sched.CalendarData{ICal: "x"}
-		for want, parse := range map[string]func(text, zone string) (sched.Calendar, error){
-			"set Revision": func(string, string) (sched.Calendar, error) {
-				return sched.Days("UTC", func(time.Time) bool { return false })
+		for want, parse := range map[string]func(text, zone string) (calendar.Calendar, error){
+			"set Revision": func(string, string) (calendar.Calendar, error) {
+				return calendar.Days("UTC", func(time.Time) bool { return false })
 			},
-			"returned no calendar": func(string, string) (sched.Calendar, error) { return nil, nil },
-			"no disk":              func(string, string) (sched.Calendar, error) { return nil, errors.New("no disk") },
+			"returned no calendar": func(string, string) (calendar.Calendar, error) { return nil, nil },
+			"no disk":              func(string, string) (calendar.Calendar, error) { return nil, errors.New("no disk") },
 		} {
 			s, err := sched.New(claimtest.NewClient(t, f.server.Host(t), etcdclaims.Config{Prefix: prefix}), sched.Config{Group: "default", ICal: parse})
 			noErr(t, err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	"github.com/etcdclaims/claims/sched/ical"
 )
 
@@ -23,7 +24,7 @@ func TestDefineWhileParsing(t *testing.T) {
 		changed := f.define(slow("changed", "Europe/Berlin"))
 		f.define(slow("removed", "Europe/Paris"))
 		f.define(slow("kept", "UTC"))
-		f.cfg.ICal = func(text, zone string) (sched.Calendar, error) {
+		f.cfg.ICal = func(text, zone string) (calendar.Calendar, error) {
 			time.Sleep(3 * time.Minute)
 			return ical.ParseText(text, zone)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	"google.golang.org/grpc/codes"
 )
 
@@ -77,7 +78,7 @@ func TestOwnerKilledAtEachTick(t *testing.T) {
 					for i, overlap := range overlaps {
 						for _, delivery := range []sched.Guarantee{sched.AtMostOnce, sched.AtLeastOnce} {
 							f.do(sched.Job{
-								Name: fmt.Sprintf("%T %v", overlaps[i], delivery), Schedule: sched.Must(sched.Every(period, 0)),
+								Name: fmt.Sprintf("%T %v", overlaps[i], delivery), Schedule: calendar.Must(calendar.Every(period, 0)),
 								CatchUp: catchUp, Overlap: overlap, Guarantee: delivery, History: 1000,
 							}, 5*time.Millisecond)
 						}
@@ -143,7 +144,7 @@ func TestOwnerFrozenAndStepped(t *testing.T) {
 				for _, catchUp := range catchUps {
 					for _, overlap := range overlaps {
 						f.do(sched.Job{
-							Name: fmt.Sprintf("%T %T", catchUp, overlap), Schedule: sched.Must(sched.Every(period, 0)),
+							Name: fmt.Sprintf("%T %T", catchUp, overlap), Schedule: calendar.Must(calendar.Every(period, 0)),
 							CatchUp: catchUp, Overlap: overlap, Guarantee: sched.AtLeastOnce, History: 1000, MaxStarts: 100,
 						}, 5*time.Millisecond)
 					}
@@ -260,7 +261,7 @@ func TestFaultsAtEachRequest(t *testing.T) {
 const faultPeriod = 4 * time.Second
 
 func (f *fleet) jobsForFaults() {
-	every := sched.Must(sched.Every(faultPeriod, 0))
+	every := calendar.Must(calendar.Every(faultPeriod, 0))
 	for i, overlap := range []sched.Overlap{sched.Skip{}, sched.BufferAll{}, sched.Allow{}, sched.CancelRunning{}} {
 		delivery := sched.Guarantee(i % 2)
 		f.do(sched.Job{

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 // Three definitions that would close a circle, stored at the same time: one of them is refused.
@@ -144,7 +145,7 @@ func TestOverlapChangedDuringRuns(t *testing.T) {
 func TestRetriesAndDeaths(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		f.do(sched.Job{
-			Name: "a", Schedule: sched.Must(sched.Every(time.Hour, time.Minute)), Guarantee: sched.AtLeastOnce, MaxStarts: 3,
+			Name: "a", Schedule: calendar.Must(calendar.Every(time.Hour, time.Minute)), Guarantee: sched.AtLeastOnce, MaxStarts: 3,
 			Retry: sched.Retry{Max: 4, Backoff: 5 * time.Second},
 			Handler: func(ctx context.Context, tick sched.Tick) error {
 				if tick.Attempt%2 == 1 {
@@ -182,7 +183,7 @@ func TestOverdueBehindBlockedRuns(t *testing.T) {
 			}
 		}
 		for i := range 15 {
-			f.do(sched.Job{Name: fmt.Sprint("blocked", i), Schedule: sched.Must(sched.Every(24*time.Hour, time.Minute)), Timeout: 10 * time.Minute}, time.Hour)
+			f.do(sched.Job{Name: fmt.Sprint("blocked", i), Schedule: calendar.Must(calendar.Every(24*time.Hour, time.Minute)), Timeout: 10 * time.Minute}, time.Hour)
 		}
 		f.do(sched.Job{Name: "urgent", Schedule: minutely, Overdue: 90 * time.Second}, 0)
 		f.start(0)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/sched/calendar"
 	"go.uber.org/zap"
 )
 
@@ -54,7 +55,7 @@ type Config struct {
 	// that run or define jobs with such texts. The calendar needs a String method that
 	// identifies its content. ICal must be safe for concurrent use. By default no such
 	// text can be parsed.
-	ICal func(text, zone string) (Calendar, error)
+	ICal func(text, zone string) (calendar.Calendar, error)
 	// Middleware wraps the handler of each tick that this process runs. The first is the
 	// outermost. What it does counts as part of the run: a panic in it fails the tick. Default:
 	// none.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 )
@@ -22,9 +23,9 @@ func TestTwoServicesInOneGroup(t *testing.T) {
 		billing := f.start(0)
 		f.until("00:00:10")
 		f.jobs = nil
-		daily := sched.Must(sched.Cron("0 12 * * *"))
+		daily := calendar.Must(calendar.Cron("0 12 * * *"))
 		f.do(sched.Job{Name: "reports", Schedule: daily}, 0)
-		f.do(sched.Job{Name: "hourly", Schedule: sched.Must(sched.Every(time.Hour, 0))}, 0)
+		f.do(sched.Job{Name: "hourly", Schedule: calendar.Must(calendar.Every(time.Hour, 0))}, 0)
 		reports := f.start(0)
 		const warning = "jobs not run by the owner of the group; give each service its own Config.Group"
 		warnings := func() []observer.LoggedEntry {
@@ -75,7 +76,7 @@ func TestOneServiceIsNoConflict(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		core, logs := observer.New(zap.WarnLevel)
 		f.cfg.Logger = zap.New(core)
-		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Cron("0 12 * * *"))}, 0)
+		f.do(sched.Job{Name: "a", Schedule: calendar.Must(calendar.Cron("0 12 * * *"))}, 0)
 		for range 3 {
 			f.start(0)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/internal/testetcd/deafness"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 // The group's owner is an Acquire of the core, so a process whose watches hear
@@ -20,7 +21,7 @@ func TestDeafProcessTakesOver(t *testing.T) {
 			continue
 		}
 		caseInFleet(t, how, func(t *testing.T, f *fleet) {
-			f.do(sched.Job{Name: "j", Schedule: sched.Must(sched.Every(time.Second, 0))}, 0)
+			f.do(sched.Job{Name: "j", Schedule: calendar.Must(calendar.Every(time.Second, 0))}, 0)
 			first := f.start(0)
 			time.Sleep(5 * time.Second)
 			second := f.start(0)
@@ -59,10 +60,10 @@ func TestDeafProcessHearsByReading(t *testing.T) {
 	const bound = 5*time.Second + 1500*time.Millisecond // the interval of reads, and a pause before the next try
 	for how, fault := range deafness.Kinds() {
 		caseInFleet(t, how, func(t *testing.T, f *fleet) {
-			rarely := sched.Must(sched.Every(24*time.Hour, 12*time.Hour))
+			rarely := calendar.Must(calendar.Every(24*time.Hour, 12*time.Hour))
 			f.do(sched.Job{Name: "asked", Schedule: rarely}, 0)
 			f.do(sched.Job{Name: "long", Schedule: rarely}, time.Hour)
-			f.do(sched.Job{Name: "often", Schedule: sched.Must(sched.Every(time.Second, 0))}, 0)
+			f.do(sched.Job{Name: "often", Schedule: calendar.Must(calendar.Every(time.Second, 0))}, 0)
 			n := f.start(0)
 			time.Sleep(7 * time.Second)
 			n.host.Inject(fault)

@@ -14,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -464,7 +465,7 @@ func TestDefineAndCode(t *testing.T) {
 		d := f.define(report("a"))
 		n := f.start(0)
 		f.until("00:01:30")
-		noErr(t, n.sched.Add(sched.Job{Name: "a", Schedule: sched.Must(sched.Cron("* * * * *")), Handler: f.ledger.record("code", nothing)}))
+		noErr(t, n.sched.Add(sched.Job{Name: "a", Schedule: calendar.Must(calendar.Cron("* * * * *")), Handler: f.ledger.record("code", nothing)}))
 		f.until("00:03:30")
 		if i := f.inspect("a"); i.Kind != "" || !strings.Contains(i.Problem, "a job in code has this name") {
 			t.Errorf("%+v", i)

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"time"
 	"unicode/utf8"
+
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 // Definition is a job as data: it is stored in etcd by [Scheduler.Define] and run by the
@@ -25,7 +27,7 @@ type Definition struct {
 	// Name identifies the job in its group, among the jobs in code too. It has the form of
 	// Job.Name.
 	Name string
-	// Schedule is a text that [Cron] parses, such as "TZ=Europe/Berlin 30 2 * * *" or
+	// Schedule is a text that [calendar.Cron] parses, such as "TZ=Europe/Berlin 30 2 * * *" or
 	// "@every 10m". It has at most 1,000 bytes. It is empty if After is set.
 	Schedule string
 	// After is the name of another job of the group, which is defined or in code. The job
@@ -38,7 +40,7 @@ type Definition struct {
 	// refuses a circle of jobs, and more than 32 jobs after one.
 	After string
 	// Except covers the instants of Schedule that are left out, and Only the instants
-	// that are kept; see the functions [Except] and [Only]. With both, an instant is due
+	// that are kept; see the functions [calendar.Except] and [calendar.Only]. With both, an instant is due
 	// if Only covers it and Except does not. Nil means no calendar. Both are nil if After
 	// is set.
 	Except, Only *CalendarData
@@ -85,7 +87,7 @@ const (
 // It does not parse the iCalendar texts of Except and Only: ParseSchedule and Define do.
 func (d Definition) Validate() error { return d.validate(unparsed) }
 
-func (d Definition) validate(ical func(text, zone string) (Calendar, error)) error {
+func (d Definition) validate(ical func(text, zone string) (calendar.Calendar, error)) error {
 	err := d.checkTexts()
 	if err == nil {
 		_, err = d.job(func(context.Context, Tick, json.RawMessage) error { return nil }, ical)
@@ -137,7 +139,7 @@ func (d Definition) checkSize() error {
 }
 
 // job returns the job that runs the definition with the handler.
-func (d Definition) job(handler KindHandler, ical func(text, zone string) (Calendar, error)) (Job, error) {
+func (d Definition) job(handler KindHandler, ical func(text, zone string) (calendar.Calendar, error)) (Job, error) {
 	if err := checkName(d.Kind); err != nil {
 		return Job{}, fmt.Errorf("the Kind %w", err)
 	}

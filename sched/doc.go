@@ -7,7 +7,7 @@
 //	...
 //	err = scheduler.Add(sched.Job{
 //		Name:     "invoices",
-//		Schedule: sched.Must(sched.Cron("30 2 * * *", sched.In("Europe/Berlin"))),
+//		Schedule: calendar.Must(calendar.Cron("30 2 * * *", calendar.In("Europe/Berlin"))),
 //		Handler:  func(ctx context.Context, tick sched.Tick) error { ... },
 //	})
 //	...
@@ -25,17 +25,16 @@
 //
 // # Schedules
 //
-// [Cron] follows the wall clock of a time zone. [Every] counts from the Unix epoch,
-// so all processes agree and a restart moves nothing. The schedules of robfig/cron
-// v3 and of River can be used too. A [Schedule] runs nothing and reads no clock.
+// Package [github.com/etcdclaims/claims/sched/calendar] has the schedules, the calendars of
+// days on which they are not due, and the syntax of their texts. [calendar.Cron] follows the
+// wall clock of a time zone. [calendar.Every] counts from the Unix epoch, so all processes
+// agree and a restart moves nothing. The schedules of robfig/cron v3 and of River can be used
+// too. A [calendar.Schedule] runs nothing and reads no clock.
 //
-// Where summer time begins, clocks skip times; where it ends, they show times twice. If a Cron expression names times of the day, as in "30 2 * * *", such times
-// are due once by default; see [GapPolicy] and [FoldPolicy]. If its minute or hour
-// field begins with *, it is due whenever the clock shows a matching time.
-//
-// Package [github.com/etcdclaims/claims/sched/calendar] holds the schedules and
-// documents their syntax. It imports the standard library alone. The names in this
-// package are aliases.
+// Where summer time begins, clocks skip times; where it ends, they show times twice. If a Cron
+// expression names times of the day, as in "30 2 * * *", such times are due once by default;
+// see [calendar.GapPolicy] and [calendar.FoldPolicy]. If its minute or hour field begins with
+// *, it is due whenever the clock shows a matching time.
 //
 // # What is not guaranteed
 //

@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -39,7 +40,7 @@ func Example() {
 		}
 		err = scheduler.Add(sched.Job{
 			Name:     "invoices",
-			Schedule: sched.Must(sched.Every(time.Second, 0)), // or Cron("30 2 * * *", In("Europe/Berlin"))
+			Schedule: calendar.Must(calendar.Every(time.Second, 0)), // or Cron("30 2 * * *", In("Europe/Berlin"))
 			CatchUp:  sched.All{},
 			Overlap:  sched.BufferAll{},
 			Handler: func(_ context.Context, tick sched.Tick) error {
@@ -75,7 +76,7 @@ func Example() {
 }
 
 func ExampleCron() {
-	s, err := sched.Cron("30 2 * * MON-FRI", sched.In("Europe/Berlin"))
+	s, err := calendar.Cron("30 2 * * MON-FRI", calendar.In("Europe/Berlin"))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -87,7 +88,7 @@ func ExampleCron() {
 
 func ExampleEvery() {
 	// Five minutes after each full hour, whenever a process was started.
-	s := sched.Must(sched.Every(time.Hour, 5*time.Minute))
+	s := calendar.Must(calendar.Every(time.Hour, 5*time.Minute))
 	started := time.Date(2026, time.March, 1, 10, 17, 42, 0, time.UTC)
 	fmt.Println(s.Next(started))
 	// Output: 2026-03-01 11:05:00 +0000 UTC

@@ -10,6 +10,7 @@ import (
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/sched/calendar"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -189,7 +190,7 @@ func (s *Scheduler) decided(x *Explanation, st *jobSnapshot, records []Entry) {
 }
 
 // leftOut reports whether a calendar leaves out an instant that the schedule would have.
-func leftOut(s Schedule, at time.Time) bool { return has(whole(s), at) && !has(s, at) }
+func leftOut(s calendar.Schedule, at time.Time) bool { return has(whole(s), at) && !has(s, at) }
 
 // why has the reason of each outcome whose record has none.
 var why = map[Outcome]string{
@@ -236,7 +237,7 @@ func skippedIn(records []Entry, after, to time.Time) (n int) {
 }
 
 // givenUp explains a tick that a later record counts. It has the word of that record.
-func (x *Explanation) givenUp(schedule Schedule, records []Entry) bool {
+func (x *Explanation) givenUp(schedule calendar.Schedule, records []Entry) bool {
 	for i := len(records) - 1; i >= 0; i-- { // the oldest first
 		e := &records[i]
 		if e.Missed == 0 || !e.Nominal.After(x.Nominal) || isManual(e.id) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 // A tick whose next attempt never gets its turn is one failure: it is late, or a newer tick
@@ -122,7 +123,7 @@ func TestWithdrawnRetryIsNoFailure(t *testing.T) {
 func TestDroppedRetriesCountOneByOne(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		f.do(sched.Job{
-			Name: "a", Schedule: sched.Must(sched.Every(time.Second, 0)), PauseOnFailure: 1000, History: 200, Overlap: sched.Allow{},
+			Name: "a", Schedule: calendar.Must(calendar.Every(time.Second, 0)), PauseOnFailure: 1000, History: 200, Overlap: sched.Allow{},
 			StartDeadline: 30 * time.Second, Retry: sched.Retry{Max: 1, Backoff: 10 * time.Minute},
 			Handler: func(context.Context, sched.Tick) error { return errors.New("broken") },
 		}, 0)

@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -168,7 +169,7 @@ func (f *fleet) until(clock string) {
 }
 
 // minutely is due at every full minute.
-var minutely = sched.Must(sched.Every(time.Minute, 0))
+var minutely = calendar.Must(calendar.Every(time.Minute, 0))
 
 // do adds a job whose runs take so long, or end with their context.
 func (f *fleet) do(job sched.Job, takes time.Duration) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 )
@@ -175,7 +176,7 @@ func TestDefineAfterLimit(t *testing.T) {
 func TestDefineAfterAtTheEdges(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		f.reports(0)
-		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Cron("@reboot")), Handler: func(ctx context.Context, tick sched.Tick) error {
+		f.do(sched.Job{Name: "a", Schedule: calendar.Must(calendar.Cron("@reboot")), Handler: func(ctx context.Context, tick sched.Tick) error {
 			if tick.Attempt == 1 && strings.Contains(tick.ID(), "manual") {
 				<-ctx.Done()
 				time.Sleep(100 * time.Millisecond)
@@ -300,10 +301,10 @@ func TestDefineAfterUnderFaults(t *testing.T) {
 func TestAfterWithCalendar(t *testing.T) {
 	s, err := sched.New(without(t), sched.Config{Group: "default"})
 	noErr(t, err)
-	days, err := sched.Dates("UTC", "12-25")
+	days, err := calendar.Dates("UTC", "12-25")
 	noErr(t, err)
-	wantErr(t, s.Add(sched.Job{Name: "b", Schedule: sched.Except(sched.After("a"), days), Handler: failing(0, 0)}), "do not apply to After")
-	wantErr(t, s.Add(sched.Job{Name: "b", Schedule: sched.Only(sched.Except(sched.After("a"), days), days), Handler: failing(0, 0)}), "do not apply to After")
+	wantErr(t, s.Add(sched.Job{Name: "b", Schedule: calendar.Except(sched.After("a"), days), Handler: failing(0, 0)}), "do not apply to After")
+	wantErr(t, s.Add(sched.Job{Name: "b", Schedule: calendar.Only(calendar.Except(sched.After("a"), days), days), Handler: failing(0, 0)}), "do not apply to After")
 }
 
 // A definition is shadowed by a job in code, also for After.

@@ -8,6 +8,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 func TestGroups(t *testing.T) {
@@ -24,7 +25,7 @@ func TestGroups(t *testing.T) {
 		if got := read(); len(got) != 0 {
 			t.Errorf("before any job: %q", got)
 		}
-		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Cron("*/5 * * * *"))}, 0)
+		f.do(sched.Job{Name: "a", Schedule: calendar.Must(calendar.Cron("*/5 * * * *"))}, 0)
 		for _, group := range []string{"zeta", "default", "<b>"} {
 			f.cfg.Group = group
 			f.start(0)

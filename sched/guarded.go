@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/sched/calendar"
 	"go.uber.org/zap"
 )
 
@@ -13,12 +14,12 @@ import (
 // of it would end the owner of the group, and then each process that becomes the owner. So
 // the job has no further tick instead, until the owner asks again or another owner begins.
 type guarded struct {
-	Schedule
+	calendar.Schedule
 	told func(panicked any)
 }
 
 // guard returns a schedule of the job that does not panic.
-func (s *Scheduler) guard(job string, schedule Schedule) Schedule {
+func (s *Scheduler) guard(job string, schedule calendar.Schedule) calendar.Schedule {
 	switch schedule.(type) {
 	case counter, after: // of this module
 		return schedule
@@ -46,7 +47,7 @@ func (g guarded) Next(t time.Time) (next time.Time) {
 func (g guarded) String() string { return scheduleText(g.Schedule) }
 
 // scheduleText returns a schedule as text.
-func scheduleText(s Schedule) string {
+func scheduleText(s calendar.Schedule) string {
 	if s, ok := s.(fmt.Stringer); ok {
 		return s.String()
 	}

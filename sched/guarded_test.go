@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 // panicky is due at every full minute, and panics after an instant.
@@ -24,7 +25,7 @@ func TestScheduleThatPanics(t *testing.T) {
 		logs := f.logged()
 		last := time.Date(2000, 1, 1, 0, 2, 0, 0, time.UTC)
 		f.do(sched.Job{Name: "bad", Schedule: panicky{last}, Revision: "1"}, 0)
-		f.do(sched.Job{Name: "worse", Schedule: sched.Except(minutely, covers(func(at time.Time) bool { panic("no holidays") })), Revision: "1", Jitter: time.Second}, 0)
+		f.do(sched.Job{Name: "worse", Schedule: calendar.Except(minutely, covers(func(at time.Time) bool { panic("no holidays") })), Revision: "1", Jitter: time.Second}, 0)
 		f.do(sched.Job{Name: "good", Schedule: minutely}, 0)
 		n := f.start(0)
 		f.until("00:04:30")

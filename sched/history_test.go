@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 // After a clock was ahead, the records that are written last are kept and come first.
@@ -54,7 +55,7 @@ func TestHistoryAfterLateReplies(t *testing.T) {
 	for _, nodes := range []int{1, 3} {
 		caseInFleet(t, fmt.Sprint(nodes), func(t *testing.T, f *fleet) {
 			f.cfg.Spread = nodes > 1
-			f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(time.Second, 0)), History: 5, Overlap: sched.Allow{}}, 300*time.Millisecond)
+			f.do(sched.Job{Name: "a", Schedule: calendar.Must(calendar.Every(time.Second, 0)), History: 5, Overlap: sched.Allow{}}, 300*time.Millisecond)
 			f.until("00:00:10.5")
 			for range nodes {
 				f.start(0)

@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
+	"github.com/etcdclaims/claims/sched/calendar"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -67,7 +68,7 @@ type JobInfo struct {
 	Last     *Entry        // the newest record; nil if there is none
 	Skips    []SkippedTick // the ticks that SkipTick leaves out and that are not recorded yet, oldest first
 
-	schedule Schedule // nil if the job is paused, or this process does not know the schedule
+	schedule calendar.Schedule // nil if the job is paused, or this process does not know the schedule
 }
 
 // Upcoming returns the next n instants of the schedule, oldest first. The first is

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 // Job is a function to run at each tick of a schedule, once across all processes of
@@ -21,9 +22,15 @@ type Job struct {
 	// control characters, and does not end with "/after" (see Tick.ID). etcd stores the
 	// state of a job under its name, so a renamed job is a new job.
 	Name string
-	// Schedule returns the instants at which the job is due. Use Every, Cron, or a
-	// schedule of another package.
-	Schedule Schedule
+	// Schedule returns the instants at which the job is due. Use calendar.Every,
+	// calendar.Cron, or a schedule of another package. If its Next panics, no instant
+	// follows, and the panic is logged. Fixed intervals of robfig/cron and River count from
+	// the time of the call, so processes disagree on them: use calendar.Every for those.
+	//
+	// If a calendar of calendar.Except or Only changes, the job has a new schedule: see
+	// Revision. Other processes cannot compute when such a job is due, unless the job was
+	// added there, too.
+	Schedule calendar.Schedule
 	// Handler does the work of one tick. Its context ends when the scheduler stops,
 	// when the run's claim is lost, when the run is cancelled, and after Timeout. The
 	// handler then has a drain (etcdclaims.Config.Drain) to return. After the drain the

@@ -14,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -29,7 +30,7 @@ func TestPassthroughLimit(t *testing.T) {
 		noErr(t, err)
 		for i := range 5 {
 			noErr(t, s.Add(sched.Job{
-				Name: fmt.Sprint(i), Schedule: sched.Must(sched.Every(time.Minute, time.Duration(5-i)*time.Second)), Overlap: sched.BufferAll{},
+				Name: fmt.Sprint(i), Schedule: calendar.Must(calendar.Every(time.Minute, time.Duration(5-i)*time.Second)), Overlap: sched.BufferAll{},
 				Handler: l.record("me", func(context.Context, sched.Tick) error { time.Sleep(15 * time.Second); return nil }),
 			}))
 		}
@@ -52,7 +53,7 @@ func TestOldestFirst(t *testing.T) {
 		inFleet(t, func(t *testing.T, f *fleet) {
 			f.cfg.Limit = 1
 			for i := range 20 {
-				f.do(sched.Job{Name: fmt.Sprint(i), Schedule: sched.Must(sched.Every(time.Minute, time.Duration(20-i)*time.Second)), Overlap: overlap}, 10*time.Second)
+				f.do(sched.Job{Name: fmt.Sprint(i), Schedule: calendar.Must(calendar.Every(time.Minute, time.Duration(20-i)*time.Second)), Overlap: overlap}, 10*time.Second)
 			}
 			f.start(0)
 			f.until("00:10:00")
@@ -144,7 +145,7 @@ func TestCancelBesideBackfill(t *testing.T) {
 // recorded by the next owner, as many records as the job keeps.
 func TestCancelWithinHistory(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
-		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(time.Second, 0)), History: 5, Overlap: sched.BufferAll{}}, time.Hour)
+		f.do(sched.Job{Name: "a", Schedule: calendar.Must(calendar.Every(time.Second, 0)), History: 5, Overlap: sched.BufferAll{}}, time.Hour)
 		f.start(0)
 		for range 5 {
 			time.Sleep(50 * time.Second)
@@ -174,7 +175,7 @@ func TestCancelWithinHistory(t *testing.T) {
 func TestForget(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		f.do(sched.Job{Name: "a", Schedule: minutely}, time.Second)
-		f.do(sched.Job{Name: "b", Schedule: sched.Must(sched.Every(time.Second, 0)), Overlap: sched.Allow{}}, time.Hour)
+		f.do(sched.Job{Name: "b", Schedule: calendar.Must(calendar.Every(time.Second, 0)), Overlap: sched.Allow{}}, time.Hour)
 		f.until("00:00:10")
 		old := f.start(0)
 		f.until("00:01:10")
@@ -225,7 +226,7 @@ func TestLog(t *testing.T) {
 		logs := f.logged()
 		f.do(sched.Job{Name: "slow", Schedule: minutely}, 90*time.Second)
 		f.do(sched.Job{Name: "bad", Schedule: minutely, PauseOnFailure: 2, Handler: func(context.Context, sched.Tick) error { return errors.New("no disk") }}, 0)
-		f.do(sched.Job{Name: "deaf", Schedule: sched.Must(sched.Every(time.Hour, time.Minute)), Timeout: 10 * time.Second, Handler: func(context.Context, sched.Tick) error {
+		f.do(sched.Job{Name: "deaf", Schedule: calendar.Must(calendar.Every(time.Hour, time.Minute)), Timeout: 10 * time.Second, Handler: func(context.Context, sched.Tick) error {
 			time.Sleep(2 * time.Minute)
 			return nil
 		}}, 0)
@@ -292,7 +293,7 @@ func TestPermissionDenied(t *testing.T) {
 		s, err := sched.New(claims, sched.Config{Group: "default"})
 		noErr(t, err)
 		var ran atomic.Int64
-		noErr(t, s.Add(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(100*time.Millisecond, 0)), Handler: func(context.Context, sched.Tick) error { ran.Add(1); return nil }}))
+		noErr(t, s.Add(sched.Job{Name: "a", Schedule: calendar.Must(calendar.Every(100*time.Millisecond, 0)), Handler: func(context.Context, sched.Tick) error { ran.Add(1); return nil }}))
 		done := make(chan error, 1)
 		go func() { done <- s.Run(ctx) }()
 		return &ran, done

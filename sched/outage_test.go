@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/grpc/codes"
@@ -24,7 +25,7 @@ func TestOutageInTheLog(t *testing.T) {
 	t.Parallel()
 	for _, owner := range []bool{true, false} {
 		caseInFleet(t, fmt.Sprintf("owner %v", owner), func(t *testing.T, f *fleet) {
-			f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(10*time.Second, 0))}, 0)
+			f.do(sched.Job{Name: "a", Schedule: calendar.Must(calendar.Every(10*time.Second, 0))}, 0)
 			if !owner {
 				f.start(0)
 				f.until("00:00:10")

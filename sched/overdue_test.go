@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	"google.golang.org/grpc/codes"
 )
 
@@ -243,7 +244,7 @@ func ExampleScheduler_Explain() {
 	scheduler, err := sched.New(claims, sched.Config{Group: "default"})
 	if err == nil {
 		err = scheduler.Add(sched.Job{
-			Name: "invoices", Schedule: sched.Must(sched.Cron("30 2 * * *")), RunOnStart: true,
+			Name: "invoices", Schedule: calendar.Must(calendar.Cron("30 2 * * *")), RunOnStart: true,
 			Handler: func(context.Context, sched.Tick) error { ran <- struct{}{}; return nil },
 		})
 	}

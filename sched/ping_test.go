@@ -12,6 +12,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 )
@@ -129,7 +130,7 @@ func ExamplePing() {
 	scheduler, err := sched.New(claims, sched.Config{Group: "default", Hooks: sched.Hooks{Finished: ping.Report, Left: ping.Report}})
 	if err == nil {
 		err = scheduler.Add(sched.Job{
-			Name: "invoices", Schedule: sched.Must(sched.Cron("@reboot")),
+			Name: "invoices", Schedule: calendar.Must(calendar.Cron("@reboot")),
 			Handler: func(context.Context, sched.Tick) error { return fmt.Errorf("no disk") },
 		})
 	}

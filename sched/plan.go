@@ -2,6 +2,8 @@ package sched
 
 import (
 	"time"
+
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 // plan is the decision that a job's schedule and policies require at one moment.
@@ -106,7 +108,7 @@ func (j Job) countTo(from, to time.Time, limit int) int {
 		return s.Count(from, to, limit)
 	}
 	n := 0
-	for range Between(j.Schedule, from, to) {
+	for range calendar.Between(j.Schedule, from, to) {
 		if n++; n >= limit {
 			break
 		}

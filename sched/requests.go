@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/sched/calendar"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -188,7 +189,7 @@ func (l *leadership) backfill(c *jobState, r *request) decision {
 	room := max(min(l.room(r), l.ticks), 0)
 	var some []ready
 	next, over := r.ask, true
-	for nominal := range Between(c.job.Schedule, r.From, r.To) {
+	for nominal := range calendar.Between(c.job.Schedule, r.From, r.To) {
 		if len(some) == room {
 			over = false
 			break

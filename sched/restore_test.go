@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 // After etcd was restored from a backup, with lower revisions than before, a process does
@@ -67,7 +68,7 @@ func TestRestoreTakesBack(t *testing.T) {
 // was resumed.
 func TestResumeBesideLateReply(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
-		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(time.Minute, 57500*time.Millisecond)), CatchUp: sched.SkipMissed{}}, 0)
+		f.do(sched.Job{Name: "a", Schedule: calendar.Must(calendar.Every(time.Minute, 57500*time.Millisecond)), CatchUp: sched.SkipMissed{}}, 0)
 		n := f.start(0)
 		f.until("00:00:30")
 		noErr(t, f.console().Pause(t.Context(), "a", ""))

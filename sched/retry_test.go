@@ -16,12 +16,13 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	"google.golang.org/grpc/codes"
 )
 
 var errNoDisk = errors.New("no disk")
 
-var tenMinutely = sched.Must(sched.Every(10*time.Minute, 0))
+var tenMinutely = calendar.Must(calendar.Every(10*time.Minute, 0))
 
 // failing returns a handler whose first attempts of each tick fail.
 func failing(attempts int, takes time.Duration) func(context.Context, sched.Tick) error {
@@ -464,7 +465,7 @@ func TestRetryIsChecked(t *testing.T) {
 
 func ExampleRetry() {
 	job := sched.Job{
-		Name: "invoices", Schedule: sched.Must(sched.Every(time.Second, 0)),
+		Name: "invoices", Schedule: calendar.Must(calendar.Every(time.Second, 0)),
 		Retry: sched.Retry{
 			Max: 2, Backoff: 20 * time.Millisecond,
 			On: func(err error) bool { return errors.Is(err, errNoDisk) },

@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 // within fails the test unless it holds within a second.
@@ -30,16 +31,16 @@ func (f *fleet) within(what string, holds func() bool) {
 func TestDutiesUnderLoad(t *testing.T) {
 	loads := map[string]func(f *fleet){
 		"a job every 5 ms": func(f *fleet) {
-			f.do(sched.Job{Name: "busy", Schedule: sched.Must(sched.Every(5*time.Millisecond, 0))}, 0)
+			f.do(sched.Job{Name: "busy", Schedule: calendar.Must(calendar.Every(5*time.Millisecond, 0))}, 0)
 		},
 		"two hundred jobs a second": func(f *fleet) {
 			for i := range 200 {
-				f.do(sched.Job{Name: fmt.Sprint("busy", i), Schedule: sched.Must(sched.Every(time.Second, time.Duration(i)*5*time.Millisecond))}, 0)
+				f.do(sched.Job{Name: fmt.Sprint("busy", i), Schedule: calendar.Must(calendar.Every(time.Second, time.Duration(i)*5*time.Millisecond))}, 0)
 			}
 		},
 		"a backlog": func(f *fleet) {
 			f.do(sched.Job{
-				Name: "busy", Schedule: sched.Must(sched.Every(time.Millisecond, 0)), CatchUp: sched.All{Max: 100_000}, Overlap: sched.BufferOne{},
+				Name: "busy", Schedule: calendar.Must(calendar.Every(time.Millisecond, 0)), CatchUp: sched.All{Max: 100_000}, Overlap: sched.BufferOne{},
 			}, time.Hour)
 		},
 		"foreign schedules": func(f *fleet) {
@@ -67,7 +68,7 @@ func TestDutiesUnderLoad(t *testing.T) {
 					}
 					return nil
 				}}, 0)
-				often := sched.Must(sched.Every(100*time.Millisecond, 0))
+				often := calendar.Must(calendar.Every(100*time.Millisecond, 0))
 				f.do(sched.Job{Name: "paused", Schedule: often}, 0)
 				f.until("00:00:10")
 				n := f.start(0)
@@ -111,7 +112,7 @@ func TestOrphanWhileNothingRests(t *testing.T) {
 	testetcd.SkipUnlessLong(t, "many thousand ticks")
 	inFleet(t, func(t *testing.T, f *fleet) {
 		f.do(sched.Job{
-			Name: "busy", Schedule: sched.Must(sched.Every(time.Millisecond, 0)), CatchUp: sched.All{Max: 100_000}, Overlap: sched.BufferOne{},
+			Name: "busy", Schedule: calendar.Must(calendar.Every(time.Millisecond, 0)), CatchUp: sched.All{Max: 100_000}, Overlap: sched.BufferOne{},
 		}, time.Hour)
 		f.do(sched.Job{Name: "orphan", Schedule: rarely, Guarantee: sched.AtLeastOnce, Handler: func(ctx context.Context, tick sched.Tick) error {
 			if tick.Attempt == 1 {
@@ -146,7 +147,7 @@ func (slow) Next(t time.Time) time.Time {
 
 // counting is a schedule that counts how often it is asked.
 type counting struct {
-	sched.Schedule
+	calendar.Schedule
 	asked *atomic.Int64
 }
 
@@ -163,7 +164,7 @@ func TestCostFollowsWhatIsDue(t *testing.T) {
 		for i := range 300 {
 			f.do(sched.Job{Name: fmt.Sprint("idle", i), Schedule: counting{rarely, &asked}, Revision: "1"}, 0)
 		}
-		f.do(sched.Job{Name: "busy", Schedule: sched.Must(sched.Every(time.Second, 0)), Overlap: sched.Allow{}}, 0)
+		f.do(sched.Job{Name: "busy", Schedule: calendar.Must(calendar.Every(time.Second, 0)), Overlap: sched.Allow{}}, 0)
 		n := f.start(0)
 		f.until("00:00:30")
 		asked.Store(0)
@@ -194,7 +195,7 @@ func TestBacklogInFewRequests(t *testing.T) {
 		t.Run(fmt.Sprint(missed), func(t *testing.T) {
 			inFleet(t, func(t *testing.T, f *fleet) {
 				f.do(sched.Job{
-					Name: "a", Schedule: sched.Must(sched.Every(time.Second, 0)), CatchUp: sched.All{Max: 10_000},
+					Name: "a", Schedule: calendar.Must(calendar.Every(time.Second, 0)), CatchUp: sched.All{Max: 10_000},
 					Overlap: sched.BufferAll{Max: 10_000},
 				}, 24*time.Hour)
 				n := f.start(0)

@@ -7,6 +7,7 @@ import (
 	_ "time/tzdata" // for machines without a tz database
 
 	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 func TestMain(m *testing.M) { testetcd.Main(m) }
@@ -22,19 +23,19 @@ func instant(t *testing.T, s string) time.Time {
 }
 
 // foreign is a schedule of another package: it has Next alone.
-type foreign struct{ of Schedule }
+type foreign struct{ of calendar.Schedule }
 
 func (f foreign) Next(t time.Time) time.Time { return f.of.Next(t) }
 
 func TestNewest(t *testing.T) {
 	t.Parallel()
 	from, to := instant(t, "2026-01-01 00:00Z"), instant(t, "2026-01-01 05:30Z")
-	for name, s := range map[string]Schedule{
-		"every":   Must(Every(time.Hour, 0)),
-		"cron":    Must(Cron("0 * * * *")),
-		"foreign": foreign{Must(Every(time.Hour, 0))},
+	for name, s := range map[string]calendar.Schedule{
+		"every":   calendar.Must(calendar.Every(time.Hour, 0)),
+		"cron":    calendar.Must(calendar.Cron("0 * * * *")),
+		"foreign": foreign{calendar.Must(calendar.Every(time.Hour, 0))},
 	} {
-		all := slices.Collect(Between(s, from, to)) // five
+		all := slices.Collect(calendar.Between(s, from, to)) // five
 		for limit := -1; limit <= 7; limit++ {
 			keep := min(max(limit, 0), len(all))
 			if got, want := newest(s, from, to, limit), all[len(all)-keep:]; !slices.Equal(got, want) {
@@ -53,13 +54,13 @@ func TestCount(t *testing.T) {
 	t.Parallel()
 	from, to := instant(t, "2026-01-01 00:00Z"), instant(t, "2026-01-01 05:30Z")
 	for name, tt := range map[string]struct {
-		schedule Schedule
+		schedule calendar.Schedule
 		fast     bool
 	}{
-		"every":   {Must(Every(time.Hour, 0)), true},
-		"@every":  {Must(Cron("@every 1h")), true},
-		"cron":    {Must(Cron("0 * * * *")), true},
-		"foreign": {foreign{Must(Every(time.Hour, 0))}, false},
+		"every":   {calendar.Must(calendar.Every(time.Hour, 0)), true},
+		"@every":  {calendar.Must(calendar.Cron("@every 1h")), true},
+		"cron":    {calendar.Must(calendar.Cron("0 * * * *")), true},
+		"foreign": {foreign{calendar.Must(calendar.Every(time.Hour, 0))}, false},
 	} {
 		j := Job{Schedule: tt.schedule}
 		if got := j.countsFast(); got != tt.fast {

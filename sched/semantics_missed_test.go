@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 // The thirty semantics, nine to twelve: ticks that were missed.
@@ -57,8 +58,8 @@ func TestSemantic09CatchUp(t *testing.T) {
 // However long nobody was there, a bounded number of ticks is run, what is dropped
 // is counted, and the schedule goes on.
 func TestSemantic10BoundedEnumeration(t *testing.T) {
-	for name, schedule := range map[string]sched.Schedule{
-		"every": sched.Must(sched.Every(time.Second, 0)), "cron": sched.Must(sched.Cron("* * * * * *")),
+	for name, schedule := range map[string]calendar.Schedule{
+		"every": calendar.Must(calendar.Every(time.Second, 0)), "cron": calendar.Must(calendar.Cron("* * * * * *")),
 	} {
 		for _, away := range []time.Duration{time.Hour, 100 * 24 * time.Hour} {
 			t.Run(fmt.Sprint(name, " ", away), func(t *testing.T) {

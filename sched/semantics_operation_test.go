@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 )
@@ -96,7 +97,7 @@ func TestSemantic23PauseResume(t *testing.T) {
 // A run that is asked for is beside the schedule.
 func TestSemantic24RunNow(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
-		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(5*time.Minute, 0))}, 10*time.Second)
+		f.do(sched.Job{Name: "a", Schedule: calendar.Must(calendar.Every(5*time.Minute, 0))}, 10*time.Second)
 		f.start(0)
 		f.start(0)
 		f.until("00:01:00")
@@ -135,7 +136,7 @@ func TestSemantic24RunNow(t *testing.T) {
 // The expression @reboot is RunOnStart, and due at no other time.
 func TestReboot(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
-		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Cron("@reboot"))}, 0)
+		f.do(sched.Job{Name: "a", Schedule: calendar.Must(calendar.Cron("@reboot"))}, 0)
 		for range 3 {
 			f.start(0)
 			time.Sleep(10 * time.Minute)
@@ -151,7 +152,7 @@ func TestReboot(t *testing.T) {
 // owner.
 func TestSemantic25RunOnStart(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
-		hourly := sched.Must(sched.Every(time.Hour, 0))
+		hourly := calendar.Must(calendar.Every(time.Hour, 0))
 		version := func(rev string) {
 			f.jobs = nil
 			f.do(sched.Job{Name: "a", Schedule: hourly, RunOnStart: true, Revision: rev}, 0)
@@ -199,7 +200,7 @@ func TestSemantic26ScheduleChange(t *testing.T) {
 		first.stop()
 		f.until("00:10:20")
 		f.jobs = nil
-		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(time.Minute, 30*time.Second)), CatchUp: sched.All{}, Overlap: sched.BufferAll{}}, 0)
+		f.do(sched.Job{Name: "a", Schedule: calendar.Must(calendar.Every(time.Minute, 30*time.Second)), CatchUp: sched.All{}, Overlap: sched.BufferAll{}}, 0)
 		second := f.start(0)
 		f.until("00:11:45")
 		f.ledger.want(t, "a", "00:01:00", "00:02:00", "00:10:30", "00:11:30")
@@ -220,8 +221,8 @@ func TestSemantic26ScheduleChange(t *testing.T) {
 func TestSemantic27History(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		f.cfg.Spread = true
-		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(time.Second, 0)), History: 7, Overlap: sched.Allow{}}, 100*time.Millisecond)
-		f.do(sched.Job{Name: "b", Schedule: sched.Must(sched.Every(time.Second, 0)), History: 3}, 3500*time.Millisecond)
+		f.do(sched.Job{Name: "a", Schedule: calendar.Must(calendar.Every(time.Second, 0)), History: 7, Overlap: sched.Allow{}}, 100*time.Millisecond)
+		f.do(sched.Job{Name: "b", Schedule: calendar.Must(calendar.Every(time.Second, 0)), History: 3}, 3500*time.Millisecond)
 		for range 3 {
 			f.start(0)
 		}
@@ -250,7 +251,7 @@ func TestSemantic27History(t *testing.T) {
 func TestHistoryIsTrimmed(t *testing.T) {
 	for _, overlap := range overlaps {
 		caseInFleet(t, fmt.Sprintf("%T", overlap), func(t *testing.T, f *fleet) {
-			f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(10*time.Second, 0)), History: 3, Overlap: overlap}, time.Second)
+			f.do(sched.Job{Name: "a", Schedule: calendar.Must(calendar.Every(10*time.Second, 0)), History: 3, Overlap: overlap}, time.Second)
 			f.start(0)
 			ticks := 20 + someOf(80)
 			time.Sleep(time.Duration(ticks)*10*time.Second + 5*time.Second)
@@ -314,7 +315,7 @@ func TestSemantic29OwnerIdentity(t *testing.T) {
 // attempts; what a fence protects refuses the earlier one.
 func TestSemantic30Contract(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
-		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(5*time.Minute, 0)), Guarantee: sched.AtLeastOnce}, 10*time.Second)
+		f.do(sched.Job{Name: "a", Schedule: calendar.Must(calendar.Every(5*time.Minute, 0)), Guarantee: sched.AtLeastOnce}, 10*time.Second)
 		f.start(0)
 		f.start(0)
 		f.until("00:05:05")
@@ -388,7 +389,7 @@ func TestCancel(t *testing.T) {
 // An operation whose reply is lost is done once; one that comes late, not at all.
 func TestOperationsUnderFaults(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
-		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(time.Hour, 0))}, 0)
+		f.do(sched.Job{Name: "a", Schedule: calendar.Must(calendar.Every(time.Hour, 0))}, 0)
 		f.start(0)
 		host := f.server.Host(t)
 		s, err := sched.New(claimtest.NewClient(t, host, etcdclaims.Config{Prefix: prefix, Owner: "console", TTL: ttl}), sched.Config{Group: "default"})
@@ -421,7 +422,7 @@ func TestOperationsUnderFaults(t *testing.T) {
 // The jobs of a group are listed in etcd, for any process.
 func TestJobs(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
-		f.do(sched.Job{Name: "b", Schedule: sched.Must(sched.Cron("TZ=Europe/Berlin 30 2 * * *")), Jitter: time.Minute}, 0)
+		f.do(sched.Job{Name: "b", Schedule: calendar.Must(calendar.Cron("TZ=Europe/Berlin 30 2 * * *")), Jitter: time.Minute}, 0)
 		f.do(sched.Job{Name: "a", Schedule: minutely, Overlap: sched.Allow{}, Guarantee: sched.AtLeastOnce}, 0)
 		f.start(0)
 		f.until("00:01:30")
@@ -454,7 +455,7 @@ func TestJobsOfLargeGroup(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		const jobs = 40
 		for i := range jobs {
-			f.do(sched.Job{Name: fmt.Sprintf("job-%02d", i), Schedule: sched.Must(sched.Cron("30 2 * * *"))}, 0)
+			f.do(sched.Job{Name: fmt.Sprintf("job-%02d", i), Schedule: calendar.Must(calendar.Cron("30 2 * * *"))}, 0)
 		}
 		n := f.start(0)
 		f.until("00:01:00")

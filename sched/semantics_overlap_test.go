@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 // The thirty semantics, thirteen to fifteen: runs that overlap.
@@ -233,7 +234,7 @@ func TestSemantic14CancelRunning(t *testing.T) {
 	})
 	t.Run("the newest waits", func(t *testing.T) {
 		inFleet(t, func(t *testing.T, f *fleet) {
-			every := sched.Must(sched.Every(5*time.Second, 0))
+			every := calendar.Must(calendar.Every(5*time.Second, 0))
 			f.do(sched.Job{Name: "a", Schedule: every, Overlap: sched.CancelRunning{}, Handler: func(context.Context, sched.Tick) error {
 				time.Sleep(12 * time.Second) // the drain is 3 s
 				return nil

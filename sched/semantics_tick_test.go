@@ -14,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -76,7 +77,7 @@ func TestSemantic02NominalActualAdmitted(t *testing.T) {
 // However many believe to be the owner, a tick is admitted once.
 func TestSemantic03AtMostOnceAdmission(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
-		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(time.Second, 0)), History: 1000}, 5*time.Millisecond)
+		f.do(sched.Job{Name: "a", Schedule: calendar.Must(calendar.Every(time.Second, 0)), History: 1000}, 5*time.Millisecond)
 		for i := range 5 {
 			f.start(time.Duration(i-2) * 30 * time.Millisecond)
 		}
@@ -120,7 +121,7 @@ func (f *fleet) explained(job, nominal string) bool {
 func TestSemantic04Seeding(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		f.until("00:03:00")
-		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(5*time.Minute, 0)), CatchUp: sched.All{Max: 100}}, 0)
+		f.do(sched.Job{Name: "a", Schedule: calendar.Must(calendar.Every(5*time.Minute, 0)), CatchUp: sched.All{Max: 100}}, 0)
 		f.start(0)
 		f.until("00:04:00")
 		if high := f.inspect("a").High; high.Before(time.Date(2000, 1, 1, 0, 3, 0, 0, time.UTC)) || high.After(time.Now()) {
@@ -176,7 +177,7 @@ func TestSemantic06Delivery(t *testing.T) {
 	for _, delivery := range []sched.Guarantee{sched.AtMostOnce, sched.AtLeastOnce} {
 		t.Run(delivery.String(), func(t *testing.T) {
 			inFleet(t, func(t *testing.T, f *fleet) {
-				f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(5*time.Minute, 0)), Guarantee: delivery}, 10*time.Second)
+				f.do(sched.Job{Name: "a", Schedule: calendar.Must(calendar.Every(5*time.Minute, 0)), Guarantee: delivery}, 10*time.Second)
 				f.start(0)
 				f.start(0)
 				f.until("00:05:05")
@@ -205,7 +206,7 @@ func TestSemantic06Delivery(t *testing.T) {
 	}
 	t.Run("a tick that kills everybody", func(t *testing.T) {
 		inFleet(t, func(t *testing.T, f *fleet) {
-			f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(5*time.Minute, 0)), Guarantee: sched.AtLeastOnce, MaxStarts: 2}, time.Minute)
+			f.do(sched.Job{Name: "a", Schedule: calendar.Must(calendar.Every(5*time.Minute, 0)), Guarantee: sched.AtLeastOnce, MaxStarts: 2}, time.Minute)
 			for range 3 {
 				f.start(0)
 			}
@@ -252,7 +253,7 @@ func TestSemantic07CompletionIsFenced(t *testing.T) {
 func TestSemantic08OwnershipContext(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		ended := make(chan error, 4)
-		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(5*time.Minute, 0)), Guarantee: sched.AtLeastOnce, Handler: func(ctx context.Context, tick sched.Tick) error {
+		f.do(sched.Job{Name: "a", Schedule: calendar.Must(calendar.Every(5*time.Minute, 0)), Guarantee: sched.AtLeastOnce, Handler: func(ctx context.Context, tick sched.Tick) error {
 			if tick.Attempt > 1 {
 				return nil
 			}
@@ -357,7 +358,7 @@ func TestFenceOfALostRun(t *testing.T) {
 		caseInFleet(t, fmt.Sprintf("spread %v", spread), func(t *testing.T, f *fleet) {
 			noErr(t, second(admin.RaiseEpoch(t.Context(), f.etcd, prefix, 6)))
 			f.cfg.Spread = spread
-			f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(5*time.Minute, 0))}, 10*time.Second)
+			f.do(sched.Job{Name: "a", Schedule: calendar.Must(calendar.Every(5*time.Minute, 0))}, 10*time.Second)
 			for range 3 {
 				f.start(0)
 			}

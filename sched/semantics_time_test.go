@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 // The thirty semantics, sixteen to twenty-two: time.
@@ -20,7 +21,7 @@ import (
 // shifted is a schedule as a machine with another tz database has it: with the
 // same text, and at other instants.
 type shifted struct {
-	sched.Schedule
+	calendar.Schedule
 	by time.Duration
 }
 
@@ -31,12 +32,12 @@ func (s shifted) String() string             { return "TZ=Somewhere 0 * * * *" }
 // replicas that disagree do not both run their instants.
 func TestSemantic16Zones(t *testing.T) {
 	for _, zone := range []string{"Local", ""} {
-		if _, err := sched.Cron("0 0 * * *", sched.In(zone)); err == nil {
+		if _, err := calendar.Cron("0 0 * * *", calendar.In(zone)); err == nil {
 			t.Errorf("zone %q was taken", zone)
 		}
 	}
 	inFleet(t, func(t *testing.T, f *fleet) {
-		ten := sched.Must(sched.Every(10*time.Minute, 0))
+		ten := calendar.Must(calendar.Every(10*time.Minute, 0))
 		f.do(sched.Job{Name: "a", Schedule: shifted{ten, 0}}, 0)
 		f.start(0)
 		time.Sleep(time.Second)
@@ -71,7 +72,7 @@ func TestSemantic17GapAndFold(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inFleet(t, func(t *testing.T, f *fleet) {
-				f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Cron(tt.expr))}, 0)
+				f.do(sched.Job{Name: "a", Schedule: calendar.Must(calendar.Cron(tt.expr))}, 0)
 				f.start(time.Until(tt.from))
 				time.Sleep(64 * time.Minute)
 				f.ledger.want(t, "a", tt.want...)
@@ -112,7 +113,7 @@ func nothing(context.Context, sched.Tick) error { return nil }
 // Periods count from the epoch: neither a start nor a take-over moves them.
 func TestSemantic19IntervalsAreAnchored(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
-		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(90*time.Second, 10*time.Second))}, 0)
+		f.do(sched.Job{Name: "a", Schedule: calendar.Must(calendar.Every(90*time.Second, 10*time.Second))}, 0)
 		f.until("00:00:47.123")
 		f.start(0)
 		f.until("00:02:33.456")

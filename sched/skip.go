@@ -151,7 +151,7 @@ func (st *jobSnapshot) skipOf(nominal time.Time) (skip, bool) {
 func (k skipping) text() string { return limitText("skipped by " + k.By + ": " + k.Note) }
 
 // has reports whether the schedule has the instant.
-func has(s Schedule, at time.Time) bool { return s.Next(at.Add(-1)).Equal(at) }
+func has(s calendar.Schedule, at time.Time) bool { return s.Next(at.Add(-1)).Equal(at) }
 
 // instants are the nominal times of skipped ticks, as a calendar.
 type instants map[time.Time]bool
@@ -159,7 +159,7 @@ type instants map[time.Time]bool
 func (i instants) Covers(t time.Time) (bool, time.Time) { return i[t.UTC().Round(0)], t.Add(1) }
 
 // without returns the schedule without the skipped ticks.
-func without(s Schedule, skipped iter.Seq[time.Time]) Schedule {
+func without(s calendar.Schedule, skipped iter.Seq[time.Time]) calendar.Schedule {
 	var out instants
 	for nominal := range skipped {
 		if out == nil {

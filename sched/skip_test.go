@@ -15,6 +15,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -199,7 +200,7 @@ func ExampleScheduler_SkipTick() {
 	scheduler, err := sched.New(claims, sched.Config{Group: "default"})
 	if err == nil {
 		err = scheduler.Add(sched.Job{
-			Name: "invoices", Schedule: sched.Must(sched.Cron("30 2 * * *")), RunOnStart: true,
+			Name: "invoices", Schedule: calendar.Must(calendar.Cron("30 2 * * *")), RunOnStart: true,
 			Handler: func(context.Context, sched.Tick) error { registered <- struct{}{}; return nil },
 		})
 	}

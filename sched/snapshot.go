@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/sched/calendar"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -158,11 +159,11 @@ func snapshotOf(replies []*pb.ResponseOp) (st *jobSnapshot, err error) {
 
 // scheduleOf returns the schedule that a job has in etcd, or nil if this process does
 // not know it.
-func (s *Scheduler) scheduleOf(job string, st *jobSnapshot) Schedule {
+func (s *Scheduler) scheduleOf(job string, st *jobSnapshot) calendar.Schedule {
 	if j, ok := s.job(job); ok && j.hash() == st.spec.Hash {
 		return j.Schedule
 	}
-	if schedule, err := Cron(st.spec.Schedule); err == nil {
+	if schedule, err := calendar.Cron(st.spec.Schedule); err == nil {
 		return schedule
 	}
 	if d, err := st.definition.definition(); err == nil && st.definitionRev != 0 && st.definitionErr == nil {

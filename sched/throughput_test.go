@@ -10,6 +10,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 // BenchmarkTicks lets a thousand jobs be due at one instant, again and again, in
@@ -49,7 +50,7 @@ func BenchmarkTicks(b *testing.B) {
 	}
 	for i := range jobs {
 		job := sched.Job{
-			Name: fmt.Sprint("job", i), Schedule: sched.Must(sched.Every(time.Hour, 0)), CatchUp: sched.Latest{},
+			Name: fmt.Sprint("job", i), Schedule: calendar.Must(calendar.Every(time.Hour, 0)), CatchUp: sched.Latest{},
 			Handler: func(context.Context, sched.Tick) error { last.Store(time.Now().UnixNano()); return nil },
 		}
 		if err := s.Add(job); err != nil {
@@ -70,7 +71,7 @@ func BenchmarkTicks(b *testing.B) {
 		sent.reset()
 		from := time.Now()
 		wall.Add(int64(time.Hour))
-		if err := s.Add(sched.Job{Name: fmt.Sprint("wake", from.UnixNano()), Schedule: sched.Must(sched.Every(100*24*time.Hour, 0)), Handler: nothing}); err != nil {
+		if err := s.Add(sched.Job{Name: fmt.Sprint("wake", from.UnixNano()), Schedule: calendar.Must(calendar.Every(100*24*time.Hour, 0)), Handler: nothing}); err != nil {
 			b.Fatal(err) // it wakes the owner
 		}
 		<-all

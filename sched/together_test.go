@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 // crowd is how many jobs are due at the same instant.
@@ -65,7 +66,7 @@ func TestTicksOfOneJobShareRoundTrips(t *testing.T) {
 	}{"long history": {2 * crowd, 0, true}, "short history": {5, 0, true}, "may pause": {2 * crowd, 3, false}} {
 		caseInFleet(t, name, func(t *testing.T, f *fleet) {
 			f.do(sched.Job{
-				Name: "job", Schedule: sched.Must(sched.Every(time.Second, 0)), CatchUp: sched.All{Max: 2 * crowd}, Overlap: sched.Allow{},
+				Name: "job", Schedule: calendar.Must(calendar.Every(time.Second, 0)), CatchUp: sched.All{Max: 2 * crowd}, Overlap: sched.Allow{},
 				History: test.history, PauseOnFailure: test.pause,
 			}, 0)
 			requests := f.missing(crowd * time.Second)
@@ -96,7 +97,7 @@ func TestFailuresAtTheSameTime(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		const most = 50
 		f.do(sched.Job{
-			Name: "job", Schedule: sched.Must(sched.Every(time.Second, 0)), CatchUp: sched.All{Max: crowd}, Overlap: sched.Allow{}, History: crowd,
+			Name: "job", Schedule: calendar.Must(calendar.Every(time.Second, 0)), CatchUp: sched.All{Max: crowd}, Overlap: sched.Allow{}, History: crowd,
 			PauseOnFailure: most, Handler: func(context.Context, sched.Tick) error { return errors.New("on purpose") },
 		}, 0)
 		requests := f.missing(most * time.Second)

@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -159,11 +160,11 @@ func (s *sample) jobs(ctx context.Context) error {
 		return err
 	}
 	nothing := func(context.Context, sched.Tick) error { return nil }
-	every, err := sched.Every(10*time.Second, 0)
+	every, err := calendar.Every(10*time.Second, 0)
 	if err != nil {
 		return err
 	}
-	nightly, err := sched.Cron("30 2 * * *")
+	nightly, err := calendar.Cron("30 2 * * *")
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	"github.com/spf13/cobra"
 )
 
@@ -122,7 +123,7 @@ func (s *stage) runs(group string) (end func()) {
 	jobs, err := sched.New(s.a, sched.Config{Group: group})
 	s.noErr(err)
 	s.noErr(jobs.Add(sched.Job{
-		Name: "j", Schedule: sched.Must(sched.Cron("30 2 1 1 *")), Handler: func(context.Context, sched.Tick) error { return nil },
+		Name: "j", Schedule: calendar.Must(calendar.Cron("30 2 1 1 *")), Handler: func(context.Context, sched.Tick) error { return nil },
 	}))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -137,7 +138,7 @@ func (s *stage) runsAhead(group string) {
 	jobs, err := sched.New(s.a, sched.Config{Group: group, Now: func() time.Time { return time.Now().AddDate(1, 0, 0) }})
 	s.noErr(err)
 	s.noErr(jobs.Add(sched.Job{
-		Name: "j", Schedule: sched.Must(sched.Cron("30 2 * * *")), Handler: func(context.Context, sched.Tick) error { return nil },
+		Name: "j", Schedule: calendar.Must(calendar.Cron("30 2 * * *")), Handler: func(context.Context, sched.Tick) error { return nil },
 	}))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -9,7 +9,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/work"
-	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 var (
@@ -90,10 +90,10 @@ func TestJobSchedule(t *testing.T) {
 		"0 0 0 1 1 * 2030-2040":                 "TZ=UTC 0 0 0 1 1 * 2030-2040",
 		"@every 10m0s":                          "@every 10m0s",
 	} {
-		text := fmt.Sprint(sched.Must(sched.Cron(expr)))
+		text := fmt.Sprint(calendar.Must(calendar.Cron(expr)))
 		if got := (jobView{Schedule: text}).cells()[1]; got != want {
 			t.Errorf("%q of %q is shown as %q, want %q", expr, text, got, want)
-		} else if again := fmt.Sprint(sched.Must(sched.Cron(got))); again != text {
+		} else if again := fmt.Sprint(calendar.Must(calendar.Cron(got))); again != text {
 			t.Errorf("%q is shown as %q, which is %q", text, got, again)
 		}
 	}

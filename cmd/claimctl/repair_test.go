@@ -14,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/internal/doctor"
 	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 func TestWork(t *testing.T) {
@@ -56,7 +57,7 @@ func TestSched(t *testing.T) {
 	w.noErr(err)
 	ran := make(chan string, 10)
 	w.noErr(s.Add(sched.Job{
-		Name: "invoices", Schedule: sched.Must(sched.Cron("30 2 1 1 *")),
+		Name: "invoices", Schedule: calendar.Must(calendar.Cron("30 2 1 1 *")),
 		Handler: func(_ context.Context, tick sched.Tick) error { ran <- tick.ID(); return nil },
 	}))
 	done := make(chan error, 1)

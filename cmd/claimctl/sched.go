@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/doctor"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	"github.com/etcdclaims/claims/sched/ical"
 	"github.com/spf13/cobra"
 )
@@ -264,11 +265,11 @@ func (a *app) printNext(ctx context.Context, s *sched.Scheduler, job string, cou
 }
 
 // scheduleOf returns the schedule of a job.
-func scheduleOf(ctx context.Context, s *sched.Scheduler, i sched.JobInfo) (sched.Schedule, error) {
+func scheduleOf(ctx context.Context, s *sched.Scheduler, i sched.JobInfo) (calendar.Schedule, error) {
 	if i.After != "" {
 		return nil, fmt.Errorf("the job runs after each success of %q", i.After)
 	}
-	schedule, err := sched.Cron(i.Schedule)
+	schedule, err := calendar.Cron(i.Schedule)
 	switch {
 	case err == nil:
 		return schedule, nil
@@ -283,7 +284,7 @@ func scheduleOf(ctx context.Context, s *sched.Scheduler, i sched.JobInfo) (sched
 }
 
 // upcoming returns the next instants of a schedule.
-func upcoming(s sched.Schedule, from time.Time, count int) []instantView {
+func upcoming(s calendar.Schedule, from time.Time, count int) []instantView {
 	var all []instantView
 	for t := s.Next(from); !t.IsZero() && t.After(from) && len(all) < count; t = s.Next(t) {
 		all, from = append(all, instantView{t.UTC()}), t

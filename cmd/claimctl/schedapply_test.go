@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	"github.com/etcdclaims/claims/sched/ical"
 )
 
@@ -219,7 +220,7 @@ func TestSchedApplyRunning(t *testing.T) {
 	s, err := sched.New(w.client("a"), sched.Config{Group: "default"})
 	w.noErr(err)
 	w.noErr(s.Add(sched.Job{
-		Name: "audit", Schedule: sched.Must(sched.Cron("@hourly")), Handler: func(context.Context, sched.Tick) error { return nil },
+		Name: "audit", Schedule: calendar.Must(calendar.Cron("@hourly")), Handler: func(context.Context, sched.Tick) error { return nil },
 	}))
 	w.noErr(s.Handle("report", func(context.Context, sched.Tick, json.RawMessage) error { return nil }))
 	ctx, cancel := context.WithCancel(t.Context())

@@ -8,13 +8,14 @@ import (
 
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 // serves runs a group in a process that has a job, until the returned function is called.
 func (w *world) serves(owner, group, job string) (stop func()) {
 	s, err := sched.New(w.client(owner), sched.Config{Group: group})
 	w.noErr(err)
-	w.noErr(s.Add(sched.Job{Name: job, Schedule: sched.Must(sched.Cron("0 0 1 1 *")), Handler: func(context.Context, sched.Tick) error { return nil }}))
+	w.noErr(s.Add(sched.Job{Name: job, Schedule: calendar.Must(calendar.Cron("0 0 1 1 *")), Handler: func(context.Context, sched.Tick) error { return nil }}))
 	ctx, cancel := context.WithCancel(w.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()

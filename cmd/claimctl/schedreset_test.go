@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 // A mark that is ahead of the clock is mended without etcdctl: doctor has the command. Ticks
@@ -18,7 +19,7 @@ func TestResetMark(t *testing.T) {
 		s, err := sched.New(w.client("cron-1"), sched.Config{Group: "billing", Now: func() time.Time { return time.Now().Add(ahead) }})
 		w.noErr(err)
 		w.noErr(s.Add(sched.Job{
-			Name: "j", Revision: revision, Schedule: sched.Must(sched.Cron("0 * * * *")),
+			Name: "j", Revision: revision, Schedule: calendar.Must(calendar.Cron("0 * * * *")),
 			Handler: func(context.Context, sched.Tick) error { return nil },
 		}))
 		ctx, cancel := context.WithCancel(t.Context())

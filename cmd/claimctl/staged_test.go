@@ -14,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -193,7 +194,7 @@ func TestStagedPause(t *testing.T) {
 	w.noErr(err)
 	ran := make(chan struct{}, 10)
 	w.noErr(s.Add(sched.Job{
-		Name: "invoices", Schedule: sched.Must(sched.Cron("30 2 1 1 *")),
+		Name: "invoices", Schedule: calendar.Must(calendar.Cron("30 2 1 1 *")),
 		Handler: func(context.Context, sched.Tick) error { ran <- struct{}{}; return nil },
 	}))
 	done := make(chan error, 1)

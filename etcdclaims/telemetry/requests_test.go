@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 // The requests of what is built on a client count once each, with their kind: also
@@ -107,7 +108,7 @@ func useScheduler(w *world, claims *etcdclaims.Client) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	if err := s.Add(sched.Job{Name: "a", Schedule: sched.Must(sched.Cron("* * * * *")), Handler: func(context.Context, sched.Tick) error { return nil }}); err != nil {
+	if err := s.Add(sched.Job{Name: "a", Schedule: calendar.Must(calendar.Cron("* * * * *")), Handler: func(context.Context, sched.Tick) error { return nil }}); err != nil {
 		w.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(w.Context(), 3*time.Minute)

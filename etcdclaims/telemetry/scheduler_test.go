@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
@@ -26,11 +27,11 @@ func TestScheduler(t *testing.T) {
 			w.Fatal(err)
 		}
 		err = errors.Join(
-			s.Add(sched.Job{Name: "fine", Schedule: sched.Must(sched.Cron("* * * * *")), Handler: func(ctx context.Context, _ sched.Tick) error {
+			s.Add(sched.Job{Name: "fine", Schedule: calendar.Must(calendar.Cron("* * * * *")), Handler: func(ctx context.Context, _ sched.Tick) error {
 				time.Sleep(2 * sec)
 				return nil
 			}}),
-			s.Add(sched.Job{Name: "bad", Schedule: sched.Must(sched.Cron("* * * * *")), Handler: func(context.Context, sched.Tick) error {
+			s.Add(sched.Job{Name: "bad", Schedule: calendar.Must(calendar.Cron("* * * * *")), Handler: func(context.Context, sched.Tick) error {
 				if runs.Add(1) == 2 {
 					time.Sleep(90 * sec) // the third tick finds it running
 				}
@@ -97,7 +98,7 @@ func TestMissedTicks(t *testing.T) {
 		w.tel.InstrumentScheduler(&cfg)
 		s, err := sched.New(claims, cfg)
 		if err == nil {
-			err = s.Add(sched.Job{Name: "j", Schedule: sched.Must(sched.Cron("* * * * *")), Handler: func(context.Context, sched.Tick) error { return nil }})
+			err = s.Add(sched.Job{Name: "j", Schedule: calendar.Must(calendar.Cron("* * * * *")), Handler: func(context.Context, sched.Tick) error { return nil }})
 		}
 		if err != nil {
 			w.Fatal(err)
@@ -140,7 +141,7 @@ func TestTickSpans(t *testing.T) {
 			w.Fatal(err)
 		}
 		tracer := w.traces.Tracer("test")
-		err = s.Add(sched.Job{Name: "j", Schedule: sched.Must(sched.Cron("0 0 1 1 *")), Handler: func(ctx context.Context, tick sched.Tick) error {
+		err = s.Add(sched.Job{Name: "j", Schedule: calendar.Must(calendar.Cron("0 0 1 1 *")), Handler: func(ctx context.Context, tick sched.Tick) error {
 			order = append(order, "handler")
 			_, span := tracer.Start(ctx, "handler")
 			span.End()

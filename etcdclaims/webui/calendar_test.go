@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims/webui"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	"github.com/etcdclaims/claims/sched/ical"
 )
 
@@ -18,7 +19,7 @@ const window = "BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:x\r\nBEGIN:VEVENT\r\nUI
 // With Config.ICal the page knows when a job with an iCalendar text is due, and its
 // examination when such a job is overdue.
 func TestJobWithICalendar(t *testing.T) {
-	for name, parse := range map[string]func(text, zone string) (sched.Calendar, error){"with": ical.ParseText, "without": nil} {
+	for name, parse := range map[string]func(text, zone string) (calendar.Calendar, error){"with": ical.ParseText, "without": nil} {
 		t.Run(name, func(t *testing.T) {
 			virtually(t, webui.Config{ICal: parse}, func(w *world) {
 				api, _ := w.client("api-7")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	"go.uber.org/zap"
 )
 
@@ -44,7 +45,7 @@ type Config struct {
 	// ICal parses the iCalendar texts of jobs that are defined in etcd, as sched.Config.ICal
 	// does: pass ical.ParseText of package sched/ical. Default: the page does not know when
 	// jobs with such texts are due.
-	ICal func(text, zone string) (sched.Calendar, error)
+	ICal func(text, zone string) (calendar.Calendar, error)
 	// Refusals has the tokens that gates of this process have refused. Default: the
 	// page does not show refusals.
 	Refusals *Refusals

@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims/webui"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 // The page says which tick is overdue, and whether it was admitted.
@@ -17,13 +18,13 @@ func TestOverdue(t *testing.T) {
 		s, err := sched.New(api, sched.Config{Group: "billing"})
 		w.ok(err)
 		w.ok(s.Add(sched.Job{
-			Name: "ledger", Schedule: sched.Must(sched.Cron("0 * * * *")), Overdue: time.Minute,
+			Name: "ledger", Schedule: calendar.Must(calendar.Cron("0 * * * *")), Overdue: time.Minute,
 			Handler: func(ctx context.Context, _ sched.Tick) error {
 				<-ctx.Done()
 				return ctx.Err()
 			},
 		}))
-		w.ok(s.Add(sched.Job{Name: "mails", Schedule: sched.Must(sched.Cron("30 3 * * *")), Handler: func(context.Context, sched.Tick) error { return nil }}))
+		w.ok(s.Add(sched.Job{Name: "mails", Schedule: calendar.Must(calendar.Cron("30 3 * * *")), Handler: func(context.Context, sched.Tick) error { return nil }}))
 		ctx, stop := context.WithCancel(w.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- s.Run(ctx) }()
@@ -59,7 +60,7 @@ func TestMarkAhead(t *testing.T) {
 		s, err := sched.New(api, sched.Config{Group: "billing", Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
 		w.ok(err)
 		w.ok(s.Add(sched.Job{
-			Name: "ledger", Schedule: sched.Must(sched.Cron("* * * * *")), Overdue: time.Minute,
+			Name: "ledger", Schedule: calendar.Must(calendar.Cron("* * * * *")), Overdue: time.Minute,
 			Handler: func(context.Context, sched.Tick) error { return nil },
 		}))
 		ctx, stop := context.WithCancel(w.Context())

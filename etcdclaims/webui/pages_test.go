@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/etcdclaims/webui"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 func TestPages(t *testing.T) {
@@ -81,7 +82,7 @@ func TestGroupWithoutOwner(t *testing.T) {
 		api, _ := w.client("api-7")
 		s, err := sched.New(api, sched.Config{Group: "billing"})
 		w.ok(err)
-		w.ok(s.Add(sched.Job{Name: "nightly", Schedule: sched.Must(sched.Cron("30 2 * * *")), Handler: func(context.Context, sched.Tick) error { return nil }}))
+		w.ok(s.Add(sched.Job{Name: "nightly", Schedule: calendar.Must(calendar.Cron("30 2 * * *")), Handler: func(context.Context, sched.Tick) error { return nil }}))
 		ctx, stop := context.WithCancel(w.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- s.Run(ctx) }()

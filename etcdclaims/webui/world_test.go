@@ -20,6 +20,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 // world is an etcd, a client that shows what is in it, and the page, in virtual time.
@@ -229,8 +230,8 @@ func (w *world) busy() {
 	}
 	s, err := sched.New(api, sched.Config{Group: "billing"})
 	w.ok(err)
-	w.ok(s.Add(sched.Job{Name: "nightly", Schedule: sched.Must(sched.Cron("30 2 * * *")), Handler: func(context.Context, sched.Tick) error { return nil }}))
-	w.ok(s.Add(sched.Job{Name: "often", Schedule: sched.Must(sched.Every(time.Minute, 0)), Handler: func(context.Context, sched.Tick) error { return errors.New("full") }}))
+	w.ok(s.Add(sched.Job{Name: "nightly", Schedule: calendar.Must(calendar.Cron("30 2 * * *")), Handler: func(context.Context, sched.Tick) error { return nil }}))
+	w.ok(s.Add(sched.Job{Name: "often", Schedule: calendar.Must(calendar.Every(time.Minute, 0)), Handler: func(context.Context, sched.Tick) error { return errors.New("full") }}))
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(running) }()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 // work is a job, what its handler does, and when it is due.
@@ -23,24 +24,24 @@ func works() []work {
 		{
 			period: time.Second, strict: true,
 			job: sched.Job{
-				Name: "second", Schedule: sched.Must(sched.Every(time.Second, 0)), History: 1000,
+				Name: "second", Schedule: calendar.Must(calendar.Every(time.Second, 0)), History: 1000,
 				CatchUp: sched.All{Max: 1000}, Overlap: sched.BufferAll{Max: 1000}, Guarantee: sched.AtLeastOnce, MaxStarts: 10,
 			},
 		},
 		{
 			period: 10 * time.Second, takes: 5 * time.Second, // of which it is killed
 			job: sched.Job{
-				Name: "long", Schedule: sched.Must(sched.Cron("*/10 * * * * *")), History: 1000,
+				Name: "long", Schedule: calendar.Must(calendar.Cron("*/10 * * * * *")), History: 1000,
 				Guarantee: sched.AtLeastOnce, MaxStarts: 10,
 			},
 		},
 		{
 			period: 3 * time.Second, takes: 4 * time.Second, // so that runs would overlap
-			job: sched.Job{Name: "overlapping", Schedule: sched.Must(sched.Every(3*time.Second, 0)), Overlap: sched.BufferOne{}, History: 1000},
+			job: sched.Job{Name: "overlapping", Schedule: calendar.Must(calendar.Every(3*time.Second, 0)), Overlap: sched.BufferOne{}, History: 1000},
 		},
 		{
 			period: 5 * time.Second, err: errors.New("there is nothing to do"),
-			job: sched.Job{Name: "failing", Schedule: sched.Must(sched.Cron("*/5 * * * * *")), History: 1000},
+			job: sched.Job{Name: "failing", Schedule: calendar.Must(calendar.Cron("*/5 * * * * *")), History: 1000},
 		},
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/middleware"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 type idempotencyVector struct {
@@ -93,7 +94,7 @@ func TestTicks(t *testing.T) {
 		}
 		ticks := make(chan sched.Tick, 10)
 		for name, every := range map[string]time.Duration{"invoices": 24 * time.Hour, "pings/eu": 6 * time.Hour, "früh": 12*time.Hour + 500*time.Millisecond} {
-			err := s.Add(sched.Job{Name: name, Schedule: sched.Must(sched.Every(every, 0)), Handler: func(_ context.Context, tick sched.Tick) error {
+			err := s.Add(sched.Job{Name: name, Schedule: calendar.Must(calendar.Every(every, 0)), Handler: func(_ context.Context, tick sched.Tick) error {
 				if len(ticks) < cap(ticks) {
 					ticks <- tick
 				}

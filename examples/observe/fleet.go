@@ -16,6 +16,7 @@ import (
 	"github.com/etcdclaims/claims/examples/demoetcd"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -135,7 +136,7 @@ func (m member) schedule(ctx context.Context, tel *telemetry.Telemetry) error {
 	if err != nil {
 		return err
 	}
-	err = s.Add(sched.Job{Name: "report", Schedule: sched.Must(sched.Every(time.Second, 0)), Handler: func(ctx context.Context, _ sched.Tick) error {
+	err = s.Add(sched.Job{Name: "report", Schedule: calendar.Must(calendar.Every(time.Second, 0)), Handler: func(ctx context.Context, _ sched.Tick) error {
 		pause(ctx, 20*time.Millisecond)
 		return nil
 	}})

@@ -20,6 +20,7 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 // incidents are the failures for which the alerts exist, of clients of a real etcd,
@@ -160,7 +161,7 @@ func (i *incidents) schedule(group string, claims *etcdclaims.Client, handler fu
 	i.tel.InstrumentScheduler(&cfg)
 	s, err := sched.New(claims, cfg)
 	check(i.T, err)
-	check(i.T, s.Add(sched.Job{Name: group, Schedule: sched.Must(sched.Every(time.Second, 0)), CatchUp: sched.SkipMissed{}, Handler: handler}))
+	check(i.T, s.Add(sched.Job{Name: group, Schedule: calendar.Must(calendar.Every(time.Second, 0)), CatchUp: sched.SkipMissed{}, Handler: handler}))
 	i.until(func(ctx context.Context) { _ = s.Run(ctx) })
 }
 

@@ -32,6 +32,7 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/fencing/sqlguard"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -131,7 +132,7 @@ func newService(
 	// bill can be repeated, so each tick is tried until it succeeds.
 	return s, s.scheduler.Add(sched.Job{
 		Name:      "bill",
-		Schedule:  sched.Must(sched.Every(every, 0)),
+		Schedule:  calendar.Must(calendar.Every(every, 0)),
 		Handler:   s.bill,
 		Guarantee: sched.AtLeastOnce,
 		Retry:     sched.Retry{Max: 5},

@@ -16,6 +16,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 // acts carries out an action as a person does: it opens what hides the form, types a
@@ -186,7 +187,7 @@ func (s *stage) schedules(c *etcdclaims.Client) (jobs *sched.Scheduler, cancelle
 	jobs, err := sched.New(c, sched.Config{Group: "billing"})
 	s.ok(err)
 	cancelled = make(chan struct{}, 100)
-	never := sched.Must(sched.Cron("30 2 29 2 *"))
+	never := calendar.Must(calendar.Cron("30 2 29 2 *"))
 	s.ok(jobs.Add(sched.Job{Name: "nightly", Schedule: never, Handler: func(context.Context, sched.Tick) error { return nil }}))
 	s.ok(jobs.Add(sched.Job{Name: "long", Schedule: never, Handler: func(ctx context.Context, _ sched.Tick) error {
 		<-ctx.Done()

@@ -20,6 +20,7 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 var (
@@ -80,8 +81,8 @@ func (s *stage) drama() {
 	}
 	scheduler, err := sched.New(clients[3], sched.Config{Group: "billing"})
 	s.ok(err)
-	s.ok(scheduler.Add(sched.Job{Name: "nightly", Schedule: sched.Must(sched.Cron("30 2 * * *", sched.In("Europe/Berlin"))), Handler: func(context.Context, sched.Tick) error { return nil }}))
-	s.ok(scheduler.Add(sched.Job{Name: "ledger", Schedule: sched.Must(sched.Every(time.Second, 0)), Handler: func(ctx context.Context, tick sched.Tick) error {
+	s.ok(scheduler.Add(sched.Job{Name: "nightly", Schedule: calendar.Must(calendar.Cron("30 2 * * *", calendar.In("Europe/Berlin"))), Handler: func(context.Context, sched.Tick) error { return nil }}))
+	s.ok(scheduler.Add(sched.Job{Name: "ledger", Schedule: calendar.Must(calendar.Every(time.Second, 0)), Handler: func(ctx context.Context, tick sched.Tick) error {
 		if tick.Nominal.Second()%3 == 0 {
 			return errors.New("the ledger is locked")
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/middleware"
 	"github.com/etcdclaims/claims/middleware/jobs"
-	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	"github.com/go-co-op/gocron/v2"
 	"github.com/hibiken/asynq"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -144,7 +144,7 @@ func Example_watermill() {
 
 // Two replicas have the same job, and one of them runs each tick.
 func Example_robfigCron() {
-	schedule := at(time.Now().Add(2 * time.Second).Truncate(time.Second)) // sched.Must(sched.Cron("30 2 * * *", sched.In("Europe/Berlin"))), say
+	schedule := at(time.Now().Add(2 * time.Second).Truncate(time.Second)) // calendar.Must(calendar.Cron("30 2 * * *", calendar.In("Europe/Berlin"))), say
 	told := make(chan error)
 	for range 2 {
 		claims, done := exampleClaims("cron")
@@ -189,7 +189,7 @@ func Example_gocron() {
 	claims, done := exampleClaims("gocron")
 	defer done()
 
-	ticks, err := jobs.NewTicks(claims, testwork.Of(claims), "report", sched.Must(sched.Every(time.Second, 0)), jobs.TicksConfig{})
+	ticks, err := jobs.NewTicks(claims, testwork.Of(claims), "report", calendar.Must(calendar.Every(time.Second, 0)), jobs.TicksConfig{})
 	if err != nil {
 		fmt.Println(err)
 		return

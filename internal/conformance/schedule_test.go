@@ -9,17 +9,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	"github.com/riverqueue/river"
 	"github.com/robfig/cron/v3"
 )
 
 // Each library's schedules are a schedule of the others.
 var (
-	_ sched.Schedule         = cron.Schedule(nil)
-	_ sched.Schedule         = river.PeriodicSchedule(nil)
-	_ cron.Schedule          = sched.Schedule(nil)
-	_ river.PeriodicSchedule = sched.Schedule(nil)
+	_ calendar.Schedule      = cron.Schedule(nil)
+	_ calendar.Schedule      = river.PeriodicSchedule(nil)
+	_ cron.Schedule          = calendar.Schedule(nil)
+	_ river.PeriodicSchedule = calendar.Schedule(nil)
 )
 
 var zones = []string{
@@ -59,7 +59,7 @@ func agree(t *testing.T, rng *rand.Rand, expr, zone string, n int) (compared int
 	if err != nil {
 		t.Fatalf("robfig refuses %q: %v", expr, err)
 	}
-	ours, err := sched.Cron("TZ=" + zone + " " + expr)
+	ours, err := calendar.Cron("TZ=" + zone + " " + expr)
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
@@ -155,11 +155,11 @@ func TestRobfigAtTransitions(t *testing.T) {
 		}
 		for _, s := range []struct {
 			name string
-			sched.Schedule
+			calendar.Schedule
 			want int
-		}{{"robfig", their, theirs}, {"sched", sched.Must(sched.Cron(expr)), ours}} {
+		}{{"robfig", their, theirs}, {"sched", calendar.Must(calendar.Cron(expr)), ours}} {
 			n := 0
-			for range sched.Between(s, a, b) {
+			for range calendar.Between(s, a, b) {
 				n++
 			}
 			if n != s.want {
@@ -193,7 +193,7 @@ func BenchmarkNext(b *testing.B) {
 				theirs.Next(from)
 			}
 			robfig := time.Since(start) / n
-			ours := sched.Must(sched.Cron(expr))
+			ours := calendar.Must(calendar.Cron(expr))
 			b.ReportAllocs()
 			for b.Loop() {
 				ours.Next(from)

@@ -15,7 +15,7 @@ import (
 	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/middleware"
 	"github.com/etcdclaims/claims/middleware/jobs"
-	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	"github.com/go-co-op/gocron/v2"
 	"github.com/jonboulle/clockwork"
 	"github.com/robfig/cron/v3"
@@ -179,7 +179,7 @@ func TestLockDoubles(t *testing.T) {
 	for name, s := range schedulers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			every := sched.Must(sched.Every(s.period, 0))
+			every := calendar.Must(calendar.Every(s.period, 0))
 			var lock sync.Mutex
 			y, start := newTally(), time.Now()
 			var stops []func()
@@ -212,7 +212,7 @@ func TestTicksRunOnce(t *testing.T) {
 			}
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				prefix, every := testetcd.Prefix(t), sched.Must(sched.Every(period, 0))
+				prefix, every := testetcd.Prefix(t), calendar.Must(calendar.Every(period, 0))
 				y := newTally()
 				var stops []func()
 				for i := range replicas {

@@ -10,7 +10,7 @@ import (
 	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/middleware"
 	"github.com/etcdclaims/claims/middleware/jobs"
-	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	"github.com/go-co-op/gocron/v2"
 	"github.com/hibiken/asynq"
 	"github.com/riverqueue/river"
@@ -26,7 +26,7 @@ var (
 
 var (
 	someClient = must(etcdclaims.NewPassthrough(etcdclaims.Config{}))
-	someTicks  = must(jobs.NewTicks(someClient, testwork.Of(someClient), "job", sched.Must(sched.Every(time.Hour, 0)), jobs.TicksConfig{}))
+	someTicks  = must(jobs.NewTicks(someClient, testwork.Of(someClient), "job", calendar.Must(calendar.Every(time.Hour, 0)), jobs.TicksConfig{}))
 )
 
 // What the adapters make has the libraries' types.
@@ -46,7 +46,7 @@ var (
 	_ cron.Job        = someTicks.Job(nothing)
 	_ cron.JobWrapper = jobs.CronWrapper[cron.Job](someTicks)
 	_ jobs.Schedule   = cron.Schedule(nil)
-	_ jobs.Schedule   = sched.Schedule(nil)
+	_ jobs.Schedule   = calendar.Schedule(nil)
 
 	_ gocron.Elector = jobs.NewElector(someClient, "leader", middleware.SingletonConfig{})
 	_ gocron.Locker  = jobs.NewLocker[gocron.Lock](someClient, etcdclaims.MinHold(time.Minute))
@@ -90,7 +90,7 @@ func TestSchedulesAreTaken(t *testing.T) {
 	for _, zone := range zones {
 		for _, expr := range fields {
 			spec := "TZ=" + zone + " " + expr
-			for _, s := range []jobs.Schedule{must(parser.Parse(spec)), sched.Must(sched.Cron(spec))} {
+			for _, s := range []jobs.Schedule{must(parser.Parse(spec)), calendar.Must(calendar.Cron(spec))} {
 				for _, day := range []string{"2018-11-03T23:30:00Z", "2026-03-08T06:59:59.9Z", "2026-03-29T00:30:00Z", "2026-10-25T00:59:00Z", "2026-11-01T05:30:00.1Z"} {
 					now := must(time.Parse(time.RFC3339Nano, day))
 					if _, err := jobs.NewTicks(someClient, testwork.Of(someClient), "job", s, jobs.TicksConfig{Now: func() time.Time { return now }}); err != nil {

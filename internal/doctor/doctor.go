@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
-	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -67,7 +67,7 @@ type Examination struct {
 	Stuck time.Duration
 	// ICal parses the iCalendar texts of jobs, as sched.Config.ICal does. Nil means that it
 	// is not known when jobs with such texts are due.
-	ICal func(text, zone string) (sched.Calendar, error)
+	ICal func(text, zone string) (calendar.Calendar, error)
 	// Standby are prefixes of keys whose waiters stand by: they may wait for any time.
 	Standby []string
 	// Untimed omits from the findings of Cluster how long an answer took.

@@ -10,6 +10,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 // A job that the owner of its group does not have is a finding. Without an owner there is one
@@ -24,7 +25,7 @@ func TestJobsOfAnOwnerWithoutThem(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, name := range names {
-				err := s.Add(sched.Job{Name: name, Schedule: sched.Must(sched.Every(10*time.Second, 0)), Handler: func(context.Context, sched.Tick) error { return nil }})
+				err := s.Add(sched.Job{Name: name, Schedule: calendar.Must(calendar.Every(10*time.Second, 0)), Handler: func(context.Context, sched.Tick) error { return nil }})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -72,7 +73,7 @@ func TestJobsAheadOfTheClock(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = s.Add(sched.Job{
-			Name: "fast", Overdue: time.Minute, Schedule: sched.Must(sched.Every(time.Minute, 0)),
+			Name: "fast", Overdue: time.Minute, Schedule: calendar.Must(calendar.Every(time.Minute, 0)),
 			Handler: func(context.Context, sched.Tick) error { return nil },
 		})
 		if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	"github.com/go-co-op/gocron/v2"
 	"github.com/jonboulle/clockwork"
 	"github.com/robfig/cron/v3"
@@ -140,7 +141,7 @@ func scheduler(spread bool, skews []time.Duration) func(*testing.B, *testetcd.Pr
 				b.Fatal(err)
 			}
 			if err := s.Add(sched.Job{
-				Name: "job", Schedule: sched.Must(sched.Cron("* * * * * *")),
+				Name: "job", Schedule: calendar.Must(calendar.Cron("* * * * * *")),
 				Handler: func(context.Context, sched.Tick) error { job(skew); return nil },
 			}); err != nil {
 				b.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 )
@@ -44,7 +45,7 @@ func scale(b *testing.B, server *testetcd.Process, jobs, perSecond int) {
 	for i := range jobs {
 		phase := (period / time.Duration(jobs) * time.Duration(i)).Truncate(time.Millisecond)
 		g.add(b, sched.Job{
-			Name: fmt.Sprint("job", i), Schedule: sched.Must(sched.Every(period, phase)),
+			Name: fmt.Sprint("job", i), Schedule: calendar.Must(calendar.Every(period, phase)),
 			Handler: func(_ context.Context, tick sched.Tick) error { late.note(time.Since(tick.Nominal)); return nil },
 		})
 	}
@@ -96,11 +97,11 @@ func backlog(b *testing.B, server *testetcd.Process, ticks int, overlap sched.Ov
 	var asked, answered atomic.Int64 // when
 	jobs := []sched.Job{
 		{
-			Name: "busy", Schedule: sched.Must(sched.Cron("* * * * * *")), CatchUp: sched.All{Max: ticks}, Overlap: overlap,
+			Name: "busy", Schedule: calendar.Must(calendar.Cron("* * * * * *")), CatchUp: sched.All{Max: ticks}, Overlap: overlap,
 			Handler: func(context.Context, sched.Tick) error { ran.Add(1); return nil },
 		},
 		{
-			Name: "idle", Schedule: sched.Must(sched.Every(24*time.Hour, 0)),
+			Name: "idle", Schedule: calendar.Must(calendar.Every(24*time.Hour, 0)),
 			Handler: func(context.Context, sched.Tick) error { answered.Store(time.Now().UnixNano()); return nil },
 		},
 	}

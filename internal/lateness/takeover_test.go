@@ -15,6 +15,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	"github.com/go-co-op/gocron/v2"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
@@ -122,7 +123,7 @@ func runTicks(kind string) error {
 			return err
 		}
 		if err := s.Add(sched.Job{
-			Name: "job", Schedule: sched.Must(sched.Every(period, 0)),
+			Name: "job", Schedule: calendar.Must(calendar.Every(period, 0)),
 			Handler: func(context.Context, sched.Tick) error { fmt.Println("tick"); return nil },
 		}); err != nil {
 			return err

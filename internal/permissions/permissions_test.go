@@ -22,6 +22,7 @@ import (
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
@@ -405,7 +406,7 @@ var features = map[string]func(w world) error{
 			return err
 		}
 		ran := make(chan struct{}, 10)
-		err = s.Add(sched.Job{Name: "j", Schedule: sched.Must(sched.Every(time.Second, 0)), Handler: func(context.Context, sched.Tick) error {
+		err = s.Add(sched.Job{Name: "j", Schedule: calendar.Must(calendar.Every(time.Second, 0)), Handler: func(context.Context, sched.Tick) error {
 			ran <- struct{}{}
 			return nil
 		}})

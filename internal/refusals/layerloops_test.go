@@ -10,6 +10,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/middleware"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 // ofOthers are the loops of the packages that are built on that.
@@ -86,7 +87,7 @@ var ofOthers = []loop{
 			w.Fatal(err)
 		}
 		ran := make(chan string, 1000)
-		schedule, err := sched.Every(time.Second, 0)
+		schedule, err := calendar.Every(time.Second, 0)
 		if err != nil {
 			w.Fatal(err)
 		}

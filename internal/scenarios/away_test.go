@@ -29,6 +29,7 @@ import (
 	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/middleware"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -113,7 +114,7 @@ func onScheduler(names string, f func(ctx context.Context, s *sched.Scheduler) e
 	return of(names, func(_ context.Context, c *etcdclaims.Client) (*sched.Scheduler, error) {
 		s, err := sched.New(c, sched.Config{Group: "billing"})
 		if err == nil {
-			err = s.Add(sched.Job{Name: "invoices", Schedule: sched.Must(sched.Every(time.Hour, 0)), Handler: func(context.Context, sched.Tick) error { return nil }})
+			err = s.Add(sched.Job{Name: "invoices", Schedule: calendar.Must(calendar.Every(time.Hour, 0)), Handler: func(context.Context, sched.Tick) error { return nil }})
 		}
 		return s, err
 	}, f)

@@ -15,6 +15,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/etcdclaims/webui"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 // Close of the client alone ends all that was made from it, and loses nothing: an item goes back
@@ -42,7 +43,7 @@ func TestCloseEndsAll(t *testing.T) {
 			noErr(t, err)
 			s, err := sched.New(c, sched.Config{Group: "billing"})
 			noErr(t, err)
-			noErr(t, s.Add(sched.Job{Name: "invoices", Schedule: sched.Must(sched.Every(time.Minute, 0)), Handler: func(ctx context.Context, _ sched.Tick) error {
+			noErr(t, s.Add(sched.Job{Name: "invoices", Schedule: calendar.Must(calendar.Every(time.Minute, 0)), Handler: func(ctx context.Context, _ sched.Tick) error {
 				// It uses a queue of its client to the end.
 				err := hold(ctx)
 				_, enqueued := q.Enqueue(context.WithoutCancel(ctx), queue.NewItem(nil, queue.ID("invoice")))
@@ -139,7 +140,7 @@ func TestCloseByAHandler(t *testing.T) {
 		"scheduler": func(ctx context.Context, c *etcdclaims.Client, handle func()) error {
 			s, err := sched.New(c, sched.Config{Group: "billing"})
 			if err == nil {
-				err = s.Add(sched.Job{Name: "invoices", Schedule: sched.Must(sched.Every(time.Minute, 0)), Handler: func(context.Context, sched.Tick) error { handle(); return nil }})
+				err = s.Add(sched.Job{Name: "invoices", Schedule: calendar.Must(calendar.Every(time.Minute, 0)), Handler: func(context.Context, sched.Tick) error { handle(); return nil }})
 			}
 			go func() { _ = s.Run(ctx) }()
 			return err

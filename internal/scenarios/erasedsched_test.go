@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -62,7 +63,7 @@ func useSchedules(w *erasure) {
 		c, _ := w.client(etcdclaims.Config{})
 		s, err := sched.New(c, sched.Config{Group: "default"})
 		w.ok(err)
-		every := func(d time.Duration) sched.Schedule { return sched.Must(sched.Every(d, 0)) }
+		every := func(d time.Duration) calendar.Schedule { return calendar.Must(calendar.Every(d, 0)) }
 		for _, j := range []sched.Job{
 			{Name: "tick", Schedule: every(2 * sec), Handler: w.tick(c, 300*time.Millisecond)},
 			{Name: "slow", Schedule: every(3 * sec), Overlap: sched.BufferOne{}, Handler: w.tick(c, 5*sec)},

@@ -59,7 +59,7 @@ func TestFailuresAreLogged(t *testing.T) {
 		core, logs := observer.New(zap.DebugLevel)
 		c := claimtest.NewClient(t, server, etcdclaims.Config{Logger: zap.New(core)})
 		testwork.With(c, work.Config{MaxAttempts: 1})
-		every := sched.Must(sched.Every(10*time.Minute, 0))
+		every := calendar.Must(calendar.Every(10*time.Minute, 0))
 		s, err := sched.New(c, sched.Config{Group: "billing"})
 		noErr(t, err)
 		fails := errors.New("cannot reach the bank")

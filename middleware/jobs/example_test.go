@@ -10,7 +10,7 @@ import (
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/middleware/jobs"
-	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -31,7 +31,7 @@ func Example() {
 			log.Fatal(err)
 		}
 		defer claims.Close(ctx)
-		nightly, err := jobs.NewTicks(claims, testwork.Of(claims), "report", sched.Must(sched.Every(time.Hour, 0)), jobs.TicksConfig{
+		nightly, err := jobs.NewTicks(claims, testwork.Of(claims), "report", calendar.Must(calendar.Every(time.Hour, 0)), jobs.TicksConfig{
 			Now: threeOClock, // in production: the default, time.Now
 			Report: func(tick jobs.Tick, err error) {
 				if err != nil {

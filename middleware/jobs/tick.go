@@ -12,7 +12,7 @@ import (
 )
 
 // Schedule determines when a job is due. cron.Schedule of robfig/cron,
-// river.PeriodicSchedule and sched.Schedule implement it. Next returns the first
+// river.PeriodicSchedule and calendar.Schedule implement it. Next returns the first
 // instant after t at which the job is due, or the zero Time if there is none.
 type Schedule interface {
 	Next(t time.Time) time.Time
@@ -66,7 +66,7 @@ func checkSchedule(job string, s Schedule, now time.Time) error {
 	between := due.Add(-min(due.Sub(now)/2, time.Millisecond))
 	if again := s.Next(between); !again.Equal(due) {
 		return fmt.Errorf("jobs: the schedule of job %q counts from the time of the call, so replicas would not agree on ticks: "+
-			"after %v it returns %v, after %v it returns %v; use one that counts from a fixed time, like sched.Every", job, now, due, between, again)
+			"after %v it returns %v, after %v it returns %v; use one that counts from a fixed time, like calendar.Every", job, now, due, between, again)
 	}
 	return nil
 }

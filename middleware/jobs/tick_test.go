@@ -15,10 +15,10 @@ import (
 	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/middleware"
 	"github.com/etcdclaims/claims/middleware/jobs"
-	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
-var minutely = sched.Must(sched.Every(time.Minute, 0))
+var minutely = calendar.Must(calendar.Every(time.Minute, 0))
 
 // delay is a schedule as robfig/cron's @every has it.
 type delay time.Duration
@@ -150,16 +150,16 @@ func TestTickIdentity(t *testing.T) {
 			}
 		}
 	}
-	hourly := sched.Must(sched.Cron("0 * * * *"))
+	hourly := calendar.Must(calendar.Cron("0 * * * *"))
 	f(hourly, "01:00:00.000", "01:00:00.000", "02:00:00.003", "02:00:00.000", "03:59:58.000", "03:00:00.000")
 	// A timer that fires early, but only once the tick before was had.
 	f(hourly, "01:00:00.000", "01:00:00.000", "01:59:59.500", "02:00:00.000", "02:00:00.000", "02:00:00.000")
 	f(hourly, "01:00:00.000", "01:00:00.000", "01:59:58.000", "01:00:00.000")
 	f(hourly, "00:59:59.500", "01:00:00.000", "00:59:59.600", "01:00:00.000")
 	// A start that is late by more than a tick is for the newest.
-	f(sched.Must(sched.Every(sec, 0)), "01:00:00.000", "01:00:00.000", "01:00:03.900", "01:00:03.000", "01:00:03.950", "01:00:04.000")
-	f(sched.Must(sched.Cron("* * 3 * * *")), "23:00:00.000", "03:59:59.000")
-	f(sched.Must(sched.Every(10*time.Millisecond, 0)), "00:00:00.013", "00:00:00.010", "00:00:00.024", "00:00:00.020")
+	f(calendar.Must(calendar.Every(sec, 0)), "01:00:00.000", "01:00:00.000", "01:00:03.900", "01:00:03.000", "01:00:03.950", "01:00:04.000")
+	f(calendar.Must(calendar.Cron("* * 3 * * *")), "23:00:00.000", "03:59:59.000")
+	f(calendar.Must(calendar.Every(10*time.Millisecond, 0)), "00:00:00.013", "00:00:00.010", "00:00:00.024", "00:00:00.020")
 }
 
 // Ticks of a schedule without a zone are in that of the scheduler.
@@ -191,9 +191,9 @@ func TestNewTicks(t *testing.T) {
 	f("job", nil, "no schedule")
 	f("job", never{}, "never due")
 	f("job", back{}, "goes back")
-	f("job", delay(time.Hour), "sched.Every")
-	f("job", delay(2*sec), "sched.Every")
-	f("job", delay(90*time.Minute), "sched.Every")
+	f("job", delay(time.Hour), "calendar.Every")
+	f("job", delay(2*sec), "calendar.Every")
+	f("job", delay(90*time.Minute), "calendar.Every")
 	if _, err := jobs.NewTicks(without, testwork.Of(without), "job", jobs.Schedule(delay(sec)), jobs.TicksConfig{}); err != nil {
 		t.Errorf("each second: %v", err) // on which all agree
 	}

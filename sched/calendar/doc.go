@@ -7,8 +7,8 @@
 //
 // The package runs nothing and reads no clock. It imports the standard library
 // alone, so programs that use another scheduler can use its schedules without
-// linking etcd: a [Schedule] fits robfig/cron v3 and River. Package sched, which
-// runs jobs on etcd, has the same names as aliases.
+// linking etcd: a [Schedule] fits robfig/cron v3 and River. Package sched runs jobs on
+// these schedules by etcd.
 //
 // # Instants
 //

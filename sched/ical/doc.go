@@ -1,10 +1,10 @@
 // Package ical reads the events of an iCalendar file (RFC 5545), such as the public
 // holidays of a country or the maintenance windows of a data center, as a calendar for
-// [sched.Except] and [sched.Only]:
+// [calendar.Except] and [calendar.Only]:
 //
 //	closed, err := ical.Parse(file, "Europe/Berlin")
 //	...
-//	schedule := sched.Except(sched.Must(sched.Cron("30 2 * * *", sched.In("Europe/Berlin"))), closed)
+//	schedule := calendar.Except(calendar.Must(calendar.Cron("30 2 * * *", calendar.In("Europe/Berlin"))), closed)
 //
 // The calendar covers the time from the start of each event until just before its end. A
 // VTODO, a VFREEBUSY, an event that is cancelled, and an event that begins at a time of
@@ -60,6 +60,6 @@
 // The package links github.com/emersion/go-ical, and github.com/teambition/rrule-go through
 // it. Nothing else in this module does.
 //
-// [sched.Except]: https://pkg.go.dev/github.com/etcdclaims/claims/sched#Except
-// [sched.Only]: https://pkg.go.dev/github.com/etcdclaims/claims/sched#Only
+// [calendar.Except]: https://pkg.go.dev/github.com/etcdclaims/claims/sched/calendar#Except
+// [calendar.Only]: https://pkg.go.dev/github.com/etcdclaims/claims/sched/calendar#Only
 package ical

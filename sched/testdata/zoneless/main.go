@@ -10,15 +10,16 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	"github.com/etcdclaims/claims/sched/ical"
 )
 
 func main() {
-	_, err := sched.Cron("30 2 * * *", sched.In("Europe/Berlin"))
+	_, err := calendar.Cron("30 2 * * *", calendar.In("Europe/Berlin"))
 	fmt.Println("cron:", err)
-	_, err = sched.Cron("TZ=Europe/Berlin 30 2 * * *")
+	_, err = calendar.Cron("TZ=Europe/Berlin 30 2 * * *")
 	fmt.Println("text:", err)
-	_, err = sched.Dates("Europe/Berlin", "12-25")
+	_, err = calendar.Dates("Europe/Berlin", "12-25")
 	fmt.Println("dates:", err)
 	const event = "BEGIN:VCALENDAR\nVERSION:2.0\nPRODID:x\nBEGIN:VEVENT\nUID:1\nDTSTART;TZID=Europe/Berlin:20260101T000000\nDTEND;TZID=Europe/Berlin:20260102T000000\nEND:VEVENT\nEND:VCALENDAR\n"
 	_, err = ical.ParseText(event, "UTC")
@@ -36,6 +37,6 @@ func main() {
 	if err := s.Handle("k", func(context.Context, sched.Tick, json.RawMessage) error { return nil }); err != nil {
 		panic(err)
 	}
-	utc, err := sched.Cron("30 2 * * *")
+	utc, err := calendar.Cron("30 2 * * *")
 	fmt.Println("utc:", err, utc.Next(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)))
 }
