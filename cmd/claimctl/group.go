@@ -168,14 +168,17 @@ that would move if these members came and went. Nothing is changed.`,
 	return cmd
 }
 
+// maxWeight is the greatest group.Config.Weight.
+const maxWeight = 1_000_000
+
 // parseMembers reads the members of --join.
 func parseMembers(join []string) (members []group.MemberInfo, err error) {
 	for _, j := range join {
 		name, weight := j, 1
 		if before, after, found := strings.Cut(j, "="); found {
 			name = before
-			if weight, err = strconv.Atoi(after); err != nil || weight < 1 || weight > group.MaxWeight {
-				return nil, usageError("plan: --join %q: the weight is not a number from 1 to %d", j, group.MaxWeight)
+			if weight, err = strconv.Atoi(after); err != nil || weight < 1 || weight > maxWeight {
+				return nil, usageError("plan: --join %q: the weight is not a number from 1 to %d", j, maxWeight)
 			}
 		}
 		if name == "" {

@@ -14,18 +14,14 @@ import (
 	"go.uber.org/zap"
 )
 
-// Limits and defaults.
+// Limits and defaults, as the comments of Config state them.
 const (
-	// MaxPartitions is the greatest number of partitions of a group.
-	MaxPartitions = 16_384
-	// MaxNameBytes is the length of the longest name of a group or member.
-	MaxNameBytes = 128
-	// MaxWeight is the greatest weight of a member.
-	MaxWeight = 1_000_000
-	// DefaultCooldown is how long a member is in the list before partitions move to it.
-	DefaultCooldown = 5 * time.Second
-	// DefaultMoveInterval is the time in which at most Config.MaxMoves partitions move.
-	DefaultMoveInterval = 10 * time.Second
+	maxPartitions = 16_384
+	maxNameBytes  = 128
+	maxWeight     = 1_000_000
+
+	defaultCooldown     = 5 * time.Second
+	defaultMoveInterval = 10 * time.Second
 
 	maxAway     = 24 * time.Hour
 	maxEviction = 365 * 24 * time.Hour
@@ -75,9 +71,9 @@ func (e *EvictedError) Is(target error) bool { return target == ErrEvicted }
 // the same for all members. So should be Cooldown, MaxMoves and MoveInterval.
 type Config struct {
 	// Group names the group under the prefix of the client: printable UTF-8 of 1 to
-	// MaxNameBytes bytes without slashes.
+	// 128 bytes without slashes.
 	Group string
-	// Partitions is the number of partitions, from 1 to MaxPartitions. The partitions are numbered from 0.
+	// Partitions is the number of partitions, from 1 to 16,384. The partitions are numbered from 0.
 	Partitions int
 
 	// Name is the name of the member. The rules are those of Group. A process that joins
@@ -86,7 +82,7 @@ type Config struct {
 	// which is new with each client.
 	Name string
 	// Weight is the member's part of the partitions, in proportion to the weights of the
-	// others, up to MaxWeight. Default: 1.
+	// others, up to 1,000,000. Default: 1.
 	Weight int
 	// Address and Zone describe the member to callers of Route, up to 1,024 bytes each.
 	// They do not affect the plan.
@@ -102,7 +98,7 @@ type Config struct {
 
 	// Cooldown is how long a member is in the list before partitions move to it from other
 	// members. So a member that ends within its Cooldown has moved no partitions. Partitions without
-	// an owner do not wait for that. Zero means DefaultCooldown. Negative means no
+	// an owner do not wait for that. Zero means 5 s. Negative means no
 	// cool-down.
 	Cooldown time.Duration
 	// MaxMoves is how many partitions may move between members within MoveInterval, in the
@@ -110,7 +106,7 @@ type Config struct {
 	// that a member gives back before it has called their handlers. It can be exceeded
 	// while the list of members changes; see docs/groups.md. Zero means no limit.
 	MaxMoves int
-	// MoveInterval is the time in which at most MaxMoves partitions move. Default: DefaultMoveInterval.
+	// MoveInterval is the time in which at most MaxMoves partitions move. Default: 10 s.
 	MoveInterval time.Duration
 
 	// TTL is the lease time of the partitions' claims and of the member's entry. Default: that
@@ -145,10 +141,10 @@ func (cfg Config) withDefaults(claims *etcdclaims.Client) (Config, error) {
 		cfg.Weight = 1
 	}
 	if cfg.Cooldown == 0 {
-		cfg.Cooldown = DefaultCooldown
+		cfg.Cooldown = defaultCooldown
 	}
 	if cfg.MoveInterval == 0 {
-		cfg.MoveInterval = DefaultMoveInterval
+		cfg.MoveInterval = defaultMoveInterval
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = attach.Logger(claims, zap.NewNop)
@@ -161,16 +157,16 @@ func (cfg Config) withDefaults(claims *etcdclaims.Client) (Config, error) {
 	}
 	var fault string
 	switch {
-	case cfg.Partitions < 1 || cfg.Partitions > MaxPartitions:
-		fault = fmt.Sprintf("Partitions %d is not between 1 and %d", cfg.Partitions, MaxPartitions)
-	case cfg.Weight < 0 || cfg.Weight > MaxWeight:
-		fault = fmt.Sprintf("Weight %d is not between 1 and %d", cfg.Weight, MaxWeight)
+	case cfg.Partitions < 1 || cfg.Partitions > maxPartitions:
+		fault = fmt.Sprintf("Partitions %d is not between 1 and %d", cfg.Partitions, maxPartitions)
+	case cfg.Weight < 0 || cfg.Weight > maxWeight:
+		fault = fmt.Sprintf("Weight %d is not between 1 and %d", cfg.Weight, maxWeight)
 	case len(cfg.Address) > maxLabel || len(cfg.Zone) > maxLabel:
 		fault = fmt.Sprintf("Address or Zone is longer than %d bytes", maxLabel)
 	case cfg.Away < 0 || cfg.Away > maxAway:
 		fault = fmt.Sprintf("Away %v is not between 0 and %v", cfg.Away, maxAway)
-	case cfg.MaxMoves < 0 || cfg.MaxMoves > MaxPartitions:
-		fault = fmt.Sprintf("MaxMoves %d is not between 0 and %d", cfg.MaxMoves, MaxPartitions)
+	case cfg.MaxMoves < 0 || cfg.MaxMoves > maxPartitions:
+		fault = fmt.Sprintf("MaxMoves %d is not between 0 and %d", cfg.MaxMoves, maxPartitions)
 	case cfg.MoveInterval < 0:
 		fault = fmt.Sprintf("MoveInterval %v is negative", cfg.MoveInterval)
 	case cfg.TTL < 0:
@@ -193,8 +189,8 @@ func needsEtcd(claims *etcdclaims.Client, group string) error {
 // checkName reports whether a name can be part of keys and be read by people.
 func checkName(what, name string) error {
 	err := fencing.Token{Key: name, Fence: 1}.Validate()
-	if err != nil || len(name) > MaxNameBytes || strings.Contains(name, "/") {
-		return fmt.Errorf("%s name %.140q must be printable UTF-8 of 1 to %d bytes without slashes: %w", what, name, MaxNameBytes, etcdclaims.ErrInvalidKey)
+	if err != nil || len(name) > maxNameBytes || strings.Contains(name, "/") {
+		return fmt.Errorf("%s name %.140q must be printable UTF-8 of 1 to %d bytes without slashes: %w", what, name, maxNameBytes, etcdclaims.ErrInvalidKey)
 	}
 	return nil
 }

@@ -88,7 +88,7 @@ func readEntry(kv *mvccpb.KeyValue) (entry, error) {
 		Instance *string `json:"instance"`
 		Weight   *int    `json:"weight"`
 	}
-	if json.Unmarshal(kv.Value, &e) != nil || e.Weight == nil || *e.Weight < 0 || *e.Weight > MaxWeight {
+	if json.Unmarshal(kv.Value, &e) != nil || e.Weight == nil || *e.Weight < 0 || *e.Weight > maxWeight {
 		return entry{}, later
 	}
 	out := entry{Weight: *e.Weight}

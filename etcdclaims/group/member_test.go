@@ -25,10 +25,10 @@ func TestBadConfigIsRefusedBeforeAnyRequest(t *testing.T) {
 		for what, cfg := range map[string]group.Config{
 			"group name":       {Partitions: 1},
 			"a slash":          {Group: "a/b", Partitions: 1},
-			"long":             {Group: strings.Repeat("x", group.MaxNameBytes+1), Partitions: 1},
+			"long":             {Group: strings.Repeat("x", 129), Partitions: 1},
 			"member name":      {Group: "g", Partitions: 1, Name: "a\n"},
 			"Partitions 0":     {Group: "g"},
-			"Partitions 16385": {Group: "g", Partitions: group.MaxPartitions + 1},
+			"Partitions 16385": {Group: "g", Partitions: 16385},
 			"Weight":           {Group: "g", Partitions: 1, Weight: -1},
 			"Address":          {Group: "g", Partitions: 1, Address: strings.Repeat("x", 1025)},
 			"Away":             {Group: "g", Partitions: 1, Away: time.Second},

@@ -119,7 +119,7 @@ func TestBalanceOfNobody(t *testing.T) {
 // Plans are made at each change: they must be cheap with all partitions.
 func TestPlanOfTheMostPartitions(t *testing.T) {
 	var members []MemberInfo
-	owners := make([]string, MaxPartitions)
+	owners := make([]string, maxPartitions)
 	for i := range 500 {
 		members = append(members, MemberInfo{Name: fmt.Sprintf("m%03d", i), Weight: 1 + i%7})
 		p := Balance(members, owners)
@@ -135,7 +135,7 @@ func BenchmarkBalance(b *testing.B) {
 	for i := range 128 {
 		members = append(members, MemberInfo{Name: fmt.Sprintf("m%03d", i)})
 	}
-	owners := Balance(members[:127], make([]string, MaxPartitions)).Target
+	owners := Balance(members[:127], make([]string, maxPartitions)).Target
 	for b.Loop() {
 		Balance(members, owners)
 	}

@@ -24,8 +24,8 @@ func TestMembersStartTogether(t *testing.T) {
 		calls         int64
 	}{
 		{0, 500 * time.Millisecond, partitions},
-		{30 * time.Millisecond, group.DefaultCooldown + time.Second, 2 * partitions},
-		{300 * time.Millisecond, group.DefaultCooldown + 3*sec, 2 * partitions},
+		{30 * time.Millisecond, 6 * sec, 2 * partitions},
+		{300 * time.Millisecond, 8 * sec, 2 * partitions},
 	} {
 		t.Run(c.apart.String(), func(t *testing.T) {
 			t.Parallel()

@@ -313,7 +313,7 @@ func (v *View) set(partition int, o Owner) {
 	}
 	if last := v.last[partition]; last != "" && last != o.Instance {
 		if _, there := v.seen[last]; there {
-			v.moves = append(v.moves[max(0, len(v.moves)-MaxPartitions):], clock.Mono())
+			v.moves = append(v.moves[max(0, len(v.moves)-maxPartitions):], clock.Mono())
 		}
 	}
 	v.last[partition] = o.Instance

@@ -13,33 +13,23 @@ import (
 	"go.uber.org/zap"
 )
 
-// Limits and defaults.
+// MaxPayloadBytes is the largest payload of an item. Keep payloads small: put large data
+// elsewhere and enqueue where it is.
+const MaxPayloadBytes = 1 << 20
+
+// Limits and defaults, as the comments of Config, the options and Delivery state them.
 const (
-	// MaxPayloadBytes is the largest payload of an item. Keep payloads small: put
-	// large data elsewhere and enqueue where it is.
-	MaxPayloadBytes = 1 << 20
-	// MaxNameBytes is the longest name of a queue or topic.
-	MaxNameBytes = 128
-	// MaxIDBytes is the longest id of an item.
-	MaxIDBytes = 512
-	// MaxErrorBytes is how much of an error is kept for each attempt.
-	MaxErrorBytes = 1 << 10
-	// MaxHistory is how many of the last attempts of an item are remembered.
-	MaxHistory = 20
+	maxNameBytes  = 128
+	maxIDBytes    = 512
+	maxErrorBytes = 1 << 10 // of an attempt, and of the reason of a pause
+	maxHistory    = 20      // attempts
+	mostTaken     = 10_000
 
-	// DefaultTTL is the default of Config.TTL. The items of a dead worker are visible again
-	// within the TTL plus one second.
-	DefaultTTL = 30 * time.Second
-	// DefaultPriority is the priority of items without the option Priority.
-	DefaultPriority = 100
-	// DefaultRetention is how long the id of a completed item is remembered.
-	DefaultRetention = time.Hour
-	// DefaultSpaceReserve is how much of etcd's quota enqueues leave free, in percent.
-	DefaultSpaceReserve = 5
-	// DefaultDeadRetention is how long dead letters are kept.
-	DefaultDeadRetention = 30 * 24 * time.Hour
-
-	mostTaken = 10_000 // the largest Config.MaxTaken
+	defaultTTL           = 30 * time.Second
+	defaultPriority      = 100
+	defaultRetention     = time.Hour
+	defaultSpaceReserve  = 5 // percent
+	defaultDeadRetention = 30 * 24 * time.Hour
 )
 
 // Errors that calls return besides those of package etcdclaims. Test with errors.Is.
@@ -100,7 +90,7 @@ func (closedError) Unwrap() []error { return []error{ErrExpired, etcdclaims.ErrC
 // Name, HigherFirst, MaxTaken and MaxWaiting; the other fields are its own.
 type Config struct {
 	// Name names the queue under the prefix of the client. Required: printable
-	// UTF-8 without slashes, up to MaxNameBytes.
+	// UTF-8 without slashes, up to 128 bytes.
 	Name string
 	// HigherFirst makes greater priorities come first. Default: lower first.
 	HigherFirst bool
@@ -114,9 +104,9 @@ type Config struct {
 	MaxWaiting int
 
 	// TTL is how long the lease of a claimed item lasts without a renewal. The
-	// process renews it for as long as the worker has the item. At least
-	// etcdclaims.MinTTL, unless the client allows shorter ones. Default:
-	// DefaultTTL.
+	// process renews it for as long as the worker has the item. The items of a dead worker
+	// are visible again within the TTL plus one second. At least etcdclaims.MinTTL, unless
+	// the client allows shorter ones. Default: 30 s.
 	TTL time.Duration
 	// MaxAttempts is the number of attempts after which an item becomes a dead letter.
 	// The option MaxAttempts sets another number for one item. Default:
@@ -128,11 +118,11 @@ type Config struct {
 	Backoff etcdclaims.Backoff
 	// Retention is how long the id of a completed item is remembered, so that enqueuing
 	// it again does nothing. It applies to items with the option ID. Negative: ids are
-	// not remembered. At most 100 years; more counts as that. Default: DefaultRetention.
+	// not remembered. At most 100 years; more counts as that. Default: 1 h.
 	Retention time.Duration
 	// DeadRetention is how long dead letters are kept. They are kept longer after a time in
 	// which no process claimed. Processes that live for one call each may never remove
-	// them; use Purge. Negative: for ever. Default: DefaultDeadRetention.
+	// them; use Purge. Negative: for ever. Default: 30 days.
 	DeadRetention time.Duration
 	// SpaceReserve is how much of its quota etcd must have free for an enqueue, in
 	// percent. With less, Enqueue returns ErrNearQuota, so that claims and verbs still
@@ -140,8 +130,7 @@ type Config struct {
 	// client asks etcd every ten seconds in the background. It needs no permission for
 	// that. The reserve is a precaution: many large items can use it up between two
 	// checks, and Op does not check it. etcd before 3.6 does not report its quota, so
-	// there is no reserve. Negative: no reserve. At most 50. Default:
-	// DefaultSpaceReserve.
+	// there is no reserve. Negative: no reserve. At most 50. Default: 5.
 	SpaceReserve int
 	// Logger receives events that no caller would otherwise see. Errors: items that
 	// became dead letters, handlers that panicked or do not stop. Warnings: attempts that
@@ -152,7 +141,7 @@ type Config struct {
 
 func (cfg Config) withDefaults() (Config, error) {
 	if cfg.TTL == 0 {
-		cfg.TTL = DefaultTTL
+		cfg.TTL = defaultTTL
 	}
 	if cfg.MaxAttempts == 0 {
 		cfg.MaxAttempts = etcdclaims.DefaultMaxAttempts
@@ -161,13 +150,13 @@ func (cfg Config) withDefaults() (Config, error) {
 		cfg.Backoff = etcdclaims.ExponentialBackoff(time.Second, time.Minute)
 	}
 	if cfg.Retention == 0 {
-		cfg.Retention = DefaultRetention
+		cfg.Retention = defaultRetention
 	}
 	if cfg.SpaceReserve == 0 {
-		cfg.SpaceReserve = DefaultSpaceReserve
+		cfg.SpaceReserve = defaultSpaceReserve
 	}
 	if cfg.DeadRetention == 0 {
-		cfg.DeadRetention = DefaultDeadRetention
+		cfg.DeadRetention = defaultDeadRetention
 	}
 	if err := checkName("queue", cfg.Name); err != nil {
 		return cfg, err
@@ -191,9 +180,9 @@ func (cfg Config) withDefaults() (Config, error) {
 
 // checkName reports whether a name can be part of keys and be read by people.
 func checkName(what, name string) error {
-	if name == "" || len(name) > MaxNameBytes || !utf8.ValidString(name) ||
+	if name == "" || len(name) > maxNameBytes || !utf8.ValidString(name) ||
 		strings.ContainsFunc(name, func(r rune) bool { return unicode.IsControl(r) || r == '/' }) {
-		return errtext.Wrap(fmt.Sprintf("%s name %.140q must be printable UTF-8 of 1 to %d bytes without slashes", what, name, MaxNameBytes), etcdclaims.ErrInvalidKey)
+		return errtext.Wrap(fmt.Sprintf("%s name %.140q must be printable UTF-8 of 1 to %d bytes without slashes", what, name, maxNameBytes), etcdclaims.ErrInvalidKey)
 	}
 	return nil
 }

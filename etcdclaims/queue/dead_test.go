@@ -144,10 +144,11 @@ func TestLeased(t *testing.T) {
 // An item keeps its last attempts, and the beginning of each error.
 func TestHistoryIsBounded(t *testing.T) {
 	virtually(t, func(w *world) {
-		const attempts = queue.MaxHistory + 5
+		const kept, mostBytes = 20, 1024
+		const attempts = kept + 5
 		q := w.queue(queue.Config{MaxAttempts: attempts})
 		w.enqueue(q, "a")
-		long := strings.Repeat("ü", queue.MaxErrorBytes)
+		long := strings.Repeat("ü", mostBytes)
 		for i := range attempts {
 			b, err := q.Claim(w.Context(), 1)
 			w.ok(err)
@@ -158,16 +159,16 @@ func TestHistoryIsBounded(t *testing.T) {
 		info := w.look(q, "a")
 		w.want(info.Where, queue.Dead)
 		w.want(info.Attempts, attempts)
-		w.want(len(info.History), queue.MaxHistory)
+		w.want(len(info.History), kept)
 		for i, a := range info.History {
-			w.want(a.Number, i+1+attempts-queue.MaxHistory)
-			kept := strings.TrimSuffix(a.Error, "…")
-			if len(a.Error) > queue.MaxErrorBytes || len(a.Error) < queue.MaxErrorBytes-4 || !utf8.ValidString(a.Error) ||
-				kept == a.Error || !strings.HasPrefix(long, kept) {
+			w.want(a.Number, i+1+attempts-kept)
+			begin := strings.TrimSuffix(a.Error, "…")
+			if len(a.Error) > mostBytes || len(a.Error) < mostBytes-4 || !utf8.ValidString(a.Error) ||
+				begin == a.Error || !strings.HasPrefix(long, begin) {
 				t.Errorf("the error of attempt %d is %d bytes: %q", a.Number, len(a.Error), a.Error)
 			}
 		}
-		if n := len(info.Why); n > queue.MaxErrorBytes+len("failed: ") {
+		if n := len(info.Why); n > mostBytes+len("failed: ") {
 			t.Errorf("the reason is %d bytes", n)
 		}
 	})

@@ -190,8 +190,7 @@ func (l *Delivery) Attempt() int { return l.state().Attempts }
 // MaxAttempts returns how many attempts the item has.
 func (l *Delivery) MaxAttempts() int { return l.state().Max }
 
-// History returns the earlier attempts of the item, oldest first, at most the last
-// MaxHistory.
+// History returns the earlier attempts of the item, oldest first, at most the last 20.
 func (l *Delivery) History() []Attempt { return slices.Clone(l.state().History) }
 
 // Fence returns the number that rises with each delivery of the item.

@@ -71,7 +71,7 @@ func TestManyQueuesWithoutEvents(t *testing.T) {
 				time.Sleep(3 * sec)
 				for i := range int64(3) {
 					w.enqueue(w.queue(queue.Config{Name: string(rune('a' + i))}), "item")
-					time.Sleep(queue.DefaultTTL/3 + 3*sec)
+					time.Sleep(10*sec + 3*sec)
 					w.want(handled.Load(), i+1)
 				}
 				stop()

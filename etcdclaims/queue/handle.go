@@ -27,7 +27,7 @@ func parseHandle(text string) (sid string, fence int64, id string, err error) {
 	parts := strings.SplitN(text, ":", 4)
 	if len(parts) == 4 && parts[0] == "1" && len(parts[1]) == 36 {
 		fence, err = strconv.ParseInt(parts[2], 10, 64)
-		if err == nil && keyspace.Revision(fence) > 0 && parts[3] != "" && len(parts[3]) <= MaxIDBytes {
+		if err == nil && keyspace.Revision(fence) > 0 && parts[3] != "" && len(parts[3]) <= maxIDBytes {
 			return parts[1], fence, parts[3], nil
 		}
 	}

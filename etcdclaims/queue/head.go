@@ -243,7 +243,7 @@ func (c *claimer) choose(visible []*picked, n int) []*picked {
 }
 
 // claimedSize bounds what a request needs to claim an item.
-func claimedSize(p *picked) int { return len(p.kv.Value) + 8*MaxErrorBytes }
+func claimedSize(p *picked) int { return len(p.kv.Value) + 8*maxErrorBytes }
 
 func inOrder(a, b *picked) int { return strings.Compare(a.at, b.at) }
 

@@ -38,11 +38,12 @@ func (f itemOption) apply(it *Item) { f(it) }
 
 // ID gives the item an id. A queue accepts an id once: enqueuing the id again does
 // nothing while the item is in the queue, and for Config.Retention after it was completed.
-// While the item is a dead letter, it is an error; see OverDead. Printable UTF-8 of up to MaxIDBytes. Default: a new UUID.
+// While the item is a dead letter, it is an error; see OverDead. Printable
+// UTF-8 of up to 512 bytes. Default: a new UUID.
 func ID(id string) ItemOption { return itemOption(func(it *Item) { it.id, it.given = id, true }) }
 
-// Topic names the kind of work. It selects the handler of WorkerConfig.Handlers. Default:
-// none.
+// Topic names the kind of work. It selects the handler of WorkerConfig.Handlers. The rules
+// are those of Config.Name. Default: none.
 func Topic(topic string) ItemOption { return itemOption(func(it *Item) { it.topic = topic }) }
 
 // PriorityOption is an option of items and of Fail.
@@ -57,7 +58,7 @@ func (p priorityOption) apply(it *Item)           { it.priority = int(p) }
 func (p priorityOption) applyFail(o *failOptions) { o.priority = (*int)(&p) }
 
 // Priority sets the item's priority: any number, 0 and negative ones included. Default of
-// items: DefaultPriority. Fail keeps the item's priority by default.
+// items: 100. Fail keeps the item's priority by default.
 func Priority(p int) PriorityOption { return priorityOption(p) }
 
 // At makes the item visible at t and not before.
@@ -76,9 +77,10 @@ func MaxAttempts(n int) ItemOption { return itemOption(func(it *Item) { it.max =
 // the item. This is one transaction. It needs no room in a queue with MaxWaiting.
 func OverDead() ItemOption { return itemOption(func(it *Item) { it.overDead = true }) }
 
-// NewItem returns an item with the payload, which must not be changed afterwards.
+// NewItem returns an item with the payload, which must not be changed afterwards. An enqueue
+// refuses a payload larger than MaxPayloadBytes.
 func NewItem(payload []byte, opts ...ItemOption) Item {
-	it := Item{payload: payload, priority: DefaultPriority, seq: newSeq()}
+	it := Item{payload: payload, priority: defaultPriority, seq: newSeq()}
 	for _, opt := range opts {
 		if opt != nil {
 			opt.apply(&it)
@@ -100,8 +102,8 @@ func (it Item) check() error {
 	switch {
 	case it.seq == "":
 		return errors.New("the zero Item; make items with NewItem")
-	case it.id == "" || len(it.id) > MaxIDBytes || !utf8.ValidString(it.id) || strings.ContainsFunc(it.id, unicode.IsControl):
-		return errtext.Wrap(fmt.Sprintf("id %.100q must be printable UTF-8 of 1 to %d bytes", it.id, MaxIDBytes), etcdclaims.ErrInvalidKey)
+	case it.id == "" || len(it.id) > maxIDBytes || !utf8.ValidString(it.id) || strings.ContainsFunc(it.id, unicode.IsControl):
+		return errtext.Wrap(fmt.Sprintf("id %.100q must be printable UTF-8 of 1 to %d bytes", it.id, maxIDBytes), etcdclaims.ErrInvalidKey)
 	case len(it.payload) > MaxPayloadBytes:
 		return errtext.Wrap(fmt.Sprintf("item %q: payload of %d bytes, the limit is %d; store it elsewhere and enqueue where it is", it.id, len(it.payload), MaxPayloadBytes), etcdclaims.ErrTooLarge)
 	case it.delay < 0:
@@ -131,7 +133,7 @@ func rank(priority int, higherFirst bool) string {
 func priorityOf(rank string, higherFirst bool) int {
 	n, err := strconv.ParseUint(rank, 16, 64)
 	if err != nil {
-		return DefaultPriority
+		return defaultPriority
 	}
 	if higherFirst {
 		n = math.MaxUint64 - n

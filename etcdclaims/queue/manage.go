@@ -297,7 +297,7 @@ type pausing struct {
 }
 
 // Pause stops all claiming from the queue, in all processes, until Resume. Stats returns
-// who paused the queue and why, with the first MaxErrorBytes of why. Workers keep the
+// who paused the queue and why, with the first 1,024 bytes of why. Workers keep the
 // items that they have.
 //
 // Errors: ErrPaused if the queue is paused already.

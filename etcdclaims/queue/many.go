@@ -114,7 +114,7 @@ type served struct {
 }
 
 // relistActive is how long at most a lost event of a queue with work goes unnoticed.
-const relistActive = DefaultTTL / 3
+const relistActive = defaultTTL / 3
 
 // discover serves the queues that have work, and stops serving each when its work is
 // done. It returns when ctx ends. A watch is a hint: the keys are read again from time

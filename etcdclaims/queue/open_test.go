@@ -27,7 +27,7 @@ func TestOpen(t *testing.T) {
 		w.ok(err)
 		w.want(len(w.under("")), before)
 		cfg := q.Config()
-		w.want(cfg.HigherFirst && cfg.MaxTaken == 2 && cfg.MaxWaiting == 5 && cfg.TTL == queue.DefaultTTL, true)
+		w.want(cfg.HigherFirst && cfg.MaxTaken == 2 && cfg.MaxWaiting == 5 && cfg.TTL == 30*sec, true)
 		w.want(ids(w.tryClaim(q, 1)), "b")
 		w.ok(q.Close(w.Context()))
 

@@ -84,7 +84,7 @@ type Attempt struct {
 	Owner  string    `json:"owner"` // label of the process
 	Fence  int64     `json:"fence,string"`
 	Ending Ending    `json:"ending"`
-	Error  string    `json:"error,omitempty"` // up to MaxErrorBytes
+	Error  string    `json:"error,omitempty"` // up to 1,024 bytes
 	At     time.Time `json:"at"`
 }
 
@@ -136,18 +136,18 @@ func decodeState(kv *mvccpb.KeyValue) (state, error) {
 func (st *state) ended(a Attempt) {
 	a.Error = cut(a.Error)
 	st.History = append(st.History[:len(st.History):len(st.History)], a)
-	if over := len(st.History) - MaxHistory; over > 0 {
+	if over := len(st.History) - maxHistory; over > 0 {
 		st.History = st.History[over:]
 	}
 }
 
-// cut shortens a text to MaxErrorBytes, at the end of a rune.
+// cut shortens a text to maxErrorBytes, at the end of a rune.
 func cut(s string) string {
-	if len(s) <= MaxErrorBytes {
+	if len(s) <= maxErrorBytes {
 		return s
 	}
 	const mark = "…"
-	n := MaxErrorBytes - len(mark)
+	n := maxErrorBytes - len(mark)
 	for n > 0 && !utf8.RuneStart(s[n]) {
 		n--
 	}

@@ -122,7 +122,7 @@ func (q *Queue) ownKey(session string) string {
 }
 
 // movedSize bounds what a request needs to move an item.
-func movedSize(kv *mvccpb.KeyValue) int { return len(kv.Value) + 8*MaxErrorBytes }
+func movedSize(kv *mvccpb.KeyValue) int { return len(kv.Value) + 8*maxErrorBytes }
 
 // movable is how many items are moved with one request.
 func (q *Queue) movable() int64 { return int64(min(itemsPerRequest/2, q.size.items(opsToMove))) }

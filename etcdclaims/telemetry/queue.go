@@ -38,22 +38,20 @@ type answer struct {
 	err error
 }
 
-// DefaultQueueInterval is how old the counts of a queue may be that WatchQueue
-// observes.
-const DefaultQueueInterval = 15 * time.Second
+const defaultQueueInterval = 15 * time.Second
 
 // WatchQueue observes how many items the queue has. All processes see the same
 // counts, so one process is enough; where several watch, take the maximum.
 //
 // It sends requests to etcd, when gauges are collected and the last counts are
-// older than every: one, or a few if there are many priorities. Zero means
-// DefaultQueueInterval. Queues are asked at the same time, for at most two seconds.
+// older than every: one, or a few if there are many priorities. Zero means 15 s.
+// Queues are asked at the same time, for at most two seconds.
 // If etcd does not answer in that time, nothing is observed of the queue, and the
 // error goes to OpenTelemetry's error handler. Call stop when the queue is not to
 // be watched any more.
 func (t *Telemetry) WatchQueue(name string, q *queue.Queue, every time.Duration) (stop func()) {
 	if every <= 0 {
-		every = DefaultQueueInterval
+		every = defaultQueueInterval
 	}
 	return track(t, t.queues, &watchedQueue{name: name, q: q, every: every}, true)
 }

@@ -15,8 +15,7 @@ import (
 )
 
 const (
-	// DefaultWorkInterval is how often WatchWork counts work by default.
-	DefaultWorkInterval = time.Minute
+	defaultWorkInterval = time.Minute
 	// countFor is how long one count may take.
 	countFor = 30 * time.Second
 )
@@ -33,7 +32,7 @@ var workStates = []work.State{
 // enough; where several watch, take the maximum.
 //
 // When gauges are collected, and the last count began longer ago than every, it counts anew.
-// Zero means DefaultWorkInterval. A count reads all records below the prefix, page by page,
+// Zero means a minute. A count reads all records below the prefix, page by page,
 // also those of done work. etcd needs more time for each page the more records follow, so
 // reading 50,000 takes half a second, and 200,000 ten. A collection waits for at most two
 // seconds, and then observes the counts before. A count that takes more than half a minute,
@@ -41,7 +40,7 @@ var workStates = []work.State{
 // error handler. Call stop when the work is not to be watched any more.
 func (t *Telemetry) WatchWork(name string, claims *etcdclaims.Client, prefix string, every time.Duration) (stop func()) {
 	if every <= 0 {
-		every = DefaultWorkInterval
+		every = defaultWorkInterval
 	}
 	works, _ := work.New(claims, work.Config{}) // nil refuses every call
 	w := &watchedWork{name: name, works: works, prefix: prefix, every: every}

@@ -13,8 +13,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// DefaultMaxTabs is how many tabs are kept up to date unless Config.MaxTabs is set.
-const DefaultMaxTabs = 200
+const defaultMaxTabs = 200
 
 // ErrReadOnly is why nothing can be changed if Config.Access is nil.
 var ErrReadOnly = errors.New("this page is read-only")
@@ -58,7 +57,7 @@ type Config struct {
 	// the Host header.
 	TrustedOrigins []string
 	// MaxTabs is how many tabs are kept up to date at the same time. Further ones
-	// work, but must be reloaded. Default: DefaultMaxTabs.
+	// work, but must be reloaded. Default: 200.
 	MaxTabs int
 	// Logger receives one line for each operation that was carried out, has failed or
 	// was denied, other than views: who, what, and the outcome. Default: the Logger of the
@@ -82,7 +81,7 @@ func (cfg Config) withDefaults() (Config, *http.CrossOriginProtection, error) {
 		cfg.Redact = redact
 	}
 	if cfg.MaxTabs == 0 {
-		cfg.MaxTabs = DefaultMaxTabs
+		cfg.MaxTabs = defaultMaxTabs
 	}
 	if cfg.MaxTabs < 0 {
 		return cfg, nil, fmt.Errorf("webui: config: MaxTabs %d must not be negative", cfg.MaxTabs)

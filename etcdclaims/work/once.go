@@ -31,7 +31,7 @@ import (
 //     have returned.
 //   - etcdclaims.ErrUnknown if the outcome may have been recorded. Call again to find
 //     out.
-//   - etcdclaims.ErrTooLarge if the result is longer than MaxResultBytes. The attempt
+//   - etcdclaims.ErrTooLarge if the result is longer than 64 KiB. The attempt
 //     has failed.
 //
 // Other errors are those of fn and of TryBegin, except ErrDone.

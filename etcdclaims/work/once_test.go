@@ -88,7 +88,7 @@ func TestOnceFails(t *testing.T) {
 		f("fails", returns("", own), own, work.StateFailed)
 		f("dies", returns("", etcdclaims.Permanent(own)), own, work.StateDead)
 		f("given back", returns("", fmt.Errorf("wrapped: %w", givenBack{own})), own, "")
-		f("too large", returns(string(make([]byte, work.MaxResultBytes+1)), nil), etcdclaims.ErrTooLarge, work.StateFailed)
+		f("too large", returns(string(make([]byte, 64<<10+1)), nil), etcdclaims.ErrTooLarge, work.StateFailed)
 
 		var job *work.Error
 		_, first, err := run(c)(t.Context(), "fails", returns("", nil))

@@ -44,17 +44,12 @@ func (s State) stored() bool {
 	return false
 }
 
-// MaxResultBytes is the length of the longest result of work. A result is read
-// with each record, so store what is larger elsewhere.
-const MaxResultBytes = 64 << 10
-
-// MaxErrorBytes is the length of the longest error text in a record. A longer
-// text is cut between runes and ends in an ellipsis.
-const MaxErrorBytes = 4 << 10
-
-// MaxStackBytes is the length of the longest panic stack in a record. A longer
-// stack is cut at its end.
-const MaxStackBytes = 8 << 10
+// Limits of what a record stores, as the comments of Record and Work state them.
+const (
+	maxResultBytes = 64 << 10
+	maxErrorBytes  = 4 << 10
+	maxStackBytes  = 8 << 10
+)
 
 // Record is what etcd stores about work. It outlives its owners, and is kept
 // for Config.Retention or Config.DeadRetention.
@@ -72,9 +67,9 @@ type Record struct {
 	Begun      time.Time
 	Ended      time.Time // zero while claimed
 	NotBefore  time.Time // earliest begin of the next attempt, in StateFailed
-	Error      string    // error of the last failed attempt, up to MaxErrorBytes
-	Stack      string    // stack of that attempt's panic, up to MaxStackBytes; empty if it did not panic
-	Result     string    // result of done work; see Work.CompleteWith
+	Error      string    // error of the last failed attempt, up to 4 KiB; a longer one ends in an ellipsis
+	Stack      string    // stack of that attempt's panic, up to 8 KiB; empty if it did not panic
+	Result     string    // result of done work, up to 64 KiB; see Work.CompleteWith
 	Note       string    // note of the last attempt that was begun with Note
 	AtMostOnce bool
 }

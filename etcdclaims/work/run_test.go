@@ -135,7 +135,7 @@ func TestRunPanics(t *testing.T) {
 	}()
 	r, _, err := b.Record(ctx, "panic")
 	noErr(t, err)
-	if r.State != work.StateFailed || r.Error != "panic: the value" || !strings.Contains(r.Stack, "TestRunPanics") || len(r.Stack) > work.MaxStackBytes {
+	if r.State != work.StateFailed || r.Error != "panic: the value" || !strings.Contains(r.Stack, "TestRunPanics") || len(r.Stack) > 8<<10 {
 		t.Errorf("recorded %+v", r)
 	}
 	func() {
@@ -330,14 +330,15 @@ func TestFailCutsBetweenRunes(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
 	a, _, _ := twoOwners(t, etcd, config{})
+	const most = 4 << 10 // bytes
 	for shift := range 4 {
 		for _, unit := range []string{"x", "ä", "€", "😀", "x\xff"} {
-			text := strings.Repeat("-", shift) + strings.Repeat(unit, work.MaxErrorBytes+1)
+			text := strings.Repeat("-", shift) + strings.Repeat(unit, most+1)
 			key := fmt.Sprintf("%d %q", shift, unit)
 			noErr(t, failing(ctx, tryBegin(t, a, key), errors.New(text)))
 			r, _, err := a.Record(ctx, key)
 			noErr(t, err)
-			if len(r.Error) > work.MaxErrorBytes || len(r.Error) < work.MaxErrorBytes-8 || !utf8.ValidString(r.Error) || !strings.HasSuffix(r.Error, "…") {
+			if len(r.Error) > most || len(r.Error) < most-8 || !utf8.ValidString(r.Error) || !strings.HasSuffix(r.Error, "…") {
 				t.Errorf("%s: %d bytes are stored, ending in %q", key, len(r.Error), r.Error[len(r.Error)-8:])
 			}
 			if unit != "x\xff" && strings.ContainsRune(r.Error, utf8.RuneError) {
@@ -345,7 +346,7 @@ func TestFailCutsBetweenRunes(t *testing.T) {
 			}
 		}
 	}
-	exact := strings.Repeat("€", work.MaxErrorBytes/3)
+	exact := strings.Repeat("€", most/3)
 	noErr(t, failing(ctx, tryBegin(t, a, "exact"), errors.New(exact)))
 	if r, _, err := a.Record(ctx, "exact"); err != nil || r.Error != exact {
 		t.Errorf("a text within the limit was changed: %d bytes, %v", len(r.Error), err)

@@ -54,9 +54,9 @@ func (r Record) failed(cause error, cfg Config, now time.Time) Record {
 	if cause == nil {
 		cause = errors.New("failed without a cause")
 	}
-	r.State, r.Error, r.Stack = StateFailed, limitText(errtext.Text(cause), MaxErrorBytes), ""
+	r.State, r.Error, r.Stack = StateFailed, limitText(errtext.Text(cause), maxErrorBytes), ""
 	if panicked, ok := errors.AsType[*PanicError](cause); ok {
-		r.Stack = limitText(string(panicked.Stack), MaxStackBytes)
+		r.Stack = limitText(string(panicked.Stack), maxStackBytes)
 	}
 	r.Ended = now.UTC() // NotBefore counts from it, and is never before it
 	after, given := etcdclaims.RetryDelay(cause)

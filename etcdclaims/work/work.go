@@ -69,11 +69,12 @@ func (w *Work) Complete(ctx context.Context, ops ...clientv3.Op) error {
 
 // CompleteWith does what Complete does, and stores a result in the record for
 // as long as the work is known to be done. A caller that later tries to begin
-// the work gets it as Record.Result. A result longer than MaxResultBytes
-// returns etcdclaims.ErrTooLarge.
+// the work gets it as Record.Result. A result longer than 64 KiB
+// returns etcdclaims.ErrTooLarge: store what is larger elsewhere, because a result is read
+// with each record.
 func (w *Work) CompleteWith(ctx context.Context, result []byte, ops ...clientv3.Op) error {
-	if len(result) > MaxResultBytes {
-		return w.fail("complete work", fmt.Errorf("%w: the result has %d bytes, the limit is %d: store it elsewhere, in the same transaction", etcdclaims.ErrTooLarge, len(result), MaxResultBytes))
+	if len(result) > maxResultBytes {
+		return w.fail("complete work", fmt.Errorf("%w: the result has %d bytes, the limit is %d: store it elsewhere, in the same transaction", etcdclaims.ErrTooLarge, len(result), maxResultBytes))
 	}
 	_, err := w.end(ctx, Record{State: StateDone, Result: string(result)}, ops)
 	return err
@@ -88,8 +89,8 @@ func (w *Work) CompleteWith(ctx context.Context, result []byte, ops ...clientv3.
 // is dead if cause is etcdclaims.Permanent, or after Config.MaxAttempts. A client that
 // begins the work compares NotBefore with its own wall clock.
 //
-// The record stores the text of cause, cut to MaxErrorBytes. For a *PanicError
-// it also stores the stack.
+// The record stores the text of cause, cut to 4 KiB between runes. For a *PanicError
+// it also stores the stack, cut to 8 KiB.
 //
 // The errors are those of Complete. With etcdclaims.ErrUnknown, the returned record may
 // have been stored. With any other error it was not.

@@ -13,7 +13,7 @@ var groupMutants = []mutant{
 	},
 	{
 		name: "moves beyond the budget", of: "etcdclaims/group", tests: "TestMoveBudget",
-		edits: []edit{{"etcdclaims/group/partitions.go", "if room--; room < 0 {", "if room--; room < -MaxPartitions {"}},
+		edits: []edit{{"etcdclaims/group/partitions.go", "if room--; room < 0 {", "if room--; room < -maxPartitions {"}},
 	},
 	{
 		name: "budget without a wait for one list", of: "etcdclaims/group", tests: "TestBudgetWaitsForOneList",
