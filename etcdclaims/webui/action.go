@@ -34,21 +34,21 @@ const (
 
 // done is the message of the page after an action.
 var done = map[Action]string{
-	ActionRelease:     "The term was ended.",
-	ActionRetryWork:   "The work can be begun again.",
-	ActionForgetWork:  "The record of the work was deleted.",
-	ActionPauseJob:    "The job is paused.",
-	ActionResumeJob:   "The job is not paused any more.",
-	ActionRunJob:      "A run was requested.",
-	ActionCancelJob:   "The runs of the job were cancelled.",
-	ActionPauseQueue:  "The queue is paused.",
-	ActionResumeQueue: "The queue is not paused any more.",
-	ActionRedrive:     "The item waits again.",
-	ActionRedriveAll:  "The dead letters wait again.",
-	ActionPurge:       "The dead letters were deleted.",
-	ActionEvict:       "The member was evicted.",
-	ActionReadmit:     "The name may join again.",
-	ActionTrial:       "The trial has ended.",
+	actionRelease:     "The term was ended.",
+	actionRetryWork:   "The work can be begun again.",
+	actionForgetWork:  "The record of the work was deleted.",
+	actionPauseJob:    "The job is paused.",
+	actionResumeJob:   "The job is not paused any more.",
+	actionRunJob:      "A run was requested.",
+	actionCancelJob:   "The runs of the job were cancelled.",
+	actionPauseQueue:  "The queue is paused.",
+	actionResumeQueue: "The queue is not paused any more.",
+	actionRedrive:     "The item waits again.",
+	actionRedriveAll:  "The dead letters wait again.",
+	actionPurge:       "The dead letters were deleted.",
+	actionEvict:       "The member was evicted.",
+	actionReadmit:     "The name may join again.",
+	actionTrial:       "The trial has ended.",
 }
 
 // act carries out the form that was sent.
@@ -113,20 +113,20 @@ func operation(r *http.Request) (Operation, error) {
 		return op, fmt.Errorf("the reason has %d bytes, the limit is %d", len(op.Reason), mostReasonBytes)
 	}
 	switch op.Action {
-	case ActionForgetWork:
+	case actionForgetWork:
 		op.State = work.State(form.Get("state"))
 		return op, nil
-	case ActionPurge:
+	case actionPurge:
 		before, err := time.Parse(time.RFC3339Nano, form.Get("before"))
 		if err != nil || before.After(time.Now().Add(mostSkew)) {
 			return op, fmt.Errorf("%q is not a time in the past", cut(form.Get("before"), 40))
 		}
 		op.Before = before
 		return op, nil
-	case ActionEvict:
+	case actionEvict:
 		err := op.readEviction(form.Get("for"))
 		return op, err
-	case ActionRelease:
+	case actionRelease:
 	default:
 		return op, nil
 	}
@@ -144,7 +144,7 @@ func operation(r *http.Request) (Operation, error) {
 // back is the page that shows the result.
 func (op Operation) back() template.URL {
 	switch {
-	case op.Action == ActionTrial:
+	case op.Action == actionTrial:
 		return query("health", "done", op.Action)
 	case op.Member != "":
 		return query("group", "group", op.Group, "done", op.Action)
@@ -165,17 +165,17 @@ func (h *Handler) carryOut(ctx context.Context, op Operation, user string) error
 		why += ": " + op.Reason
 	}
 	switch op.Action {
-	case ActionRelease:
+	case actionRelease:
 		return admin.ForceReleaseTerm(ctx, h.claims, fencing.Token{Key: op.Key, Fence: op.Fence}, why)
-	case ActionRetryWork:
+	case actionRetryWork:
 		return h.retry(ctx, op)
-	case ActionForgetWork:
+	case actionForgetWork:
 		return h.works.Forget(ctx, op.Key, op.State)
-	case ActionTrial:
+	case actionTrial:
 		return h.try(ctx, user)
-	case ActionEvict, ActionReadmit:
+	case actionEvict, actionReadmit:
 		return h.changeGroup(ctx, op, why)
-	case ActionPauseJob, ActionResumeJob, ActionRunJob, ActionCancelJob:
+	case actionPauseJob, actionResumeJob, actionRunJob, actionCancelJob:
 		return h.changeJob(ctx, op, why)
 	}
 	return h.changeQueue(ctx, op, why)
@@ -208,11 +208,11 @@ func (h *Handler) changeJob(ctx context.Context, op Operation, why string) error
 		return err
 	}
 	switch op.Action {
-	case ActionPauseJob:
+	case actionPauseJob:
 		return s.Pause(ctx, op.Job, why)
-	case ActionResumeJob:
+	case actionResumeJob:
 		return s.Resume(ctx, op.Job)
-	case ActionRunJob:
+	case actionRunJob:
 		_, err := s.RunNow(ctx, op.Job)
 		return err
 	}
@@ -225,13 +225,13 @@ func (h *Handler) changeQueue(ctx context.Context, op Operation, why string) err
 		return err
 	}
 	switch op.Action {
-	case ActionPauseQueue:
+	case actionPauseQueue:
 		return q.Pause(ctx, why)
-	case ActionResumeQueue:
+	case actionResumeQueue:
 		return q.Resume(ctx)
-	case ActionRedrive:
+	case actionRedrive:
 		return q.Redrive(ctx, op.Item)
-	case ActionRedriveAll:
+	case actionRedriveAll:
 		_, err := q.RedriveAll(ctx)
 		return err
 	}

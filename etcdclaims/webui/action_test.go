@@ -7,7 +7,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -41,10 +43,10 @@ func TestActions(t *testing.T) {
 		}
 		i, err := w.claims.Lookup(ctx, "orders/42")
 		w.ok(err)
-		does(form(webui.ActionRelease, "key", "orders/42", "fence", strconv.FormatInt(i.Fence, 10), "reason", "stuck"), "key?key=orders%2F42")
+		does(form("release", "key", "orders/42", "fence", strconv.FormatInt(i.Fence, 10), "reason", "stuck"), "key?key=orders%2F42")
 		w.shows("key?key=orders/42&done=release", "The term was ended.", "alice: stuck", "worker-3")
-		does(form(webui.ActionRetryWork, "key", "invoices/1"), "key?key=invoices%2F1")
-		does(form(webui.ActionForgetWork, "key", "invoices/1", "state", "free"), "key?key=invoices%2F1")
+		does(form("retry-work", "key", "invoices/1"), "key?key=invoices%2F1")
+		does(form("forget-work", "key", "invoices/1", "state", "free"), "key?key=invoices%2F1")
 		if _, ok, err := testwork.Of(w.claims).Record(ctx, "invoices/1"); ok || err != nil {
 			w.Errorf("the record is there: %v", err)
 		}
@@ -52,15 +54,15 @@ func TestActions(t *testing.T) {
 		job := []string{"group", "billing", "job", "nightly", "reason", "month end"}
 		s, err := sched.New(w.claims, sched.Config{Group: "billing"})
 		w.ok(err)
-		does(form(webui.ActionPauseJob, job...), "job?group=billing&job=nightly")
+		does(form("pause-job", job...), "job?group=billing&job=nightly")
 		w.shows("job?group=billing&job=nightly", "paused", "alice: month end")
-		does(form(webui.ActionResumeJob, job...), "job?group=billing&job=nightly")
-		does(form(webui.ActionRunJob, job...), "job?group=billing&job=nightly")
+		does(form("resume-job", job...), "job?group=billing&job=nightly")
+		does(form("run-job", job...), "job?group=billing&job=nightly")
 		time.Sleep(5 * time.Second)
 		if info, err := s.Inspect(ctx, "nightly"); err != nil || info.Paused != nil || info.Last == nil {
 			w.Errorf("it did not run: %+v, %v", info, err)
 		}
-		does(form(webui.ActionCancelJob, job...), "job?group=billing&job=nightly")
+		does(form("cancel-job", job...), "job?group=billing&job=nightly")
 
 		q, err := queue.Open(ctx, w.claims, "mails")
 		w.ok(err)
@@ -71,18 +73,18 @@ func TestActions(t *testing.T) {
 				w.Errorf("%+v, %v; want %d dead, %d ready", st, err, dead, ready)
 			}
 		}
-		does(form(webui.ActionPauseQueue, "queue", "mails"), "queue?queue=mails")
+		does(form("pause-queue", "queue", "mails"), "queue?queue=mails")
 		w.shows("queue?queue=mails", "Paused by")
-		does(form(webui.ActionResumeQueue, "queue", "mails"), "queue?queue=mails")
+		does(form("resume-queue", "queue", "mails"), "queue?queue=mails")
 		count(1, 2)
-		does(form(webui.ActionRedrive, "queue", "mails", "item", "mail-0"), "item?id=mail-0&queue=mails")
+		does(form("redrive", "queue", "mails", "item", "mail-0"), "item?id=mail-0&queue=mails")
 		count(0, 3)
 		b, err := q.TryClaim(ctx, 3)
 		w.ok(err)
 		for _, l := range b.Deliveries {
 			w.ok(l.Discard(ctx, "no"))
 		}
-		does(form(webui.ActionPurge, "queue", "mails", "before", time.Now().Add(-time.Minute).Format(time.RFC3339Nano)), "queue?queue=mails")
+		does(form("purge", "queue", "mails", "before", time.Now().Add(-time.Minute).Format(time.RFC3339Nano)), "queue?queue=mails")
 		count(3, 0) // they died after the person looked
 		seen := regexp.MustCompile(`data-id="purge-([^"]+)".*name="before" value="([^"]+)"`)
 		time.Sleep(5 * time.Second) // so that the list is read again
@@ -98,7 +100,7 @@ func TestActions(t *testing.T) {
 		b, err = q.TryClaim(ctx, 1)
 		w.ok(err)
 		w.ok(b.Deliveries[0].Discard(ctx, "no"))
-		does(form(webui.ActionPurge, "queue", "mails", "before", html.UnescapeString(found[2])), "queue?queue=mails")
+		does(form("purge", "queue", "mails", "before", html.UnescapeString(found[2])), "queue?queue=mails")
 		count(1, 0) // those that were shown are gone
 		w.ok(q.Redrive(ctx, "late"))
 		count(0, 1)
@@ -111,7 +113,7 @@ func TestActions(t *testing.T) {
 		for _, l := range b.Deliveries {
 			w.ok(l.Discard(ctx, "no"))
 		}
-		does(form(webui.ActionRedriveAll, "queue", "mails"), "queue?queue=mails")
+		does(form("redrive-all", "queue", "mails"), "queue?queue=mails")
 		count(0, 3)
 	})
 }
@@ -125,9 +127,33 @@ func locationOf(answer *httptest.ResponseRecorder) string {
 	return page + "?" + values.Encode() + "&done=" + done
 }
 
+// The page knows the actions that its document lists, and no others.
+func TestActionsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/webui.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listed []webui.Action
+	for _, row := range regexp.MustCompile("(?m)^\\| (`[a-z-]+`.*?) \\|").FindAllStringSubmatch(string(text), -1) {
+		for _, name := range regexp.MustCompile("`([a-z-]+)`").FindAllStringSubmatch(row[1], -1) {
+			listed = append(listed, webui.Action(name[1]))
+		}
+	}
+	slices.Sort(listed)
+	if known := slices.Sorted(webui.Actions()); !slices.Equal(listed, known) {
+		t.Errorf("documented are %q, the page carries out %q", listed, known)
+	}
+}
+
 func TestActionsThatFail(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
-	virtually(t, webui.Config{Access: permissive, Logger: zap.New(core)}, func(w *world) {
+	access := func(_ *http.Request, op webui.Operation) error {
+		if op.Action == "" || op.Action == "no" || op.Action == "Release" {
+			t.Errorf("access to the unknown action %q was asked for", op.Action)
+		}
+		return nil
+	}
+	virtually(t, webui.Config{Access: access, Logger: zap.New(core)}, func(w *world) {
 		claim := w.claim(w.claims, "k")
 		fence := strconv.FormatInt(claim.Fence(), 10)
 		for _, tt := range []struct {
@@ -135,19 +161,21 @@ func TestActionsThatFail(t *testing.T) {
 			code int
 		}{
 			{form("no"), 400},
+			{form(""), 400},
+			{form("Release", "key", "k", "fence", fence, "reason", "r"), 400},
 			{form(webui.ActionView), 400},
-			{form(webui.ActionRelease, "key", "k", "fence", fence), 400}, // no reason
-			{form(webui.ActionRelease, "key", "k", "fence", "9223372036854775808", "reason", "r"), 400},
-			{form(webui.ActionRelease, "key", "k", "fence", "-1", "reason", "r"), 400},
-			{form(webui.ActionRelease, "key", "k", "fence", "1", "reason", "r"), 409}, // another term
-			{form(webui.ActionRelease, "key", "k", "fence", fence, "reason", strings.Repeat("r", 501)), 400},
-			{form(webui.ActionRelease, "key", "k", "fence", fence, "reason", strings.Repeat("r", 20<<10)), 400},
-			{form(webui.ActionRelease, "key", "\x00", "fence", fence, "reason", "r"), 400},
-			{form(webui.ActionRetryWork, "key", "none"), 404},
-			{form(webui.ActionPauseJob, "group", "g", "job", "none"), 404},
-			{form(webui.ActionPauseJob, "group", "a/b", "job", "none"), 400},
-			{form(webui.ActionPauseQueue, "queue", "none"), 404},
-			{form(webui.ActionPurge, "queue", "none", "before", time.Now().Add(time.Hour).Format(time.RFC3339Nano)), 400},
+			{form("release", "key", "k", "fence", fence), 400}, // no reason
+			{form("release", "key", "k", "fence", "9223372036854775808", "reason", "r"), 400},
+			{form("release", "key", "k", "fence", "-1", "reason", "r"), 400},
+			{form("release", "key", "k", "fence", "1", "reason", "r"), 409}, // another term
+			{form("release", "key", "k", "fence", fence, "reason", strings.Repeat("r", 501)), 400},
+			{form("release", "key", "k", "fence", fence, "reason", strings.Repeat("r", 20<<10)), 400},
+			{form("release", "key", "\x00", "fence", fence, "reason", "r"), 400},
+			{form("retry-work", "key", "none"), 404},
+			{form("pause-job", "group", "g", "job", "none"), 404},
+			{form("pause-job", "group", "a/b", "job", "none"), 400},
+			{form("pause-queue", "queue", "none"), 404},
+			{form("purge", "queue", "none", "before", time.Now().Add(time.Hour).Format(time.RFC3339Nano)), 400},
 		} {
 			if answer := w.post(tt.form); answer.Code != tt.code {
 				w.Errorf("%.100v: status %d, want %d", tt.form, answer.Code, tt.code)
@@ -160,7 +188,7 @@ func TestActionsThatFail(t *testing.T) {
 		if answer := httpGet(w.page, "/do"); answer.Code != http.StatusMethodNotAllowed {
 			w.Errorf("GET: status %d", answer.Code)
 		}
-		r := w.post(form(webui.ActionRelease), func(r *http.Request) { r.URL.Path = "/claims" })
+		r := w.post(form("release"), func(r *http.Request) { r.URL.Path = "/claims" })
 		if r.Code != http.StatusMethodNotAllowed {
 			w.Errorf("POST of a page: status %d", r.Code)
 		}
@@ -171,7 +199,7 @@ func TestAccess(t *testing.T) {
 	releases := func(w *world, change func(*http.Request)) (code int, held bool) {
 		claim := w.claim(w.claims, "k")
 		defer claim.Release(w.Context())
-		code = w.post(form(webui.ActionRelease, "key", "k", "fence", strconv.FormatInt(claim.Fence(), 10), "reason", "r"), change).Code
+		code = w.post(form("release", "key", "k", "fence", strconv.FormatInt(claim.Fence(), 10), "reason", "r"), change).Code
 		i, err := w.claims.Lookup(w.Context(), "k")
 		w.ok(err)
 		return code, i.Held
@@ -195,7 +223,7 @@ func TestAccess(t *testing.T) {
 	})
 	t.Run("per action and key", func(t *testing.T) {
 		access := func(_ *http.Request, op webui.Operation) error {
-			if op.Action == webui.ActionView && op.Page != "health" || op.Action == webui.ActionRelease && op.Key == "k" && op.Fence > 0 {
+			if op.Action == webui.ActionView && op.Page != "health" || op.Action == "release" && op.Key == "k" && op.Fence > 0 {
 				return nil
 			}
 			return errors.New("not for <you>")

@@ -33,7 +33,7 @@ type linesPage struct {
 	Lines []lineRow
 	Pager pager
 	More  bool
-	Fresh Fresh
+	Fresh freshness
 }
 
 type lineRow struct {
@@ -58,7 +58,7 @@ func (q *request) lines() (any, error) {
 }
 
 // allLines returns the lines of all held keys.
-func (q *request) allLines() ([]admin.LineInfo, Fresh) {
+func (q *request) allLines() ([]admin.LineInfo, freshness) {
 	return snapshotOf(q, "lines", 2*time.Second, func(ctx context.Context, h *Handler) ([]admin.LineInfo, error) {
 		return first(mostRows, admin.Lines(ctx, h.claims, h.board.allKeys()))
 	})

@@ -114,27 +114,41 @@ func redact(f Field, value string) string {
 	return fmt.Sprintf("(hidden, %d bytes)", len(value))
 }
 
-// Action is what a person wants to do.
+// Action is what a person wants to do. ActionView only looks. The others change something,
+// as the named methods do:
+//
+//	release                      admin.ForceReleaseTerm
+//	retry-work, forget-work      work.Runner.Retry and Forget
+//	pause-job, resume-job        sched.Scheduler.Pause and Resume
+//	run-job, cancel-job          sched.Scheduler.RunNow and Cancel
+//	pause-queue, resume-queue    queue.Queue.Pause and Resume
+//	redrive, redrive-all, purge  queue.Queue.Redrive, RedriveAll and Purge
+//	evict-member, readmit-member group.View.Evict and Readmit
+//	trial                        a claim and writes of the page's own, to examine etcd
+//
+// Later versions can have further actions: permit those that you name, and no others. The
+// handler refuses an action that it does not know before it calls Config.Access.
 type Action string
 
-// The actions. Those whose comment names no method only look.
+// ActionView is the action of each page. It changes nothing.
+const ActionView Action = "view"
+
 const (
-	ActionView        Action = "view"
-	ActionRelease     Action = "release"        // admin.ForceReleaseTerm
-	ActionRetryWork   Action = "retry-work"     // work.Runner.Retry
-	ActionForgetWork  Action = "forget-work"    // work.Runner.Forget
-	ActionPauseJob    Action = "pause-job"      // sched.Scheduler.Pause
-	ActionResumeJob   Action = "resume-job"     // sched.Scheduler.Resume
-	ActionRunJob      Action = "run-job"        // sched.Scheduler.RunNow
-	ActionCancelJob   Action = "cancel-job"     // sched.Scheduler.Cancel
-	ActionPauseQueue  Action = "pause-queue"    // queue.Queue.Pause
-	ActionResumeQueue Action = "resume-queue"   // queue.Queue.Resume
-	ActionRedrive     Action = "redrive"        // queue.Queue.Redrive
-	ActionRedriveAll  Action = "redrive-all"    // queue.Queue.RedriveAll
-	ActionPurge       Action = "purge"          // queue.Queue.Purge
-	ActionEvict       Action = "evict-member"   // group.View.Evict
-	ActionReadmit     Action = "readmit-member" // group.View.Readmit
-	ActionTrial       Action = "trial"          // a claim and writes of the page's own, to examine etcd
+	actionRelease     Action = "release"
+	actionRetryWork   Action = "retry-work"
+	actionForgetWork  Action = "forget-work"
+	actionPauseJob    Action = "pause-job"
+	actionResumeJob   Action = "resume-job"
+	actionRunJob      Action = "run-job"
+	actionCancelJob   Action = "cancel-job"
+	actionPauseQueue  Action = "pause-queue"
+	actionResumeQueue Action = "resume-queue"
+	actionRedrive     Action = "redrive"
+	actionRedriveAll  Action = "redrive-all"
+	actionPurge       Action = "purge"
+	actionEvict       Action = "evict-member"
+	actionReadmit     Action = "readmit-member"
+	actionTrial       Action = "trial"
 )
 
 // Operation is an action and what it is about.

@@ -104,7 +104,7 @@ type examined struct {
 }
 
 // examine returns what the checks that only read have found, for all tabs alike.
-func (q *request) examine() (examined, Fresh) {
+func (q *request) examine() (examined, freshness) {
 	return snapshotOf(q, doctorTopic, examineEvery, func(_ context.Context, h *Handler) (examined, error) {
 		if h.claims.Passthrough() {
 			return examined{}, nil

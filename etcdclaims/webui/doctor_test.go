@@ -64,7 +64,7 @@ func TestTrial(t *testing.T) {
 		tab.drain()
 		try := func(code int) {
 			w.Helper()
-			if answer := w.post(form(webui.ActionTrial)); answer.Code != code || code == http.StatusSeeOther && answer.Header().Get("Location") != "health?done=trial" {
+			if answer := w.post(form("trial")); answer.Code != code || code == http.StatusSeeOther && answer.Header().Get("Location") != "health?done=trial" {
 				w.Errorf("status %d, want %d: %v", answer.Code, code, answer.Header())
 			}
 		}
@@ -96,7 +96,7 @@ func TestTrial(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		first := make(chan int)
 		w.host.Inject(claimtest.Fault{On: claimtest.Grant, DelayReply: time.Second})
-		go func() { first <- w.post(form(webui.ActionTrial)).Code }()
+		go func() { first <- w.post(form("trial")).Code }()
 		time.Sleep(500 * time.Millisecond)
 		try(http.StatusConflict)
 		if code := <-first; code != http.StatusSeeOther {
@@ -105,7 +105,7 @@ func TestTrial(t *testing.T) {
 	})
 	virtually(t, webui.Config{}, func(w *world) {
 		before := w.revision()
-		if answer := w.post(form(webui.ActionTrial)); answer.Code != http.StatusForbidden {
+		if answer := w.post(form("trial")); answer.Code != http.StatusForbidden {
 			w.Errorf("read-only: status %d", answer.Code)
 		}
 		if w.revision() != before || len(w.host.Sent(claimtest.Grant)) > 0 {

@@ -1,6 +1,13 @@
 package webui
 
-import "time"
+import (
+	"iter"
+	"maps"
+	"time"
+)
+
+// Actions are those that the page carries out.
+func Actions() iter.Seq[Action] { return maps.Keys(done) }
 
 // SetStreamTimes changes how soon an event must be written, and how often a tab gets a
 // sign of life. The returned function changes them back.

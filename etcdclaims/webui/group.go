@@ -29,7 +29,7 @@ type groupPage struct {
 	Each       int // partitions in a cell, but for the last
 	Partitions []partitionRow
 	Pager      pager // of partitions; Prev and Next are the first partitions of those pages, and 1 greater
-	Fresh      Fresh
+	Fresh      freshness
 }
 
 // memberRow is a member, or an owner of partitions that is not on the list.
@@ -82,10 +82,10 @@ func (q *request) group() (any, error) {
 			continue
 		}
 		op := Operation{Group: p.Name, Member: m.Name}
-		if op.Action = ActionReadmit; m.State == doctor.StateEvicted {
+		if op.Action = actionReadmit; m.State == doctor.StateEvicted {
 			m.CanReadmit = q.can(op)
 		} else {
-			op.Action = ActionEvict
+			op.Action = actionEvict
 			m.CanEvict = q.can(op)
 		}
 		m.Why = q.value(FieldNote, m.Why)

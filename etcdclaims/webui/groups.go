@@ -63,7 +63,7 @@ type partitionGroupsPage struct {
 	Groups []partitionGroupRow
 	Pager  pager
 	More   bool
-	Fresh  Fresh
+	Fresh  freshness
 }
 
 // groupRead is a group that was read, or why it could not be.
@@ -106,7 +106,7 @@ func (q *request) partitionGroups() (any, error) {
 }
 
 // partitionGroup returns a group. missing reports that it does not exist.
-func (q *request) partitionGroup(name string) (g partitionGroup, missing bool, fresh Fresh, err error) {
+func (q *request) partitionGroup(name string) (g partitionGroup, missing bool, fresh freshness, err error) {
 	b := q.useClaims("group/" + name + "/")
 	type found struct {
 		state   group.State
@@ -135,7 +135,7 @@ func (h *Handler) changeGroup(ctx context.Context, op Operation, why string) err
 		return err
 	}
 	defer v.Close()
-	if op.Action == ActionReadmit {
+	if op.Action == actionReadmit {
 		return v.Readmit(ctx, op.Member)
 	}
 	return v.Evict(ctx, op.Member, why, op.For)

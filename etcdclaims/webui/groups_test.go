@@ -109,15 +109,15 @@ func TestGroupActions(t *testing.T) {
 		w.joins(group.Config{Group: "orders", Partitions: 6, Name: "pod-b"})
 		time.Sleep(10 * time.Second)
 		w.shows("group?group=orders", `name="member" value="pod-a"`, `value="evict-member"`)
-		evict := form(webui.ActionEvict, "group", "orders", "member", "pod-a", "reason", "hangs", "for", "1h")
+		evict := form("evict-member", "group", "orders", "member", "pod-a", "reason", "hangs", "for", "1h")
 		for name, change := range map[string]string{"reason": "", "for": "forever", "group": "a/b", "member": "a/b"} {
-			bad := form(webui.ActionEvict, "group", "orders", "member", "pod-a", "reason", "hangs", "for", "1h")
+			bad := form("evict-member", "group", "orders", "member", "pod-a", "reason", "hangs", "for", "1h")
 			bad.Set(name, change)
 			if answer := w.post(bad); answer.Code != http.StatusBadRequest {
 				w.Errorf("%s %q: status %d", name, change, answer.Code)
 			}
 		}
-		if answer := w.post(form(webui.ActionReadmit, "group", "none", "member", "pod-a")); answer.Code != http.StatusNotFound {
+		if answer := w.post(form("readmit-member", "group", "none", "member", "pod-a")); answer.Code != http.StatusNotFound {
 			w.Errorf("no such group: status %d", answer.Code)
 		}
 		if answer := w.post(evict, func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }); answer.Code != http.StatusForbidden {
@@ -148,7 +148,7 @@ func TestGroupActions(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		w.shows("group?group=orders&done=evict-member", "The member was evicted.", ">evicted<", "alice: hangs", `value="readmit-member"`, `<td class="num">6<td class="num">6`)
-		if answer := w.post(form(webui.ActionReadmit, "group", "orders", "member", "pod-a")); answer.Code != http.StatusSeeOther {
+		if answer := w.post(form("readmit-member", "group", "orders", "member", "pod-a")); answer.Code != http.StatusSeeOther {
 			w.Fatalf("status %d: %s", answer.Code, answer.Body)
 		}
 		w.joins(group.Config{Group: "orders", Partitions: 6, Name: "pod-a"})

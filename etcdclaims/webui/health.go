@@ -10,11 +10,11 @@ import (
 // healthPage shows how etcd and this process are.
 type healthPage struct {
 	Client   clientHealth
-	Fresh    Fresh
+	Fresh    freshness
 	Stats    etcdclaims.Stats
 	Summary  summary
 	Doctor   examined
-	Examined Fresh
+	Examined freshness
 	Trial    trial
 	CanTry   bool
 	Prefix   string
@@ -45,6 +45,6 @@ func (q *request) health() (any, error) {
 	})
 	p.Doctor, p.Examined = q.examine()
 	p.Doctor.findings = p.Doctor.visible(q)
-	p.Trial, p.CanTry, p.Tabs = q.h.trials.latest(), q.can(Operation{Action: ActionTrial}), q.h.tabs.count()
+	p.Trial, p.CanTry, p.Tabs = q.h.trials.latest(), q.can(Operation{Action: actionTrial}), q.h.tabs.count()
 	return p, nil
 }

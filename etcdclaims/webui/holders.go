@@ -71,7 +71,7 @@ func (q *request) holderRows(x explained) (rows []holderRow) {
 		if x.info.Kind == kindShared {
 			row.Slot, row.Carries = -1, x.info.Fence
 		}
-		row.CanRelease = q.can(Operation{Action: ActionRelease, Key: claim.Key, Fence: claim.Fence})
+		row.CanRelease = q.can(Operation{Action: actionRelease, Key: claim.Key, Fence: claim.Fence})
 		rows = append(rows, row)
 	}
 	return rows

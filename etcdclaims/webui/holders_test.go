@@ -31,7 +31,7 @@ func (w *world) releaseForm(where, key string) url.Values {
 	if fields == nil {
 		w.Fatalf("%s has no form to end the claim of %q", where, key)
 	}
-	return form(webui.ActionRelease, "key", key, "fence", fields[1], "reason", "stuck")
+	return form("release", "key", key, "fence", fields[1], "reason", "stuck")
 }
 
 func (w *world) lacks(body string, texts ...string) {
@@ -108,7 +108,7 @@ func TestSlots(t *testing.T) {
 		// Who sends the form of a whole key is told what to do.
 		i, err := w.claims.Lookup(w.Context(), key)
 		w.ok(err)
-		answer := w.post(form(webui.ActionRelease, "key", key, "fence", strconv.FormatInt(i.Fence, 10), "reason", "r"))
+		answer := w.post(form("release", "key", key, "fence", strconv.FormatInt(i.Fence, 10), "reason", "r"))
 		if answer.Code != http.StatusConflict || !strings.Contains(answer.Body.String(), "name one of them") {
 			w.Errorf("status %d: %s", answer.Code, answer.Body)
 		}
@@ -166,7 +166,7 @@ func TestShared(t *testing.T) {
 func TestHostileHolders(t *testing.T) {
 	denied := errors.New("not yours")
 	cfg := webui.Config{Access: func(_ *http.Request, op webui.Operation) error {
-		if op.Action == webui.ActionRelease && !strings.HasSuffix(op.Key, "slot-0") {
+		if op.Action == "release" && !strings.HasSuffix(op.Key, "slot-0") {
 			return denied
 		}
 		return nil

@@ -36,7 +36,7 @@ type keyPage struct {
 	From        int64        // the first revision that etcd still has
 	Timeline    timeline
 	Refused     []refusalRow
-	Fresh       Fresh
+	Fresh       freshness
 
 	CanRelease, CanRetry, CanForget bool
 }
@@ -179,7 +179,7 @@ func (q *request) key() (any, error) {
 		p.Terms = append(p.Terms, t)
 	}
 	if x.info.Held && x.info.Kind != kindSlots { // each slot is released by itself
-		p.CanRelease = q.can(Operation{Action: ActionRelease, Key: key, Fence: x.info.Fence})
+		p.CanRelease = q.can(Operation{Action: actionRelease, Key: key, Fence: x.info.Fence})
 	}
 	p.addRecord(q, x.record)
 	return p, nil
@@ -197,9 +197,9 @@ func (p *keyPage) addRecord(q *request, r *work.Record) {
 	}
 	switch r.State {
 	case work.StateFailed, work.StateDead, work.StateOrphaned:
-		p.CanRetry = q.can(Operation{Action: ActionRetryWork, Key: p.Key})
+		p.CanRetry = q.can(Operation{Action: actionRetryWork, Key: p.Key})
 	}
 	if r.State != work.StateClaimed {
-		p.CanForget = q.can(Operation{Action: ActionForgetWork, Key: p.Key})
+		p.CanForget = q.can(Operation{Action: actionForgetWork, Key: p.Key})
 	}
 }

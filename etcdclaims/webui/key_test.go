@@ -211,14 +211,14 @@ func TestAtMostOnce(t *testing.T) {
 			if !regexp.MustCompile(`value="retry-work">[^\n]*name="reason"[^\n]* required[^\n]*Let it be begun again</button>`).MatchString(body) {
 				w.Errorf("the form of %s asks for no reason:\n%s", key, body)
 			}
-			if answer := w.post(form(webui.ActionRetryWork, "key", key)); answer.Code != http.StatusBadRequest || !strings.Contains(answer.Body.String(), "at most once") {
+			if answer := w.post(form("retry-work", "key", key)); answer.Code != http.StatusBadRequest || !strings.Contains(answer.Body.String(), "at most once") {
 				w.Errorf("%s without a reason: status %d: %s", key, answer.Code, answer.Body)
 			}
 			if r, _, err := testwork.Of(w.claims).Record(w.Context(), key); err != nil || string(r.State) != state {
 				w.Errorf("%s is %v, %v", key, r.State, err)
 			}
 			logs.TakeAll()
-			if answer := w.post(form(webui.ActionRetryWork, "key", key, "reason", "the bank has no entry")); answer.Code != http.StatusSeeOther {
+			if answer := w.post(form("retry-work", "key", key, "reason", "the bank has no entry")); answer.Code != http.StatusSeeOther {
 				w.Errorf("%s with a reason: status %d: %s", key, answer.Code, answer.Body)
 			}
 			entries := logs.FilterMessage("operation carried out").All()
@@ -230,7 +230,7 @@ func TestAtMostOnce(t *testing.T) {
 			w.Errorf("%d records are shown as at most once, want 3", n)
 		}
 		w.lacks(w.shows("key?key=mail/1", "Let it be begun again"), "at most once", "effect may")
-		if answer := w.post(form(webui.ActionRetryWork, "key", "mail/1")); answer.Code != http.StatusSeeOther {
+		if answer := w.post(form("retry-work", "key", "mail/1")); answer.Code != http.StatusSeeOther {
 			w.Errorf("other work without a reason: status %d: %s", answer.Code, answer.Body)
 		}
 	})

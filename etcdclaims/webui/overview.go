@@ -21,7 +21,7 @@ type overviewPage struct {
 	HasRefusals   bool
 	Refused       int
 
-	LinesFresh, WorkFresh, JobsFresh, QueuesFresh Fresh
+	LinesFresh, WorkFresh, JobsFresh, QueuesFresh freshness
 }
 
 // Unread returns why a number cannot be read: one reason, of the first of them.
@@ -30,7 +30,7 @@ func (p overviewPage) Unread() error {
 }
 
 // asRead returns a number as it was read, with "?" if it could not be read again.
-func asRead(n int, f Fresh) string {
+func asRead(n int, f freshness) string {
 	switch {
 	case f.Err == nil:
 		return strconv.Itoa(n)
@@ -73,7 +73,7 @@ func (q *request) overview() (any, error) {
 }
 
 // workStates counts the first records of work by their state.
-func (q *request) workStates() (map[work.State]int, Fresh) {
+func (q *request) workStates() (map[work.State]int, freshness) {
 	return snapshotOf(q, "work states", 10*time.Second, func(ctx context.Context, h *Handler) (map[work.State]int, error) {
 		states, n := make(map[work.State]int), 0
 		for r, err := range h.works.Records(ctx, "") {

@@ -116,7 +116,7 @@ type queuesPage struct {
 	Queues []queueRow
 	Pager  pager
 	More   bool
-	Fresh  Fresh
+	Fresh  freshness
 }
 
 func (q *request) queues() (any, error) {
@@ -127,7 +127,7 @@ func (q *request) queues() (any, error) {
 }
 
 // allQueues returns the counts of all queues.
-func (q *request) allQueues() ([]queueRow, Fresh) {
+func (q *request) allQueues() ([]queueRow, freshness) {
 	return snapshotOf(q, "queues", 5*time.Second, func(ctx context.Context, h *Handler) ([]queueRow, error) {
 		if h.claims.Passthrough() {
 			return nil, nil
@@ -152,7 +152,7 @@ func (q *request) allQueues() ([]queueRow, Fresh) {
 }
 
 // stats returns the counts of a queue.
-func (q *request) stats(name string, every time.Duration) (queue.Stats, Fresh) {
+func (q *request) stats(name string, every time.Duration) (queue.Stats, freshness) {
 	return snapshotOf(q, "queue "+name, every, func(ctx context.Context, h *Handler) (queue.Stats, error) {
 		opened, err := h.queues.open(ctx, name)
 		if err != nil {
@@ -170,7 +170,7 @@ type queuePage struct {
 	Items []queue.Info
 	Pager pager
 	More  bool
-	Fresh Fresh
+	Fresh freshness
 
 	CanPause, CanResume, CanRedrive, CanPurge bool
 	// PurgeBefore is just after the newest death in the list: what the person has not
@@ -209,11 +209,11 @@ func (q *request) queue() (any, error) {
 	}
 	can := func(a Action) bool { return q.can(Operation{Action: a, Queue: name}) }
 	paused := !p.Queue.Paused.At.IsZero()
-	p.CanPause, p.CanResume = !paused && can(ActionPauseQueue), paused && can(ActionResumeQueue)
-	p.CanRedrive = p.Queue.Dead > 0 && can(ActionRedriveAll)
+	p.CanPause, p.CanResume = !paused && can(actionPauseQueue), paused && can(actionResumeQueue)
+	p.CanRedrive = p.Queue.Dead > 0 && can(actionRedriveAll)
 	if p.List == "dead" && fresh.Err == nil && len(items) > 0 {
 		newest := items[len(items)-1].Since // they are listed oldest first
-		p.PurgeBefore, p.CanPurge = newest.Add(1), !newest.IsZero() && can(ActionPurge)
+		p.PurgeBefore, p.CanPurge = newest.Add(1), !newest.IsZero() && can(actionPurge)
 	}
 	return p, nil
 }
@@ -226,7 +226,7 @@ type itemPage struct {
 	Gone       bool
 	Payload    string
 	Attempts   []queue.Attempt
-	Fresh      Fresh
+	Fresh      freshness
 	CanRedrive bool
 }
 
@@ -254,6 +254,6 @@ func (q *request) item() (any, error) {
 		a.Error = q.value(FieldError, a.Error)
 		p.Attempts = append(p.Attempts, a)
 	}
-	p.CanRedrive = item.Where == queue.Dead && q.can(Operation{Action: ActionRedrive, Queue: p.Queue, Item: p.ID})
+	p.CanRedrive = item.Where == queue.Dead && q.can(Operation{Action: actionRedrive, Queue: p.Queue, Item: p.ID})
 	return p, nil
 }

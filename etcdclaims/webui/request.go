@@ -98,7 +98,7 @@ func (q *request) useClaims(prefix string) *board {
 
 // snapshotOf returns a snapshot, which becomes part of the page. A reading
 // outlives the request, so it is given no more of it than the handler.
-func snapshotOf[T any](q *request, topic string, every time.Duration, read func(context.Context, *Handler) (T, error)) (T, Fresh) {
+func snapshotOf[T any](q *request, topic string, every time.Duration, read func(context.Context, *Handler) (T, error)) (T, freshness) {
 	q.shows.topics[topic] = true
 	h := q.h
 	value, fresh := h.snapshots.get(q.r.Context(), q.until, topic, every, func(ctx context.Context) (any, error) { return read(ctx, h) })

@@ -119,7 +119,7 @@ type schedulesPage struct {
 	Jobs   []jobRow
 	Pager  pager
 	More   bool
-	Fresh  Fresh
+	Fresh  freshness
 }
 
 func (q *request) schedules() (any, error) {
@@ -136,7 +136,7 @@ type scheduled struct {
 }
 
 // jobs returns the jobs of all groups, and who owns the groups.
-func (q *request) jobs() (scheduled, Fresh) {
+func (q *request) jobs() (scheduled, freshness) {
 	q.h.board.wake(q.r.Context(), q.until)
 	return snapshotOf(q, "jobs", 5*time.Second, func(ctx context.Context, h *Handler) (all scheduled, err error) {
 		names, err := h.groups.names(ctx)
@@ -187,7 +187,7 @@ type jobPage struct {
 	Upcoming []time.Time
 	Unknown  bool
 	Entries  []entryRow
-	Fresh    Fresh
+	Fresh    freshness
 
 	CanPause, CanResume, CanRun, CanCancel bool
 }
@@ -245,9 +245,9 @@ func (q *request) job() (any, error) {
 	}
 	if !read.unknown {
 		can := func(a Action) bool { return q.can(Operation{Action: a, Group: group, Job: name}) }
-		p.CanPause, p.CanResume = read.Paused == nil && can(ActionPauseJob), read.Paused != nil && can(ActionResumeJob)
-		p.CanRun = can(ActionRunJob)
-		p.CanCancel = len(read.Running)+len(read.Waiting) > 0 && can(ActionCancelJob)
+		p.CanPause, p.CanResume = read.Paused == nil && can(actionPauseJob), read.Paused != nil && can(actionResumeJob)
+		p.CanRun = can(actionRunJob)
+		p.CanCancel = len(read.Running)+len(read.Waiting) > 0 && can(actionCancelJob)
 	}
 	return p, nil
 }

@@ -17,7 +17,7 @@ type sessionsPage struct {
 	Sessions []sessionRow
 	Pager    pager
 	More     bool
-	Fresh    Fresh
+	Fresh    freshness
 }
 
 type sessionRow struct {
@@ -36,7 +36,7 @@ func (q *request) sessions() (any, error) {
 }
 
 // allSessions returns the sessions of all clients, those with late renewals first.
-func (q *request) allSessions() ([]sessionRow, Fresh) {
+func (q *request) allSessions() ([]sessionRow, freshness) {
 	return snapshotOf(q, "sessions", 5*time.Second, func(ctx context.Context, h *Handler) ([]sessionRow, error) {
 		found, err := first(mostSessions, admin.Sessions(ctx, h.claims))
 		all := make([]sessionRow, len(found))

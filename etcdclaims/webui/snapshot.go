@@ -69,21 +69,21 @@ func (s *snapshots) clear() {
 	}
 }
 
-// Fresh is how old a value is.
-type Fresh struct {
+// freshness is how old a value is.
+type freshness struct {
 	At  time.Time // when it was read; zero if it never was
 	Err error     // why it could not be read again
 }
 
 // get returns the snapshot of a name, at most as old as every, unless etcd does not
 // answer before the time until. It is read by the given function.
-func (s *snapshots) get(ctx context.Context, until time.Time, name string, every time.Duration, read func(context.Context) (any, error)) (any, Fresh) {
+func (s *snapshots) get(ctx context.Context, until time.Time, name string, every time.Duration, read func(context.Context) (any, error)) (any, freshness) {
 	s.mu.Lock()
 	n := s.byName[name]
 	if n == nil {
 		if s.pending >= mostPending {
 			s.mu.Unlock()
-			return nil, Fresh{Err: errSlow}
+			return nil, freshness{Err: errSlow}
 		}
 		s.makeRoom()
 		n = &snapshot{name: name, every: every, read: read}
@@ -98,7 +98,7 @@ func (s *snapshots) get(ctx context.Context, until time.Time, name string, every
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f := Fresh{At: n.at, Err: n.err}
+	f := freshness{At: n.at, Err: n.err}
 	if n.at.IsZero() && n.err == nil {
 		f.Err = errSlow
 	}

@@ -21,7 +21,7 @@ type workPage struct {
 	Records []workRow
 	Pager   pager
 	Partial bool // there are more than were read
-	Fresh   Fresh
+	Fresh   freshness
 }
 
 type workRow struct {
@@ -57,7 +57,7 @@ func (q *request) work() (any, error) {
 }
 
 // records returns the first records of work with a prefix, in a state or in any.
-func (q *request) records(prefix string, state work.State) (scanned, Fresh) {
+func (q *request) records(prefix string, state work.State) (scanned, freshness) {
 	return snapshotOf(q, "work "+string(state)+" "+prefix, 5*time.Second, func(ctx context.Context, h *Handler) (scanned, error) {
 		var s scanned
 		n := 0
