@@ -62,8 +62,8 @@ func TestHistory(t *testing.T) {
 
 		h := w.history(b, "k")
 		want := []admin.Ending{
-			admin.EndingReleased, admin.EndingHandedOver, admin.EndingForced, admin.EndingReplaced,
-			admin.EndingForced, admin.EndingReplaced, admin.EndingLease, admin.EndingLease, "",
+			"released", "handed over", "forced", "replaced",
+			"forced", "replaced", "lease ended", "lease ended", "",
 		}
 		if got := endings(h); !slices.Equal(got, want) {
 			t.Errorf("got  %q\nwant %q", got, want)
@@ -89,7 +89,7 @@ func TestHistory(t *testing.T) {
 		noErr(t, failing(ctx, work, etcdclaims.RetryAfter(errors.New("x"), 0)))
 		work = tryBegin(t, c, "k")
 		noErr(t, work.Complete(ctx))
-		want := []admin.Ending{admin.EndingReleased, "failed", "done"}
+		want := []admin.Ending{"released", "failed", "done"}
 		if got := endings(w.history(c, "k")); !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
@@ -111,7 +111,7 @@ func TestHistory(t *testing.T) {
 		}
 		noErr(t, second.Release(ctx))
 		h = w.history(c, "k")
-		if len(h.Terms) != 1 || h.From <= second.Revision() || !h.Terms[0].Partial || h.Terms[0].Fence != second.Fence() || h.Terms[0].Ending != admin.EndingReleased {
+		if len(h.Terms) != 1 || h.From <= second.Revision() || !h.Terms[0].Partial || h.Terms[0].Fence != second.Fence() || h.Terms[0].Ending != "released" {
 			t.Errorf("%+v", h)
 		}
 	})
@@ -210,9 +210,9 @@ func TestHistoryCompactedMeanwhile(t *testing.T) {
 		}
 		unknown := 0
 		for _, term := range h.Terms[:5] {
-			if term.Ending == admin.EndingUnknown {
+			if term.Ending == "unknown" {
 				unknown++
-			} else if term.Ending != admin.EndingReleased {
+			} else if term.Ending != "released" {
 				t.Errorf("%+v", term)
 			}
 		}
@@ -232,14 +232,14 @@ func TestHistoryOfSharedKey(t *testing.T) {
 		end   func(t *testing.T, w *world, a, b *etcdclaims.Client, host *claimtest.Host, one, two *etcdclaims.Claim)
 	}{
 		{
-			"last released", admin.EndingReleased, "",
+			"last released", "released", "",
 			func(t *testing.T, w *world, a, b *etcdclaims.Client, _ *claimtest.Host, one, two *etcdclaims.Claim) {
 				release(t, two)
 				release(t, one)
 			},
 		},
 		{
-			"last died", admin.EndingLease, "",
+			"last died", "lease ended", "",
 			func(t *testing.T, w *world, a, b *etcdclaims.Client, host *claimtest.Host, one, two *etcdclaims.Claim) {
 				host.Kill()
 				time.Sleep(sec)
@@ -248,7 +248,7 @@ func TestHistoryOfSharedKey(t *testing.T) {
 			},
 		},
 		{
-			"one died, the last released", admin.EndingReleased, "",
+			"one died, the last released", "released", "",
 			func(t *testing.T, w *world, a, b *etcdclaims.Client, host *claimtest.Host, one, two *etcdclaims.Claim) {
 				host.Kill()
 				time.Sleep(20 * sec)
@@ -256,7 +256,7 @@ func TestHistoryOfSharedKey(t *testing.T) {
 			},
 		},
 		{
-			"forced", admin.EndingForced, "b: stuck",
+			"forced", "forced", "b: stuck",
 			func(t *testing.T, w *world, a, b *etcdclaims.Client, _ *claimtest.Host, one, two *etcdclaims.Claim) {
 				noErr(t, admin.ForceRelease(t.Context(), b, "k", "stuck"))
 				<-one.Done()
@@ -264,7 +264,7 @@ func TestHistoryOfSharedKey(t *testing.T) {
 			},
 		},
 		{
-			"one forced, the last released", admin.EndingReleased, "",
+			"one forced, the last released", "released", "",
 			func(t *testing.T, w *world, a, b *etcdclaims.Client, _ *claimtest.Host, one, two *etcdclaims.Claim) {
 				noErr(t, admin.ForceRelease(t.Context(), b, etcdclaims.SharedPrefix("k")+one.ID(), "stuck"))
 				<-one.Done()
@@ -272,7 +272,7 @@ func TestHistoryOfSharedKey(t *testing.T) {
 			},
 		},
 		{
-			"dead, and forced", admin.EndingForced, "b: stuck",
+			"dead, and forced", "forced", "b: stuck",
 			func(t *testing.T, w *world, a, b *etcdclaims.Client, host *claimtest.Host, one, two *etcdclaims.Claim) {
 				release(t, two)
 				host.Kill()
@@ -280,7 +280,7 @@ func TestHistoryOfSharedKey(t *testing.T) {
 			},
 		},
 		{
-			"rests", admin.EndingLease, "",
+			"rests", "lease ended", "",
 			func(t *testing.T, w *world, a, b *etcdclaims.Client, _ *claimtest.Host, one, two *etcdclaims.Claim) {
 				release(t, two)
 				release(t, one)
@@ -325,7 +325,7 @@ func TestHistoryOfSharedKeySinceBeforeTheCompaction(t *testing.T) {
 		host.Kill()
 		release(t, w.within(20*sec, acquiring(t.Context(), b, "k")))
 		h := w.history(b, "k")
-		if got := endings(h); !slices.Equal(got, []admin.Ending{admin.EndingLease, admin.EndingReleased}) || !h.Terms[0].Partial {
+		if got := endings(h); !slices.Equal(got, []admin.Ending{"lease ended", "released"}) || !h.Terms[0].Partial {
 			t.Errorf("%+v", h)
 		}
 	})

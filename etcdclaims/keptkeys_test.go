@@ -73,7 +73,7 @@ func TestKeptKeys(t *testing.T) {
 				t.Errorf("%v, %v", ok, err)
 			}
 			noErr(t, admin.ForceRelease(ctx, c, key, "test"))
-			if h, err := admin.History(ctx, c, key); err != nil || len(h.Terms) != 1 || h.Terms[0].Ending != admin.EndingForced {
+			if h, err := admin.History(ctx, c, key); err != nil || len(h.Terms) != 1 || h.Terms[0].Ending != "forced" {
 				t.Errorf("%+v, %v", h, err)
 			}
 		}

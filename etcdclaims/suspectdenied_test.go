@@ -48,7 +48,7 @@ func TestSuspicionInHistory(t *testing.T) {
 		h, err := admin.History(context.Background(), b, "k")
 		noErr(t, err)
 		for _, term := range h.Terms {
-			if term.Fence == old.Fence() && (term.Ending != admin.EndingSuspected || !strings.Contains(term.Cause, "next")) {
+			if term.Fence == old.Fence() && (term.Ending != "suspected" || !strings.Contains(term.Cause, "next")) {
 				t.Errorf("%+v", term)
 			}
 		}

@@ -19,8 +19,8 @@ var (
 		Since: noon, Attempt: 2, Note: []byte("step 3\x1b[2J of 5\nand more"), Lease: 0x7587, TTL: 9 * time.Second, Expires: noon.Add(time.Hour),
 	}
 	terms = []admin.Term{
-		{Key: "orders/42", Fence: 8790, Owner: "worker-3", Since: noon, Attempt: 1, EndRevision: 8801, Ending: admin.EndingLease},
-		{Key: "orders/42", Fence: 8802, Owner: "a\u202eb", Since: noon, EndRevision: 8811, Ending: admin.EndingForced, Cause: "ann: stuck"},
+		{Key: "orders/42", Fence: 8790, Owner: "worker-3", Since: noon, Attempt: 1, EndRevision: 8801, Ending: "lease ended"},
+		{Key: "orders/42", Fence: 8802, Owner: "a\u202eb", Since: noon, EndRevision: 8811, Ending: "forced", Cause: "ann: stuck"},
 		{Key: "orders/42", Fence: 8812, Owner: "api-7", Since: noon, Attempt: 2},
 	}
 	record = work.Record{

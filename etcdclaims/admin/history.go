@@ -17,40 +17,37 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// An Ending is how a term ended, as far as etcd's revisions show it.
+// An Ending is how a term ended, as far as etcd's revisions show it:
+//
+//   - "released": the holder gave up its claim, or a program without this SDK deleted the key.
+//     etcd's revisions are the same.
+//   - "handed over": the holder gave its claim up to the first caller in line.
+//   - "done", "failed", "dead" and "free" are of work: the state of its record after the term,
+//     see work.State.
+//   - "forced": ForceRelease ended the term. Term.Cause has its reason.
+//   - "suspected": the first in line took the key because the holder's client did not answer;
+//     see etcdclaims.Suspectable. Term.Cause names the client that took it.
+//   - "lease ended": the lease expired or was revoked. The process died, was cut off from etcd,
+//     or was closed without releasing.
+//   - "replaced": another term took the place of this one in one transaction, without a
+//     hand-over: Supersede, MinHold, or a zombie's key.
+//   - "unknown": etcd's revisions do not show whether the key was released or its lease ended.
+//     So it is for locks, for the first term after a compaction, for terms that are compacted
+//     while they are read, and for a shared key whose record was deleted by hand.
 type Ending string
 
-// The endings of terms.
 const (
-	// EndingReleased means that the holder gave up its claim, or that a program without
-	// this SDK deleted the key: etcd's revisions are the same.
-	EndingReleased Ending = "released"
-	// EndingDone, EndingFailed, EndingDead and EndingFree are the endings of
-	// work: the state of its record after the term, as package work has it.
-	EndingDone   Ending = "done"
-	EndingFailed Ending = "failed"
-	EndingDead   Ending = "dead"
-	EndingFree   Ending = "free"
-	// EndingForced means that ForceRelease ended the term. Term.Cause has its
-	// reason.
-	EndingForced Ending = "forced"
-	// EndingSuspected means that the first in line took the key because the holder's client
-	// did not answer; see etcdclaims.Suspectable. Term.Cause names the client that took it.
-	EndingSuspected Ending = "suspected"
-	// EndingLease means that the lease expired or was revoked: the process died,
-	// was cut off from etcd, or was closed without releasing.
-	EndingLease Ending = "lease ended"
-	// EndingReplaced means that another term took the place of this one in one
-	// transaction, without a hand-over: Supersede, MinHold, or a zombie's key.
-	EndingReplaced Ending = "replaced"
-	// EndingHandedOver means that the holder gave its claim up to the first
-	// caller in line.
-	EndingHandedOver Ending = "handed over"
-	// EndingUnknown means that etcd's revisions do not show whether the key was
-	// released or its lease ended. It is used for locks, for the first term after a
-	// compaction, for terms that are compacted while they are read, and for a shared key
-	// whose record was deleted by hand.
-	EndingUnknown Ending = "unknown"
+	endingReleased   Ending = "released"
+	endingDone       Ending = "done"
+	endingFailed     Ending = "failed"
+	endingDead       Ending = "dead"
+	endingFree       Ending = "free"
+	endingForced     Ending = "forced"
+	endingSuspected  Ending = "suspected"
+	endingLease      Ending = "lease ended"
+	endingReplaced   Ending = "replaced"
+	endingHandedOver Ending = "handed over"
+	endingUnknown    Ending = "unknown"
 )
 
 // Term is one term of ownership of a key. The term of a shared key, of the Kind "shared", lasts

@@ -51,14 +51,14 @@ func (l *termLog) add(ev *clientv3.Event) {
 		var last *pastTerm
 		if n := len(l.terms); n > 0 && l.terms[n-1].EndRevision == 0 {
 			last = l.terms[n-1]
-			last.EndRevision, last.Ending = ev.Kv.ModRevision, EndingReleased
+			last.EndRevision, last.Ending = ev.Kv.ModRevision, endingReleased
 		}
 		if ev.Type == mvccpb.DELETE {
 			return
 		}
 		next := l.begin(ev.Kv)
 		if last != nil {
-			last.next, last.Ending = next, EndingReplaced
+			last.next, last.Ending = next, endingReplaced
 		}
 	case ev.Type == mvccpb.DELETE && ev.PrevKv != nil && strings.HasPrefix(name, layout.Sharers(l.key)):
 		l.leave(ev)
@@ -98,7 +98,7 @@ func (l *termLog) leave(ev *clientv3.Event) {
 		return
 	}
 	shared.last, shared.left = l.termOf(strings.TrimPrefix(string(ev.Kv.Key), l.c.Layout().Own("")), ev.PrevKv), over
-	shared.last.EndRevision, shared.last.Ending = ev.Kv.ModRevision, EndingReleased
+	shared.last.EndRevision, shared.last.Ending = ev.Kv.ModRevision, endingReleased
 }
 
 // endingFacts are what else changed at the revision at which a term ended.
@@ -133,7 +133,7 @@ func (c client) inquire(t *pastTerm, from int64) *endingFacts {
 	q := &endingFacts{c: c, t: t, of: t}
 	if t.Kind == protocol.KindShared && t.EndRevision > 0 && t.next == nil {
 		if q.of = t.last; q.of == nil {
-			t.Ending = EndingUnknown
+			t.Ending = endingUnknown
 			return nil
 		}
 	}
@@ -173,9 +173,9 @@ func (q *endingFacts) judge() {
 		return
 	}
 	q.t.Ending, q.t.Cause = q.of.Ending, q.of.Cause
-	forced := q.of.Ending == EndingForced || q.of.Ending == EndingSuspected
+	forced := q.of.Ending == endingForced || q.of.Ending == endingSuspected
 	if q.sharers > 0 || q.t.left && !forced {
-		q.t.Ending, q.t.Cause = EndingUnknown, "" // it lost its record while others shared it
+		q.t.Ending, q.t.Cause = endingUnknown, "" // it lost its record while others shared it
 	}
 }
 
@@ -183,8 +183,8 @@ func (q *endingFacts) judgeClaim() {
 	t := q.of
 	if kv := q.evicted; kv != nil && kv.ModRevision == t.EndRevision {
 		if e, err := keyspace.Decode[protocol.Eviction]("a notice of eviction", kv.Value, protocol.Version); err == nil {
-			if t.Ending, t.Cause = EndingForced, e.By+": "+e.Reason; e.Suspected {
-				t.Ending = EndingSuspected
+			if t.Ending, t.Cause = endingForced, e.By+": "+e.Reason; e.Suspected {
+				t.Ending = endingSuspected
 			}
 			return
 		}
@@ -199,16 +199,16 @@ func (q *endingFacts) judgeClaim() {
 	switch {
 	case t.next != nil:
 		if q.notice != nil && q.notice.ModRevision == t.EndRevision {
-			t.Ending = EndingHandedOver
+			t.Ending = endingHandedOver
 		}
 	case t.Kind == protocol.KindZombie || t.Kind == protocol.KindResting:
-		t.Ending = EndingLease // only the end of its lease ends such a term
+		t.Ending = endingLease // only the end of its lease ends such a term
 	case slices.ContainsFunc(q.is, onLease):
-		t.Ending = EndingReleased
+		t.Ending = endingReleased
 	case slices.ContainsFunc(q.was, onLease):
-		t.Ending = EndingLease
+		t.Ending = endingLease
 	default:
-		t.Ending = EndingUnknown
+		t.Ending = endingUnknown
 	}
 }
 
@@ -216,7 +216,7 @@ func (q *endingFacts) judgeClaim() {
 func endingOfWork(record *mvccpb.KeyValue) Ending {
 	r, err := keyspace.Decode[struct{ State Ending }](string(record.Key), record.Value, protocol.Version)
 	switch r.State {
-	case EndingDone, EndingFailed, EndingDead, EndingFree:
+	case endingDone, endingFailed, endingDead, endingFree:
 		if err == nil {
 			return r.State
 		}
@@ -276,7 +276,7 @@ func (c client) explain(ctx context.Context, all []*endingFacts) error {
 		}
 		return errors.Join(c.explain(ctx, all[:half]), c.explain(ctx, all[half:]))
 	case compacted:
-		all[0].t.Ending = EndingUnknown
+		all[0].t.Ending = endingUnknown
 		return nil
 	case err != nil:
 		return fmt.Errorf("reading how the term with fence %d ended: %w", all[0].t.Fence, err)

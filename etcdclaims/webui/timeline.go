@@ -80,11 +80,11 @@ func class(t admin.Term) string {
 	switch t.Ending {
 	case "":
 		return "now"
-	case admin.EndingReleased, admin.EndingDone, admin.EndingHandedOver, admin.EndingFree:
+	case "released", "done", "handed over", "free":
 		return "well"
-	case admin.EndingForced, admin.EndingReplaced, admin.EndingSuspected:
+	case "forced", "replaced", "suspected":
 		return "forced"
-	case admin.EndingLease, admin.EndingFailed, admin.EndingDead:
+	case "lease ended", "failed", "dead":
 		return "lost"
 	}
 	return "unknown"
