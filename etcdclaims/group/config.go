@@ -33,15 +33,9 @@ var (
 	// ErrPartitions is returned by Join if the group has another number of partitions. Route and Call
 	// return it if the group was made anew with another number since the view was opened.
 	ErrPartitions = errors.New("group has another number of partitions")
-	// ErrJoined is returned by Join if the client has joined the group already, until the
-	// Done of that Member is closed. Use a client for each member.
-	ErrJoined = errors.New("client is a member already")
 	// ErrReplaced is returned by Member.Err if another process joined with the member's
 	// name. The later process keeps the name.
 	ErrReplaced = errors.New("another process joined with the name of this member")
-	// ErrEvicted is returned by Join and Member.Err if the member was evicted. The error
-	// is an *EvictedError.
-	ErrEvicted = errors.New("member was evicted")
 	// ErrLeft is returned by Member.Err after Leave.
 	ErrLeft = errors.New("member has left the group")
 	// ErrNoGroup is returned by Open if no process has joined a group of this name.
@@ -50,9 +44,11 @@ var (
 	ErrNoOwner = errors.New("partition has no owner")
 	// ErrInUse is returned by Remove if the group has members or owned partitions.
 	ErrInUse = errors.New("group is in use")
+
+	errJoined = errors.New("client is a member already: use a client for each member")
 )
 
-// EvictedError describes an eviction. It matches ErrEvicted.
+// EvictedError is returned by Join and Member.Err if the member was evicted.
 type EvictedError struct {
 	Member string
 	Reason string
@@ -63,9 +59,6 @@ type EvictedError struct {
 func (e *EvictedError) Error() string {
 	return fmt.Sprintf("member %q was evicted by %s until %s: %s", e.Member, e.By, e.Until.Format(time.RFC3339), e.Reason)
 }
-
-// Is matches ErrEvicted.
-func (e *EvictedError) Is(target error) bool { return target == ErrEvicted }
 
 // Config describes a group and one member of it. Group and Partitions are required, and are
 // the same for all members. So should be Cooldown, MaxMoves and MoveInterval.

@@ -56,7 +56,7 @@ func TestJoinAgainAfterFailure(t *testing.T) {
 				}
 				w.within(5*sec, "it has the partitions", func() bool { return counts(m.View())["a"] == 8 })
 				_, err = group.Join(w.Context(), claims, config("b", 8), untilEnd)
-				w.wantErr(err, group.ErrJoined)
+				w.wantText(err, "client is a member already")
 				w.ok(m.Leave(w.Context()))
 				m, err = group.Join(w.Context(), claims, config("a", 8), untilEnd)
 				w.ok(err)

@@ -71,7 +71,7 @@ func TestEvictTwice(t *testing.T) {
 			w.Errorf("%d replies were lost", lost.Hits())
 		}
 		time.Sleep(sec)
-		w.wantErr(w.tryJoin(config("b", 4)).err, group.ErrEvicted)
+		w.wantEvicted(w.tryJoin(config("b", 4)).err)
 	})
 }
 

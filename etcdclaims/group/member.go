@@ -73,9 +73,10 @@ type Member struct {
 // an eviction, or until another process joins with the same Name. A member that loses its
 // claim, as in an outage of etcd, joins again by itself.
 //
-// An error describes the field of cfg that is invalid, or matches ErrPartitions, ErrJoined,
-// ErrEvicted, etcdclaims.ErrPassthrough, etcdclaims.ErrClosed, or an error of Client.TryAcquire. Join also fails
-// if a later version of this package wrote the entry of a member of that name, the number
+// An error describes the field of cfg that is invalid, is an *EvictedError, or matches
+// ErrPartitions, etcdclaims.ErrPassthrough, etcdclaims.ErrClosed, or an error of
+// Client.TryAcquire. Join fails if the client has joined the group already, until the Done of
+// that Member is closed: use a client for each member. Join also fails if a later version of this package wrote the entry of a member of that name, the number
 // of partitions, or an entry that this version cannot plan with.
 func Join(ctx context.Context, claims *etcdclaims.Client, cfg Config, handler Handler) (*Member, error) {
 	cfg, err := cfg.withDefaults(claims)
@@ -150,7 +151,7 @@ func (m *Member) enlist(ctx context.Context) error {
 		}
 		earlier := other.(*Member)
 		if !earlier.failed.Load() {
-			return ErrJoined
+			return errJoined
 		}
 		select {
 		case <-earlier.done:
@@ -281,7 +282,8 @@ func (m *Member) stay() {
 		}
 		again := func(err error) bool {
 			m.log.Debug("not joined", zap.Error(err))
-			return !errors.Is(err, ErrReplaced) && !errors.Is(err, ErrEvicted) && !errors.Is(err, ErrPartitions) && !errors.Is(err, etcdclaims.ErrClosed)
+			_, evicted := errors.AsType[*EvictedError](err)
+			return !evicted && !errors.Is(err, ErrReplaced) && !errors.Is(err, ErrPartitions) && !errors.Is(err, etcdclaims.ErrClosed)
 		}
 		done := m.await()
 		err := retry.Do(m.ctx, again, func() error { return m.register(m.ctx, true) })

@@ -70,7 +70,7 @@ func TestJoinRefusals(t *testing.T) {
 	virtually(t, func(w *world) {
 		a := w.join(config("a", 8))
 		w.wantErr(w.tryJoin(config("b", 9)).err, group.ErrPartitions)
-		w.wantErr(w.joinFrom(a.host, a.claims, config("c", 8)).err, group.ErrJoined)
+		w.wantText(w.joinFrom(a.host, a.claims, config("c", 8)).err, "client is a member already")
 		w.wantErr(group.Remove(w.Context(), a.claims, "g"), group.ErrInUse)
 		v := w.view()
 		w.within(2*sec, "a has all", func() bool { return counts(v)["a"] == 8 })
@@ -178,7 +178,7 @@ func TestEvict(t *testing.T) {
 		if _, free := moves(w.history(partitions)); free > before || counts(v)["a"] != partitions {
 			w.Errorf("%d partitions were free: %v", free-before, counts(v))
 		}
-		w.wantErr(w.tryJoin(config("b", partitions)).err, group.ErrEvicted)
+		w.wantEvicted(w.tryJoin(config("b", partitions)).err)
 		w.ok(v.Readmit(w.Context(), "b"))
 		w.join(config("b", partitions))
 		w.wantErr(v.Evict(w.Context(), "a/b", "", sec), etcdclaims.ErrInvalidKey)

@@ -143,7 +143,7 @@ func TestEvictsWithdrawnMember(t *testing.T) {
 					w.ok(v.Evict(w.Context(), "b", "deaf", time.Hour))
 					w.within(sec, "a owns the partitions", func() bool { return counts(v)["a"] == partitions-1 })
 					if hears {
-						w.wantErr(b.Err(), group.ErrEvicted)
+						w.wantEvicted(b.Err())
 						w.noOverlap()
 					}
 					w.history(partitions)
@@ -179,7 +179,7 @@ func TestEvictsReplacedProcess(t *testing.T) {
 		}
 		w.ok(late.Evict(w.Context(), "b", "test", time.Hour))
 		w.within(sec, "a owns the partitions", func() bool { return counts(late)["a"] == partitions })
-		w.wantErr(again.Err(), group.ErrEvicted)
+		w.wantEvicted(again.Err())
 		w.history(partitions)
 	})
 }

@@ -236,6 +236,20 @@ func (w *world) wantErr(err, want error) {
 	}
 }
 
+func (w *world) wantEvicted(err error) {
+	w.Helper()
+	if _, evicted := errors.AsType[*group.EvictedError](err); !evicted {
+		w.Errorf("got error %v, want an eviction", err)
+	}
+}
+
+func (w *world) wantText(err error, want string) {
+	w.Helper()
+	if err == nil || !strings.Contains(err.Error(), want) {
+		w.Errorf("got error %v, want %q", err, want)
+	}
+}
+
 // term is one term of a partition, as etcd's history shows it.
 type term struct {
 	owner string // label of the client
