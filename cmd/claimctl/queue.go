@@ -62,7 +62,7 @@ func (a *app) inQueue(ctx context.Context, claims *etcdclaims.Client, name strin
 	switch {
 	case errors.Is(err, etcdclaims.ErrInvalidKey):
 		return &exitError{exitUsage, err}
-	case errors.Is(err, queue.ErrNoQueue):
+	case errors.Is(err, queue.ErrNotFound):
 		return fmt.Errorf("%w; claimctl queue ls --all lists the queues", err)
 	case err != nil:
 		return err

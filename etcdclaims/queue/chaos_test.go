@@ -222,7 +222,7 @@ func (c *chaos) handle(q *queue.Queue, l *queue.Delivery) {
 	defer cancel()
 	switch c.n(8) {
 	case 0:
-		_, _ = l.Fail(ctx, errors.New("bad luck"), queue.Backoff(sec, 5*sec))
+		_, _ = l.Fail(ctx, errors.New("bad luck"), queue.Backoff(etcdclaims.ExponentialBackoff(sec, 5*sec)))
 	case 1:
 		_ = l.Release(ctx)
 	case 2:

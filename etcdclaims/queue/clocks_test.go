@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/internal/testetcd"
@@ -35,7 +36,7 @@ func TestSkewedWorker(t *testing.T) {
 					worker, _ := w.skewed(queue.Config{}, d)
 					for id, end := range map[string]func(l *queue.Delivery) error{
 						"failed": func(l *queue.Delivery) error {
-							_, err := l.Fail(w.Context(), errors.New("x"), queue.Backoff(wait, wait))
+							_, err := l.Fail(w.Context(), errors.New("x"), queue.Backoff(etcdclaims.ExponentialBackoff(wait, wait)))
 							return err
 						},
 						"snoozed": func(l *queue.Delivery) error { _, err := l.Snooze(w.Context(), wait); return err },

@@ -34,13 +34,12 @@ const (
 
 // Errors that calls return besides those of package etcdclaims. Test with errors.Is.
 var (
-	// ErrFull is returned by an enqueue while Config.MaxWaiting items wait.
+	// ErrFull is returned by an enqueue while Config.MaxWaiting items wait, or while etcd's
+	// database is nearly as large as its quota allows, see Config.SpaceReserve. The text names
+	// which.
 	ErrFull = errors.New("queue is full")
-	// ErrNearQuota is returned by an enqueue while etcd's database is nearly as large as
-	// its quota allows, see Config.SpaceReserve. Nothing was enqueued.
-	ErrNearQuota = errors.New("etcd's database is nearly full")
 	// ErrNotFound is returned if there is no such item, because it was completed,
-	// cancelled or never enqueued.
+	// cancelled or never enqueued. Open and Reconfigure return it if there is no such queue.
 	ErrNotFound = errors.New("no such item")
 	// ErrTaken is returned by operations on waiting items if a worker has the item.
 	ErrTaken = errors.New("item is taken by a worker")
@@ -60,12 +59,13 @@ var (
 	// ErrInUse is returned by Reconfigure while a process uses the queue, or its items keep
 	// the order from being changed.
 	ErrInUse = errors.New("queue is in use")
-	// ErrNoQueue is returned by Open if there is no queue of the name.
-	ErrNoQueue = errors.New("no such queue")
 	// ErrPaused is returned by Pause if the queue is paused already.
 	ErrPaused = errors.New("queue is paused")
 	// ErrNotPaused is returned by Resume if the queue is not paused.
 	ErrNotPaused = errors.New("queue is not paused")
+
+	errNearQuota = errtext.Namesake("etcd's database is nearly full", ErrFull)
+	errNoQueue   = errtext.Namesake("no such queue", ErrNotFound)
 )
 
 // lostError is a way to lose an item.
@@ -125,7 +125,7 @@ type Config struct {
 	// them; use Purge. Negative: for ever. Default: 30 days.
 	DeadRetention time.Duration
 	// SpaceReserve is how much of its quota etcd must have free for an enqueue, in
-	// percent. With less, Enqueue returns ErrNearQuota, so that claims and verbs still
+	// percent. With less, Enqueue returns ErrFull, so that claims and verbs still
 	// work. Free pages within the database count as free. While items are enqueued, the
 	// client asks etcd every ten seconds in the background. It needs no permission for
 	// that. The reserve is a precaution: many large items can use it up between two

@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/internal/testetcd"
@@ -91,7 +92,7 @@ func TestRedriveAll(t *testing.T) {
 		w.want(l.ID(), "000")
 		w.want(l.Attempt(), 1)
 		w.want(len(l.History()), 1)
-		w.want(l.History()[0].Ending, queue.Discarded)
+		w.want(l.History()[0].Ending, "discarded")
 	})
 }
 
@@ -153,7 +154,7 @@ func TestHistoryIsBounded(t *testing.T) {
 			b, err := q.Claim(w.Context(), 1)
 			w.ok(err)
 			w.want(b.Deliveries[0].Attempt(), i+1)
-			_, err = b.Deliveries[0].Fail(w.Context(), errors.New(long), queue.Backoff(time.Millisecond, time.Millisecond))
+			_, err = b.Deliveries[0].Fail(w.Context(), errors.New(long), queue.Backoff(etcdclaims.ExponentialBackoff(time.Millisecond, time.Millisecond)))
 			w.ok(err)
 		}
 		info := w.look(q, "a")

@@ -20,8 +20,8 @@ import (
 // of a dead letter, it returns a DeadLetterError; the option OverDead replaces the dead
 // letter.
 //
-// Errors: DeadLetterError, ErrFull, ErrNearQuota, ErrConfig, etcdclaims.ErrLost if the leases of this
-// process are revoked again and again, and those of etcdclaims.Client.TryAcquire. If the
+// Errors: DeadLetterError, ErrFull, ErrConfig, etcdclaims.ErrLost if the leases of this process
+// are revoked again and again, and those of etcdclaims.Client.TryAcquire. If the
 // error matches etcdclaims.ErrUnknown the item may have been enqueued. Enqueuing the same
 // Item again is safe while the item is in the queue. If the item has the option ID, it is
 // also safe for Config.Retention after it was completed. While etcd does not answer,

@@ -9,32 +9,43 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// EventKind is the kind of an Event.
+// EventKind is the kind of an Event. EventSynced and EventResynced are about the watch itself.
+// The others are changes of the queue:
+//
+//   - "enqueued", and "vested": its time has come.
+//   - "claimed": a worker has the item.
+//   - "completed".
+//   - "failed", "snoozed" and "released": the item waits again.
+//   - "recovered": its worker was lost, and the item waits again.
+//   - "died": the item went to the dead letters. "redriven": it waits again. "purged": it was
+//     deleted from them.
+//   - "reordered": the priority of a waiting item was changed.
+//   - "cancelled".
+//   - "paused" and "resumed": the queue.
 type EventKind string
 
-// The kinds of events that Watch yields.
 const (
-	EventEnqueued  EventKind = "enqueued"
-	EventVested    EventKind = "vested"  // its time has come
-	EventClaimed   EventKind = "claimed" // a worker has it
-	EventCompleted EventKind = "completed"
-	EventFailed    EventKind = "failed" // and the item waits for another attempt
-	EventSnoozed   EventKind = "snoozed"
-	EventReleased  EventKind = "released"
-	EventRecovered EventKind = "recovered" // its worker was lost, and the item waits again
-	EventDied      EventKind = "died"      // it went to the dead letters
-	EventRedriven  EventKind = "redriven"
-	EventReordered EventKind = "reordered" // its priority was changed
-	EventCancelled EventKind = "cancelled"
-	EventPurged    EventKind = "purged" // from the dead letters
-	EventPaused    EventKind = "paused"
-	EventResumed   EventKind = "resumed"
-
 	// EventSynced means that all events after its revision follow.
 	EventSynced EventKind = "synced"
 	// EventResynced means that events were missed: by compaction, or because the consumer
 	// was too slow. All events after its revision follow.
 	EventResynced EventKind = "resynced"
+
+	eventEnqueued  EventKind = "enqueued"
+	eventVested    EventKind = "vested"
+	eventClaimed   EventKind = "claimed"
+	eventCompleted EventKind = "completed"
+	eventFailed    EventKind = "failed"
+	eventSnoozed   EventKind = "snoozed"
+	eventReleased  EventKind = "released"
+	eventRecovered EventKind = "recovered"
+	eventDied      EventKind = "died"
+	eventRedriven  EventKind = "redriven"
+	eventReordered EventKind = "reordered"
+	eventCancelled EventKind = "cancelled"
+	eventPurged    EventKind = "purged"
+	eventPaused    EventKind = "paused"
+	eventResumed   EventKind = "resumed"
 )
 
 // Event is one change of a queue, or a note about the watch itself.
@@ -146,17 +157,17 @@ func (q *Queue) noteState(of func(id string) *change, key string, ev *clientv3.E
 
 func pausingEvent(ev *clientv3.Event) Event {
 	if ev.Type != mvccpb.Event_PUT {
-		return Event{Kind: EventResumed}
+		return Event{Kind: eventResumed}
 	}
 	p, _ := decode[pausing](ev.Kv.Key, ev.Kv.Value) // of a newer version: paused all the same
-	return Event{Kind: EventPaused, Owner: p.By, Why: p.Why}
+	return Event{Kind: eventPaused, Owner: p.By, Why: p.Why}
 }
 
 // waitingKinds are the events of items that are put to wait, by the verb of their
 // place.
 var waitingKinds = map[string]EventKind{
-	"fail": EventFailed, "snooze": EventSnoozed, "release": EventReleased, "lost": EventRecovered,
-	"priority": EventReordered, "redrive": EventRedriven, "vest": EventVested,
+	"fail": eventFailed, "snooze": eventSnoozed, "release": eventReleased, "lost": eventRecovered,
+	"priority": eventReordered, "redrive": eventRedriven, "vest": eventVested,
 }
 
 // event returns what the change means. Its Kind is empty if it means nothing, as if a
@@ -164,27 +175,27 @@ var waitingKinds = map[string]EventKind{
 func (c *change) event() (e Event) {
 	switch {
 	case c.buried != nil:
-		e.Kind, e.Why = EventDied, c.buried.Why
+		e.Kind, e.Why = eventDied, c.buried.Why
 	case c.put != nil:
 		e.Kind, e.Until = waitingKinds[c.verb], c.put.Vesting
 		switch n := len(c.put.History); {
-		case e.Kind == EventFailed && n > 0, e.Kind == EventRecovered && n > 0:
+		case e.Kind == eventFailed && n > 0, e.Kind == eventRecovered && n > 0:
 			e.Why = c.put.History[n-1].Error
 		case e.Kind != "":
 		case c.gone != nil:
-			e.Kind = EventVested
+			e.Kind = eventVested
 		default:
-			e.Kind = EventEnqueued
+			e.Kind = eventEnqueued
 		}
 	case c.taken != nil && c.untaken == nil:
-		e.Kind = EventClaimed
+		e.Kind = eventClaimed
 	case c.taken != nil:
 	case c.untaken != nil:
-		e.Kind = EventCompleted
+		e.Kind = eventCompleted
 	case c.gone != nil:
-		e.Kind = EventCancelled
+		e.Kind = eventCancelled
 	case c.exhumed != nil && c.verb == "":
-		e.Kind = EventPurged
+		e.Kind = eventPurged
 	}
 	by := c.untaken
 	if by == nil {

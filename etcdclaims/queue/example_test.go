@@ -72,7 +72,7 @@ func ExampleOpen() {
 	}
 	defer claims.Close(ctx)
 	_, err = queue.Open(ctx, claims, "reports")
-	if errors.Is(err, queue.ErrNoQueue) {
+	if errors.Is(err, queue.ErrNotFound) {
 		fmt.Println(err)
 	}
 

@@ -70,7 +70,7 @@ func TestZeroOptions(t *testing.T) {
 		if d := l.Remaining(time.Now()); d < 50*time.Minute {
 			t.Errorf("the lease lasts for %v", d)
 		}
-		out, err := l.Fail(w.Context(), errors.New("x"), queue.BackoffFunc(nil))
+		out, err := l.Fail(w.Context(), errors.New("x"), queue.Backoff(nil))
 		w.ok(err)
 		w.want(time.Until(out.Until), time.Minute)
 	})

@@ -27,7 +27,7 @@ var verbs = map[string]struct {
 		return l.Complete(ctx, clientv3.OpPut("/effect", "1"))
 	}},
 	"fail": {do: func(ctx context.Context, l *queue.Delivery) error {
-		_, err := l.Fail(ctx, errors.New("x"), queue.Backoff(time.Hour, time.Hour))
+		_, err := l.Fail(ctx, errors.New("x"), queue.Backoff(etcdclaims.ExponentialBackoff(time.Hour, time.Hour)))
 		return err
 	}, where: queue.Later},
 	"snooze":  {do: func(ctx context.Context, l *queue.Delivery) error { _, err := l.Snooze(ctx, time.Hour); return err }, where: queue.Later},
@@ -361,7 +361,7 @@ func TestSessionRevokedAtBirth(t *testing.T) {
 func TestVerbCalledAgain(t *testing.T) {
 	fail := func(cause error, wait time.Duration) func(ctx context.Context, l *queue.Delivery) (queue.Outcome, error) {
 		return func(ctx context.Context, l *queue.Delivery) (queue.Outcome, error) {
-			return l.Fail(ctx, cause, queue.BackoffFunc(func(int) time.Duration { return wait }))
+			return l.Fail(ctx, cause, queue.Backoff(func(int) time.Duration { return wait }))
 		}
 	}
 	snooze := func(d time.Duration) func(ctx context.Context, l *queue.Delivery) (queue.Outcome, error) {

@@ -225,7 +225,7 @@ func (m *many) serve(active *mvccpb.KeyValue) {
 // open opens a queue as it was made. One into which only Op has enqueued was not made yet.
 func (m *many) open(ctx context.Context, name string) (*Queue, error) {
 	cfg, err := storedConfig(ctx, m.claims, name)
-	if err != nil && !errors.Is(err, ErrNoQueue) {
+	if err != nil && !errors.Is(err, errNoQueue) {
 		return nil, err
 	}
 	cfg.Name, cfg.Logger = name, m.cfg.Logger

@@ -15,7 +15,7 @@ import (
 // read [Queue.Config], change the fields, and call [New]. Open sends one request, which
 // changes nothing.
 //
-// Errors: ErrNoQueue if no process ever called Enqueue or Claim on a queue of this
+// Errors: ErrNotFound if no process ever called Enqueue or Claim on a queue of this
 // name, etcdclaims.ErrInvalidKey if no queue can have the name, and those of reading
 // from etcd.
 func Open(ctx context.Context, claims *etcdclaims.Client, name string) (*Queue, error) {
@@ -40,7 +40,7 @@ func storedConfig(ctx context.Context, claims *etcdclaims.Client, name string) (
 	switch {
 	case err != nil:
 	case !there:
-		err = ErrNoQueue
+		err = errNoQueue
 	case have.Name != name:
 		err = fmt.Errorf("value of %q is of the queue %q", q.keys.spec(), have.Name)
 	}

@@ -14,7 +14,7 @@ func TestOpen(t *testing.T) {
 	virtually(t, func(w *world) {
 		claims := claimtest.NewClient(w.T, w.server.Host(w.T), etcdclaims.Config{TTL: ttl})
 		_, err := queue.Open(w.Context(), claims, "q")
-		w.wantErr(err, queue.ErrNoQueue)
+		w.wantErr(err, queue.ErrNotFound)
 		_, err = queue.Open(w.Context(), claims, "a/b")
 		w.wantErr(err, etcdclaims.ErrInvalidKey)
 		w.want(len(w.under("")), 0)

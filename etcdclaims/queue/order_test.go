@@ -100,7 +100,7 @@ func TestFailWithPriority(t *testing.T) {
 			if lost {
 				host.Inject(claimtest.Fault{On: claimtest.Other, LoseReply: true})
 			}
-			out, err := l.Fail(w.Context(), errors.New("x"), queue.Priority(3), queue.Backoff(time.Nanosecond, time.Nanosecond))
+			out, err := l.Fail(w.Context(), errors.New("x"), queue.Priority(3), queue.Backoff(etcdclaims.ExponentialBackoff(time.Nanosecond, time.Nanosecond)))
 			w.ok(err)
 			w.want(out.Attempts, 1)
 			time.Sleep(sec)

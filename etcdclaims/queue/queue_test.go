@@ -209,7 +209,7 @@ func TestFail(t *testing.T) {
 		w.enqueue(q, "a")
 		w.enqueue(q, "b")
 		l := w.claim(q)
-		out, err := l.Fail(w.Context(), errors.New("bad luck"), queue.Backoff(10*sec, time.Minute))
+		out, err := l.Fail(w.Context(), errors.New("bad luck"), queue.Backoff(etcdclaims.ExponentialBackoff(10*sec, time.Minute)))
 		w.ok(err)
 		if d := time.Until(out.Until); out.Dead || d < 5*sec || d > 10*sec {
 			t.Errorf("failed until %v from now, dead %v", d, out.Dead)
@@ -303,7 +303,7 @@ func TestDeadWorker(t *testing.T) {
 		}
 		for _, l := range got {
 			w.want(l.Attempt(), 2)
-			w.want(l.History()[0].Ending, queue.Lost)
+			w.want(l.History()[0].Ending, "lost")
 		}
 		// The late worker is refused, never believed.
 		host.Heal()
@@ -796,7 +796,7 @@ func TestCloseAfterLoss(t *testing.T) {
 func TestReconfigure(t *testing.T) {
 	virtually(t, func(w *world) {
 		more := queue.Config{MaxTaken: 2, MaxWaiting: 7}
-		w.wantErr(w.queue(more).Reconfigure(w.Context()), queue.ErrNoQueue)
+		w.wantErr(w.queue(more).Reconfigure(w.Context()), queue.ErrNotFound)
 		q := w.queue(queue.Config{MaxTaken: 1})
 		w.enqueue(q, "a")
 		l := w.claim(q)

@@ -51,7 +51,7 @@ func (u *quota) room(q *Queue) error {
 	if u.limit <= 0 || now.Sub(u.answered) >= trustsQuota || u.used/100 < u.limit/100*int64(100-u.reserve)/100 {
 		return nil
 	}
-	return fmt.Errorf("%w: %d of %d bytes are used", ErrNearQuota, u.used, u.limit)
+	return fmt.Errorf("%w: %d of %d bytes are used", errNearQuota, u.used, u.limit)
 }
 
 // ask asks a member of etcd. Members before 3.6 do not report their quota.

@@ -3,6 +3,7 @@ package queue_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,7 +28,7 @@ func TestNearQuota(t *testing.T) {
 						some = append(some, queue.NewItem(make([]byte, 60<<10), queue.ID(fmt.Sprint(n+len(some)))))
 					}
 					added, err := q.EnqueueAll(w.Context(), some)
-					if full = errors.Is(err, queue.ErrNearQuota); !full {
+					if full = errors.Is(err, queue.ErrFull); !full {
 						w.ok(err)
 					}
 					n += added
@@ -50,7 +51,8 @@ func TestNearQuota(t *testing.T) {
 					held = append(held[:3], w.tryClaim(q, 60)...)
 				}
 				_, err = q.Enqueue(w.Context(), queue.NewItem(nil))
-				w.wantErr(err, queue.ErrNearQuota)
+				w.wantErr(err, queue.ErrFull)
+				w.want(strings.Contains(err.Error(), "etcd's database is nearly full"), true)
 				resp, err := w.server.Admin().Get(w.Context(), "x")
 				w.ok(err)
 				_, err = w.server.Admin().Compact(w.Context(), resp.Header.Revision, clientv3.WithCompactPhysical())

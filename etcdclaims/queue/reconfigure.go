@@ -17,7 +17,7 @@ import (
 //
 // The error matches ErrInUse, and nothing was changed, while a process has a session in the
 // queue, or a worker has an item. It also does if HigherFirst changes while the queue has items
-// or dead letters: the order is part of their keys. It matches ErrNoQueue if there is no queue, and
+// or dead letters: the order is part of their keys. It matches ErrNotFound if there is no queue, and
 // etcdclaims.ErrUnknown if the reply was lost: call again.
 func (q *Queue) Reconfigure(ctx context.Context) error {
 	return q.fail("reconfigure", q.reconfigure(ctx))
@@ -35,7 +35,7 @@ func (q *Queue) reconfigure(ctx context.Context) error {
 	case err != nil:
 		return err
 	case !there:
-		return ErrNoQueue
+		return errNoQueue
 	case have != want:
 		unused := []string{q.keys.workers(), q.keys.taken()}
 		if have.HigherFirst != want.HigherFirst {

@@ -68,22 +68,21 @@ type state struct {
 	Died time.Time `json:"died,omitzero"`
 }
 
-// Ending says how an attempt ended.
-type Ending string
-
 // How attempts end.
 const (
-	Failed    Ending = "failed"    // the worker said so
-	Lost      Ending = "lost"      // the worker's process died, or did not answer
-	Discarded Ending = "discarded" // the worker gave the item up for good
+	attemptFailed    = "failed"
+	attemptLost      = "lost"
+	attemptDiscarded = "discarded"
 )
 
 // Attempt is one attempt of an item that did not complete it.
 type Attempt struct {
-	Number int       `json:"attempt"`
-	Owner  string    `json:"owner"` // label of the process
-	Fence  int64     `json:"fence,string"`
-	Ending Ending    `json:"ending"`
+	Number int    `json:"attempt"`
+	Owner  string `json:"owner"` // label of the process
+	Fence  int64  `json:"fence,string"`
+	// Ending is how the attempt ended. "failed": the worker reported it. "lost": the worker's
+	// process died, or did not answer. "discarded": the worker gave the item up for good.
+	Ending string    `json:"ending"`
 	Error  string    `json:"error,omitempty"` // up to 1,024 bytes
 	At     time.Time `json:"at"`
 }

@@ -179,7 +179,7 @@ func (q *Queue) recovered(kv *mvccpb.KeyValue, slots map[string]string) []client
 		ops = append(ops, clientv3.OpDelete(q.keys.slot(st.Slot)))
 	}
 	fence := keyspace.Fence(st.Epoch, kv.ModRevision)
-	st.ended(Attempt{Number: st.Attempts, Owner: st.Owner, Fence: fence, Ending: Lost, Error: "the worker's process died or lost its session", At: now.UTC()})
+	st.ended(Attempt{Number: st.Attempts, Owner: st.Owner, Fence: fence, Ending: attemptLost, Error: "the worker's process died or lost its session", At: now.UTC()})
 	if st.Attempts >= st.Max {
 		return append(ops, q.bury(st, place{Verb: "lost", Fence: fence}, "lost with its worker in its last attempt", now)...)
 	}

@@ -52,7 +52,7 @@ func (cfg WorkerConfig) boundStop(stop <-chan struct{}) *stopBound {
 // its attempt does not count.
 func stopsBy(err error) bool {
 	var snooze snoozeError
-	var panicked *PanicError
+	var panicked *panicError
 	_, again := etcdclaims.RetryDelay(err)
 	return err != nil && !again && !etcdclaims.IsPermanent(err) &&
 		!errors.As(err, &snooze) && !errors.As(err, &panicked) && !errors.Is(err, errGoexit)

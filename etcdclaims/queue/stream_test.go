@@ -35,7 +35,7 @@ func TestWatchesLeaveHungStream(t *testing.T) {
 			q := w.queueOn(etcd)
 			go func() {
 				for e := range q.Watch(context.Background()) {
-					if e.Kind == queue.EventEnqueued {
+					if e.Kind == "enqueued" {
 						heard <- e.ID
 					}
 				}

@@ -42,7 +42,7 @@ func TestOutcomesAreToldApart(t *testing.T) {
 			host.Heal()
 			mine := b.Deliveries[0]
 			w.want(mine.Attempt(), 2)
-			w.want(mine.History()[0].Ending, queue.Lost)
+			w.want(mine.History()[0].Ending, "lost")
 			w.want(mine.History()[0].Owner, l.Holder())
 			w.want(mine.History()[0].Fence, l.Fence())
 			if mine.Fence() <= l.Fence() {

@@ -89,7 +89,7 @@ func (l *Delivery) Fail(ctx context.Context, cause error, opts ...FailOption) (O
 	text := errtext.Text(cause)
 	var out Outcome
 	left, err := l.verb(ctx, "fail", func(st state, rev int64, _ time.Time) []clientv3.Op {
-		st.ended(Attempt{Number: st.Attempts, Owner: st.Owner, Fence: keyspace.Fence(l.ep, rev), Ending: Failed, Error: text, At: now.UTC()})
+		st.ended(Attempt{Number: st.Attempts, Owner: st.Owner, Fence: keyspace.Fence(l.ep, rev), Ending: attemptFailed, Error: text, At: now.UTC()})
 		if o.priority != nil {
 			st.Priority = *o.priority
 		}
@@ -154,7 +154,7 @@ func (l *Delivery) Discard(ctx context.Context, reason string) error {
 	now := l.q.now()
 	_, err := l.verb(ctx, "discard", func(st state, rev int64, _ time.Time) []clientv3.Op {
 		p := l.place("discard", rev)
-		st.ended(Attempt{Number: st.Attempts, Owner: st.Owner, Fence: p.Fence, Ending: Discarded, Error: reason, At: now.UTC()})
+		st.ended(Attempt{Number: st.Attempts, Owner: st.Owner, Fence: p.Fence, Ending: attemptDiscarded, Error: reason, At: now.UTC()})
 		return l.q.bury(st, p, "discarded: "+reason, now)
 	})
 	return err
@@ -167,7 +167,7 @@ func (l *Delivery) discardEmpty(ctx context.Context, reason string) error {
 	now := l.q.now()
 	_, err := l.verb(ctx, "discard", func(st state, rev int64, _ time.Time) []clientv3.Op {
 		key, p := l.q.keys.item(st.ID), l.place("discard", rev)
-		st.ended(Attempt{Number: st.Attempts, Owner: st.Owner, Fence: p.Fence, Ending: Discarded, Error: reason, At: now.UTC()})
+		st.ended(Attempt{Number: st.Attempts, Owner: st.Owner, Fence: p.Fence, Ending: attemptDiscarded, Error: reason, At: now.UTC()})
 		c := content{Version: valueVersion, Given: st.Given, Seq: st.Seq, Rank: rank(st.Priority, l.q.cfg.HigherFirst), Vesting: st.Vesting, Enqueued: st.Vesting, Missing: true}
 		then := append(l.q.bury(st, p, "discarded: "+reason, now), clientv3.OpPut(key, encode(c)))
 		return []clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{absent(key)}, then, nil)}

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 )
 
@@ -50,7 +51,7 @@ func TestWatch(t *testing.T) {
 		w.enqueue(q, "old")
 		stop := w.events(watcher)
 		l := w.claim(q)
-		_, err := l.Fail(w.Context(), errors.New("bad luck"), queue.Backoff(sec, sec))
+		_, err := l.Fail(w.Context(), errors.New("bad luck"), queue.Backoff(etcdclaims.ExponentialBackoff(sec, sec)))
 		w.ok(err)
 		time.Sleep(sec)
 		l = w.claim(q)
@@ -84,17 +85,17 @@ func TestWatch(t *testing.T) {
 		find := func(kind queue.EventKind) queue.Event {
 			return got[slices.IndexFunc(got, func(e queue.Event) bool { return e.Kind == kind })]
 		}
-		failed := find(queue.EventFailed)
+		failed := find("failed")
 		w.want(failed.Why, "bad luck")
 		w.want(failed.Attempt, 1)
-		w.want(failed.Fence, find(queue.EventClaimed).Fence)
+		w.want(failed.Fence, find("claimed").Fence)
 		w.want(failed.Owner, l.Holder())
 		if failed.Until.IsZero() {
 			t.Error("failed until never")
 		}
-		w.want(find(queue.EventRecovered).Fence, l.Fence())
-		w.want(find(queue.EventDied).Why, "discarded: no use")
-		w.want(find(queue.EventPaused).Why, "tired")
+		w.want(find("recovered").Fence, l.Fence())
+		w.want(find("died").Why, "discarded: no use")
+		w.want(find("paused").Why, "tired")
 		for i, e := range got {
 			if i > 0 && e.Revision <= got[i-1].Revision {
 				t.Errorf("revision %d after %d", e.Revision, got[i-1].Revision)

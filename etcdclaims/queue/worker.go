@@ -72,13 +72,13 @@ func (e snoozeError) Error() string { return fmt.Sprintf("snoozed for %v", e.d) 
 // visible again after d, and the attempt does not count.
 func SnoozeFor(d time.Duration) error { return snoozeError{max(d, 0)} }
 
-// PanicError is the failure of a handler that panicked.
-type PanicError struct {
+// panicError is the failure of a handler that panicked.
+type panicError struct {
 	Value any
 	Stack []byte
 }
 
-func (e *PanicError) Error() string { return fmt.Sprintf("handler panicked: %v\n%s", e.Value, e.Stack) }
+func (e *panicError) Error() string { return fmt.Sprintf("handler panicked: %v\n%s", e.Value, e.Stack) }
 
 // ErrStopped is the cause of a handler's context that ended because of
 // WorkerConfig.StopTimeout.
@@ -306,7 +306,7 @@ func (w *worker) call(ctx context.Context, h Handler, l *Delivery) <-chan error 
 			if v := recover(); v != nil {
 				stack := debug.Stack()
 				w.q.log.Error("handler panicked", append(l.fields(), zap.Any("panic", v), zap.ByteString("stack", stack))...)
-				result <- &PanicError{Value: v, Stack: stack}
+				result <- &panicError{Value: v, Stack: stack}
 				return
 			}
 			result <- errGoexit
@@ -348,7 +348,7 @@ func (w *worker) finish(stopping context.Context, l *Delivery, err error) {
 
 // logFailed logs a failed attempt: as an error if it was the last one.
 func (w *worker) logFailed(l *Delivery, out Outcome, cause error) {
-	if p := new(PanicError); errors.As(cause, &p) {
+	if p := new(panicError); errors.As(cause, &p) {
 		cause = fmt.Errorf("handler panicked: %v", p.Value) // its stack has a line of its own
 	}
 	fields := append(l.fields(), zap.Bool("dead", out.Dead), zap.Error(cause))

@@ -248,7 +248,7 @@ func statusOf(err error) int {
 			return http.StatusConflict
 		}
 	}
-	for _, known := range []error{work.ErrNoRecord, sched.ErrUnknownJob, queue.ErrNotFound, queue.ErrNoQueue, group.ErrNoGroup} {
+	for _, known := range []error{work.ErrNoRecord, sched.ErrUnknownJob, queue.ErrNotFound, group.ErrNoGroup} {
 		if errors.Is(err, known) {
 			return http.StatusNotFound
 		}

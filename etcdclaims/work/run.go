@@ -26,7 +26,7 @@ import (
 //   - fn returns an error that matches context.Canceled or etcdclaims.ErrClosed, after ctx
 //     was cancelled or the client was closed: [Work.Release], or [Work.Fail] if
 //     the work is AtMostOnce.
-//   - fn panics: [Work.Fail] with a *PanicError. Then the panic continues.
+//   - fn panics: [Work.Fail]. The record has the stack. Then the panic continues.
 //   - fn calls runtime.Goexit: [Work.Fail]. Then the goroutine ends.
 //
 // An error of fn, or one that it wraps, may implement two interfaces. A package
@@ -108,7 +108,7 @@ func (w *Work) call(ctx context.Context, fn func(context.Context) error, end fun
 // runFor calls fn while the work is held, and then completes it with the result of
 // fn or fails it. If it failed, failed is the outcome.
 func (w *Work) runFor(ctx context.Context, fn func(context.Context) ([]byte, error), failed *Record) (result []byte, err error) {
-	var panicked *PanicError
+	var panicked *panicError
 	parent, cancelled := ctx, false
 	err = w.call(ctx, func(ctx context.Context) (err error) {
 		returned := false
@@ -118,7 +118,7 @@ func (w *Work) runFor(ctx context.Context, fn func(context.Context) ([]byte, err
 				return
 			}
 			if v := recover(); v != nil { // nil: Goexit
-				panicked = &PanicError{Value: v, Stack: debug.Stack()}
+				panicked = &panicError{Value: v, Stack: debug.Stack()}
 				panic(v)
 			}
 		}()
@@ -221,18 +221,16 @@ func ignoreUnknown(err error) error {
 	return err
 }
 
-// PanicError is the cause with which work fails when its handler panics. Code
-// that recovers from panics itself can pass one to Work.Fail, which stores the
-// stack.
-type PanicError struct {
+// panicError is the cause with which work fails when its handler panics.
+type panicError struct {
 	Value any    // the value that the handler passed to panic
 	Stack []byte // as runtime/debug.Stack returns it
 }
 
-func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
 // Unwrap returns Value if it is an error, and nil otherwise.
-func (e *PanicError) Unwrap() error {
+func (e *panicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err
 }

@@ -55,7 +55,7 @@ func (r Record) failed(cause error, cfg Config, now time.Time) Record {
 		cause = errors.New("failed without a cause")
 	}
 	r.State, r.Error, r.Stack = StateFailed, limitText(errtext.Text(cause), maxErrorBytes), ""
-	if panicked, ok := errors.AsType[*PanicError](cause); ok {
+	if panicked, ok := errors.AsType[*panicError](cause); ok {
 		r.Stack = limitText(string(panicked.Stack), maxStackBytes)
 	}
 	r.Ended = now.UTC() // NotBefore counts from it, and is never before it

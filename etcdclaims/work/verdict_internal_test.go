@@ -90,7 +90,7 @@ func TestWhatBecomesOfARecord(t *testing.T) {
 		"permanent": {attempt(1).failed(fmt.Errorf("x: %w", etcdclaims.Permanent(boom)), cfg, noon), Record{State: StateDead, Attempt: 1, Ended: noon, Error: "x: boom"}},
 		"delay":     {attempt(1).failed(etcdclaims.RetryAfter(boom, time.Hour), cfg, noon), Record{State: StateFailed, Attempt: 1, Ended: noon, NotBefore: noon.Add(time.Hour), Error: "boom"}},
 		"panic": {
-			attempt(1).failed(&PanicError{Value: "p", Stack: []byte("s")}, cfg, noon),
+			attempt(1).failed(&panicError{Value: "p", Stack: []byte("s")}, cfg, noon),
 			Record{State: StateFailed, Attempt: 1, Ended: noon, NotBefore: noon.Add(time.Minute), Error: "panic: p", Stack: "s"},
 		},
 		"buried":  {attempt(2).buried("gone", noon), Record{State: StateDead, Attempt: 2, Ended: noon, Error: "gone"}},

@@ -89,8 +89,8 @@ func (w *Work) CompleteWith(ctx context.Context, result []byte, ops ...clientv3.
 // is dead if cause is etcdclaims.Permanent, or after Config.MaxAttempts. A client that
 // begins the work compares NotBefore with its own wall clock.
 //
-// The record stores the text of cause, cut to 4 KiB between runes. For a *PanicError
-// it also stores the stack, cut to 8 KiB.
+// The record stores the text of cause, cut to 4 KiB between runes. Run
+// also stores the stack of a panic, cut to 8 KiB.
 //
 // The errors are those of Complete. With etcdclaims.ErrUnknown, the returned record may
 // have been stored. With any other error it was not.

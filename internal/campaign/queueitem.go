@@ -82,7 +82,7 @@ func (w *worker) endLease(ctx context.Context, r *rand.Rand, l *queue.Delivery) 
 				w.journal.write(entry{Op: opMaybeDone, Key: l.ID(), Fence: fence})
 			}
 		case how == 1:
-			_, err = l.Fail(ending, errOnPurpose, queue.Backoff(100*time.Millisecond, time.Second))
+			_, err = l.Fail(ending, errOnPurpose, queue.Backoff(etcdclaims.ExponentialBackoff(100*time.Millisecond, time.Second)))
 		default:
 			err = l.Release(ending)
 		}

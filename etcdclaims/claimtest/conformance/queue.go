@@ -188,7 +188,7 @@ func testQueueComplete(t *trial) {
 func testQueueFail(t *trial) {
 	q := t.opened("a", queue.Config{MaxAttempts: 2})
 	t.enqueue(q, "x")
-	out, err := t.items(q, 1, "x")[0].Fail(t.ctx, errors.New("one"), queue.Backoff(time.Millisecond, time.Millisecond))
+	out, err := t.items(q, 1, "x")[0].Fail(t.ctx, errors.New("one"), queue.Backoff(etcdclaims.ExponentialBackoff(time.Millisecond, time.Millisecond)))
 	t.ok(err)
 	if out.Dead || out.Until.IsZero() || out.Attempts != 1 {
 		t.Fatalf("after the first failure of two: %+v", out)
@@ -210,7 +210,7 @@ func testQueueFailPriority(t *trial) {
 	t.enqueue(q, "x", queue.Priority(1))
 	t.enqueue(q, "before", queue.Priority(2))
 	t.enqueue(q, "behind", queue.Priority(4))
-	_, err := t.items(q, 1, "x")[0].Fail(t.ctx, errors.New("one"), queue.Priority(3), queue.Backoff(time.Second, time.Second))
+	_, err := t.items(q, 1, "x")[0].Fail(t.ctx, errors.New("one"), queue.Priority(3), queue.Backoff(etcdclaims.ExponentialBackoff(time.Second, time.Second)))
 	t.ok(err)
 	time.Sleep(2 * time.Second) // until it is visible again
 	for _, id := range []string{"before", "x", "behind"} {
@@ -249,7 +249,7 @@ func testQueueLostWorker(t *trial) {
 	if len(resp.Kvs) > 0 {
 		t.Fatal("a late worker wrote")
 	}
-	if h := mine.History(); len(h) != 1 || h[0].Ending != queue.Lost || h[0].Owner != "a" {
+	if h := mine.History(); len(h) != 1 || h[0].Ending != "lost" || h[0].Owner != "a" {
 		t.Fatalf("the history is %+v", h)
 	}
 	t.ok(mine.Complete(t.ctx))
