@@ -114,27 +114,27 @@ func TestEachAction(t *testing.T) {
 		says   string
 		done   func() bool
 	}{
-		{"key?key=orders/42", webui.ActionRelease, "", "The term was ended.", ended(taken)},
-		{"key?key=ports", webui.ActionRelease, slot0.Key(), "The term was ended.", ended(slot0)},
-		{"key?key=table", webui.ActionRelease, "table", "The term was ended.", ended(readers...)},
-		{"key?key=invoices/1", webui.ActionRetryWork, "", "The work can be begun again.", func() bool { return record("invoices/1") == work.StateFree }},
-		{"key?key=charge/1", webui.ActionRetryWork, "", "The work can be begun again.", func() bool { return record("charge/1") == work.StateFree }},
-		{"key?key=invoices/1", webui.ActionForgetWork, "", "The record of the work was deleted.", func() bool { return record("invoices/1") == "" }},
-		{nightly, webui.ActionPauseJob, "", "The job is paused.", func() bool { return job("nightly").Paused != nil }},
-		{nightly, webui.ActionResumeJob, "", "The job is not paused any more.", func() bool { return job("nightly").Paused == nil }},
-		{nightly, webui.ActionRunJob, "", "A run was requested.", func() bool { return job("nightly").Last != nil }},
-		{long, webui.ActionRunJob, "", "A run was requested.", func() bool { return len(job("long").Running) == 1 }},
-		{long, webui.ActionCancelJob, "", "The runs of the job were cancelled.", func() bool { return len(cancelled) == 1 }},
-		{"queue?queue=mails", webui.ActionPauseQueue, "", "The queue is paused.", func() bool { return s.paused(q) }},
-		{"queue?queue=mails", webui.ActionResumeQueue, "", "The queue is not paused any more.", func() bool { return !s.paused(q) }},
-		{"item?queue=mails&id=mail-0", webui.ActionRedrive, "", "The item waits again.", counts(1, 1)},
-		{"queue?queue=mails", webui.ActionRedriveAll, "", "The dead letters wait again.", counts(0, 2)},
-		{"queue?queue=mails", webui.ActionPurge, "", "The dead letters were deleted.", counts(0, 0)},
-		{"group?group=shards", webui.ActionEvict, "", "The member was evicted.", evicted},
-		{"group?group=shards", webui.ActionReadmit, "", "The name may join again.", func() bool { return !evicted() }},
-		{"health", webui.ActionTrial, "", "The trial has ended.", func() bool { return true }},
+		{"key?key=orders/42", "release", "", "The term was ended.", ended(taken)},
+		{"key?key=ports", "release", slot0.Key(), "The term was ended.", ended(slot0)},
+		{"key?key=table", "release", "table", "The term was ended.", ended(readers...)},
+		{"key?key=invoices/1", "retry-work", "", "The work can be begun again.", func() bool { return record("invoices/1") == work.StateFree }},
+		{"key?key=charge/1", "retry-work", "", "The work can be begun again.", func() bool { return record("charge/1") == work.StateFree }},
+		{"key?key=invoices/1", "forget-work", "", "The record of the work was deleted.", func() bool { return record("invoices/1") == "" }},
+		{nightly, "pause-job", "", "The job is paused.", func() bool { return job("nightly").Paused != nil }},
+		{nightly, "resume-job", "", "The job is not paused any more.", func() bool { return job("nightly").Paused == nil }},
+		{nightly, "run-job", "", "A run was requested.", func() bool { return job("nightly").Last != nil }},
+		{long, "run-job", "", "A run was requested.", func() bool { return len(job("long").Running) == 1 }},
+		{long, "cancel-job", "", "The runs of the job were cancelled.", func() bool { return len(cancelled) == 1 }},
+		{"queue?queue=mails", "pause-queue", "", "The queue is paused.", func() bool { return s.paused(q) }},
+		{"queue?queue=mails", "resume-queue", "", "The queue is not paused any more.", func() bool { return !s.paused(q) }},
+		{"item?queue=mails&id=mail-0", "redrive", "", "The item waits again.", counts(1, 1)},
+		{"queue?queue=mails", "redrive-all", "", "The dead letters wait again.", counts(0, 2)},
+		{"queue?queue=mails", "purge", "", "The dead letters were deleted.", counts(0, 0)},
+		{"group?group=shards", "evict-member", "", "The member was evicted.", evicted},
+		{"group?group=shards", "readmit-member", "", "The name may join again.", func() bool { return !evicted() }},
+		{"health", "trial", "", "The trial has ended.", func() bool { return true }},
 	} {
-		if step.action == webui.ActionPurge {
+		if step.action == "purge" {
 			s.buries(q)
 		}
 		t.Logf("%s on %s", step.action, step.where) // shown if it fails
