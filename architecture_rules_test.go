@@ -43,6 +43,7 @@ func TestImportRulesCanFail(t *testing.T) {
 		linked("./etcdclaims", "./etcdclaims/admin"),
 		linked("./etcdclaims", "./etcdclaims/work"),
 		imported("./cmd/claimctl", "./internal/core"),
+		linked("./internal/outage", "./etcdclaims"),
 		imported("./internal/protocol", "context"),
 		imported("./internal/protocol", "sync/atomic"),
 		imported("./internal/protocol", "time"),

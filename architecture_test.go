@@ -90,6 +90,11 @@ var importRules = []importRule{
 		never:  []string{"context", "sync/...", "time", "net/...", "os/...", "io/...", "log/...", "go.uber.org/...", "google.golang.org/...", "go.etcd.io/etcd/client/...", "./etcdclaims/..."},
 	},
 	{
+		why:   "what claims are made of knows nothing of them",
+		in:    []string{"./internal/outage"},
+		never: []string{"./etcdclaims/..."},
+	},
+	{
 		why:    "what a client does for the packages that are built on it is no API: programs, middleware and the page use the public one",
 		in:     []string{"./middleware/...", "./fencing/...", "./cmd/...", "./examples/...", "./etcdclaims/webui", "./etcdclaims/telemetry/...", "./etcdclaims/claimtest/...", "./internal/doctor"},
 		direct: true,

@@ -106,7 +106,7 @@ func (c *Client) acquireError(key string, err error) error {
 	if errors.Is(err, errSessionLost) {
 		return &LostError{Token: tokenOf(key, 0), Reason: ReasonSessionDead, Err: err}
 	}
-	return callError("acquire", key, c.outage.explain(c, err))
+	return callError("acquire", key, c.outage.Explain(err))
 }
 
 // attemptFunc makes one attempt in a session with a reserved place. Without a term,
@@ -127,7 +127,7 @@ func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions,
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithDeadline(ctx, o.until)
 			defer cancel()
-			defer c.calls.await(key)()
+			defer c.outage.Await(key)()
 		}
 		if o.reentrant {
 			if t := c.share(key); t != nil {

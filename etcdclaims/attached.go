@@ -41,10 +41,10 @@ func (a attached) Warn(event string, err error, fields ...string) bool {
 }
 
 // Await lists a call that waits.
-func (a attached) Await(what string) (done func()) { return a.c.calls.await(what) }
+func (a attached) Await(what string) (done func()) { return a.c.outage.Await(what) }
 
 // Explain names the outage that an error comes from.
-func (a attached) Explain(err error) error { return a.c.outage.explain(a.c, err) }
+func (a attached) Explain(err error) error { return a.c.outage.Explain(err) }
 
 // OnClose lists what Close ends.
 func (a attached) OnClose(end func(ctx context.Context)) (forget func()) {

@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/outage"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -47,8 +48,7 @@ type Client struct {
 
 	events events
 
-	outage      outage
-	calls       calls             // that may wait for etcd
+	outage      *outage.Outage    // and the calls that may wait for etcd
 	dependents  attach.Dependents // what is built on the client, for Close to end
 	ownWaits    ownWaits
 	doubts      atomic.Int64 // how often claims may have been lost without news of it
@@ -117,8 +117,12 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 	c.store = newStore(c.io, etcd, protocol.Layout{Prefix: cfg.Prefix, Instance: uuid.NewString()},
 		min(max(cfg.timing(seconds(cfg.TTL)).attempt, time.Second), 5*time.Second))
 	c.valueEnd = valueEnd(cfg.Owner, c.store.layout.Instance)
-	c.outage.patience = patienceOf(cfg.timing(seconds(cfg.TTL)).renew)
-	c.store.observe, c.store.observeOther = c.observeTxn, c.observe
+	c.outage = outage.New(outage.Config{
+		Etcd: etcd, Log: c.log, Instance: c.store.layout.Instance, Patience: outage.PatienceOf(cfg.timing(seconds(cfg.TTL)).renew),
+		AtStake: c.atStake, Unanswered: func() { c.doubts.Add(1) }, Passing: isPassing,
+		Probe: func(ctx context.Context) { _ = c.readEpoch(ctx) }, Go: built{c}.Go,
+	})
+	c.store.observe, c.store.observeOther = c.outage.ObserveTxn, c.outage.Observe
 	c.store.onRewind = func(err error) {
 		c.log.Error("etcd went back to an older revision; all claims given up", zap.Error(err))
 		for _, s := range c.liveSessions() {
@@ -155,6 +159,7 @@ func newClient(etcd *clientv3.Client, cfg Config) *Client {
 		inquiries:  inquiries{of: make(map[string]*inquiry), wrong: make(map[string]wrongs), wake: make(chan struct{}, 1)},
 		answers:    answers{standing: make(map[string]*question), asked: make(map[string]time.Time), news: make(chan struct{}, 1)},
 		closedDown: make(chan struct{}),
+		outage:     new(outage.Outage),
 	}
 	c.io, c.stop = context.WithCancel(context.Background())
 	c.open, c.shut = context.WithCancelCause(context.Background())
@@ -270,7 +275,7 @@ func (c *Client) readWhole(ctx context.Context, ops ...clientv3.Op) (*clientv3.T
 		}
 		// A read changes nothing: an unknown outcome is a failure.
 		if err = txn.Failed(err); !isPassing(err) || !retry.PauseUnless(ctx, c.closing, try) {
-			return nil, c.ended(c.outage.explain(c, txn.WithCause(ctx, err)))
+			return nil, c.ended(c.outage.Explain(txn.WithCause(ctx, err)))
 		}
 	}
 }

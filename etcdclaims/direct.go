@@ -28,7 +28,7 @@ func (b built) GrantLease(ctx context.Context, ttl time.Duration) (clientv3.Leas
 		return c.lease.Grant(ctx, int64(seconds(ttl)/time.Second))
 	})
 	if err != nil {
-		return clientv3.NoLease, c.outage.explain(c, err)
+		return clientv3.NoLease, c.outage.Explain(err)
 	}
 	return resp.ID, nil
 }
@@ -44,7 +44,7 @@ func (b built) RevokeLease(ctx context.Context, id clientv3.LeaseID) error {
 	_, err := counted(ctx, c.store, requestRevoke, func() (*clientv3.LeaseRevokeResponse, error) {
 		return c.lease.Revoke(ctx, id)
 	})
-	return c.outage.explain(c, err)
+	return c.outage.Explain(err)
 }
 
 // countedKV counts the requests of a KV.

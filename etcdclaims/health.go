@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/outage"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -68,7 +69,7 @@ func (c *Client) Health(ctx context.Context) (Health, error) {
 	var err error
 	if c.store.rewound.Load() != nil {
 		err = c.store.ready(ctx)
-	} else if c.store.lower.Load() != nil || !c.outage.servedWithin(time.Second) {
+	} else if c.store.lower.Load() != nil || !c.outage.ServedWithin(time.Second) {
 		err = c.readEpoch(ctx)
 	}
 	h := c.healthNow()
@@ -96,13 +97,10 @@ func (c *Client) Unreachable() error {
 	if !c.connects() {
 		return c.refusal()
 	}
-	o := &c.outage
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.declared {
-		return nil
+	if now := c.outage.State(); now.Declared {
+		return unreachable(now.Since, now.Err)
 	}
-	return unreachable(o.since, o.err)
+	return nil
 }
 
 func unreachable(since time.Time, err error) error {
@@ -111,14 +109,12 @@ func unreachable(since time.Time, err error) error {
 
 // healthNow is Health without I/O.
 func (c *Client) healthNow() Health {
-	c.outage.mu.Lock()
+	now := c.outage.State()
 	h := Health{
-		Reachable: c.outage.since.IsZero() && !c.outage.answered.IsZero(),
-		Since:     c.outage.since, LastAnswer: c.outage.answered, LastError: c.outage.err,
+		Reachable: now.Since.IsZero() && !now.LastAnswer.IsZero(),
+		Since:     now.Since, LastAnswer: now.LastAnswer, LastError: now.Err,
+		Claims: c.atStake(0).Claims, Waiting: c.waiters.count(),
 	}
-	c.outage.mu.Unlock()
-	h.Claims, _ = c.atStake()
-	h.Waiting = c.waiters.count()
 	first := true
 	for _, s := range c.liveSessions() {
 		h.Sessions++
@@ -130,6 +126,12 @@ func (c *Client) healthNow() Health {
 		}
 	}
 	return h
+}
+
+// atStake returns what an outage hits.
+func (c *Client) atStake(most int) outage.Stake {
+	claims, keys := c.keys.some(most)
+	return outage.Stake{Sessions: len(c.liveSessions()), Claims: claims, Keys: keys}
 }
 
 // readEpoch asks etcd for as little as possible, and learns of a restore by it.

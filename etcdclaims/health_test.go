@@ -151,49 +151,6 @@ func TestNoOutage(t *testing.T) {
 	})
 }
 
-// A connection that flaps for an hour is logged at most once a minute.
-func TestFlappingDoesNotFlood(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
-	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
-		log, logs := logged()
-		c, host := w.client(etcdclaims.Config{TTL: 15 * sec, Logger: log})
-		ctx, cancel := context.WithCancel(context.Background())
-		busy := make(chan struct{})
-		go func() {
-			defer close(busy)
-			for ctx.Err() == nil {
-				_, _ = c.TryAcquire(ctx, "k")
-				time.Sleep(sec)
-			}
-		}()
-		defer func() { cancel(); <-busy }()
-		outages := 0
-		for began := time.Now(); time.Since(began) < time.Hour; {
-			host.Cut()
-			time.Sleep(9 * sec)
-			if c.Unreachable() != nil {
-				outages++
-			}
-			host.Heal()
-			time.Sleep(5 * sec)
-		}
-		warned, back := len(logs.unreachable()), len(logs.back())
-		t.Logf("%d outages, %d warnings, %d lines on recovery", outages, warned, back)
-		if outages < 60 || warned < 10 || warned > 60 || back != warned {
-			t.Errorf("%d outages, %d warnings, %d lines on recovery", outages, warned, back)
-		}
-		host.Cut() // one that lasts is logged, if a little later
-		time.Sleep(75 * sec)
-		if n := len(logs.unreachable()); n != warned+1 {
-			t.Errorf("%d warnings after another outage, want %d", n, warned+1)
-		}
-		host.Heal()
-	})
-}
-
 // After a long outage every client works again within 3 s of etcd's return,
 // though gRPC by then waits up to two minutes before it connects again.
 func TestWorkGoesOnSoonAfterOutage(t *testing.T) {

@@ -66,7 +66,7 @@ func (h host) Releasing(ctx context.Context) (context.Context, context.CancelFun
 }
 
 func (h host) Fail(call, key string, err error) error { return callError(call, key, err) }
-func (h host) Explain(err error) error                { return h.c.outage.explain(h.c, err) }
+func (h host) Explain(err error) error                { return h.c.outage.Explain(err) }
 func (h host) IsPassing(err error) bool               { return isPassing(err) }
 
 func (h host) Own(key string) (claim string, held error) {
@@ -94,7 +94,7 @@ func (h host) Waited(ctx context.Context, key string, own *mvccpb.KeyValue) erro
 	if own == nil {
 		i = Info{}
 	}
-	return &WaitError{Key: key, Info: i, Err: h.c.outage.explain(h.c, cause), own: h.c.isOwn(i)}
+	return &WaitError{Key: key, Info: i, Err: h.c.outage.Explain(cause), own: h.c.isOwn(i)}
 }
 
 // claimTerm is a claim as package beside shows it.

@@ -153,7 +153,7 @@ func (q *inquiry) heard(s *session, began time.Time, late bool, resp *clientv3.T
 		return every
 	}
 	limit := max(q.least, all.patience(q.instance, every, time.Duration(all.trip), time.Duration(q.answers)))
-	if q.c.outage.endedWithin(afterOutage) {
+	if q.c.outage.EndedWithin(afterOutage) {
 		limit = max(limit, afterOutage)
 	}
 	if q.stood = now.Sub(q.since); began.Sub(q.since) >= limit {

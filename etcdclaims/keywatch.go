@@ -42,7 +42,7 @@ func (c *Client) beginWatch(ctx context.Context, key string, opts ...clientv3.Op
 		ctx = feed.OnStream(ctx, strconv.FormatInt(stream, 10))
 	}
 	news, stop, begun = feed.Open(ctx, c.etcd, c.store.timeout, key, opts...)
-	if !begun && c.outage.answeredSince(t0) && c.watchStream.CompareAndSwap(stream, stream+1) {
+	if !begun && c.outage.AnsweredSince(t0) && c.watchStream.CompareAndSwap(stream, stream+1) {
 		c.log.Debug("watch stream hangs; a new one is opened", zap.String("etcd_key", key))
 		c.store.generation.advance()
 	}

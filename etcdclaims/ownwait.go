@@ -68,7 +68,7 @@ func (w *ownWaits) due(key string) bool {
 	if last, ok := w.told[key]; ok && now.Sub(last) < ownWaitAgain {
 		return false
 	}
-	if w.told == nil || len(w.told) >= namedKeys*namedKeys {
+	if w.told == nil || len(w.told) >= 64 {
 		w.told = make(map[string]time.Time)
 	}
 	w.told[key] = now

@@ -110,7 +110,7 @@ func (t *term) drop(ctx context.Context) error {
 			var cancel context.CancelFunc
 			ctx, cancel = t.s.within(ctx)
 			defer cancel()
-			defer t.s.c.calls.await(t.Token().Key)()
+			defer t.s.c.outage.Await(t.Token().Key)()
 		}
 		there := t.s.c.local.waiting(&t.local)
 		resp, err := st.Do(ctx, r)
@@ -225,7 +225,7 @@ func (t *term) leaveUnsettled(w *ending, r txn.Request, err error) error {
 	}
 	t.settleLater(w, r)
 	t.finish(ErrReleased)
-	return callError(call, t.Token().Key, txn.Unknown(t.s.c.outage.explain(t.s.c, err)))
+	return callError(call, t.Token().Key, txn.Unknown(t.s.c.outage.Explain(err)))
 }
 
 // dropping frees the key even if there is a line. If it is refused, it reads the owner.

@@ -91,7 +91,7 @@ func (t *term) endWithOps(ctx context.Context, e *ending) error {
 			var cancel context.CancelFunc
 			ctx, cancel = t.s.within(ctx)
 			defer cancel()
-			defer t.s.c.calls.await(t.Token().Key)()
+			defer t.s.c.outage.Await(t.Token().Key)()
 		}
 		resp, err := t.s.c.store.Do(ctx, r)
 		if err == nil && resp.Succeeded {
@@ -149,7 +149,7 @@ func (t *term) endWithOps(ctx context.Context, e *ending) error {
 		if t.ended() != nil { // with its session
 			return t.lost()
 		}
-		return callError(e.call, t.Token().Key, t.s.c.outage.explain(t.s.c, txn.WithCause(ctx, err)))
+		return callError(e.call, t.Token().Key, t.s.c.outage.Explain(txn.WithCause(ctx, err)))
 	}
 }
 

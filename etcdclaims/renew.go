@@ -120,7 +120,7 @@ func (s *session) tryRenew(ctx context.Context, what extent) error {
 	sent := clock.Mono()
 	// The attempt's limit makes the next one take another endpoint.
 	ttl, err := s.c.keepAlive(inTime, s.id, g.attempt)
-	s.c.observe(ctx, sent, err)
+	s.c.outage.Observe(ctx, sent, err)
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		s.die(ReasonRevoked, nil)

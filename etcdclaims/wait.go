@@ -61,7 +61,7 @@ func (c *Client) Acquire(ctx context.Context, key string, opts ...AcquireOption)
 // wait acquires the key, in line where it is held.
 func (c *Client) wait(ctx context.Context, key string, o *acquireOptions) (*term, error) {
 	c.stats.attempts.Add(1)
-	defer c.calls.await(key)()
+	defer c.outage.Await(key)()
 	call := Call{Key: key, Wait: true}
 	o.hooked = c.events.callBegan(ctx, call)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -287,7 +287,7 @@ func (c *Client) waited(ctx context.Context, s *session, key string, holder Info
 	}
 	g := s.lease.Load()
 	if _, wall := c.clock.Now().Since(g.t0); wall > g.renew+2*g.attempt {
-		cause = c.outage.explain(c, fmt.Errorf("etcd has not answered for %v: %w", wall.Round(time.Second), wire.Explain(c.etcd, cause)))
+		cause = c.outage.Explain(fmt.Errorf("etcd has not answered for %v: %w", wall.Round(time.Second), wire.Explain(c.etcd, cause)))
 	}
 	return &WaitError{Key: key, Info: holder, Err: cause, own: c.isOwn(holder)}
 }

@@ -259,7 +259,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "outage that names no call that waits", tests: "TestEtcdAway", of: "internal/scenarios",
-		edits: []edit{{"wait.go", "\tdefer c.calls.await(key)()\n", ""}},
+		edits: []edit{{"wait.go", "\tdefer c.outage.Await(key)()\n", ""}},
 	},
 	{
 		name: "handler that waits for itself without a word", tests: "TestOwnWaitIsLogged",
@@ -303,7 +303,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "outage that gRPC's wait outlasts", tests: "TestEverythingReturnsSoonAfterOutage",
-		edits: []edit{{"outage.go", "\t\t\tconn.ResetConnectBackoff()\n", "\t\t\t_ = conn\n"}},
+		edits: []edit{{"internal/outage/outage.go", "\t\t\tconn.ResetConnectBackoff()\n", "\t\t\t_ = conn\n"}},
 	},
 	{
 		name: "MinHold of one key alone at Close", tests: "TestMinHoldOfManyKeys|TestMinHoldSurvivesCloseAndReleaseAll",

@@ -1,4 +1,4 @@
-package etcdclaims
+package outage
 
 import (
 	"maps"

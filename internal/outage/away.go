@@ -1,0 +1,47 @@
+package outage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/txn"
+	"github.com/etcdclaims/claims/internal/wire"
+)
+
+// Explain adds to the error of a call, if etcd did not answer it and answers nothing else
+// either, which endpoints that are and why there is no connection.
+func (o *Outage) Explain(err error) error {
+	now := o.State()
+	if now.Since.IsZero() || !o.mayExplain(err) {
+		return err
+	}
+	why := ""
+	if u := wire.WhyUnconnected(now.Err); u != nil && wire.WhyUnconnected(err) == nil {
+		why = ": " + u.Error()
+	}
+	return &awayError{err, fmt.Sprintf("; no answer from %s since %s%s: check the endpoints, and that etcd runs there",
+		strings.Join(o.cfg.Etcd.Endpoints(), ", "), now.Since.Format(time.TimeOnly), why)}
+}
+
+// mayExplain reports whether an error can be due to an outage that it does not name yet.
+func (o *Outage) mayExplain(err error) bool {
+	switch {
+	case err == nil, errors.As(err, new(*awayError)), errors.Is(err, context.Canceled), errors.Is(err, fencing.ErrClosed):
+		return false
+	}
+	return o.cfg.Passing(txn.Failed(err)) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// awayError is the error of a call that etcd has not answered, as it answers nothing else.
+type awayError struct {
+	error
+	away string
+}
+
+func (e *awayError) Error() string { return e.error.Error() + e.away }
+
+func (e *awayError) Unwrap() error { return e.error }
