@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/beside"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/ownwait"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -62,7 +63,7 @@ func acquiring[O any](c *Client, key string, opts []O) (*acquireOptions, error) 
 		return nil, cmp.Or(c.refusal(), invalid)
 	}
 	if err == nil {
-		o.from = siteOf()
+		o.from = ownwait.Caller()
 	}
 	if err == nil {
 		o.mode, err = o.kind.of(c.layout(), key)

@@ -18,7 +18,7 @@ func (c *Client) awaitTurn(ctx context.Context, key string, o *acquireOptions) e
 	var end func()
 	err := o.beside.Turn(ctx, func() {
 		o.waits()
-		end = c.watchOwnWait(ctx, key, o)
+		end = c.ownWaits.Watch(ctx, key, o.from)
 	})
 	if end != nil {
 		end()

@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/outage"
+	"github.com/etcdclaims/claims/internal/ownwait"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -50,7 +51,7 @@ type Client struct {
 
 	outage      *outage.Outage    // and the calls that may wait for etcd
 	dependents  attach.Dependents // what is built on the client, for Close to end
-	ownWaits    ownWaits
+	ownWaits    *ownwait.Watcher
 	doubts      atomic.Int64 // how often claims may have been lost without news of it
 	watchStream atomic.Int64 // numbers its streams of watches
 	watches     waiterWatches
@@ -122,6 +123,7 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 		AtStake: c.atStake, Unanswered: func() { c.doubts.Add(1) }, Passing: isPassing,
 		Probe: func(ctx context.Context) { _ = c.readEpoch(ctx) }, Go: built{c}.Go,
 	})
+	c.ownWaits = ownwait.New(c.log.With(zap.String("instance", c.store.layout.Instance)), c.keys.made)
 	c.store.observe, c.store.observeOther = c.outage.ObserveTxn, c.outage.Observe
 	c.store.onRewind = func(err error) {
 		c.log.Error("etcd went back to an older revision; all claims given up", zap.Error(err))

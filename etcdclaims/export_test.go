@@ -7,6 +7,3 @@ func LocalWaiters(cl *Claim) int { return len(cl.t.s.c.local.waiting(&cl.t.local
 func ReadSessions(c *Client) (int64, error) {
 	return c.readSessions(c.store.layout.Session(c.store.layout.Instance))
 }
-
-// NoteOrigin does what each acquisition does to know its caller.
-func NoteOrigin() { _ = siteOf() }

@@ -93,7 +93,7 @@ func (c *Client) awaitLocal(ctx context.Context, f *localWaiter) (*term, error) 
 	c.stats.contended.Add(1)
 	f.a.opts.waits()
 	defer c.removeWaiter(c.waiters.add(f.a))
-	defer c.watchOwnWait(ctx, f.a.user, f.a.opts)()
+	defer c.ownWaits.Watch(ctx, f.a.user, f.a.opts.from)()
 	again := arrivalAfter
 	arrival := time.NewTimer(again)
 	defer arrival.Stop()

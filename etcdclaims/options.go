@@ -6,6 +6,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/beside"
 	"github.com/etcdclaims/claims/internal/option"
+	"github.com/etcdclaims/claims/internal/ownwait"
 	"github.com/etcdclaims/claims/internal/protocol"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -116,7 +117,7 @@ type acquireOptions struct {
 	shares  bool          // the answer to another call on the key may be its own
 	ask     *ask          // what it has asked for itself and others, or nil
 	concern []string      // what its conditions and operations concern, nil if that may be anything
-	from    site          // who calls
+	from    ownwait.Site  // who calls
 	hookState
 }
 

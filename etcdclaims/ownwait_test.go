@@ -150,11 +150,3 @@ func TestNoOwnWait(t *testing.T) {
 		}
 	})
 }
-
-// Where a claim is acquired is noted at each acquisition.
-func BenchmarkOrigin(b *testing.B) {
-	b.ReportAllocs()
-	for b.Loop() {
-		etcdclaims.NoteOrigin()
-	}
-}

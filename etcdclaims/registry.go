@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/ownwait"
 )
 
 // registry is the set of keys that a client holds, and of claims that are neither
@@ -126,6 +127,15 @@ func (r *registry) all() []*term {
 	all := make([]*term, 0, len(r.terms))
 	for _, t := range r.terms {
 		all = append(all, t)
+	}
+	return all
+}
+
+// made returns the terms of all keys, with the calls that made them.
+func (r *registry) made() []ownwait.Claim {
+	var all []ownwait.Claim
+	for _, t := range r.all() {
+		all = append(all, ownwait.Claim{Token: t.Token(), Key: t.Mode.Keys().User, From: t.from})
 	}
 	return all
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/beside"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/ownwait"
 	"github.com/etcdclaims/claims/internal/protocol"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -28,7 +29,7 @@ type term struct {
 	line    protocol.Line // the waiters behind it, as far as known
 
 	suspectable bool // another may take the key if this client does not answer
-	from        site
+	from        ownwait.Site
 	preferring
 
 	local localQueue // the callers of this client that wait for it, under localLine's mutex

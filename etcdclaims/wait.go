@@ -296,7 +296,7 @@ func (c *Client) waited(ctx context.Context, s *session, key string, holder Info
 func (c *Client) inLine(ctx context.Context, a *attempt, p protocol.Position, news *waiter) (t *term, again bool, err error) {
 	defer func() { a.turnOver() }()
 	defer c.inquiries.leave(news)
-	defer c.watchOwnWait(ctx, a.user, a.opts)()
+	defer c.ownWaits.Watch(ctx, a.user, a.opts.from)()
 	a.inLineBeside(news)
 	for try := 0; ; try++ {
 		a.suspected, a.Over = nil, nil

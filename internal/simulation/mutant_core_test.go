@@ -263,7 +263,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "handler that waits for itself without a word", tests: "TestOwnWaitIsLogged",
-		edits: []edit{{"localwaiter.go", "\tdefer c.watchOwnWait(ctx, f.a.user, f.a.opts)()\n", ""}},
+		edits: []edit{{"localwaiter.go", "\tdefer c.ownWaits.Watch(ctx, f.a.user, f.a.opts.from)()\n", ""}},
 	},
 	{
 		name: "Close that leaves queues and schedulers to themselves", tests: "TestCloseEndsAll", of: "internal/scenarios",
