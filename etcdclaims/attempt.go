@@ -30,8 +30,6 @@ type attempt struct {
 	put        *beside.Put // what it puts under the key beside it, or nil
 	overtakes  bool        // the last holder of that has died
 	supersedes *term       // the own term that it supersedes, or nil
-	suspected  *suspected  // the holder that it takes the key from, or nil
-	forbidden  bool        // etcd does not permit that
 	with       []*attempt  // claim other keys in the same transaction
 
 	turnOver func() // ends its turn to put the record of a shared key
@@ -251,13 +249,18 @@ func (a *attempt) settled(ctx context.Context, resp *clientv3.TxnResponse, err e
 	return nil, rev, nil
 }
 
+// namesLeases reports whether a request of the attempt can name other leases than its session's.
+func (a *attempt) namesLeases() bool {
+	return len(a.opts.ops) > 0 || a.put != nil || a.Over != nil && a.Over.Notify != nil
+}
+
 // leaseGone handles an answer that a lease does not exist: true means that another
 // attempt, on other leases, makes sense.
 func (a *attempt) leaseGone(ctx context.Context, err error) bool {
 	if !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return false
 	}
-	return a.s.gone(ctx, err, len(a.opts.ops) > 0 || a.put != nil) || a.put != nil && a.opts.beside.LeaseGone(a.put, err)
+	return a.s.gone(ctx, err, a.namesLeases()) || a.put != nil && a.opts.beside.LeaseGone(a.put, err)
 }
 
 // doubt notes that the outcome of a request is unknown. Others that wait for its

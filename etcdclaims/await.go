@@ -46,7 +46,7 @@ func (c *Client) awaitedKey(a *attempt, p protocol.Position) protocol.Wait {
 // most one renewal interval.
 func (c *Client) await(ctx context.Context, a *attempt, p protocol.Position, news *waiter) error {
 	defer c.waiters.await(news, c.awaitedKey(a, p))()
-	a.keepAsking(p, news)
+	defer news.shortcut.Begin(p, a.Epoch.Value)()
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	begun := make(chan clientv3.WatchChan, 1)
@@ -57,12 +57,6 @@ func (c *Client) await(ctx context.Context, a *attempt, p protocol.Position, new
 		patience.Reset(0)
 	}
 	var turn chan<- struct{} // to create the watch
-	var asks <-chan time.Time
-	if a.opts.suspectable {
-		timer := time.NewTimer(askAfter)
-		defer timer.Stop()
-		asks = timer.C
-	}
 	for {
 		select {
 		case kv := <-news.notices:
@@ -75,12 +69,10 @@ func (c *Client) await(ctx context.Context, a *attempt, p protocol.Position, new
 			if a.mayShare() {
 				return nil
 			}
-		case s := <-news.suspect:
-			if a.suspects(p, news, s) {
+		case <-news.shortcut.News():
+			if a.Over = news.shortcut.Opens(); a.Over != nil {
 				return nil
 			}
-		case <-asks:
-			a.askHolder(p, news)
 		case <-patience.C:
 			if p.Pred == nil && p.Behind {
 				return nil // to read which place that is
@@ -111,7 +103,7 @@ func (c *Client) await(ctx context.Context, a *attempt, p protocol.Position, new
 				if a.heard(ev) {
 					return nil
 				}
-				p = a.follow(p, ev, news)
+				news.shortcut.Saw(ev)
 			}
 		case <-a.s.dead:
 			return errSessionLost

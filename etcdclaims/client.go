@@ -15,6 +15,7 @@ import (
 	"github.com/etcdclaims/claims/internal/ownwait"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/suspicion"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	"github.com/google/uuid"
@@ -75,8 +76,7 @@ type Client struct {
 	local   localLine // callers that wait for this client's own claims
 	asks    asks      // TryAcquires that are about to be sent
 
-	inquiries inquiries // clients that are asked whether they live
-	answers   answers   // to those that ask this one
+	peers *suspicion.Peers // that it asks whether they live, and that ask it
 
 	// ARCHITECTURE.md has the order in which mutexes are taken. None is held across a
 	// request, a hook or a caller's function.
@@ -142,6 +142,7 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 			zap.String("other", fmt.Sprintf("%x", other)))
 	}
 	c.store.events = &c.events
+	c.peers = c.newPeers()
 	c.events.clientOpened(c)
 	return c, nil
 }
@@ -158,8 +159,6 @@ func newClient(etcd *clientv3.Client, cfg Config) *Client {
 		local:      localLine{asking: make(map[string]chan struct{})},
 		waiters:    waiters{byID: make(map[string]*waiter)},
 		watches:    newWaiterWatches(),
-		inquiries:  inquiries{of: make(map[string]*inquiry), wrong: make(map[string]wrongs), wake: make(chan struct{}, 1)},
-		answers:    answers{standing: make(map[string]*question), asked: make(map[string]time.Time), news: make(chan struct{}, 1)},
 		closedDown: make(chan struct{}),
 		outage:     new(outage.Outage),
 	}

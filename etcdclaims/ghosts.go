@@ -49,16 +49,16 @@ func (c *Client) removeGhostsOf(s *session) error {
 	if err != nil {
 		return err
 	}
-	var suspects []string
+	var doubtful []string
 	for _, key := range lease.Keys {
 		if name := string(key); strings.HasPrefix(name, c.store.layout.Own("")) || strings.HasPrefix(name, c.store.layout.Lines()) || strings.HasPrefix(name, c.store.layout.Notices()) {
-			suspects = append(suspects, name)
+			doubtful = append(doubtful, name)
 		}
 	}
-	for len(suspects) > 0 {
-		n := min(len(suspects), c.store.MaxOps())
+	for len(doubtful) > 0 {
+		n := min(len(doubtful), c.store.MaxOps())
 		ops := make([]clientv3.Op, n)
-		for i, name := range suspects[:n] {
+		for i, name := range doubtful[:n] {
 			ops[i] = clientv3.OpGet(name)
 		}
 		resp, err := c.store.Do(ctx, txn.Request{In: txn.Then(ops...)})
@@ -77,7 +77,7 @@ func (c *Client) removeGhostsOf(s *session) error {
 				c.removeGhost(s, kv)
 			}
 		}
-		suspects = suspects[n:]
+		doubtful = doubtful[n:]
 	}
 	return nil
 }

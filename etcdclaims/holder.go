@@ -13,11 +13,11 @@ import (
 // claimValue is holder.encode for the value that is made most often, with what
 // does not change put together once.
 func (c *Client) claimValue(a *attempt) string {
-	if c.valueEnd == "" || a.number() > 0 || a.Epoch.Value > 0 || a.opts.suspectable || a.opts.preference > 0 {
+	if c.valueEnd == "" || a.number() > 0 || a.Epoch.Value > 0 || a.opts.given.has(optionSuspectable) || a.opts.preference > 0 {
 		return protocol.Holder{
 			Claim: a.ID, Owner: c.cfg.Owner, Instance: c.store.layout.Instance,
 			Since: keyspace.TimeText(a.since), Attempt: a.number(), TTL: a.ttl, Epoch: a.Epoch.Value,
-			Suspectable: a.opts.suspectable, Preference: a.opts.preference,
+			Suspectable: a.opts.given.has(optionSuspectable), Preference: a.opts.preference,
 		}.Encode()
 	}
 	b := make([]byte, 0, 160+len(c.valueEnd))

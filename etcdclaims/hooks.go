@@ -310,8 +310,8 @@ func (e *events) renewed(s *session, before *grant, t0 clock.Reading, ttl time.D
 	}
 }
 
-// suspected reports whether a suspicion was wrong.
-func (e *events) suspected(instance string, claims int, wrong bool) {
+// judged reports whether a suspicion was wrong.
+func (e *events) judged(instance string, claims int, wrong bool) {
 	if hook := e.hooks.Suspected; hook != nil {
 		hook(instance, claims, wrong)
 	}

@@ -93,19 +93,18 @@ type setter func(*acquireOptions)
 func (f setter) set(o *acquireOptions) { f(o) }
 
 type acquireOptions struct {
-	ttl         time.Duration
-	manual      bool
-	reentrant   bool
-	supersede   bool
-	suspectable bool
-	maxHold     time.Duration
-	minHold     time.Duration
-	cmps        []clientv3.Cmp
-	ops         []clientv3.Op
-	note        []byte           // nil: none
-	kind        kind             // alone, unless an option of its own was given
-	ownKey      bool             // the caller is a package of this module, and the key is kept for it
-	beside      beside.Companion // the key that is claimed together with it, or nil
+	ttl       time.Duration
+	manual    bool
+	reentrant bool
+	supersede bool
+	maxHold   time.Duration
+	minHold   time.Duration
+	cmps      []clientv3.Cmp
+	ops       []clientv3.Op
+	note      []byte           // nil: none
+	kind      kind             // alone, unless an option of its own was given
+	ownKey    bool             // the caller is a package of this module, and the key is kept for it
+	beside    beside.Companion // the key that is claimed together with it, or nil
 	preferring
 
 	given optionSet // which options of optionNames

@@ -165,9 +165,7 @@ func (s *session) unheard(kv *mvccpb.KeyValue) bool {
 	if t == nil {
 		return false
 	}
-	if t.suspectable { // so may the questions be
-		s.c.store.generation.advance()
-	}
+	t.missedNews()
 	return true
 }
 

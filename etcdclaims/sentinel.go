@@ -94,7 +94,7 @@ func (c *Client) followSessions(prefix string, rev int64, turned <-chan struct{}
 			} else if strings.HasPrefix(name, "evict/") && ev.Type == mvccpb.Event_PUT {
 				c.evicted(ev.Kv)
 			} else if strings.HasPrefix(name, "ask/") {
-				c.asked(ev)
+				c.peers.Heard(ev)
 			} else if id, ok := strings.CutPrefix(name, "won/"); ok && ev.Type == mvccpb.Event_PUT {
 				c.deliver(ev.Kv)
 			} else if ok {
@@ -146,7 +146,7 @@ func (c *Client) readSessions(prefix string) (rev int64, err error) {
 			if strings.HasPrefix(string(kv.Key), prefix+"evict/") {
 				c.evicted(kv)
 			} else if strings.HasPrefix(string(kv.Key), prefix+"ask/") {
-				c.answer(kv)
+				c.peers.Answer(kv)
 			} else if _, ok := c.store.layout.Noticed(string(kv.Key)); ok {
 				c.deliver(kv)
 			}

@@ -10,7 +10,6 @@ type stats struct {
 	released, zombies             atomic.Int64
 	lost                          [reasons]atomic.Int64
 	overdue                       atomic.Int64
-	suspected, suspectedWrongly   atomic.Int64
 }
 
 // Stats counts what a client did since New.
@@ -44,8 +43,9 @@ func (c *Client) Stats() Stats {
 		Contended: c.stats.contended.Load(),
 		Released:  c.stats.released.Load(), Zombies: c.stats.zombies.Load(),
 		Lost: make(map[Reason]int64), Sessions: len(c.liveSessions()),
-		Requests: c.store.requests.Load(), Suspected: c.stats.suspected.Load(), SuspectedWrongly: c.stats.suspectedWrongly.Load(),
+		Requests: c.store.requests.Load(),
 	}
+	s.Suspected, s.SuspectedWrongly = c.peers.Counts()
 	for r := range c.stats.lost {
 		if n := c.stats.lost[r].Load(); n > 0 {
 			s.Lost[Reason(r)] = n

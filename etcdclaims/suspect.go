@@ -1,15 +1,11 @@
 package etcdclaims
 
 import (
-	"errors"
-	"fmt"
-	"time"
+	"context"
 
 	"github.com/etcdclaims/claims/internal/protocol"
-	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"github.com/etcdclaims/claims/internal/suspicion"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 )
 
 // Suspectable lets the first caller in line take the key from a holder whose client
@@ -44,98 +40,74 @@ import (
 // for a handler that outlived its drain is not suspected. A passthrough client ignores the
 // option.
 func Suspectable() AcquireOption {
-	return acquireOption{setter: func(o *acquireOptions) { o.suspectable = true; o.give(optionSuspectable, true) }}
+	return acquireOption{setter: func(o *acquireOptions) { o.give(optionSuspectable, true) }}
 }
 
-// suspected is a holder whose client did not answer a question.
-type suspected struct {
-	protocol.Suspicion
-	silence
+// shortcut is another reason for the first in line to advance than the end of what it waits for.
+// The goroutine that waits calls it.
+type shortcut interface {
+	// Begin notes that the wait begins, or continues at another position, until the returned
+	// function is called.
+	Begin(p protocol.Position, epoch int64) (end func())
+	// News receives a value when Opens may return something else than before.
+	News() <-chan struct{}
+	// Opens returns what the attempt may take the key from now, or nil.
+	Opens() *protocol.Over
+	// Saw learns of an event of what the attempt waits for.
+	Saw(ev *clientv3.Event)
+	// Failed reports whether the attempt continues to wait after an error of the request that
+	// should have taken the key so. Took learns that it has. over is nil for other requests.
+	Failed(over *protocol.Over, err error) bool
+	Took(over *protocol.Over, fence int64)
+	Leave()
 }
 
-// mayNotTake notes that etcd does not permit to take the key from a suspected holder. The
-// attempt continues to wait for the end of the holder's lease.
-func (a *attempt) mayNotTake(err error) {
-	a.forbidden = true
-	a.s.c.log.Warn("a suspected holder's key cannot be taken before its lease ends: see Suspectable in docs/permissions.md",
-		zap.String("key", a.user), zap.String("claim", a.ID), zap.String("holder", a.suspected.Holder.Owner), zap.Error(err))
-}
-
-// leaseGone reports whether the key could not be taken because the holder's lease has
-// ended, after the session of the attempt was found to be good.
-func (s *suspected) leaseGone(err error) bool {
-	return s != nil && errors.Is(err, rpctypes.ErrLeaseNotFound)
-}
-
-// accuses returns the holder of the attempt's key, and whether its client may be asked:
-// the attempt is the first in line, and both sides have the option. A claim
-// of another epoch is void already.
-func (a *attempt) accuses(p protocol.Position) (h protocol.Holder, ok bool) {
-	if !a.opts.suspectable || a.forbidden || p.Pred != nil || p.Behind {
-		return h, false
+// shortcut returns the shortcut that the call has asked for.
+func (a *attempt) shortcut() shortcut {
+	if !a.opts.given.has(optionSuspectable) {
+		return noShortcut{}
 	}
-	return protocol.Accuses(a.Layout, p.Own, a.Epoch.Value)
+	return a.s.c.peers.Accuser(questionLease{a.s}, a.user, a.ID)
 }
 
-// askHolder begins to ask the client of the holder for the waiter, if it may be asked.
-func (a *attempt) askHolder(p protocol.Position, w *waiter) {
-	if h, ok := a.accuses(p); ok {
-		a.s.c.inquiries.join(a.s.c, w, h.Instance)
-	} else {
-		a.s.c.inquiries.leave(w)
-	}
+type noShortcut struct{}
+
+func (noShortcut) Begin(protocol.Position, int64) (end func()) { return func() {} }
+func (noShortcut) News() <-chan struct{}                       { return nil }
+func (noShortcut) Opens() *protocol.Over                       { return nil }
+func (noShortcut) Saw(*clientv3.Event)                         {}
+func (noShortcut) Failed(*protocol.Over, error) bool           { return false }
+func (noShortcut) Took(*protocol.Over, int64)                  {}
+func (noShortcut) Leave()                                      {}
+
+// newPeers returns those whom the client asks whether they live, and who ask it.
+func (c *Client) newPeers() *suspicion.Peers {
+	return suspicion.New(suspicion.Config{
+		Layout: c.store.layout, Owner: c.cfg.Owner, Log: c.log, Etcd: c.store, IO: c.io, Open: c.open,
+		Spawn: func(f func()) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if c.io.Err() == nil {
+				c.spawn(f)
+			}
+		},
+		Restored: c.outage.EndedWithin, Judged: c.events.judged,
+	})
 }
 
-// keepAsking continues to ask if the key's holder still has the client that askHolder
-// asks.
-func (a *attempt) keepAsking(p protocol.Position, w *waiter) {
-	if w.inquiry == nil {
-		return
-	}
-	if h, ok := a.accuses(p); !ok || h.Instance != w.inquiry.instance {
-		a.s.c.inquiries.leave(w)
-	}
+// questionLease is a session whose lease has questions.
+type questionLease struct{ *session }
+
+func (l questionLease) ID() int64   { return int64(l.id) }
+func (l questionLease) Ended() bool { return l.ended() }
+func (l questionLease) CleanUp(what string, do func(context.Context) error) {
+	l.c.cleanUp(l.session, what, do)
 }
 
-// follow notes that the key has another claim, by which the holder's client may be another.
-func (a *attempt) follow(p protocol.Position, ev *clientv3.Event, w *waiter) protocol.Position {
-	if a.opts.suspectable && p.Pred == nil && p.Own != nil && ev.Type == mvccpb.PUT && string(ev.Kv.Key) == string(p.Own.Key) {
-		p.Own = ev.Kv
-		a.askHolder(p, w)
-	}
-	return p
-}
-
-// suspects reports whether the attempt may take the key from its holder, whose client did
-// not answer.
-func (a *attempt) suspects(p protocol.Position, w *waiter, s silence) bool {
-	h, ok := a.accuses(p)
-	if !ok || w.inquiry == nil || w.inquiry.instance != h.Instance {
-		return false
-	}
-	c := protocol.Suspicion{Own: p.Own, Holder: h, Question: a.Question(h.Instance, a.Instance), Rev: s.rev}
-	a.suspected = &suspected{Suspicion: c, silence: s}
-	a.Over = c.Over(a.Layout, a.s.c.cfg.Owner, fmt.Sprintf("no answer for %v", s.lasted.Round(10*time.Millisecond)))
-	return true
-}
-
-// tookOver notes that the attempt has taken the key from a suspected holder. If the reply
-// was lost, the holder may have handed it over at the last moment instead.
-func (a *attempt) tookOver(w *waiter, rev int64) {
-	s, c := a.suspected, a.s.c
-	if s == nil {
-		return
-	}
-	c.stats.suspected.Add(1)
-	c.inquiries.took(w)
-	c.log.Info("key taken from a suspected holder", zap.String("key", a.user), zap.Int64("fence", a.Epoch.Fence(rev)), zap.String("claim", a.ID),
-		zap.String("holder", s.Holder.Owner), zap.String("instance", s.Holder.Instance), zap.Int64("before", s.Holder.Fence(s.Own.ModRevision)))
-}
-
-// overtaken ends a term whose key has another owner. If that owner suspected this client,
-// the watch that should have brought the question, or the notice, may be deaf: it begins anew.
-func (t *term) overtaken() {
-	if t.lose(ReasonSuperseded, nil) && t.suspectable {
+// missedNews notes that the watch has not delivered what concerns the term. If others may suspect
+// its holder, the watch may be deaf for their questions, too: it begins anew.
+func (t *term) missedNews() {
+	if t.given.has(optionSuspectable) {
 		t.s.c.store.generation.advance()
 	}
 }

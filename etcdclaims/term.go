@@ -28,8 +28,8 @@ type term struct {
 	noticed bool          // it was handed over, by a notice that stays until it ends
 	line    protocol.Line // the waiters behind it, as far as known
 
-	suspectable bool // another may take the key if this client does not answer
-	from        ownwait.Site
+	given optionSet // the options of its call
+	from  ownwait.Site
 	preferring
 
 	local localQueue // the callers of this client that wait for it, under localLine's mutex
@@ -97,7 +97,9 @@ func (t *term) found(s protocol.State) bool {
 	case protocol.Deleted:
 		t.lose(ReasonDeleted, nil)
 	case protocol.Replaced:
-		t.overtaken()
+		if t.lose(ReasonSuperseded, nil) { // by an owner whose notice has not come
+			t.missedNews()
+		}
 	case protocol.EpochRaised:
 		if t.begin() == nil {
 			// Its handler may still run for a while, so the key is not free at once.
@@ -134,7 +136,7 @@ func (s *session) newTerm(a *attempt, fence int64) *term {
 	t := &term{
 		Held: protocol.NewHeld(&a.Try, fence), s: s, since: a.since, put: a.put, noticed: a.noticed, line: a.line,
 		done: make(chan struct{}), refs: 1, min: a.opts.minHold, max: a.opts.maxHold, noted: a.opts.note != nil,
-		suspectable: a.opts.suspectable, preferring: a.opts.preferring, local: localQueue{closed: a.opts.prefers},
+		given: a.opts.given, preferring: a.opts.preferring, local: localQueue{closed: a.opts.prefers},
 		from: a.opts.from,
 	}
 	if t.noted {

@@ -295,11 +295,11 @@ func (c *Client) waited(ctx context.Context, s *session, key string, holder Info
 // inLine waits until the attempt gets the key.
 func (c *Client) inLine(ctx context.Context, a *attempt, p protocol.Position, news *waiter) (t *term, again bool, err error) {
 	defer func() { a.turnOver() }()
-	defer c.inquiries.leave(news)
+	defer news.shortcut.Leave()
 	defer c.ownWaits.Watch(ctx, a.user, a.opts.from)()
 	a.inLineBeside(news)
 	for try := 0; ; try++ {
-		a.suspected, a.Over = nil, nil
+		a.Over = nil
 		if a.mayShare() {
 			return nil, true, nil // the line would end when this client releases the key
 		}
@@ -332,27 +332,20 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p protocol.Position, ne
 		resp, rev, err := a.advanceInTurn(ctx)
 		switch {
 		case err == nil && resp == nil && rev > 0:
-			a.tookOver(news, rev)
+			news.shortcut.Took(a.Over, a.Epoch.Fence(rev))
 			t, err = c.grant(ctx, a, rev)
 			return t, false, err
 		case err == nil && resp == nil:
 			return nil, true, nil // made void, and the place with it
 		case err == nil && resp.Succeeded:
-			a.tookOver(news, resp.Header.Revision)
+			news.shortcut.Took(a.Over, a.Epoch.Fence(resp.Header.Revision))
 			a.line = protocol.Unread
 			a.Granted(resp.Header.Revision)
 			t, err = c.grant(ctx, a, resp.Header.Revision)
 			return t, false, err
-		case err != nil && a.s.gone(ctx, err, len(a.opts.ops) > 0 || a.put != nil || a.suspected != nil):
+		case err != nil && a.s.gone(ctx, err, a.namesLeases()):
 			return nil, false, a.s.lossOf(tokenOf(a.user, 0))
-		case err != nil && a.suspected != nil && errors.Is(err, ErrPermissionDenied):
-			a.mayNotTake(err)
-			p = protocol.Position{}
-			continue
-		case err != nil && a.suspected.leaseGone(err):
-			p = protocol.Position{} // the key has gone with the holder's lease
-			continue
-		case err != nil && (txn.IsTransient(err) || a.leaseGone(ctx, err)):
+		case err != nil && (news.shortcut.Failed(a.Over, err) || txn.IsTransient(err) || a.leaseGone(ctx, err)):
 			p = protocol.Position{} // unknown: ask again
 			continue
 		case errors.Is(err, ErrUnknown) && (len(a.opts.ops) > 0 || wire.ContextError(ctx) != nil):

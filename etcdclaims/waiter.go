@@ -18,8 +18,7 @@ type waiter struct {
 	awaited protocol.Wait         // guarded by the mutex of waiters
 	local   localQueue            // of the term that ended for its sake, until it has its own
 
-	inquiry *inquiry     // that asks the holder's client for it, or nil; the waiter's own
-	suspect chan silence // of the holder's client
+	shortcut shortcut // for its own goroutine
 }
 
 // everyRenewal is the revision of a key that a waiter reads at each renewal, because no
@@ -44,7 +43,7 @@ type waiters struct {
 func (ws *waiters) add(a *attempt) *waiter {
 	w := &waiter{
 		a: a, since: a.s.c.store.seen.Load(), notices: make(chan *mvccpb.KeyValue, 1),
-		ask: make(chan struct{}, 1), share: make(chan struct{}, 1), suspect: make(chan silence, 1),
+		ask: make(chan struct{}, 1), share: make(chan struct{}, 1), shortcut: a.shortcut(),
 		local: localQueue{closed: a.opts.prefers},
 	}
 	ws.mu.Lock()

@@ -426,7 +426,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "suspicion after one unanswered look", seeds: 100,
-		edits: []edit{{"inquiry.go", "began.Sub(q.since) >= limit {", "began.Sub(q.since) >= limit/9 {"}},
+		edits: []edit{{"internal/suspicion/standing.go", "x.began.Sub(q.since) >= patience {", "x.began.Sub(q.since) >= patience/9 {"}},
 	},
 	{
 		name: "suspicion without a notice for the holder", of: "internal/protocol", tests: "TestSuspicion",
@@ -434,47 +434,47 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "no patience after an outage", tests: "TestSuspectNobodyWithoutEtcd",
-		edits: []edit{{"inquiries.go", "		l.q.least = afterOutage\n", "		_ = l\n"}},
+		edits: []edit{{"internal/suspicion/inquiries.go", "		l.q.least = afterOutage\n", "		_ = l\n"}},
 	},
 	{
 		name: "wrong suspicion that is forgotten", tests: "TestSuspectWrongly",
-		edits: []edit{{"inquiries.go", "	all.wrong[instance] = wrongs{level, now}\n", "	_ = now\n"}},
+		edits: []edit{{"internal/suspicion/inquiries.go", "	all.wrong[instance] = w\n", ""}},
 	},
 	{
 		name: "suspicion that is not judged while callers wait again", tests: "TestSuspectWronglyOnceAnswersAreLate",
-		edits: []edit{{"inquiry.go", "			q.least = 0\n			q.judge(true)\n", "			q.least = 0\n			q.taken = 0\n"}},
+		edits: []edit{{"internal/suspicion/inquiry.go", "	case answered:\n		q.judge(true)\n", "	case answered:\n		q.taken = 0\n"}},
 	},
 	{
 		name: "patience that ignores how far the holder is", tests: "TestSuspectNobodyFar|TestSuspectNobodyWhoseAnswersAreLate",
-		edits: []edit{{"inquiry.go", "				q.answers.took(q.stood)\n", "				_ = q.stood\n"}},
+		edits: []edit{{"internal/suspicion/standing.go", "				q.answers.took(q.stood)\n", ""}},
 	},
 	{
 		name: "impatience with a client that has not answered yet", tests: "TestSuspectNobodyFar|TestSuspectNobodyWhoseAnswersAreLate",
-		edits: []edit{{"inquiry.go", "least: firstPatience,", "least: 0,"}},
+		edits: []edit{{"internal/suspicion/inquiry.go", "least: firstPatience}", "least: 0}"}},
 	},
 	{
 		name: "accuser that ignores how far it is itself", tests: "TestSuspectNobodyFar",
-		edits: []edit{{"inquiries.go", "3*time.Duration(t))<<min(failures, 5), longestLook)", "3*time.Duration(min(t, 0)))<<min(failures, 0), longestLook)"}},
+		edits: []edit{{"internal/suspicion/patience.go", "3*time.Duration(t))<<min(failures, 5), longestLook)", "3*time.Duration(min(t, 0)))<<min(failures, 0), longestLook)"}},
 	},
 	{
 		name: "answers that wait for earlier replies", tests: "TestSuspectAnswersUnacknowledged",
-		edits: []edit{{"answer.go", "case a.sending >= mostSending:", "case a.sending > 0 || mostSending == 0:"}},
+		edits: []edit{{"internal/suspicion/pending.go", "case p.sending >= mostSending:", "case p.sending > 0 || mostSending == 0:"}},
 	},
 	{
 		name: "answers to questions that are gone", tests: "TestAnswersEndWithTheirQuestion",
-		edits: []edit{{"answer.go", "	delete(a.standing, name)\n	a.failures = 0\n", "	_ = name\n	a.failures = 0\n"}},
+		edits: []edit{{"internal/suspicion/pending.go", "	delete(p.standing, name)\n	p.failures = 0\n", "	_ = name\n	p.failures = 0\n"}},
 	},
 	{
 		name: "questions at one pace whatever their number", tests: "TestSuspectCost",
-		edits: []edit{{"inquiries.go", "min(askEvery/2*time.Duration(1+others), longestPace)", "min(askEvery/2*time.Duration(2+0*others), longestPace)"}},
+		edits: []edit{{"internal/suspicion/patience.go", "min(askEvery/2*time.Duration(1+others), longestPace)", "min(askEvery/2*time.Duration(2+0*others), longestPace)"}},
 	},
 	{
 		name: "answers at one pace however many ask", tests: "TestSuspectNobodyAskedByMany",
-		edits: []edit{{"answer.go", "a.pace = min(pace(len(a.asked)-1), max(askEvery, a.pace*3/2))", "a.pace = min(pace(1), max(askEvery, a.pace*3/2))"}},
+		edits: []edit{{"internal/suspicion/pending.go", "p.pace = min(pace(len(p.asked)-1), max(askEvery, p.pace*3/2))", "p.pace = min(pace(1), max(askEvery, p.pace*3/2))"}},
 	},
 	{
 		name: "questions of callers that are not the first in line", tests: "TestSuspectAsksOnlyWhenNeeded",
-		edits: []edit{{"suspect.go", "|| p.Pred != nil || p.Behind {", "{"}},
+		edits: []edit{{"internal/suspicion/accuser.go", "!w.forbidden && p.Pred == nil && !p.Behind {", "!w.forbidden {"}},
 	},
 	{
 		name: "hand-over to the last of several with equal preferences", of: "internal/protocol", tests: "TestRelease",

@@ -1,4 +1,4 @@
-package etcdclaims
+package suspicion
 
 import (
 	"context"
@@ -16,10 +16,20 @@ import (
 	"go.uber.org/zap"
 )
 
+const (
+	// mostWrongs bounds the clients that are remembered as suspected wrongly.
+	mostWrongs = 1024
+	// looksInside is how many operations etcd counts within each look of one request.
+	looksInside = 2
+)
+
 // inquiries are the clients that are asked, each for all waiters of this client that are
 // first in line behind one of its claims. One request asks all of them. No other mutex is
 // taken while its own is held.
 type inquiries struct {
+	Config
+	counters
+
 	mu      sync.Mutex
 	of      map[string]*inquiry // by instance
 	wrong   map[string]wrongs   // by instance
@@ -33,56 +43,28 @@ type inquiries struct {
 	failures int
 }
 
-// wrongs is how often a client was suspected wrongly of late.
-type wrongs struct {
-	level int
-	at    time.Time // of the last
-}
-
-// left returns the level that is left at a time.
-func (w wrongs) left(now time.Time) int { return max(0, w.level-int(now.Sub(w.at)/patienceLasts)) }
-
-// latency is how long something took of late at most: what is shorter lowers it slowly.
-type latency time.Duration
-
-func (t *latency) took(d time.Duration) { *t = max(latency(d), *t*7/8) }
-
-// limit returns how long a request may take, after so many that took too long: not longer
-// than is usual, so that the next one goes to another member of etcd soon.
-func (t latency) limit(failures int) time.Duration {
-	return min(max(suspectInterval, 3*time.Duration(t))<<min(failures, 5), longestLook)
-}
-
-// pace is how long a client waits between two requests about so many others. It bounds the
-// cost where every client waits for every other.
-func pace(others int) time.Duration { return min(askEvery/2*time.Duration(1+others), longestPace) }
-
 // join adds a waiter to those that want to know whether a client lives.
-func (all *inquiries) join(c *Client, w *waiter, instance string) {
-	if w.inquiry != nil && w.inquiry.instance == instance {
+func (all *inquiries) join(w *Accuser, instance string) {
+	if w.asks(instance) {
 		return
 	}
 	all.leave(w)
-	select {
-	case <-w.suspect: // of another client
-	default:
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
+	w.forget() // what was heard of another client
+	if all.Open.Err() != nil {
 		return
 	}
 	all.mu.Lock()
-	defer all.mu.Unlock()
 	q := all.of[instance]
 	if q == nil {
-		q = newInquiry(c, instance)
+		q = all.newInquiry(instance)
 		all.of[instance] = q
 	}
 	q.waiters[w], w.inquiry = struct{}{}, q
-	if !all.running {
-		all.running = true
-		c.spawn(func() { all.run(c) })
+	first := !all.running
+	all.running = true
+	all.mu.Unlock()
+	if first {
+		all.Spawn(all.run)
 	}
 	select {
 	case all.wake <- struct{}{}:
@@ -91,7 +73,7 @@ func (all *inquiries) join(c *Client, w *waiter, instance string) {
 }
 
 // leave ends what join began.
-func (all *inquiries) leave(w *waiter) {
+func (all *inquiries) leave(w *Accuser) {
 	if w.inquiry == nil {
 		return
 	}
@@ -102,7 +84,8 @@ func (all *inquiries) leave(w *waiter) {
 }
 
 // took notes that a waiter has taken its key.
-func (all *inquiries) took(w *waiter) {
+func (all *inquiries) took(w *Accuser) {
+	all.takenInAll.Add(1)
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	if w.inquiry != nil {
@@ -110,12 +93,11 @@ func (all *inquiries) took(w *waiter) {
 	}
 }
 
-// patience returns how long a client may leave a question unanswered. The longest of these
-// times counts thrice: between two looks, of a request, and of the client's answers.
+// patience returns how long a client may leave a question unanswered, as patience does.
 func (all *inquiries) patience(instance string, times ...time.Duration) time.Duration {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	return min(max(suspectAfter, 3*slices.Max(times))<<all.wrong[instance].left(clock.Mono()), longestPatience)
+	return patience(all.wrong[instance].left(clock.Mono()), times...)
 }
 
 // blame notes a wrong suspicion, and returns how long the client is waited for next time,
@@ -127,14 +109,14 @@ func (all *inquiries) blame(instance string) time.Duration {
 	if len(all.wrong) >= mostWrongs {
 		clear(all.wrong)
 	}
-	level := min(all.wrong[instance].left(now)+1, mostPatience)
-	all.wrong[instance] = wrongs{level, now}
-	return suspectAfter << level
+	w := all.wrong[instance].another(now)
+	all.wrong[instance] = w
+	return suspectAfter << w.level
 }
 
 // run asks until no caller waits for an answer, and every suspicion is judged right or
 // wrong.
-func (all *inquiries) run(c *Client) {
+func (all *inquiries) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	all.replied, all.failures = clock.Mono(), 0 // no outage is known
@@ -146,41 +128,41 @@ func (all *inquiries) run(c *Client) {
 				timer.Reset(d)
 				continue
 			}
-		case <-c.io.Done():
+		case <-all.IO.Done():
 			return
 		}
-		looks, over := all.looks(c)
+		looks, over := all.looks()
 		if over {
 			return
 		}
-		timer.Reset(all.send(c, looks))
+		timer.Reset(all.send(looks))
 	}
 }
 
-// look is what one request does about one client: ask it for the waiters of a session, or
+// look is what one request does about one client: ask it for the waiters of a lease, or
 // without one, look what became of it after its claims were taken.
 type look struct {
-	q *inquiry
-	s *session
+	q  *inquiry
+	on Lease
 }
 
 // looks returns what is to be done now, and whether the asking is over.
-func (all *inquiries) looks(c *Client) (due []look, over bool) {
+func (all *inquiries) looks() (due []look, over bool) {
 	var ended []*inquiry
 	all.mu.Lock()
 	for instance, q := range all.of {
-		var s *session
+		var on Lease
 		for w := range q.waiters {
-			if !w.a.s.ended() {
-				s = w.a.s
+			if !w.lease.Ended() {
+				on = w.lease
 				break
 			}
 		}
 		switch {
-		case s != nil:
-			due = append(due, look{q, s})
+		case on != nil:
+			due = append(due, look{q, on})
 		case len(q.waiters) > 0: // they are about to leave
-		case q.taken == 0, c.open.Err() != nil, q.on.ended(): // the question goes with the session
+		case q.taken == 0, all.Open.Err() != nil, q.on.Ended(): // the question goes with the lease
 			delete(all.of, instance)
 			ended = append(ended, q)
 		case time.Since(q.followed) >= followEvery:
@@ -198,10 +180,10 @@ func (all *inquiries) looks(c *Client) (due []look, over bool) {
 
 // send carries out the looks, as many with one request as etcd permits. It returns how
 // long to wait for the next.
-func (all *inquiries) send(c *Client, looks []look) (wait time.Duration) {
+func (all *inquiries) send(looks []look) (wait time.Duration) {
 	asked, every := 0, longestPace
 	for _, l := range looks {
-		if l.s != nil {
+		if l.on != nil {
 			asked++
 			every = min(every, time.Duration(l.q.answers))
 		}
@@ -218,9 +200,9 @@ func (all *inquiries) send(c *Client, looks []look) (wait time.Duration) {
 	var mu sync.Mutex // guards what follows
 	var sending sync.WaitGroup
 	var failed error
-	for some := range slices.Chunk(looks, max(1, min(mostAnswers, c.store.MaxOps()-looksInside))) {
+	for some := range slices.Chunk(looks, max(1, min(mostAnswers, all.Etcd.MaxOps()-looksInside))) {
 		sending.Go(func() {
-			resp, err := all.request(c, some, limit)
+			resp, err := all.request(some, limit)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -228,7 +210,7 @@ func (all *inquiries) send(c *Client, looks []look) (wait time.Duration) {
 				return
 			}
 			for i, l := range some {
-				wait = min(wait, l.q.heard(l.s, began, late, resp, i, every))
+				wait = min(wait, l.q.heard(l.on, began, late, resp, i, every))
 			}
 			if time.Since(replied) > stallsFor {
 				missed(some)
@@ -238,7 +220,7 @@ func (all *inquiries) send(c *Client, looks []look) (wait time.Duration) {
 	sending.Wait()
 	switch {
 	case failed != nil:
-		c.log.Debug("clients cannot be asked whether they live", zap.Int("clients", len(looks)), zap.Error(failed))
+		all.Log.Debug("clients cannot be asked whether they live", zap.Int("clients", len(looks)), zap.Error(failed))
 		wait = max(wait, askEvery<<min(all.failures, 5))
 		all.failures++
 	case len(looks) > 0:
@@ -254,21 +236,21 @@ func (all *inquiries) send(c *Client, looks []look) (wait time.Duration) {
 
 // request looks at some clients. It goes through etcd's consensus, as an answer does: what
 // holds up the one holds up the other.
-func (all *inquiries) request(c *Client, some []look, limit time.Duration) (*clientv3.TxnResponse, error) {
+func (all *inquiries) request(some []look, limit time.Duration) (*clientv3.TxnResponse, error) {
 	in := &pb.TxnRequest{}
 	for _, l := range some {
-		in.Success = append(in.Success, txn.Nest(l.q.request(l.s)))
+		in.Success = append(in.Success, txn.Nest(l.q.request(l.on)))
 	}
-	ctx, cancel := context.WithTimeout(c.io, limit)
+	ctx, cancel := context.WithTimeout(all.IO, limit)
 	defer cancel()
-	resp, err := c.store.Send(ctx, txn.Request{In: in})
+	resp, err := all.Etcd.Send(ctx, txn.Request{In: in})
 	if err == nil {
 		return resp, nil
 	}
 	ops := looksInside + len(some)
 	split := wire.IsTooManyOps(err) && ops > txn.LeastOps
 	if split {
-		c.store.FewerOps(ops)
+		all.Etcd.FewerOps(ops)
 	}
 	passing := split || ctx.Err() != nil || errors.Is(err, wire.ErrNoAnswer) || errors.Is(err, rpctypes.ErrLeaseNotFound)
 	if !passing || time.Since(all.replied) > stallsFor {

@@ -1,0 +1,102 @@
+package suspicion
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+func newPending() *pending {
+	return &pending{standing: make(map[string]*question), asked: make(map[string]time.Time)}
+}
+
+func revisions(some []*question) (all []int64) {
+	for _, q := range some {
+		all = append(all, q.rev)
+	}
+	return all
+}
+
+// taken checks which questions are answered, and the wait after that.
+func taken(tb testing.TB, p *pending, now time.Time, want string, wait time.Duration) []*question {
+	tb.Helper()
+	some, _, d := p.take(now, 2)
+	if got := fmt.Sprint(revisions(some)); got != want || d != wait {
+		tb.Errorf("answered %s, next after %v; want %s and %v", got, d, want, wait)
+	}
+	return some
+}
+
+func noPause(int) time.Duration { return 0 }
+
+func TestOldestQuestionsFirst(t *testing.T) {
+	t.Parallel()
+	p, now := newPending(), time.Now()
+	taken(t, p, now, "[]", -1)
+	for i, rev := range []int64{9, 7, 8} {
+		p.add(fmt.Sprint(i), rev, now)
+	}
+	taken(t, p, now, "[7 8]", 0)
+	taken(t, p, now, "[9]", 150*ms)
+	p.sending = mostSending
+	p.add("3", 10, now)
+	taken(t, p, now, "[]", longestLook)
+}
+
+// A question is answered until the answer is known to have come, and no more once it is gone.
+func TestUntilAnswered(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		then func(p *pending, some []*question, now time.Time)
+		want string
+		wait time.Duration
+	}{
+		"arrived":      {func(p *pending, some []*question, now time.Time) { p.sent(some, arrived, now, 1*ms, noPause) }, "[]", -1},
+		"denied":       {func(p *pending, some []*question, now time.Time) { p.sent(some, denied, now, 1*ms, noPause) }, "[]", -1},
+		"gone":         {func(p *pending, _ []*question, _ time.Time) { p.remove("a") }, "[]", -1},
+		"lost":         {func(p *pending, some []*question, now time.Time) { p.sent(some, lost, now, 1*ms, noPause) }, "[5]", 300 * ms},
+		"not returned": {func(*pending, []*question, time.Time) {}, "[5]", 150 * ms},
+		"asked anew": {func(p *pending, some []*question, now time.Time) {
+			p.add("a", 6, now)
+			p.sent(some, arrived, now, 1*ms, noPause)
+		}, "[6]", 150 * ms},
+		"heard of twice": {func(p *pending, some []*question, now time.Time) {
+			p.sent(some, arrived, now, 1*ms, noPause)
+			p.add("a", 5, now)
+		}, "[5]", 150 * ms},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, now := newPending(), time.Now()
+			p.add("a", 5, now)
+			some := taken(t, p, now, "[5]", 150*ms)
+			now = now.Add(150 * ms)
+			tt.then(p, some, now)
+			taken(t, p, now, tt.want, tt.wait)
+		})
+	}
+}
+
+// The more clients ask, the longer it is between two requests, but that grows slowly. Clients
+// that ask no more do not count.
+func TestPaceOfAnswers(t *testing.T) {
+	t.Parallel()
+	p, now := newPending(), time.Now()
+	var paces []time.Duration
+	round := func(clients int) {
+		for i := range clients {
+			p.add(fmt.Sprint(i), int64(len(paces)*100+i), now)
+		}
+		p.take(now, 100)
+		paces = append(paces, p.pace.Round(ms))
+		now = p.next
+	}
+	for range 5 {
+		round(10)
+	}
+	now = now.Add(askedOfLate + 1)
+	round(1)
+	if got, want := fmt.Sprint(paces), fmt.Sprint([]time.Duration{50 * ms, 75 * ms, 113 * ms, 169 * ms, 250 * ms, 25 * ms}); got != want {
+		t.Errorf("%s between two requests, want %s", got, want)
+	}
+}
