@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/protocol"
@@ -14,23 +12,13 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// Callers of one client that try for one key at the same time share a request.
-// The first of them makes it. Those that come before it has left wait for its
-// answer, which is theirs, too: etcd judged after they had asked. If it was
-// refused, each of them would have been. If it succeeded, the key was held right
-// after that, and each of them would have been refused. So a key that everybody
-// polls costs its client one request at a time, however many callers there are.
-
-// ask is a TryAcquire whose answer others may share.
-type ask struct {
-	key      askKey
-	departed atomic.Bool // its request was sent: later callers need an ask of their own
-
-	// Guarded by the mutex of asks until it was answered:
-	done     chan struct{} // closed with the answer; nil if no caller waits for it
-	answered bool
-	verdict  verdict
-}
+// Callers of one client that try for one key at the same time share a request. If it was
+// refused, each of them would have been. If it succeeded, the key was held right after that,
+// and each of them would have been refused.
+type (
+	asks = txn.Asks[askKey, verdict]
+	ask  = txn.Ask[askKey, verdict]
+)
 
 // askKey is what calls have in common that share an answer, a refused permission among
 // them. Whether a key is held does not depend on the lease that a caller would bind it to.
@@ -52,13 +40,6 @@ type verdict struct {
 	mode   protocol.Mode // what it has learnt of the record of the key, or nil
 }
 
-// asks are the TryAcquires of a client that are about to be sent. No other mutex is
-// taken while its own is held.
-type asks struct {
-	mu    sync.Mutex
-	byKey map[askKey]*ask
-}
-
 // attemptTogether makes one attempt, for others too, or shares that of another.
 func (c *Client) attemptTogether(ctx context.Context, key string, o *acquireOptions, makeAttempt attemptFunc) (t *term, again bool, err error) {
 	o.ask = nil
@@ -69,52 +50,19 @@ func (c *Client) attemptTogether(ctx context.Context, key string, o *acquireOpti
 		return c.attemptAlone(ctx, key, o, makeAttempt) // it shares a round trip with others
 	}
 	k.kind, k.slots = o.kind, keys.Slots
-	a, first := c.asks.join(k)
+	a, first := c.asks.Join(k)
 	for !first {
-		if t, again, err = c.shareAnswer(ctx, a, o); err != nil || a.verdict.mode == nil || keys.Slots == 0 {
+		if t, again, err = c.shareAnswer(ctx, a, o); err != nil || a.Answer().mode == nil || keys.Slots == 0 {
 			return t, again, err
 		}
-		a, first = c.asks.join(k) // another slot may be free, and no time was lost
+		a, first = c.asks.Join(k) // another slot may be free, and no time was lost
 	}
 	o.ask = a
 	again = true // for the others, if a hook panics
 	defer func() {
-		c.asks.answer(a, func() verdict { return c.verdictFor(ctx, t, again, err, o) })
+		c.asks.Answer(a, func() verdict { return c.verdictFor(ctx, t, again, err, o) })
 	}()
 	return c.attemptAlone(ctx, key, o, makeAttempt)
-}
-
-// join returns the ask that the caller shares, or a new one of which it is the
-// first.
-func (s *asks) join(k askKey) (a *ask, first bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if a = s.byKey[k]; a != nil && !a.departed.Load() {
-		if a.done == nil {
-			a.done = make(chan struct{})
-		}
-		return a, false
-	}
-	a = &ask{key: k}
-	s.byKey[k] = a
-	return a, true
-}
-
-// answer gives the callers that share the ask their answer. Only the first one counts.
-// Most asks have one caller, so the answer is built only if another waits for it.
-func (s *asks) answer(a *ask, verdict func() verdict) {
-	s.mu.Lock()
-	if s.byKey[a.key] == a {
-		delete(s.byKey, a.key) // no caller can join it any more
-	}
-	before := a.answered
-	a.answered = true
-	s.mu.Unlock()
-	if before || a.done == nil {
-		return
-	}
-	a.verdict = verdict()
-	close(a.done)
 }
 
 // shareAnswer waits for the answer to another's ask.
@@ -122,13 +70,13 @@ func (c *Client) shareAnswer(ctx context.Context, a *ask, o *acquireOptions) (t 
 	late := time.NewTimer(time.Until(o.until))
 	defer late.Stop()
 	select {
-	case <-a.done:
+	case <-a.Answered():
 	case <-late.C:
 		return nil, false, wire.ErrNoAnswer
 	case <-ctx.Done():
 		return nil, false, wire.ContextError(ctx)
 	}
-	v := a.verdict
+	v := a.Answer()
 	if v.learnt && o.beside != nil {
 		o.beside.Changed(v.beside)
 	}

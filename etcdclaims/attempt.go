@@ -202,7 +202,7 @@ func (a *attempt) takeOnce() txn.Request {
 	r := protocol.Take{Try: &a.Try}.Build()
 	r.Until = a.opts.until
 	if a.opts.ask != nil {
-		r.Departed = &a.opts.ask.departed
+		r.Departed = &a.opts.ask.Departed
 	}
 	return r
 }
@@ -267,7 +267,7 @@ func (a *attempt) leaseGone(ctx context.Context, err error) bool {
 // answer need not wait until that is resolved.
 func (a *attempt) doubt(err error) {
 	if a.opts.ask != nil {
-		a.s.c.asks.answer(a.opts.ask, func() verdict { return verdict{again: true, err: txn.Failed(err)} })
+		a.s.c.asks.Answer(a.opts.ask, func() verdict { return verdict{again: true, err: txn.Failed(err)} })
 	}
 	a.unsure, a.answered = true, errors.Is(err, rpctypes.ErrNoSpace)
 }

@@ -21,7 +21,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "a refusal that answers one caller only", tests: "TestHotKeyIsRefusedToAllAtOnce",
-		edits: []edit{{"ask.go", "a != nil && !a.departed.Load() {", "a != nil && a.key.key == \"\" {"}},
+		edits: []edit{{"internal/txn/ask.go", "a != nil && !a.Departed.Load() {", "a != nil && a.key != k {"}},
 	},
 	{
 		name: "lease of records that is given up after the time of one request", of: "etcdclaims/work", tests: "TestFirstOutcomeWhileNoLeaseIsGranted",
@@ -85,7 +85,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "an answer given to who asked after it", tests: "TestLaterCallerAsksAnew",
-		edits: []edit{{"ask.go", "a != nil && !a.departed.Load() {", "a != nil {"}},
+		edits: []edit{{"internal/txn/ask.go", "a != nil && !a.Departed.Load() {", "a != nil {"}},
 	},
 	{
 		name: "undo, one at a time", tests: "TestUndosShareRoundTrips",
