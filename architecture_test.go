@@ -193,12 +193,12 @@ var importRules = []importRule{
 	},
 	{
 		why:   "histories can be checked without linking the etcd server",
-		in:    []string{"./etcdclaims/claimtest/history"},
+		in:    []string{"./internal/history"},
 		never: []string{"go.etcd.io/etcd/server/...", "./internal/testetcd/..."},
 	},
 	{
 		why:    "code that is not a test does not import test machinery",
-		except: []string{"./internal/testetcd/...", "./internal/testclaims", "./internal/simulation/...", "./etcdclaims/claimtest/...", "./fencing/fencetest/...", "./fencing/objectguard/storetest/..."},
+		except: []string{"./internal/testetcd/...", "./internal/testclaims", "./internal/history", "./internal/simulation/...", "./etcdclaims/claimtest/...", "./fencing/fencetest/...", "./fencing/objectguard/storetest/..."},
 		direct: true,
 		never:  []string{"testing/...", "net/http/httptest"},
 	},

@@ -27,10 +27,7 @@
 // and etcd, for all requests or for those of one [Kind]. The methods of [Server],
 // [Members] and [Operator] change etcd itself.
 //
-// Package [github.com/etcdclaims/claims/etcdclaims/claimtest/history] records the
-// results that clients received, and checks them: at most one owner at a time,
-// rising fences, and no accepted write of a former owner. Package
-// [github.com/etcdclaims/claims/etcdclaims/claimtest/conformance] tests the
+// Package [github.com/etcdclaims/claims/etcdclaims/claimtest/conformance] tests the
 // contract of a client on your own servers and configurations.
 //
 // # What it is

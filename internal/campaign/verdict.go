@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/etcdclaims/claims/etcdclaims/claimtest/history"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/history"
 )
 
 // A verdict is what the evidence shows. What must not be is in findings; the

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/anishathalye/porcupine"
-	"github.com/etcdclaims/claims/etcdclaims/claimtest/history"
+	"github.com/etcdclaims/claims/internal/history"
 )
 
 // The model of an item accepts what may happen to it, and nothing else.

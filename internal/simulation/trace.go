@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
-	"github.com/etcdclaims/claims/etcdclaims/claimtest/history"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/history"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 

@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/etcdclaims/claims/etcdclaims/claimtest/history"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/history"
 )
 
 // Stories that models accept, and those that they refuse, with what the message must

@@ -3,7 +3,7 @@ package history_test
 import (
 	"testing"
 
-	"github.com/etcdclaims/claims/etcdclaims/claimtest/history"
+	"github.com/etcdclaims/claims/internal/history"
 )
 
 func TestWrite(t *testing.T) {

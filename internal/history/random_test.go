@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/etcdclaims/claims/etcdclaims/claimtest/history"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/history"
 )
 
 // A lockService is a lock with leases, and the clients that use it: what happens

@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/etcdclaims/claims/etcdclaims/claimtest/history"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/history"
 )
 
 // script is a history written like a story: each line happens after the one before.

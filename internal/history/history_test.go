@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/etcdclaims/claims/etcdclaims"
-	"github.com/etcdclaims/claims/etcdclaims/claimtest/history"
+	"github.com/etcdclaims/claims/internal/history"
 )
 
 // kept returns the history as JSON.
