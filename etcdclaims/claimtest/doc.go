@@ -27,9 +27,6 @@
 // and etcd, for all requests or for those of one [Kind]. The methods of [Server],
 // [Members] and [Operator] change etcd itself.
 //
-// Package [github.com/etcdclaims/claims/etcdclaims/claimtest/conformance] tests the
-// contract of a client on your own servers and configurations.
-//
 // # What it is
 //
 // The server is go.etcd.io/etcd/server/v3. The clients are those of

@@ -1,4 +1,4 @@
-package conformance
+package contract
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 func TestQueue(t *testing.T, etcd claimtest.Etcd) {
 	t.Helper()
 	if inBubble() {
-		t.Fatal("conformance: TestQueue: a bubble has no subtests: run each of QueueCases in a bubble of its own")
+		t.Fatal("contract: TestQueue: a bubble has no subtests: run each of QueueCases in a bubble of its own")
 	}
 	runCasesAtOnce(t, etcd, queueCases, 8)
 }

@@ -1,7 +1,7 @@
-// Package conformance tests the contract of a client of claims, about a hundred
-// promises, on an etcd of your own: another version or configuration, a proxy, a
-// namespace, or clients with special settings.
-package conformance
+// Package contract has the contracts of a client and of a queue, about a hundred
+// promises, as tests. They run on any etcd: of another version or configuration,
+// behind a proxy, in a namespace, or with clients of special settings.
+package contract
 
 import (
 	"slices"
@@ -15,17 +15,6 @@ import (
 // TestClaims tests the contract of claims on an etcd, with a subtest for each of
 // [Cases].
 //
-//	func TestOurEtcd(t *testing.T) {
-//		conformance.TestClaims(t, claimtest.EtcdFunc(func(tb testing.TB) *clientv3.Client {
-//			c, err := clientv3.New(ourConfig)
-//			if err != nil {
-//				tb.Fatal(err)
-//			}
-//			tb.Cleanup(func() { c.Close() })
-//			return c
-//		}))
-//	}
-//
 // It only needs clients that reach etcd, whose user may read and write below
 // /claimtest/. It stores everything below a random prefix there, removes its
 // claims, leaves the rest behind, and changes nothing else.
@@ -37,7 +26,7 @@ import (
 func TestClaims(t *testing.T, etcd claimtest.Etcd) {
 	t.Helper()
 	if inBubble() {
-		t.Fatal("conformance: TestClaims: a bubble has no subtests: run each of Cases in a bubble of its own")
+		t.Fatal("contract: TestClaims: a bubble has no subtests: run each of Cases in a bubble of its own")
 	}
 	// One group after the other: the cases that wait must also renew in time, for
 	// which the others might leave too little CPU.
@@ -77,7 +66,7 @@ func (c Case) Run(tb testing.TB, etcd claimtest.Etcd) {
 // Cases returns the cases that [TestClaims] runs, for tests that run only some of
 // them, or run them in virtual time.
 //
-//	for _, c := range conformance.Cases() {
+//	for _, c := range contract.Cases() {
 //		t.Run(c.Name, func(t *testing.T) {
 //			synctest.Test(t, func(t *testing.T) { c.Run(t, claimtest.Start(t)) })
 //		})

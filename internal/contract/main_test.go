@@ -1,4 +1,4 @@
-package conformance_test
+package contract_test
 
 import (
 	"testing"

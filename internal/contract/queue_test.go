@@ -1,18 +1,18 @@
-package conformance_test
+package contract_test
 
 import (
 	"testing"
 	"testing/synctest"
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
-	"github.com/etcdclaims/claims/etcdclaims/claimtest/conformance"
+	"github.com/etcdclaims/claims/internal/contract"
 )
 
 // queueVirtually runs the suite of queues in virtual time, each case on an etcd of its
 // own.
 func queueVirtually(t *testing.T, start func(tb testing.TB) claimtest.Etcd) {
 	t.Helper()
-	for _, c := range conformance.QueueCases() {
+	for _, c := range contract.QueueCases() {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { c.Run(t, start(t)) })
@@ -34,5 +34,5 @@ func TestQueueReal(t *testing.T) {
 		t.Skip("starts an etcd in real time")
 	}
 	t.Parallel()
-	conformance.TestQueue(t, claimtest.Start(t, unsynced))
+	contract.TestQueue(t, claimtest.Start(t, unsynced))
 }

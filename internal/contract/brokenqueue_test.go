@@ -1,4 +1,4 @@
-package conformance_test
+package contract_test
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
-	"github.com/etcdclaims/claims/etcdclaims/claimtest/conformance"
+	"github.com/etcdclaims/claims/internal/contract"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -136,12 +136,12 @@ var brokenQueues = map[string]broken{
 
 func TestQueuesCanFail(t *testing.T) {
 	t.Parallel()
-	mustFail(t, conformance.QueueCases(), brokenQueues, testetcd.Sample)
+	mustFail(t, contract.QueueCases(), brokenQueues, testetcd.Sample)
 	var fails []string
 	for _, broken := range brokenQueues {
 		fails = append(fails, broken.fails...)
 	}
-	for _, c := range conformance.QueueCases() {
+	for _, c := range contract.QueueCases() {
 		if !slices.Contains(fails, c.Name) {
 			t.Errorf("nothing makes %s fail", c.Name)
 		}

@@ -1,11 +1,11 @@
-package conformance_test
+package contract_test
 
 import (
 	"testing"
 	"testing/synctest"
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
-	"github.com/etcdclaims/claims/etcdclaims/claimtest/conformance"
+	"github.com/etcdclaims/claims/internal/contract"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/namespace"
@@ -27,7 +27,7 @@ func namespaced(etcd claimtest.Etcd, prefix string) claimtest.Etcd {
 // virtually runs the suite in virtual time, each case on an etcd of its own.
 func virtually(t *testing.T, start func(tb testing.TB) claimtest.Etcd) {
 	t.Helper()
-	for _, c := range conformance.Cases() {
+	for _, c := range contract.Cases() {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
 			testetcd.Sample(t)
@@ -61,11 +61,11 @@ var unsynced = claimtest.Tweak(func(cfg *embed.Config) { cfg.UnsafeNoFsync = tru
 func TestClaimsAuth(t *testing.T) {
 	testetcd.SkipUnlessLong(t, "waits for leases of five seconds")
 	t.Parallel()
-	conformance.TestClaims(t, claimtest.Start(t, unsynced, claimtest.Auth()))
+	contract.TestClaims(t, claimtest.Start(t, unsynced, claimtest.Auth()))
 }
 
 func TestClaimsCluster(t *testing.T) {
 	testetcd.SkipUnlessLong(t, "waits for leases of five seconds")
 	t.Parallel()
-	conformance.TestClaims(t, claimtest.Cluster(t, 3, unsynced))
+	contract.TestClaims(t, claimtest.Cluster(t, 3, unsynced))
 }

@@ -1,4 +1,4 @@
-package conformance_test
+package contract_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
-	"github.com/etcdclaims/claims/etcdclaims/claimtest/conformance"
+	"github.com/etcdclaims/claims/internal/contract"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -109,14 +109,14 @@ var brokenEtcds = map[string]broken{
 
 func TestClaimsCanFail(t *testing.T) {
 	t.Parallel()
-	mustFail(t, conformance.Cases(), brokenEtcds, func(testing.TB) {})
+	mustFail(t, contract.Cases(), brokenEtcds, func(testing.TB) {})
 }
 
 // mustFail runs the cases that each broken etcd names. It calls before first in each of
 // them.
-func mustFail(t *testing.T, cases []conformance.Case, etcds map[string]broken, before func(testing.TB)) {
+func mustFail(t *testing.T, cases []contract.Case, etcds map[string]broken, before func(testing.TB)) {
 	t.Helper()
-	byName := map[string]conformance.Case{}
+	byName := map[string]contract.Case{}
 	for _, c := range cases {
 		byName[c.Name] = c
 	}
@@ -145,7 +145,7 @@ func mustFail(t *testing.T, cases []conformance.Case, etcds map[string]broken, b
 }
 
 // judge runs a case and returns how it failed, "" if it did not.
-func judge(t *testing.T, c conformance.Case, etcd claimtest.Etcd) string {
+func judge(t *testing.T, c contract.Case, etcd claimtest.Etcd) string {
 	t.Helper()
 	v := &verdict{TB: t}
 	done := make(chan struct{})
