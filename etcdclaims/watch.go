@@ -5,15 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"strings"
-	"time"
 
 	"github.com/etcdclaims/claims/internal/errtext"
-	"github.com/etcdclaims/claims/internal/feed"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/watch"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 )
 
 // EventKind is the kind of an Event.
@@ -90,196 +86,27 @@ func (c *Client) Watch(ctx context.Context, prefix string) iter.Seq2[Event, erro
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		defer context.AfterFunc(c.open, func() { cancel(ErrClosed) })()
-		w := &watch{c: c, prefix: prefix, known: make(map[string]int64), yield: yield}
-		for try := 0; ; try++ {
-			advanced := c.store.generation.next()
-			rev, ok := w.sync(ctx)
-			if !ok {
-				return
-			}
-			if rev > 0 && w.follow(ctx, rev, advanced) {
-				try = 0
-			}
-			if w.over || !retry.Pause(ctx, try) {
-				return
-			}
-		}
-	}
-}
-
-// watch is the state of one Watch.
-type watch struct {
-	c       *Client
-	prefix  string
-	known   map[string]int64 // fence of each key that was yielded as claimed
-	audited int64            // revision as of which known was right
-	begun   bool
-	over    bool // the caller broke off, or nothing more can come
-	yield   func(Event, error) bool
-}
-
-func (w *watch) tell(e Event) bool {
-	if !w.over && !w.yield(e, nil) {
-		w.over = true
-	}
-	return !w.over
-}
-
-func (w *watch) fail(err error) {
-	if !w.over {
-		w.over = true
-		w.yield(Event{}, errtext.CallOfAll(fmt.Sprintf("watch %q", w.prefix), err))
-	}
-}
-
-// sync reads all claims and yields the differences from the events so far.
-func (w *watch) sync(ctx context.Context) (rev int64, ok bool) {
-	own := w.c.store.layout.Own("")
-	there := make(map[string]bool)
-	for p, err := range w.c.pages(ctx, own+w.prefix, listPage) {
+		err := c.watchOf(prefix).Run(ctx, func(e watch.Event[Info]) bool {
+			return yield(Event{Kind: EventKind(e.Kind), Info: e.Info, Revision: e.Revision}, nil)
+		})
 		if err != nil {
-			if isPassing(err) || errors.Is(err, ErrRewound) {
-				return 0, true // again, after a pause
-			}
-			if ctx.Err() == nil {
-				w.fail(err)
-			}
-			return 0, false
-		}
-		if rev == 0 {
-			rev = p.Rev // later pages may be younger: follow does not yield their content twice
-			if w.begun && !w.tell(Event{Kind: Resynced, Revision: rev}) {
-				return 0, false
-			}
-		}
-		for _, kv := range p.Kvs {
-			key := strings.TrimPrefix(string(kv.Key), own)
-			there[key] = true
-			if !w.claimed(key, kv) {
-				return 0, false
-			}
-		}
-	}
-	for key := range w.known {
-		if !there[key] && !w.freed(key, rev) {
-			return 0, false
-		}
-	}
-	if !w.begun {
-		w.begun = true
-		return rev, w.tell(Event{Kind: Synced, Revision: rev})
-	}
-	return rev, true
-}
-
-// claimed yields an owner unless it was yielded before.
-func (w *watch) claimed(key string, kv *mvccpb.KeyValue) bool {
-	i := w.c.info(key, kv, nil, 0)
-	if last, ok := w.known[key]; ok && last == i.Fence {
-		return true
-	}
-	w.known[key] = i.Fence
-	return w.tell(Event{Kind: Claimed, Info: i, Revision: kv.ModRevision})
-}
-
-func (w *watch) freed(key string, rev int64) bool {
-	last, ok := w.known[key]
-	if !ok {
-		return true
-	}
-	delete(w.known, key)
-	return w.tell(Event{Kind: Freed, Info: Info{Key: key, Fence: last}, Revision: rev})
-}
-
-// follow yields the events after the revision until the watch ends. progress reports
-// whether there was one.
-func (w *watch) follow(ctx context.Context, rev int64, advanced <-chan struct{}) (progress bool) {
-	own := w.c.store.layout.Own("")
-	w.audited = rev
-	var news clientv3.WatchChan
-	var stop context.CancelFunc
-	for try := 0; ; try++ { // to begin again misses nothing
-		var begun bool
-		if news, stop, begun = w.c.beginWatch(ctx, own+w.prefix, clientv3.WithPrefix(), clientv3.WithRev(rev+1)); begun {
-			break
-		}
-		stop()
-		if a := w.audit(ctx); a != nil && w.missed(a) || !retry.Pause(ctx, try) {
-			return false
-		}
-	}
-	defer stop()
-	f := feed.From(news, stop)
-	pulse := time.NewTicker(w.c.cfg.timing(seconds(w.c.cfg.TTL)).renew)
-	defer pulse.Stop()
-	var open *audit // events from before it may be on their way
-	settle := time.NewTimer(time.Hour)
-	defer settle.Stop()
-	for {
-		select {
-		case <-f.Ready():
-		case <-advanced: // revisions may be others now, or the stream hangs
-			return progress
-		case <-settle.C:
-			if open != nil && w.missed(open) {
-				return w.gap(progress)
-			}
-			open = nil
-			continue
-		case <-pulse.C:
-			if open == nil {
-				if open = w.audit(ctx); open != nil && !w.missed(open) {
-					open = nil
-				}
-				settle.Reset(auditGrace)
-			}
-			continue
-		}
-		settle.Reset(auditGrace) // a watch that still delivers is late, not deaf
-		resps, ended, behind := f.Take()
-		for _, resp := range resps {
-			if err := resp.Err(); err != nil {
-				// Compaction, a lost leader and the like are mended by reading
-				// again; a missing permission is not, and shows there.
-				w.c.log.Debug("watch interrupted", zap.String("prefix", w.prefix), zap.Error(err))
-				return progress
-			}
-			for _, ev := range resp.Events {
-				if open != nil && ev.Kv.ModRevision > open.rev {
-					if w.missed(open) {
-						return w.gap(progress)
-					}
-					open = nil
-				}
-				if !w.apply(ev) {
-					return progress
-				}
-				progress = true
-			}
-		}
-		if behind {
-			w.c.log.Warn("watch consumer too slow; changes are left out", zap.String("prefix", w.prefix), zap.Int("backlog", feed.Backlog))
-		}
-		if ended {
-			return progress
+			yield(Event{}, errtext.CallOfAll(fmt.Sprintf("watch %q", prefix), err))
 		}
 	}
 }
 
-// gap ends following because etcd differs from the events so far.
-func (w *watch) gap(progress bool) bool {
-	w.c.log.Debug("watch missed events", zap.String("prefix", w.prefix))
-	return progress
-}
-
-// apply yields an event. It returns false if the caller has stopped iterating.
-func (w *watch) apply(ev *clientv3.Event) bool {
-	key := strings.TrimPrefix(string(ev.Kv.Key), w.c.store.layout.Own(""))
-	if fence, ok := w.known[key]; ok && ev.Kv.ModRevision <= revision(fence) {
-		return true // from before the page on which the key was read
-	}
-	if ev.Type == mvccpb.Event_DELETE {
-		return w.freed(key, ev.Kv.ModRevision)
-	}
-	return w.claimed(key, ev.Kv)
+// watchOf returns the watch behind Watch.
+func (c *Client) watchOf(prefix string) *watch.Watch[Info] {
+	own, epoch := c.store.layout.Own(""), c.store.layout.Epoch()
+	return watch.New(watch.Config[Info]{
+		Own: own, Prefix: prefix, Epoch: epoch, Log: c.log, Every: c.cfg.timing(seconds(c.cfg.TTL)).renew,
+		Claimed:  func(key string, kv *mvccpb.KeyValue) (Info, int64) { i := c.info(key, kv, nil, 0); return i, i.Fence },
+		Freed:    func(key string, fence int64) Info { return Info{Key: key, Fence: fence} },
+		Pages:    func(ctx context.Context) iter.Seq2[retry.Page, error] { return c.pages(ctx, own+prefix, listPage) },
+		Begin:    c.beginWatch,
+		Advanced: c.store.generation.next,
+		Read:     c.store.readAll,
+		Learn:    c.store.learnEpoch,
+		MayPass:  func(err error) bool { return isPassing(err) || errors.Is(err, ErrRewound) },
+	})
 }

@@ -315,7 +315,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "Watch that does not count what etcd has", tests: "TestDeafWatchIsMadeUpFor",
-		edits: []edit{{"watchaudit.go", "int64(len(w.known)) != a.count", "a.count < 0"}},
+		edits: []edit{{"internal/watch/audit.go", "int64(len(w.known)) != a.count", "a.count < 0"}},
 	},
 	{
 		name: "unreadable record that ends the records", of: "etcdclaims/work", tests: "TestRecords",

@@ -154,7 +154,7 @@ var errEpochRaised =`,
 		name: "watch resumed one revision late", seeds: 100,
 		edits: []edit{
 			{"sentinel.go", "clientv3.WithRev(rev+1)", "clientv3.WithRev(rev+2)"},
-			{"watch.go", "w.c.beginWatch(ctx, own+w.prefix, clientv3.WithPrefix(), clientv3.WithRev(rev+1))", "w.c.beginWatch(ctx, own+w.prefix, clientv3.WithPrefix(), clientv3.WithRev(rev+2))"},
+			{"internal/watch/watch.go", "w.cfg.Begin(ctx, own+w.cfg.Prefix, clientv3.WithPrefix(), clientv3.WithRev(rev+1))", "w.cfg.Begin(ctx, own+w.cfg.Prefix, clientv3.WithPrefix(), clientv3.WithRev(rev+2))"},
 		},
 	},
 	{

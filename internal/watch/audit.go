@@ -1,10 +1,11 @@
-package etcdclaims
+package watch
 
 import (
 	"context"
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -27,18 +28,18 @@ type audit struct {
 // audit asks etcd what it has. Meanwhile no event is dealt with: the state known
 // afterwards is from before that revision. It learns the epoch, too: after a
 // restore a watch may be silent for long.
-func (w *watch) audit(ctx context.Context) *audit {
-	own := w.c.store.layout.Own("")
-	resp, err := w.c.store.readAll(ctx,
-		clientv3.OpGet(w.c.store.layout.Epoch()),
-		clientv3.OpGet(own+w.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly()),
-		clientv3.OpGet(own+w.prefix, clientv3.WithPrefix(), clientv3.WithMinModRev(w.audited+1), clientv3.WithKeysOnly()),
+func (w *Watch[I]) audit(ctx context.Context) *audit {
+	own := w.cfg.Own
+	resp, err := w.cfg.Read(ctx,
+		clientv3.OpGet(w.cfg.Epoch),
+		clientv3.OpGet(own+w.cfg.Prefix, clientv3.WithPrefix(), clientv3.WithCountOnly()),
+		clientv3.OpGet(own+w.cfg.Prefix, clientv3.WithPrefix(), clientv3.WithMinModRev(w.audited+1), clientv3.WithKeysOnly()),
 	)
 	if err == nil {
-		err = w.c.store.learnEpoch(txn.Kvs(resp, 0), resp.Header.Revision)
+		err = w.cfg.Learn(txn.Kvs(resp, 0), resp.Header.Revision)
 	}
 	if err != nil {
-		w.c.log.Debug("watch not compared with etcd", zap.String("prefix", w.prefix), zap.Error(err))
+		w.cfg.Log.Debug("watch not compared with etcd", zap.String("prefix", w.cfg.Prefix), zap.Error(err))
 		return nil
 	}
 	a := &audit{rev: resp.Header.Revision, count: txn.Count(resp, 1), puts: make(map[string]int64)}
@@ -50,12 +51,12 @@ func (w *watch) audit(ctx context.Context) *audit {
 
 // missed reports whether the known state differs from that of etcd. If it does
 // not, the audit is over.
-func (w *watch) missed(a *audit) bool {
+func (w *Watch[I]) missed(a *audit) bool {
 	if int64(len(w.known)) != a.count {
 		return true
 	}
 	for key, rev := range a.puts {
-		if fence, ok := w.known[key]; !ok || revision(fence) != rev {
+		if fence, ok := w.known[key]; !ok || keyspace.Revision(fence) != rev {
 			return true
 		}
 	}
