@@ -155,7 +155,6 @@ func newClient(etcd *clientv3.Client, cfg Config) *Client {
 		keys:    newRegistry(),
 		runs:    make(map[*run]struct{}),
 
-		local:      localLine{asking: make(map[string]chan struct{})},
 		waiters:    waiters{byID: make(map[string]*waiter)},
 		watches:    newWaiterWatches(),
 		closedDown: make(chan struct{}),

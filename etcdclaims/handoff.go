@@ -21,23 +21,23 @@ func (t *term) handOffLocal(ctx context.Context) (passed bool, err error) {
 	}
 	step := t.leaving()
 	t.learnLine(ctx, step)
-	c.keys.register(f.a.ID) // whether or not its caller waits for it
-	defer c.keys.unregister(f.a.ID)
+	c.keys.register(f.Attempt.ID) // whether or not its caller waits for it
+	defer c.keys.unregister(f.Attempt.ID)
 	sent := false // a request that may have been carried out
 	for try := 0; ; try++ {
-		if len(t.line.Next) > 0 && !sent && !c.local.cameFirst(f, t.line.Next[0]) {
-			c.local.putBack(&t.local, f)
+		if len(t.line.Next) > 0 && !sent && !c.local.CameFirst(f, t.line.Next[0].Rev) {
+			c.local.PutBack(&t.local, f)
 			return false, nil
 		}
-		there := c.local.waiting(&t.local)
-		resp, err := c.store.Do(ctx, step.Within(t.line, f.a.Value, int64(t.s.id)))
+		there := c.local.Waiting(&t.local)
+		resp, err := c.store.Do(ctx, step.Within(t.line, f.Attempt.Value, int64(t.s.id)))
 		switch {
 		case err == nil && resp.Succeeded:
-			c.local.recordArrival(there, resp.Header.Revision)
+			c.local.RecordArrival(there, resp.Header.Revision)
 			t.succeed(f, resp.Header.Revision)
 			return true, nil
-		case err == nil && f.a.Found(txn.First(resp, 0)) > 0:
-			t.succeed(f, f.a.Found(txn.First(resp, 0))) // by a request whose reply was lost
+		case err == nil && f.Attempt.Found(txn.First(resp, 0)) > 0:
+			t.succeed(f, f.Attempt.Found(txn.First(resp, 0))) // by a request whose reply was lost
 			return true, nil
 		case err == nil && step.StillOwned((*pb.TxnResponse)(resp)):
 			t.line = step.JudgeLine((*pb.TxnResponse)(resp)).Line
@@ -68,35 +68,35 @@ func (t *term) handOffLocal(ctx context.Context) (passed bool, err error) {
 // refuseLocal sends a local waiter that cannot be handed the key, and those behind it,
 // to the line in etcd.
 func (t *term) refuseLocal(f *localWaiter) {
-	t.s.c.local.putBack(&t.local, f)
-	t.s.c.local.close(&t.local)
+	t.s.c.local.PutBack(&t.local, f)
+	t.s.c.local.Close(&t.local)
 }
 
 // undoHandOff ends a term whose hand-over was carried out, or may still be. The old
 // claim and the new one are deleted in the background, one after the other.
 func (t *term) undoHandOff(f *localWaiter) {
-	c, r := t.s.c, protocol.Undo{Try: &f.a.Try}.Build()
-	c.addCleanup(&cleanup{s: t.s, claim: f.a.ID, what: "releasing a claim", do: func(ctx context.Context) error {
+	c, r := t.s.c, protocol.Undo{Try: &f.Attempt.Try}.Build()
+	c.addCleanup(&cleanup{s: t.s, claim: f.Attempt.ID, what: "releasing a claim", do: func(ctx context.Context) error {
 		if err := t.delete(ctx); err != nil {
 			return err
 		}
 		_, err := c.store.Do(ctx, r)
 		return err
 	}})
-	c.local.putBack(&t.local, f)
+	c.local.PutBack(&t.local, f)
 	t.finish(ErrReleased)
 }
 
 // nextLocal takes the first local waiter that still waits, and gives its claim the
 // term's epoch.
 func (t *term) nextLocal() *localWaiter {
-	f := t.s.c.local.next(&t.local)
+	f := t.s.c.local.Next(&t.local)
 	if f == nil {
 		return nil
 	}
-	if e := f.a.Epoch; e.Value != t.Fence>>epochShift || e.Rev != t.EpochRev {
-		f.a.Epoch = &txn.Epoch{Value: t.Fence >> epochShift, Rev: t.EpochRev}
-		f.a.describe()
+	if e := f.Attempt.Epoch; e.Value != t.Fence>>epochShift || e.Rev != t.EpochRev {
+		f.Attempt.Epoch = &txn.Epoch{Value: t.Fence >> epochShift, Rev: t.EpochRev}
+		f.Attempt.describe()
 	}
 	return f
 }
@@ -105,26 +105,26 @@ func (t *term) nextLocal() *localWaiter {
 // one.
 func (t *term) succeed(f *localWaiter, rev int64) {
 	c := t.s.c
-	f.a.granted, f.a.line, f.a.trace = rev, t.line, c.events.trace(t)
-	abandoned := !c.local.settle(f)
+	f.Attempt.granted, f.Attempt.line, f.Attempt.trace = rev, t.line, c.events.trace(t)
+	abandoned := !c.local.Settle(f)
 	if abandoned {
 		t.s.again() // its place in the session was given back
 	}
-	next := t.s.newTerm(f.a, f.a.Epoch.Fence(rev))
+	next := t.s.newTerm(f.Attempt, f.Attempt.Epoch.Fence(rev))
 	if next == nil { // the session is dead, and its waiters know, or the client is closed
-		f.a.undo()
+		f.Attempt.undo()
 		if abandoned {
 			t.s.unreserve()
 		}
 		t.finish(ErrReleased)
 		if !abandoned {
-			f.done <- nil
+			f.Done <- nil
 		}
 		return
 	}
-	c.local.closeTo(&t.local, &next.local) // which is closed if it has ended already
+	c.local.CloseTo(&t.local, func() *localQueue { return &next.local }) // which is closed if it has ended already
 	if !abandoned {
-		f.done <- next
+		f.Done <- next
 	}
 	t.finish(ErrReleased)
 	if abandoned && next.begin() == nil {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/localline"
 	"github.com/etcdclaims/claims/internal/wire"
 )
 
@@ -20,35 +21,11 @@ import (
 // be shown to have come first goes to the end of the line. So do all, in their
 // order, if the key goes to another client or the term ends otherwise.
 
-// localWaiter is an acquisition that waits for a term of its own client.
-type localWaiter struct {
-	a    *attempt
-	done chan *term // its own term; nil: it goes the usual way
-
-	// Guarded by the mutex of localLine:
-	arrival int64
-	state   localState
-	in      *localQueue // that it waits in, or was handed the key from; nil once it was sent to the line
-
-	// Written under that mutex before done is sent to, and read after done was
-	// received from:
-	last   bool         // it goes to the end of the line, behind no other local waiter
-	before *localWaiter // the one that goes to the line before it
-
-	placed chan struct{} // closed when it has a place in line, has left, or waits locally again
-
-	// Those that wait for placed go on behind this one: the local waiter that took its place,
-	// or, if it left, the one before it. Written before placed is closed.
-	again *localWaiter
-}
-
-type localState int
-
-const (
-	waitingLocally localState = iota
-	handed                    // a request that hands it the key is under way
-	settled                   // done was sent to
-	left                      // no caller waits any more
+// The local waiters of a client, by package localline.
+type (
+	localLine   = localline.Line[*attempt, *term]
+	localQueue  = localline.Queue[*attempt, *term]
+	localWaiter = localline.Waiter[*attempt, *term]
 )
 
 // joinLocal makes the acquisition a local waiter of this client's own term, if there is
@@ -58,24 +35,24 @@ func (c *Client) joinLocal(s *session, key string, o *acquireOptions) *localWait
 	if t == nil || t.s != s || t.put != nil || t.Mode.Keys().Record || !mayWaitLocally(s, o) {
 		return nil
 	}
-	return c.newLocalWaiter(s, key, o, func(f *localWaiter) bool { return c.local.join(&t.local, f) })
+	return c.newLocalWaiter(s, key, o, func(f *localWaiter) bool { return c.local.Join(&t.local, f) })
 }
 
 // rejoinLocal returns a new local waiter in place of one that was sent to the line. It waits
 // in the same queue as the one before it, or in that of this client's own term if no other
 // goes before it. Without such a queue it is nil.
 func (c *Client) rejoinLocal(f *localWaiter) *localWaiter {
-	if f.before == nil {
-		return c.joinLocal(f.a.s, f.a.user, f.a.opts)
+	if f.Before == nil {
+		return c.joinLocal(f.Attempt.s, f.Attempt.user, f.Attempt.opts)
 	}
-	return c.newLocalWaiter(f.a.s, f.a.user, f.a.opts, func(next *localWaiter) bool { return c.local.joinBehind(f.before, next) })
+	return c.newLocalWaiter(f.Attempt.s, f.Attempt.user, f.Attempt.opts, func(next *localWaiter) bool { return c.local.JoinBehind(f.Before, next) })
 }
 
 // newLocalWaiter returns a local waiter, or nil if join finds no queue for it.
 func (c *Client) newLocalWaiter(s *session, key string, o *acquireOptions, join func(*localWaiter) bool) *localWaiter {
-	f := &localWaiter{a: c.newAttempt(s, o.mode, o), done: make(chan *term, 1), placed: make(chan struct{})}
+	f := localline.NewWaiter[*attempt, *term](c.newAttempt(s, o.mode, o))
 	if !join(f) {
-		c.keys.unregister(f.a.ID)
+		c.keys.unregister(f.Attempt.ID)
 		return nil
 	}
 	return f
@@ -89,11 +66,11 @@ func mayWaitLocally(s *session, o *acquireOptions) bool {
 // awaitLocal waits until the local waiter has a term, or with neither that nor an
 // error goes the usual way.
 func (c *Client) awaitLocal(ctx context.Context, f *localWaiter) (*term, error) {
-	defer c.keys.unregister(f.a.ID)
+	defer c.keys.unregister(f.Attempt.ID)
 	c.stats.contended.Add(1)
-	f.a.opts.waits()
-	defer c.removeWaiter(c.waiters.add(f.a))
-	defer c.ownWaits.Watch(ctx, f.a.user, f.a.opts.from)()
+	f.Attempt.opts.waits()
+	defer c.removeWaiter(c.waiters.add(f.Attempt))
+	defer c.ownWaits.Watch(ctx, f.Attempt.user, f.Attempt.opts.from)()
 	again := arrivalAfter
 	arrival := time.NewTimer(again)
 	defer arrival.Stop()
@@ -101,51 +78,51 @@ func (c *Client) awaitLocal(ctx context.Context, f *localWaiter) (*term, error) 
 		var t *term
 		var cause error
 		select {
-		case t = <-f.done:
+		case t = <-f.Done:
 		case <-arrival.C:
-			if !c.local.hasArrival(f) {
+			if !c.local.HasArrival(f) {
 				c.readArrival(ctx, f)
 				again = min(2*again, time.Second)
 				arrival.Reset(again) // if that came to nothing, or another asks for all
 			}
 			continue
-		case <-f.a.s.dead:
-			cause = f.a.s.lossOf(tokenOf(f.a.user, 0))
+		case <-f.Attempt.s.dead:
+			cause = f.Attempt.s.lossOf(tokenOf(f.Attempt.user, 0))
 		case <-ctx.Done():
 			cause = wire.ContextError(ctx)
 		}
 		if cause != nil {
-			if c.local.leave(f) {
+			if c.local.Leave(f) {
 				return nil, cause
 			}
-			if t = <-f.done; t == nil {
+			if t = <-f.Done; t == nil {
 				return nil, cause
 			}
 		}
-		if t == nil && f.a.s.isLost() {
-			return nil, f.a.s.lossOf(tokenOf(f.a.user, 0))
+		if t == nil && f.Attempt.s.isLost() {
+			return nil, f.Attempt.s.lossOf(tokenOf(f.Attempt.user, 0))
 		}
 		if t == nil {
 			return nil, nil //nolint:nilnil // it goes the usual way
 		}
-		return c.confirm(ctx, f.a, t)
+		return c.confirm(ctx, f.Attempt, t)
 	}
 }
 
 // awaitTurn waits until the local waiter before it has its place in line, waits locally again,
 // or has left. If it must go on behind another one, before is that one afterwards.
-func (f *localWaiter) awaitTurn(ctx context.Context, limit <-chan time.Time) error {
-	if f.before == nil {
+func awaitTurn(ctx context.Context, f *localWaiter, limit <-chan time.Time) error {
+	if f.Before == nil {
 		return nil
 	}
 	select {
-	case <-f.before.placed:
-		f.before = f.before.again
+	case <-f.Before.Placed:
+		f.Before = f.Before.Again
 		return nil
 	case <-limit:
 		return nil
-	case <-f.a.s.dead:
-		return f.a.s.lossOf(tokenOf(f.a.user, 0))
+	case <-f.Attempt.s.dead:
+		return f.Attempt.s.lossOf(tokenOf(f.Attempt.user, 0))
 	case <-ctx.Done():
 		return wire.ContextError(ctx)
 	}
@@ -155,19 +132,19 @@ func (f *localWaiter) awaitTurn(ctx context.Context, limit <-chan time.Time) err
 // With neither a term nor an error the acquisition must join the line in etcd. Then, or
 // when it has ended otherwise, the caller calls placed, which lets the next one go on.
 func (c *Client) waitLocally(ctx context.Context, f *localWaiter) (t *term, placed func(), err error) {
-	s, key := f.a.s, f.a.user
+	s, key := f.Attempt.s, f.Attempt.user
 	for {
-		placed = sync.OnceFunc(func() { close(f.placed) })
+		placed = sync.OnceFunc(func() { close(f.Placed) })
 		t, err := c.awaitLocal(ctx, f)
 		var next *localWaiter
 		if t == nil && err == nil {
 			next, err = c.goOn(ctx, f)
 		}
 		if next == nil {
-			f.again = f.before // which has no place yet if this one leaves before its turn
+			f.Again = f.Before // which has no place yet if this one leaves before its turn
 			return t, placed, c.localWaitError(ctx, s, key, err)
 		}
-		f.again = next
+		f.Again = next
 		placed()
 		f = next
 	}
@@ -179,13 +156,13 @@ func (c *Client) waitLocally(ctx context.Context, f *localWaiter) (t *term, plac
 func (c *Client) goOn(ctx context.Context, f *localWaiter) (next *localWaiter, err error) {
 	var limit <-chan time.Time
 	for pause := arrivalAfter; ; pause = min(2*pause, time.Second) {
-		if err := f.awaitTurn(ctx, limit); err != nil || f.last && f.before == nil {
+		if err := awaitTurn(ctx, f, limit); err != nil || f.Last && f.Before == nil {
 			return nil, err
 		}
-		if f.last {
+		if f.Last {
 			continue // the one before it has left, before it had a place
 		}
-		if next := c.rejoinLocal(f); next != nil || f.before == nil {
+		if next := c.rejoinLocal(f); next != nil || f.Before == nil {
 			return next, nil
 		}
 		limit = time.After(pause) // the one before it is on its way itself
@@ -202,4 +179,33 @@ func (c *Client) localWaitError(ctx context.Context, s *session, key string, err
 		i = t.info()
 	}
 	return c.waited(ctx, s, key, i)
+}
+
+// leaveTo moves the local waiters of the term behind a waiter of this client that was
+// handed the key, if that has the same session: their claims will be on its lease,
+// and their places are counted in their own session.
+func (t *term) leaveTo(id string) {
+	c := t.s.c
+	w := c.waiters.get(id)
+	c.local.CloseTo(&t.local, func() *localQueue {
+		next := c.keys.term(t.Key)
+		switch {
+		case next != nil && next.ID == id && next.s == t.s && !next.local.Closed:
+			return &next.local
+		case w != nil && w.a.s == t.s:
+			return &w.local
+		}
+		return nil
+	})
+	if w != nil {
+		c.inherit(w, c.keys.term(t.Key))
+	}
+}
+
+// inherit gives a term the local waiters that were left to it while it was waited
+// for.
+func (c *Client) inherit(w *waiter, t *term) {
+	if t != nil && t.ID == w.a.ID {
+		c.local.Inherit(&w.local, &t.local)
+	}
 }

@@ -121,7 +121,7 @@ func (m *move) later() {
 // ends first, that continues in the background, and the key stays on the session's
 // lease meanwhile.
 func (t *term) rest(ctx context.Context) error {
-	t.s.c.local.close(&t.local) // no waiter gets the key for a while
+	t.s.c.local.Close(&t.local) // no waiter gets the key for a while
 	m := t.move(protocol.KindResting, 0)
 	err := m.carryOut(ctx)
 	if errors.Is(err, ErrLost) {
@@ -150,7 +150,7 @@ func (t *term) restsFrom(m *move, err error) {
 func (c *Client) restAll(ctx context.Context, terms []*term, done func(m *move, err error)) {
 	moves := make([]*move, len(terms))
 	for i, t := range terms {
-		t.s.c.local.close(&t.local)
+		t.s.c.local.Close(&t.local)
 		moves[i] = t.move(protocol.KindResting, 0)
 	}
 	for try := 0; len(moves) > 0; try++ {

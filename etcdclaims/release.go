@@ -97,7 +97,7 @@ func (t *term) drop(ctx context.Context) error {
 	}
 	st := t.s.c.store
 	if keys := t.Mode.Keys(); keys.Slots > 0 { // else all releases of its client aim at the same place in line
-		defer t.s.c.local.askInTurn(ctx, t.s, keys.Line)()
+		defer t.s.c.local.AskInTurn(ctx, t.s.dead, keys.Line)()
 	}
 	ctx, cancel := t.s.hurried(ctx)
 	defer cancel()
@@ -112,13 +112,13 @@ func (t *term) drop(ctx context.Context) error {
 			defer cancel()
 			defer t.s.c.outage.Await(t.Token().Key)()
 		}
-		there := t.s.c.local.waiting(&t.local)
+		there := t.s.c.local.Waiting(&t.local)
 		resp, err := st.Do(ctx, r)
 		if err == nil && resp.Succeeded {
-			t.s.c.local.recordArrival(there, resp.Header.Revision)
+			t.s.c.local.RecordArrival(there, resp.Header.Revision)
 			t.clearLeft(resp, 0)
 			if to != "" {
-				t.s.c.local.leaveTo(t, to)
+				t.leaveTo(to)
 			}
 			t.finish(ErrReleased)
 			return nil
@@ -148,7 +148,7 @@ func (t *term) drop(ctx context.Context) error {
 			continue
 		case errors.Is(err, ErrUnknown):
 			sent = true
-			t.s.c.local.close(&t.local) // the outcome may stay unknown for long
+			t.s.c.local.Close(&t.local) // the outcome may stay unknown for long
 		case to != "" && !txn.IsTransient(err):
 			r, to = step.Free(), "" // that needs more of etcd, such as space
 			continue

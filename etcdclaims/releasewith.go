@@ -77,7 +77,7 @@ func (t *term) endsWhole() error {
 // endWithOps gives the key up and carries out the operations, in one request under the claim's
 // guard. It keeps trying until that is settled, ctx ends or the lease does.
 func (t *term) endWithOps(ctx context.Context, e *ending) error {
-	t.s.c.local.close(&t.local) // those that wait behind it in this client join the line
+	t.s.c.local.Close(&t.local) // those that wait behind it in this client join the line
 	ctx, cancel := t.s.hurried(ctx)
 	defer cancel()
 	step := t.leaving()

@@ -123,9 +123,8 @@ func (s *session) pick(terms []*term) (picked []*term) {
 			youngest = t
 		}
 	}
-	awaited := s.c.local.awaited(terms)
-	for i, t := range terms {
-		if t == youngest || awaited[i] || maphash.String(s.rotation.seed, t.Key)%turns == s.rotation.turn {
+	for _, t := range terms {
+		if t == youngest || maphash.String(s.rotation.seed, t.Key)%turns == s.rotation.turn || s.c.local.Awaited(&t.local) {
 			picked = append(picked, t)
 		}
 	}
@@ -167,15 +166,4 @@ func (s *session) unheard(kv *mvccpb.KeyValue) bool {
 	}
 	t.missedNews()
 	return true
-}
-
-// awaited reports for each of the terms whether callers of this client wait for it.
-func (l *localLine) awaited(terms []*term) []bool {
-	all := make([]bool, len(terms))
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for i, t := range terms {
-		all[i] = len(t.local.waiters) > 0
-	}
-	return all
 }

@@ -81,7 +81,7 @@ func (c *Client) knowRecord(ctx context.Context, s *session, m *protocol.Mode) (
 	if *m = c.knowing(*m); (*m).Keys().Joins {
 		return func() {}
 	}
-	known = c.local.askInTurn(ctx, s, SharedPrefix((*m).Keys().User))
+	known = c.local.AskInTurn(ctx, s.dead, SharedPrefix((*m).Keys().User))
 	if *m = c.knowing(*m); (*m).Keys().Joins {
 		known()
 	}

@@ -136,7 +136,7 @@ func (s *session) newTerm(a *attempt, fence int64) *term {
 	t := &term{
 		Held: protocol.NewHeld(&a.Try, fence), s: s, since: a.since, put: a.put, noticed: a.noticed, line: a.line,
 		done: make(chan struct{}), refs: 1, min: a.opts.minHold, max: a.opts.maxHold, noted: a.opts.note != nil,
-		given: a.opts.given, preferring: a.opts.preferring, local: localQueue{closed: a.opts.prefers},
+		given: a.opts.given, preferring: a.opts.preferring, local: localQueue{Closed: a.opts.prefers},
 		from: a.opts.from,
 	}
 	if t.noted {
@@ -225,7 +225,7 @@ func (t *term) endLocked(err error) bool {
 	}
 	t.endedAt = t.s.c.uptime()
 	t.s.c.keys.remove(t)
-	t.s.c.local.close(&t.local)
+	t.s.c.local.Close(&t.local)
 	t.err.Store(&err)
 	t.stopLocked(err)
 	close(t.done)

@@ -122,7 +122,7 @@ func isOpen(err error) bool {
 func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquireOptions) (*term, bool, error) {
 	f, known := c.joinLocal(s, key, o), func() {}
 	if f == nil && mayWaitLocally(s, o) {
-		known = c.local.askInTurn(ctx, s, key)
+		known = c.local.AskInTurn(ctx, s.dead, key)
 		defer known()
 		if f = c.joinLocal(s, key, o); f != nil {
 			known()
@@ -167,7 +167,7 @@ func (c *Client) waitInLine(ctx context.Context, a *attempt, placed func()) (t *
 	a.enqueues = true
 	news := c.waiters.add(a)
 	defer c.removeWaiter(news)
-	defer func() { c.local.inherit(news, t) }()
+	defer func() { c.inherit(news, t) }()
 	rev, p, again, err := a.takePlace(ctx)
 	if rev == 0 && p == nil {
 		return nil, again, err

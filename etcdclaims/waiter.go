@@ -44,7 +44,7 @@ func (ws *waiters) add(a *attempt) *waiter {
 	w := &waiter{
 		a: a, since: a.s.c.store.seen.Load(), notices: make(chan *mvccpb.KeyValue, 1),
 		ask: make(chan struct{}, 1), share: make(chan struct{}, 1), shortcut: a.shortcut(),
-		local: localQueue{closed: a.opts.prefers},
+		local: localQueue{Closed: a.opts.prefers},
 	}
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -96,7 +96,7 @@ func (c *Client) wakeSharing(may func(key string) bool) {
 // joins the line in etcd.
 func (c *Client) removeWaiter(w *waiter) {
 	c.waiters.remove(w)
-	c.local.close(&w.local)
+	c.local.Close(&w.local)
 }
 
 // get returns the waiter of an attempt, or nil.

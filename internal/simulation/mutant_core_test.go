@@ -6,13 +6,13 @@ package simulation_test
 var coreMutants = []mutant{
 	{
 		name: "local waiter that leaves before its turn and lets others pass", tests: "TestFollowerGivesUpBeforeItsTurn",
-		edits: []edit{{"localwaiter.go", "f.again = f.before //", "f.again = nil //"}},
+		edits: []edit{{"localwaiter.go", "f.Again = f.Before //", "f.Again = nil //"}},
 	},
 	{
 		name: "local waiters that follow another session", tests: "TestLocalWaitersOfTwoSessions",
 		edits: []edit{
-			{"localline.go", "next.ID == id && next.s == t.s && !next.local.closed", "next.ID == id && !next.local.closed"},
-			{"localline.go", "} else if w != nil && w.a.s == t.s {", "} else if w != nil {"},
+			{"localwaiter.go", "next.ID == id && next.s == t.s && !next.local.Closed", "next.ID == id && !next.local.Closed"},
+			{"localwaiter.go", "case w != nil && w.a.s == t.s:", "case w != nil:"},
 		},
 	},
 	{
@@ -263,7 +263,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "handler that waits for itself without a word", tests: "TestOwnWaitIsLogged",
-		edits: []edit{{"localwaiter.go", "\tdefer c.ownWaits.Watch(ctx, f.a.user, f.a.opts.from)()\n", ""}},
+		edits: []edit{{"localwaiter.go", "\tdefer c.ownWaits.Watch(ctx, f.Attempt.user, f.Attempt.opts.from)()\n", ""}},
 	},
 	{
 		name: "Close that leaves queues and schedulers to themselves", tests: "TestCloseEndsAll", of: "internal/scenarios",
