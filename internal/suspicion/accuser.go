@@ -35,7 +35,10 @@ type Accuser struct {
 // Accuser returns a waiter for the key of a caller. Its claim will be on the lease, as its
 // questions are. End it with Leave.
 func (p *Peers) Accuser(on Lease, key, claim string) *Accuser {
-	return &Accuser{peers: p, lease: on, key: key, claim: claim, news: make(chan struct{}, 1), silent: make(chan silence, 1)}
+	return &Accuser{
+		peers: p, lease: on, key: key, claim: claim, due: new(atomic.Bool),
+		news: make(chan struct{}, 1), silent: make(chan silence, 1),
+	}
 }
 
 // News receives a value when Opens may return something else than before.
@@ -88,8 +91,10 @@ func (w *Accuser) Failed(over *protocol.Over, err error) bool {
 		return false
 	case errors.Is(err, txn.ErrPermissionDenied):
 		w.forbidden = true
-		w.peers.inquiries.Log.Warn("a suspected holder's key cannot be taken before its lease ends: see Suspectable in docs/permissions.md",
-			zap.String("key", w.key), zap.String("claim", w.claim), zap.String("holder", w.suspected.Holder.Owner), zap.Error(err))
+		w.peers.inquiries.Log.Warn(
+			"a suspected holder's key cannot be taken before its lease ends: see Suspectable in docs/permissions.md",
+			zap.String("key", w.key), zap.String("claim", w.claim),
+			zap.String("holder", w.suspected.Holder.Owner), zap.Error(err))
 		return true
 	}
 	return errors.Is(err, rpctypes.ErrLeaseNotFound) // the key has gone with the holder's lease
@@ -103,8 +108,9 @@ func (w *Accuser) Took(over *protocol.Over, fence int64) {
 	}
 	all, s := &w.peers.inquiries, w.suspected
 	all.took(w)
-	all.Log.Info("key taken from a suspected holder", zap.String("key", w.key), zap.Int64("fence", fence), zap.String("claim", w.claim),
-		zap.String("holder", s.Holder.Owner), zap.String("instance", s.Holder.Instance), zap.Int64("before", s.Holder.Fence(s.Own.ModRevision)))
+	all.Log.Info("key taken from a suspected holder", zap.String("key", w.key), zap.Int64("fence", fence),
+		zap.String("claim", w.claim), zap.String("holder", s.Holder.Owner), zap.String("instance", s.Holder.Instance),
+		zap.Int64("before", s.Holder.Fence(s.Own.ModRevision)))
 }
 
 // Leave ends the asking for the waiter.

@@ -153,7 +153,8 @@ func (q *inquiry) judge(wrong bool) {
 	fields := []zap.Field{zap.String("instance", q.instance), zap.Int("claims", taken)}
 	if wrong {
 		all.takenWrongly.Add(int64(taken))
-		all.Log.Warn("suspicion was wrong: the client answers", append(fields, zap.Duration("patience", all.blame(q.instance)))...)
+		fields = append(fields, zap.Duration("patience", all.blame(q.instance)))
+		all.Log.Warn("suspicion was wrong: the client answers", fields...)
 	} else {
 		all.Log.Info("suspicion was right: the client has no lease any more", fields...)
 	}

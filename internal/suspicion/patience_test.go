@@ -69,7 +69,9 @@ func TestWrongSuspicionsAreForgotten(t *testing.T) {
 			t.Errorf("level %d after %d wrong suspicions, want %d", w.level, i+1, want)
 		}
 	}
-	for passed, want := range map[time.Duration]int{0: 3, time.Minute - 1: 3, time.Minute: 2, 3 * time.Minute: 0, time.Hour: 0} {
+	for passed, want := range map[time.Duration]int{
+		0: 3, time.Minute - 1: 3, time.Minute: 2, 3 * time.Minute: 0, time.Hour: 0,
+	} {
 		if got := w.left(at.Add(passed)); got != want {
 			t.Errorf("level %d after %v, want %d", got, passed, want)
 		}

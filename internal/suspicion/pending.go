@@ -105,7 +105,9 @@ const (
 
 // sent notes what became of a request, which has taken so long. pause is the wait after some
 // failures.
-func (p *pending) sent(some []*question, r reply, now time.Time, took time.Duration, pause func(failures int) time.Duration) {
+func (p *pending) sent(
+	some []*question, r reply, now time.Time, took time.Duration, pause func(failures int) time.Duration,
+) {
 	p.sending--
 	if r == arrived {
 		p.failures = 0

@@ -43,6 +43,11 @@ func TestOldestQuestionsFirst(t *testing.T) {
 	taken(t, p, now, "[]", longestLook)
 }
 
+// becomes notes what became of a request.
+func becomes(r reply) func(p *pending, some []*question, now time.Time) {
+	return func(p *pending, some []*question, now time.Time) { p.sent(some, r, now, 1*ms, noPause) }
+}
+
 // A question is answered until the answer is known to have come, and no more once it is gone.
 func TestUntilAnswered(t *testing.T) {
 	t.Parallel()
@@ -51,10 +56,10 @@ func TestUntilAnswered(t *testing.T) {
 		want string
 		wait time.Duration
 	}{
-		"arrived":      {func(p *pending, some []*question, now time.Time) { p.sent(some, arrived, now, 1*ms, noPause) }, "[]", -1},
-		"denied":       {func(p *pending, some []*question, now time.Time) { p.sent(some, denied, now, 1*ms, noPause) }, "[]", -1},
+		"arrived":      {becomes(arrived), "[]", -1},
+		"denied":       {becomes(denied), "[]", -1},
 		"gone":         {func(p *pending, _ []*question, _ time.Time) { p.remove("a") }, "[]", -1},
-		"lost":         {func(p *pending, some []*question, now time.Time) { p.sent(some, lost, now, 1*ms, noPause) }, "[5]", 300 * ms},
+		"lost":         {becomes(lost), "[5]", 300 * ms},
 		"not returned": {func(*pending, []*question, time.Time) {}, "[5]", 150 * ms},
 		"asked anew": {func(p *pending, some []*question, now time.Time) {
 			p.add("a", 6, now)
@@ -96,7 +101,7 @@ func TestPaceOfAnswers(t *testing.T) {
 	}
 	now = now.Add(askedOfLate + 1)
 	round(1)
-	if got, want := fmt.Sprint(paces), fmt.Sprint([]time.Duration{50 * ms, 75 * ms, 113 * ms, 169 * ms, 250 * ms, 25 * ms}); got != want {
+	if got, want := fmt.Sprint(paces), "[50ms 75ms 113ms 169ms 250ms 25ms]"; got != want {
 		t.Errorf("%s between two requests, want %s", got, want)
 	}
 }

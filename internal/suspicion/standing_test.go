@@ -48,7 +48,8 @@ func TestWhatRepliesMean(t *testing.T) {
 			q := standing{least: firstPatience}
 			for _, x := range steps {
 				now := start.Add(x.at)
-				got, left := q.saw(sight{rev: x.rev, began: now.Add(-10 * ms), now: now, late: x.late, kept: !x.gone}, patience)
+				look := sight{rev: x.rev, began: now.Add(-10 * ms), now: now, late: x.late, kept: !x.gone}
+				got, left := q.saw(look, patience)
 				if got != x.want || left != x.left {
 					t.Errorf("after %v: %d and %v left, want %d and %v", x.at, got, left, x.want, x.left)
 				}
@@ -62,10 +63,13 @@ func TestTheTimeCountsAnew(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
 	q := standing{rev: 5, since: start, anew: true}
-	if got, _ := q.saw(sight{rev: 5, began: start.Add(time.Second), now: start.Add(time.Second), kept: true}, 450*ms); got != counting {
+	saw := func(at time.Duration) (finding, time.Duration) {
+		return q.saw(sight{rev: 5, began: start.Add(at), now: start.Add(at), kept: true}, 450*ms)
+	}
+	if got, _ := saw(time.Second); got != counting {
 		t.Errorf("the look means %d, want that the time counts", got)
 	}
-	if got, left := q.saw(sight{rev: 5, began: start.Add(1200 * ms), now: start.Add(1200 * ms), kept: true}, 450*ms); got != unanswered || left != 250*ms {
+	if got, left := saw(1200 * ms); got != unanswered || left != 250*ms {
 		t.Errorf("the next look means %d and %v left, want 250ms", got, left)
 	}
 }
@@ -73,12 +77,15 @@ func TestTheTimeCountsAnew(t *testing.T) {
 // The time of an answer counts for the client's distance, but not after an outage.
 func TestTimeOfAnswers(t *testing.T) {
 	t.Parallel()
-	for least, want := range map[time.Duration]latency{0: latency(300 * ms), firstPatience: latency(300 * ms), afterOutage: 0} {
+	for least, want := range map[time.Duration]latency{
+		0: latency(300 * ms), firstPatience: latency(300 * ms), afterOutage: 0,
+	} {
 		start := time.Now()
 		q := standing{rev: 5, since: start, stood: 300 * ms, least: least}
 		q.saw(sight{rev: 6, began: start, now: start, kept: true}, 450*ms)
 		if q.answers != want || q.least != 0 {
-			t.Errorf("with a patience of %v: answers take %v, and the patience is %v; want %v and 0", least, time.Duration(q.answers), q.least, time.Duration(want))
+			t.Errorf("with a patience of %v: answers take %v, and the patience is %v; want %v and 0",
+				least, time.Duration(q.answers), q.least, time.Duration(want))
 		}
 	}
 }
