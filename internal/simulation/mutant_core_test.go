@@ -473,6 +473,22 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/suspicion/pending.go", "p.pace = min(pace(len(p.asked)-1), max(askEvery, p.pace*3/2))", "p.pace = min(pace(1), max(askEvery, p.pace*3/2))"}},
 	},
 	{
+		name: "answer that counts as given although its reply was lost", of: "internal/suspicion", tests: "TestUntilAnswered",
+		edits: []edit{{"internal/suspicion/pending.go", "case r != lost:", "case r <= denied:"}},
+	},
+	{
+		name: "question that went with its lease, taken for answered", of: "internal/suspicion", tests: "TestWhatRepliesMean",
+		edits: []edit{{"internal/suspicion/standing.go", "q.rev > 0 && x.kept {", "q.rev > 0 {"}},
+	},
+	{
+		name: "question whose time counts although the accuser stood still", of: "internal/suspicion", tests: "TestWhatRepliesMean",
+		edits: []edit{{"internal/suspicion/standing.go", "x.rev != q.rev || x.late || q.anew {", "x.rev != q.rev || q.anew {"}},
+	},
+	{
+		name: "suspect whose key is tried for again although etcd denies that", of: "internal/suspicion", tests: "TestAccuserThatMayNotTakeTheKey",
+		edits: []edit{{"internal/suspicion/accuser.go", "		w.forbidden = true\n", ""}},
+	},
+	{
 		name: "questions of callers that are not the first in line", tests: "TestSuspectAsksOnlyWhenNeeded",
 		edits: []edit{{"internal/suspicion/accuser.go", "!w.forbidden && p.Pred == nil && !p.Behind {", "!w.forbidden {"}},
 	},
