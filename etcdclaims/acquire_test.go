@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
@@ -132,7 +133,7 @@ func TestLeaseGrantedTooLate(t *testing.T) {
 // etcd noticed first.
 func TestDeadlineNoticedByOthersFirst(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []claimtest.Kind{claimtest.Acquire, claimtest.Enqueue, claimtest.Advance, claimtest.Watch} {
+	for _, kind := range []claimtest.Kind{steps.Take, steps.Enqueue, steps.Advance, claimtest.Watch} {
 		for _, code := range []codes.Code{codes.DeadlineExceeded, codes.Canceled} {
 			for _, before := range []time.Duration{0, time.Nanosecond, time.Millisecond} {
 				virtualCase(t, fmt.Sprintf("%s, %v, %v before", kind, code, before), func(t *testing.T, w *world) {
@@ -140,7 +141,7 @@ func TestDeadlineNoticedByOthersFirst(t *testing.T) {
 					tryClaim(t, c, "warm")
 					w.joined(c, "waited for")
 					key := "k"
-					if kind != claimtest.Acquire {
+					if kind != steps.Take {
 						key = "waited for"
 						tryClaim(t, w.peer(), key)
 					}
@@ -149,10 +150,10 @@ func TestDeadlineNoticedByOthersFirst(t *testing.T) {
 					ctx, cancel := context.WithTimeout(context.Background(), patience)
 					defer cancel()
 					fail := func() {
-						host.Inject(claimtest.Fault{On: claimtest.Resolve, Times: -1, Code: code})
+						host.Inject(claimtest.Fault{On: steps.Resolve, Times: -1, Code: code})
 						host.Inject(claimtest.Fault{On: kind, DelayRequest: time.Until(begin.Add(patience - before)), Code: code})
 					}
-					if kind == claimtest.Advance {
+					if kind == steps.Advance {
 						time.AfterFunc(sec, func() { fail(); _, _ = w.Raw.Delete(context.Background(), w.Own(key)) })
 					} else {
 						fail()

@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/steps"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -52,7 +53,7 @@ func TestNobodyBelievesWhatIsBeingReleased(t *testing.T) {
 					cl = tryClaim(t, a, "k")
 				}
 				check := cl.Context() // knows no handle
-				for _, on := range []claimtest.Kind{claimtest.Release, claimtest.HandOver, claimtest.Ending, claimtest.Revoke} {
+				for _, on := range []claimtest.Kind{steps.Free, steps.HandOver, claimtest.Ending, claimtest.Revoke} {
 					fault.On = on
 					host.Inject(fault)
 				}
@@ -112,7 +113,7 @@ func TestCloseGrantsNothing(t *testing.T) {
 					a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 					b := w.peer()
 					release(t, tryClaim(t, a, "warm"))
-					host.Inject(claimtest.Fault{On: claimtest.Acquire, DelayReply: delay})
+					host.Inject(claimtest.Fault{On: steps.Take, DelayReply: delay})
 					if lost {
 						host.Inject(claimtest.Fault{On: claimtest.Revoke, LoseReply: true})
 						host.Inject(claimtest.Fault{On: claimtest.Watch, Times: -1, DelayReply: 3 * sec})

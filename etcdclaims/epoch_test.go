@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"google.golang.org/grpc/codes"
 )
@@ -188,7 +189,7 @@ func TestReleaseWhileTheEpochIsRaised(t *testing.T) {
 			tryClaim(t, other, "warm")
 			next := acquiring(context.Background(), other, "k")
 			time.Sleep(sec)
-			e.fault.On = claimtest.HandOver
+			e.fault.On = steps.HandOver
 			host.Inject(e.fault)
 			released := make(chan error, 1)
 			go func() { released <- held.Release(context.Background()) }()

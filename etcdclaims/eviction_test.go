@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/steps"
 )
 
 // A claim that is taken away before the reply of its acquisition arrives is lost when the
@@ -46,7 +47,7 @@ func TestTakenBeforeTheReply(t *testing.T) {
 			a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 			b := w.peer()
 			tryClaim(t, a, "other")
-			host.Inject(claimtest.Fault{On: claimtest.Acquire, DelayReply: 300 * ms})
+			host.Inject(claimtest.Fault{On: steps.Take, DelayReply: 300 * ms})
 			got := make(chan claimed, 1)
 			go func() {
 				cl, err := acquire(ctx, a)
@@ -78,8 +79,8 @@ func TestSuspectedBeforeTheReply(t *testing.T) {
 		a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 		b := w.peer()
 		tryClaim(t, a, "other")
-		host.Inject(claimtest.Fault{On: claimtest.Answer, Times: -1, LoseRequest: true})
-		host.Inject(claimtest.Fault{On: claimtest.Acquire, Key: "k", DelayReply: 2 * sec})
+		host.Inject(claimtest.Fault{On: steps.Answer, Times: -1, LoseRequest: true})
+		host.Inject(claimtest.Fault{On: steps.Take, Key: "k", DelayReply: 2 * sec})
 		got := make(chan error, 1)
 		go func() {
 			_, err := a.TryAcquire(ctx, "k", etcdclaims.Suspectable())

@@ -16,6 +16,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/steps"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
@@ -65,10 +66,10 @@ func TestGhostAfterTimedOutRelease(t *testing.T) {
 		},
 	}
 	for name, hold := range ends {
-		for _, lost := range []claimtest.Kind{claimtest.Release, claimtest.HandOver} {
+		for _, lost := range []claimtest.Kind{steps.Free, steps.HandOver} {
 			for _, change := range []string{"nothing", "the first leaves", "the epoch is raised", "the first leaves, the epoch is raised"} {
 				for _, opts := range [][]etcdclaims.AcquireOption{nil, {etcdclaims.Note([]byte("n"))}} {
-					if opts != nil && lost == claimtest.HandOver && !strings.Contains(change, "leaves") {
+					if opts != nil && lost == steps.HandOver && !strings.Contains(change, "leaves") {
 						continue // nobody to hand it over to
 					}
 					virtualCase(t, fmt.Sprintf("%s, %s lost, %s, note %v", name, lost, change, opts != nil), func(t *testing.T, w *world) {
@@ -88,7 +89,7 @@ func TestGhostAfterTimedOutRelease(t *testing.T) {
 						host.Inject(claimtest.Fault{On: lost, Times: -1, LoseRequest: true})
 						ended := make(chan struct{})
 						go func() { end(); close(ended) }()
-						if lost == claimtest.HandOver {
+						if lost == steps.HandOver {
 							// What follows when the caller has given up is not lost: it
 							// would come first, or last, or in between.
 							time.Sleep(sec)
@@ -135,12 +136,12 @@ func TestGhostsOfTryAcquireAll(t *testing.T) {
 				warm := tryClaim(t, c, "warm")
 				var request *late
 				if isLate {
-					request = delayed(host, claimtest.Acquire)
+					request = delayed(host, steps.Take)
 				} else {
-					host.Inject(claimtest.Fault{On: claimtest.Acquire, LoseReply: true})
+					host.Inject(claimtest.Fault{On: steps.Take, LoseReply: true})
 				}
 				// So that the call cannot settle it itself.
-				host.Inject(claimtest.Fault{On: claimtest.Resolve, Times: -1, LoseRequest: true})
+				host.Inject(claimtest.Fault{On: steps.Resolve, Times: -1, LoseRequest: true})
 				ctx, cancel := context.WithTimeout(context.Background(), sec)
 				defer cancel()
 				var opts []etcdclaims.AllOption
@@ -180,8 +181,8 @@ func TestGhostsOfTryAcquireAllBesideOneTaken(t *testing.T) {
 		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 		other := w.peer()
 		warm := tryClaim(t, c, "warm")
-		host.Inject(claimtest.Fault{On: claimtest.Acquire, LoseReply: true})
-		host.Inject(claimtest.Fault{On: claimtest.Resolve, DelayRequest: sec})
+		host.Inject(claimtest.Fault{On: steps.Take, LoseReply: true})
+		host.Inject(claimtest.Fault{On: steps.Resolve, DelayRequest: sec})
 		keys := []string{"a", "b", "c"}
 		err := make(chan error, 1)
 		go func() {
@@ -356,7 +357,7 @@ func TestLostKeyLeavesNoNote(t *testing.T) {
 				}
 				short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 				defer cancel()
-				host.Inject(claimtest.Fault{On: claimtest.Release, LoseRequest: true})
+				host.Inject(claimtest.Fault{On: steps.Free, LoseRequest: true})
 				switch how {
 				case "released in the background":
 					wantIs(t, cl.Release(short), etcdclaims.ErrUnknown)
@@ -682,7 +683,7 @@ func TestRestLongerInComingThanItsLease(t *testing.T) {
 				other := w.peer()
 				cl := tryClaim(t, c, "k", etcdclaims.MinHold(3*sec))
 				time.Sleep(3*sec - rest)
-				r := host.Inject(claimtest.Fault{On: claimtest.Rehome, LoseRequest: dropped, LoseReply: !dropped})
+				r := host.Inject(claimtest.Fault{On: steps.Rehome, LoseRequest: dropped, LoseReply: !dropped})
 				begin := time.Now()
 				if err := cl.Release(ctx); err != nil {
 					t.Errorf("releasing: %v", err)
@@ -752,7 +753,7 @@ func TestLossyLock(t *testing.T) {
 	for _, ttl := range []time.Duration{10 * sec, 60 * sec} {
 		t.Run(ttl.String(), func(t *testing.T) {
 			t.Parallel()
-			lossy(t, claimtest.Acquire, func(t *testing.T, l *loss) {
+			lossy(t, steps.Take, func(t *testing.T, l *loss) {
 				ctx := context.Background()
 				l.strike()
 				hold := make(chan struct{})
@@ -792,7 +793,7 @@ func TestHungRoundTripsHoldUpNobody(t *testing.T) {
 		ctx := context.Background()
 		c, host := w.client(etcdclaims.Config{TTL: 30 * sec}) // requests end after 5 s
 		tryClaim(t, c, "warm")
-		r := host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: 2, LoseRequest: true})
+		r := host.Inject(claimtest.Fault{On: steps.Take, Times: 2, LoseRequest: true})
 		var hung, wg sync.WaitGroup
 		for i := range 2 {
 			hung.Go(func() {
@@ -846,7 +847,7 @@ func TestForceReleaseMeetsSuccessor(t *testing.T) {
 					next = acquiring(ctx, b, "k")
 					time.Sleep(sec)
 				}
-				host.Inject(claimtest.Fault{On: claimtest.Notify, DelayReply: 2 * sec, LoseReply: true, Code: code})
+				host.Inject(claimtest.Fault{On: steps.Notify, DelayReply: 2 * sec, LoseReply: true, Code: code})
 				forced := make(chan error, 1)
 				go func() { forced <- admin.ForceRelease(ctx, operator, "k", "test") }()
 				time.Sleep(sec)

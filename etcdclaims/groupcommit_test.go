@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/steps"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/etcd/server/v3/embed"
 )
@@ -21,7 +22,7 @@ func TestCloseWhileOthersWaitForARoundTrip(t *testing.T) {
 	virtually(t, func(t *testing.T, w *world) {
 		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 		release(t, tryClaim(t, c, "warm"))
-		host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: -1, DelayRequest: 100 * time.Millisecond})
+		host.Inject(claimtest.Fault{On: steps.Take, Times: -1, DelayRequest: 100 * time.Millisecond})
 		done := make(chan error, 6)
 		for i := range cap(done) {
 			go func() {
@@ -56,13 +57,13 @@ func TestSmallRequestsOfEverySize(t *testing.T) {
 			virtually(t, func(t *testing.T, w *world) {
 				c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 				release(t, tryClaim(t, c, "warm"))
-				host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: -1, DelayRequest: time.Millisecond})
-				before := len(host.Sent(claimtest.Acquire))
+				host.Inject(claimtest.Fault{On: steps.Take, Times: -1, DelayRequest: time.Millisecond})
+				before := len(host.Sent(steps.Take))
 				_, errs := c.TryAcquireEach(context.Background(), numbered("k%d", 300), etcdclaims.Note(bytes.Repeat([]byte("n"), n)))
 				for _, err := range errs {
 					noErr(t, err)
 				}
-				if got := len(host.Sent(claimtest.Acquire)) - before; got == 0 || got > 80 {
+				if got := len(host.Sent(steps.Take)) - before; got == 0 || got > 80 {
 					t.Errorf("%d round trips", got)
 				}
 				host.RemoveFaults()
@@ -77,7 +78,7 @@ func TestTooWideARequestAmongOthers(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		c, host := w.busy()
-		host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: -1, DelayRequest: time.Millisecond})
+		host.Inject(claimtest.Fault{On: steps.Take, Times: -1, DelayRequest: time.Millisecond})
 		begin := time.Now()
 		took := make([]time.Duration, 8)
 		b := acquireTogether(w, host, 8, func(i int) (*etcdclaims.Claim, error) {
@@ -105,8 +106,8 @@ func TestTooWideARequestAmongOthers(t *testing.T) {
 func TestLostBatchIsResolvedTogether(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]claimtest.Fault{
-		"request": {On: claimtest.Acquire, LoseRequest: true},
-		"reply":   {On: claimtest.Acquire, LoseReply: true},
+		"request": {On: steps.Take, LoseRequest: true},
+		"reply":   {On: steps.Take, LoseReply: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -114,13 +115,13 @@ func TestLostBatchIsResolvedTogether(t *testing.T) {
 				c, host := w.busy()
 				host.Inject(fault)
 				// All of them have asked before the first of them has its answer, however busy the machine.
-				host.Inject(claimtest.Fault{On: claimtest.Resolve, Times: -1, DelayRequest: time.Millisecond})
+				host.Inject(claimtest.Fault{On: steps.Resolve, Times: -1, DelayRequest: time.Millisecond})
 				b := acquireTogether(w, host, 102, func(i int) (*etcdclaims.Claim, error) {
 					return c.TryAcquire(context.Background(), key(i))
 				})
 				b.done.Wait()
 				b.allHeld()
-				if n := len(host.Sent(claimtest.Resolve)); n == 0 || n > 10 {
+				if n := len(host.Sent(steps.Resolve)); n == 0 || n > 10 {
 					t.Errorf("%d requests to find out", n)
 				}
 				w.CloseClean(c)
@@ -135,12 +136,12 @@ func TestOverloadedServerIsNotAskedMore(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		c, host := w.busy()
-		host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: -1, DelayRequest: time.Millisecond, Err: rpctypes.ErrGRPCRequestTooManyRequests})
+		host.Inject(claimtest.Fault{On: steps.Take, Times: -1, DelayRequest: time.Millisecond, Err: rpctypes.ErrGRPCRequestTooManyRequests})
 		b := acquireTogether(w, host, 102, func(i int) (*etcdclaims.Claim, error) {
 			return c.TryAcquire(context.Background(), key(i))
 		})
 		time.Sleep(sec)
-		if most := host.MostInFlight(claimtest.Acquire); most == 0 || most > 4 {
+		if most := host.MostInFlight(steps.Take); most == 0 || most > 4 {
 			t.Errorf("%d requests at once", most)
 		}
 		host.RemoveFaults()
@@ -157,7 +158,7 @@ func TestStalledRoundTripHoldsUpNobody(t *testing.T) {
 		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 		release(t, tryClaim(t, c, "warm"))
 		for k, d := range map[string]time.Duration{"a": 2 * time.Millisecond, "b": time.Millisecond, "c": 200 * time.Millisecond} {
-			host.Inject(claimtest.Fault{On: claimtest.Acquire, Key: k, DelayRequest: d})
+			host.Inject(claimtest.Fault{On: steps.Take, Key: k, DelayRequest: d})
 		}
 		took := make(chan time.Duration, 1)
 		get := func(k string) {
@@ -199,7 +200,7 @@ func TestCallersOfOneClientInOrder(t *testing.T) {
 				if !held {
 					release(t, foreign)
 				}
-				host.Inject(claimtest.Fault{On: claimtest.Acquire, DelayReply: 100 * time.Millisecond})
+				host.Inject(claimtest.Fault{On: steps.Take, DelayReply: 100 * time.Millisecond})
 				var mu sync.Mutex
 				var order []int
 				var wg sync.WaitGroup

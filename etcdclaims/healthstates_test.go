@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/steps"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
@@ -87,8 +88,8 @@ func TestHealthStates(t *testing.T) {
 	})
 	virtualCase(t, "refused writes", func(t *testing.T, w *world) {
 		c, host := start(t, w)
-		host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: -1, Err: rpctypes.ErrGRPCNoSpace})
-		host.Inject(claimtest.Fault{On: claimtest.Enqueue, Times: -1, Err: rpctypes.ErrGRPCNoSpace})
+		host.Inject(claimtest.Fault{On: steps.Take, Times: -1, Err: rpctypes.ErrGRPCNoSpace})
+		host.Inject(claimtest.Fault{On: steps.Enqueue, Times: -1, Err: rpctypes.ErrGRPCNoSpace})
 		_, err := c.TryAcquire(t.Context(), "other")
 		wantIs(t, err, rpctypes.ErrNoSpace)
 		well(t, c, "etcd answers, and refuses") // Health does not write

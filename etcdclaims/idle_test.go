@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/steps"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -100,9 +101,9 @@ func TestWhatKeepsASession(t *testing.T) {
 	virtualCase(t, "what is to be undone", func(t *testing.T, w *world) {
 		a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 		release(t, tryClaim(t, a, "warm"))
-		host.Inject(claimtest.Fault{On: claimtest.Acquire, LoseReply: true})
-		undo := host.Inject(claimtest.Fault{On: claimtest.Undo, Times: -1, LoseRequest: true})
-		resolve := host.Inject(claimtest.Fault{On: claimtest.Resolve, Times: -1, LoseRequest: true})
+		host.Inject(claimtest.Fault{On: steps.Take, LoseReply: true})
+		undo := host.Inject(claimtest.Fault{On: steps.Undo, Times: -1, LoseRequest: true})
+		resolve := host.Inject(claimtest.Fault{On: steps.Resolve, Times: -1, LoseRequest: true})
 		ctx, cancel := context.WithTimeout(bg, sec)
 		defer cancel()
 		if _, err := a.TryAcquire(ctx, "k"); !errors.Is(err, etcdclaims.ErrUnknown) {
@@ -154,7 +155,7 @@ func TestVoidsFillASession(t *testing.T) {
 	virtually(t, func(t *testing.T, w *world) {
 		a, host := w.client(etcdclaims.Config{TTL: time.Hour})
 		held := tryClaim(t, a, "warm")
-		lose := host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: -1, LoseRequest: true})
+		lose := host.Inject(claimtest.Fault{On: steps.Take, Times: -1, LoseRequest: true})
 		const n = 8400
 		for i := range n { // one after the other: those that share a round trip share a void
 			ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)

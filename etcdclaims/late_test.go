@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/work"
+	"github.com/etcdclaims/claims/internal/steps"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
@@ -39,17 +40,17 @@ func TestLateAcquireIsVoid(t *testing.T) {
 		kind claimtest.Kind
 		call func(context.Context, *etcdclaims.Client) error
 	}{
-		"TryAcquire": {claimtest.Acquire, func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.TryAcquire(ctx, "k"); return err }},
-		"TryBegin": {claimtest.Acquire, func(ctx context.Context, c *etcdclaims.Client) error {
+		"TryAcquire": {steps.Take, func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.TryAcquire(ctx, "k"); return err }},
+		"TryBegin": {steps.Take, func(ctx context.Context, c *etcdclaims.Client) error {
 			_, err := works(c).TryBegin(ctx, "k")
 			return err
 		}},
-		"Acquire": {claimtest.Enqueue, func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.Acquire(ctx, "k"); return err }},
-		"All": {claimtest.Acquire, func(ctx context.Context, c *etcdclaims.Client) error {
+		"Acquire": {steps.Enqueue, func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.Acquire(ctx, "k"); return err }},
+		"All": {steps.Take, func(ctx context.Context, c *etcdclaims.Client) error {
 			_, err := c.TryAcquireAll(ctx, []string{"j", "k"})
 			return err
 		}},
-		"Each": {claimtest.Acquire, func(ctx context.Context, c *etcdclaims.Client) error {
+		"Each": {steps.Take, func(ctx context.Context, c *etcdclaims.Client) error {
 			_, errs := c.TryAcquireEach(ctx, []string{"j", "k"})
 			return errors.Join(errs...)
 		}},
@@ -60,10 +61,10 @@ func TestLateAcquireIsVoid(t *testing.T) {
 				c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 				other := w.peer()
 				tryClaim(t, c, "warm")
-				if call.kind == claimtest.Enqueue {
+				if call.kind == steps.Enqueue {
 					w.joined(c, "k")
 				}
-				undone := len(host.Sent(claimtest.Undo))
+				undone := len(host.Sent(steps.Undo))
 				var holder *etcdclaims.Claim
 				if held {
 					holder = tryClaim(t, other, "k")
@@ -76,7 +77,7 @@ func TestLateAcquireIsVoid(t *testing.T) {
 					t.Errorf("got %v, want ErrUnknown and DeadlineExceeded", err)
 				}
 				time.Sleep(3 * sec)
-				if len(host.Sent(claimtest.Undo)) == undone {
+				if len(host.Sent(steps.Undo)) == undone {
 					t.Error("nothing was undone")
 				}
 				before := w.All()
@@ -109,7 +110,7 @@ func TestLateNoteIsRefused(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			r := delayed(host, claimtest.Note)
+			r := delayed(host, steps.Note)
 			ctx, cancel := context.WithTimeout(context.Background(), sec)
 			defer cancel()
 			if err := cl.Note(ctx, []byte("old")); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, etcdclaims.ErrUnknown) {
@@ -123,7 +124,7 @@ func TestLateNoteIsRefused(t *testing.T) {
 				t.Errorf("note is %q, %v", i.Note, err)
 			}
 			// And after the release none comes back.
-			r = delayed(host, claimtest.Note)
+			r = delayed(host, steps.Note)
 			ctx, cancel = context.WithTimeout(context.Background(), sec)
 			defer cancel()
 			_ = cl.Note(ctx, []byte("ghost"))
@@ -186,8 +187,8 @@ func TestLateCoalescedIsVoidForThoseWhoLeft(t *testing.T) {
 		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 		other := w.peer()
 		tryClaim(t, c, "warm")
-		host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: 2, DelayRequest: 100 * time.Millisecond})
-		host.Inject(claimtest.Fault{On: claimtest.Acquire, DelayRequest: 1500 * time.Millisecond})
+		host.Inject(claimtest.Fault{On: steps.Take, Times: 2, DelayRequest: 100 * time.Millisecond})
+		host.Inject(claimtest.Fault{On: steps.Take, DelayRequest: 1500 * time.Millisecond})
 		claims := make([]*etcdclaims.Claim, n)
 		var wg sync.WaitGroup
 		for i := range n {
@@ -300,8 +301,8 @@ func TestLateAcquireIsVoidThoughAnotherLeaseEnds(t *testing.T) {
 		tryClaim(t, c, "warm")
 		tryClaim(t, other, "held")
 		hold, done := make(chan struct{}), make(chan error, 4)
-		host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: 2, DelayRequest: 200 * time.Millisecond})
-		host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: 2, Hold: hold})
+		host.Inject(claimtest.Fault{On: steps.Take, Times: 2, DelayRequest: 200 * time.Millisecond})
+		host.Inject(claimtest.Fault{On: steps.Take, Times: 2, Hold: hold})
 		try := func(key string, d time.Duration, opts ...etcdclaims.AcquireOption) {
 			ctx, cancel := context.WithTimeout(context.Background(), d)
 			defer cancel()

@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/steps"
 )
 
 // followers lets so many callers of one client wait for a key that it holds.
@@ -191,16 +192,16 @@ func TestFollowersOfAClaimThatEnds(t *testing.T) {
 			release(w, cl)
 		}, sec},
 		"lost request": {nil, func(w *world, _ *etcdclaims.Client, host *claimtest.Host, cl *etcdclaims.Claim) {
-			host.Inject(claimtest.Fault{On: claimtest.Pass, LoseRequest: true})
+			host.Inject(claimtest.Fault{On: steps.Pass, LoseRequest: true})
 			release(w, cl)
 		}, 5 * sec},
 		"lost reply": {nil, func(w *world, _ *etcdclaims.Client, host *claimtest.Host, cl *etcdclaims.Claim) {
-			host.Inject(claimtest.Fault{On: claimtest.Pass, LoseReply: true})
+			host.Inject(claimtest.Fault{On: steps.Pass, LoseReply: true})
 			release(w, cl)
 		}, 5 * sec},
 		"late request": {nil, func(w *world, _ *etcdclaims.Client, host *claimtest.Host, cl *etcdclaims.Claim) {
-			late := delayed(host, claimtest.Pass)
-			host.Inject(claimtest.Fault{On: claimtest.Pass, Times: -1, LoseRequest: true})
+			late := delayed(host, steps.Pass)
+			host.Inject(claimtest.Fault{On: steps.Pass, Times: -1, LoseRequest: true})
 			ctx, cancel := context.WithTimeout(context.Background(), sec)
 			defer cancel()
 			if err := cl.Release(ctx); !errors.Is(err, etcdclaims.ErrUnknown) {
@@ -268,7 +269,7 @@ func TestFollowerGivesUpBeforeItsTurn(t *testing.T) {
 		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 		cl := tryClaim(t, c, "k")
 		done, leave := w.followers(c, "k", 5)
-		host.Inject(claimtest.Fault{On: claimtest.Enqueue, Times: 1, DelayRequest: 300 * time.Millisecond})
+		host.Inject(claimtest.Fault{On: steps.Enqueue, Times: 1, DelayRequest: 300 * time.Millisecond})
 		w.Server.Delete(w.T, w.Own("k"))
 		<-cl.Done()
 		time.Sleep(10 * time.Millisecond) // the first asks for its place

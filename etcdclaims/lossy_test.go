@@ -18,6 +18,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/option"
+	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -120,7 +121,7 @@ func (w *world) free(key string, other *etcdclaims.Client) {
 
 func TestLossyTryAcquire(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []claimtest.Kind{claimtest.Grant, claimtest.Sentinel, claimtest.Acquire} {
+	for _, kind := range []claimtest.Kind{claimtest.Grant, steps.Sentinel, steps.Take} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
 			lossy(t, kind, func(t *testing.T, l *loss) {
@@ -148,7 +149,7 @@ func TestLossyTryAcquire(t *testing.T) {
 // Acquire on a free key: the transaction that would take a place takes the key.
 func TestLossyAcquireFreeKey(t *testing.T) {
 	t.Parallel()
-	lossy(t, claimtest.Enqueue, func(t *testing.T, l *loss) {
+	lossy(t, steps.Enqueue, func(t *testing.T, l *loss) {
 		l.joined(l.c, "k")
 		l.strike()
 		ctx, cancel := context.WithTimeout(context.Background(), 10*sec)
@@ -166,7 +167,7 @@ func TestLossyAcquireFreeKey(t *testing.T) {
 
 func TestLossyAcquireInLine(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []claimtest.Kind{claimtest.Enqueue, claimtest.Advance} {
+	for _, kind := range []claimtest.Kind{steps.Enqueue, steps.Advance} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
 			lossy(t, kind, func(t *testing.T, l *loss) {
@@ -175,7 +176,7 @@ func TestLossyAcquireInLine(t *testing.T) {
 				ctx, cancel := context.WithTimeout(context.Background(), 30*sec)
 				defer cancel()
 				var opts []etcdclaims.AcquireOption
-				if kind == claimtest.Advance { // one that cannot be handed the key
+				if kind == steps.Advance { // one that cannot be handed the key
 					opts = append(opts, etcdclaims.Note([]byte("n")))
 				}
 				got := acquiring(ctx, l.c, "k", opts...)
@@ -194,7 +195,7 @@ func TestLossyAcquireInLine(t *testing.T) {
 // once, and the holder does not take its own hand-over for a loss.
 func TestLossyHandOver(t *testing.T) {
 	t.Parallel()
-	lossy(t, claimtest.HandOver, func(t *testing.T, l *loss) {
+	lossy(t, steps.HandOver, func(t *testing.T, l *loss) {
 		held := tryClaim(t, l.c, "k")
 		l.strike()
 		third := l.peer()
@@ -240,7 +241,7 @@ func TestLossyRenewal(t *testing.T) {
 
 func TestLossyNote(t *testing.T) {
 	t.Parallel()
-	lossy(t, claimtest.Note, func(t *testing.T, l *loss) {
+	lossy(t, steps.Note, func(t *testing.T, l *loss) {
 		cl := tryClaim(t, l.c, "k")
 		l.strike()
 		for i := range 3 {
@@ -258,7 +259,7 @@ func TestLossyNote(t *testing.T) {
 
 func TestLossyRelease(t *testing.T) {
 	t.Parallel()
-	lossy(t, claimtest.Release, func(t *testing.T, l *loss) {
+	lossy(t, steps.Free, func(t *testing.T, l *loss) {
 		cl := tryClaim(t, l.c, "k", etcdclaims.Note([]byte("n")))
 		l.strike()
 		release(t, cl)
@@ -314,7 +315,7 @@ func TestLossyWorkEnding(t *testing.T) {
 // Lost replies in beginning work: one attempt is counted.
 func TestLossyBegin(t *testing.T) {
 	t.Parallel()
-	lossy(t, claimtest.Acquire, func(t *testing.T, l *loss) {
+	lossy(t, steps.Take, func(t *testing.T, l *loss) {
 		l.strike()
 		wk, err := works(l.c).TryBegin(context.Background(), "k")
 		if err != nil {
@@ -336,7 +337,7 @@ func TestLossyBegin(t *testing.T) {
 
 func TestLossyRehome(t *testing.T) {
 	t.Parallel()
-	lossy(t, claimtest.Rehome, func(t *testing.T, l *loss) {
+	lossy(t, steps.Rehome, func(t *testing.T, l *loss) {
 		begin := time.Now()
 		cl := tryClaim(t, l.c, "k", etcdclaims.MinHold(10*sec))
 		l.strike()
@@ -358,9 +359,9 @@ func TestLossyRehome(t *testing.T) {
 // An acquisition whose caller gave up is undone, though the undoing is lost too.
 func TestLossyUndo(t *testing.T) {
 	t.Parallel()
-	lossy(t, claimtest.Undo, func(t *testing.T, l *loss) {
+	lossy(t, steps.Undo, func(t *testing.T, l *loss) {
 		tryClaim(t, l.c, "warm")
-		l.host.Inject(claimtest.Fault{On: claimtest.Acquire, LoseReply: true})
+		l.host.Inject(claimtest.Fault{On: steps.Take, LoseReply: true})
 		l.strike()
 		ctx, cancel := context.WithTimeout(context.Background(), sec)
 		defer cancel()
@@ -379,7 +380,7 @@ func TestLossyUndo(t *testing.T) {
 // The same for work: the record is as it was before.
 func TestLossyUndoOfWork(t *testing.T) {
 	t.Parallel()
-	lossy(t, claimtest.Undo, func(t *testing.T, l *loss) {
+	lossy(t, steps.Undo, func(t *testing.T, l *loss) {
 		tryClaim(t, l.c, "warm")
 		first := tryBegin(t, l.other, "k")
 		if err := failing(context.Background(), first, etcdclaims.RetryAfter(errors.New("oops"), 0)); err != nil {
@@ -387,7 +388,7 @@ func TestLossyUndoOfWork(t *testing.T) {
 		}
 		before := l.get("work/k")
 		// The first attempt learns of the record, the second is lost.
-		l.host.Inject(claimtest.Fault{On: claimtest.Acquire, LoseReply: true, Skip: 1})
+		l.host.Inject(claimtest.Fault{On: steps.Take, LoseReply: true, Skip: 1})
 		l.strike()
 		ctx, cancel := context.WithTimeout(context.Background(), sec)
 		defer cancel()
@@ -418,7 +419,7 @@ func TestLossyRevoke(t *testing.T) {
 
 func TestLossyTryAcquireAll(t *testing.T) {
 	t.Parallel()
-	lossy(t, claimtest.Acquire, func(t *testing.T, l *loss) {
+	lossy(t, steps.Take, func(t *testing.T, l *loss) {
 		l.strike()
 		all, err := l.c.TryAcquireAll(context.Background(), []string{"a", "b", "c"})
 		if err != nil {
@@ -433,7 +434,7 @@ func TestLossyTryAcquireAll(t *testing.T) {
 
 func TestLossyTryAcquireEach(t *testing.T) {
 	t.Parallel()
-	lossy(t, claimtest.Acquire, func(t *testing.T, l *loss) {
+	lossy(t, steps.Take, func(t *testing.T, l *loss) {
 		l.strike()
 		all, errs := l.c.TryAcquireEach(context.Background(), []string{"a", "b", "c"})
 		for i, cl := range all {
@@ -477,8 +478,8 @@ func TestLossyGuardedTxnIsSentOnce(t *testing.T) {
 func TestFailClosedOnEveryCode(t *testing.T) {
 	t.Parallel()
 	kinds := []claimtest.Kind{
-		claimtest.Grant, claimtest.Sentinel, claimtest.Acquire, claimtest.Enqueue, claimtest.Resolve, claimtest.Undo, claimtest.KeepAlive,
-		claimtest.Verify, claimtest.Release, claimtest.Revoke, claimtest.Watch, claimtest.Every,
+		claimtest.Grant, steps.Sentinel, steps.Take, steps.Enqueue, steps.Resolve, steps.Undo, claimtest.KeepAlive,
+		claimtest.Verify, steps.Free, claimtest.Revoke, claimtest.Watch, claimtest.Every,
 	}
 	for _, kind := range kinds {
 		t.Run(cmp.Or(string(kind), "every"), func(t *testing.T) {
@@ -509,14 +510,14 @@ func failClosed(w *world, kind claimtest.Kind, code codes.Code, lost bool) {
 	held := tryClaim(w, c, "held")
 	_, hard := timing(5 * sec)
 	r := claimtest.Fault{On: kind, Times: -1, Code: code, LoseReply: lost}
-	if kind == claimtest.Grant || kind == claimtest.Sentinel {
+	if kind == claimtest.Grant || kind == steps.Sentinel {
 		_ = c.Close(context.Background())
 		c, host = w.client(etcdclaims.Config{TTL: 5 * sec})
 		held = nil
 	}
-	if kind == claimtest.Resolve || kind == claimtest.Undo {
-		host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: -1, Code: codes.Unavailable, LoseReply: lost})
-		host.Inject(claimtest.Fault{On: claimtest.Enqueue, Times: -1, Code: codes.Unavailable, LoseReply: lost})
+	if kind == steps.Resolve || kind == steps.Undo {
+		host.Inject(claimtest.Fault{On: steps.Take, Times: -1, Code: codes.Unavailable, LoseReply: lost})
+		host.Inject(claimtest.Fault{On: steps.Enqueue, Times: -1, Code: codes.Unavailable, LoseReply: lost})
 	}
 	host.Inject(r)
 	// Without token: the key's owner is not who the handler says it is.
@@ -596,9 +597,9 @@ func TestLossyCoalesced(t *testing.T) {
 			tryClaim(t, c, "warm")
 			taken := tryClaim(t, other, "k7")
 			// Two are under way, so that the others ride together behind.
-			host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: 2, DelayRequest: 100 * time.Millisecond})
-			r := host.Inject(m.fault(claimtest.Acquire))
-			sent := len(host.Sent(claimtest.Acquire))
+			host.Inject(claimtest.Fault{On: steps.Take, Times: 2, DelayRequest: 100 * time.Millisecond})
+			r := host.Inject(m.fault(steps.Take))
+			sent := len(host.Sent(steps.Take))
 			claims := make([]*etcdclaims.Claim, n)
 			var wg sync.WaitGroup
 			for i := range n {
@@ -611,7 +612,7 @@ func TestLossyCoalesced(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			t.Logf("%d round trips", len(host.Sent(claimtest.Acquire))-sent)
+			t.Logf("%d round trips", len(host.Sent(steps.Take))-sent)
 			if r.Hits() != 1 {
 				t.Errorf("met %d times", r.Hits())
 			}
@@ -633,8 +634,8 @@ func TestLossyCoalesced(t *testing.T) {
 				}
 			}
 			// And all are released as well.
-			host.Inject(claimtest.Fault{On: claimtest.Release, Times: 2, DelayRequest: 100 * time.Millisecond})
-			r = host.Inject(m.fault(claimtest.Release))
+			host.Inject(claimtest.Fault{On: steps.Free, Times: 2, DelayRequest: 100 * time.Millisecond})
+			r = host.Inject(m.fault(steps.Free))
 			for _, cl := range claims {
 				if cl != nil {
 					wg.Go(func() {
@@ -723,7 +724,7 @@ func TestWorkGivenUpBeforeItBeganIsNotCounted(t *testing.T) {
 		tryClaim(t, c, "warm")
 		host.Inject(claimtest.Fault{On: claimtest.KeepAlive, Times: -1, LoseRequest: true})
 		time.Sleep(40 * sec) // D_soft is at 41.4 s
-		host.Inject(claimtest.Fault{On: claimtest.Acquire, DelayReply: 2 * sec})
+		host.Inject(claimtest.Fault{On: steps.Take, DelayReply: 2 * sec})
 		ctx, cancel := context.WithTimeout(context.Background(), 5*sec)
 		defer cancel()
 		wk, err := works(c).TryBegin(ctx, "k", work.AtMostOnce())

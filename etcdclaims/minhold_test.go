@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
@@ -23,8 +24,8 @@ func TestMinHoldThoughTheContextEnds(t *testing.T) {
 			"none":         {},
 			"grant lost":   {On: claimtest.Grant, LoseRequest: true},
 			"grant's lost": {On: claimtest.Grant, LoseReply: true, Times: 2},
-			"move lost":    {On: claimtest.Rehome, LoseRequest: true, Times: 2},
-			"move's lost":  {On: claimtest.Rehome, LoseReply: true},
+			"move lost":    {On: steps.Rehome, LoseRequest: true, Times: 2},
+			"move's lost":  {On: steps.Rehome, LoseReply: true},
 			"no space":     {On: claimtest.Grant, Times: -1, Err: rpctypes.ErrGRPCNoSpace},
 		} {
 			virtualCase(t, how+", "+name, func(t *testing.T, w *world) {
@@ -47,7 +48,7 @@ func TestMinHoldThoughTheContextEnds(t *testing.T) {
 					host.Inject(claimtest.Fault{On: claimtest.Grant, DelayReply: 100 * time.Millisecond})
 					time.AfterFunc(50*time.Millisecond, cancel)
 				case "during the move":
-					host.Inject(claimtest.Fault{On: claimtest.Rehome, DelayReply: 100 * time.Millisecond})
+					host.Inject(claimtest.Fault{On: steps.Rehome, DelayReply: 100 * time.Millisecond})
 					time.AfterFunc(50*time.Millisecond, cancel)
 				}
 				early := ctx.Err() != nil // then the release has a time of its own
@@ -91,8 +92,8 @@ func TestMinHoldOfManyKeys(t *testing.T) {
 		for name, fault := range map[string]claimtest.Fault{
 			"none":        {},
 			"grants lost": {On: claimtest.Grant, LoseReply: true, Times: min(3, n/100)}, // at most as many as leases
-			"moves lost":  {On: claimtest.Rehome, LoseRequest: true},
-			"moves' lost": {On: claimtest.Rehome, LoseReply: true},
+			"moves lost":  {On: steps.Rehome, LoseRequest: true},
+			"moves' lost": {On: steps.Rehome, LoseReply: true},
 		} {
 			for _, ended := range []bool{false, true} {
 				virtualCase(t, fmt.Sprintf("%s, %s, context ended %v", how, name, ended), func(t *testing.T, w *world) {

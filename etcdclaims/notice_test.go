@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/steps"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
@@ -113,7 +114,7 @@ func TestReleaserDiesBeforeItHandsOver(t *testing.T) {
 			_, hosts, done, _ := w.inLine("k", 3)
 			release(t, held)
 			cl := w.within(100*time.Millisecond, done[0])
-			hosts[0].Inject(claimtest.Fault{On: claimtest.HandOver, Times: -1, LoseRequest: lost == "request", LoseReply: lost == "reply"})
+			hosts[0].Inject(claimtest.Fault{On: steps.HandOver, Times: -1, LoseRequest: lost == "request", LoseReply: lost == "reply"})
 			released := make(chan struct{})
 			go func() { defer close(released); _ = cl.Release(context.Background()) }()
 			defer func() { <-released }()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/steps"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -26,7 +27,7 @@ func TestOpenOutcomeOfAWaiterWithThen(t *testing.T) {
 			defer cancel()
 			got := acquiring(ctx, c, "k", etcdclaims.Then(clientv3.OpPut("/effect", "x")))
 			time.Sleep(sec)
-			host.Inject(claimtest.Fault{On: claimtest.Advance, LoseReply: true, Saw: func(any) { host.CutReplies() }})
+			host.Inject(claimtest.Fault{On: steps.Advance, LoseReply: true, Saw: func(any) { host.CutReplies() }})
 			release(t, held)
 			time.AfterFunc(40*sec, host.Heal)
 			r := <-got
@@ -53,10 +54,10 @@ func TestAcquireInAnOutage(t *testing.T) {
 			virtualCase(t, fmt.Sprintf("contended %v, %v", contended, outage), func(t *testing.T, w *world) {
 				c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 				tryClaim(t, c, "warm")
-				kind := claimtest.Acquire
+				kind := steps.Take
 				if contended {
 					w.joined(c, "k")
-					kind = claimtest.Enqueue
+					kind = steps.Enqueue
 				}
 				host.Inject(claimtest.Fault{On: kind, LoseReply: true, Saw: func(any) { host.CutReplies() }})
 				got := acquiring(context.Background(), c, "k")

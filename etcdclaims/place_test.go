@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/steps"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -26,7 +27,7 @@ func TestJoinCarriedOutTwice(t *testing.T) {
 				a, ahost := w.client(etcdclaims.Config{TTL: 15 * sec})
 				b, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 				held := tryClaim(t, a, "k")
-				host.Inject(claimtest.Fault{On: claimtest.Enqueue, Saw: func(req any) {
+				host.Inject(claimtest.Fault{On: steps.Enqueue, Saw: func(req any) {
 					_, err := pb.NewKVClient(w.Raw.ActiveConnection()).Txn(ctx, req.(*pb.TxnRequest))
 					noErr(t, err)
 				}})

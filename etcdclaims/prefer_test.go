@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/steps"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -112,7 +113,7 @@ func TestPreferWithinOneClient(t *testing.T) {
 // caller.
 func TestLossyPrefer(t *testing.T) {
 	t.Parallel()
-	lossy(t, claimtest.HandOver, func(t *testing.T, l *loss) {
+	lossy(t, steps.HandOver, func(t *testing.T, l *loss) {
 		held := tryClaim(t, l.c, "k", etcdclaims.Prefer(0))
 		first, _ := l.waits(l.other)
 		next, _ := l.waits(l.other, etcdclaims.Prefer(1))
@@ -138,7 +139,7 @@ func TestPreferOneThatLeaves(t *testing.T) {
 			gone, leave := w.preferred(9)
 			better, _ := w.preferred(2)
 			hold := make(chan struct{})
-			host.Inject(claimtest.Fault{On: claimtest.HandOver, Hold: hold})
+			host.Inject(claimtest.Fault{On: steps.HandOver, Hold: hold})
 			done := make(chan error, 1)
 			go func() { done <- held.Release(context.Background()) }()
 			time.Sleep(sec)

@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/steps"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -74,7 +75,7 @@ func TestReleaseWithHandsOver(t *testing.T) {
 			if v, n := w.effect("/effect"); v != "x" || n != 1 {
 				t.Errorf("%q was put %d times", v, n)
 			}
-			if n := len(host.Sent(claimtest.HandOver)); !same && n != 1 {
+			if n := len(host.Sent(steps.HandOver)); !same && n != 1 {
 				t.Errorf("%d hand-overs", n)
 			}
 			release(t, after)
@@ -109,12 +110,12 @@ func TestReleaseWithLost(t *testing.T) {
 			_, err := w.Raw.Put(context.Background(), "/gone", "")
 			noErr(t, err)
 			cl := tryClaim(t, c, "k")
-			tt.fault.On = claimtest.Release
+			tt.fault.On = steps.Free
 			var got <-chan claimed
 			if tt.waiter {
 				got = acquiring(context.Background(), peer, "k")
 				time.Sleep(100 * time.Millisecond)
-				tt.fault.On = claimtest.HandOver
+				tt.fault.On = steps.HandOver
 			}
 			hit := host.Inject(tt.fault)
 			err = cl.ReleaseWith(context.Background(), tt.op)
@@ -147,7 +148,7 @@ func TestReleaseWithProof(t *testing.T) {
 		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 		peer := w.peer()
 		cl := tryClaim(t, c, "k")
-		host.Inject(claimtest.Fault{On: claimtest.Release, LoseRequest: true, Saw: func(any) {
+		host.Inject(claimtest.Fault{On: steps.Free, LoseRequest: true, Saw: func(any) {
 			go func() {
 				_, _ = w.Raw.Put(context.Background(), "/effect", "x")
 				_ = admin.ForceRelease(context.Background(), peer, "k", "test")
@@ -243,7 +244,7 @@ func TestReleaseWithInAnOutage(t *testing.T) {
 		virtualCase(t, map[bool]string{false: "not carried out", true: "carried out"}[carriedOut], func(t *testing.T, w *world) {
 			c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 			cl := tryClaim(t, c, "k")
-			host.Inject(claimtest.Fault{On: claimtest.Release, LoseReply: carriedOut, LoseRequest: !carriedOut, Saw: func(any) { host.CutReplies() }})
+			host.Inject(claimtest.Fault{On: steps.Free, LoseReply: carriedOut, LoseRequest: !carriedOut, Saw: func(any) { host.CutReplies() }})
 			ctx, cancel := context.WithTimeout(context.Background(), 5*sec)
 			defer cancel()
 			wantIs(t, cl.ReleaseWith(ctx, clientv3.OpPut("/effect", "x")), etcdclaims.ErrUnknown)

@@ -10,6 +10,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/work"
+	"github.com/etcdclaims/claims/internal/steps"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -58,7 +59,7 @@ func TestRestoreBringsBackWhatWasGivenUp(t *testing.T) {
 			leave()
 			<-left
 			time.Sleep(sec)
-			host.Inject(claimtest.Fault{On: claimtest.TimeToLive, Code: codes.Internal}) // is asked again
+			host.Inject(claimtest.Fault{On: steps.TimeToLive, Code: codes.Internal}) // is asked again
 			way.restore(w, snapshot)
 			if !way.told { // else it is removed at once
 				if w.get("own/both") == "" || w.get("own/alone") == "" || w.places() != 2 {

@@ -10,6 +10,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/internal/testetcd/deafness"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
@@ -219,7 +220,7 @@ func TestNoticesOfManyClaims(t *testing.T) {
 			}
 		}
 		time.Sleep(2*ttl + 3*sec)
-		late := host.Inject(claimtest.Fault{On: claimtest.Unnotify, Times: -1, DelayRequest: 2 * sec})
+		late := host.Inject(claimtest.Fault{On: steps.Unnotify, Times: -1, DelayRequest: 2 * sec})
 		for _, two := range pairs {
 			force(two[0])
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -71,7 +72,7 @@ func TestRunReleasesAfterTheHandler(t *testing.T) {
 					if i, err := other.Lookup(context.Background(), "k"); err != nil || i.Fence != fence || i.Kind != "" {
 						t.Errorf("while the handler runs: %+v, %v", i, err)
 					}
-					if n := len(host.Sent(claimtest.Release)) + len(host.Sent(claimtest.Rehome)) + len(host.Sent(claimtest.Revoke)); n > 0 {
+					if n := len(host.Sent(steps.Free)) + len(host.Sent(steps.Rehome)) + len(host.Sent(claimtest.Revoke)); n > 0 {
 						t.Errorf("%d requests gave the key up while the handler ran", n)
 					}
 					returned = time.Now()
@@ -579,13 +580,13 @@ func TestReentrantSharing(t *testing.T) {
 		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 		other := w.peer()
 		a := tryClaim(t, c, "k")
-		sent := len(host.Sent(claimtest.Acquire)) + len(host.Sent(claimtest.Enqueue))
+		sent := len(host.Sent(steps.Take)) + len(host.Sent(steps.Enqueue))
 		b := tryClaim(t, c, "k", etcdclaims.Reentrant())
 		d, err := c.Acquire(ctx, "k", etcdclaims.Reentrant())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := len(host.Sent(claimtest.Acquire)) + len(host.Sent(claimtest.Enqueue)) - sent; n != 0 {
+		if n := len(host.Sent(steps.Take)) + len(host.Sent(steps.Enqueue)) - sent; n != 0 {
 			t.Errorf("sharing took %d requests", n)
 		}
 		if a.Fence() != b.Fence() || b.Fence() != d.Fence() || a.ID() != b.ID() {

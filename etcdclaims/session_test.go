@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -433,7 +434,7 @@ func TestRewoundReplyToAWriteIsUnknown(t *testing.T) {
 // One answer from the past is not a rewind.
 func TestStaleReadIsNoRewind(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []claimtest.Kind{claimtest.Verify, claimtest.Acquire, claimtest.Enqueue, claimtest.Note, claimtest.Release} {
+	for _, kind := range []claimtest.Kind{claimtest.Verify, steps.Take, steps.Enqueue, steps.Note, steps.Free} {
 		virtualCase(t, string(kind), func(t *testing.T, w *world) {
 			ctx := context.Background()
 			c, host := w.client(etcdclaims.Config{TTL: 15 * sec})

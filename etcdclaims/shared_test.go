@@ -15,6 +15,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/internal/testetcd/deafness"
 )
 
@@ -384,26 +385,26 @@ func TestSharedAbandoned(t *testing.T) {
 
 func TestLossyShared(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []claimtest.Kind{claimtest.Acquire, claimtest.Enqueue, claimtest.Advance, claimtest.Release, claimtest.Verify} {
+	for _, kind := range []claimtest.Kind{steps.Take, steps.Enqueue, steps.Advance, steps.Free, claimtest.Verify} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
 			lossy(t, kind, func(t *testing.T, l *loss) {
 				ctx := context.Background()
 				shared := etcdclaims.Shared()
 				other := tryClaim(t, l.other, "k", shared)
-				if kind == claimtest.Acquire {
+				if kind == steps.Take {
 					l.strike()
 				}
 				one := tryClaim(t, l.c, "k", shared)
 				l.shares(l.other, other, one)
 				writer := tryWaiting(ctx, l.other, "k")
-				if kind != claimtest.Acquire && kind != claimtest.Release {
+				if kind != steps.Take && kind != steps.Free {
 					l.strike()
 				}
 				two := acquiring(ctx, l.c, "k", shared)
 				time.Sleep(20 * sec)
 				release(t, other)
-				if kind == claimtest.Release {
+				if kind == steps.Free {
 					l.strike()
 				}
 				release(t, one)
@@ -433,7 +434,7 @@ func tryWaiting(ctx context.Context, c *etcdclaims.Client, key string, opts ...e
 // A shared caller that gives up at any time leaves nothing.
 func TestSharedGivenUp(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []claimtest.Kind{claimtest.Acquire, claimtest.Enqueue, claimtest.Advance, claimtest.Undo} {
+	for _, kind := range []claimtest.Kind{steps.Take, steps.Enqueue, steps.Advance, steps.Undo} {
 		virtualCase(t, string(kind), func(t *testing.T, w *world) {
 			a := w.peer()
 			b, host := w.client(etcdclaims.Config{TTL: 15 * sec})

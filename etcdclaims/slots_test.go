@@ -14,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/option"
+	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/internal/testetcd/deafness"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -382,7 +383,7 @@ func TestSlotsResizedUnheard(t *testing.T) {
 // twice, and none stays held by nobody.
 func TestLossySlots(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []claimtest.Kind{claimtest.Acquire, claimtest.Enqueue, claimtest.Advance, claimtest.HandOver, claimtest.Release} {
+	for _, kind := range []claimtest.Kind{steps.Take, steps.Enqueue, steps.Advance, steps.HandOver, steps.Free} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
 			lossy(t, kind, func(t *testing.T, l *loss) {
@@ -390,23 +391,23 @@ func TestLossySlots(t *testing.T) {
 				defer cancel()
 				noErr(t, admin.Resize(ctx, l.other, "k", 2))
 				releaser, waiter := l.other, l.c
-				if kind == claimtest.HandOver || kind == claimtest.Release {
+				if kind == steps.HandOver || kind == steps.Free {
 					releaser, waiter = l.c, l.other
 				}
 				slot := etcdclaims.Slots(2)
-				if kind == claimtest.Acquire {
+				if kind == steps.Take {
 					l.strike()
 				}
 				held := l.slotted(2, releaser, waiter)
-				if kind == claimtest.Acquire {
+				if kind == steps.Take {
 					released(t, held)
 					held = l.slotted(2, waiter, releaser)
 				}
 				var opts []etcdclaims.AcquireOption
-				if kind == claimtest.Advance || kind == claimtest.Release { // the slot is not handed over
+				if kind == steps.Advance || kind == steps.Free { // the slot is not handed over
 					opts = append(opts, etcdclaims.Note([]byte("n")))
 				}
-				if kind != claimtest.Acquire {
+				if kind != steps.Take {
 					l.strike()
 				}
 				one := acquiring(ctx, waiter, "k", append(opts, slot)...)
@@ -441,7 +442,7 @@ func released(t *testing.T, claims []*etcdclaims.Claim) {
 // then.
 func TestSlotsGivenUp(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []claimtest.Kind{claimtest.Enqueue, claimtest.Advance, claimtest.Watch, claimtest.Undo} {
+	for _, kind := range []claimtest.Kind{steps.Enqueue, steps.Advance, claimtest.Watch, steps.Undo} {
 		virtualCase(t, string(kind), func(t *testing.T, w *world) {
 			a := w.peer()
 			b, host := w.client(etcdclaims.Config{TTL: 15 * sec})
@@ -566,7 +567,7 @@ func TestSlotsHandedOverByAll(t *testing.T) {
 			time.Sleep(sec)
 			release(t, cl)
 			got := w.within(sec, next)
-			if sent := len(host.Sent(claimtest.HandOver)); sent != 1 {
+			if sent := len(host.Sent(steps.HandOver)); sent != 1 {
 				t.Errorf("%v: %d hand-overs", cl.Token(), sent)
 			}
 			return got
@@ -605,7 +606,7 @@ func TestSlotsCarriedOutTwice(t *testing.T) {
 			time.Sleep(sec)
 			released(t, held)
 			var other *etcdclaims.Claim
-			twice := claimtest.Fault{On: claimtest.Enqueue, Saw: func(req any) {
+			twice := claimtest.Fault{On: steps.Enqueue, Saw: func(req any) {
 				_, err := pb.NewKVClient(w.Raw.ActiveConnection()).Txn(ctx, req.(*pb.TxnRequest))
 				noErr(t, err)
 				other = tryClaim(t, a, "k", etcdclaims.Slots(2))
@@ -614,7 +615,7 @@ func TestSlotsCarriedOutTwice(t *testing.T) {
 				twice.LoseReply, twice.Code = true, codes.Unavailable
 			}
 			host.Inject(twice)
-			host.Inject(claimtest.Fault{On: claimtest.Leave, DelayRequest: sec})
+			host.Inject(claimtest.Fault{On: steps.Leave, DelayRequest: sec})
 			holder := acquiring(ctx, b, "k", etcdclaims.Slots(2))
 			got := w.within(sec/2, holder)
 			release(t, other)
@@ -707,7 +708,7 @@ func TestSlotsAndWholeKeyAtOnce(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: -1, DelayReply: 5 * time.Millisecond, Saw: func(req any) {
+		host.Inject(claimtest.Fault{On: steps.Take, Times: -1, DelayReply: 5 * time.Millisecond, Saw: func(req any) {
 			puts := make(map[string]int)
 			countPuts(req.(*pb.TxnRequest), puts)
 			for key, n := range puts {
@@ -788,7 +789,7 @@ func TestSlotsReleasedByMany(t *testing.T) {
 				claims[i] = w.within(sec/2, next)
 			}
 			for _, host := range hosts {
-				freed, over := len(host.Sent(claimtest.Release)), len(host.Sent(claimtest.HandOver))
+				freed, over := len(host.Sent(steps.Free)), len(host.Sent(steps.HandOver))
 				if freed > n/clients || clients == 1 && over > n { // each asks once whether there is a line
 					t.Errorf("%d releases, %d hand-overs", freed, over)
 				}

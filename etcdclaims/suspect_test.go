@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/internal/testetcd/deafness"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -69,9 +70,9 @@ func TestSuspectTheDead(t *testing.T) {
 					fences[i] = tryClaim(t, a, keys[i], etcdclaims.Suspectable()).Fence()
 				}
 				done := w.waitingFor(b, keys...)
-				before := len(bhost.Sent(claimtest.Ask))
+				before := len(bhost.Sent(steps.Ask))
 				time.Sleep(5*sec + time.Duration(phase)*17*ms)
-				if asked := len(bhost.Sent(claimtest.Ask)) - before; asked < 75 || asked > 105 {
+				if asked := len(bhost.Sent(steps.Ask)) - before; asked < 75 || asked > 105 {
 					t.Errorf("%d questions in 5 s", asked)
 				}
 				host.Kill()
@@ -138,9 +139,9 @@ func TestSuspectAsksOnlyWhenNeeded(t *testing.T) {
 		b, bhost := w.client(etcdclaims.Config{TTL: 15 * sec})
 		c, chost := w.client(etcdclaims.Config{TTL: 15 * sec})
 		asked := func(d time.Duration) [2]bool {
-			nb, nc := len(bhost.Sent(claimtest.Ask)), len(chost.Sent(claimtest.Ask))
+			nb, nc := len(bhost.Sent(steps.Ask)), len(chost.Sent(steps.Ask))
 			time.Sleep(d)
-			return [2]bool{len(bhost.Sent(claimtest.Ask)) > nb, len(chost.Sent(claimtest.Ask)) > nc}
+			return [2]bool{len(bhost.Sent(steps.Ask)) > nb, len(chost.Sent(steps.Ask)) > nc}
 		}
 		want := func(what string, got, want [2]bool) {
 			t.Helper()
@@ -150,7 +151,7 @@ func TestSuspectAsksOnlyWhenNeeded(t *testing.T) {
 		}
 		held := tryClaim(t, a, "k", etcdclaims.Suspectable())
 		tryClaim(t, a, "plain")
-		answers := len(ahost.Sent(claimtest.Answer))
+		answers := len(ahost.Sent(steps.Answer))
 		want("nobody waits", asked(3*sec), [2]bool{})
 		ctx, cancel := context.WithCancel(context.Background())
 		first := acquiring(ctx, b, "k", etcdclaims.Suspectable())
@@ -169,7 +170,7 @@ func TestSuspectAsksOnlyWhenNeeded(t *testing.T) {
 		if n := w.Count("/ask/"); n != 0 {
 			t.Errorf("%d questions are left", n)
 		}
-		if len(ahost.Sent(claimtest.Answer)) == answers {
+		if len(ahost.Sent(steps.Answer)) == answers {
 			t.Error("nothing was answered")
 		}
 		ctx, cancel = context.WithTimeout(context.Background(), 5*sec)
@@ -270,20 +271,20 @@ func TestSuspectDespiteFaults(t *testing.T) {
 		holder, accuser claimtest.Fault
 		alive           bool // the holder lives on, and keeps its key
 	}{
-		"question lost":              {accuser: claimtest.Fault{On: claimtest.Ask, LoseRequest: true}, alive: true},
-		"question's reply lost":      {accuser: claimtest.Fault{On: claimtest.Ask, LoseReply: true}, alive: true},
-		"all questions late":         {accuser: claimtest.Fault{On: claimtest.Ask, Times: -1, DelayRequest: sec}, alive: true},
-		"all replies late":           {accuser: claimtest.Fault{On: claimtest.Ask, Times: -1, DelayReply: sec}, alive: true},
-		"answer lost":                {holder: claimtest.Fault{On: claimtest.Answer, LoseRequest: true}, alive: true},
-		"answer refused":             {holder: claimtest.Fault{On: claimtest.Answer, Times: 2, Code: codes.Unavailable}, alive: true},
-		"answer's reply lost":        {holder: claimtest.Fault{On: claimtest.Answer, Times: 3, LoseReply: true}, alive: true},
-		"answers late":               {holder: claimtest.Fault{On: claimtest.Answer, Times: -1, DelayRequest: 140 * ms}, alive: true},
+		"question lost":              {accuser: claimtest.Fault{On: steps.Ask, LoseRequest: true}, alive: true},
+		"question's reply lost":      {accuser: claimtest.Fault{On: steps.Ask, LoseReply: true}, alive: true},
+		"all questions late":         {accuser: claimtest.Fault{On: steps.Ask, Times: -1, DelayRequest: sec}, alive: true},
+		"all replies late":           {accuser: claimtest.Fault{On: steps.Ask, Times: -1, DelayReply: sec}, alive: true},
+		"answer lost":                {holder: claimtest.Fault{On: steps.Answer, LoseRequest: true}, alive: true},
+		"answer refused":             {holder: claimtest.Fault{On: steps.Answer, Times: 2, Code: codes.Unavailable}, alive: true},
+		"answer's reply lost":        {holder: claimtest.Fault{On: steps.Answer, Times: 3, LoseReply: true}, alive: true},
+		"answers late":               {holder: claimtest.Fault{On: steps.Answer, Times: -1, DelayRequest: 140 * ms}, alive: true},
 		"events late":                {holder: claimtest.Fault{On: claimtest.Watch, Times: -1, DelayReply: 20 * ms}, alive: true},
 		"asked and killed":           {},
-		"question lost and killed":   {accuser: claimtest.Fault{On: claimtest.Ask, Skip: 30, LoseRequest: true}},
-		"take-over lost":             {accuser: claimtest.Fault{On: claimtest.TakeOver, LoseRequest: true, Code: codes.Unavailable}},
-		"take-over's reply lost":     {accuser: claimtest.Fault{On: claimtest.TakeOver, LoseReply: true, Code: codes.Unavailable}},
-		"take-over's reply too late": {accuser: claimtest.Fault{On: claimtest.TakeOver, LoseReply: true}},
+		"question lost and killed":   {accuser: claimtest.Fault{On: steps.Ask, Skip: 30, LoseRequest: true}},
+		"take-over lost":             {accuser: claimtest.Fault{On: steps.TakeOver, LoseRequest: true, Code: codes.Unavailable}},
+		"take-over's reply lost":     {accuser: claimtest.Fault{On: steps.TakeOver, LoseReply: true, Code: codes.Unavailable}},
+		"take-over's reply too late": {accuser: claimtest.Fault{On: steps.TakeOver, LoseReply: true}},
 	} {
 		virtualCase(t, name, func(t *testing.T, w *world) {
 			a, ahost := w.client(etcdclaims.Config{TTL: 15 * sec})
@@ -473,7 +474,7 @@ func TestSuspectStaleTakeOver(t *testing.T) {
 			c := w.peer()
 			held := tryClaim(t, a, "k", etcdclaims.Suspectable())
 			done := w.waitingFor(b, "k")
-			late := bhost.Inject(claimtest.Fault{On: claimtest.TakeOver, DelayRequest: 2 * sec})
+			late := bhost.Inject(claimtest.Fault{On: steps.TakeOver, DelayRequest: 2 * sec})
 			ahost.Cut()
 			time.Sleep(sec)
 			if late.Hits() != 1 {

@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/steps"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
@@ -20,7 +21,7 @@ func TestSuspectNotPermitted(t *testing.T) {
 		b, bhost := w.client(etcdclaims.Config{TTL: 15 * sec})
 		tryClaim(t, a, "k", etcdclaims.Suspectable())
 		waits := w.waitingFor(b, "k")[0]
-		denied := bhost.Inject(claimtest.Fault{On: claimtest.TakeOver, LoseRequest: true, Times: -1, Err: rpctypes.ErrGRPCPermissionDenied})
+		denied := bhost.Inject(claimtest.Fault{On: steps.TakeOver, LoseRequest: true, Times: -1, Err: rpctypes.ErrGRPCPermissionDenied})
 		ahost.Kill()
 		time.Sleep(5 * sec)
 		if n := denied.Hits(); n != 1 {

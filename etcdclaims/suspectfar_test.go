@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/steps"
 )
 
 // Clients at any distance from etcd keep their keys while they live, and lose them soon when
@@ -64,7 +65,7 @@ func TestSuspectAnswersUnacknowledged(t *testing.T) {
 		virtualCase(t, d.String(), func(t *testing.T, w *world) {
 			a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 			b := w.peer()
-			host.Inject(claimtest.Fault{On: claimtest.Answer, Times: -1, DelayReply: d})
+			host.Inject(claimtest.Fault{On: steps.Answer, Times: -1, DelayReply: d})
 			held := tryClaim(t, a, "k", etcdclaims.Suspectable())
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
@@ -74,9 +75,9 @@ func TestSuspectAnswersUnacknowledged(t *testing.T) {
 			judged(t, b, 0, 0)
 			noErr(t, held.Check())
 			time.Sleep(10 * sec)
-			n := len(host.Sent(claimtest.Answer))
+			n := len(host.Sent(steps.Answer))
 			time.Sleep(time.Minute)
-			if more := len(host.Sent(claimtest.Answer)) - n; n < 300 || more > 0 {
+			if more := len(host.Sent(steps.Answer)) - n; n < 300 || more > 0 {
 				t.Errorf("%d answers, and %d when no question stood", n, more)
 			}
 		})
@@ -91,14 +92,14 @@ func TestAnswersEndWithTheirQuestion(t *testing.T) {
 		a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 		b := w.peer()
 		tryClaim(t, a, "k", etcdclaims.Suspectable())
-		host.Inject(claimtest.Fault{On: claimtest.Answer, Times: -1, LoseRequest: true})
+		host.Inject(claimtest.Fault{On: steps.Answer, Times: -1, LoseRequest: true})
 		ctx, cancel := context.WithTimeout(context.Background(), sec)
 		defer cancel()
 		<-acquiring(ctx, b, "k", etcdclaims.Suspectable())
 		time.Sleep(10 * sec)
-		n := len(host.Sent(claimtest.Answer))
+		n := len(host.Sent(steps.Answer))
 		time.Sleep(time.Minute)
-		if more := len(host.Sent(claimtest.Answer)) - n; n == 0 || more > 0 {
+		if more := len(host.Sent(steps.Answer)) - n; n == 0 || more > 0 {
 			t.Errorf("%d answers, and %d when no question stood", n, more)
 		}
 	})
@@ -113,7 +114,7 @@ func TestSuspectNobodyWhoseAnswersAreLate(t *testing.T) {
 			b := w.peer()
 			for range 1000 {
 				hold := make(chan struct{})
-				host.Inject(claimtest.Fault{On: claimtest.Answer, Hold: hold, Saw: func(any) { time.AfterFunc(late, func() { close(hold) }) }})
+				host.Inject(claimtest.Fault{On: steps.Answer, Hold: hold, Saw: func(any) { time.AfterFunc(late, func() { close(hold) }) }})
 			}
 			held := tryClaim(t, a, "k", etcdclaims.Suspectable())
 			for range 20 {
@@ -168,7 +169,7 @@ func TestSuspectWronglyOnceAnswersAreLate(t *testing.T) {
 		done := w.waitingFor(b, "k")
 		for range 1000 {
 			hold := make(chan struct{})
-			host.Inject(claimtest.Fault{On: claimtest.Answer, Hold: hold, Saw: func(any) { time.AfterFunc(600*ms, func() { close(hold) }) }})
+			host.Inject(claimtest.Fault{On: steps.Answer, Hold: hold, Saw: func(any) { time.AfterFunc(600*ms, func() { close(hold) }) }})
 		}
 		r := <-done[0]
 		noErr(t, r.err)
@@ -320,9 +321,9 @@ func TestSuspectForManyCallers(t *testing.T) {
 			go func() { all <- <-ch }()
 		}
 		time.Sleep(2 * sec)
-		asked := len(bhost.Sent(claimtest.Ask))
+		asked := len(bhost.Sent(steps.Ask))
 		time.Sleep(sec)
-		if n := len(bhost.Sent(claimtest.Ask)) - asked; n == 0 || n > 21 {
+		if n := len(bhost.Sent(steps.Ask)) - asked; n == 0 || n > 21 {
 			t.Errorf("%d questions a second", n)
 		}
 		host.Kill()

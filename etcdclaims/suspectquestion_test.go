@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/steps"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -41,7 +42,7 @@ func TestQuestionWithdrawnWithoutReply(t *testing.T) {
 		tryClaim(t, a, "k", etcdclaims.Suspectable())
 		tryClaim(t, b, "other") // keeps the session
 		ahost.Kill()
-		bhost.Inject(claimtest.Fault{On: claimtest.Ask, Times: -1, LoseReply: true})
+		bhost.Inject(claimtest.Fault{On: steps.Ask, Times: -1, LoseReply: true})
 		ctx, cancel := context.WithTimeout(context.Background(), 3*sec)
 		defer cancel()
 		if _, err := b.Acquire(ctx, "k", etcdclaims.Suspectable()); !errors.Is(err, context.DeadlineExceeded) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/steps"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 )
@@ -27,8 +28,8 @@ func TestThenBesideClose(t *testing.T) {
 		virtualCase(t, name, func(t *testing.T, w *world) {
 			a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 			release(t, tryClaim(t, a, "warm"))
-			host.Inject(claimtest.Fault{On: claimtest.Acquire, DelayReply: 100 * ms})
-			host.Inject(claimtest.Fault{On: claimtest.Enqueue, DelayReply: 100 * ms})
+			host.Inject(claimtest.Fault{On: steps.Take, DelayReply: 100 * ms})
+			host.Inject(claimtest.Fault{On: steps.Enqueue, DelayReply: 100 * ms})
 			got := make(chan error, 1)
 			go func() { got <- acquire(a) }()
 			time.Sleep(50 * ms)
@@ -65,7 +66,7 @@ func TestThenWithoutRenewal(t *testing.T) {
 			tryClaim(t, a, "other")
 			host.Inject(claimtest.Fault{On: claimtest.KeepAlive, Times: -1, Code: codes.Unavailable})
 			time.Sleep(9 * sec)
-			host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: -1, DelayReply: 2 * sec})
+			host.Inject(claimtest.Fault{On: steps.Take, Times: -1, DelayReply: 2 * sec})
 			ctx, cancel := context.WithTimeout(context.Background(), 2500*ms)
 			defer cancel()
 			err := acquire(ctx, a, etcdclaims.Then(clientv3.OpPut("/effect", "x")))

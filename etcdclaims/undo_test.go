@@ -10,6 +10,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
+	"github.com/etcdclaims/claims/internal/steps"
 )
 
 // ghosts counts the claims and places in line that are in etcd.
@@ -46,9 +47,9 @@ func TestUndosShareRoundTrips(t *testing.T) {
 			c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 			release(t, tryClaim(t, c, "warm"))
 			arrive := make(chan struct{})
-			fault := claimtest.Fault{On: claimtest.Acquire, Times: -1, LoseReply: true}
+			fault := claimtest.Fault{On: steps.Take, Times: -1, LoseReply: true}
 			if what == "claims whose requests arrive late" {
-				fault = claimtest.Fault{On: claimtest.Acquire, Times: -1, Hold: arrive}
+				fault = claimtest.Fault{On: steps.Take, Times: -1, Hold: arrive}
 			}
 			lose := host.Inject(fault)
 			far(host)
@@ -132,10 +133,10 @@ func TestAChoreThatFailsHoldsUpNoOther(t *testing.T) {
 	virtually(t, func(t *testing.T, w *world) {
 		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 		release(t, tryClaim(t, c, "warm"))
-		host.Inject(claimtest.Fault{On: claimtest.Undo, Key: "stuck", Times: -1, LoseRequest: true})
+		host.Inject(claimtest.Fault{On: steps.Undo, Key: "stuck", Times: -1, LoseRequest: true})
 		for _, k := range []string{"stuck", "k"} {
-			host.Inject(claimtest.Fault{On: claimtest.Acquire, Key: k, LoseReply: true})
-			host.Inject(claimtest.Fault{On: claimtest.Resolve, Key: k, LoseRequest: true})
+			host.Inject(claimtest.Fault{On: steps.Take, Key: k, LoseReply: true})
+			host.Inject(claimtest.Fault{On: steps.Resolve, Key: k, LoseRequest: true})
 			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 			_, err := c.TryAcquire(ctx, k)
 			cancel()
@@ -164,9 +165,9 @@ func TestCallWithoutADeadline(t *testing.T) {
 		"requests lost":       {On: claimtest.Every, Times: -1, LoseRequest: true},
 		"replies lost":        {On: claimtest.Every, Times: -1, LoseReply: true},
 		"slow":                slow,
-		"acquisitions lost":   {On: claimtest.Acquire, Times: -1, LoseRequest: true},
-		"answers lost":        {On: claimtest.Acquire, Times: -1, LoseReply: true},
-		"not resolved":        {On: claimtest.Resolve, Times: -1, LoseReply: true},
+		"acquisitions lost":   {On: steps.Take, Times: -1, LoseRequest: true},
+		"answers lost":        {On: steps.Take, Times: -1, LoseReply: true},
+		"not resolved":        {On: steps.Resolve, Times: -1, LoseReply: true},
 		"no word on the line": {On: claimtest.Verify, Times: -1, LoseReply: true},
 	}
 	calls := map[string]func(*etcdclaims.Client, int) error{
@@ -225,7 +226,7 @@ func TestCallWithoutADeadline(t *testing.T) {
 						}
 					}
 					if name == "not resolved" {
-						host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: -1, LoseReply: true})
+						host.Inject(claimtest.Fault{On: steps.Take, Times: -1, LoseReply: true})
 					}
 					host.Inject(fault)
 					for _, n := range []int{1, 100} {

@@ -8,6 +8,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/steps"
 )
 
 // A call whose first request was carried out, and whose later ones fail otherwise, returns
@@ -20,22 +21,22 @@ func TestUnknownAfterLostReply(t *testing.T) {
 		opts []etcdclaims.AcquireOption
 		call func(c *etcdclaims.Client, of, own *etcdclaims.Claim) error
 	}{
-		"Resize": {claimtest.Acquire, nil, func(c *etcdclaims.Client, _, _ *etcdclaims.Claim) error {
+		"Resize": {steps.Take, nil, func(c *etcdclaims.Client, _, _ *etcdclaims.Claim) error {
 			return admin.Resize(ctx, c, "slots", 3)
 		}},
-		"ForceRelease": {claimtest.Notify, nil, func(c *etcdclaims.Client, _, _ *etcdclaims.Claim) error {
+		"ForceRelease": {steps.Notify, nil, func(c *etcdclaims.Client, _, _ *etcdclaims.Claim) error {
 			return admin.ForceRelease(ctx, c, "k", "why")
 		}},
-		"ForceReleaseTerm": {claimtest.Notify, nil, func(c *etcdclaims.Client, of, _ *etcdclaims.Claim) error {
+		"ForceReleaseTerm": {steps.Notify, nil, func(c *etcdclaims.Client, of, _ *etcdclaims.Claim) error {
 			return admin.ForceReleaseTerm(ctx, c, of.Token(), "why")
 		}},
-		"ForceRelease of a shared key": {claimtest.Release, []etcdclaims.AcquireOption{etcdclaims.Shared()}, func(c *etcdclaims.Client, _, _ *etcdclaims.Claim) error {
+		"ForceRelease of a shared key": {steps.Free, []etcdclaims.AcquireOption{etcdclaims.Shared()}, func(c *etcdclaims.Client, _, _ *etcdclaims.Claim) error {
 			return admin.ForceRelease(ctx, c, "k", "why")
 		}},
-		"ForceRelease of one who shares": {claimtest.Notify, []etcdclaims.AcquireOption{etcdclaims.Shared()}, func(c *etcdclaims.Client, _, _ *etcdclaims.Claim) error {
+		"ForceRelease of one who shares": {steps.Notify, []etcdclaims.AcquireOption{etcdclaims.Shared()}, func(c *etcdclaims.Client, _, _ *etcdclaims.Claim) error {
 			return admin.ForceRelease(ctx, c, "k", "why")
 		}},
-		"Note": {claimtest.Note, nil, func(_ *etcdclaims.Client, _, own *etcdclaims.Claim) error {
+		"Note": {steps.Note, nil, func(_ *etcdclaims.Client, _, own *etcdclaims.Claim) error {
 			ctx, cancel := context.WithTimeout(ctx, 5*sec)
 			defer cancel()
 			return own.Note(ctx, []byte("x"))

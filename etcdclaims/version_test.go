@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/version"
@@ -20,7 +21,7 @@ import (
 
 // says makes the server tell a version that is not its own.
 func says(host *claimtest.Host, version string) *claimtest.Injection {
-	return host.Inject(claimtest.Fault{On: claimtest.Status, Times: -1, Edit: func(reply any) { reply.(*pb.StatusResponse).Version = version }})
+	return host.Inject(claimtest.Fault{On: steps.Status, Times: -1, Edit: func(reply any) { reply.(*pb.StatusResponse).Version = version }})
 }
 
 // Which versions are warned of, and of what.
@@ -127,7 +128,7 @@ func TestVersionIsAskedForOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(sec)
-		if n := len(host.Sent(claimtest.Status)); n != 0 {
+		if n := len(host.Sent(steps.Status)); n != 0 {
 			t.Errorf("asked %d times by a client without a session", n)
 		}
 		before := c.Stats().Requests
@@ -144,7 +145,7 @@ func TestVersionIsAskedForOnce(t *testing.T) {
 		tryClaim(t, c, "k")
 		w.Server.Restart(t)
 		time.Sleep(20 * time.Minute)
-		if n := len(host.Sent(claimtest.Status)); n != 1 {
+		if n := len(host.Sent(steps.Status)); n != 1 {
 			t.Errorf("asked %d times", n)
 		}
 		if n := logs.FilterField(zap.String("version", "3.4.23")).Len(); n != 1 {
@@ -168,7 +169,7 @@ func TestOwnVersion(t *testing.T) {
 		logger, logs := observer.New(zapcore.DebugLevel)
 		c, host := w.client(etcdclaims.Config{Logger: zap.New(logger)})
 		told := ""
-		host.Inject(claimtest.Fault{On: claimtest.Status, Edit: func(reply any) { told = reply.(*pb.StatusResponse).Version }})
+		host.Inject(claimtest.Fault{On: steps.Status, Edit: func(reply any) { told = reply.(*pb.StatusResponse).Version }})
 		tryClaim(t, c, "k")
 		time.Sleep(sec)
 		w.CloseClean(c)
@@ -200,7 +201,7 @@ func TestVersionIsNotNeeded(t *testing.T) {
 		virtualCase(t, name, func(t *testing.T, w *world) {
 			logger, logs := observer.New(zapcore.WarnLevel)
 			c, host := w.client(etcdclaims.Config{Logger: zap.New(logger)})
-			answer.On = claimtest.Status
+			answer.On = steps.Status
 			host.Inject(answer)
 			begin := time.Now()
 			cl := tryClaim(t, c, "k")
@@ -231,7 +232,7 @@ func TestVersionIsNotWaitedFor(t *testing.T) {
 	virtually(t, func(t *testing.T, w *world) {
 		logger, logs := observer.New(zapcore.DebugLevel)
 		c, host := w.client(etcdclaims.Config{Logger: zap.New(logger), TTL: 15 * sec})
-		host.Inject(claimtest.Fault{On: claimtest.Status, LoseRequest: true})
+		host.Inject(claimtest.Fault{On: steps.Status, LoseRequest: true})
 		cl := tryClaim(t, c, "k")
 		time.Sleep(time.Minute)
 		if logs.FilterMessageSnippet("version not read").FilterLevelExact(zapcore.DebugLevel).Len() != 1 {

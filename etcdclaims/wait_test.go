@@ -14,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/work"
+	"github.com/etcdclaims/claims/internal/steps"
 )
 
 // The end of the acquiring context after success is nothing to the claim.
@@ -343,7 +344,7 @@ func TestTryAcquireDoesNotJumpTheLine(t *testing.T) {
 		// With a note, so that it must come and take the key itself.
 		got := acquiring(context.Background(), b, "k", etcdclaims.Note([]byte("n")))
 		time.Sleep(sec)
-		hostB.Inject(claimtest.Fault{On: claimtest.Advance, Times: -1, DelayRequest: 2 * sec})
+		hostB.Inject(claimtest.Fault{On: steps.Advance, Times: -1, DelayRequest: 2 * sec})
 		release(t, held)
 		_, err := c.TryAcquire(context.Background(), "k")
 		var h *etcdclaims.HeldError

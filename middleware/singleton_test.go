@@ -15,6 +15,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/middleware"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
@@ -302,8 +303,8 @@ func TestSingletonReturns(t *testing.T) {
 		}
 	})
 	inWorld(t, "told why it does not lead", func(t *testing.T, w *world) {
-		w.host.Inject(claimtest.Fault{On: claimtest.Enqueue, Times: -1, Code: codes.PermissionDenied})
-		refused := w.host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: 3, Code: codes.PermissionDenied})
+		w.host.Inject(claimtest.Fault{On: steps.Enqueue, Times: -1, Code: codes.PermissionDenied})
+		refused := w.host.Inject(claimtest.Fault{On: steps.Take, Times: 3, Code: codes.PermissionDenied})
 		var failed []error
 		began := time.Now()
 		err := middleware.Singleton(t.Context(), w.claims, "leader", func(context.Context) error { return nil }, middleware.SingletonConfig{

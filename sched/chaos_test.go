@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/calendar"
@@ -175,7 +176,7 @@ func TestOwnerFrozenAndStepped(t *testing.T) {
 // take-over, or is answered with each code there is.
 func TestFaultsAtEachRequest(t *testing.T) {
 	kinds := []claimtest.Kind{
-		claimtest.Other, claimtest.Acquire, claimtest.Release, claimtest.Range, claimtest.Verify, claimtest.Grant, claimtest.Sentinel, claimtest.Watch,
+		claimtest.Other, steps.Take, steps.Free, claimtest.Range, claimtest.Verify, claimtest.Grant, steps.Sentinel, claimtest.Watch,
 	}
 	faults := map[string]claimtest.Fault{"request lost": {LoseRequest: true}, "reply lost": {LoseReply: true}}
 	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
@@ -201,7 +202,7 @@ func TestFaultsAtEachRequest(t *testing.T) {
 				hits := map[claimtest.Kind]int{}
 				for _, kind := range kinds {
 					for skip := range 2 {
-						if skip > 0 && kind != claimtest.Other && kind != claimtest.Acquire {
+						if skip > 0 && kind != claimtest.Other && kind != steps.Take {
 							break
 						}
 						n := f.owner()
@@ -218,7 +219,7 @@ func TestFaultsAtEachRequest(t *testing.T) {
 					}
 				}
 				time.Sleep(time.Minute)
-				if hits[claimtest.Other] == 0 || hits[claimtest.Acquire] == 0 {
+				if hits[claimtest.Other] == 0 || hits[steps.Take] == 0 {
 					t.Errorf("%v: this tests nothing", hits)
 				}
 				f.checkFaults(begin)

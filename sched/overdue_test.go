@@ -12,6 +12,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/calendar"
 	"google.golang.org/grpc/codes"
@@ -109,10 +110,10 @@ func TestOverdueInOutage(t *testing.T) {
 		f.until("00:21:30")
 		got.want(t, "etcd is back", "")
 		for _, n := range f.nodes {
-			n.host.Inject(claimtest.Fault{On: claimtest.Enqueue, Times: -1, Code: codes.Unavailable})
+			n.host.Inject(claimtest.Fault{On: steps.Enqueue, Times: -1, Code: codes.Unavailable})
 			n.host.Inject(claimtest.Fault{On: claimtest.KeepAlive, Times: -1, Code: codes.Unavailable})
-			n.host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: -1, Code: codes.Unavailable})
-			n.host.Inject(claimtest.Fault{On: claimtest.Advance, Times: -1, Code: codes.Unavailable})
+			n.host.Inject(claimtest.Fault{On: steps.Take, Times: -1, Code: codes.Unavailable})
+			n.host.Inject(claimtest.Fault{On: steps.Advance, Times: -1, Code: codes.Unavailable})
 			n.host.Inject(claimtest.Fault{On: claimtest.Grant, Times: -1, Code: codes.Unavailable})
 		}
 		f.until("00:31:30")

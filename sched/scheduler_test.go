@@ -12,6 +12,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/sched"
 )
 
@@ -303,7 +304,7 @@ func TestStopDuringBegin(t *testing.T) {
 			f.until("00:00:30")
 			f.start(0)
 			f.until("00:00:59.9")
-			n.host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: 1, DelayReply: 50 * time.Millisecond})
+			n.host.Inject(claimtest.Fault{On: steps.Take, Times: 1, DelayReply: 50 * time.Millisecond})
 			f.until("00:01:00")
 			time.Sleep(late)
 			n.stop()
@@ -329,7 +330,7 @@ func TestOverlapIsTheOwners(t *testing.T) {
 			owner := f.start(0)
 			f.until("00:00:10")
 			// So that others are first to begin a tick.
-			owner.host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: -1, DelayRequest: 20 * time.Millisecond})
+			owner.host.Inject(claimtest.Fault{On: steps.Take, Times: -1, DelayRequest: 20 * time.Millisecond})
 			f.jobs[0].Overlap = tt.other
 			for range 3 {
 				f.start(0)
@@ -367,8 +368,8 @@ func TestClaimTakenBeforeItWasKnown(t *testing.T) {
 		f.do(sched.Job{Name: "a", Schedule: minutely}, 0)
 		n := f.start(0)
 		f.until("00:00:59.9")
-		n.host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: 1, LoseReply: true})
-		n.host.Inject(claimtest.Fault{On: claimtest.Resolve, Times: 1, DelayRequest: time.Second})
+		n.host.Inject(claimtest.Fault{On: steps.Take, Times: 1, LoseReply: true})
+		n.host.Inject(claimtest.Fault{On: steps.Resolve, Times: 1, DelayRequest: time.Second})
 		f.until("00:01:00.5")
 		f.server.Delete(t, claimtest.Key(prefix, "sched/default/job/a"))
 		f.until("00:01:50")

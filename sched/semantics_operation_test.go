@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/calendar"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -395,7 +396,7 @@ func TestOperationsUnderFaults(t *testing.T) {
 		s, err := sched.New(claimtest.NewClient(t, host, etcdclaims.Config{Prefix: prefix, Owner: "console", TTL: ttl}), sched.Config{Group: "default"})
 		noErr(t, err)
 		time.Sleep(time.Second)
-		host.Inject(claimtest.Fault{On: claimtest.Acquire, LoseReply: true})
+		host.Inject(claimtest.Fault{On: steps.Take, LoseReply: true})
 		_, err = s.RunNow(t.Context(), "a")
 		noErr(t, err)
 		time.Sleep(10 * time.Second)
@@ -403,8 +404,8 @@ func TestOperationsUnderFaults(t *testing.T) {
 			t.Errorf("%d runs", n)
 		}
 		hold := make(chan struct{})
-		host.Inject(claimtest.Fault{On: claimtest.Acquire, Hold: hold})
-		host.Inject(claimtest.Fault{On: claimtest.Resolve, Times: -1, LoseRequest: true})
+		host.Inject(claimtest.Fault{On: steps.Take, Hold: hold})
+		host.Inject(claimtest.Fault{On: steps.Resolve, Times: -1, LoseRequest: true})
 		short, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		_, err = s.RunNow(short, "a")

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/steps"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -152,7 +153,7 @@ func (h *Host) begin(kinds []Kind, req any) *Injection {
 		t.most = max(t.most, t.flying)
 	}
 	for n, i := range h.faults {
-		if i.f.On != Every && !slices.Contains(kinds, i.f.On) || i.f.Key != "" && !touches(req, i.f.Key) {
+		if i.f.On != Every && !slices.Contains(kinds, i.f.On) || i.f.Key != "" && !steps.Touches(req, i.f.Key) {
 			continue
 		}
 		if i.skip > 0 {
@@ -233,7 +234,7 @@ func (f *Fault) kept() bool {
 
 // unary is the interceptor of requests with one reply.
 func (h *Host) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	kinds := kindsOf(method, req)
+	kinds := steps.Of(method, req)
 	f := &h.begin(kinds, req).f
 	defer h.end(kinds)
 	if reflect.ValueOf(*f).IsZero() {
@@ -317,7 +318,7 @@ func tellsCaller(o grpc.CallOption) bool {
 
 // stream is the interceptor of renewals and watches.
 func (h *Host) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	kinds := kindsOf(method, nil)
+	kinds := steps.Of(method, nil)
 	i := h.begin(kinds, nil)
 	var once sync.Once
 	end := func() { once.Do(func() { h.end(kinds) }) }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -48,8 +49,38 @@ func TestReplyIsLost(t *testing.T) {
 		acquire(t, c, "warm")
 		lost := host.Inject(claimtest.Fault{On: claimtest.Acquire, LoseReply: true})
 		acquire(t, c, "a")
-		if lost.Hits() != 1 || len(host.Sent(claimtest.Resolve)) != 1 {
-			t.Errorf("%d replies lost, %d times resolved", lost.Hits(), len(host.Sent(claimtest.Resolve)))
+		if lost.Hits() != 1 || len(host.Sent(steps.Resolve)) != 1 {
+			t.Errorf("%d replies lost, %d times resolved", lost.Hits(), len(host.Sent(steps.Resolve)))
+		}
+	})
+}
+
+// Acquire and Release stand for all steps of the protocol that acquire or give up a key.
+func TestKindsOfWaitersAndHandOvers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := claimtest.Start(t)
+		first, second := server.Host(t), server.Host(t)
+		holder, waiter := claimtest.NewClient(t, first, short), claimtest.NewClient(t, second, short)
+		claim := acquire(t, holder, "a")
+		inLine, granted := make(chan struct{}, 1), make(chan error)
+		second.Inject(claimtest.Fault{On: claimtest.Acquire, Edit: func(any) { inLine <- struct{}{} }})
+		go func() {
+			_, err := waiter.Acquire(t.Context(), "a")
+			granted <- err
+		}()
+		<-inLine
+		time.Sleep(time.Second) // the holder learns of the line
+		released := first.Inject(claimtest.Fault{On: claimtest.Release, DelayReply: time.Millisecond, Times: -1})
+		_ = claim.Release(t.Context())
+		if err := <-granted; err != nil {
+			t.Fatal(err)
+		}
+		if n := len(second.Sent(steps.Enqueue)); n == 0 || len(second.Sent(claimtest.Acquire)) < n {
+			t.Errorf("%d requests joined the line, %d in all to acquire", n, len(second.Sent(claimtest.Acquire)))
+		}
+		if released.Hits() == 0 || len(first.Sent(steps.HandOver)) == 0 {
+			t.Errorf("%d replies delayed, the key was handed over by %d requests", released.Hits(), len(first.Sent(steps.HandOver)))
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
+	"github.com/etcdclaims/claims/internal/steps"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -70,7 +71,7 @@ func TestBudgetIgnoresPartitionNotServed(t *testing.T) {
 			return cfg
 		}
 		host := w.server.Host(w.T)
-		host.Inject(claimtest.Fault{On: claimtest.Acquire, Skip: 1, Times: -1, DelayReply: 500 * time.Millisecond})
+		host.Inject(claimtest.Fault{On: steps.Take, Skip: 1, Times: -1, DelayReply: 500 * time.Millisecond})
 		w.ok(w.joinFrom(host, claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl, Owner: "a"}), budget("a")).err)
 		v := w.view()
 		time.Sleep(100 * time.Millisecond)

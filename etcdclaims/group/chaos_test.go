@@ -14,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
+	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
@@ -156,8 +157,8 @@ func (c *chaos) owned(v *group.View) bool {
 // harm does things to the network and the requests of a machine.
 func (c *chaos) harm(ctx context.Context, host *claimtest.Host) {
 	kinds := []claimtest.Kind{
-		claimtest.Every, claimtest.Other, claimtest.Verify, claimtest.KeepAlive, claimtest.Watch, claimtest.Enqueue,
-		claimtest.HandOver, claimtest.Release, claimtest.Grant, claimtest.Range,
+		claimtest.Every, claimtest.Other, claimtest.Verify, claimtest.KeepAlive, claimtest.Watch, steps.Enqueue,
+		steps.HandOver, steps.Free, claimtest.Grant, claimtest.Range,
 	}
 	pause := func(d time.Duration) {
 		select {

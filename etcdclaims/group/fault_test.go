@@ -8,6 +8,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
+	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
@@ -18,8 +19,8 @@ import (
 func TestLostRequestsAndReplies(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []claimtest.Kind{
-		claimtest.Acquire, claimtest.Enqueue, claimtest.Resolve, claimtest.Grant, claimtest.Sentinel, claimtest.KeepAlive, claimtest.Verify,
-		claimtest.Watch, claimtest.Other, claimtest.HandOver, claimtest.Release, claimtest.Range, claimtest.Every,
+		steps.Take, steps.Enqueue, steps.Resolve, claimtest.Grant, steps.Sentinel, claimtest.KeepAlive, claimtest.Verify,
+		claimtest.Watch, claimtest.Other, steps.HandOver, steps.Free, claimtest.Range, claimtest.Every,
 	} {
 		for name, fault := range map[string]claimtest.Fault{
 			"request lost": {LoseRequest: true},

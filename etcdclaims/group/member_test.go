@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
@@ -57,7 +58,7 @@ func TestBadConfigIsRefusedBeforeAnyRequest(t *testing.T) {
 		}
 		_, err = group.Open(w.Context(), claims, "a/b")
 		w.wantErr(err, etcdclaims.ErrInvalidKey)
-		if n := len(host.Sent(claimtest.Other)) + len(host.Sent(claimtest.Acquire)) + len(host.Sent(claimtest.Grant)); n > 0 {
+		if n := len(host.Sent(claimtest.Other)) + len(host.Sent(steps.Take)) + len(host.Sent(claimtest.Grant)); n > 0 {
 			w.Errorf("%d requests", n)
 		}
 		_, err = group.Open(w.Context(), claims, "g")
@@ -142,7 +143,7 @@ func TestFrozenTargetGetsNothing(t *testing.T) {
 		cfg.Name = "b"
 		host := w.server.Host(w.T)
 		claims := claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl, Owner: "b"})
-		host.Inject(claimtest.Fault{On: claimtest.Enqueue, Times: -1, LoseRequest: true})
+		host.Inject(claimtest.Fault{On: steps.Enqueue, Times: -1, LoseRequest: true})
 		w.joinFrom(host, claims, cfg)
 		time.Sleep(8 * sec)
 		if n := counts(v); n["a"] != partitions {

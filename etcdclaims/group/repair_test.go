@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
+	"github.com/etcdclaims/claims/internal/steps"
 )
 
 func untilEnd(ctx context.Context, _ int, _ *etcdclaims.Claim) error {
@@ -22,7 +23,7 @@ func untilEnd(ctx context.Context, _ int, _ *etcdclaims.Claim) error {
 func (w *world) joinDeaf(cfg group.Config) (*process, *claimtest.Host) {
 	w.Helper()
 	host := w.server.Host(w.T)
-	host.Inject(claimtest.Fault{On: claimtest.Enqueue, Times: -1, LoseRequest: true})
+	host.Inject(claimtest.Fault{On: steps.Enqueue, Times: -1, LoseRequest: true})
 	p := w.joinFrom(host, claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl, Owner: cfg.Name}), cfg)
 	w.ok(p.err)
 	return p, host

@@ -14,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/internal/testclaims"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -29,7 +30,7 @@ func TestLateLockDoesNotReturn(t *testing.T) {
 				a, host := w.Client(etcdclaims.Config{TTL: 15 * time.Second})
 				b := w.Peer()
 				hold := make(chan struct{})
-				host.Inject(claimtest.Fault{On: claimtest.Acquire, Hold: hold})
+				host.Inject(claimtest.Fault{On: steps.Take, Hold: hold})
 				ctx, cancel := context.WithCancel(bg)
 				defer cancel()
 				if !known {
@@ -62,7 +63,7 @@ func TestLateLockOnALeaseThatStays(t *testing.T) {
 		bg := context.Background()
 		a, host := w.Client(etcdclaims.Config{TTL: 15 * time.Second})
 		hold := make(chan struct{})
-		host.Inject(claimtest.Fault{On: claimtest.Acquire, Hold: hold})
+		host.Inject(claimtest.Fault{On: steps.Take, Hold: hold})
 		host.Inject(claimtest.Fault{On: claimtest.Revoke, Times: -1, LoseRequest: true})
 		ctx, cancel := context.WithTimeout(bg, time.Second)
 		defer cancel()
@@ -88,8 +89,8 @@ func TestLateLockOfOtherLocks(t *testing.T) {
 		bg := context.Background()
 		a, host := w.Client(etcdclaims.Config{TTL: 15 * time.Second})
 		hold := make(chan struct{})
-		host.Inject(claimtest.Fault{On: claimtest.Acquire, Hold: hold})
-		host.Inject(claimtest.Fault{On: claimtest.Resolve, LoseRequest: true}) // of the client by itself
+		host.Inject(claimtest.Fault{On: steps.Take, Hold: hold})
+		host.Inject(claimtest.Fault{On: steps.Resolve, LoseRequest: true}) // of the client by itself
 		ctx, cancel := context.WithTimeout(bg, time.Second)
 		defer cancel()
 		if _, _, err := locks.New(a).TryAcquire(ctx, "k", "me", time.Hour); !errors.Is(err, etcdclaims.ErrUnknown) {
@@ -113,8 +114,8 @@ func TestLockGivenUpIsSettled(t *testing.T) {
 	t.Parallel()
 	bg := context.Background()
 	for name, fault := range map[string]claimtest.Fault{
-		"request lost": {On: claimtest.Acquire, LoseRequest: true},
-		"reply lost":   {On: claimtest.Acquire, LoseReply: true},
+		"request lost": {On: steps.Take, LoseRequest: true},
+		"reply lost":   {On: steps.Take, LoseReply: true},
 	} {
 		testclaims.Case(t, name, func(t *testing.T, w *testclaims.World) {
 			a, host := w.Client(etcdclaims.Config{TTL: 15 * time.Second})
@@ -213,7 +214,7 @@ func TestReleaseOfLockThatExpires(t *testing.T) {
 					testclaims.Locked(t, k, "k", "me", ttl, true)
 					time.Sleep(1500 * time.Millisecond)
 					fault := fault // which other cases have, too
-					fault.On = claimtest.Release
+					fault.On = steps.Free
 					for range 2 {
 						host.Inject(fault)
 					}
@@ -258,7 +259,7 @@ func TestLocksReleaseAllGoesOn(t *testing.T) {
 		}
 		_, err := w.Raw.Put(bg, w.Own("k0007"), "not ours", clientv3.WithIgnoreLease())
 		testclaims.NoErr(t, err)
-		host.Inject(claimtest.Fault{On: claimtest.Release, Skip: 3, LoseReply: true})
+		host.Inject(claimtest.Fault{On: steps.Free, Skip: 3, LoseReply: true})
 		host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, DelayReply: 20 * time.Millisecond})
 		begin := time.Now()
 		got, err := k.ReleaseAll(bg, "me")

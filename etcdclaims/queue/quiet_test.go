@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/steps"
 )
 
 // traffic counts the requests of a machine by kind. Each takes 2 ms.
@@ -20,8 +21,8 @@ type traffic struct {
 func trafficOf(host *claimtest.Host) *traffic {
 	tr := &traffic{counts: map[claimtest.Kind]int{}}
 	for _, kind := range []claimtest.Kind{
-		claimtest.Other, claimtest.Verify, claimtest.Range, claimtest.Acquire, claimtest.Resolve, claimtest.Grant,
-		claimtest.Sentinel, claimtest.Release, claimtest.Enqueue, claimtest.Advance, claimtest.KeepAlive,
+		claimtest.Other, claimtest.Verify, claimtest.Range, steps.Take, steps.Resolve, claimtest.Grant,
+		steps.Sentinel, steps.Free, steps.Enqueue, steps.Advance, claimtest.KeepAlive,
 	} {
 		host.Inject(claimtest.Fault{
 			On: kind, Times: -1, DelayRequest: time.Millisecond, DelayReply: time.Millisecond,

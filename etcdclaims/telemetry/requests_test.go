@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/internal/core"
+	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/calendar"
 )
@@ -56,9 +57,9 @@ func TestRequestsOfAll(t *testing.T) {
 // kind each.
 func transactions(host *claimtest.Host) (n int) {
 	for _, kind := range []claimtest.Kind{
-		claimtest.Acquire, claimtest.Enqueue, claimtest.Advance, claimtest.Resolve, claimtest.Undo, claimtest.Note, claimtest.Release,
-		claimtest.HandOver, claimtest.Pass, claimtest.Ending, claimtest.Rehome, claimtest.Leave, claimtest.Notify, claimtest.Unnotify,
-		claimtest.Sentinel, claimtest.Verify, claimtest.Other,
+		steps.Take, steps.Enqueue, steps.Advance, steps.Resolve, steps.Undo, steps.Note, steps.Free,
+		steps.HandOver, steps.Pass, claimtest.Ending, steps.Rehome, steps.Leave, steps.Notify, steps.Unnotify,
+		steps.Sentinel, claimtest.Verify, claimtest.Other,
 	} {
 		n += len(host.Sent(kind))
 	}

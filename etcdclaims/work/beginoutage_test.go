@@ -10,6 +10,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/work"
+	"github.com/etcdclaims/claims/internal/steps"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -47,7 +48,7 @@ var waitingBegins = map[string]func(ctx context.Context, c *client, key string, 
 func TestBeginInAnOutage(t *testing.T) {
 	t.Parallel()
 	for name, begin := range waitingBegins {
-		for _, kind := range []claimtest.Kind{claimtest.Acquire, claimtest.Enqueue, claimtest.Advance} {
+		for _, kind := range []claimtest.Kind{steps.Take, steps.Enqueue, steps.Advance} {
 			for _, carriedOut := range []bool{false, true} {
 				for _, outage := range []time.Duration{9 * sec, 14 * sec, 40 * sec} {
 					virtualCase(t, fmt.Sprintf("%s, %s, carried out %v, %v", name, kind, carriedOut, outage), func(t *testing.T, w *world) {
@@ -56,9 +57,9 @@ func TestBeginInAnOutage(t *testing.T) {
 						noErr(t, tryBegin(t, c, "warm").Complete(context.Background()))
 						tryClaim(t, c, "busy")
 						switch kind {
-						case claimtest.Enqueue: // the key was contended
+						case steps.Enqueue: // the key was contended
 							w.joined(c, "k")
-						case claimtest.Advance: // the caller is in line
+						case steps.Advance: // the caller is in line
 							held := tryClaim(t, other, "k")
 							time.AfterFunc(sec, func() { release(t, held) })
 						}
@@ -99,7 +100,7 @@ func TestBeginIsCancelledInAnOutage(t *testing.T) {
 		virtualCase(t, patience.String(), func(t *testing.T, w *world) {
 			c, host := w.client(config{TTL: 15 * sec})
 			noErr(t, tryBegin(t, c, "warm").Complete(context.Background()))
-			host.Inject(claimtest.Fault{On: claimtest.Acquire, LoseReply: true, Saw: func(any) { host.CutReplies() }})
+			host.Inject(claimtest.Fault{On: steps.Take, LoseReply: true, Saw: func(any) { host.CutReplies() }})
 			time.AfterFunc(40*sec, host.Heal)
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
@@ -123,7 +124,7 @@ func TestBeginWithThenInAnOutage(t *testing.T) {
 		virtualCase(t, fmt.Sprint("carried out ", carriedOut), func(t *testing.T, w *world) {
 			c, host := w.client(config{TTL: 15 * sec})
 			noErr(t, tryBegin(t, c, "warm").Complete(context.Background()))
-			host.Inject(claimtest.Fault{On: claimtest.Acquire, LoseReply: carriedOut, LoseRequest: !carriedOut, Saw: func(any) { host.CutReplies() }})
+			host.Inject(claimtest.Fault{On: steps.Take, LoseReply: carriedOut, LoseRequest: !carriedOut, Saw: func(any) { host.CutReplies() }})
 			time.AfterFunc(40*sec, host.Heal)
 			_, err := c.Begin(context.Background(), "k", etcdclaims.Then(clientv3.OpPut("/effect", "x")))
 			wantIs(t, err, etcdclaims.ErrUnknown)

@@ -10,6 +10,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/work"
+	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
@@ -197,8 +198,8 @@ func TestUndoKeepsTheRetention(t *testing.T) {
 		tryBegin(t, b, "warm")
 		_, err := b.TryAcquire(ctx, "k", etcdclaims.If(clientv3.Compare(clientv3.Version("/never"), ">", 0))) // a session
 		wantIs(t, err, etcdclaims.ErrRefused)
-		host.Inject(claimtest.Fault{On: claimtest.Acquire, Skip: 1, LoseReply: true, Times: -1})
-		host.Inject(claimtest.Fault{On: claimtest.Resolve, LoseRequest: true, Times: -1})
+		host.Inject(claimtest.Fault{On: steps.Take, Skip: 1, LoseReply: true, Times: -1})
+		host.Inject(claimtest.Fault{On: steps.Resolve, LoseRequest: true, Times: -1})
 		short, cancel := context.WithTimeout(ctx, 3*sec)
 		defer cancel()
 		_, err = b.TryBegin(short, "k")
@@ -217,8 +218,8 @@ func TestUndoKeepsTheRetention(t *testing.T) {
 func TestRetentionLeaseIsKeptForRequestsUnderWay(t *testing.T) {
 	t.Parallel()
 	for name, faults := range map[string][]claimtest.Fault{
-		"slow request": {{On: claimtest.Acquire, Key: "k", DelayRequest: 300 * time.Millisecond}, {On: claimtest.TimeToLive, DelayReply: sec}},
-		"slow reply":   {{On: claimtest.Acquire, Key: "k", DelayReply: sec}},
+		"slow request": {{On: steps.Take, Key: "k", DelayRequest: 300 * time.Millisecond}, {On: steps.TimeToLive, DelayReply: sec}},
+		"slow reply":   {{On: steps.Take, Key: "k", DelayReply: sec}},
 	} {
 		virtualCase(t, name, func(t *testing.T, w *world) {
 			const retention = 20 * time.Minute

@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/work"
+	"github.com/etcdclaims/claims/internal/steps"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/grpc/codes"
 )
@@ -71,8 +72,8 @@ func TestUndoOfWorkWithoutALease(t *testing.T) {
 			}
 			lose(tt.before)
 			// The first attempt learns of the record, the second is lost.
-			lost := []*claimtest.Injection{host.Inject(claimtest.Fault{On: claimtest.Acquire, Key: "k", Skip: 1, LoseReply: true, Times: -1})}
-			for _, kind := range []claimtest.Kind{claimtest.Resolve, claimtest.Undo} {
+			lost := []*claimtest.Injection{host.Inject(claimtest.Fault{On: steps.Take, Key: "k", Skip: 1, LoseReply: true, Times: -1})}
+			for _, kind := range []claimtest.Kind{steps.Resolve, steps.Undo} {
 				lost = append(lost, host.Inject(claimtest.Fault{On: kind, LoseRequest: true, Code: codes.Unavailable, Times: -1}))
 			}
 			short, cancel := context.WithTimeout(ctx, 3*sec)
@@ -131,9 +132,9 @@ func TestOwnAttemptThatIsGoneIsNoOrphan(t *testing.T) {
 			virtualCase(t, name+", "+way, func(t *testing.T, w *world) {
 				c, host := w.client(config{TTL: 15 * sec})
 				noErr(t, tryBegin(t, c, "warm").Complete(ctx))
-				host.Inject(claimtest.Fault{On: claimtest.Acquire, Key: "k", LoseReply: true})
+				host.Inject(claimtest.Fault{On: steps.Take, Key: "k", LoseReply: true})
 				slow := claimtest.Fault{DelayRequest: sec, Times: -1}
-				for _, slow.On = range []claimtest.Kind{claimtest.Resolve, claimtest.Undo} {
+				for _, slow.On = range []claimtest.Kind{steps.Resolve, steps.Undo} {
 					host.Inject(slow)
 				}
 				time.AfterFunc(800*time.Millisecond, func() {

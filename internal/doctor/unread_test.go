@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/internal/testwork"
 )
 
@@ -42,7 +43,7 @@ func TestUnreadLeasesAreNoted(t *testing.T) {
 			}
 		}
 		e := &Examination{Claims: claims, Limit: 5000, Leases: 200, Patience: 5 * time.Second, Answer: 2 * time.Second}
-		host.Inject(claimtest.Fault{On: claimtest.TimeToLive, Times: -1, DelayReply: 600 * time.Millisecond})
+		host.Inject(claimtest.Fault{On: steps.TimeToLive, Times: -1, DelayReply: 600 * time.Millisecond})
 		e.Survey(t.Context())
 		e.has(t, Note, "leases", "leases could not be read")
 	})

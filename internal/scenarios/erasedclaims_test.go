@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/etcdclaims/work"
+	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/internal/testwork"
 )
 
@@ -54,8 +55,8 @@ func useClaims(w *erasure) {
 		if i == 2 {
 			w.start(func() {
 				for w.until(3 * sec) {
-					h.Inject(claimtest.Fault{On: claimtest.Acquire, LoseRequest: true})
-					h.Inject(claimtest.Fault{On: claimtest.HandOver, LoseReply: true})
+					h.Inject(claimtest.Fault{On: steps.Take, LoseRequest: true})
+					h.Inject(claimtest.Fault{On: steps.HandOver, LoseReply: true})
 				}
 			})
 		}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/steps"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -55,9 +56,9 @@ func (w *world) letGo(most time.Duration) <-chan struct{} {
 
 // burstUnderFire lets something happen to a round trip that several share.
 func (w *world) burstUnderFire(p *process) {
-	f := claimtest.Fault{On: claimtest.Acquire, Skip: w.rng.IntN(3)}
+	f := claimtest.Fault{On: steps.Take, Skip: w.rng.IntN(3)}
 	if w.rng.IntN(4) == 0 {
-		f.On = claimtest.Release
+		f.On = steps.Free
 	}
 	var how temper
 	what := w.rng.IntN(8)
@@ -77,7 +78,7 @@ func (w *world) burstUnderFire(p *process) {
 		how.hasty = true
 	}
 	if how.hasty || how.mixed {
-		f.On, f.Skip = claimtest.Acquire, 2 // go alone, and the others meanwhile share one
+		f.On, f.Skip = steps.Take, 2 // go alone, and the others meanwhile share one
 	}
 	a := w.aim(p, f)
 	rng := split(w.rng)
@@ -105,7 +106,7 @@ func (w *world) burstUnderFire(p *process) {
 // while that is on its way.
 func (w *world) handOverUnderFire(p *process) {
 	q := w.slots[w.rng.IntN(len(w.slots))]
-	f := claimtest.Fault{On: claimtest.HandOver, Skip: max(0, w.rng.IntN(4)-1)}
+	f := claimtest.Fault{On: steps.HandOver, Skip: max(0, w.rng.IntN(4)-1)}
 	what := w.rng.IntN(9)
 	switch what {
 	case 0, 1:

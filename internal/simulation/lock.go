@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/steps"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -253,7 +254,7 @@ func (r *replay) lockAgain(c change, owner, key string) {
 // lockUnderFire lets a request for a lock arrive late, after the lock was had by
 // another request, and released.
 func (w *world) lockUnderFire(p *process) {
-	i := p.inject(claimtest.Fault{On: claimtest.Acquire, Key: w.line, Hold: w.letGo(longTTL)})
+	i := p.inject(claimtest.Fault{On: steps.Take, Key: w.line, Hold: w.letGo(longTTL)})
 	end := w.ledger.disturb(p, i, false)
 	p.later(recovery, func() { i.Remove(); end() })
 	rng := split(w.rng)

@@ -7,12 +7,13 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/steps"
 )
 
 // queueKinds are what the queue's requests are, mostly: its transactions, its reads,
 // what opens its sessions and remembers its items, and its watches.
 var queueKinds = []claimtest.Kind{
-	claimtest.Other, claimtest.Other, claimtest.Other, claimtest.Other, claimtest.Verify, claimtest.Acquire, claimtest.Grant, claimtest.Watch, claimtest.KeepAlive,
+	claimtest.Other, claimtest.Other, claimtest.Other, claimtest.Other, claimtest.Verify, steps.Take, claimtest.Grant, claimtest.Watch, claimtest.KeepAlive,
 }
 
 // queueUnderFire disturbs requests of a process that has the queue, or takes a

@@ -6,14 +6,15 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/steps"
 	"google.golang.org/grpc/codes"
 )
 
 // requests that can be disturbed.
 var kinds = []claimtest.Kind{
-	claimtest.Every, claimtest.Acquire, claimtest.Acquire, claimtest.Enqueue, claimtest.Enqueue, claimtest.Advance, claimtest.Resolve, claimtest.Undo,
-	claimtest.Note, claimtest.Release, claimtest.Release, claimtest.HandOver, claimtest.Ending, claimtest.Ending, claimtest.Rehome, claimtest.Leave,
-	claimtest.Grant, claimtest.Sentinel, claimtest.KeepAlive, claimtest.KeepAlive, claimtest.Verify, claimtest.Verify, claimtest.Other, claimtest.Other, claimtest.Watch,
+	claimtest.Every, steps.Take, steps.Take, steps.Enqueue, steps.Enqueue, steps.Advance, steps.Resolve, steps.Undo,
+	steps.Note, steps.Free, steps.Free, steps.HandOver, claimtest.Ending, claimtest.Ending, steps.Rehome, steps.Leave,
+	claimtest.Grant, steps.Sentinel, claimtest.KeepAlive, claimtest.KeepAlive, claimtest.Verify, claimtest.Verify, claimtest.Other, claimtest.Other, claimtest.Watch,
 	claimtest.Revoke,
 }
 
