@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/steps"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/etcd/server/v3/embed"
 )
@@ -99,7 +100,7 @@ func TestTooWideARequestAmongOthers(t *testing.T) {
 		}
 		host.RemoveFaults()
 		w.CloseClean(c)
-	}, claimtest.MaxTxnOps(32))
+	}, testclaims.MaxTxnOps(32))
 }
 
 // Calls whose shared round trip was lost are resolved by shared requests.

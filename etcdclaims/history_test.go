@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
@@ -169,7 +170,7 @@ func TestForceReleaseTerm(t *testing.T) {
 func TestHistoryWhileWatching(t *testing.T) {
 	t.Parallel()
 	server := testetcd.Start(t, testetcd.NoSync())
-	c := claimtest.NewClient(t, claimtest.EtcdFunc(server.Client), etcdclaims.Config{})
+	c := claimtest.NewClient(t, testclaims.EtcdFunc(server.Client), etcdclaims.Config{})
 	tryClaim(t, c, "k")
 	tryClaim(t, c, "other") // the last write is not of the key
 	ctx, cancel := context.WithCancel(t.Context())

@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/work"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
@@ -190,7 +191,7 @@ func TestGivingUpDoesNotWaitForCallers(t *testing.T) {
 		for _, end := range []string{"Complete", "Fail", "Release", "ReleaseAll"} {
 			n, opts := crowd, []claimtest.Option(nil)
 			if what == "many keys" {
-				n, opts = 600, append(opts, claimtest.MaxTxnOps(16)) // round trips carry few
+				n, opts = 600, append(opts, testclaims.MaxTxnOps(16)) // round trips carry few
 			}
 			virtualCase(t, what+", "+end, func(t *testing.T, w *world) {
 				c, host := w.client(etcdclaims.Config{TTL: 15 * sec})

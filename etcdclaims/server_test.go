@@ -361,7 +361,7 @@ func TestNoSpace(t *testing.T) {
 		case <-time.After(30 * time.Second):
 			t.Error("the waiter waits on")
 		}
-	}, claimtest.Quota(3<<20))
+	}, testclaims.Quota(3<<20))
 }
 
 // The request by which etcd runs out of space is carried out, and answered as

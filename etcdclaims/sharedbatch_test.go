@@ -12,6 +12,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/namespace"
@@ -220,7 +221,7 @@ func TestBatchBeyondMaxTxnOps(t *testing.T) {
 					t.Errorf("%d round trips, want at most %d", got, test.trips)
 				}
 				w.CloseClean(c)
-			}, claimtest.MaxTxnOps(test.limit))
+			}, testclaims.MaxTxnOps(test.limit))
 		})
 	}
 }

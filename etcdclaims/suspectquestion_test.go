@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/steps"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -30,7 +31,7 @@ func TestAnswersBeyondMaxTxnOps(t *testing.T) {
 		for _, cl := range held {
 			noErr(t, cl.Check())
 		}
-	}, claimtest.MaxTxnOps(20))
+	}, testclaims.MaxTxnOps(20))
 }
 
 // A question is withdrawn when nobody waits any more, also if none of its replies arrived.

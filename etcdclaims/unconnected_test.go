@@ -15,6 +15,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/examples/demoetcd"
 	"github.com/etcdclaims/claims/internal/core"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -63,7 +64,7 @@ func securedClient(t *testing.T, s *demoetcd.Secured, files transport.TLSInfo, t
 	settings, err := files.ClientConfig()
 	noErr(t, err)
 	log, logs := logged()
-	return claimtest.NewClient(t, claimtest.EtcdFunc(func(tb testing.TB) *clientv3.Client {
+	return claimtest.NewClient(t, testclaims.EtcdFunc(func(tb testing.TB) *clientv3.Client {
 		tb.Helper()
 		return testetcd.NewClient(tb, clientv3.Config{
 			Endpoints: []string{s.Endpoint}, TLS: settings,
@@ -180,7 +181,7 @@ func TestTwoClustersAreLogged(t *testing.T) {
 	t.Parallel()
 	one, two := testetcd.Start(t), testetcd.Start(t)
 	log, logs := logged()
-	c := claimtest.NewClient(t, claimtest.EtcdFunc(one.Client), etcdclaims.Config{Logger: log})
+	c := claimtest.NewClient(t, testclaims.EtcdFunc(one.Client), etcdclaims.Config{Logger: log})
 	lines := func() []observer.LoggedEntry {
 		return logs.FilterMessage("etcd answered as another cluster; see that all endpoints belong to one").All()
 	}

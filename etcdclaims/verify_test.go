@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
@@ -37,7 +38,7 @@ func TestVerifyManyClaimsFarAway(t *testing.T) {
 			}
 		}
 		host.RemoveFaults()
-	}, claimtest.MaxTxnOps(32))
+	}, testclaims.MaxTxnOps(32))
 }
 
 // Thousands of callers of one client that begin to wait at the same time neither create all

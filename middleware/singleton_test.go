@@ -16,6 +16,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/steps"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/middleware"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
@@ -189,7 +190,7 @@ func TestSingletonHandsOver(t *testing.T) {
 	inWorld(t, "OK", func(t *testing.T, w *world) {
 		watching, unwatch := context.WithCancel(context.Background())
 		defer unwatch()
-		events := w.server.Admin().Watch(watching, claimtest.Key("", "leader"))
+		events := w.server.Admin().Watch(watching, testclaims.Key("", "leader"))
 		p := &parliament{}
 		drained := time.Time{}
 		stop, ended := singleton(t, p, "here", w.claims, func(ctx context.Context) error {

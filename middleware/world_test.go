@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/middleware"
 )
 
@@ -44,7 +45,7 @@ func inWorld(t *testing.T, name string, f func(t *testing.T, w *world)) {
 // revoke takes the key away from whoever holds it, as an operator might.
 func (w *world) revoke(t *testing.T, key string) {
 	t.Helper()
-	w.server.Revoke(t, claimtest.Key("", key))
+	w.server.Revoke(t, testclaims.Key("", key))
 }
 
 // free fails unless the key is held by nobody.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/steps"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/calendar"
@@ -130,8 +131,8 @@ func TestOwnerFrozenAndStepped(t *testing.T) {
 			time.Sleep(40 * time.Second)
 			n.host.Heal()
 		},
-		"lease revoked":  func(f *fleet, _ *node, _ int) { f.server.Revoke(f.T, claimtest.Key(prefix, "sched/default/owner")) },
-		"owner deleted":  func(f *fleet, _ *node, _ int) { f.server.Delete(f.T, claimtest.Key(prefix, "sched/default/owner")) },
+		"lease revoked":  func(f *fleet, _ *node, _ int) { f.server.Revoke(f.T, testclaims.Key(prefix, "sched/default/owner")) },
+		"owner deleted":  func(f *fleet, _ *node, _ int) { f.server.Delete(f.T, testclaims.Key(prefix, "sched/default/owner")) },
 		"etcd restarted": func(f *fleet, _ *node, _ int) { f.server.Restart(f.T) },
 		"asleep": func(_ *fleet, n *node, i int) {
 			n.host.Suspend(time.Duration(i) * 10 * time.Second)
@@ -245,7 +246,7 @@ func TestFaultsAtEachRequest(t *testing.T) {
 						hold := make(chan struct{})
 						n.host.Inject(claimtest.Fault{On: kind, Skip: skip, Times: 4, Hold: hold})
 						time.Sleep(7 * time.Second)
-						f.server.Delete(t, claimtest.Key(prefix, "sched/default/owner"))
+						f.server.Delete(t, testclaims.Key(prefix, "sched/default/owner"))
 						time.Sleep(5 * time.Second)
 						close(hold) // what was held arrives now
 						n.host.RemoveFaults()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/sched"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
@@ -125,7 +126,7 @@ func TestOwnerOfBeforeBeginsNothing(t *testing.T) {
 		deaf := n.deafens()
 		f.until("00:01:59.990")
 		deaf.Store(true)
-		noErr(t, second(f.etcd.Delete(t.Context(), claimtest.Key(prefix, "sched/default/owner"))))
+		noErr(t, second(f.etcd.Delete(t.Context(), testclaims.Key(prefix, "sched/default/owner"))))
 		f.until("00:02:30")
 		f.ledger.want(t, "a", "00:01:00", "00:02:00")
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/steps"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/sched"
 )
 
@@ -225,7 +226,7 @@ func TestAddWhileRunning(t *testing.T) {
 			f.server.Delete(t, k.name)
 		}
 		n.host.Break()
-		f.server.Delete(t, claimtest.Key(prefix, "sched/default/owner"))
+		f.server.Delete(t, testclaims.Key(prefix, "sched/default/owner"))
 		f.until("00:05:30")
 		if d := f.ledger.all("b"); len(d) < 3 || d[2].Nominal.Year() != 1999 {
 			t.Errorf("%v", d)
@@ -272,7 +273,7 @@ func TestSpread(t *testing.T) {
 // Etcd may allow few operations in a transaction.
 func TestFewOperations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := claimtest.Start(t, claimtest.MaxTxnOps(48))
+		server := claimtest.Start(t, testclaims.MaxTxnOps(48))
 		f := &fleet{T: t, server: server, etcd: server.Etcd(t), ledger: &ledger{}, cfg: sched.Config{Group: "default"}}
 		for i := range 200 {
 			f.do(sched.Job{Name: fmt.Sprint("job", i), Schedule: minutely}, 0)
@@ -371,7 +372,7 @@ func TestClaimTakenBeforeItWasKnown(t *testing.T) {
 		n.host.Inject(claimtest.Fault{On: steps.Take, Times: 1, LoseReply: true})
 		n.host.Inject(claimtest.Fault{On: steps.Resolve, Times: 1, DelayRequest: time.Second})
 		f.until("00:01:00.5")
-		f.server.Delete(t, claimtest.Key(prefix, "sched/default/job/a"))
+		f.server.Delete(t, testclaims.Key(prefix, "sched/default/job/a"))
 		f.until("00:01:50")
 		f.ledger.want(t, "a", "00:01:00")
 		if got := f.history("a"); !slices.Equal(got, []string{"ok 00:01:00"}) {

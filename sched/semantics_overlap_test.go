@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/calendar"
 )
@@ -84,10 +84,10 @@ func TestSemantic13Overlap(t *testing.T) {
 				f.start(0)
 				f.until("00:01:30")
 				old := f.owner()
-				f.server.Delete(t, claimtest.Key(prefix, "sched/default/owner")) // its run goes on
+				f.server.Delete(t, testclaims.Key(prefix, "sched/default/owner")) // its run goes on
 				f.until("00:01:45")
 				if f.owner() == old {
-					f.server.Delete(t, claimtest.Key(prefix, "sched/default/owner"))
+					f.server.Delete(t, testclaims.Key(prefix, "sched/default/owner"))
 				}
 				f.until("00:07:20")
 				f.ledger.want(t, "a", tt.want...)
@@ -136,7 +136,7 @@ func TestSemantic14CancelRunning(t *testing.T) {
 			f.start(0)
 			f.start(0)
 			f.until("00:01:30")
-			f.server.Delete(t, claimtest.Key(prefix, "sched/default/owner")) // the request goes to another process
+			f.server.Delete(t, testclaims.Key(prefix, "sched/default/owner")) // the request goes to another process
 			f.until("00:03:30")
 			f.ledger.want(t, "a", "00:01:00", "00:02:00", "00:03:00")
 			deeds := f.ledger.all("a")
@@ -184,7 +184,7 @@ func TestSemantic14CancelRunning(t *testing.T) {
 			f.start(0)
 			f.until("00:01:10")
 			runner := f.owner()
-			f.server.Delete(t, claimtest.Key(prefix, "sched/default/owner"))
+			f.server.Delete(t, testclaims.Key(prefix, "sched/default/owner"))
 			f.until("00:01:20")
 			if f.owner() == runner {
 				t.Fatal("the owner runs it: this tests nothing")
@@ -222,7 +222,7 @@ func TestSemantic14CancelRunning(t *testing.T) {
 			f.start(0)
 			f.until("00:01:10")
 			runner := f.owner()
-			f.server.Delete(t, claimtest.Key(prefix, "sched/default/owner"))
+			f.server.Delete(t, testclaims.Key(prefix, "sched/default/owner"))
 			f.until("00:01:59.500")
 			runner.stop() // it ends when the next waits
 			f.until("00:02:30")

@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/calendar"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -83,7 +84,7 @@ func TestSemantic03AtMostOnceAdmission(t *testing.T) {
 		}
 		f.until("00:00:20.900")
 		for i := range 40 { // the owner is not told, and its successor is at once
-			f.server.Delete(t, claimtest.Key(prefix, "sched/default/owner"))
+			f.server.Delete(t, testclaims.Key(prefix, "sched/default/owner"))
 			time.Sleep(997*time.Millisecond + time.Duration(i)*time.Millisecond)
 		}
 		f.until("00:01:20.900")
@@ -235,7 +236,7 @@ func TestSemantic07CompletionIsFenced(t *testing.T) {
 		}}, 0)
 		f.start(0)
 		f.until("00:01:00.500")
-		f.server.Delete(t, claimtest.Key(prefix, "sched/default/job/a"))
+		f.server.Delete(t, testclaims.Key(prefix, "sched/default/job/a"))
 		f.until("00:01:30")
 		mu.Lock()
 		if len(finished) != 1 || finished[0].Outcome != sched.OutcomeAbandoned {

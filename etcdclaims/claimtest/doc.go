@@ -24,8 +24,8 @@
 // only, because sockets stop a bubble's clock.
 //
 // A [Host] is the machine that clients run on. Faults are injected between a host
-// and etcd, for all requests or for those of one [Kind]. The methods of [Server],
-// [Members] and [Operator] change etcd itself.
+// and etcd, for all requests or for those of one [Kind]. The methods of [Server] and
+// [Members] change etcd itself, as its operators do.
 //
 // # What it is
 //

@@ -80,7 +80,7 @@ func TestKindsOfWaitersAndHandOvers(t *testing.T) {
 			t.Errorf("%d requests joined the line, %d in all to acquire", n, len(second.Sent(claimtest.Acquire)))
 		}
 		if released.Hits() == 0 || len(first.Sent(steps.HandOver)) == 0 {
-			t.Errorf("%d replies delayed, the key was handed over by %d requests", released.Hits(), len(first.Sent(steps.HandOver)))
+			t.Errorf("%d replies delayed, %d hand-overs", released.Hits(), len(first.Sent(steps.HandOver)))
 		}
 	})
 }
@@ -89,13 +89,14 @@ func TestKindsOfWaitersAndHandOvers(t *testing.T) {
 func TestRenewalIsSeen(t *testing.T) {
 	everywhere(t, func(t *testing.T, server *claimtest.Server) {
 		host := server.Host(t)
-		claim := acquire(t, claimtest.NewClient(t, host, etcdclaims.Config{}), "a")
+		c := claimtest.NewClient(t, host, etcdclaims.Config{})
+		claim := acquire(t, c, "a")
 		seen := make(chan int64, 1)
 		host.Inject(claimtest.Fault{On: claimtest.KeepAlive, Saw: func(req any) { seen <- req.(*pb.LeaseKeepAliveRequest).ID }})
 		if err := claim.Renew(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if id, want := <-seen, server.Lease(t, claimtest.Key("", "a")); id != int64(want) {
+		if id, want := <-seen, server.Lease(t, c.OwnKey("a")); id != int64(want) {
 			t.Errorf("lease %x was renewed, want %x", id, want)
 		}
 	})
@@ -236,7 +237,7 @@ func TestOperator(t *testing.T) {
 				t.Errorf("%s: %v", what, claim.Err())
 			}
 		}
-		key := claimtest.Key("", "a")
+		key := c.OwnKey("a")
 		ended("revoking", etcdclaims.ReasonRevoked, func() { server.Revoke(t, key) })
 		ended("deleting", etcdclaims.ReasonDeleted, func() { server.Delete(t, key) })
 		ended("overwriting", etcdclaims.ReasonSuperseded, func() { server.Overwrite(t, key, "x") })
@@ -288,7 +289,7 @@ func TestRestore(t *testing.T) {
 		if again.Fence() <= claim.Fence() {
 			t.Errorf("fence %d after %d", again.Fence(), claim.Fence())
 		}
-		if n := server.Lease(t, claimtest.Key("", "a")); n == 0 {
+		if n := server.Lease(t, c.OwnKey("a")); n == 0 {
 			t.Error("a claim without a lease")
 		}
 		before := server.Snapshot(t)

@@ -14,7 +14,7 @@ import (
 // Members are the members of one etcd cluster, in real time. Call their methods on
 // the test's own goroutine: they end the test if they fail.
 type Members struct {
-	*Operator
+	*operator
 	backend   backend
 	cluster   *testetcd.Cluster // one of the two
 	processes []*testetcd.Process
@@ -28,7 +28,7 @@ func Cluster(tb testing.TB, n int, opts ...Option) *Members {
 	o := newOptions(opts)
 	m := &Members{cluster: testetcd.StartCluster(tb, n, o.etcd...)}
 	m.backend = backend{dial: dialTCP, connect: m.cluster.ClientWith}
-	m.Operator = newOperator(tb, &m.backend, o.auth)
+	m.operator = newOperator(tb, &m.backend, o.auth)
 	return m
 }
 
@@ -45,7 +45,7 @@ func Processes(tb testing.TB, n int, opts ...Option) *Members {
 		cfg.Endpoints = m.Endpoints()
 		return testetcd.NewClient(tb, cfg)
 	}}
-	m.Operator = newOperator(tb, &m.backend, o.auth)
+	m.operator = newOperator(tb, &m.backend, o.auth)
 	return m
 }
 

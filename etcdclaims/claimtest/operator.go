@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -22,17 +21,16 @@ const userName = "claimtest"
 
 const rootName = "root"
 
-// An Operator changes etcd as administrators and other programs do, without the
-// knowledge of its clients. Call its methods on the test's own goroutine: they end
-// the test if they fail.
-type Operator struct {
+// operator changes etcd as administrators and other programs do, without the knowledge
+// of its clients. Its methods are those of Server and Members.
+type operator struct {
 	root *clientv3.Client
 	auth bool
 }
 
-func newOperator(tb testing.TB, b *backend, auth bool) *Operator {
+func newOperator(tb testing.TB, b *backend, auth bool) *operator {
 	tb.Helper()
-	o := &Operator{root: b.admin(tb), auth: auth}
+	o := &operator{root: b.admin(tb), auth: auth}
 	if !auth {
 		return o
 	}
@@ -66,7 +64,7 @@ func (b backend) admin(tb testing.TB) *clientv3.Client {
 }
 
 // do makes calls and ends the test if they fail.
-func (o *Operator) do(tb testing.TB, what string, f func(ctx context.Context) error) {
+func (o *operator) do(tb testing.TB, what string, f func(ctx context.Context) error) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
@@ -76,7 +74,7 @@ func (o *Operator) do(tb testing.TB, what string, f func(ctx context.Context) er
 }
 
 // retry repeats an attempt until it succeeds. It ends the test after callTimeout.
-func (o *Operator) retry(tb testing.TB, what string, attempt func(ctx context.Context) (done bool, err error)) {
+func (o *operator) retry(tb testing.TB, what string, attempt func(ctx context.Context) (done bool, err error)) {
 	tb.Helper()
 	o.do(tb, what, func(ctx context.Context) error {
 		for {
@@ -95,22 +93,11 @@ func (o *Operator) retry(tb testing.TB, what string, attempt func(ctx context.Co
 
 // Admin returns a client without faults, of a user with all permissions. The
 // package uses it too: do not close it.
-func (o *Operator) Admin() *clientv3.Client { return o.root }
+func (o *operator) Admin() *clientv3.Client { return o.root }
 
-// Key returns the etcd key of the claim on key, for clients with this
-// Config.Prefix. An empty prefix means the default.
-func Key(prefix, key string) string { return place(prefix) + "own/" + key }
-
-func place(prefix string) string {
-	if prefix == "" {
-		return etcdclaims.DefaultPrefix
-	}
-	return prefix
-}
-
-// Lease returns the lease of a key in etcd. It returns 0 if the key does not exist
+// Lease returns the lease of a key in etcd, such as Client.OwnKey of a claimed key. It returns 0 if the key does not exist
 // or has no lease.
-func (o *Operator) Lease(tb testing.TB, etcdKey string) clientv3.LeaseID {
+func (o *operator) Lease(tb testing.TB, etcdKey string) clientv3.LeaseID {
 	tb.Helper()
 	var id clientv3.LeaseID
 	o.do(tb, "reading "+etcdKey, func(ctx context.Context) error {
@@ -123,9 +110,9 @@ func (o *Operator) Lease(tb testing.TB, etcdKey string) clientv3.LeaseID {
 	return id
 }
 
-// Revoke revokes the lease of a key in etcd, which deletes all keys on that lease.
+// Revoke revokes the lease of a key in etcd, such as Client.OwnKey of a claimed key. That deletes all keys on that lease.
 // It ends the test if the key has no lease.
-func (o *Operator) Revoke(tb testing.TB, etcdKey string) {
+func (o *operator) Revoke(tb testing.TB, etcdKey string) {
 	tb.Helper()
 	id := o.Lease(tb, etcdKey)
 	if id == 0 {
@@ -138,7 +125,7 @@ func (o *Operator) Revoke(tb testing.TB, etcdKey string) {
 }
 
 // Delete deletes a key in etcd.
-func (o *Operator) Delete(tb testing.TB, etcdKey string) {
+func (o *operator) Delete(tb testing.TB, etcdKey string) {
 	tb.Helper()
 	o.do(tb, "deleting "+etcdKey, func(ctx context.Context) error {
 		_, err := o.root.Delete(ctx, etcdKey)
@@ -147,7 +134,7 @@ func (o *Operator) Delete(tb testing.TB, etcdKey string) {
 }
 
 // Overwrite puts a key in etcd without a lease.
-func (o *Operator) Overwrite(tb testing.TB, etcdKey, value string) {
+func (o *operator) Overwrite(tb testing.TB, etcdKey, value string) {
 	tb.Helper()
 	o.do(tb, "overwriting "+etcdKey, func(ctx context.Context) error {
 		_, err := o.root.Put(ctx, etcdKey, value)
@@ -157,7 +144,7 @@ func (o *Operator) Overwrite(tb testing.TB, etcdKey, value string) {
 
 // Compact compacts all revisions up to now. Watches that resume at an earlier
 // revision receive an error.
-func (o *Operator) Compact(tb testing.TB) {
+func (o *operator) Compact(tb testing.TB) {
 	tb.Helper()
 	o.do(tb, "compacting", func(ctx context.Context) error {
 		resp, err := o.root.Get(ctx, "/", clientv3.WithCountOnly())
@@ -173,18 +160,18 @@ func (o *Operator) Compact(tb testing.TB) {
 
 // FillQuota makes etcd behave as if its backend had exceeded its quota, by raising
 // the alarm for that: requests that may increase its size are refused.
-func (o *Operator) FillQuota(tb testing.TB) {
+func (o *operator) FillQuota(tb testing.TB) {
 	tb.Helper()
 	o.alarm(tb, pb.AlarmRequest_ACTIVATE)
 }
 
 // FreeQuota ends the effect of FillQuota.
-func (o *Operator) FreeQuota(tb testing.TB) {
+func (o *operator) FreeQuota(tb testing.TB) {
 	tb.Helper()
 	o.alarm(tb, pb.AlarmRequest_DEACTIVATE)
 }
 
-func (o *Operator) alarm(tb testing.TB, action pb.AlarmRequest_AlarmAction) {
+func (o *operator) alarm(tb testing.TB, action pb.AlarmRequest_AlarmAction) {
 	tb.Helper()
 	o.do(tb, "setting the alarm", func(ctx context.Context) error {
 		maintenance := pb.NewMaintenanceClient(o.root.ActiveConnection())
@@ -199,7 +186,7 @@ func (o *Operator) alarm(tb testing.TB, action pb.AlarmRequest_AlarmAction) {
 
 // ExpireTokens ends the logins of all clients under [Auth]. Clients log in again
 // when a request is refused. It ends the test without Auth.
-func (o *Operator) ExpireTokens(tb testing.TB) {
+func (o *operator) ExpireTokens(tb testing.TB) {
 	tb.Helper()
 	if !o.auth {
 		tb.Fatal("claimtest: expiring tokens: start the server with Auth")
@@ -216,7 +203,7 @@ func (o *Operator) ExpireTokens(tb testing.TB) {
 // RaiseEpoch does what an operator does after a restore that rewound revisions, by
 // [admin.RaiseEpoch]. Every later fence of clients with this Config.Prefix is
 // greater than all before, and every earlier claim is over.
-func (o *Operator) RaiseEpoch(tb testing.TB, prefix string) {
+func (o *operator) RaiseEpoch(tb testing.TB, prefix string) {
 	tb.Helper()
 	o.do(tb, "raising the epoch", func(ctx context.Context) error {
 		_, err := admin.RaiseEpoch(ctx, o.root, prefix, 0)

@@ -18,17 +18,6 @@ type Etcd interface {
 	Etcd(tb testing.TB) *clientv3.Client
 }
 
-// EtcdFunc is a function that implements [Etcd]. It is called once for each client,
-// and must close what it returns when the test ends. It may return the same client
-// each time.
-type EtcdFunc func(tb testing.TB) *clientv3.Client
-
-// Etcd implements [Etcd].
-func (f EtcdFunc) Etcd(tb testing.TB) *clientv3.Client {
-	tb.Helper()
-	return f(tb)
-}
-
 // An Option changes how a server is configured.
 type Option func(*options)
 
@@ -37,25 +26,14 @@ type options struct {
 	auth bool
 }
 
-// MaxTxnOps limits the number of operations in one transaction. The default is
-// etcd's, 128.
-func MaxTxnOps(n uint) Option {
-	return Tweak(func(cfg *embed.Config) { cfg.MaxTxnOps = n })
-}
-
-// Quota limits the backend to this many bytes. See [Operator.FillQuota] for a way to
-// exceed it without writing data.
-func Quota(bytes int64) Option {
-	return Tweak(func(cfg *embed.Config) { cfg.QuotaBackendBytes = bytes })
-}
-
 // Auth enables authentication. Clients of the test log in with a password, and have
 // all permissions except administration.
 func Auth() Option {
 	return func(o *options) { o.auth = true }
 }
 
-// Tweak changes the server's configuration directly. f is called at each start.
+// Tweak changes the server's configuration: its limits, such as MaxTxnOps and
+// QuotaBackendBytes, or the interval of compactions. f is called at each start.
 func Tweak(f func(*embed.Config)) Option {
 	return func(o *options) { o.etcd = append(o.etcd, testetcd.Tweak(f)) }
 }
@@ -91,7 +69,7 @@ func (b backend) client(tb testing.TB, cfg clientv3.Config) *clientv3.Client {
 // A Server is a single member of etcd. Call its methods on the test's own
 // goroutine: they end the test if they fail.
 type Server struct {
-	*Operator
+	*operator
 	backend backend
 	virtual *testetcd.Virtual // one of the two
 	real    *testetcd.Server
@@ -113,7 +91,7 @@ func Start(tb testing.TB, opts ...Option) *Server {
 		s.real = testetcd.Start(tb, o.etcd...)
 		s.backend = backend{dial: dialTCP, connect: s.real.ClientWith}
 	}
-	s.Operator = newOperator(tb, &s.backend, o.auth)
+	s.operator = newOperator(tb, &s.backend, o.auth)
 	return s
 }
 
@@ -172,7 +150,7 @@ func (s *Server) Snapshot(tb testing.TB) Snapshot {
 
 // Restore replaces the server by one with the content of the backup, as etcdutl
 // snapshot restore does. Revisions go back: clients that have seen greater ones
-// refuse to claim until the epoch is raised ([Operator.RaiseEpoch]). A bump greater
+// refuse to claim until the epoch is raised ([Server.RaiseEpoch]). A bump greater
 // than 0 makes revisions continue that far beyond those of the backup, as etcdutl's
 // --bump-revision with --mark-compacted does.
 //

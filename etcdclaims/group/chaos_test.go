@@ -15,6 +15,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/internal/steps"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
@@ -252,7 +253,7 @@ type handover struct {
 func (c *chaos) moved(ctx context.Context, partitions int) (at []handover) {
 	listed := make(map[string]string) // instances by the key of the entry
 	owner, fence := make([]string, partitions), make([]int64, partitions)
-	own := claimtest.Key("", "group/g/partition/")
+	own := testclaims.Key("", "group/g/partition/")
 	for resp := range c.server.Admin().Watch(ctx, "/etcdclaims/", clientv3.WithPrefix(), clientv3.WithRev(1)) {
 		for _, ev := range resp.Events {
 			key := string(ev.Kv.Key)

@@ -8,6 +8,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -102,7 +103,7 @@ func TestAwayWithoutEntryLeavesNoLease(t *testing.T) {
 		a := w.join(cfg)
 		v := w.view()
 		held := a.host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: -1, LoseRequest: true})
-		own, err := w.server.Admin().Get(w.Context(), claimtest.Key("", "group/g/member/"+a.claims.Instance()))
+		own, err := w.server.Admin().Get(w.Context(), testclaims.Key("", "group/g/member/"+a.claims.Instance()))
 		w.ok(err)
 		_, err = w.server.Admin().Revoke(w.Context(), clientv3.LeaseID(own.Kvs[0].Lease)) // as after an outage
 		w.ok(err)

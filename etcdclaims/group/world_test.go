@@ -14,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -269,7 +270,7 @@ func (w *world) history(partitions int) map[int][]term {
 	terms := make(map[int][]term)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	own := claimtest.Key("", "group/g/partition/")
+	own := testclaims.Key("", "group/g/partition/")
 	_, err = admin.Put(ctx, "/end", "")
 	w.ok(err)
 	for resp := range admin.Watch(ctx, "/", clientv3.WithPrefix(), clientv3.WithRev(1)) {

@@ -199,7 +199,7 @@ func TestLocksReleaseAll(t *testing.T) {
 	testclaims.Locked(t, one, "passed on", "me", time.Minute, true)
 	testclaims.Unlocked(t, one, "passed on", "me", true)
 	testclaims.Locked(t, one, "passed on", "you", time.Minute, true)
-	mine := claimtest.NewClient(t, claimtest.EtcdFunc(testetcd.Shared(t).Client), etcdclaims.Config{Prefix: prefix, Owner: "me"})
+	mine := claimtest.NewClient(t, testclaims.EtcdFunc(testetcd.Shared(t).Client), etcdclaims.Config{Prefix: prefix, Owner: "me"})
 	claim := testclaims.TryClaim(t, mine, "claimed")
 
 	for want := range []int{40, 0} {

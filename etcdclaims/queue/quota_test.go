@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -62,7 +63,7 @@ func TestNearQuota(t *testing.T) {
 				_, _ = q.Enqueue(w.Context(), queue.NewItem(nil))
 				time.Sleep(sec)
 				w.enqueue(q, "again")
-			}, append(opts, claimtest.Quota(40<<20))...)
+			}, append(opts, testclaims.Quota(40<<20))...)
 		})
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/testclaims"
 )
 
 // Where etcd allows few operations in a transaction (--max-txn-ops), calls for many
@@ -81,7 +81,7 @@ func TestFewOperationsPerTransaction(t *testing.T) {
 					purged, err := q.Purge(w.Context(), time.Now().Add(time.Hour))
 					w.ok(err)
 					w.want(purged, n)
-				}, claimtest.MaxTxnOps(limit))
+				}, testclaims.MaxTxnOps(limit))
 			})
 		}
 	}

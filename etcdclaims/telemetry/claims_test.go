@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
-	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/internal/testwork"
 	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -70,7 +70,7 @@ func TestClaims(t *testing.T) {
 			w.Fatal(err)
 		}
 		second := <-got
-		w.server.Revoke(w.T, claimtest.Key("", "orders/4711")) // as an operator might
+		w.server.Revoke(w.T, testclaims.Key("", "orders/4711")) // as an operator might
 		<-second.Done()
 		synctest.Wait() // hooks are called afterwards
 		w.expect(map[string]string{
@@ -87,7 +87,7 @@ func TestClaims(t *testing.T) {
 		if err != nil {
 			w.Fatal(err)
 		}
-		w.server.Revoke(w.T, claimtest.Key("", "work"))
+		w.server.Revoke(w.T, testclaims.Key("", "work"))
 		<-job.Done()
 		synctest.Wait()
 		if err := testwork.Of(c).TryRun(ctx, "work", func(context.Context, *work.Work) error { return nil }); err != nil {
@@ -247,7 +247,7 @@ func TestSpans(t *testing.T) {
 		if err != nil {
 			w.Fatal(err)
 		}
-		w.server.Revoke(w.T, claimtest.Key("", "k"))
+		w.server.Revoke(w.T, testclaims.Key("", "k"))
 		<-lost.Done()
 		synctest.Wait()
 		holds := w.ended()["etcdclaims.hold"]

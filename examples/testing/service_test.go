@@ -81,10 +81,10 @@ func TestLeaseIsRevoked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 30*time.Second) // for one charge
 		w.open("42")
-		w.start("one")
+		one := w.start("one")
 		time.Sleep(7 * time.Second)
 		w.start("two")
-		w.server.Revoke(t, claimtest.Key(prefix+"claims/", "invoice/42"))
+		w.server.Revoke(t, one.claims.OwnKey("invoice/42"))
 		revoked := time.Now()
 		time.Sleep(time.Minute)
 

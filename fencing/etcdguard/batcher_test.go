@@ -14,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/fencing/etcdguard"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
@@ -192,7 +193,7 @@ func TestSharedRequestIsStaleForAll(t *testing.T) {
 		kv := etcdguard.NewKV(w.etcd, held)
 		var once sync.Once
 		for i, err := range w.crowd(kv, 50, func(i int) error {
-			once.Do(func() { w.server.Delete(t, claimtest.Key("", "k")) })
+			once.Do(func() { w.server.Delete(t, testclaims.Key("", "k")) })
 			_, err := kv.Put(t.Context(), key(i), "v")
 			return err
 		}) {
@@ -273,7 +274,7 @@ func TestSharedRequestWhoseCallersLeave(t *testing.T) {
 func TestSharedRequestOverALimit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{T: t, server: claimtest.Start(t, claimtest.MaxTxnOps(8))}
+		w := &world{T: t, server: claimtest.Start(t, testclaims.MaxTxnOps(8))}
 		w.host = w.server.Host(t)
 		w.etcd, w.claims = w.host.Etcd(t), claimtest.NewClient(t, w.host, etcdclaims.Config{})
 		kv := w.guarded()

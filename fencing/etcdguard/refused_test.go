@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/fencing/etcdguard"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -22,7 +23,7 @@ func TestSharedRequestRefusedAsTheCallerLeaves(t *testing.T) {
 		kv := etcdguard.NewKV(w.etcd, etcdguard.Bearer("", cl.Token()))
 		for i, err := range w.crowd(kv, 5, func(i int) error {
 			if i == 0 {
-				w.server.Revoke(t, claimtest.Key("", "k"))
+				w.server.Revoke(t, testclaims.Key("", "k"))
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond) // the request is sent after a second
 			defer cancel()
@@ -44,7 +45,7 @@ func TestRefusedCallsEnd(t *testing.T) {
 	for _, took := range []time.Duration{0, 9900 * time.Millisecond} { // the request that is refused
 		virtually(t, func(t *testing.T, w *world) {
 			cl := claim(t, w.claims, "k")
-			w.server.Revoke(t, claimtest.Key("", "k"))
+			w.server.Revoke(t, testclaims.Key("", "k"))
 			w.host.Inject(claimtest.Fault{On: claimtest.Verify, Times: -1, LoseReply: true})
 			bearer := etcdguard.NewKV(w.etcd, etcdguard.Bearer("", cl.Token()))
 			for name, call := range map[string]func() error{

@@ -20,6 +20,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/webui"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
@@ -117,7 +118,7 @@ func (s *stage) ok(err error) {
 }
 
 func (s *stage) client(owner string) *etcdclaims.Client {
-	return claimtest.NewClient(s.T, claimtest.EtcdFunc(s.etcd.Client), etcdclaims.Config{Owner: owner})
+	return claimtest.NewClient(s.T, testclaims.EtcdFunc(s.etcd.Client), etcdclaims.Config{Owner: owner})
 }
 
 func (s *stage) claim(c *etcdclaims.Client, key string) *etcdclaims.Claim {

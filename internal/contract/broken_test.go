@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/contract"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -27,7 +28,7 @@ var brokenEtcds = map[string]broken{
 		start: func(tb testing.TB) claimtest.Etcd {
 			tb.Helper()
 			server, n := claimtest.Start(tb), 0
-			return claimtest.EtcdFunc(func(tb testing.TB) *clientv3.Client {
+			return testclaims.EtcdFunc(func(tb testing.TB) *clientv3.Client {
 				tb.Helper()
 				n++
 				return namespaced(server, fmt.Sprintf("/%d/", n)).Etcd(tb)
@@ -44,7 +45,7 @@ var brokenEtcds = map[string]broken{
 		start: func(tb testing.TB) claimtest.Etcd {
 			tb.Helper()
 			n := 0
-			return claimtest.EtcdFunc(func(tb testing.TB) *clientv3.Client {
+			return testclaims.EtcdFunc(func(tb testing.TB) *clientv3.Client {
 				tb.Helper()
 				server := claimtest.Start(tb)
 				n++
@@ -193,7 +194,7 @@ func (v *verdict) Fatal(args ...any) {
 
 // wrapped returns clients that something was done to.
 func wrapped(etcd claimtest.Etcd, do func(c *clientv3.Client)) claimtest.Etcd {
-	return claimtest.EtcdFunc(func(tb testing.TB) *clientv3.Client {
+	return testclaims.EtcdFunc(func(tb testing.TB) *clientv3.Client {
 		tb.Helper()
 		c := etcd.Etcd(tb)
 		do(c)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/contract"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/namespace"
@@ -14,7 +15,7 @@ import (
 
 // namespaced returns clients that see a part of the key space as all of it.
 func namespaced(etcd claimtest.Etcd, prefix string) claimtest.Etcd {
-	return claimtest.EtcdFunc(func(tb testing.TB) *clientv3.Client {
+	return testclaims.EtcdFunc(func(tb testing.TB) *clientv3.Client {
 		tb.Helper()
 		c := etcd.Etcd(tb)
 		c.KV = namespace.NewKV(c.KV, prefix)
@@ -44,7 +45,7 @@ func started(opts ...claimtest.Option) func(tb testing.TB) claimtest.Etcd {
 }
 
 func TestClaimsVirtual(t *testing.T)     { virtually(t, started()) }
-func TestClaimsLowTxnLimit(t *testing.T) { virtually(t, started(claimtest.MaxTxnOps(16))) }
+func TestClaimsLowTxnLimit(t *testing.T) { virtually(t, started(testclaims.MaxTxnOps(16))) }
 
 func TestClaimsNamespace(t *testing.T) {
 	virtually(t, func(tb testing.TB) claimtest.Etcd {

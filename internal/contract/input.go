@@ -8,10 +8,10 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
-	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -45,7 +45,7 @@ var inputCases = []Case{
 		for _, key := range []string{" ", "sched/x", "queue/x", "group/x", etcdclaims.SlotKey("k", 1), etcdclaims.SharedPrefix("k") + "x"} {
 			all = append(all, t.wrong(b, key, etcdclaims.ErrInvalidKey)...)
 		}
-		reserved := clientv3.OpPut(claimtest.Key(t.prefix, "held"), "mine")
+		reserved := clientv3.OpPut(testclaims.Key(t.prefix, "held"), "mine")
 		for _, opts := range [][]any{
 			{etcdclaims.TTL(time.Second)}, // AllowShortTTL is not set
 			{etcdclaims.TTL(-1)},

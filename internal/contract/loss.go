@@ -9,8 +9,8 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
-	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/testclaims"
 )
 
 var lossCases = []Case{
@@ -41,7 +41,7 @@ var lossCases = []Case{
 	{"a claim whose key is overwritten is lost alone", func(t *trial) {
 		a, b := t.pair(etcdclaims.Config{})
 		claim, other := t.try(a, "k"), t.try(a, "other")
-		_, err := t.raw.Put(t.ctx, claimtest.Key(t.prefix, "k"), "what is this?")
+		_, err := t.raw.Put(t.ctx, testclaims.Key(t.prefix, "k"), "what is this?")
 		t.ok(err)
 		t.is(claim.Renew(t.ctx), etcdclaims.ErrLost)
 		t.lost(claim, etcdclaims.ReasonSuperseded)

@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/work"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -281,7 +282,7 @@ func (t *trial) revoke(c *etcdclaims.Client, key string) {
 // and woke believing in its claim.
 func (t *trial) remove(key string) {
 	t.Helper()
-	resp, err := t.raw.Delete(t.ctx, claimtest.Key(t.prefix, key))
+	resp, err := t.raw.Delete(t.ctx, testclaims.Key(t.prefix, key))
 	t.ok(err)
 	if resp.Deleted != 1 {
 		t.Fatalf("%q was held by nobody", key)

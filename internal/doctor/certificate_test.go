@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/examples/demoetcd"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
@@ -24,7 +25,7 @@ func examineBy(t *testing.T, s *demoetcd.Secured, files transport.TLSInfo) *Exam
 	if err != nil {
 		t.Fatal(err)
 	}
-	claims := claimtest.NewClient(t, claimtest.EtcdFunc(func(tb testing.TB) *clientv3.Client {
+	claims := claimtest.NewClient(t, testclaims.EtcdFunc(func(tb testing.TB) *clientv3.Client {
 		tb.Helper()
 		return testetcd.NewClient(tb, clientv3.Config{Endpoints: []string{s.Endpoint}, TLS: settings})
 	}), etcdclaims.Config{})
@@ -140,7 +141,7 @@ func TestTwoClusters(t *testing.T) {
 	e.has(t, Error, "cluster", "the endpoints belong to 2 clusters: a (h2), b (h1, h3)")
 
 	one, two := testetcd.Start(t), testetcd.Start(t)
-	claims := claimtest.NewClient(t, claimtest.EtcdFunc(func(tb testing.TB) *clientv3.Client {
+	claims := claimtest.NewClient(t, testclaims.EtcdFunc(func(tb testing.TB) *clientv3.Client {
 		tb.Helper()
 		return testetcd.NewClient(tb, clientv3.Config{Endpoints: append(one.Endpoints(), two.Endpoints()...)})
 	}), etcdclaims.Config{})

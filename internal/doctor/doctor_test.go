@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/permissions"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -20,7 +21,7 @@ import (
 func examine(t *testing.T) (*Examination, *clientv3.Client) {
 	t.Helper()
 	server := testetcd.Start(t)
-	claims := claimtest.NewClient(t, claimtest.EtcdFunc(server.Client), etcdclaims.Config{Prefix: testetcd.Prefix(t), Owner: "a"})
+	claims := claimtest.NewClient(t, testclaims.EtcdFunc(server.Client), etcdclaims.Config{Prefix: testetcd.Prefix(t), Owner: "a"})
 	return &Examination{Claims: claims, Limit: 100, Leases: 100, Patience: 5 * time.Second, Answer: 2 * time.Second}, claims.Etcd()
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -24,7 +25,7 @@ func TestPartitionGroups(t *testing.T) {
 	}
 	check()
 	e.has(t, OK, "groups", "0 groups")
-	claims := claimtest.NewClient(t, claimtest.EtcdFunc(func(testing.TB) *clientv3.Client { return etcd }), etcdclaims.Config{Prefix: e.Claims.Prefix(), Owner: "pod-a"})
+	claims := claimtest.NewClient(t, testclaims.EtcdFunc(func(testing.TB) *clientv3.Client { return etcd }), etcdclaims.Config{Prefix: e.Claims.Prefix(), Owner: "pod-a"})
 	cfg := group.Config{Group: "orders", Partitions: 4, Name: "pod-a", Away: time.Hour}
 	m, err := group.Join(ctx, claims, cfg, func(ctx context.Context, _ int, _ *etcdclaims.Claim) error {
 		<-ctx.Done()

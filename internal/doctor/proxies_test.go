@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -57,7 +58,7 @@ func proxied(t *testing.T, server *testetcd.Server) string {
 func through(t *testing.T, endpoint string, cfg clientv3.Config) *Examination {
 	t.Helper()
 	cfg.Endpoints = []string{endpoint}
-	claims := claimtest.NewClient(t, claimtest.EtcdFunc(func(tb testing.TB) *clientv3.Client {
+	claims := claimtest.NewClient(t, testclaims.EtcdFunc(func(tb testing.TB) *clientv3.Client {
 		tb.Helper()
 		return testetcd.NewClient(tb, cfg)
 	}), etcdclaims.Config{})
@@ -105,7 +106,7 @@ func TestLeasingReadsAreStale(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer done()
-	claims := claimtest.NewClient(t, claimtest.EtcdFunc(server.Client), etcdclaims.Config{})
+	claims := claimtest.NewClient(t, testclaims.EtcdFunc(server.Client), etcdclaims.Config{})
 	count := func() int64 {
 		t.Helper()
 		resp, err := kv.Get(t.Context(), claims.OwnKey("k"))

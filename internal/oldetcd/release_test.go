@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
-	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/contract"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/internal/testwork"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -30,7 +30,7 @@ func TestReleases(t *testing.T) {
 			etcd := p.Client(t)
 			t.Run("Claims", func(t *testing.T) {
 				testetcd.SkipUnlessLong(t, "waits for leases of five seconds")
-				contract.TestClaims(t, claimtest.EtcdFunc(func(testing.TB) *clientv3.Client { return etcd }))
+				contract.TestClaims(t, testclaims.EtcdFunc(func(testing.TB) *clientv3.Client { return etcd }))
 			})
 			t.Run("Warning", func(t *testing.T) { warning(t, etcd, r.warns) })
 			t.Run("Revoked", func(t *testing.T) { revoked(t, etcd) })

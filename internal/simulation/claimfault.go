@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/history"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -69,7 +69,7 @@ func (w *world) atBirth(lease clientv3.LeaseID) {
 // take does something to the key in etcd of a claim, by somebody's hand.
 func (w *world) take(key string, h how, op func(etcdKey string) clientv3.Op) {
 	call := w.history.Take(key)
-	own := claimtest.Key("", key)
+	own := testclaims.Key("", key)
 	w.admin(fmt.Sprintf("%s of %s", h, own), func(ctx context.Context, etcd *clientv3.Client) error {
 		resp, err := etcd.Txn(ctx).Then(op(own)).Commit()
 		if err != nil {

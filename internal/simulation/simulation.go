@@ -26,6 +26,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/history"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -129,7 +130,7 @@ func Run(tb testing.TB, plan Plan) *Outcome {
 		opts = append(opts, claimtest.Auth())
 	}
 	if w.rng.IntN(4) == 0 {
-		opts = append(opts, claimtest.MaxTxnOps(16))
+		opts = append(opts, testclaims.MaxTxnOps(16))
 	}
 	tb.Cleanup(w.abort)
 	w.server = claimtest.Start(tb, opts...)

@@ -41,7 +41,7 @@ func TwoOwners(tb testing.TB, etcd *clientv3.Client, cfg etcdclaims.Config) (a, 
 	if cfg.Prefix == "" {
 		cfg.Prefix = testetcd.Prefix(tb)
 	}
-	on := claimtest.EtcdFunc(func(testing.TB) *clientv3.Client { return etcd })
+	on := EtcdFunc(func(testing.TB) *clientv3.Client { return etcd })
 	cfg.Owner = "a"
 	a = claimtest.NewClient(tb, on, cfg)
 	cfg.Owner = "b"

@@ -88,7 +88,7 @@ func (w *World) Count(part string) int {
 }
 
 // Own is the key in etcd of the claim on key.
-func (w *World) Own(key string) string { return claimtest.Key(w.Prefix, key) }
+func (w *World) Own(key string) string { return Key(w.Prefix, key) }
 
 // NothingLeft fails if anything but work records and the epoch is there.
 func (w *World) NothingLeft() {

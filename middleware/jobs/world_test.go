@@ -10,6 +10,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/testclaims"
 )
 
 const sec = time.Second
@@ -69,9 +70,9 @@ func (w *world) free(t *testing.T, key string) {
 var losses = map[string]func(t *testing.T, w *world, key string){
 	"cut off":       func(_ *testing.T, w *world, _ string) { w.host.Cut(); time.Sleep(time.Minute); w.host.Heal() },
 	"stopped":       func(_ *testing.T, w *world, _ string) { w.host.Suspend(time.Minute); time.Sleep(2 * sec) },
-	"lease revoked": func(t *testing.T, w *world, key string) { w.server.Revoke(t, claimtest.Key("", key)); time.Sleep(sec) },
+	"lease revoked": func(t *testing.T, w *world, key string) { w.server.Revoke(t, testclaims.Key("", key)); time.Sleep(sec) },
 	"key deleted": func(t *testing.T, w *world, key string) {
-		w.server.Delete(t, claimtest.Key("", key))
+		w.server.Delete(t, testclaims.Key("", key))
 		time.Sleep(10 * sec)
 	},
 	"forced": func(t *testing.T, w *world, key string) {

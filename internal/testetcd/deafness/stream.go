@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/metadata"
 )
@@ -13,7 +14,7 @@ import (
 // no watch on it begins. All other requests are answered, and watches on other streams
 // work.
 func HungStream(etcd claimtest.Etcd) claimtest.Etcd {
-	return claimtest.EtcdFunc(func(tb testing.TB) *clientv3.Client {
+	return testclaims.EtcdFunc(func(tb testing.TB) *clientv3.Client {
 		tb.Helper()
 		c := etcd.Etcd(tb)
 		c.Watcher = hungStream{c.Watcher}
