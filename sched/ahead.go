@@ -69,7 +69,7 @@ func (s *Scheduler) overtaken(ctx context.Context, x *Explanation, st *jobSnapsh
 		return nil
 	}
 	records, err := s.records(ctx, x.Job)
-	if _, skipped := st.skipOf(x.Nominal); err == nil && !skipped && !isRecorded(records, x.Nominal) {
+	if err == nil && !st.reset.Decided.have(x.Nominal) && !isRecorded(records, x.Nominal) {
 		x.is(FateOverdue, "not run: %s", st.aheadBy(by))
 	}
 	return err

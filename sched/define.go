@@ -182,7 +182,7 @@ const mostOrderly = 3
 // tick of the job is admitted or begins after that. The ticks that wait get one record
 // together, that of the oldest of them, whose Missed counts the others. Its outcome is
 // OutcomeWithdrawn. If the oldest tick has had an attempt, the outcome is that of its last
-// attempt. Requests, skips and a pause are removed. Runs in progress continue and are recorded,
+// attempt. Requests and a pause are removed. Runs in progress continue and are recorded,
 // and are not tried again. Call Cancel after Undefine to end them.
 //
 // If ticks keep coming due or beginning while Undefine tries, it removes the ticks that
@@ -222,7 +222,7 @@ func (s *Scheduler) Undefine(ctx context.Context, job string, version int64) err
 		busy := tries > mostOrderly
 		ops = append(ops, clientv3.OpPut(k.spec(job), encode(gone)), clientv3.OpPut(k.withdraw(job), encode(by)),
 			clientv3.OpDelete(k.paused(job)), clientv3.OpDelete(k.fail(job)))
-		for _, dir := range []string{k.readyOf(job), k.backfills(job), k.asksOf(job), k.skipsOf(job)} {
+		for _, dir := range []string{k.readyOf(job), k.backfills(job), k.asksOf(job)} {
 			ops = append(ops, clientv3.OpDelete(dir, clientv3.WithPrefix()))
 		}
 		// The mark is put so that an owner that does not know of this admits nothing.
@@ -233,7 +233,7 @@ func (s *Scheduler) Undefine(ctx context.Context, job string, version int64) err
 		} else {
 			cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(k.high(job)), "=", st.highRev))
 			if st.highRev != 0 {
-				ops = append(ops, s.markAgain(st))
+				ops = append(ops, clientv3.OpPut(k.high(job), keyspace.Instant(st.high)))
 			}
 		}
 		if len(st.waiting) > 0 && !busy {

@@ -21,7 +21,6 @@ type Fate string
 const (
 	FateNotDue    Fate = "not due"   // the schedule has no tick at the instant
 	FateFuture    Fate = "future"    // the tick is not due yet
-	FateSkipped   Fate = "skipped"   // SkipTick leaves the tick out when it is due
 	FatePaused    Fate = "paused"    // the job is paused, or a pause left the tick out; then Entry is the record of the pause
 	FateOverdue   Fate = "overdue"   // the tick is due, and not admitted
 	FateWaiting   Fate = "waiting"   // the tick was admitted, and no attempt is in progress
@@ -157,14 +156,13 @@ func (s *Scheduler) requested(ctx context.Context, x *Explanation, st *jobSnapsh
 // decided explains a tick that neither waits nor runs.
 func (s *Scheduler) decided(x *Explanation, st *jobSnapshot, records []Entry) {
 	schedule, now := s.scheduleOf(x.Job, st), s.now()
-	skip, skipped := st.skipOf(x.Nominal)
 	before, follows := st.before()
 	at := slices.IndexFunc(records, func(e Entry) bool { return e.Nominal.Equal(x.Nominal) && explains(e.id) })
 	switch {
 	case at >= 0:
 		x.recorded(&records[at])
-	case skipped:
-		x.is(FateSkipped, "left out when it is due: %s", skip.text())
+	case st.reset.Decided.have(x.Nominal):
+		x.is(FateDone, "decided, and not run again: the mark was put back by %s at %s, and the record of before is gone", st.reset.By, stamp(st.reset.At))
 	case follows:
 		x.is(FateNotDue, "not due: the job runs when %s has succeeded for this instant, which is not recorded; explain that job", before)
 	case schedule != nil && leftOut(schedule, x.Nominal):
@@ -181,7 +179,7 @@ func (s *Scheduler) decided(x *Explanation, st *jobSnapshot, records []Entry) {
 		x.is(FateOverdue, "due for %v and not admitted: the group has no owner, its owner does not have the job or is busy, or its clock is behind", now.Sub(x.Nominal).Round(time.Second))
 	case x.Nominal.Before(st.spec.Since):
 		x.is(FateBefore, "before the schedule %s was registered at %s", st.spec.Schedule, stamp(st.spec.Since))
-	case x.givenUp(schedule, records):
+	case x.givenUp(without(schedule, st.reset.Decided), records):
 	case len(records) >= st.spec.limit():
 		x.is(FateUnknown, "not known: the job keeps %d records, and the oldest is of %s", len(records), stamp(records[len(records)-1].Nominal))
 	default:
@@ -225,17 +223,6 @@ func (x *Explanation) recorded(e *Entry) {
 	x.is(fate, "%s: %s", text, reason)
 }
 
-// skippedIn returns how many ticks after an instant, up to another one, have records of their
-// own although they did not run. The record that counts the ticks around them does not count these.
-func skippedIn(records []Entry, after, to time.Time) (n int) {
-	for _, e := range records {
-		if e.Outcome == OutcomeSkipped && !isManual(e.id) && e.Nominal.After(after) && !e.Nominal.After(to) {
-			n++
-		}
-	}
-	return n
-}
-
 // givenUp explains a tick that a later record counts. It has the word of that record.
 func (x *Explanation) givenUp(schedule calendar.Schedule, records []Entry) bool {
 	for i := len(records) - 1; i >= 0; i-- { // the oldest first
@@ -247,7 +234,7 @@ func (x *Explanation) givenUp(schedule calendar.Schedule, records []Entry) bool 
 		if e.Outcome == OutcomeMissed || e.Outcome == OutcomePaused {
 			to = e.Nominal // the record counts its own tick too
 		}
-		if schedule != nil && (Job{Schedule: schedule}).count(x.Nominal.Add(-1), to)-skippedIn(records, x.Nominal, to) > e.Missed {
+		if schedule != nil && (Job{Schedule: schedule}).count(x.Nominal.Add(-1), to) > e.Missed {
 			continue
 		}
 		x.Entry = e

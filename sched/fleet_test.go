@@ -23,6 +23,15 @@ const (
 	prefix = "/p/"
 )
 
+// clock returns a time of the bubble's first day.
+func clock(text string) time.Time {
+	at, err := time.Parse("15:04:05", text)
+	if err != nil {
+		panic(err)
+	}
+	return time.Date(2000, 1, 1, at.Hour(), at.Minute(), at.Second(), 0, time.UTC)
+}
+
 // fleet is an etcd in virtual time and the processes that share a group, with a
 // ledger of every run that any of them began.
 type fleet struct {
@@ -218,4 +227,12 @@ func (f *fleet) under(part string) []key {
 		}
 	}
 	return out
+}
+
+// wantHistory fails the test unless the job has these records, the oldest first.
+func (f *fleet) wantHistory(job string, want ...string) {
+	f.Helper()
+	if got := f.history(job); !slices.Equal(got, want) {
+		f.Errorf("records of %s: %v, want %v", job, got, want)
+	}
 }

@@ -42,9 +42,9 @@ type JobInfo struct {
 	// The clock of an owner was ahead then, or this one is behind. Ticks that come due before
 	// High do not run. See ResetMark.
 	Ahead time.Duration
-	// Next is when the next tick is due, apart from those in Skips. It is zero if no tick
+	// Next is when the next tick is due. It is zero if no tick
 	// follows, if the job is paused, or if this process does not know the schedule: the
-	// job was not added here, and Cron cannot parse its text.
+	// job was not added here, and calendar.Cron cannot parse its text.
 	Next time.Time
 	// Unadmitted is Next if that tick is due and the owner has not admitted it within its
 	// TTL + 5 s. The clock of this process decides. The owner may not have the job, as
@@ -65,8 +65,7 @@ type JobInfo struct {
 	// run the job: see Problem. At most 128 requests after another job then wait. If
 	// there are more, the owner drops the oldest, and records them.
 	Requests int
-	Last     *Entry        // the newest record; nil if there is none
-	Skips    []SkippedTick // the ticks that SkipTick leaves out and that are not recorded yet, oldest first
+	Last     *Entry // the newest record; nil if there is none
 
 	schedule calendar.Schedule // nil if the job is paused, or this process does not know the schedule
 }
@@ -134,9 +133,6 @@ func (i JobInfo) String() string {
 	}
 	for _, r := range i.Running {
 		out = append(out, fmt.Sprintf("  running: %s attempt %d by %s since %s", r.ID, r.Attempt, r.Owner, stamp(r.Began)))
-	}
-	for _, k := range i.Skips {
-		out = append(out, fmt.Sprintf("  skips: %s, by %s since %s: %s", stamp(k.Nominal), k.By, stamp(k.At), k.Note))
 	}
 	for _, w := range i.Waiting {
 		text := "  waiting: " + w.ID
@@ -291,7 +287,7 @@ func (s *Scheduler) info(job string, st *jobSnapshot) JobInfo {
 	if st.paused != nil {
 		i.Paused = &Pause{By: st.paused.By, Note: st.paused.Note, At: st.paused.At}
 	} else if schedule := s.scheduleOf(job, st); schedule != nil && st.spec.Hash != "" {
-		schedule = without(schedule, st.skipped)
+		schedule = without(schedule, st.reset.Decided)
 		i.schedule, i.Next = schedule, schedule.Next(st.high)
 		if i.Problem == "" && i.Version != 0 && st.never(i) {
 			i.Problem = "no tick follows: the schedule has no instant after " + stamp(st.high)
@@ -299,9 +295,6 @@ func (s *Scheduler) info(job string, st *jobSnapshot) JobInfo {
 		if i.Ahead = ahead(schedule, st.high, s.now()); i.Problem == "" && i.Ahead > 0 {
 			i.Problem = st.aheadBy(i.Ahead)
 		}
-	}
-	for _, k := range st.skips {
-		i.Skips = append(i.Skips, SkippedTick{Nominal: k.Nominal, By: k.By, Note: k.Note, At: k.At})
 	}
 	for _, w := range st.waiting {
 		i.Waiting = append(i.Waiting, w.ready.info(s.cfg.Group, w.admitted()))
@@ -328,8 +321,8 @@ func (st *jobSnapshot) never(i JobInfo) bool {
 // problem returns why the job does not run as it is defined, or an empty text.
 func (st *jobSnapshot) problem() string {
 	switch {
-	case st.skipsErr != nil:
-		return "no tick is admitted, because a skip cannot be read: " + st.skipsErr.Error()
+	case st.resetErr != nil:
+		return "no tick is admitted, because it cannot be read which ones are decided: " + st.resetErr.Error()
 	case st.definitionRev == 0 && !st.spec.inCode() && st.spec.Hash != "":
 		return "the definition is gone"
 	case st.definitionRev == 0:

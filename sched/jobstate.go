@@ -17,10 +17,12 @@ type jobState struct {
 	highRev  int64
 	failures countedFailures
 	paused   bool
+	decided  instants  // ticks after the mark that are decided, oldest first: ResetMark has put the mark back
 	at       time.Time // when the job is due next; zero for never
 
 	changing bool      // whether its registration is pending
 	broken   bool      // whether its state cannot be read
+	held     bool      // whether it cannot be read which ticks after the mark are decided
 	single   bool      // whether to decide about one tick at a time
 	refused  bool      // whether its tick could not begin at once
 	planning bool      // whether the planner is making its plan
@@ -67,8 +69,7 @@ func (l *leadership) place(c *jobState) {
 	case l.jobs[c.id] != c:
 	case !c.readAt.IsZero():
 		l.doubtful.set(c)
-	case len(l.unreadable[c.id]) > 0: // as if it were paused
-	case c.planning || c.paused || c.at.IsZero() || !c.registered():
+	case c.planning || c.paused || c.held || c.at.IsZero() || !c.registered():
 	default:
 		l.due.set(c)
 	}
@@ -76,7 +77,7 @@ func (l *leadership) place(c *jobState) {
 
 // schedule computes when the job is due next.
 func (l *leadership) schedule(c *jobState) {
-	c.at = l.planned(c).next(c.high)
+	c.at = c.planned().next(c.high)
 	l.place(c)
 }
 
@@ -92,8 +93,6 @@ func (l *leadership) absorb() {
 			l.hearWithdrawal(job, is)
 		case kindAsk:
 			l.hearRequest(key, is)
-		case kindSkip:
-			l.hearSkip(job, key, is)
 		case kindReset:
 			l.hearReset(job)
 		case kindReady:

@@ -40,11 +40,6 @@ type leadership struct {
 	asked       *queue[*request]               // the requests that can be served, oldest first
 	unserved    map[string]bool                // the jobs whose requests may have to be given up, by digest
 
-	skips   map[string]map[time.Time]*skip // by the digest of the job, and nominal time
-	skipped *queue[*skip]                  // by when to record them
-
-	unreadable map[string]map[string]bool // the keys of skips that cannot be read, by the digest of the job
-
 	suspects []suspect // runs that may be orphans
 	unknown  unknown   // those of jobs that this process cannot run
 	rescan   bool      // whether to look for orphans
@@ -77,7 +72,7 @@ const (
 
 func newLeadership(s *Scheduler, claim *etcdclaims.Claim) *leadership {
 	return &leadership{
-		s: s, claim: claim, feed: s.view.subscribe(kindAsk, kindPaused, kindReady, kindWithdraw, kindSkip, kindReset),
+		s: s, claim: claim, feed: s.view.subscribe(kindAsk, kindPaused, kindReady, kindWithdraw, kindReset),
 		jobs:      make(map[string]*jobState),
 		due:       newQueue(func(a, b *jobState) bool { return a.at.Before(b.at) }),
 		doubtful:  newQueue(func(a, b *jobState) bool { return a.readAt.Before(b.readAt) }),
@@ -87,12 +82,10 @@ func newLeadership(s *Scheduler, claim *etcdclaims.Claim) *leadership {
 		late:      newQueue(func(a, b *waiter) bool { return a.deadline.Before(b.deadline) }),
 		requests:  make(map[string]*request), requestsOf: make(map[string]map[string]*request),
 		asked: newQueue(func(a, b *request) bool { return a.before(b) }), unserved: make(map[string]bool),
-		skips: make(map[string]map[time.Time]*skip), skipped: newQueue(func(a, b *skip) bool { return a.at.Before(b.at) }),
-		unreadable: make(map[string]map[string]bool),
-		unknown:    make(unknown),
-		rescan:     true,
-		plans:      planner{done: make(chan struct{}, 1)},
-		reads:      mostReads, steps: mostSteps, ticks: mostTicks,
+		unknown: make(unknown),
+		rescan:  true,
+		plans:   planner{done: make(chan struct{}, 1)},
+		reads:   mostReads, steps: mostSteps, ticks: mostTicks,
 	}
 }
 
@@ -176,7 +169,7 @@ func (l *leadership) round(ctx context.Context) (more bool, err error) {
 	}
 	var refused error
 	for _, duty := range []func(context.Context) (bool, error){
-		l.register, l.settleOrphans, l.withdraw, l.dropLate, l.admitRequests, l.giveUpRequests, l.recordSkips, l.admitDue, l.trimHistories,
+		l.register, l.settleOrphans, l.withdraw, l.dropLate, l.admitRequests, l.giveUpRequests, l.admitDue, l.trimHistories,
 	} {
 		left, err := duty(ctx)
 		if err != nil && !isTooLarge(err) && !isRefusal(err) {
@@ -215,9 +208,6 @@ func (l *leadership) idle() time.Duration {
 	}
 	if w, ok := l.late.first(); ok {
 		d = min(d, justAfter(w.deadline, now))
-	}
-	if k, ok := l.skipped.first(); ok {
-		d = min(d, justAfter(k.at, now))
 	}
 	if c, ok := l.doubtful.first(); ok {
 		d = min(d, time.Until(c.readAt))

@@ -80,7 +80,7 @@ func (s *Scheduler) ofPause(job string, st *jobSnapshot, until time.Time) (past,
 	if schedule == nil {
 		return past{}, false
 	}
-	j := Job{Schedule: without(schedule, st.skipped)} // skipped ticks have records of their own
+	j := Job{Schedule: without(schedule, st.reset.Decided)}
 	last := j.lastOnes(st.high, until, 1)
 	if len(last) == 0 {
 		return past{}, false
@@ -254,7 +254,7 @@ func (s *Scheduler) Forget(ctx context.Context, job string) error {
 				cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(dir), "<", st.rev+1).WithPrefix())
 			}
 			for _, dir := range []string{
-				k.runOf(job), k.backfilling(job), k.readyOf(job), k.backfills(job), k.asksOf(job), k.skipsOf(job), k.past(job),
+				k.runOf(job), k.backfilling(job), k.readyOf(job), k.backfills(job), k.asksOf(job), k.past(job),
 			} {
 				ops = append(ops, clientv3.OpDelete(dir, clientv3.WithPrefix()))
 			}

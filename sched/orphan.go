@@ -172,7 +172,7 @@ func (l *leadership) settle(c *jobState, key string, r run, rev int64) (st decis
 
 // outdated reports whether a newer tick is about to replace one that would wait again.
 func (l *leadership) outdated(c *jobState, id string) bool {
-	return c.job.newestOnly(id) && !c.paused && c.registered() && l.planned(c).runsNext(c.high, l.s.now(), l.s.cfg.Grace)
+	return c.job.newestOnly(id) && !c.paused && c.registered() && c.planned().runsNext(c.high, l.s.now(), l.s.cfg.Grace)
 }
 
 // runsNext reports whether a tick after the mark is due and will run.

@@ -14,7 +14,7 @@ const (
 	OutcomeCancelled   Outcome = "cancelled"   // the handler returned an error after Cancel or CancelRunning
 	OutcomeInterrupted Outcome = "interrupted" // the handler returned an error after its scheduler stopped, or while its claim was in doubt
 	OutcomeLost        Outcome = "lost"        // the process died, or the claim was lost, before the run ended
-	OutcomeSkipped     Outcome = "skipped"     // not run: another run was in progress, too many ticks waited, or SkipTick
+	OutcomeSkipped     Outcome = "skipped"     // not run: another run was in progress, or too many ticks waited
 	OutcomeWithdrawn   Outcome = "withdrawn"   // not run: Cancel took it back while it waited
 	OutcomeReplaced    Outcome = "replaced"    // not run: CancelRunning preferred a newer tick
 	OutcomeLate        Outcome = "late"        // not run: past its StartDeadline
@@ -51,16 +51,8 @@ var (
 	ErrNotPaused = errors.New("the job is not paused")
 	// ErrPaused is returned by Pause when the job is paused already.
 	ErrPaused = errors.New("the job is paused already")
-	// ErrDecided is returned by SkipTick and UnskipTick when the tick was admitted or left
-	// out already.
-	ErrDecided = errors.New("the tick is decided already")
-	// ErrNotDue is returned by SkipTick when the schedule has no tick at the instant.
-	ErrNotDue = errors.New("the schedule has no tick at that instant")
-	// ErrSkipped is returned by SkipTick when the tick has been marked to be skipped
-	// already.
-	ErrSkipped = errors.New("the tick is to be skipped already")
-	// ErrNotSkipped is returned by UnskipTick when no SkipTick is in effect for the tick.
-	ErrNotSkipped = errors.New("the tick is not to be skipped")
+	// ErrDecided is returned by ResetMark when all ticks up to the mark are decided.
+	ErrDecided = errors.New("the ticks are decided already")
 	// ErrNotAhead is returned by ResetMark when the high-water mark is not ahead of the clock.
 	ErrNotAhead = errors.New("the high-water mark is not ahead of the clock")
 	// ErrMayRepeat is returned by ResetMark when ticks may have run that would come due again.

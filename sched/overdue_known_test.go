@@ -24,11 +24,8 @@ func TestOverdueKnownToHaveEnded(t *testing.T) {
 		f.cfg.Hooks.Overdue = got.hook
 		f.do(sched.Job{Name: "a", Schedule: tenMinutely, Overdue: 6 * time.Minute}, time.Second)
 		f.do(sched.Job{Name: "dense", Schedule: minutely, Overdue: 6 * time.Minute, Overlap: sched.Allow{}}, time.Second)
-		f.do(sched.Job{Name: "skipped", Schedule: tenMinutely, Overdue: 6 * time.Minute}, time.Second)
 		f.do(sched.Job{Name: "retried", Schedule: tenMinutely, Overdue: 8 * time.Minute, Handler: failing(1, time.Second), Retry: sched.Retry{Max: 1, Backoff: 5 * time.Minute}}, 0)
 		f.start(0)
-		f.until("00:01:00")
-		noErr(t, f.console().SkipTick(t.Context(), "skipped", clock("00:10:00"), ""))
 		f.until("00:12:30")
 		f.unreachable()
 		f.until("00:17:30")

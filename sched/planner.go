@@ -14,11 +14,8 @@ type planner struct {
 }
 
 type madePlan struct {
-	c *jobState
-	// high is the mark that the plan was made for, and rev its revision: SkipTick puts the
-	// same mark again.
-	high time.Time
-	rev  int64
+	c    *jobState
+	rev  int64 // of the mark that the plan was made for
 	plan plan
 }
 
@@ -29,7 +26,7 @@ func (p *planner) start(c *jobState, job Job, now time.Time, grace time.Duration
 	c.planning = true
 	high, rev := c.high, c.highRev
 	go func() {
-		made := madePlan{c, high, rev, job.plan(high, now, grace, most)}
+		made := madePlan{c, rev, job.plan(high, now, grace, most)}
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.made = append(p.made, made)
@@ -51,7 +48,7 @@ func (l *leadership) planFor(c *jobState, now time.Time) (p plan, ok bool) {
 		p, c.plan = *c.plan, nil
 		return p, true
 	}
-	job := l.planned(c)
+	job := c.planned()
 	if !job.countsFast() && now.Sub(c.high) > longAgo {
 		l.plans.start(c, job, now, l.s.cfg.Grace, l.ticks)
 		l.place(c)
@@ -64,7 +61,7 @@ func (l *leadership) planFor(c *jobState, now time.Time) (p plan, ok bool) {
 func (l *leadership) hearPlans() {
 	for _, m := range l.plans.take() {
 		m.c.planning = false
-		if m.c.high.Equal(m.high) && m.c.highRev == m.rev && !m.plan.high.IsZero() {
+		if m.c.highRev == m.rev && !m.plan.high.IsZero() {
 			m.c.plan = &m.plan
 		}
 		l.place(m.c)

@@ -127,16 +127,6 @@ type pause struct {
 	At      time.Time `json:"at"`
 }
 
-// skipping is the value of skip/.
-type skipping struct {
-	Version int       `json:"v"`
-	Job     string    `json:"job"`
-	Nominal time.Time `json:"nominal"`
-	By      string    `json:"by"`
-	Note    string    `json:"note,omitempty"`
-	At      time.Time `json:"at"`
-}
-
 // cancelling is the value of cancel/, for runs that began before its revision, and of
 // withdraw/, for ticks that were admitted before it.
 type cancelling struct {
@@ -144,6 +134,12 @@ type cancelling struct {
 	By      string    `json:"by"`
 	Note    string    `json:"note,omitempty"`
 	At      time.Time `json:"at"`
+}
+
+// resetting is the value of reset/: the mark was put back.
+type resetting struct {
+	cancelling
+	Decided instants `json:"decided,omitempty"` // the ticks after the new mark that must not be admitted again
 }
 
 // ask is the value of ask/: RunNow, or a Backfill and its progress.

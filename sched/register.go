@@ -47,7 +47,7 @@ func (l *leadership) refresh(ctx context.Context) error {
 		ops = append(ops, clientv3.OpGet(k.spec(name)), clientv3.OpGet(k.high(name)), clientv3.OpGet(k.paused(name)),
 			clientv3.OpGet(k.readyOf(name), clientv3.WithPrefix()),
 			clientv3.OpGet(k.asksOf(name), clientv3.WithPrefix()),
-			clientv3.OpGet(k.skipsOf(name), clientv3.WithPrefix()),
+			clientv3.OpGet(k.reset(name)),
 			clientv3.OpGet(k.fail(name)))
 	}
 	since := l.s.view.latest()
@@ -126,13 +126,7 @@ func (l *leadership) known(c *jobState) (keys []string) {
 	for key := range l.requestsOf[c.id] {
 		keys = append(keys, key)
 	}
-	for _, k := range l.skips[c.id] {
-		keys = append(keys, k.key)
-	}
-	for key := range l.unreadable[c.id] {
-		keys = append(keys, key)
-	}
-	return append(keys, l.s.keys.paused(c.job.Name))
+	return append(keys, l.s.keys.paused(c.job.Name), l.s.keys.reset(c.job.Name))
 }
 
 // load reads the state of all jobs.
@@ -199,6 +193,7 @@ func (l *leadership) know(c *jobState, sp, high *mvccpb.KeyValue) bool {
 			zap.String("job", c.job.Name), zap.Duration("ahead", by), zap.String("etcd_key", l.s.keys.high(c.job.Name)))
 	}
 	c.paused = !l.s.view.get(l.s.keys.paused(c.job.Name)).gone
+	l.readReset(c)
 	if all := l.waiting[c.id]; all != nil {
 		for _, w := range all.keys {
 			if !isBackfill(w.ID) {

@@ -7,27 +7,20 @@ import (
 	"slices"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
 
-// MarkReset describes what ResetMark did.
-type MarkReset struct {
-	From, To time.Time // the high-water mark before and after
-	// Skips are the ticks after To that are decided already. They have a SkipTick each.
-	Skips []time.Time
-	// MayRepeat is whether a tick after To may run a second time, which the caller permitted.
-	MayRepeat bool
-}
+// mostDecided is how many ticks after a mark that was put back can be decided.
+const mostDecided = 100
 
 // ResetMark puts back the high-water mark of a job that is ahead of the clock, to the present
-// by the clock of this process. The ticks that the mark had passed over come due at their
-// times. The note why is stored.
+// by the clock of this process. It returns the new mark. The ticks that the mark had passed
+// over come due at their times. The note why is stored.
 //
-// No tick runs twice by that: ticks that have a record, wait or run are skipped when they come due,
-// as by SkipTick. If there are more than 100 skips, the mark is put back less far. All other
+// No tick runs twice by that: ticks that have a record, wait or run are left out when they come
+// due. If there are more than 100 of them, the mark is put back less far. All other
 // ticks must be known not to have run: a record of a later tick counts them as missed, or
 // they are from before the registration of the job. If the history is too short to show
 // that, ResetMark returns [ErrMayRepeat]. With mayRepeat it resets the mark all the same, and
@@ -39,32 +32,38 @@ type MarkReset struct {
 // Errors: [ErrUnknownJob], [ErrNotAhead], [ErrMayRepeat], [ErrDecided] if all ticks until the
 // mark are decided, and those of etcdclaims.Client.TryAcquire. If the error matches
 // etcdclaims.ErrUnknown, ResetMark may have taken effect; after any other error it has not.
-func (s *Scheduler) ResetMark(ctx context.Context, job, why string, mayRepeat bool) (MarkReset, error) {
-	var is MarkReset
+func (s *Scheduler) ResetMark(ctx context.Context, job, why string, mayRepeat bool) (to time.Time, err error) {
+	var is markReset
 	by := cancelling{Version: valueVersion, By: s.claims.Owner(), Note: limitText(why), At: s.now()}
-	err := s.operate(ctx, "reset the mark of", job, func(st *jobSnapshot) (_ []clientv3.Cmp, ops []clientv3.Op, err error) {
+	err = s.operate(ctx, "reset the mark of", job, func(st *jobSnapshot) (_ []clientv3.Cmp, _ []clientv3.Op, err error) {
 		if is, err = s.planReset(ctx, job, st); err != nil {
 			return nil, nil, err
 		}
-		if is.MayRepeat && !mayRepeat {
+		if is.mayRepeat && !mayRepeat {
 			return nil, nil, fmt.Errorf("%w: the history does not show what became of the ticks between %s and %s; "+
-				"raise History, or permit that they run again", ErrMayRepeat, stamp(is.To), stamp(is.From))
+				"raise History, or permit that they run again", ErrMayRepeat, stamp(is.to), stamp(is.from))
 		}
-		for _, nominal := range is.Skips {
-			note := "decided before the mark was put back from " + stamp(st.high)
-			k := skipping{Version: valueVersion, Job: job, Nominal: nominal, By: by.By, Note: note, At: by.At}
-			ops = append(ops, clientv3.OpPut(s.keys.skipsOf(job)+nominalID(nominal), encode(k)))
-		}
-		ops = append(ops, clientv3.OpPut(s.keys.high(job), keyspace.Instant(is.To)), clientv3.OpPut(s.keys.reset(job), encode(by)))
-		return append(s.marked(st), s.definedAs(job, st.definitionRev)), ops, nil
+		high := s.keys.high(job)
+		unmoved := clientv3.Compare(clientv3.ModRevision(high), "=", st.highRev)
+		return []clientv3.Cmp{unmoved, s.definedAs(job, st.definitionRev)}, []clientv3.Op{
+			clientv3.OpPut(high, keyspace.Instant(is.to)),
+			clientv3.OpPut(s.keys.reset(job), encode(resetting{by, is.decided})),
+		}, nil
 	})
 	if err != nil {
-		return MarkReset{}, err
+		return time.Time{}, err
 	}
 	s.log.Warn("high-water mark put back",
-		s.aboutJob(job, zap.Time("from", is.From), zap.Time("to", is.To), zap.Int("skips", len(is.Skips)),
-			zap.Bool("may repeat", is.MayRepeat))...)
-	return is, nil
+		s.aboutJob(job, zap.Time("from", is.from), zap.Time("to", is.to), zap.Int("decided", len(is.decided)),
+			zap.Bool("may repeat", is.mayRepeat))...)
+	return is.to, nil
+}
+
+// markReset is how far a mark can go back.
+type markReset struct {
+	from, to  time.Time
+	decided   instants // the ticks after to that are decided, oldest first
+	mayRepeat bool     // whether another tick after to may have run
 }
 
 // settled is a scheduled tick that is decided, as a record or a live key shows.
@@ -75,15 +74,15 @@ type settled struct {
 }
 
 // planReset computes how far the mark of a job can go back.
-func (s *Scheduler) planReset(ctx context.Context, job string, st *jobSnapshot) (is MarkReset, err error) {
+func (s *Scheduler) planReset(ctx context.Context, job string, st *jobSnapshot) (is markReset, err error) {
 	now := s.now()
 	if st.removed() || st.highRev == 0 {
 		return is, s.unknownJob(job)
 	}
 	schedule := s.scheduleOf(job, st)
 	switch {
-	case st.skipsErr != nil:
-		return is, st.skipsErr
+	case st.resetErr != nil:
+		return is, st.resetErr
 	case !st.high.After(now):
 		return is, fmt.Errorf("%w: it is %s", ErrNotAhead, stamp(st.high))
 	case schedule == nil:
@@ -92,10 +91,15 @@ func (s *Scheduler) planReset(ctx context.Context, job string, st *jobSnapshot) 
 	if _, follows := schedule.(after); follows {
 		return is, errors.New("it runs after another job, and its mark has no effect")
 	}
-	j := Job{Schedule: without(schedule, st.skipped)}
+	j := Job{Schedule: without(schedule, st.reset.Decided)}
 	all, err := s.settledTicks(ctx, job, st, now)
 	if err != nil {
 		return is, err
+	}
+	for _, nominal := range st.reset.Decided {
+		if nominal.After(now) {
+			is.decided = append(is.decided, nominal)
+		}
 	}
 	// Between two settled ticks nothing ran if the later one counts all of them as missed.
 	var doubt time.Time // up to which a tick may have run
@@ -105,7 +109,7 @@ func (s *Scheduler) planReset(ctx context.Context, job string, st *jobSnapshot) 
 		if !t.whole {
 			to = to.Add(-1)
 			if has(j.Schedule, t.at) {
-				is.Skips = append(is.Skips, t.at)
+				is.decided = append(is.decided, t.at)
 			}
 		}
 		if n := j.count(prev, to); n > t.missed || n >= countMost {
@@ -113,18 +117,19 @@ func (s *Scheduler) planReset(ctx context.Context, job string, st *jobSnapshot) 
 		}
 		prev = later(prev, t.at)
 	}
-	is.From, is.To = st.high, now
-	if most := max(0, mostSkips-len(st.skips)); len(is.Skips) > most {
-		is.To = is.Skips[len(is.Skips)-most-1]
-		is.Skips = is.Skips[len(is.Skips)-most:]
+	slices.SortFunc(is.decided, time.Time.Compare)
+	is.from, is.to = st.high, now
+	if most := len(is.decided) - mostDecided; most > 0 {
+		is.to, is.decided = is.decided[most-1], is.decided[most:]
 	}
-	for len(is.Skips) > 0 && j.dueAfter(is.To).Equal(is.Skips[0]) {
-		is.To, is.Skips = is.Skips[0], is.Skips[1:]
+	whole := Job{Schedule: schedule}
+	for len(is.decided) > 0 && whole.dueAfter(is.to).Equal(is.decided[0]) {
+		is.to, is.decided = is.decided[0], is.decided[1:]
 	}
-	if next := j.dueAfter(is.To); next.IsZero() || next.After(st.high) {
+	if next := whole.dueAfter(is.to); next.IsZero() || next.After(st.high) {
 		return is, fmt.Errorf("%w: all ticks until %s are", ErrDecided, stamp(st.high))
 	}
-	is.MayRepeat = doubt.After(is.To)
+	is.mayRepeat = doubt.After(is.to)
 	return is, nil
 }
 
@@ -132,25 +137,12 @@ func (s *Scheduler) planReset(ctx context.Context, job string, st *jobSnapshot) 
 // after the state, so that a tick that ends in between is found.
 func (s *Scheduler) settledTicks(ctx context.Context, job string, st *jobSnapshot, now time.Time) ([]settled, error) {
 	at := make(map[time.Time]settled)
-	// After the mark was put back, or for another schedule, a record counts other ticks.
-	reading, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
-	defer cancel()
-	reset, err := core.Of(s.claims).KV().Get(reading, s.keys.reset(job), clientv3.WithKeysOnly())
-	if err != nil {
-		return nil, err
-	}
-	since := int64(0)
-	for _, kv := range reset.Kvs {
-		if kv.ModRevision <= st.rev { // a later one has moved the mark, and the plan is made anew
-			since = kv.ModRevision
-		}
-	}
 	add := func(id string, nominal time.Time, admitted int64, missed int, whole bool) {
 		if isManual(id) || !nominal.After(now) || nominal.After(st.high) {
 			return
 		}
-		if !nominal.After(st.spec.Since) || since != 0 && admitted < since {
-			missed = 0
+		if !nominal.After(st.spec.Since) || admitted < st.resetRev {
+			missed = 0 // it counts ticks of another schedule, or of before the mark was put back
 		}
 		nominal = nominal.UTC()
 		was, known := at[nominal]
@@ -182,6 +174,31 @@ func (s *Scheduler) settledTicks(ctx context.Context, job string, st *jobSnapsho
 	}
 	slices.SortFunc(all, func(a, b settled) int { return a.at.Compare(b.at) })
 	return all, nil
+}
+
+// planned returns the job with the schedule by which ticks are admitted.
+func (c *jobState) planned() Job {
+	for len(c.decided) > 0 && !c.decided[0].After(c.high) {
+		c.decided = c.decided[1:]
+	}
+	j := c.job
+	j.Schedule = without(j.Schedule, c.decided)
+	return j
+}
+
+// readReset takes over which ticks after the mark are decided. A value that cannot be read may
+// be of any tick, so it holds all ticks of the job, as a pause does.
+func (l *leadership) readReset(c *jobState) {
+	key := l.s.keys.reset(c.job.Name)
+	is := l.s.view.get(key)
+	c.decided, c.held = nil, false
+	if is.gone {
+		return
+	}
+	value, err := decode[resetting](key, []byte(is.value))
+	if c.decided, c.held = value.Decided, err != nil; err != nil {
+		l.s.log.Error("ticks held: it cannot be read which ones are decided", zap.String("etcd_key", key), zap.Error(err))
+	}
 }
 
 // hearReset reads a job again whose mark was put back.

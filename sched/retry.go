@@ -14,8 +14,8 @@ import (
 // is not tried again by Retry; see [Guarantee].
 //
 // A tick that waits for another attempt is a waiting tick: Overlap decides about ticks
-// that come due in the meantime, and other waiting ticks begin after it. StartDeadline,
-// Cancel and SkipTick apply to it. It outlives its process and the owner of the group.
+// that come due in the meantime, and other waiting ticks begin after it. StartDeadline and
+// Cancel apply to it. It outlives its process and the owner of the group.
 // Pause does not affect it.
 //
 // To run a tick again that has no attempt left, call Backfill, from its nominal time to a

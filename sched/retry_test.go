@@ -241,10 +241,10 @@ func TestRetryUnderFaults(t *testing.T) {
 	}
 }
 
-// Cancel, SkipTick and StartDeadline take back a tick that waits for its next attempt.
+// Cancel and StartDeadline take back a tick that waits for its next attempt.
 func TestRetryTakenBack(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
-		for _, name := range []string{"cancel", "skip", "late"} {
+		for _, name := range []string{"cancel", "late"} {
 			j := sched.Job{Name: name, Schedule: tenMinutely, Handler: failing(9, time.Second), Retry: sched.Retry{Max: 1, Backoff: time.Minute}}
 			if name == "late" {
 				j.StartDeadline = 20 * time.Second
@@ -253,19 +253,17 @@ func TestRetryTakenBack(t *testing.T) {
 		}
 		f.start(0)
 		f.until("00:10:10")
-		if w := f.inspect("skip").Waiting; len(w) != 1 || w[0].Attempt != 2 || w[0].After.Sub(clock("00:10:00")) < 30*time.Second {
+		if w := f.inspect("cancel").Waiting; len(w) != 1 || w[0].Attempt != 2 || w[0].After.Sub(clock("00:10:00")) < 30*time.Second {
 			t.Errorf("%+v", w)
 		}
-		if text := f.inspect("skip").String(); !strings.Contains(text, "for attempt 2 at ") {
+		if text := f.inspect("cancel").String(); !strings.Contains(text, "for attempt 2 at ") {
 			t.Error(text)
 		}
 		noErr(t, f.console().Cancel(t.Context(), "cancel", "enough"))
-		noErr(t, f.console().SkipTick(t.Context(), "skip", clock("00:10:00"), "enough"))
 		f.until("00:15:00")
 		f.wantHistory("cancel", "failed 00:10:00", "withdrawn 00:10:00")
-		f.wantHistory("skip", "failed 00:10:00", "skipped 00:10:00")
 		f.wantHistory("late", "failed 00:10:00", "late 00:10:00")
-		for _, job := range []string{"cancel", "skip", "late"} {
+		for _, job := range []string{"cancel", "late"} {
 			if e := f.inspect(job).Last; len(f.ledger.all(job)) != 1 || e.Attempt != 1 || e.Again {
 				t.Errorf("%v", e)
 			}
@@ -523,17 +521,6 @@ func TestRetryRestsAlone(t *testing.T) {
 				}
 			})
 		}
-	})
-	t.Run("skipped", func(t *testing.T) {
-		inFleet(t, func(t *testing.T, f *fleet) {
-			f.do(job(20*time.Minute), 0)
-			f.start(0)
-			f.until("00:02:30")
-			f.ledger.want(t, "a", "00:01:00") // the next one waits behind it
-			noErr(t, f.console().SkipTick(t.Context(), "a", clock("00:01:00"), "no"))
-			f.until("00:02:35")
-			f.ledger.want(t, "a", "00:01:00", "00:02:00")
-		})
 	})
 	t.Run("a backfill", func(t *testing.T) {
 		inFleet(t, func(t *testing.T, f *fleet) {

@@ -27,9 +27,10 @@ type jobSnapshot struct {
 	waiting   []waiter
 	running   []runner
 	last      *past
-	skips     []skip // by nominal time
-	skipsErr  error  // why one of them cannot be read
-	requests  int    // that wait for the owner
+	reset     resetting // the last ResetMark
+	resetRev  int64     // 0 if there is none
+	resetErr  error     // why it cannot be read
+	requests  int       // that wait for the owner
 
 	definition    definitionValue
 	definitionRev int64 // 0 if the job is not defined
@@ -72,7 +73,7 @@ func (s *Scheduler) readAll(ctx context.Context, jobs []string) ([]*jobSnapshot,
 			clientv3.OpGet(k.runOf(job), clientv3.WithPrefix()), clientv3.OpGet(k.backfilling(job), clientv3.WithPrefix()),
 			clientv3.OpGet(k.past(job), clientv3.WithPrefix(),
 				clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend), clientv3.WithLimit(1)),
-			clientv3.OpGet(k.withdraw(job), clientv3.WithKeysOnly()), clientv3.OpGet(k.skipsOf(job), clientv3.WithPrefix()),
+			clientv3.OpGet(k.withdraw(job), clientv3.WithKeysOnly()), clientv3.OpGet(k.reset(job)),
 			clientv3.OpGet(k.definition(job)), clientv3.OpGet(k.asksOf(job), clientv3.WithPrefix(), clientv3.WithCountOnly()))
 	}
 	resp, err := retry.Read(ctx, core.Of(s.claims).KV(), readTime, ops...)
@@ -153,7 +154,10 @@ func snapshotOf(replies []*pb.ResponseOp) (st *jobSnapshot, err error) {
 		st.definition, st.definitionErr = decodeDefinition(kv)
 	}
 	st.requests = int(replies[12].GetResponseRange().Count)
-	st.skips, st.skipsErr = skipsFrom(at(10))
+	for _, kv := range at(10) {
+		st.resetRev = kv.ModRevision
+		st.reset, st.resetErr = decode[resetting](string(kv.Key), kv.Value)
+	}
 	return st, nil
 }
 

@@ -68,7 +68,6 @@ func TestUndefinedRefuses(t *testing.T) {
 		requests := []func(*sched.Scheduler) error{
 			func(s *sched.Scheduler) error { _, err := s.RunNow(ctx, "a"); return err },
 			func(s *sched.Scheduler) error { _, err := s.Backfill(ctx, "a", at(-9), at(0), nil); return err },
-			func(s *sched.Scheduler) error { return s.SkipTick(ctx, "a", at(5), "why") },
 			func(s *sched.Scheduler) error { return s.Pause(ctx, "a", "why") },
 		}
 		var sends []func() error

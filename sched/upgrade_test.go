@@ -27,7 +27,7 @@ func TestUpgrade(t *testing.T) {
 		"ready":          {"now/ready/J/1-of-a-later-version", skipped, true},
 		"run":            {"now/run/J/1-of-a-later-version", skipped, true},
 		"paused":         {"now/paused/J", skipped, true},
-		"skip":           {"now/skip/J/1-of-a-later-version", skipped, true},
+		"reset":          {"now/reset/J", skipped, true},
 		"cancel":         {"now/cancel/J", goesOn, true},
 		"ask":            {"now/ask/J/1", goesOn, true},
 		"withdraw":       {"now/withdraw/J", goesOn, true},

@@ -90,7 +90,6 @@ const (
 	kindRun      = "run"
 	kindWithdraw = "withdraw"
 	kindStuck    = "stuck"
-	kindSkip     = "skip"
 	kindReset    = "reset"
 	kindDefined  = "defined"
 )

@@ -44,8 +44,6 @@ var verbs = map[string]struct {
 	"sched resume": {func(s *stage) []string { s.ctl("sched", "pause", "j"); return []string{"j"} }, []string{"job", "group"}, "job"},
 	"sched run":    {func(*stage) []string { return []string{"j"} }, []string{"job", "group", "run"}, "run"},
 	"sched cancel": {func(*stage) []string { return []string{"j"} }, []string{"job", "group"}, "job"},
-	"sched skip":   {func(s *stage) []string { return []string{"j", s.instant()} }, []string{"job", "group", "nominal"}, "nominal"},
-	"sched unskip": {func(s *stage) []string { at := s.instant(); s.ok("sched", "skip", "j", at); return []string{"j", at} }, []string{"job", "group", "nominal"}, "nominal"},
 	"sched forget": {func(s *stage) []string { s.runs(s.key)(); return []string{"j", "-g", s.key} }, []string{"job", "group"}, "job"},
 	"sched reset": {func(s *stage) []string {
 		s.runsAhead(s.key)
@@ -78,7 +76,6 @@ type stage struct {
 	sched  *sched.Scheduler
 	queue  *queue.Queue
 	key    string // of this invocation, and the ID of its item
-	passed int
 }
 
 func (s *stage) dead() {
@@ -87,12 +84,6 @@ func (s *stage) dead() {
 	s.noErr(err)
 	_, err = work.Fail(s.Context(), etcdclaims.Permanent(errors.New("disk full")))
 	s.noErr(err)
-}
-
-// instant is another one for each call.
-func (s *stage) instant() string {
-	s.passed++
-	return fmt.Sprintf("%d-01-01T02:30:00Z", time.Now().Year()+s.passed)
 }
 
 func (s *stage) define(job string) {

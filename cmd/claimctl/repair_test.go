@@ -80,20 +80,11 @@ func TestSched(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	next := as[[]instantView](w, on("next", "invoices", "-n", "2")...)
-	w.ok(on("skip", "invoices", doctor.Stamp(next[0].Nominal), "--why", "closed")...)
-	if got := as[[]instantView](w, on("next", "invoices", "-n", "1")...); len(got) != 1 || got[0] != next[1] {
-		t.Errorf("%+v", got)
-	}
-	if r := w.ok(on("show", "invoices")...); !strings.Contains(r, "closed") {
-		t.Error(r)
-	}
-	if r := w.ok(on("explain", "invoices", doctor.Stamp(next[0].Nominal))...); !strings.Contains(r, "closed") {
+	if r := w.ok(on("explain", "invoices", doctor.Stamp(next[0].Nominal))...); !strings.Contains(r, "not due yet") {
 		t.Error(r)
 	}
 	w.fails(exitFailure, "no such job", on("explain", "nothing", doctor.Stamp(next[0].Nominal))...)
-	w.ok(on("unskip", "invoices", doctor.Stamp(next[0].Nominal))...)
-	w.fails(exitFailure, "not to be skipped", on("unskip", "invoices", doctor.Stamp(next[0].Nominal))...)
-	w.fails(exitUsage, "INSTANT", on("skip", "invoices", "tomorrow")...)
+	w.fails(exitUsage, "INSTANT", on("explain", "invoices", "tomorrow")...)
 	w.ok(on("run", "invoices")...)
 	<-ran
 	eventually(t, "the run is recorded", func() bool {

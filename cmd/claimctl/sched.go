@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -232,7 +231,7 @@ jobs are named on the standard error.`,
 	backfill.Flags().StringVar(&from, "from", "", "first instant, as 2026-03-01T00:00:00Z (required)")
 	backfill.Flags().StringVar(&to, "to", "", "end of the range, which is not part of it (required)")
 	cmd.AddCommand(jobs, show, history, next, pause, resume, run, backfill, cancel, a.forgetCommand(&group), a.resetCommand(&group))
-	cmd.AddCommand(a.tickCommands(&group)...)
+	cmd.AddCommand(a.schedExplainCommand(&group))
 	cmd.AddCommand(a.definitionCommands(&group)...)
 	return cmd
 }
@@ -257,11 +256,7 @@ func (a *app) printNext(ctx context.Context, s *sched.Scheduler, job string, cou
 	if i.High.After(from) {
 		from = i.High
 	}
-	due := upcoming(schedule, from, count+len(i.Skips))
-	due = slices.DeleteFunc(due, func(v instantView) bool {
-		return slices.ContainsFunc(i.Skips, func(s sched.SkippedTick) bool { return s.Nominal.Equal(v.Nominal) })
-	})
-	return printList(a, []string{"NOMINAL"}, sequence(due[:min(count, len(due))]))
+	return printList(a, []string{"NOMINAL"}, sequence(upcoming(schedule, from, count)))
 }
 
 // scheduleOf returns the schedule of a job.

@@ -38,6 +38,6 @@ func TestResetMark(t *testing.T) {
 	w.finds(w.ok("sched", "show", "-g", "billing", "j"), "is ahead of the clock by")
 	w.finds(w.doctor().out, "sched reset -g billing j")
 	w.fails(exitUsage, "repeat with --may-repeat", "sched", "reset", "-g", "billing", "j")
-	w.finds(w.ok("sched", "reset", "-g", "billing", "j", "--may-repeat"), `put back the mark of "j" from`)
+	w.finds(w.ok("sched", "reset", "-g", "billing", "j", "--may-repeat"), `put back the mark of "j" to`)
 	w.fails(exitFailure, "the high-water mark is not ahead of the clock", "sched", "reset", "-g", "billing", "j")
 }

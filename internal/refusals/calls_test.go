@@ -100,12 +100,6 @@ var theCalls = []call{
 	{name: "Scheduler.ResetMark", of: ofJob(func(ctx context.Context, s *sched.Scheduler, job string) error {
 		return unless(sched.ErrNotAhead)(s.ResetMark(ctx, job, "a test", true))
 	})},
-	{name: "Scheduler.SkipTick", of: ofJob(func(ctx context.Context, s *sched.Scheduler, job string) error {
-		return s.SkipTick(ctx, job, nextHour(), "a test")
-	})},
-	{name: "Scheduler.UnskipTick", of: ofJob(func(ctx context.Context, s *sched.Scheduler, job string) error {
-		return s.UnskipTick(ctx, job, nextHour())
-	}, "skipped")},
 	{name: "View.Evict", of: ofGroup(func(ctx context.Context, v *group.View) error { return v.Evict(ctx, "nobody", "a test", time.Minute) })},
 	{name: "View.Readmit", of: ofGroup(func(ctx context.Context, v *group.View) error { return v.Readmit(ctx, "nobody") })},
 	{name: "group.Open", of: func(w *world, name string) func(context.Context) error {
@@ -164,8 +158,6 @@ func ofDead(do func(ctx context.Context, q *queue.Queue, id string) error) func(
 	}
 }
 
-func nextHour() time.Time { return time.Now().Truncate(time.Hour).Add(time.Hour) }
-
 // ofJob returns a call for a job that is defined and registered, and as given.
 func ofJob(do func(ctx context.Context, s *sched.Scheduler, job string) error, as ...string) func(w *world, name string) func(context.Context) error {
 	return func(w *world, job string) func(context.Context) error {
@@ -183,8 +175,6 @@ func ofJob(do func(ctx context.Context, s *sched.Scheduler, job string) error, a
 		switch strings.Join(as, "") {
 		case "paused":
 			err = owner.Pause(w.Context(), job, "a test")
-		case "skipped":
-			err = owner.SkipTick(w.Context(), job, nextHour(), "a test")
 		case "undefined":
 			err = owner.Undefine(w.Context(), job, sched.AnyVersion)
 		}

@@ -316,12 +316,6 @@ var awayCalls = map[string]call{
 		return err
 	}),
 	"Scheduler.Run": onScheduler("sched/billing/owner", func(ctx context.Context, s *sched.Scheduler) error { return s.Run(ctx) }),
-	"Scheduler.SkipTick": onScheduler("", func(ctx context.Context, s *sched.Scheduler) error {
-		return s.SkipTick(ctx, "invoices", time.Now().Add(time.Hour).Truncate(time.Hour), "why")
-	}),
-	"Scheduler.UnskipTick": onScheduler("", func(ctx context.Context, s *sched.Scheduler) error {
-		return s.UnskipTick(ctx, "invoices", time.Now().Add(time.Hour).Truncate(time.Hour))
-	}),
 
 	"Member.Leave": onMember(func(ctx context.Context, m *group.Member) error { return m.Leave(ctx) }),
 	"View.Watch": onView("", func(ctx context.Context, v *group.View) error {

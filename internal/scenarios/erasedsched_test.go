@@ -27,7 +27,6 @@ var erasedSchedules = &feature{
 		{key: "`now/ready/J/<id>`", name: inSched + `now/ready/` + hex + `(\.backfill)?/.+`, within: 20 * sec},
 		{key: "`now/run/J/<id>`", name: inSched + `now/run/` + hex + `(\.backfill)?/.+`, within: 20 * sec},
 		{key: "`now/paused/J`", name: inSched + `now/paused/` + hex, within: 10 * sec},
-		{key: "`now/skip/J/<id>`", name: inSched + `now/skip/` + hex + `/.+`, within: 10 * sec},
 		{key: "`now/cancel/J`", name: inSched + `now/cancel/` + hex, within: 10 * sec},
 		{key: "`now/cancel/J/newer`", name: inSched + `now/cancel/` + hex + `/newer`, within: 20 * sec},
 		{key: "`now/withdraw/J`", name: inSched + `now/withdraw/` + hex, within: 10 * sec},
@@ -102,8 +101,6 @@ func useSchedules(w *erasure) {
 		for w.until(3 * sec) {
 			_, err := s.RunNow(w.ctx, "operated")
 			w.failed(err)
-			next := time.Now().Truncate(2 * sec).Add(10 * sec)
-			w.failed(s.SkipTick(w.ctx, "operated", next, "by hand"))
 			w.failed(s.Pause(w.ctx, "operated", "by hand"))
 			w.until(sec)
 			w.failed(s.Resume(w.ctx, "operated"))

@@ -59,8 +59,8 @@ var schedMutants = []mutant{
 		edits: []edit{{"sched/keywatch.go", "\twg.Go(func() {\n\t\tbegun <-", "\tfunc(f func()) { f() }(func() {\n\t\tbegun <-"}},
 	},
 	{
-		name: "skip of a later version ignored", of: "sched", tests: "TestUnreadableSkipHoldsTicks",
-		edits: []edit{{"sched/jobstate.go", "case len(l.unreadable[c.id]) > 0:", "case len(l.unreadable[c.id]) < 0:"}},
+		name: "ticks that are decided, by a later version, ignored", of: "sched", tests: "TestUnreadableResetHoldsTicks",
+		edits: []edit{{"sched/jobstate.go", "c.paused || c.held ||", "c.paused ||"}},
 	},
 	{
 		name: "runs known by the revision of their claims alone", of: "sched", tests: "TestRunsThatBeganTogether",
@@ -99,15 +99,15 @@ var schedMutants = []mutant{
 	},
 	{
 		name: "mark put back over ticks that may have run", of: "sched", tests: "TestResetMarkThatMayRepeat",
-		edits: []edit{{"sched/resetmark.go", "if is.MayRepeat && !mayRepeat {", "if is.MayRepeat && !mayRepeat && job == \"\" {"}},
+		edits: []edit{{"sched/resetmark.go", "if is.mayRepeat && !mayRepeat {", "if is.mayRepeat && !mayRepeat && job == \"\" {"}},
 	},
 	{
 		name: "mark put back over ticks that ran", of: "sched", tests: "TestResetMark",
-		edits: []edit{{"sched/resetmark.go", "for _, nominal := range is.Skips {", "for _, nominal := range is.Skips[:0] {"}},
+		edits: []edit{{"sched/resetmark.go", "encode(resetting{by, is.decided})", "encode(resetting{by, nil})"}},
 	},
 	{
-		name: "mark put back by what a later reset decided", of: "sched", tests: "TestResetMarkBesideAnother",
-		edits: []edit{{"sched/resetmark.go", "if kv.ModRevision <= st.rev {", "if kv.ModRevision > 0 {"}},
+		name: "mark put back once more over ticks that ran before the first time", of: "sched", tests: "TestResetMarkTwice",
+		edits: []edit{{"sched/resetmark.go", "if nominal.After(now) {", "if nominal.IsZero() {"}},
 	},
 	{
 		name: "late reply about a history taken for the newest", of: "sched", tests: "TestRingIgnoresLateReplies",
