@@ -67,7 +67,7 @@ type Config struct {
 // Handler does the work of one tick; see Job.Handler.
 type Handler func(ctx context.Context, t Tick) error
 
-// Middleware returns a handler that calls next.
+// Middleware returns a handler that calls next. The example reports runs to a monitor.
 type Middleware func(next Handler) Handler
 
 // Hooks are functions that a Scheduler calls on events of this process. Nil

@@ -74,22 +74,3 @@ func Example() {
 	// 1s true
 	// 1s true
 }
-
-func ExampleCron() {
-	s, err := calendar.Cron("30 2 * * MON-FRI", calendar.In("Europe/Berlin"))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	friday := time.Date(2026, time.March, 27, 12, 0, 0, 0, time.UTC)
-	fmt.Println(s.Next(friday))
-	// Output: 2026-03-30 00:30:00 +0000 UTC
-}
-
-func ExampleEvery() {
-	// Five minutes after each full hour, whenever a process was started.
-	s := calendar.Must(calendar.Every(time.Hour, 5*time.Minute))
-	started := time.Date(2026, time.March, 1, 10, 17, 42, 0, time.UTC)
-	fmt.Println(s.Next(started))
-	// Output: 2026-03-01 11:05:00 +0000 UTC
-}

@@ -72,10 +72,10 @@ var readers = []string{
 // stage is a world with a job and a queue.
 type stage struct {
 	*world
-	a      *etcdclaims.Client
-	sched  *sched.Scheduler
-	queue  *queue.Queue
-	key    string // of this invocation, and the ID of its item
+	a     *etcdclaims.Client
+	sched *sched.Scheduler
+	queue *queue.Queue
+	key   string // of this invocation, and the ID of its item
 }
 
 func (s *stage) dead() {
