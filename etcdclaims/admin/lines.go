@@ -113,12 +113,13 @@ func (c client) readLines(ctx context.Context, keys []string) (allLines, error) 
 	for len(keys) > 0 {
 		n := min(len(keys), c.Store().MaxOps()/2)
 		var names []string
-		var ops []clientv3.Op
+		var ops txn.Ops
+		var firsts []txn.Op
 		for _, key := range keys[:n] {
 			for _, name := range []string{key, keyspace.SlotFamily(key)} {
 				names = append(names, name)
-				ops = append(ops, clientv3.OpGet(c.Layout().Waiting(name), clientv3.WithPrefix(),
-					clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend), clientv3.WithLimit(1)))
+				firsts = append(firsts, ops.Add(clientv3.OpGet(c.Layout().Waiting(name), clientv3.WithPrefix(),
+					clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend), clientv3.WithLimit(1))))
 			}
 		}
 		resp, err := c.Read(ctx, ops...)
@@ -130,7 +131,7 @@ func (c client) readLines(ctx context.Context, keys []string) (allLines, error) 
 			return nil, err
 		}
 		for i, name := range names {
-			if r := resp.Responses[i].GetResponseRange(); len(r.Kvs) > 0 {
+			if r := txn.ReplyIn(resp).Range(firsts[i]); len(r.Kvs) > 0 {
 				c.addPlaces(lines, keyspace.Digest(name), r.Count, r.Kvs[0])
 			}
 		}

@@ -117,6 +117,7 @@ type endingFacts struct {
 type fact struct {
 	op    clientv3.Op
 	learn func(*pb.RangeResponse)
+	in    txn.Op // of the request
 }
 
 func one(to **mvccpb.KeyValue) func(*pb.RangeResponse) {
@@ -142,7 +143,9 @@ func (c client) inquire(t *pastTerm, from int64) *endingFacts {
 		return nil
 	}
 	at := clientv3.WithRev(of.EndRevision)
-	read := func(op clientv3.Op, learn func(*pb.RangeResponse)) { q.facts = append(q.facts, fact{op, learn}) }
+	read := func(op clientv3.Op, learn func(*pb.RangeResponse)) {
+		q.facts = append(q.facts, fact{op: op, learn: learn})
+	}
 	read(clientv3.OpGet(l.Eviction(of.Instance, of.Claim), at), one(&q.evicted))
 	if of.Attempt > 0 {
 		read(clientv3.OpGet(keyspace.Work(l.Prefix, of.Key), at), one(&q.record))
@@ -261,10 +264,10 @@ func (c client) explain(ctx context.Context, all []*endingFacts) error {
 	if ctx.Err() != nil {
 		return nil // another has failed
 	}
-	var ops []clientv3.Op
+	var ops txn.Ops
 	for _, q := range all {
-		for _, f := range q.facts {
-			ops = append(ops, f.op)
+		for i := range q.facts {
+			q.facts[i].in = ops.Add(q.facts[i].op)
 		}
 	}
 	resp, err := c.Read(ctx, ops...)
@@ -281,12 +284,10 @@ func (c client) explain(ctx context.Context, all []*endingFacts) error {
 	case err != nil:
 		return fmt.Errorf("reading how the term with fence %d ended: %w", all[0].t.Fence, err)
 	}
-	replies := resp.Responses
 	for _, q := range all {
-		for i, f := range q.facts {
-			f.learn(replies[i].GetResponseRange())
+		for _, f := range q.facts {
+			f.learn(txn.ReplyIn(resp).Range(f.in))
 		}
-		replies = replies[len(q.facts):]
 		q.judge()
 	}
 	return nil

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -128,14 +127,6 @@ func newer(kv *mvccpb.KeyValue) error {
 		return nil
 	}
 	return fmt.Errorf("%w; use a newer version of this program", err)
-}
-
-// only returns the one key that an operation has read, or nil if it found no key.
-func only(r *etcdserverpb.ResponseOp) *mvccpb.KeyValue {
-	if kvs := r.GetResponseRange().GetKvs(); len(kvs) > 0 {
-		return kvs[0]
-	}
-	return nil
 }
 
 // unchanged requires that a key is as it was at a revision.

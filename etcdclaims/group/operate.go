@@ -152,8 +152,8 @@ func (v *View) amend(ctx context.Context, name string, keep clientv3.LeaseID, de
 	for err == nil {
 		var have []*mvccpb.KeyValue
 		var cmps []clientv3.Cmp
-		for i, r := range resp.Responses {
-			have, cmps = append(have, only(r)), append(cmps, unchanged(all[i], resp.Header.Revision))
+		for i, key := range all {
+			have, cmps = append(have, txn.First(resp, i)), append(cmps, unchanged(key, resp.Header.Revision))
 		}
 		then, err := decide(have)
 		if err != nil || then == nil {

@@ -62,7 +62,7 @@ func (m *Member) ensureSpec(ctx context.Context) (rev int64, err error) {
 		case resp.Succeeded:
 			rev = resp.Header.Revision
 		default:
-			if kv = only(resp.Responses[0]); kv == nil {
+			if kv = txn.First(resp, 0); kv == nil {
 				return errNoSpec
 			}
 		}
@@ -154,14 +154,11 @@ type namesake struct {
 }
 
 // namesake returns the reads of a namesake, and what reads their results.
-func (m *Member) namesake() (ops []clientv3.Op, from func(*clientv3.TxnResponse) namesake) {
-	ops = []clientv3.Op{
-		clientv3.OpGet(m.keys.member(m.cfg.Name)), clientv3.OpGet(m.keys.away(m.cfg.Name)),
-		clientv3.OpGet(m.keys.evicted(m.cfg.Name)), clientv3.OpGet(m.keys.spec()),
-	}
-	return ops, func(resp *clientv3.TxnResponse) namesake {
-		r := resp.Responses
-		return namesake{resp.Header.Revision, only(r[0]), only(r[1]), only(r[2]), only(r[3])}
+func (m *Member) namesake() (ops txn.Ops, from func(txn.Reply) namesake) {
+	entry, away := ops.Add(clientv3.OpGet(m.keys.member(m.cfg.Name))), ops.Add(clientv3.OpGet(m.keys.away(m.cfg.Name)))
+	evicted, spec := ops.Add(clientv3.OpGet(m.keys.evicted(m.cfg.Name))), ops.Add(clientv3.OpGet(m.keys.spec()))
+	return ops, func(r txn.Reply) namesake {
+		return namesake{r.Rev, r.First(entry), r.First(away), r.First(evicted), r.First(spec)}
 	}
 }
 
@@ -170,15 +167,16 @@ func (m *Member) namesake() (ops []clientv3.Op, from func(*clientv3.TxnResponse)
 // may own partitions for a while. The member does not join beside others that it cannot plan with.
 func (m *Member) lookAround(ctx context.Context, claim *etcdclaims.Claim, again bool) (clientv3.LeaseID, namesake, error) {
 	ops, from := m.namesake()
-	ops = append(ops, clientv3.OpGet(m.claims.OwnKey(claim.Key())), clientv3.OpGet(m.keys.root, clientv3.WithPrefix()))
+	own, group := ops.Add(clientv3.OpGet(m.claims.OwnKey(claim.Key()))), ops.Add(clientv3.OpGet(m.keys.root, clientv3.WithPrefix()))
 	resp, err := retry.InParts(ops, func(ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
 		return commit(ctx, core.Of(m.claims).KV(), nil, ops, nil)
 	})
 	if err != nil {
 		return 0, namesake{}, err
 	}
+	r := txn.ReplyIn(resp)
 	if !again {
-		all := newList(m.keys.root, txn.Kvs(resp, len(ops)-1))
+		all := newList(m.keys.root, r.Kvs(group))
 		if all.later != nil {
 			return 0, namesake{}, fmt.Errorf("another member cannot be planned with: %w", all.later)
 		}
@@ -186,8 +184,8 @@ func (m *Member) lookAround(ctx context.Context, claim *etcdclaims.Claim, again 
 			m.earlier = earlier
 		}
 	}
-	if kv := only(resp.Responses[len(ops)-2]); kv != nil {
-		return clientv3.LeaseID(kv.Lease), from(resp), nil // if it is another claim's, the guard of the entry refuses it
+	if kv := r.First(own); kv != nil {
+		return clientv3.LeaseID(kv.Lease), from(r), nil // if it is another claim's, the guard of the entry refuses it
 	}
 	return 0, namesake{}, etcdclaims.ErrLost
 }
@@ -262,10 +260,10 @@ func (m *Member) enter(ctx context.Context, claim *etcdclaims.Claim, lease clien
 			return err
 		}
 		if resp.Succeeded {
-			m.wg.Go(func() { revoke(m.claims.Etcd().Ctx(), m.claims, leasesOf(resp.Responses[2:], clientv3.NoLease)...) })
+			m.wg.Go(func() { revoke(m.claims.Etcd().Ctx(), m.claims, leasesOf(resp.Responses, clientv3.NoLease)...) })
 			return entered(resp.Header.Revision)
 		}
-		have = from(resp)
+		have = from(txn.ReplyIn(resp))
 		if err := claim.Err(); err != nil {
 			return err
 		}
@@ -294,22 +292,29 @@ func (m *Member) depart() {
 	ctx, cancel := context.WithTimeout(context.Background(), max(life, readTimeout))
 	defer cancel()
 	key := m.keys.member(m.cfg.Name)
-	then := []clientv3.Op{clientv3.OpDelete(key)}
+	then, els := txn.Ops{clientv3.OpDelete(key)}, txn.Ops{}
 	if !m.mayReturn() {
 		_, _ = m.remove(ctx, value, then, nil)
 		return
 	}
 	lease, reserve, err := m.reserve(ctx)
 	then = append(then, reserve...)
-	have := clientv3.OpGet(m.keys.away(m.cfg.Name))
-	resp, failed := m.remove(ctx, value, append(then, have), []clientv3.Op{have})
+	away := clientv3.OpGet(m.keys.away(m.cfg.Name))
+	reserved, stays := then.Add(away), els.Add(away)
+	resp, failed := m.remove(ctx, value, then, els)
 	switch {
 	case err != nil:
 		m.log.Warn("partitions not reserved for the member's return", zap.Error(err))
 	case failed != nil: // they may be reserved
-	case clientv3.LeaseID(only(resp.Responses[len(resp.Responses)-1]).GetLease()) != lease:
-		m.log.Warn("partitions not reserved for the member's return: it was off the list")
-		revoke(ctx, m.claims, lease)
+	default:
+		r, have := txn.ReplyIn(resp), stays
+		if r.Succeeded {
+			have = reserved
+		}
+		if clientv3.LeaseID(r.First(have).GetLease()) != lease {
+			m.log.Warn("partitions not reserved for the member's return: it was off the list")
+			revoke(ctx, m.claims, lease)
+		}
 	}
 }
 
@@ -321,7 +326,7 @@ func (m *Member) reserve(ctx context.Context) (clientv3.LeaseID, []clientv3.Op, 
 	if err != nil {
 		return 0, nil, err
 	}
-	if err := newer(only(resp.Responses[0])); err != nil {
+	if err := newer(txn.First(resp, 0)); err != nil {
 		return 0, nil, err
 	}
 	grant, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTimeout)

@@ -105,6 +105,10 @@ func (q *Queue) ask(ctx context.Context, w *want) (Batch, error) {
 	}
 }
 
+// taking has the operations of one item in a claiming request: the transaction itself, and in
+// it the read of the content, or the one that removes a second key.
+type taking struct{ op, content, second txn.Op }
+
 // takeItems claims the picked items: each item by itself, if it is where it was, the
 // queue is not paused, and its slot is free. refused is set if the request as a whole was
 // refused: the queue is paused, or the session's generation is another.
@@ -117,23 +121,23 @@ func (q *Queue) takeItems(ctx context.Context, s *session, items []*picked) (lea
 	defer s.begin()()
 	now := q.now().UTC()
 	nonce := uuid.NewString()
-	var ops []clientv3.Op
-	for _, p := range items {
+	var ops txn.Ops
+	takes := make([]taking, len(items))
+	for i, p := range items {
 		p.st.Attempts++
 		p.st.Owner, p.st.Since, p.st.Epoch, p.st.Nonce = q.claims.Owner(), now, keyspace.Epoch(s.claim.Fence()), nonce
 		taken := q.keys.takenBy(s.id) + p.st.ID
 		cmps := []clientv3.Cmp{unmoved(string(p.kv.Key), p.kv.ModRevision)}
 		second := clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(taken), ">", 0)}, []clientv3.Op{clientv3.OpDelete(string(p.kv.Key))}, nil)
 		cmps = append(cmps, absent(taken))
-		then := []clientv3.Op{
-			clientv3.OpGet(q.keys.item(p.st.ID)),
-			clientv3.OpDelete(string(p.kv.Key)), clientv3.OpPut(taken, encode(p.st)),
-		}
+		var then, els txn.Ops
+		takes[i].content, takes[i].second = then.Add(clientv3.OpGet(q.keys.item(p.st.ID))), els.Add(second)
+		then = append(then, clientv3.OpDelete(string(p.kv.Key)), clientv3.OpPut(taken, encode(p.st)))
 		if p.st.Slot > 0 {
 			cmps = append(cmps, absent(q.keys.slot(p.st.Slot)))
 			then = append(then, clientv3.OpPut(q.keys.slot(p.st.Slot), slotOwner(s.id, p.st.ID)))
 		}
-		ops = append(ops, clientv3.OpTxn(cmps, then, []clientv3.Op{second}))
+		takes[i].op = ops.Add(clientv3.OpTxn(cmps, then, els))
 	}
 	resp, again, err := s.commit(ctx, []clientv3.Cmp{absent(q.keys.paused())}, ops, nil)
 	switch {
@@ -148,12 +152,12 @@ func (q *Queue) takeItems(ctx context.Context, s *session, items []*picked) (lea
 	case again || !resp.Succeeded:
 		return nil, true, nil
 	}
-	for i := range resp.Responses {
-		if inner := txn.Inner(resp, i); inner.Succeeded {
-			if l := q.delivered(s, items[i].st, txn.Kvs(inner, 0), resp.Header.Revision); l != nil {
+	for i, take := range takes {
+		if one := txn.ReplyIn(resp).Inner(take.op); one.Succeeded {
+			if l := q.delivered(s, items[i].st, one.Kvs(take.content), one.Rev); l != nil {
 				leases = append(leases, l)
 			}
-		} else if txn.Inner(inner, 0).Succeeded {
+		} else if one.Inner(take.second).Succeeded {
 			s.doubt() // the key by which the session has the item may be one that no lease is of
 		}
 	}
@@ -190,9 +194,10 @@ func (q *Queue) delivered(s *session, st state, item []*mvccpb.KeyValue, rev int
 
 // takenAfterAll finds out what a claiming request of unknown outcome took.
 func (q *Queue) takenAfterAll(ctx context.Context, s *session, items []*picked, nonce string, unknown error) ([]*Delivery, error) {
-	var reads []clientv3.Op
-	for _, p := range items {
-		reads = append(reads, clientv3.OpGet(q.keys.takenBy(s.id)+p.st.ID))
+	var reads txn.Ops
+	taken := make([]txn.Op, len(items))
+	for i, p := range items {
+		taken[i] = reads.Add(clientv3.OpGet(q.keys.takenBy(s.id) + p.st.ID))
 	}
 	// Items and their contents are not read in one request: the contents may be
 	// too large together for the ones that were not taken.
@@ -201,12 +206,12 @@ func (q *Queue) takenAfterAll(ctx context.Context, s *session, items []*picked, 
 		return nil, fmt.Errorf("%w (looking it up: %w)", unknown, err)
 	}
 	var leases []*Delivery
-	for i, r := range resp.Responses[1:] {
-		kvs := r.GetResponseRange().Kvs
-		if len(kvs) == 0 {
+	for i, read := range taken {
+		kv := txn.ReplyIn(resp).First(read)
+		if kv == nil {
 			continue
 		}
-		st, err := decodeState(kvs[0])
+		st, err := decodeState(kv)
 		switch {
 		case err != nil:
 			q.skip(err)
@@ -219,7 +224,7 @@ func (q *Queue) takenAfterAll(ctx context.Context, s *session, items []*picked, 
 		if err != nil {
 			return leases, fmt.Errorf("%w (looking it up: %w)", unknown, err)
 		}
-		if l := q.delivered(s, st, item.Kvs, kvs[0].ModRevision); l != nil {
+		if l := q.delivered(s, st, item.Kvs, kv.ModRevision); l != nil {
 			leases = append(leases, l)
 		}
 	}

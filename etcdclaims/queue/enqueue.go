@@ -133,19 +133,22 @@ func (q *Queue) enqueue(ctx context.Context, items []Item, e *enqueuing) (added 
 // failed. One item alone may share a round trip with those of other callers.
 func (q *Queue) send(ctx context.Context, s *session, items []Item, full []clientv3.Cmp, e *enqueuing) (added int, done bool, err error) {
 	if len(items) == 1 && full == nil {
-		resp, again, err := s.put(ctx, items[0].id, q.put(items[0], e.now))
+		op, at := q.put(items[0], e.now)
+		resp, again, err := s.put(ctx, items[0].id, op)
 		switch {
 		case err != nil || again:
 		case resp.Succeeded:
 			added = 1
 		default:
-			e.there(q, items[0], resp.Responses)
+			e.there(q, items[0], txn.ReplyIn(resp).Kvs(at))
 		}
 		return added, err == nil && !again, err
 	}
-	ops := []clientv3.Op{q.activate()}
-	for _, it := range items {
-		ops = append(ops, q.put(it, e.now))
+	ops := txn.Ops{q.activate()}
+	puts, places := make([]txn.Op, len(items)), make([]txn.Op, len(items))
+	for i, it := range items {
+		op, at := q.put(it, e.now)
+		puts[i], places[i] = ops.Add(op), at
 	}
 	if full != nil {
 		ops = append(ops, clientv3.OpPut(q.keys.bound(), encode(map[string]any{"v": valueVersion})))
@@ -154,11 +157,11 @@ func (q *Queue) send(ctx context.Context, s *session, items []Item, full []clien
 	if err != nil || again || !resp.Succeeded {
 		return 0, false, err
 	}
-	for i, r := range resp.Responses[1 : 1+len(items)] {
-		if inner := r.GetResponseTxn(); inner.Succeeded {
+	for i, it := range items {
+		if put := txn.ReplyIn(resp).Inner(puts[i]); put.Succeeded {
 			added++
 		} else {
-			e.there(q, items[i], inner.Responses)
+			e.there(q, it, put.Kvs(places[i]))
 		}
 	}
 	return added, true, nil
@@ -241,7 +244,7 @@ func (q *Queue) partly(ctx context.Context, items []Item, room int, e *enqueuing
 				return added, err
 			}
 			if txn.Count(resp, 1) > 0 {
-				e.there(q, it, resp.Responses)
+				e.there(q, it, txn.Kvs(resp, 0))
 				continue
 			}
 			return added, fmt.Errorf("%w: %d items wait; item %d of %d was not enqueued", ErrFull, q.cfg.MaxWaiting, i+1, len(items))
@@ -287,13 +290,14 @@ func (q *Queue) activate() clientv3.Op {
 }
 
 // put is the operation that enqueues an item, unless its id is there. Else it reads the item's
-// place.
-func (q *Queue) put(it Item, now time.Time) clientv3.Op {
+// place, by at.
+func (q *Queue) put(it Item, now time.Time) (op clientv3.Op, at txn.Op) {
 	key := q.keys.item(it.id)
 	c, st := q.begun(it, now)
+	var els txn.Ops
+	at = els.Add(clientv3.OpGet(q.keys.place(it.id)))
 	return clientv3.OpTxn([]clientv3.Cmp{absent(key)},
-		[]clientv3.Op{clientv3.OpPut(key, encode(c)), clientv3.OpPut(q.indexKey(st, now), encode(st))},
-		[]clientv3.Op{clientv3.OpGet(q.keys.place(it.id))})
+		[]clientv3.Op{clientv3.OpPut(key, encode(c)), clientv3.OpPut(q.indexKey(st, now), encode(st))}, els), at
 }
 
 // begun returns the values of an item that is enqueued.
@@ -336,7 +340,8 @@ func (q *Queue) Op(items ...Item) (clientv3.Op, error) {
 		if err := it.check(); err != nil {
 			return clientv3.Op{}, q.fail("enqueue", err)
 		}
-		ops = append(ops, q.put(it, now))
+		op, _ := q.put(it, now)
+		ops = append(ops, op)
 	}
 	return clientv3.OpTxn(nil, ops, nil), nil
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/txn"
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -94,23 +94,24 @@ func upTo(prefix, end string, n int) clientv3.Op {
 // look reads the head of the queue in one request.
 func (q *Queue) look(ctx context.Context, n int, near reach) (v view, err error) {
 	now := q.now()
-	ops := []clientv3.Op{
-		upTo(q.keys.ready(), near.ready, n), upTo(q.keys.later(), near.later, itemsPerRequest),
-		clientv3.OpGet(q.keys.paused(), clientv3.WithCountOnly()),
-		clientv3.OpGet(q.keys.taken(), clientv3.WithPrefix(), clientv3.WithCountOnly()),
-	}
+	var ops txn.Ops
+	var slots txn.Op // of none unless they are limited
+	ready, waits := ops.Add(upTo(q.keys.ready(), near.ready, n)), ops.Add(upTo(q.keys.later(), near.later, itemsPerRequest))
+	paused := ops.Add(clientv3.OpGet(q.keys.paused(), clientv3.WithCountOnly()))
+	taken := ops.Add(clientv3.OpGet(q.keys.taken(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
 	if q.cfg.MaxTaken > 0 {
-		ops = append(ops, clientv3.OpGet(q.keys.slots(), clientv3.WithPrefix(), clientv3.WithKeysOnly()))
+		slots = ops.Add(clientv3.OpGet(q.keys.slots(), clientv3.WithPrefix(), clientv3.WithKeysOnly()))
 	}
 	resp, err := q.read(ctx, ops...)
 	if err != nil {
 		return v, err
 	}
-	v.rev, v.count = resp.Header.Revision, txn.Count(resp, 0)
-	if v.ready, v.all, err = q.readable(ctx, q.keys.ready(), n, resp.Responses[0].GetResponseRange()); err != nil {
+	r := txn.ReplyIn(resp)
+	v.rev, v.count = r.Rev, r.Count(ready)
+	if v.ready, v.all, err = q.readable(ctx, q.keys.ready(), n, r.Range(ready)); err != nil {
 		return v, err
 	}
-	later, _, err := q.readable(ctx, q.keys.later(), itemsPerRequest, resp.Responses[1].GetResponseRange())
+	later, _, err := q.readable(ctx, q.keys.later(), itemsPerRequest, r.Range(waits))
 	if err != nil {
 		return v, err
 	}
@@ -120,11 +121,11 @@ func (q *Queue) look(ctx context.Context, n int, near reach) (v view, err error)
 	v.vested, v.next = q.vested(later, now)
 	v.crowd = len(v.vested) == itemsPerRequest
 	v.all = v.all && !v.crowd
-	v.paused = txn.Count(resp, 2) > 0
-	v.taken = int(txn.Count(resp, 3))
+	v.paused = r.Count(paused) > 0
+	v.taken = int(r.Count(taken))
 	if q.cfg.MaxTaken > 0 {
 		v.used = map[int]bool{}
-		for _, kv := range txn.Kvs(resp, 4) {
+		for _, kv := range r.Kvs(slots) {
 			v.used[q.keys.slotOf(string(kv.Key))] = true
 		}
 	}
@@ -166,7 +167,7 @@ func (q *Queue) nextVesting(ctx context.Context) (next time.Time, err error) {
 // readable returns the first n items below a prefix that this program can read, given
 // the first n there are, and whether these are all. Those that it cannot read hide no
 // others, however many they are: it reads on.
-func (q *Queue) readable(ctx context.Context, prefix string, n int, page *etcdserverpb.RangeResponse) (items []*picked, all bool, err error) {
+func (q *Queue) readable(ctx context.Context, prefix string, n int, page *pb.RangeResponse) (items []*picked, all bool, err error) {
 	const most = 1000 // with one request
 	items = make([]*picked, 0, len(page.Kvs))
 	for {
@@ -182,11 +183,10 @@ func (q *Queue) readable(ctx context.Context, prefix string, n int, page *etcdse
 			return items[:min(len(items), n)], !page.More && len(items) <= n, nil
 		}
 		from := string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
-		resp, err := q.read(ctx, clientv3.OpGet(from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(most)))
+		page, err = q.page(ctx, clientv3.OpGet(from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(most)))
 		if err != nil {
 			return nil, false, err
 		}
-		page = resp.Responses[0].GetResponseRange()
 	}
 }
 

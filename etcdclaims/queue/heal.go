@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -63,16 +64,17 @@ func (h *healer) healSlots(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	var ops []clientv3.Op
-	for _, kv := range kvs {
-		ops = append(ops, clientv3.OpGet(h.q.keys.taken()+string(kv.Value), clientv3.WithCountOnly()))
+	var ops txn.Ops
+	takers := make([]txn.Op, len(kvs))
+	for i, kv := range kvs {
+		takers[i] = ops.Add(clientv3.OpGet(h.q.keys.taken()+string(kv.Value), clientv3.WithCountOnly()))
 	}
 	answers, err := h.q.readAll(ctx, ops)
 	if err != nil {
 		return err
 	}
 	for i, kv := range kvs {
-		if answers[i].GetResponseRange().Count > 0 {
+		if answers.Count(takers[i]) > 0 {
 			continue
 		}
 		slot := string(kv.Key)
@@ -95,15 +97,14 @@ func (h *healer) next(ctx context.Context, last *string, prefix string, most int
 	if *last != "" {
 		from = *last + "\x00"
 	}
-	resp, err := h.q.read(ctx, clientv3.OpGet(from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(most)))
+	page, err := h.q.page(ctx, clientv3.OpGet(from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(most)))
 	if err != nil {
 		return nil, 0, err
 	}
-	page := resp.Responses[0].GetResponseRange()
 	if *last = ""; page.More && len(page.Kvs) > 0 {
 		*last = string(page.Kvs[len(page.Kvs)-1].Key)
 	}
-	return page.Kvs, resp.Header.Revision, nil
+	return page.Kvs, page.Header.Revision, nil
 }
 
 // strayItem is a content that may have no key in the queue.
@@ -147,27 +148,33 @@ func (h *healer) healItems(ctx context.Context, s *session) error {
 // enqueued, nor at their place, nor below a session.
 func (h *healer) strays(ctx context.Context, items []*strayItem, rev int64) ([]*strayItem, error) {
 	k, at := h.q.keys, clientv3.WithRev(rev)
-	var ops []clientv3.Op
-	for _, it := range items {
+	var ops txn.Ops
+	count := func(key string) txn.Op { return ops.Add(clientv3.OpGet(key, clientv3.WithCountOnly(), at)) }
+	type reads struct{ ready, later, place txn.Op }
+	begun := make([]reads, len(items))
+	for i, it := range items {
 		c := it.content
-		ops = append(ops, clientv3.OpGet(k.readyAt(c.Rank, c.Vesting, c.Seq), clientv3.WithCountOnly(), at),
-			clientv3.OpGet(k.laterAt(c.Rank, c.Vesting, c.Seq), clientv3.WithCountOnly(), at), clientv3.OpGet(k.place(it.id), at))
+		begun[i] = reads{
+			count(k.readyAt(c.Rank, c.Vesting, c.Seq)), count(k.laterAt(c.Rank, c.Vesting, c.Seq)),
+			ops.Add(clientv3.OpGet(k.place(it.id), at)),
+		}
 	}
 	answers, err := h.q.readAll(ctx, ops)
 	if err != nil {
 		return nil, err
 	}
 	var left []*strayItem
+	var moved []reads
 	ops = nil
 	for i, it := range items {
-		if answers[3*i].GetResponseRange().Count+answers[3*i+1].GetResponseRange().Count > 0 {
+		if answers.Count(begun[i].ready)+answers.Count(begun[i].later) > 0 {
 			continue
 		}
-		if kvs := answers[3*i+2].GetResponseRange().Kvs; len(kvs) > 0 {
-			if it.placed, err = decode[place](kvs[0].Key, kvs[0].Value); err != nil {
+		if kv := answers.First(begun[i].place); kv != nil {
+			if it.placed, err = decode[place](kv.Key, kv.Value); err != nil {
 				continue // of a newer version
 			}
-			it.placeAt = kvs[0].ModRevision
+			it.placeAt = kv.ModRevision
 		}
 		left = append(left, it)
 		key := k.root + it.placed.Key
@@ -175,7 +182,7 @@ func (h *healer) strays(ctx context.Context, items []*strayItem, rev int64) ([]*
 		if !ok {
 			vested = key
 		}
-		ops = append(ops, clientv3.OpGet(key, clientv3.WithCountOnly(), at), clientv3.OpGet(vested, clientv3.WithCountOnly(), at))
+		moved = append(moved, reads{ready: count(vested), place: count(key)})
 	}
 	if answers, err = h.q.readAll(ctx, ops); err != nil || len(left) == 0 {
 		return nil, err
@@ -186,7 +193,7 @@ func (h *healer) strays(ctx context.Context, items []*strayItem, rev int64) ([]*
 	}
 	var strays []*strayItem
 	for i, it := range left {
-		placed := it.placed.Key != "" && answers[2*i].GetResponseRange().Count+answers[2*i+1].GetResponseRange().Count > 0
+		placed := it.placed.Key != "" && answers.Count(moved[i].place)+answers.Count(moved[i].ready) > 0
 		if !placed && !taken[it.id] {
 			strays = append(strays, it)
 		}
@@ -200,11 +207,10 @@ func (h *healer) takenAt(ctx context.Context, rev int64) (map[string]bool, error
 	prefix := h.q.keys.taken()
 	ids, from := map[string]bool{}, prefix
 	for len(ids) < mostTakenRead {
-		resp, err := h.q.read(ctx, clientv3.OpGet(from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(takenPage), clientv3.WithKeysOnly(), clientv3.WithRev(rev)))
+		page, err := h.q.page(ctx, clientv3.OpGet(from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(takenPage), clientv3.WithKeysOnly(), clientv3.WithRev(rev)))
 		if err != nil {
 			return nil, err
 		}
-		page := resp.Responses[0].GetResponseRange()
 		for _, kv := range page.Kvs {
 			_, id, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), prefix), "/")
 			ids[id] = true

@@ -138,11 +138,11 @@ func (q *Queue) vest(ctx context.Context) {
 func (q *Queue) vestNow(ctx context.Context, near *string) (next time.Time, err error) {
 	for {
 		now := q.now()
-		resp, err := q.read(ctx, upTo(q.keys.later(), *near, itemsPerRequest))
+		page, err := q.page(ctx, upTo(q.keys.later(), *near, itemsPerRequest))
 		if err != nil {
 			return next, err
 		}
-		later, _, err := q.readable(ctx, q.keys.later(), itemsPerRequest, resp.Responses[0].GetResponseRange())
+		later, _, err := q.readable(ctx, q.keys.later(), itemsPerRequest, page)
 		if err != nil {
 			return next, err
 		}
@@ -171,23 +171,21 @@ func (q *Queue) vestNow(ctx context.Context, near *string) (next time.Time, err 
 // while, and puts it again if it is missing. The note is removed only if the queue is empty at that
 // instant. So an enqueue that comes at the same time finds it, or makes it anew.
 func (q *Queue) deactivate(ctx context.Context, s *session, empty time.Time) (time.Time, error) {
-	resp, err := q.read(ctx,
-		clientv3.OpGet(q.keys.ready(), clientv3.WithPrefix(), clientv3.WithCountOnly()),
-		clientv3.OpGet(q.keys.later(), clientv3.WithPrefix(), clientv3.WithCountOnly()),
-		clientv3.OpGet(q.keys.taken(), clientv3.WithPrefix(), clientv3.WithCountOnly()),
-		clientv3.OpGet(q.keys.active(), clientv3.WithCountOnly()), clientv3.OpGet(q.keys.spec()))
+	var ops txn.Ops
+	ready := ops.Add(clientv3.OpGet(q.keys.ready(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
+	later := ops.Add(clientv3.OpGet(q.keys.later(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
+	taken := ops.Add(clientv3.OpGet(q.keys.taken(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
+	active, spec := ops.Add(clientv3.OpGet(q.keys.active(), clientv3.WithCountOnly())), ops.Add(clientv3.OpGet(q.keys.spec()))
+	resp, err := q.read(ctx, ops...)
 	if err != nil {
 		return empty, err
 	}
-	q.checkSpec(txn.Kvs(resp, 4))
+	r := txn.ReplyIn(resp)
+	q.checkSpec(r.Kvs(spec))
 	if err := q.ensureSpec(ctx); err != nil {
 		return empty, err
 	}
-	items := int64(0)
-	for _, r := range resp.Responses[:3] {
-		items += r.GetResponseRange().Count
-	}
-	noted := txn.Count(resp, 3) > 0
+	items, noted := r.Count(ready)+r.Count(later)+r.Count(taken), r.Count(active) > 0
 	switch {
 	case items > 0 && !noted:
 		_, err := s.claim.Txn(ctx).Then(q.activate()).Commit()

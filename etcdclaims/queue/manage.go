@@ -150,9 +150,9 @@ func (q *Queue) findAmong(ctx context.Context, f found, keys []string) (found, e
 		if err != nil {
 			return f, err
 		}
-		for _, r := range answers {
-			if kvs := r.GetResponseRange().Kvs; len(kvs) > 0 {
-				return q.describe(f, kvs[0])
+		for r := range answers.Reads() {
+			if len(r.Kvs) > 0 {
+				return q.describe(f, r.Kvs[0])
 			}
 		}
 	}
@@ -239,7 +239,7 @@ func (q *Queue) changed(ctx context.Context, s *session, f found, verb string) (
 	if err != nil {
 		return false, err
 	}
-	if kvs := txn.Kvs(resp, 1); len(kvs) > 0 && kvs[0].ModRevision == f.rev {
+	if kv := txn.First(resp, 0); kv != nil && kv.ModRevision == f.rev {
 		return false, nil
 	}
 	end, err := q.endOf(ctx, f.key, f.ID, f.rev)

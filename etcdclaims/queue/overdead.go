@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -32,9 +32,9 @@ type enqueuing struct {
 	dead []Item // whose ids are dead letters
 }
 
-// there notes that the id of an item was there, given the answer that has its place first.
-func (e *enqueuing) there(q *Queue, it Item, answers []*etcdserverpb.ResponseOp) {
-	for _, kv := range answers[0].GetResponseRange().Kvs {
+// there notes that the id of an item was there, given its place.
+func (e *enqueuing) there(q *Queue, it Item, at []*mvccpb.KeyValue) {
+	for _, kv := range at {
 		p, err := decode[place](kv.Key, kv.Value)
 		if err == nil && strings.HasPrefix(q.keys.root+p.Key, q.keys.dead()) {
 			e.dead = append(e.dead, it)

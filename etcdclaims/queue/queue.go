@@ -21,6 +21,7 @@ import (
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
@@ -193,6 +194,15 @@ const patience = 2 * requestTimeout
 // read carries out operations that change nothing.
 func (q *Queue) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	return retry.Read(ctx, core.Of(q.claims).KV(), requestTimeout, ops...)
+}
+
+// page reads a range by one request.
+func (q *Queue) page(ctx context.Context, op clientv3.Op) (*pb.RangeResponse, error) {
+	resp, err := q.read(ctx, op)
+	if err != nil {
+		return nil, err
+	}
+	return (*pb.RangeResponse)(txn.Read(resp, 0)), nil
 }
 
 // list reads the pages of a range, of at most most keys each.

@@ -39,9 +39,11 @@ func (q *Queue) recoverDead(ctx context.Context, via *session) (alive, moved int
 	from := q.keys.taken() // behind the items of the session before
 	for some := range slices.Chunk(ids, itemsPerRequest/2) {
 		begin := from
-		var ops []clientv3.Op
-		for _, id := range some {
-			ops = append(ops, between(from, q.keys.takenBy(id)), clientv3.OpGet(q.ownKey(id), clientv3.WithCountOnly()))
+		var ops txn.Ops
+		strays, claims := make([]txn.Op, len(some)), make([]txn.Op, len(some))
+		for i, id := range some {
+			strays[i] = ops.Add(between(from, q.keys.takenBy(id)))
+			claims[i] = ops.Add(clientv3.OpGet(q.ownKey(id), clientv3.WithCountOnly()))
 			from = clientv3.GetPrefixRangeEnd(q.keys.takenBy(id))
 		}
 		answers, err := q.readAll(ctx, ops)
@@ -49,14 +51,14 @@ func (q *Queue) recoverDead(ctx context.Context, via *session) (alive, moved int
 			return alive, moved, err
 		}
 		for i, id := range some {
-			if answers[2*i].GetResponseRange().Count > 0 {
+			if answers.Count(strays[i]) > 0 {
 				n, err := q.recoverStrays(ctx, via, begin, q.keys.takenBy(id))
 				if moved += n; err != nil {
 					return alive, moved, err
 				}
 			}
 			begin = clientv3.GetPrefixRangeEnd(q.keys.takenBy(id))
-			if answers[2*i+1].GetResponseRange().Count > 0 {
+			if answers.Count(claims[i]) > 0 {
 				alive++
 				continue
 			}
@@ -277,7 +279,7 @@ func (q *Queue) giveBack(ctx context.Context, s *session) error {
 		if err != nil {
 			return err
 		}
-		kvs := txn.Kvs(resp, 1)
+		kvs := txn.Kvs(resp, 0)
 		if len(kvs) == 0 {
 			return nil
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -67,8 +68,9 @@ func (q *Queue) redriveSome(ctx context.Context, letters []found) (n int, err er
 			return n, q.fail("redrive", err)
 		}
 		some := fitting(letters[:min(len(letters), q.size.items(opsToRedrive))], redrivenSize)
-		ops := []clientv3.Op{q.activate()}
-		for _, f := range some {
+		ops := txn.Ops{q.activate()}
+		moves := make([]txn.Op, len(some))
+		for i, f := range some {
 			key := q.keys.item(f.ID)
 			// A content that marks a missing one was put with the dead letter. A place that was not
 			// may be of a later version, which nobody overwrites.
@@ -76,13 +78,13 @@ func (q *Queue) redriveSome(ctx context.Context, letters []found) (n int, err er
 				unmoved(f.key, f.rev), unmoved(q.keys.place(f.ID), f.rev),
 				clientv3.Compare(clientv3.CreateRevision(key), ">", 0), clientv3.Compare(clientv3.ModRevision(key), "<", f.rev),
 			}
-			ops = append(ops, clientv3.OpTxn(cmps, q.redriven(f, f.st.Vesting), nil))
+			moves[i] = ops.Add(clientv3.OpTxn(cmps, q.redriven(f, f.st.Vesting), nil))
 		}
 		resp, again, err := s.commit(ctx, nil, ops, nil)
 		var moved func(i int) (bool, error)
 		switch {
 		case err == nil && !again && resp.Succeeded:
-			moved = func(i int) (bool, error) { return resp.Responses[1+i].GetResponseTxn().Succeeded, nil }
+			moved = func(i int) (bool, error) { return txn.ReplyIn(resp).Inner(moves[i]).Succeeded, nil }
 		case err == nil, q.size.refused(err, len(ops)+opsToRedrive):
 		case errors.Is(err, etcdclaims.ErrUnknown):
 			moved = func(i int) (bool, error) {

@@ -5,7 +5,6 @@ import (
 
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -54,18 +53,19 @@ func (r requestSize) refused(err error, n int) bool {
 
 // readAll carries out any number of operations that change nothing, with as many
 // requests as they need. The answers may be of several revisions.
-func (q *Queue) readAll(ctx context.Context, ops []clientv3.Op) (all []*etcdserverpb.ResponseOp, err error) {
+func (q *Queue) readAll(ctx context.Context, ops txn.Ops) (txn.Reply, error) {
+	var all clientv3.TxnResponse
 	for len(ops) > 0 {
 		n := min(len(ops), q.size.MaxOps())
 		resp, err := q.read(ctx, ops[:n]...)
 		switch {
 		case err == nil:
-			all, ops = append(all, resp.Responses...), ops[n:]
+			all.Responses, ops = append(all.Responses, resp.Responses...), ops[n:]
 		case !q.size.refused(err, n):
-			return nil, err
+			return txn.Reply{}, err
 		}
 	}
-	return all, nil
+	return txn.ReplyIn(&all), nil
 }
 
 // fitting returns the first items that one request can move: their histories may be long.

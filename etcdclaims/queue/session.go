@@ -257,9 +257,8 @@ func (s *session) void(ctx context.Context, reads ...clientv3.Op) (resp *clientv
 	tries := 0
 	err = retry.Do(ctx, again, func() (err error) {
 		tries++
-		resp, err = s.claim.Txn(ctx).Then(append([]clientv3.Op{
-			clientv3.OpPut(s.q.keys.worker(s.id), encode(s.q.entry(s.ttl, tries))),
-		}, reads...)...).Commit()
+		put := clientv3.OpPut(s.q.keys.worker(s.id), encode(s.q.entry(s.ttl, tries)))
+		resp, err = s.claim.Txn(ctx).Then(append(slices.Clip(reads), put)...).Commit()
 		return err
 	})
 	if err != nil {

@@ -91,8 +91,8 @@ func (q *Queue) describeAll(ctx context.Context, items []lateItem, rev int64) (i
 	if err != nil {
 		return nil, err
 	}
-	for _, a := range answers {
-		for _, kv := range a.GetResponseRange().Kvs {
+	for r := range answers.Reads() {
+		for _, kv := range r.Kvs {
 			f, err := q.describe(found{}, kv)
 			if err != nil {
 				q.skip(err)

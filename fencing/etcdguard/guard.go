@@ -150,7 +150,7 @@ func (g *guard) stale(ctx context.Context, kv *wire.Sender, end time.Time) error
 	newest := txn.Then(clientv3.OpGet(g.own, clientv3.WithKeysOnly()), clientv3.OpGet(keyspace.EpochKey(g.prefix)))
 	saw, _, rerr := kv.Send(ctx, newest, left)
 	if rerr == nil { // otherwise Newest stays 0: not known
-		fence := fenceOf(saw.Responses[0].GetResponseRange().Kvs, saw.Responses[1].GetResponseRange().Kvs)
+		fence := fenceOf(txn.Kvs(saw, 0), txn.Kvs(saw, 1))
 		if fence > g.token.Fence {
 			err.Newest = fence
 		}

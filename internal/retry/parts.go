@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -86,10 +87,9 @@ func (p *parts) pages(op clientv3.Op) (*pb.RangeResponse, error) {
 		if p.first == nil {
 			p.first = resp
 		}
-		got := resp.Responses[0].GetResponseRange()
-		got.Header = resp.Header
+		got := txn.Read(resp, 0)
 		all.Count = max(all.Count, got.Count) // of a later page it has those of earlier ones no more
-		return (*clientv3.GetResponse)(got), nil
+		return got, nil
 	}
 	for page, err := range Pages(op, first, most, read) {
 		if err != nil {

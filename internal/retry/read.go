@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -29,9 +30,7 @@ func Get(ctx context.Context, kv clientv3.KV, limit time.Duration, op clientv3.O
 	if err != nil {
 		return nil, err
 	}
-	got := resp.Responses[0].GetResponseRange()
-	got.Header = resp.Header
-	return (*clientv3.GetResponse)(got), nil
+	return txn.Read(resp, 0), nil
 }
 
 // Within sends a request that does no harm when it is carried out twice, in at most limit.

@@ -9,7 +9,7 @@ var queueMutants = []mutant{
 	{
 		name: "items taken from a session that lives", seeds: 100, queue: true,
 		edits: []edit{
-			{"etcdclaims/queue/recover.go", "answers[2*i+1].GetResponseRange().Count > 0 {\n				alive++\n", "answers[2*i+1].GetResponseRange().Count > 1 {\n				alive++\n"},
+			{"etcdclaims/queue/recover.go", "answers.Count(claims[i]) > 0 {\n				alive++\n", "answers.Count(claims[i]) > 1 {\n				alive++\n"},
 			{"etcdclaims/queue/recover.go", "via.claim.Txn(ctx).If(absent(own)).Then(ops...)", "via.claim.Txn(ctx).Then(ops...)"},
 		},
 	},
