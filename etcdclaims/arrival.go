@@ -27,8 +27,8 @@ func (c *Client) readArrival(ctx context.Context, f *localWaiter) {
 		return
 	}
 	defer c.local.EndReading(&t.local)
-	line := c.store.layout.Waiting(f.Attempt.user)
-	resp, err := c.store.readAll(ctx, clientv3.OpGet(line, clientv3.WithPrefix(), clientv3.WithKeysOnly()))
+	line := c.store.Layout.Waiting(f.Attempt.user)
+	resp, err := c.store.ReadAll(ctx, clientv3.OpGet(line, clientv3.WithPrefix(), clientv3.WithKeysOnly()))
 	if err != nil {
 		return // without an arrival it gives way
 	}

@@ -48,10 +48,10 @@ type attempt struct {
 // newAttempt begins an attempt for a key in the mode of the call, which its caller ends with
 // unregister.
 func (c *Client) newAttempt(s *session, mode protocol.Mode, o *acquireOptions) *attempt {
-	id, epoch := uuid.NewString(), c.store.epoch.Load()
+	id, epoch := uuid.NewString(), c.store.Epoch()
 	a := &attempt{
 		Try: protocol.Try{
-			Layout: c.store.layout, Mode: mode.For(id, epoch.Value), ID: id, Ticket: id,
+			Layout: c.store.Layout, Mode: mode.For(id, epoch.Value), ID: id, Ticket: id,
 			Lease: int64(s.id), Epoch: epoch, Ask: o.asks(),
 		},
 		user: mode.Keys().User, s: s, since: c.clock.Time(), ttl: int64(s.lease.Load().ttl / time.Second),
@@ -150,10 +150,10 @@ func (a *attempt) refused(ctx context.Context, v protocol.Seen) (rev int64, err 
 		return rev, nil
 	}
 	st := a.s.c.store
-	if err := st.learnEpoch(v.EpochKey, v.Rev); err != nil {
+	if err := st.LearnEpoch(v.EpochKey, v.Rev); err != nil {
 		return 0, err
 	}
-	verdict, err := a.Judge(v, st.epoch.Load())
+	verdict, err := a.Judge(v, st.Epoch())
 	a.learnt()
 	if err != nil {
 		return 0, err

@@ -42,7 +42,7 @@ func (c *Client) TryAcquireEach(ctx context.Context, keys []string, opts ...Many
 		return claims, errs
 	}
 	if len(keys) == 1 && errs[0] == nil { // it shares a request with other calls for the key
-		o.mode = protocol.Exclusive{Layout: c.store.layout, Key: keys[0]}
+		o.mode = protocol.Exclusive{Layout: c.store.Layout, Key: keys[0]}
 		t, err := c.try(ctx, keys[0], o)
 		if errs[0] = err; err == nil {
 			claims[0] = t.claim()
@@ -96,7 +96,7 @@ func (c *Client) tryEach(ctx context.Context, keys []string, o *acquireOptions, 
 			noSession = err
 			return txn.Request{}, false
 		}
-		a := c.newAttempt(s, protocol.Exclusive{Layout: c.store.layout, Key: keys[todo[n]]}, o)
+		a := c.newAttempt(s, protocol.Exclusive{Layout: c.store.Layout, Key: keys[todo[n]]}, o)
 		a.hooked = hooked.of(todo[n])
 		attempts[n] = a
 		return a.takeOnce(), true
@@ -218,7 +218,7 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions, h
 		return nil, true, nil // they go where there is room for all of them
 	}
 	// One attempt id for all: one void key stops them all.
-	lead := c.newAttempt(s, protocol.Exclusive{Layout: c.store.layout, Key: keys[0]}, o)
+	lead := c.newAttempt(s, protocol.Exclusive{Layout: c.store.Layout, Key: keys[0]}, o)
 	defer c.keys.unregister(lead.ID)
 	attempts := lead.forEach(keys)
 	for i, a := range attempts {
@@ -298,10 +298,10 @@ func (c *Client) grantAll(ctx context.Context, attempts []*attempt, rev int64) (
 
 // verdictAll returns why not all keys could be claimed. Nil means: try again.
 func (c *Client) verdictAll(ctx context.Context, attempts []*attempt, each protocol.Each, conditions bool) error {
-	if err := c.store.learnEpoch(each.Epoch, each.At); err != nil {
+	if err := c.store.LearnEpoch(each.Epoch, each.At); err != nil {
 		return err
 	}
-	epoch := c.store.epoch.Load()
+	epoch := c.store.Epoch()
 	for i, a := range attempts {
 		verdict, err := a.Judge(each.Seen[i], epoch)
 		switch {

@@ -8,7 +8,6 @@ import (
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
-	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -73,31 +72,20 @@ func (b built) ClearShared(ctx context.Context, key string, record *mvccpb.KeyVa
 	return b.c.clearShared(ctx, key, record)
 }
 
-func (b built) Store() core.Store       { return builtStore{b.c.store} }
+func (b built) Store() core.Store       { return b.c.store }
 func (b built) Leases() core.Leases     { return builtLeases(b) }
-func (b built) Layout() protocol.Layout { return b.c.store.layout }
+func (b built) Layout() protocol.Layout { return b.c.store.Layout }
 
 // Held returns the holder of a key as an error of a call that does not acquire.
 func (b built) Held(key string, own *mvccpb.KeyValue, waiting int64) error {
 	return heldFor{&HeldError{Info: b.c.info(key, own, nil, waiting)}}
 }
 
-// builtStore is the store of a client as package core shows it.
-type builtStore struct{ *store }
-
-func (s builtStore) Ready(ctx context.Context) error { return s.ready(ctx) }
-func (s builtStore) Epoch() *txn.Epoch               { return s.epoch.Load() }
-func (s builtStore) Timeout() time.Duration          { return s.timeout }
-
-func (s builtStore) LearnEpoch(kvs []*mvccpb.KeyValue, asOf int64) error {
-	return s.learnEpoch(kvs, asOf)
-}
-
 // builtLeases are the leases of a client as package core shows them.
 type builtLeases built
 
 func (l builtLeases) Grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, error) {
-	resp, err := l.c.grantLease(ctx, ttl)
+	resp, err := l.c.store.Grant(ctx, ttl)
 	if err != nil {
 		return clientv3.NoLease, err
 	}
@@ -105,14 +93,14 @@ func (l builtLeases) Grant(ctx context.Context, ttl time.Duration) (clientv3.Lea
 }
 
 func (l builtLeases) KeepAlive(ctx context.Context, id clientv3.LeaseID) error {
-	_, err := l.c.keepAlive(ctx, id, l.c.store.timeout)
+	_, err := l.c.store.KeepAlive(ctx, id, l.c.store.Timeout())
 	return err
 }
 
 func (l builtLeases) Revoke(ctx context.Context, id clientv3.LeaseID) error {
-	return l.c.revokeLease(ctx, id)
+	return l.c.store.Revoke(ctx, id)
 }
 
 func (l builtLeases) TimeToLive(ctx context.Context, id clientv3.LeaseID, opts ...clientv3.LeaseOption) (*clientv3.LeaseTimeToLiveResponse, error) {
-	return l.c.timeToLive(ctx, id, opts...)
+	return l.c.store.TimeToLive(ctx, id, opts...)
 }

@@ -253,7 +253,7 @@ var errDeadlinePassed = errtext.Namesake("the claim's deadline passed", context.
 // hurried is within if the deadline is near enough for one request to miss it. After a sleep
 // of the machine it may not notice that: then the request has its own timeout alone.
 func (s *session) hurried(ctx context.Context) (context.Context, context.CancelFunc) {
-	if g := s.lease.Load(); g.hard-g.t0.Awake() < 2*s.c.store.timeout {
+	if g := s.lease.Load(); g.hard-g.t0.Awake() < 2*s.c.store.Timeout() {
 		return s.within(ctx)
 	}
 	return ctx, func() {}

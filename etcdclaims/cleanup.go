@@ -105,7 +105,7 @@ func (c *Client) runCleanup(ch *cleanup) bool {
 	if ch.s.ended() && !ch.outlives {
 		return true
 	}
-	ctx, cancel := txn.WithSendTimer(c.io, c.store.timeout)
+	ctx, cancel := txn.WithSendTimer(c.io, c.store.Timeout())
 	defer cancel()
 	err := ch.do(ctx)
 	if err == nil || !ch.outlives && ch.s.gone(ctx, err, true) {

@@ -15,6 +15,7 @@ import (
 	"github.com/etcdclaims/claims/internal/ownwait"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/store"
 	"github.com/etcdclaims/claims/internal/suspicion"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
@@ -40,10 +41,9 @@ import (
 // without etcd see [NewPassthrough].
 type Client struct {
 	etcd  *clientv3.Client // nil: passthrough
-	lease clientv3.Lease
 	cfg   Config
 	log   *zap.Logger
-	store *store
+	store *store.Store
 	clock clock.Clock
 	stats stats
 	made  time.Time
@@ -114,37 +114,30 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c := newClient(etcd, cfg)
-	c.lease = etcd.Lease
-	c.store = newStore(c.io, etcd, protocol.Layout{Prefix: cfg.Prefix, Instance: uuid.NewString()},
-		min(max(cfg.timing(seconds(cfg.TTL)).attempt, time.Second), 5*time.Second))
-	c.valueEnd = valueEnd(cfg.Owner, c.store.layout.Instance)
+	layout, timing := protocol.Layout{Prefix: cfg.Prefix, Instance: uuid.NewString()}, cfg.timing(seconds(cfg.TTL))
+	c.valueEnd = valueEnd(cfg.Owner, layout.Instance)
 	c.outage = outage.New(outage.Config{
-		Etcd: etcd, Log: c.log, Instance: c.store.layout.Instance, Patience: outage.PatienceOf(cfg.timing(seconds(cfg.TTL)).renew),
+		Etcd: etcd, Log: c.log, Instance: layout.Instance, Patience: outage.PatienceOf(timing.renew),
 		AtStake: c.atStake, Unanswered: func() { c.doubts.Add(1) }, Passing: isPassing,
-		Probe: func(ctx context.Context) { _ = c.readEpoch(ctx) }, Go: built{c}.Go,
+		Probe: func(ctx context.Context) { _ = c.store.ReadEpoch(ctx) }, Go: built{c}.Go,
 	})
-	c.ownWaits = ownwait.New(c.log.With(zap.String("instance", c.store.layout.Instance)), c.keys.made)
-	c.store.observe, c.store.observeOther = c.outage.ObserveTxn, c.outage.Observe
-	c.store.onRewind = func(err error) {
-		c.log.Error("etcd went back to an older revision; all claims given up", zap.Error(err))
-		for _, s := range c.liveSessions() {
-			s.die(ReasonSessionDead, err)
-		}
-	}
-	c.store.onLowerEpoch = func(known, found *txn.Epoch) {
-		c.log.Warn("epoch went back; claims refused until it is raised above the known one",
-			zap.String("instance", c.store.layout.Instance), zap.String("etcd_key", c.store.layout.Epoch()),
-			zap.Int64("known", known.Value), zap.Int64("found", found.Value))
-	}
-	c.store.onOtherCluster = func(first, other uint64) {
-		c.log.Error("etcd answered as another cluster; see that all endpoints belong to one",
-			zap.String("instance", c.store.layout.Instance), zap.String("cluster", fmt.Sprintf("%x", first)),
-			zap.String("other", fmt.Sprintf("%x", other)))
-	}
-	c.store.events = &c.events
+	c.ownWaits = ownwait.New(c.log.With(zap.String("instance", layout.Instance)), c.keys.made)
+	c.store = store.New(store.Config{
+		IO: c.io, Etcd: etcd, Log: c.log, Layout: layout, Timeout: min(max(timing.attempt, time.Second), 5*time.Second),
+		Ops: defaultOpLimit, Bytes: maxRequestBytes / 2,
+		Observe: c.outage.ObserveTxn, ObserveOther: c.outage.Observe, Requested: c.events.requested, OnRewind: c.rewound,
+	})
 	c.peers = c.newPeers()
 	c.events.clientOpened(c)
 	return c, nil
+}
+
+// rewound gives up all claims: etcd's revision went back.
+func (c *Client) rewound(err error) {
+	c.log.Error("etcd went back to an older revision; all claims given up", zap.Error(err))
+	for _, s := range c.liveSessions() {
+		s.die(ReasonSessionDead, err)
+	}
 }
 
 // newClient returns a client that is not connected to etcd yet.
@@ -172,7 +165,7 @@ func (c *Client) Instance() string {
 	if !c.connects() {
 		return ""
 	}
-	return c.store.layout.Instance
+	return c.store.Layout.Instance
 }
 
 // Etcd returns the etcd client that was given to New. It is for packages that
@@ -232,20 +225,20 @@ func (c *Client) Owns(ctx context.Context, t fencing.Token) (bool, error) {
 	if t.Fence <= 0 {
 		return false, nil
 	}
-	l := c.store.layout
+	l := c.store.Layout
 	resp, err := c.read(ctx, clientv3.OpGet(l.Own(t.Key)), clientv3.OpGet(l.Epoch()), clientv3.OpGet(l.Sharers(t.Key), clientv3.WithPrefix(), clientv3.WithCountOnly()))
 	if err != nil {
 		return false, callError("look up the owner of", t.Key, err)
 	}
 	own := txn.First(resp, 0)
 	// A raised epoch ends all that was before it, as it does in every guard.
-	if err := c.store.learnEpoch(txn.Kvs(resp, 1), resp.Header.Revision); err != nil {
+	if err := c.store.LearnEpoch(txn.Kvs(resp, 1), resp.Header.Revision); err != nil {
 		return false, err
 	}
 	if own == nil || protocol.IsShared(own) && txn.Count(resp, 2) == 0 {
 		return false, nil // the last holders of a shared key have died
 	}
-	return c.store.epoch.Load().Fence(own.ModRevision) == t.Fence, nil
+	return c.store.Epoch().Fence(own.ModRevision) == t.Fence, nil
 }
 
 // read carries out reads at one revision, trying again while that is sensible.
@@ -269,7 +262,7 @@ func (c *Client) readWhole(ctx context.Context, ops ...clientv3.Op) (*clientv3.T
 		if err == nil {
 			return resp, nil
 		}
-		if errors.Is(err, ErrRewound) && c.store.ready(ctx) == nil {
+		if errors.Is(err, ErrRewound) && c.store.Ready(ctx) == nil {
 			continue // the epoch was raised since
 		}
 		// A read changes nothing: an unknown outcome is a failure.

@@ -84,7 +84,7 @@ func (c *Client) releaseAll(ctx context.Context, closing bool) (int, error) {
 	drop := func(i int) (txn.Request, bool) { return plain[i].dropping(), true }
 	if closing { // what takes longer is done by one request, the end of the lease
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.store.timeout)
+		ctx, cancel = context.WithTimeout(ctx, c.store.Timeout())
 		defer cancel()
 	}
 	c.store.Each(ctx, len(plain), drop, func(i int, resp *clientv3.TxnResponse, err error) {
@@ -192,7 +192,7 @@ func (c *Client) close(ctx context.Context) error {
 			err = wire.ContextError(ctx)
 		}
 	}
-	releaseCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*c.store.timeout)
+	releaseCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*c.store.Timeout())
 	defer cancel()
 	_, unsettled := c.releaseAll(releaseCtx, true)
 	c.quiet(releaseCtx)

@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/passthrough"
 	"github.com/etcdclaims/claims/internal/protocol"
+	"github.com/etcdclaims/claims/internal/store"
 	"github.com/etcdclaims/claims/internal/txn"
 )
 
@@ -54,7 +55,7 @@ var (
 	// ErrRewound is returned when etcd's revision went back, as after a
 	// restore from a snapshot without --bump-revision. Fences could repeat;
 	// see admin.RaiseEpoch.
-	ErrRewound = errors.New("etcdclaims: etcd's revision went back")
+	ErrRewound = store.ErrRewound
 	// ErrUnreachable is returned by Client.Health and Client.Unreachable while
 	// etcd does not answer.
 	ErrUnreachable = errors.New("etcdclaims: etcd unreachable")

@@ -5,5 +5,5 @@ func LocalWaiters(cl *Claim) int { return len(cl.t.s.c.local.Waiting(&cl.t.local
 
 // ReadSessions reads the notices of a client, as it does when their watch has ended.
 func ReadSessions(c *Client) (int64, error) {
-	return c.readSessions(c.store.layout.Session(c.store.layout.Instance))
+	return c.readSessions(c.store.Layout.Session(c.store.Layout.Instance))
 }

@@ -43,15 +43,15 @@ func (c *Client) removeGhosts() {
 }
 
 func (c *Client) removeGhostsOf(s *session) error {
-	ctx, cancel := context.WithTimeout(c.io, c.store.timeout)
+	ctx, cancel := context.WithTimeout(c.io, c.store.Timeout())
 	defer cancel()
-	lease, err := c.timeToLive(ctx, s.id, clientv3.WithAttachedKeys())
+	lease, err := c.store.TimeToLive(ctx, s.id, clientv3.WithAttachedKeys())
 	if err != nil {
 		return err
 	}
 	var doubtful []string
 	for _, key := range lease.Keys {
-		if name := string(key); strings.HasPrefix(name, c.store.layout.Own("")) || strings.HasPrefix(name, c.store.layout.Lines()) || strings.HasPrefix(name, c.store.layout.Notices()) {
+		if name := string(key); strings.HasPrefix(name, c.store.Layout.Own("")) || strings.HasPrefix(name, c.store.Layout.Lines()) || strings.HasPrefix(name, c.store.Layout.Notices()) {
 			doubtful = append(doubtful, name)
 		}
 	}
@@ -73,7 +73,7 @@ func (c *Client) removeGhostsOf(s *session) error {
 		// has given it up.
 		known := c.keys.known()
 		for i := range n {
-			if kv := txn.First(resp, i); kv != nil && kv.Lease == int64(s.id) && !known.has(kv, c.store.layout) {
+			if kv := txn.First(resp, i); kv != nil && kv.Lease == int64(s.id) && !known.has(kv, c.store.Layout) {
 				c.removeGhost(s, kv)
 			}
 		}
@@ -112,8 +112,8 @@ func (c *Client) removeGhost(s *session, kv *mvccpb.KeyValue) {
 	name := string(kv.Key)
 	c.log.Info("ended claim found, probably restored; removing it", s.fields(zap.String("etcd_key", name))...)
 	then := []clientv3.Op{clientv3.OpDelete(name)}
-	if key, own := strings.CutPrefix(name, c.store.layout.Own("")); own {
-		then = append(then, clientv3.OpDelete(c.store.layout.Note(key)))
+	if key, own := strings.CutPrefix(name, c.store.Layout.Own("")); own {
+		then = append(then, clientv3.OpDelete(c.store.Layout.Note(key)))
 	}
 	r := txn.Request{
 		In: txn.Of(

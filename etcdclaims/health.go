@@ -7,8 +7,6 @@ import (
 
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/outage"
-	"github.com/etcdclaims/claims/internal/txn"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // Health is the state of the connection to etcd, and of the claims that depend on it;
@@ -67,10 +65,10 @@ func (c *Client) Health(ctx context.Context) (Health, error) {
 		return c.healthNow(), ErrClosed
 	}
 	var err error
-	if c.store.rewound.Load() != nil {
-		err = c.store.ready(ctx)
-	} else if c.store.lower.Load() != nil || !c.outage.ServedWithin(time.Second) {
-		err = c.readEpoch(ctx)
+	if c.store.HasRewound() {
+		err = c.store.Ready(ctx)
+	} else if c.store.EpochIsLower() || !c.outage.ServedWithin(time.Second) {
+		err = c.store.ReadEpoch(ctx)
 	}
 	h := c.healthNow()
 	switch {
@@ -132,13 +130,4 @@ func (c *Client) healthNow() Health {
 func (c *Client) atStake(most int) outage.Stake {
 	claims, keys := c.keys.some(most)
 	return outage.Stake{Sessions: len(c.liveSessions()), Claims: claims, Keys: keys}
-}
-
-// readEpoch asks etcd for as little as possible, and learns of a restore by it.
-func (c *Client) readEpoch(ctx context.Context) error {
-	resp, err := c.store.Do(ctx, txn.Request{In: txn.Then(clientv3.OpGet(c.store.layout.Epoch()))})
-	if err != nil {
-		return txn.Failed(err)
-	}
-	return c.store.learnEpoch(txn.Kvs(resp, 0), resp.Header.Revision)
 }

@@ -15,7 +15,7 @@ import (
 func (c *Client) claimValue(a *attempt) string {
 	if c.valueEnd == "" || a.number() > 0 || a.Epoch.Value > 0 || a.opts.given.has(optionSuspectable) || a.opts.preference > 0 {
 		return protocol.Holder{
-			Claim: a.ID, Owner: c.cfg.Owner, Instance: c.store.layout.Instance,
+			Claim: a.ID, Owner: c.cfg.Owner, Instance: c.store.Layout.Instance,
 			Since: keyspace.TimeText(a.since), Attempt: a.number(), TTL: a.ttl, Epoch: a.Epoch.Value,
 			Suspectable: a.opts.given.has(optionSuspectable), Preference: a.opts.preference,
 		}.Encode()

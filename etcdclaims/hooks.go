@@ -126,17 +126,6 @@ type Request struct {
 	Err  error // nil if etcd carried it out; a transaction whose conditions failed was carried out
 }
 
-const (
-	requestTxn       = "txn"
-	requestRange     = "range"
-	requestPut       = "put"
-	requestDelete    = "delete_range"
-	requestGrant     = "lease_grant"
-	requestKeepAlive = "lease_keep_alive"
-	requestRevoke    = "lease_revoke"
-	requestLeaseTTL  = "lease_time_to_live"
-)
-
 // maxTraceBytes bounds the text that is passed on to the next holder.
 const maxTraceBytes = 256
 

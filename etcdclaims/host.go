@@ -47,7 +47,7 @@ func (h host) Watch(ctx context.Context, key string) (news clientv3.WatchChan, s
 }
 
 func (h host) LeaseGone(ctx context.Context, id clientv3.LeaseID) (bool, error) {
-	return h.c.leaseGone(ctx, id)
+	return h.c.store.LeaseGone(ctx, id)
 }
 
 func (h host) TTL() time.Duration    { return h.c.cfg.TTL }

@@ -107,7 +107,7 @@ func (c *Client) info(key string, own, noted *mvccpb.KeyValue, waiting int64) In
 func (t *term) info() Info {
 	c := t.s.c
 	return Info{
-		Key: t.Key, Held: true, Fence: t.Fence, Claim: t.ID, Owner: c.cfg.Owner, Instance: c.store.layout.Instance,
+		Key: t.Key, Held: true, Fence: t.Fence, Claim: t.ID, Owner: c.cfg.Owner, Instance: c.store.Layout.Instance,
 		Since: t.since, Attempt: t.attempt(), Preference: t.preference, Lease: t.s.id, Expires: c.clock.Time().Add(t.s.lease.Load().ttl),
 	}
 }
@@ -133,7 +133,7 @@ func (c *Client) Lookup(ctx context.Context, key string) (Info, error) {
 	if i.Lease == clientv3.NoLease {
 		return i, nil
 	}
-	ttl, err := c.timeToLive(ctx, i.Lease)
+	ttl, err := c.store.TimeToLive(ctx, i.Lease)
 	if err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return Info{}, callError("look up", key, fmt.Errorf("asking for its lease: %w", err))
 	}
@@ -147,13 +147,13 @@ func (c *Client) Lookup(ctx context.Context, key string) (Info, error) {
 // lookUp reads what Lookup returns, except the TTL. parts is for a key with slots, or one that is
 // shared.
 func (c *Client) lookUp(ctx context.Context, key string, parts bool) (Info, error) {
-	step := protocol.Lookup{Layout: c.store.layout, Key: key, Parts: parts}
+	step := protocol.Lookup{Layout: c.store.Layout, Key: key, Parts: parts}
 	resp, err := c.read(ctx, txn.Operations(step.Reads())...)
 	if err != nil {
 		return Info{}, callError("look up", key, err)
 	}
 	looked := step.Judge((*pb.TxnResponse)(resp))
-	if err := c.store.learnEpoch(looked.EpochKey, resp.Header.Revision); err != nil {
+	if err := c.store.LearnEpoch(looked.EpochKey, resp.Header.Revision); err != nil {
 		return Info{}, err
 	}
 	i := c.info(key, looked.Own, looked.Note, looked.Waiting)
@@ -184,7 +184,7 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 		if c.Passthrough() {
 			return
 		}
-		for page, err := range c.pages(ctx, c.store.layout.Own("")+prefix, listPage) {
+		for page, err := range c.pages(ctx, c.store.Layout.Own("")+prefix, listPage) {
 			if err != nil {
 				yield(Info{}, callError("list", prefix, err))
 				return
@@ -195,7 +195,7 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 				return
 			}
 			for _, kv := range page.Kvs {
-				key := strings.TrimPrefix(string(kv.Key), c.store.layout.Own(""))
+				key := strings.TrimPrefix(string(kv.Key), c.store.Layout.Own(""))
 				if !yield(c.info(key, kv, notes[key], 0), nil) {
 					return
 				}
@@ -225,9 +225,9 @@ func (c *Client) notes(ctx context.Context, p retry.Page) (map[string]*mvccpb.Ke
 	if len(p.Kvs) == 0 {
 		return nil, nil
 	}
-	root := c.store.layout.Note("")
+	root := c.store.Layout.Note("")
 	key := func(kv *mvccpb.KeyValue) string {
-		return root + strings.TrimPrefix(string(kv.Key), c.store.layout.Own(""))
+		return root + strings.TrimPrefix(string(kv.Key), c.store.Layout.Own(""))
 	}
 	notes := make(map[string]*mvccpb.KeyValue)
 	op := clientv3.OpGet(key(p.Kvs[0]), clientv3.WithRange(key(p.Kvs[len(p.Kvs)-1])+"\x00"), clientv3.WithRev(p.Rev))

@@ -41,10 +41,10 @@ func (c *Client) beginWatch(ctx context.Context, key string, opts ...clientv3.Op
 	if stream > 0 {
 		ctx = feed.OnStream(ctx, strconv.FormatInt(stream, 10))
 	}
-	news, stop, begun = feed.Open(ctx, c.etcd, c.store.timeout, key, opts...)
+	news, stop, begun = feed.Open(ctx, c.etcd, c.store.Timeout(), key, opts...)
 	if !begun && c.outage.AnsweredSince(t0) && c.watchStream.CompareAndSwap(stream, stream+1) {
 		c.log.Debug("watch stream hangs; a new one is opened", zap.String("etcd_key", key))
-		c.store.generation.advance()
+		c.store.Generation.Advance()
 	}
 	return news, stop, begun
 }

@@ -331,7 +331,7 @@ func (c *Client) checkOp(op clientv3.Op) (int, error) {
 	if key == "" {
 		return 0, fmt.Errorf("etcdclaims: an operation has an empty key")
 	}
-	if (op.IsPut() || op.IsDelete()) && c.store.layout.Reserved(key, end) {
+	if (op.IsPut() || op.IsDelete()) && c.store.Layout.Reserved(key, end) {
 		return 0, fmt.Errorf("etcdclaims: an operation would change %q, which is under the prefix %q of the claims themselves", key, c.cfg.Prefix)
 	}
 	return len(key) + len(end) + len(op.ValueBytes()), nil

@@ -63,5 +63,5 @@ func (c *Client) layout() protocol.Layout {
 	if c.Passthrough() {
 		return protocol.Layout{}
 	}
-	return c.store.layout
+	return c.store.Layout
 }

@@ -18,7 +18,7 @@ func (o *acquireOptions) grantable() bool {
 // selfServing is the value of a place that shows a releaser that it must not hand over.
 func (c *Client) selfServing(a *attempt) string {
 	return protocol.Holder{
-		Claim: a.ID, Owner: c.cfg.Owner, Instance: c.store.layout.Instance, Since: keyspace.TimeText(a.since), Kind: protocol.KindSelf,
+		Claim: a.ID, Owner: c.cfg.Owner, Instance: c.store.Layout.Instance, Since: keyspace.TimeText(a.since), Kind: protocol.KindSelf,
 	}.Encode()
 }
 
@@ -26,10 +26,10 @@ func (c *Client) selfServing(a *attempt) string {
 // if its place was removed.
 func (a *attempt) see(resp *clientv3.TxnResponse) (p protocol.Position, lost bool, err error) {
 	st, r := a.s.c.store, protocol.Advance{Try: &a.Try}.Judge((*pb.TxnResponse)(resp))
-	if err := st.learnEpoch(r.EpochKey, r.Rev); err != nil {
+	if err := st.LearnEpoch(r.EpochKey, r.Rev); err != nil {
 		return p, false, err
 	}
-	p, rev, at, err := a.Stand(r, st.epoch.Load())
+	p, rev, at, err := a.Stand(r, st.Epoch())
 	a.learnt()
 	switch {
 	case err != nil:

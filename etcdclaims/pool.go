@@ -100,7 +100,7 @@ func (c *Client) session(ctx context.Context, ttl time.Duration, manual bool) (*
 
 // ready fails if etcd's revision went back.
 func (c *Client) ready(ctx context.Context, s *session) error {
-	if err := c.store.ready(ctx); err != nil {
+	if err := c.store.Ready(ctx); err != nil {
 		s.unreserve()
 		return err
 	}
@@ -207,7 +207,7 @@ func (s *session) roomy() bool {
 // revoke ends a lease that carries nothing that a handler may still rely on. If
 // it fails, the lease ends by itself.
 func (c *Client) revoke(s *session) (done bool) {
-	err := c.revokeLease(c.io, s.id)
+	err := c.store.Revoke(c.io, s.id)
 	if err != nil {
 		c.log.Debug("a lease was not revoked and will expire", s.fields(zap.Error(err))...)
 	}

@@ -34,7 +34,7 @@ type move struct {
 func (t *term) move(kind string, least time.Duration) *move {
 	c := t.s.c
 	value := protocol.Holder{
-		Claim: t.ID, Owner: c.cfg.Owner, Instance: c.store.layout.Instance, Since: keyspace.TimeText(t.since), Attempt: t.attempt(), Kind: kind, TTL: int64(seconds(max(least, t.rests(), time.Second)) / time.Second), Epoch: t.Fence >> epochShift,
+		Claim: t.ID, Owner: c.cfg.Owner, Instance: c.store.Layout.Instance, Since: keyspace.TimeText(t.since), Attempt: t.attempt(), Kind: kind, TTL: int64(seconds(max(least, t.rests(), time.Second)) / time.Second), Epoch: t.Fence >> epochShift,
 	}.Encode()
 	return &move{t: t, value: value, long: func() time.Duration { return max(least, t.rests()) }}
 }
@@ -51,7 +51,7 @@ func (m *move) grant(ctx context.Context) (err error) {
 // grantOnce grants a lease that is not renewed, in one attempt. If the reply is lost,
 // the lease lapses without keys.
 func (c *Client) grantOnce(ctx context.Context, d time.Duration) (clientv3.LeaseID, error) {
-	resp, err := c.grantLease(ctx, d)
+	resp, err := c.store.Grant(ctx, d)
 	if err != nil {
 		return 0, fmt.Errorf("granting a lease: %w", err)
 	}

@@ -45,7 +45,7 @@ func (c *Client) releasing(ctx context.Context) (context.Context, context.Cancel
 	if wire.ContextError(ctx) == nil {
 		return ctx, func() {}
 	}
-	return context.WithTimeout(c.io, c.store.timeout)
+	return context.WithTimeout(c.io, c.store.Timeout())
 }
 
 // release gives the term up for one of its handles, and the key with the last.

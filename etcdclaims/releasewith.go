@@ -188,7 +188,7 @@ func (t *term) whyRefused(ctx context.Context, e *ending, step protocol.Release,
 	}
 	// It may have been put by another. But if the claim was there just before, and is not
 	// since, one transaction did both.
-	own := t.s.c.store.layout.Own(t.Key)
+	own := t.s.c.store.Layout.Own(t.Key)
 	then, err := t.s.c.store.Send(ctx, txn.Request{In: txn.Then(
 		clientv3.OpGet(own, clientv3.WithRev(kv.ModRevision-1)), clientv3.OpGet(own, clientv3.WithRev(kv.ModRevision)))})
 	switch {

@@ -119,7 +119,7 @@ func (s *session) tryRenew(ctx context.Context, what extent) error {
 	defer cancel()
 	sent := clock.Mono()
 	// The attempt's limit makes the next one take another endpoint.
-	ttl, err := s.c.keepAlive(inTime, s.id, g.attempt)
+	ttl, err := s.c.store.KeepAlive(inTime, s.id, g.attempt)
 	s.c.outage.Observe(ctx, sent, err)
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):

@@ -134,7 +134,7 @@ func (s *session) pick(terms []*term) (picked []*term) {
 // readSession reads the keys that show the loss of claims without a read of each: the
 // sentinel, and the notices of claims that were taken away.
 func (s *session) readSession() []*pb.RequestOp {
-	l := s.c.store.layout
+	l := s.c.store.Layout
 	notices := txn.Range(l.Eviction(l.Instance, ""))
 	notices.GetRequestRange().Limit = mostNotices
 	return []*pb.RequestOp{txn.Get([]byte(l.Sentinel(s.n))), notices}

@@ -135,7 +135,7 @@ func (cl *Claim) run(ctx context.Context, fn func(context.Context) error, end fu
 // client's own: the caller's context may be over.
 func (cl *Claim) releaseAfter(beside.Far, error) error {
 	c := cl.t.s.c
-	ctx, cancel := txn.WithSendTimer(c.io, c.store.timeout)
+	ctx, cancel := txn.WithSendTimer(c.io, c.store.Timeout())
 	defer cancel()
 	return ignoreUnknown(cl.Release(ctx))
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/store"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -38,8 +39,8 @@ func takingOf(e protocol.Eviction) taking {
 // revision of its first sentinel on, until the client closes.
 // It is a hint: what it misses, the next renewal finds.
 func (c *Client) watchSessions(rev int64) {
-	prefix := c.store.layout.Session(c.store.layout.Instance)
-	turned := c.store.generation.next()
+	prefix := c.store.Layout.Session(c.store.Layout.Instance)
+	turned := c.store.Generation.Next()
 	for try := 0; ; {
 		seen := c.followSessions(prefix, rev, turned)
 		if c.io.Err() != nil {
@@ -51,7 +52,7 @@ func (c *Client) watchSessions(rev int64) {
 		// The watch ended: compacted, without leader, or refused; or etcd was
 		// restored, and it waits for a revision that is far away. Read what it may have
 		// missed, and continue from there.
-		turned = c.store.generation.next() // those before are seen by reading
+		turned = c.store.Generation.Next() // those before are seen by reading
 		c.doubts.Add(1)
 		for {
 			read, err := c.readSessions(prefix)
@@ -147,14 +148,14 @@ func (c *Client) readSessions(prefix string) (rev int64, err error) {
 				c.evicted(kv)
 			} else if strings.HasPrefix(string(kv.Key), prefix+"ask/") {
 				c.peers.Answer(kv)
-			} else if _, ok := c.store.layout.Noticed(string(kv.Key)); ok {
+			} else if _, ok := c.store.Layout.Noticed(string(kv.Key)); ok {
 				c.deliver(kv)
 			}
 		}
 	}
 	c.waiters.doubtAll()
 	for _, s := range sessions {
-		if s.born <= rev && !there[c.store.layout.Sentinel(s.n)] {
+		if s.born <= rev && !there[c.store.Layout.Sentinel(s.n)] {
 			s.die(ReasonRevoked, nil)
 		}
 	}
@@ -163,7 +164,7 @@ func (c *Client) readSessions(prefix string) (rev int64, err error) {
 
 // readPage reads a page of this client's notices, in one attempt.
 func (c *Client) readPage(op clientv3.Op) (*clientv3.GetResponse, error) {
-	resp, err := roundTrip(c.io, c.store, requestRange, func(ctx context.Context) (clientv3.OpResponse, error) { return c.etcd.Do(ctx, op) })
+	resp, err := store.RoundTrip(c.io, c.store, store.RequestRange, func(ctx context.Context) (clientv3.OpResponse, error) { return c.etcd.Do(ctx, op) })
 	return resp.Get(), err
 }
 

@@ -66,11 +66,11 @@ var errSessionLost = errors.New("etcdclaims: session lost")
 // openSession grants a lease and puts its sentinel. It is not cancelled by the
 // caller that happened to need it first.
 func (c *Client) openSession(asked time.Duration, manual bool) (*session, error) {
-	if err := c.store.ready(c.io); err != nil {
+	if err := c.store.Ready(c.io); err != nil {
 		return nil, err
 	}
 	t0 := c.clock.Now()
-	resp, err := c.grantLease(c.io, asked)
+	resp, err := c.store.Grant(c.io, asked)
 	if err != nil {
 		return nil, fmt.Errorf("granting a lease: %w", txn.Denied(err)) // one whose reply was lost ends by itself
 	}
@@ -82,15 +82,15 @@ func (c *Client) openSession(asked time.Duration, manual bool) (*session, error)
 	ttl := time.Duration(resp.TTL) * time.Second
 	s.lease.Store(&grant{t0: t0, timing: c.cfg.timing(ttl), ttl: ttl})
 	s.renewing <- struct{}{}
-	sentinel := c.store.layout.Sentinel(s.n)
+	sentinel := c.store.Layout.Sentinel(s.n)
 	got, err := c.store.Do(c.io, txn.Request{
 		In: txn.Then(
 			clientv3.OpPut(sentinel, encode(protocol.Sentinel{Version: protocol.Version, Owner: c.cfg.Owner, Since: keyspace.TimeText(t0.Time())}), clientv3.WithLease(s.id)),
-			clientv3.OpGet(c.store.layout.Epoch()),
+			clientv3.OpGet(c.store.Layout.Epoch()),
 		),
 	})
 	if err == nil {
-		err = c.store.learnEpoch(txn.Kvs(got, 1), got.Header.Revision)
+		err = c.store.LearnEpoch(txn.Kvs(got, 1), got.Header.Revision)
 	}
 	if err != nil {
 		c.revoke(s)
@@ -120,7 +120,7 @@ func (c *Client) openSession(asked time.Duration, manual bool) (*session, error)
 }
 
 func (s *session) fields(more ...zap.Field) []zap.Field {
-	return append(more, zap.String("instance", s.c.store.layout.Instance), zap.Int64("session", s.n))
+	return append(more, zap.String("instance", s.c.store.Layout.Instance), zap.Int64("session", s.n))
 }
 
 // reserve takes a place for one more claim, if the session has one and is good

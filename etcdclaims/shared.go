@@ -67,7 +67,7 @@ func (c *Client) knowing(m protocol.Mode) protocol.Mode {
 	if !ok {
 		return m
 	}
-	epoch := c.store.epoch.Load().Value
+	epoch := c.store.Epoch().Value
 	return s.Knowing(c.keys.recordRev(s.Keys().User, epoch), epoch)
 }
 
@@ -152,7 +152,7 @@ func (a *attempt) withoutShared(ctx context.Context, p protocol.Position) (proto
 // how many are not. Without an error and with 0, the record is not as it was: it makes
 // sense to look again.
 func (c *Client) clearShared(ctx context.Context, key string, record *mvccpb.KeyValue) (holders int64, err error) {
-	step := protocol.Clear{Layout: c.store.layout, Key: key, Record: record}
+	step := protocol.Clear{Layout: c.store.Layout, Key: key, Record: record}
 	resp, err := c.store.Send(ctx, step.Build())
 	if err != nil {
 		return 0, err

@@ -43,7 +43,7 @@ func (c *Client) Stats() Stats {
 		Contended: c.stats.contended.Load(),
 		Released:  c.stats.released.Load(), Zombies: c.stats.zombies.Load(),
 		Lost: make(map[Reason]int64), Sessions: len(c.liveSessions()),
-		Requests: c.store.requests.Load(),
+		Requests: c.store.Requests(),
 	}
 	s.Suspected, s.SuspectedWrongly = c.peers.Counts()
 	for r := range c.stats.lost {

@@ -83,7 +83,7 @@ func (noShortcut) Leave()                                      {}
 // newPeers returns those whom the client asks whether they live, and who ask it.
 func (c *Client) newPeers() *suspicion.Peers {
 	return suspicion.New(suspicion.Config{
-		Layout: c.store.layout, Owner: c.cfg.Owner, Log: c.log, Etcd: c.store, IO: c.io, Open: c.open,
+		Layout: c.store.Layout, Owner: c.cfg.Owner, Log: c.log, Etcd: c.store, IO: c.io, Open: c.open,
 		Spawn: func(f func()) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
@@ -108,6 +108,6 @@ func (l questionLease) CleanUp(what string, do func(context.Context) error) {
 // its holder, the watch may be deaf for their questions, too: it begins anew.
 func (t *term) missedNews() {
 	if t.given.has(optionSuspectable) {
-		t.s.c.store.generation.advance()
+		t.s.c.store.Generation.Advance()
 	}
 }

@@ -97,7 +97,7 @@ func (a *attempt) dropElsewhere(ctx context.Context, resp *clientv3.TxnResponse)
 func (u *undoing) withoutLease(ctx context.Context) (again bool, err error) {
 	c := u.a.s.c
 	if !u.ended {
-		if u.ended, err = c.leaseGone(ctx, u.a.s.id); err != nil {
+		if u.ended, err = c.store.LeaseGone(ctx, u.a.s.id); err != nil {
 			return false, err
 		}
 		if u.ended {

@@ -116,7 +116,7 @@ func (s *session) verifySome(ctx context.Context, k *check, terms []*term, waits
 			return 0, err
 		}
 		kvs := step.Epoch((*pb.TxnResponse)(resp))
-		if err := s.c.store.learnEpoch(kvs, resp.Header.Revision); err != nil {
+		if err := s.c.store.LearnEpoch(kvs, resp.Header.Revision); err != nil {
 			return 0, err
 		}
 		if !resp.Succeeded {
@@ -161,7 +161,7 @@ func fitting(terms []*term, limit int) (n, width int) {
 // verification checks that the session owns all of the terms and that nothing has changed for those
 // who wait.
 func (s *session) verification(terms []*term, waits []wait) protocol.Verify {
-	v := protocol.Verify{Layout: s.c.store.layout, Held: make([]*protocol.Held, len(terms)), Waits: make([]protocol.Wait, len(waits))}
+	v := protocol.Verify{Layout: s.c.store.Layout, Held: make([]*protocol.Held, len(terms)), Waits: make([]protocol.Wait, len(waits))}
 	for i, t := range terms {
 		v.Held[i] = &t.Held
 	}
@@ -173,7 +173,7 @@ func (s *session) verification(terms []*term, waits []wait) protocol.Verify {
 
 // readNotices reads the notices since a revision.
 func (s *session) readNotices(since int64) *pb.RequestOp {
-	op := txn.Range(s.c.store.layout.Notices())
+	op := txn.Range(s.c.store.Layout.Notices())
 	op.GetRequestRange().MinModRevision = since
 	return op
 }

@@ -221,7 +221,7 @@ func (a *attempt) takePlace(ctx context.Context) (rev int64, p *protocol.Positio
 		return 0, nil, false, err
 	case joined.Old:
 		// Not even a place was taken: the epoch is another.
-		err := c.store.learnEpoch(joined.Epoch, joined.At)
+		err := c.store.LearnEpoch(joined.Epoch, joined.At)
 		return 0, nil, err == nil, err
 	case joined.Rev > 0 && !joined.Twice:
 		c.keys.setContended(a.user, false)

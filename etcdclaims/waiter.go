@@ -42,7 +42,7 @@ type waiters struct {
 // add lists a waiter, until Client.removeWaiter.
 func (ws *waiters) add(a *attempt) *waiter {
 	w := &waiter{
-		a: a, since: a.s.c.store.seen.Load(), notices: make(chan *mvccpb.KeyValue, 1),
+		a: a, since: a.s.c.store.Seen(), notices: make(chan *mvccpb.KeyValue, 1),
 		ask: make(chan struct{}, 1), share: make(chan struct{}, 1), shortcut: a.shortcut(),
 		local: localQueue{Closed: a.opts.prefers},
 	}

@@ -97,16 +97,16 @@ func (c *Client) Watch(ctx context.Context, prefix string) iter.Seq2[Event, erro
 
 // watchOf returns the watch behind Watch.
 func (c *Client) watchOf(prefix string) *watch.Watch[Info] {
-	own, epoch := c.store.layout.Own(""), c.store.layout.Epoch()
+	own, epoch := c.store.Layout.Own(""), c.store.Layout.Epoch()
 	return watch.New(watch.Config[Info]{
 		Own: own, Prefix: prefix, Epoch: epoch, Log: c.log, Every: c.cfg.timing(seconds(c.cfg.TTL)).renew,
 		Claimed:  func(key string, kv *mvccpb.KeyValue) (Info, int64) { i := c.info(key, kv, nil, 0); return i, i.Fence },
 		Freed:    func(key string, fence int64) Info { return Info{Key: key, Fence: fence} },
 		Pages:    func(ctx context.Context) iter.Seq2[retry.Page, error] { return c.pages(ctx, own+prefix, listPage) },
 		Begin:    c.beginWatch,
-		Advanced: c.store.generation.next,
-		Read:     c.store.readAll,
-		Learn:    c.store.learnEpoch,
+		Advanced: c.store.Generation.Next,
+		Read:     c.store.ReadAll,
+		Learn:    c.store.LearnEpoch,
 		MayPass:  func(err error) bool { return isPassing(err) || errors.Is(err, ErrRewound) },
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/calendar"
+	"go.uber.org/zap"
 )
 
 // pings reports each run of a job to a monitor, as healthchecks.io expects it: a POST to the
@@ -44,7 +45,7 @@ func ExampleMiddleware_monitor() {
 	heard := make(chan string, 1)
 	monitor := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { heard <- r.Method + " " + r.URL.Path }))
 	defer monitor.Close()
-	claims, err := etcdclaims.NewPassthrough(etcdclaims.Config{}) // without etcd, to be short
+	claims, err := etcdclaims.NewPassthrough(etcdclaims.Config{Logger: zap.Must(zap.NewProduction())}) // without etcd, to be short
 	if err != nil {
 		fmt.Println(err)
 		return

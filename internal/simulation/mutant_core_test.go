@@ -255,7 +255,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "outage that only claims notice", tests: "TestEtcdAway", of: "internal/scenarios",
-		edits: []edit{{"store.go", "\ts.observeOther(ctx, sent, err)\n", ""}},
+		edits: []edit{{"internal/store/store.go", "\ts.cfg.ObserveOther(ctx, sent, err)\n", ""}},
 	},
 	{
 		name: "outage that names no call that waits", tests: "TestEtcdAway", of: "internal/scenarios",
@@ -311,7 +311,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "Close that releases nothing after its context", tests: "TestCloseWithEndedContext",
-		edits: []edit{{"close.go", "context.WithTimeout(context.WithoutCancel(ctx), 2*c.store.timeout)", "context.WithTimeout(ctx, 2*c.store.timeout)"}},
+		edits: []edit{{"close.go", "context.WithTimeout(context.WithoutCancel(ctx), 2*c.store.Timeout())", "context.WithTimeout(ctx, 2*c.store.Timeout())"}},
 	},
 	{
 		name: "Watch that does not count what etcd has", tests: "TestDeafWatchIsMadeUpFor",

@@ -53,15 +53,15 @@ var mutants = []mutant{
 	},
 	{
 		name: "no timeout per attempt", seeds: 100,
-		edits: []edit{{"renew.go", "s.c.keepAlive(inTime, s.id, g.attempt)", "s.c.keepAlive(inTime, s.id, g.hard)"}},
+		edits: []edit{{"renew.go", "s.c.store.KeepAlive(inTime, s.id, g.attempt)", "s.c.store.KeepAlive(inTime, s.id, g.hard)"}},
 	},
 	{
 		name: "login before each renewal", tests: "TestFarRenewalWithPassword",
-		edits: []edit{{"lease.go", "if logsIn && conn != nil {", "if logsIn && conn == nil {"}},
+		edits: []edit{{"internal/store/lease.go", "if logsIn && conn != nil {", "if logsIn && conn == nil {"}},
 	},
 	{
 		name: "login that takes from the time of the renewal", tests: "TestFarRenewalWithPassword",
-		edits: []edit{{"lease.go", "limit *= 2 //", "limit *= 1 //"}},
+		edits: []edit{{"internal/store/lease.go", "limit *= 2 //", "limit *= 1 //"}},
 	},
 	{
 		name: "first renewal counted from the end of the opening", tests: "TestFarWaiterRenewsItsLeaseInTime",
@@ -163,7 +163,7 @@ var errEpochRaised =`,
 	},
 	{
 		name: "regress of the revision ignored", seeds: 100,
-		edits: []edit{{"store.go", "	if rev >= sent.floor {\n		return nil\n	}\n", "	if rev >= 0 {\n		return nil\n	}\n"}},
+		edits: []edit{{"internal/store/rewind.go", "	if rev >= sent.floor {\n		return nil\n	}\n", "	if rev >= 0 {\n		return nil\n	}\n"}},
 	},
 	{
 		name: "newcomer that passes the line", of: "internal/protocol", tests: "TestTake",
@@ -194,11 +194,11 @@ var errEpochRaised =`,
 	},
 	{
 		name: "lower epoch found without a word", tests: "TestEpochDeletedByHand",
-		edits: []edit{{"store.go", "			s.seeLower(have, e)\n", ""}},
+		edits: []edit{{"internal/store/epoch.go", "			s.seeLower(have, e)\n", ""}},
 	},
 	{
 		name: "lower epoch that Health does not see", tests: "TestEpochDeletedByHand",
-		edits: []edit{{"health.go", "c.store.lower.Load() != nil || !c.outage", "!c.outage"}},
+		edits: []edit{{"health.go", "c.store.EpochIsLower() || !c.outage", "!c.outage"}},
 	},
 	{
 		name: "Supersede refused by what is being released", of: "etcdclaims/work", tests: "TestSupersedeWhatIsBeingReleased",

@@ -1,18 +1,18 @@
-package etcdclaims
+package store
 
 import "sync"
 
-// generation notifies watches that they must begin anew: etcd went back to an earlier
+// Generation notifies watches that they must begin anew: etcd went back to an earlier
 // revision, or the epoch was changed, as it is after that. A watch would resume at a
 // revision from before, and stay silent until etcd gets there. A stream that hangs
-// is another reason.
-type generation struct {
+// is another reason. The zero Generation is ready for use.
+type Generation struct {
 	mu sync.Mutex
 	ch chan struct{}
 }
 
-// next returns a channel that is closed when the next generation begins.
-func (t *generation) next() <-chan struct{} {
+// Next returns a channel that is closed when the next generation begins.
+func (t *Generation) Next() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ch == nil {
@@ -21,7 +21,8 @@ func (t *generation) next() <-chan struct{} {
 	return t.ch
 }
 
-func (t *generation) advance() {
+// Advance begins the next generation.
+func (t *Generation) Advance() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ch != nil {

@@ -1,8 +1,9 @@
-package etcdclaims
+package store
 
 import (
 	"context"
 	"errors"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -14,49 +15,49 @@ import (
 	"google.golang.org/grpc"
 )
 
-// grantLease grants a lease of full seconds. One whose reply is lost lapses.
-func (c *Client) grantLease(ctx context.Context, ttl time.Duration) (*clientv3.LeaseGrantResponse, error) {
-	return roundTrip(ctx, c.store, requestGrant, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
-		return c.lease.Grant(ctx, int64(seconds(ttl)/time.Second))
+// Grant grants a lease of full seconds. One whose reply is lost lapses.
+func (s *Store) Grant(ctx context.Context, ttl time.Duration) (*clientv3.LeaseGrantResponse, error) {
+	return RoundTrip(ctx, s, RequestGrant, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
+		return s.lease.Grant(ctx, int64(math.Ceil(ttl.Seconds())))
 	})
 }
 
-// revokeLease ends a lease, with all keys on it. If it fails, the lease lapses unless
+// Revoke ends a lease, with all keys on it. If it fails, the lease lapses unless
 // somebody renews it.
-func (c *Client) revokeLease(ctx context.Context, id clientv3.LeaseID) error {
-	_, err := roundTrip(ctx, c.store, requestRevoke, func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
-		return c.lease.Revoke(ctx, id)
+func (s *Store) Revoke(ctx context.Context, id clientv3.LeaseID) error {
+	_, err := RoundTrip(ctx, s, RequestRevoke, func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
+		return s.lease.Revoke(ctx, id)
 	})
 	return err
 }
 
-// timeToLive reads how long a lease lasts. The TTL of the response is negative if
+// TimeToLive reads how long a lease lasts. The TTL of the response is negative if
 // there is no such lease.
-func (c *Client) timeToLive(ctx context.Context, id clientv3.LeaseID, opts ...clientv3.LeaseOption) (*clientv3.LeaseTimeToLiveResponse, error) {
-	return roundTrip(ctx, c.store, requestLeaseTTL, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
-		return c.lease.TimeToLive(ctx, id, opts...)
+func (s *Store) TimeToLive(ctx context.Context, id clientv3.LeaseID, opts ...clientv3.LeaseOption) (*clientv3.LeaseTimeToLiveResponse, error) {
+	return RoundTrip(ctx, s, RequestLeaseTTL, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
+		return s.lease.TimeToLive(ctx, id, opts...)
 	})
 }
 
-// leaseGone reports whether there is no such lease, and with it no key that was on it. A
+// LeaseGone reports whether there is no such lease, and with it no key that was on it. A
 // lease whose time is over, and that etcd has not ended yet, is there.
-func (c *Client) leaseGone(ctx context.Context, id clientv3.LeaseID) (bool, error) {
-	resp, err := c.timeToLive(ctx, id)
+func (s *Store) LeaseGone(ctx context.Context, id clientv3.LeaseID) (bool, error) {
+	resp, err := s.TimeToLive(ctx, id)
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return true, nil
 	}
 	return err == nil && resp.TTL < 0 && resp.GrantedTTL == 0, err
 }
 
-// keepAlive renews a lease, in one attempt: ctx bounds it, and limit bounds each answer that it
+// KeepAlive renews a lease, in one attempt: ctx bounds it, and limit bounds each answer that it
 // waits for. It returns ErrLeaseNotFound if etcd has no such lease. clientv3's KeepAliveOnce
 // would try again without a pause while etcd answers that it is unavailable.
-func (c *Client) keepAlive(ctx context.Context, id clientv3.LeaseID, limit time.Duration) (ttl time.Duration, err error) {
-	c.store.requests.Add(1)
+func (s *Store) KeepAlive(ctx context.Context, id clientv3.LeaseID, limit time.Duration) (ttl time.Duration, err error) {
+	s.requests.Add(1)
 	sent := clock.Mono()
-	defer func() { c.events.requested(requestKeepAlive, sent, err) }()
+	defer func() { s.cfg.Requested(RequestKeepAlive, sent, err) }()
 	ctx = clientv3.WithRequireLeader(ctx)
-	conn, logsIn := c.etcd.ActiveConnection(), c.etcd.Username != "" && c.etcd.Password != ""
+	conn, logsIn := s.etcd.ActiveConnection(), s.etcd.Username != "" && s.etcd.Password != ""
 	if logsIn && conn != nil {
 		var refused bool
 		if ttl, refused, err = keepAliveAs(ctx, conn, id, limit); !refused {
@@ -69,7 +70,7 @@ func (c *Client) keepAlive(ctx context.Context, id clientv3.LeaseID, limit time.
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if conn == nil {
-		resp, err := c.lease.KeepAliveOnce(ctx, id)
+		resp, err := s.lease.KeepAliveOnce(ctx, id)
 		if err != nil {
 			return 0, err
 		}
