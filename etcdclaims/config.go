@@ -5,7 +5,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"go.uber.org/zap"
 )
@@ -21,7 +20,7 @@ const (
 	// Config.AllowShortTTL.
 	MinTTL = 5 * time.Second
 	// MaxKeyBytes is the length of the longest key.
-	MaxKeyBytes = fencing.MaxKeyBytes
+	MaxKeyBytes = keyspace.MaxKeyBytes
 	// MaxNoteBytes is the length of the longest note. Every Lookup reads the
 	// note, and etcd keeps all of its versions until compaction.
 	MaxNoteBytes = 64 << 10

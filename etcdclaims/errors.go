@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/passthrough"
 	"github.com/etcdclaims/claims/internal/protocol"
@@ -38,7 +39,7 @@ var (
 	// missing if the client learns of the loss otherwise, as by a refused write.
 	ErrSuspected = errors.New("etcdclaims: suspected")
 	// ErrClosed is returned when the client has been closed.
-	ErrClosed = errtext.Namesake("etcdclaims: client is closed", fencing.ErrClosed)
+	ErrClosed = errtext.Namesake("etcdclaims: client is closed", attach.ErrClosed)
 	// ErrInvalidKey is returned when a key is not UTF-8 of 1 to 1,024 bytes
 	// without control characters. Calls that claim a key also return it for a key that is
 	// blank, begins with sched/, queue/ or group/, or contains #slot- or #shared-: those

@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
@@ -72,9 +73,9 @@ func TestErrorsMatch(t *testing.T) {
 	// Who knows of tokens alone understands these.
 	for a, b := range map[error]error{
 		etcdclaims.ErrHeld: fencing.ErrHeld, etcdclaims.ErrLost: fencing.ErrLost, etcdclaims.ErrUnknown: fencing.ErrUnknown,
-		&etcdclaims.HeldError{}: fencing.ErrHeld, &etcdclaims.LostError{}: fencing.ErrLost, etcdclaims.ErrClosed: fencing.ErrClosed,
+		&etcdclaims.HeldError{}: fencing.ErrHeld, &etcdclaims.LostError{}: fencing.ErrLost, etcdclaims.ErrClosed: attach.ErrClosed,
 	} {
-		for _, other := range []error{fencing.ErrHeld, fencing.ErrLost, fencing.ErrUnknown, fencing.ErrStale, fencing.ErrClosed} {
+		for _, other := range []error{fencing.ErrHeld, fencing.ErrLost, fencing.ErrUnknown, fencing.ErrStale, attach.ErrClosed} {
 			if got, want := errors.Is(fmt.Errorf("wrapped: %w", a), other), errors.Is(b, other); got != want {
 				t.Errorf("%q matches %q: %v", a, other, got)
 			}

@@ -52,9 +52,6 @@ var (
 	// ErrUnknown is returned when a request was sent and its outcome is unknown.
 	// The request may have been carried out: do not treat it as failed.
 	ErrUnknown = errors.New("outcome unknown")
-	// ErrClosed is returned when the client that makes claims was closed. Claims
-	// return it, gates do not.
-	ErrClosed = errors.New("client closed")
 )
 
 // StaleError is returned for a token whose term is over: a newer owner of its key has been

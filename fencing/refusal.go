@@ -7,7 +7,7 @@ import "errors"
 type Refusal struct {
 	// Reason is the code that identifies the case, such as STALE_FENCE. It is the
 	// last part of the "type" of an RFC 9457 problem, and the "reason" of a
-	// google.rpc.ErrorInfo whose "domain" is ErrorDomain.
+	// google.rpc.ErrorInfo whose "domain" is that of Domain.
 	Reason string
 	// Status is the HTTP status code.
 	Status int
@@ -17,17 +17,16 @@ type Refusal struct {
 	Title string
 }
 
-const (
-	// ErrorDomain is the domain of a google.rpc.ErrorInfo.
-	ErrorDomain = "etcdclaims"
-	// problemTypes is the prefix of every problem type: a document with an anchor
-	// for each reason.
-	problemTypes = "https://github.com/etcdclaims/claims/blob/main/docs/gates.md#"
-)
+// problemTypes is the prefix of every problem type: a document with an anchor for each
+// reason.
+const problemTypes = "https://github.com/etcdclaims/claims/blob/main/docs/gates.md#"
 
 // Type returns the "type" of the RFC 9457 problem: the URL of its explanation in
 // docs/gates.md, which ends in the reason.
 func (r Refusal) Type() string { return problemTypes + r.Reason }
+
+// Domain returns the "domain" of the google.rpc.ErrorInfo. It is the same for every refusal.
+func (Refusal) Domain() string { return "etcdclaims" }
 
 // RFC 9110 and RFC 6585 define the HTTP codes, google/rpc/code.proto the gRPC
 // codes. FailedPrecondition means "do not retry until the state changes", Aborted

@@ -7,14 +7,10 @@ import (
 	"github.com/etcdclaims/claims/internal/structured"
 )
 
-// The names under which a request carries a token in its text form.
-const (
-	// Header is the HTTP request header. Its value is an Item of RFC 9651.
-	Header = "Fencing-Token"
-	// MetadataKey is the gRPC metadata key. Its value is the same as that of
-	// Header.
-	MetadataKey = "fencing-token"
-)
+// Header is the name under which a request carries a token in its text form, an Item of
+// RFC 9651. It is the name of an HTTP request header and, in lower case, of gRPC metadata.
+// Package metadata of gRPC converts it.
+const Header = "Fencing-Token"
 
 const (
 	// maxInteger is the greatest Integer of RFC 9651, section 3.3.1: 15 digits.

@@ -8,12 +8,13 @@ import (
 	"unicode/utf8"
 )
 
-// MaxKeyBytes is the maximum length of a key, in bytes.
-const MaxKeyBytes = 1024
+// maxKeyBytes is the maximum length of a key, in bytes. keyspace.MaxKeyBytes is the same.
+const maxKeyBytes = 1024
 
 // Token identifies one term of ownership: a key, and the fence of its owner. Each
 // exclusive owner of a key has a greater fence than every owner before it. Owners that
-// share a key have the same fence. Fences of different keys cannot be compared.
+// share a key have the same fence. Fences of different keys cannot be compared. A key has
+// 1 to 1,024 bytes of UTF-8 without control characters.
 //
 // Fence 0 means "no fence". Passthrough claims have it. It is never sent, and
 // every gate refuses it.
@@ -26,8 +27,7 @@ type Token struct {
 func (t Token) IsZero() bool { return t.Fence == 0 }
 
 // Validate returns nil if a gate can judge the token. The fence must be at least
-// 1. The key must have 1 to MaxKeyBytes bytes of UTF-8 without control
-// characters.
+// 1. The key must have 1 to 1,024 bytes of UTF-8 without control characters.
 //
 // The error matches ErrNoToken for fence 0, and ErrMalformed otherwise. Gates
 // call Validate first.
@@ -39,8 +39,8 @@ func (t Token) Validate() error {
 		return malformed("fence %d is below 1", t.Fence)
 	case t.Key == "":
 		return malformed("its key is empty")
-	case len(t.Key) > MaxKeyBytes:
-		return malformed("its key %.40q… has %d bytes, the limit is %d", t.Key, len(t.Key), MaxKeyBytes)
+	case len(t.Key) > maxKeyBytes:
+		return malformed("its key %.40q… has %d bytes, the limit is %d", t.Key, len(t.Key), maxKeyBytes)
 	case !utf8.ValidString(t.Key), strings.ContainsFunc(t.Key, unicode.IsControl):
 		return malformed("its key %.80q is not UTF-8 without control characters", t.Key)
 	}

@@ -82,7 +82,7 @@ func checkClaimed(key string) error {
 // checkKey returns why a key is no claim's, or nil.
 func checkKey(key string) error {
 	if (fencing.Token{Key: key, Fence: 1}).Validate() != nil {
-		return fmt.Errorf("%w: %.80q is not UTF-8 of 1 to %d bytes without control characters", ErrInvalidKey, key, fencing.MaxKeyBytes)
+		return fmt.Errorf("%w: %.80q is not UTF-8 of 1 to %d bytes without control characters", ErrInvalidKey, key, keyspace.MaxKeyBytes)
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ type SingletonConfig struct {
 //   - nil when fn returns nil while it leads: the next process in line then leads,
 //   - the error of fn when fn returns one while it leads; wrap fn to continue after errors,
 //   - when ctx ends, after fn has returned: the error of fn, or the cause of ctx if it did not lead,
-//   - an error that matches fencing.ErrClosed if claims is closed,
+//   - an error that matches etcdclaims.ErrClosed if claims is closed,
 //   - an error that matches ErrInvalidKey if the key is invalid.
 //
 // It retries after everything else.
@@ -98,7 +98,7 @@ func Singleton(ctx context.Context, claims Claims, key string, fn func(ctx conte
 		waited := outage.begin()
 		err := claims.Run(ctx, key, func(ctx context.Context) error { waited(); own = l.lead(ctx); return nil }, opts...)
 		waited()
-		lost, closed := errors.Is(err, fencing.ErrLost), errors.Is(err, fencing.ErrClosed)
+		lost, closed := errors.Is(err, fencing.ErrLost), errors.Is(err, attach.ErrClosed)
 		err = both(own, err)
 		switch {
 		case l.led && ctx.Err() != nil, l.led && !l.stopped && !lost:

@@ -15,6 +15,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/middleware"
@@ -334,7 +335,7 @@ type flapping struct{ lasts []time.Duration }
 
 func (f *flapping) Run(ctx context.Context, _ string, fn func(context.Context) error, _ ...middleware.AcquireOption) error {
 	if len(f.lasts) == 0 {
-		return fencing.ErrClosed
+		return attach.ErrClosed
 	}
 	lasts := f.lasts[0]
 	f.lasts = f.lasts[1:]
@@ -365,7 +366,7 @@ func TestSingletonBacksOffWhileItFlaps(t *testing.T) {
 				}
 			},
 		})
-		if want := []int{1, 2, 3, 4, 1, 2, 3, 1, 2}; !errors.Is(err, fencing.ErrClosed) || !slices.Equal(attempts, want) {
+		if want := []int{1, 2, 3, 4, 1, 2, 3, 1, 2}; !errors.Is(err, attach.ErrClosed) || !slices.Equal(attempts, want) {
 			t.Errorf("%v; backed off with %v, want %v", err, attempts, want)
 		}
 	})
@@ -380,9 +381,9 @@ func TestSingletonWhoseFunctionUsesAClosedClient(t *testing.T) {
 		err := middleware.Singleton(t.Context(), &flapping{lasts: []time.Duration{sec, sec}}, "leader", func(ctx context.Context) error {
 			terms++
 			<-ctx.Done()
-			return fmt.Errorf("another client: %w", fencing.ErrClosed)
+			return fmt.Errorf("another client: %w", attach.ErrClosed)
 		}, middleware.SingletonConfig{})
-		if !errors.Is(err, fencing.ErrClosed) || terms != 2 {
+		if !errors.Is(err, attach.ErrClosed) || terms != 2 {
 			t.Errorf("%v after %d terms, want 2", err, terms)
 		}
 	})

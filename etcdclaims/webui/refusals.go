@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
 )
 
@@ -50,7 +51,7 @@ func (r *Refusals) note(gate string, t fencing.Token, err error) {
 		return
 	}
 	n := refusal{At: time.Now(), Gate: gate, Token: t, Reason: why.Reason, Error: cut(err.Error(), 1<<10)}
-	n.Token.Key = cut(n.Token.Key, fencing.MaxKeyBytes) // a malformed token can be of any length
+	n.Token.Key = cut(n.Token.Key, etcdclaims.MaxKeyBytes) // a malformed token can be of any length
 	var stale *fencing.StaleError
 	if errors.As(err, &stale) {
 		n.Newest = stale.Newest

@@ -72,7 +72,7 @@ func (b *batcher) send(ctx context.Context, ops []*pb.RequestOp) (resp *clientv3
 	if b.shares(ops) {
 		resp, err = b.share(ctx, ops, end)
 	} else {
-		resp, err = b.guard.commit(ctx, b.kv, ops, Timeout)
+		resp, err = b.guard.commit(ctx, b.kv, ops, callTimeout)
 	}
 	if errors.Is(err, errNotHeld) {
 		return nil, b.guard.stale(ctx, b.kv, end)
@@ -118,7 +118,7 @@ func (b *batcher) enter(name string) *lane {
 	l := b.lanes[name]
 	if l == nil {
 		l = &lane{Batcher: txn.NewBatcher(txn.Config{
-			IO: context.Background(), Send: b.exchange, Timeout: Timeout, Limits: b.limits,
+			IO: context.Background(), Send: b.exchange, Timeout: callTimeout, Limits: b.limits,
 			Flat: true, Trips: maxSending, OfAll: func(err error) bool { return !oneMaySpoilAll(err) },
 		})}
 		b.lanes[name] = l

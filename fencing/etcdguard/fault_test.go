@@ -190,7 +190,7 @@ func TestEveryRequestEnds(t *testing.T) {
 		cl := claim(t, w.claims, "k")
 		w.host.Inject(claimtest.Fault{On: claimtest.Other, Times: -1, LoseRequest: true})
 		for kind, holder := range w.holders(cl) {
-			limit := etcdguard.Timeout
+			limit := 10 * time.Second
 			if kind == "claim" {
 				limit = min(limit, cl.Remaining())
 			}

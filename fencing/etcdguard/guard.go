@@ -17,9 +17,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Timeout is how long one guarded call may take: 10 seconds. The caller's
+// callTimeout is how long one guarded call may take. The caller's
 // context and the time that the holder has left can end it earlier.
-const Timeout = 10 * time.Second
+const callTimeout = 10 * time.Second
 
 // staleTime is how long a refused call may take to find out the newest fence.
 const staleTime = time.Second
@@ -79,10 +79,10 @@ func (g *guard) timeout() time.Duration {
 	if h, ok := g.holder.(interface{ Remaining() time.Duration }); ok {
 		// With no time left by the local clock, etcd decides.
 		if left := h.Remaining(); left > 0 {
-			return min(left, Timeout)
+			return min(left, callTimeout)
 		}
 	}
-	return Timeout
+	return callTimeout
 }
 
 // commit carries out ops under the guard, in one request that takes at most timeout. It

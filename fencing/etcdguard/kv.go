@@ -34,7 +34,7 @@ var ErrNotGuarded = errors.New("cannot be guarded")
 //
 // # Requests
 //
-// Each write is one request. To write several keys use one Txn, which may have an
+// Each write is one request, and takes at most 10 s. To write several keys use one Txn, which may have an
 // If, an Else and nested transactions. The guard takes one operation of etcd's
 // limit, and two more for a Txn with an If. Compact, and writes to the keys of
 // the claims themselves, return ErrNotGuarded.

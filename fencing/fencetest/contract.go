@@ -11,6 +11,9 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 )
 
+// maxKeyBytes is the length of the longest key of a token.
+const maxKeyBytes = 1024
+
 func (s *trial) newerShutsOutOlder() {
 	ts := s.tokens("orders/42", 2)
 	if s.Issue == nil { // with Issue the first token is stale already
@@ -48,8 +51,8 @@ var keys = []string{
 	"a", "A", "á", "a\u0301", "Á", "ａ", "a ", " a", "aa", "a/", "a//b", "a/b", "a/../a", "./a", ".", "..", "/", "a%2Fb", "a%2fb", "a+b", "a?b", "a#b", "a\\b",
 	"ß", "ss", "ẞ", "SS", "İ", "i", "ı", "I", "Å", "\u212b", "ﬁ", "fi", "a'b", "a''b", `a"b`, "a`b", "a;b", "a--b", "a_b", "a%b", "0", "00", "1", "01", "1.0", "null", "NULL", "true",
 	"a\u200b", "a\u00ad", "\U0001f512", "\U0001f513", "é", "e\u0301", "日本", "日夲",
-	strings.Repeat("k", fencing.MaxKeyBytes), strings.Repeat("k", fencing.MaxKeyBytes-1), strings.Repeat("k", fencing.MaxKeyBytes-1) + "l", strings.Repeat("k", 255), strings.Repeat("k", 256), strings.Repeat("k", 767),
-	strings.Repeat("\U0001f512", fencing.MaxKeyBytes/4),
+	strings.Repeat("k", maxKeyBytes), strings.Repeat("k", maxKeyBytes-1), strings.Repeat("k", maxKeyBytes-1) + "l", strings.Repeat("k", 255), strings.Repeat("k", 256), strings.Repeat("k", 767),
+	strings.Repeat("\U0001f512", maxKeyBytes/4),
 }
 
 func (s *trial) keysAreIndependent() {
@@ -99,7 +102,7 @@ func (s *trial) invalidTokens() {
 		{Key: "k\x00", Fence: t.Fence + 1},
 		{Key: "k\n", Fence: t.Fence + 1},
 		{Key: "k\xff", Fence: t.Fence + 1},
-		{Key: strings.Repeat("k", fencing.MaxKeyBytes+1), Fence: t.Fence + 1},
+		{Key: strings.Repeat("k", maxKeyBytes+1), Fence: t.Fence + 1},
 	} {
 		want := fencing.ErrMalformed
 		if invalid.Fence == 0 {

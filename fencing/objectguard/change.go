@@ -89,7 +89,7 @@ func (o *Object) put(ctx context.Context, was *state, next envelope) (instead *s
 		case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound):
 			o.wrote("", envelope{})
 			now, lookErr := o.read(ctx)
-			if errors.Is(lookErr, ErrUnfenced) {
+			if errors.Is(lookErr, ErrForeign) {
 				return nil, o.unknown(lookErr)
 			}
 			if lookErr != nil {

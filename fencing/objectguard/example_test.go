@@ -33,12 +33,12 @@ func Example() {
 	err = ledger.Write(ctx, first, []byte("balance 90"))
 	fmt.Println("the first owner's late write is stale:", errors.Is(err, fencing.ErrStale))
 
-	content, err := ledger.Read(ctx)
+	data, token, err := ledger.Read(ctx)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Printf("%s, sealed with fence %d\n", content.Data, content.Token.Fence)
+	fmt.Printf("%s, sealed with fence %d\n", data, token.Fence)
 	// Output:
 	// the first owner's late write is stale: true
 	// balance 100, sealed with fence 8

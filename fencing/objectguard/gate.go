@@ -26,8 +26,7 @@ type Gate struct {
 
 // NewGate returns a Gate. The names of its objects are the prefix and 64 hexadecimal
 // digits, a digest of the key: keys can have characters that object names cannot have.
-// NewGate sends nothing. The error matches ErrInvalid if store is nil or the prefix
-// cannot be used.
+// NewGate sends nothing. It returns an error if store is nil or the prefix cannot be used.
 func NewGate(store Store, prefix string) (*Gate, error) {
 	if err := valid(store, "prefix", prefix, hex.EncodedLen(sha256.Size)); err != nil {
 		return nil, err

@@ -20,8 +20,8 @@ import (
 // after a random pause. That happens a limited number of times, until ctx ends. So give
 // ctx a deadline, and the [Store] a timeout for each request.
 //
-// Methods with a token return the errors of [fencing.Gate], ErrOtherKey,
-// ErrUnfenced, ErrConflict, or the store's error. Only after an error that
+// Methods with a token return the errors of [fencing.Gate],
+// ErrForeign, ErrConflict, or the store's error. Only after an error that
 // matches [fencing.ErrUnknown] may the write have been done.
 type Object struct {
 	store Store
@@ -39,8 +39,7 @@ type state struct {
 }
 
 // New returns the Object with the name, which has at most 1024 bytes. It sends
-// nothing. The error matches ErrInvalid if store is nil or the name cannot be
-// used.
+// nothing. It returns an error if store is nil or the name cannot be used.
 //
 // Keep the Object: it remembers its last write, up to 1 KB without the data, so
 // that the next Write of the same owner takes one request.
@@ -51,27 +50,19 @@ func New(store Store, name string) (*Object, error) {
 	return &Object{store: store, name: name}, nil
 }
 
-// Content is the content of an object.
-type Content struct {
-	// Data is the data that was written.
-	Data []byte
-	// Token is the token of the owner that wrote or sealed the object last.
-	Token fencing.Token
-}
-
-// Read returns the object's content. The error matches ErrNotFound if the object
-// has no data, because it was never written, or was deleted. The Token is
-// returned even then, if there is one. Read needs no token. The content may be
-// out of date when it is used.
-func (o *Object) Read(ctx context.Context) (Content, error) {
+// Read returns the object's data, and the token of the owner that wrote or sealed the
+// object last. The error matches ErrNotFound if the object has no data, because it was
+// never written, or was deleted. The token is returned even then, if there is one. Read
+// needs no token. The data may be out of date when they are used.
+func (o *Object) Read(ctx context.Context) (data []byte, t fencing.Token, err error) {
 	now, err := o.read(ctx)
 	if err != nil {
-		return Content{}, err
+		return nil, fencing.Token{}, err
 	}
 	if !now.filled {
-		return Content{Token: now.token}, o.errorf("%w", ErrNotFound)
+		return nil, now.token, o.errorf("%w", ErrNotFound)
 	}
-	return Content{Data: now.data, Token: now.token}, nil
+	return now.data, now.token, nil
 }
 
 // Write replaces the object's data. It takes one request if the same owner made
@@ -155,14 +146,14 @@ func (o *Object) read(ctx context.Context) (*state, error) {
 	case err != nil:
 		return nil, o.errorf("read: %w", err)
 	case version == "":
-		return nil, o.errorf("%w: the store returned no version", ErrInvalid)
+		return nil, o.errorf("%w: the store returned no version", errInvalid)
 	case weak(version):
 		return nil, o.errorf("%w: the store returned the weak version %.40q, which no If-Match matches; "+
-			"reach it without the proxy that compresses or changes its replies", ErrInvalid, version)
+			"reach it without the proxy that compresses or changes its replies", errInvalid, version)
 	}
 	e, err := decode(content)
 	if err != nil {
-		return nil, o.errorf("%w: %w; keep guarded objects under names that nothing else writes; restore an earlier version of this one, or remove it once no former owner is running", ErrUnfenced, err)
+		return nil, o.errorf("%w: %w; keep guarded objects under names that nothing else writes; restore an earlier version of this one, or remove it once no former owner is running", ErrForeign, err)
 	}
 	return &state{version, e}, nil
 }
@@ -173,7 +164,7 @@ func (o *Object) judge(was *state, t fencing.Token) error {
 	case was.version == "":
 		return nil
 	case was.token.Key != t.Key:
-		return o.errorf("%w: its token is %v, the caller's is %v; use different objects for different keys", ErrOtherKey, was.token, t)
+		return o.errorf("%w: its token is %v, the caller's is %v; use different objects for different keys", ErrForeign, was.token, t)
 	case was.token.Fence > t.Fence:
 		return o.errorf("%w", &fencing.StaleError{Token: t, Newest: was.token.Fence})
 	}

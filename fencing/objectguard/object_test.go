@@ -44,9 +44,9 @@ func wants(t *testing.T, err error, matches ...error) {
 // has wants the object to have just these data, of this owner.
 func has(t *testing.T, o *objectguard.Object, token fencing.Token, data string) {
 	t.Helper()
-	got, err := o.Read(t.Context())
-	if err != nil || string(got.Data) != data || got.Token != token {
-		t.Errorf("the object has %q of %v (%v), want %q of %v", got.Data, got.Token, err, data, token)
+	now, got, err := o.Read(t.Context())
+	if err != nil || string(now) != data || got != token {
+		t.Errorf("the object has %q of %v (%v), want %q of %v", now, got, err, data, token)
 	}
 }
 
@@ -54,16 +54,16 @@ func TestLifeOfAnObject(t *testing.T) {
 	t.Parallel()
 	s := new(shop)
 	o := open(t, s, "state")
-	got, err := o.Read(t.Context())
+	_, got, err := o.Read(t.Context())
 	wants(t, err, objectguard.ErrNotFound)
-	if got.Token != (fencing.Token{}) {
-		t.Errorf("%v, before there was any", got.Token)
+	if got != (fencing.Token{}) {
+		t.Errorf("%v, before there was any", got)
 	}
 	must(t, o.Admit(t.Context(), older))
-	got, err = o.Read(t.Context())
+	_, got, err = o.Read(t.Context())
 	wants(t, err, objectguard.ErrNotFound)
-	if got.Token != older {
-		t.Errorf("sealed by %v, want %v", got.Token, older)
+	if got != older {
+		t.Errorf("sealed by %v, want %v", got, older)
 	}
 	must(t, o.Write(t.Context(), older, nil))
 	has(t, o, older, "")
@@ -75,7 +75,7 @@ func TestLifeOfAnObject(t *testing.T) {
 	wants(t, o.Admit(t.Context(), older), fencing.ErrStale)
 	has(t, o, newer, "a\nb")
 	must(t, o.Delete(t.Context(), newer))
-	_, err = o.Read(t.Context())
+	_, _, err = o.Read(t.Context())
 	wants(t, err, objectguard.ErrNotFound)
 	wants(t, o.Write(t.Context(), older, []byte("late")), fencing.ErrStale) // the fence outlives the data
 	must(t, o.Update(t.Context(), newer, func(old []byte) ([]byte, error) {
@@ -150,7 +150,7 @@ func TestRequests(t *testing.T) {
 	costs("its deletion", 0, 1, theirs.Delete(t.Context(), newer))
 	costs("a newer one in its process", 1, 1, write(theirs, fencing.Token{Key: newer.Key, Fence: 35}))
 	costs("a late one in its process", 1, 0, write(theirs, newer), fencing.ErrStale)
-	costs("another key's", 1, 0, write(theirs, alien), objectguard.ErrOtherKey)
+	costs("another key's", 1, 0, write(theirs, alien), objectguard.ErrForeign)
 }
 
 func TestArguments(t *testing.T) {
@@ -204,13 +204,13 @@ func TestOtherKey(t *testing.T) {
 	o := open(t, s, "state")
 	must(t, o.Write(t.Context(), older, []byte("a")))
 	err := o.Write(t.Context(), alien, []byte("b"))
-	wants(t, err, objectguard.ErrOtherKey)
+	wants(t, err, objectguard.ErrForeign)
 	for _, part := range []string{`"state"`, older.String(), alien.String()} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q does not say %s", err, part)
 		}
 	}
-	wants(t, o.Admit(t.Context(), alien), objectguard.ErrOtherKey)
+	wants(t, o.Admit(t.Context(), alien), objectguard.ErrForeign)
 	has(t, o, older, "a")
 }
 
@@ -246,14 +246,14 @@ func TestUnfenced(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			s.overwrite("state", []byte(content))
-			_, err := open(t, s, "state").Read(t.Context())
-			wants(t, err, objectguard.ErrUnfenced)
+			_, _, err := open(t, s, "state").Read(t.Context())
+			wants(t, err, objectguard.ErrForeign)
 			for _, err := range []error{
 				open(t, s, "state").Write(t.Context(), newer, nil),
 				open(t, s, "state").Admit(t.Context(), older),
 				open(t, s, "state").Delete(t.Context(), newer),
 			} {
-				wants(t, err, objectguard.ErrUnfenced)
+				wants(t, err, objectguard.ErrForeign)
 				if !strings.Contains(err.Error(), `"state"`) || !strings.Contains(err.Error(), "restore an earlier version") {
 					t.Errorf("%q does not say of what, and what to do", err)
 				}
@@ -268,7 +268,7 @@ func TestUnfenced(t *testing.T) {
 	s.next = inTurn(replyLost)
 	s.after = func(name string) { s.overwrite(name, []byte("x")) }
 	s.counted()
-	wants(t, o.Write(t.Context(), older, []byte("b")), fencing.ErrUnknown, objectguard.ErrUnfenced)
+	wants(t, o.Write(t.Context(), older, []byte("b")), fencing.ErrUnknown, objectguard.ErrForeign)
 	if got := s.counted(); got != [2]int{1, 2} {
 		t.Errorf("%d reads and writes, though nothing more could be known", got)
 	}

@@ -66,18 +66,13 @@ var (
 	ErrRefused = errors.New("store refused")
 )
 
-// The errors of Object and Gate besides those of package fencing and of the store.
-var (
-	// ErrUnfenced is returned when the object has content that this package did
-	// not write. The object is left as it is, because its newest fence is
-	// unknown.
-	ErrUnfenced = errors.New("object was written without a fence")
-	// ErrOtherKey is returned when the object belongs to another key than the
-	// token's. Fences of two keys cannot be compared.
-	ErrOtherKey = errors.New("object belongs to another key")
-	// ErrInvalid is returned when a store, a name or a prefix cannot be used.
-	ErrInvalid = errors.New("objectguard: invalid argument")
-)
+// ErrForeign is returned when the object has content that this package did not write, or
+// belongs to another key than the token's. The object is left as it is, because fences
+// cannot be compared.
+var ErrForeign = errors.New("foreign object")
+
+// errInvalid is returned when a store, a name or a prefix cannot be used.
+var errInvalid = errors.New("objectguard: invalid argument")
 
 // maxNameBytes is the longest object name that S3 and GCS accept.
 const maxNameBytes = 1024
@@ -87,13 +82,13 @@ const maxNameBytes = 1024
 func valid(store Store, what, name string, spare int) error {
 	switch {
 	case store == nil:
-		return fmt.Errorf("%w: the store is nil", ErrInvalid)
+		return fmt.Errorf("%w: the store is nil", errInvalid)
 	case name == "":
-		return fmt.Errorf("%w: the %s is empty", ErrInvalid, what)
+		return fmt.Errorf("%w: the %s is empty", errInvalid, what)
 	case len(name)+spare > maxNameBytes:
-		return fmt.Errorf("%w: the %s %.40q… has %d bytes, the limit is %d", ErrInvalid, what, name, len(name), maxNameBytes-spare)
+		return fmt.Errorf("%w: the %s %.40q… has %d bytes, the limit is %d", errInvalid, what, name, len(name), maxNameBytes-spare)
 	case !utf8.ValidString(name), strings.ContainsFunc(name, unicode.IsControl):
-		return fmt.Errorf("%w: the %s %.80q is not UTF-8 without control characters", ErrInvalid, what, name)
+		return fmt.Errorf("%w: the %s %.80q is not UTF-8 without control characters", errInvalid, what, name)
 	}
 	return nil
 }

@@ -46,7 +46,7 @@
 // or when the disk is full. database/sql interrupts a statement when the context
 // of that call ends. So give no statement a context of its own: pass the context
 // of BeginTx. Once that context ends, database/sql refuses all further
-// statements. Admit returns ErrNoTransaction if SQLite has already ended the
+// statements. Admit returns an error if SQLite has already ended the
 // transaction. It cannot detect what happens after it returns.
 //
 // A deadlock, a serialization failure, a lock timeout and SQLITE_BUSY are

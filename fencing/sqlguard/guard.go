@@ -7,8 +7,8 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 )
 
-// DefaultTable is the default name of the table of marks.
-const DefaultTable = "etcdclaims_fences"
+// defaultTable is the default name of the table of marks.
+const defaultTable = "etcdclaims_fences"
 
 // Config configures a Guard.
 type Config struct {
@@ -17,7 +17,7 @@ type Config struct {
 	// Table is the table of marks. The name may have two parts, separated by a
 	// dot; the first is then a schema of Postgres or a database of MySQL. The
 	// name is quoted, so case matters wherever the database is case-sensitive.
-	// Default: DefaultTable.
+	// Default: "etcdclaims_fences".
 	//
 	// All programs that write what the keys protect must use the same table. In
 	// Postgres, include the schema unless they all have the same search_path.
@@ -42,7 +42,7 @@ func New(cfg Config) (*Guard, error) {
 		return nil, err
 	}
 	if cfg.Table == "" {
-		cfg.Table = DefaultTable
+		cfg.Table = defaultTable
 	}
 	table, err := cfg.Dialect.quote("Table", cfg.Table, 2)
 	if err != nil {
@@ -109,8 +109,8 @@ var raise = map[Dialect]string{
 // is the driver's, wrapped, or reports an impossible answer of the database. Roll
 // back after any error: see the package documentation.
 //
-// In SQLite, the error matches ErrNoTransaction if the connection has no open
-// transaction. In MySQL, Admit sets the session's LAST_INSERT_ID() to the mark.
+// In SQLite, Admit returns an error if the connection has no open transaction: none was
+// begun, or SQLite has ended it. In MySQL, Admit sets the session's LAST_INSERT_ID() to the mark.
 func (g *Guard) Admit(ctx context.Context, tx Tx, t fencing.Token) error {
 	return g.admit(ctx, sqlRunner{tx}, t)
 }

@@ -159,10 +159,10 @@ func TestNothingIsSent(t *testing.T) {
 		"pool":             g.Admit(t.Context(), db, token),
 		"embedded pool":    g.Admit(t.Context(), struct{ *sql.DB }{db}, token),
 		"another dialect":  sqlguard.AdmitPgx(t.Context(), g, pgxTx{}, token),
-		"row, invalid":     row.Update(t.Context(), tx, fencing.Token{Key: "k"}, sqlguard.Key{1}, "a = 1"),
-		"row, pool":        row.Update(t.Context(), db, token, sqlguard.Key{1}, "a = 1"),
+		"row, invalid":     row.Update(t.Context(), tx, fencing.Token{Key: "k"}, []any{1}, "a = 1"),
+		"row, pool":        row.Update(t.Context(), db, token, []any{1}, "a = 1"),
 		"row, too few key": row.Update(t.Context(), tx, token, nil, "a = 1"),
-		"row, dialect":     sqlguard.UpdatePgx(t.Context(), row, pgxTx{}, token, sqlguard.Key{1}, "a = 1"),
+		"row, dialect":     sqlguard.UpdatePgx(t.Context(), row, pgxTx{}, token, []any{1}, "a = 1"),
 	} {
 		if err == nil || errors.Is(err, fencing.ErrStale) {
 			t.Errorf("%s: %v", name, err)
@@ -242,7 +242,7 @@ func TestRowStatements(t *testing.T) {
 			set = "n = n - $1"
 		}
 		f := &fake{affected: 1}
-		if err := g.Update(t.Context(), f.begin(t), token, sqlguard.Key{"u", "v"}, set, 30); err != nil {
+		if err := g.Update(t.Context(), f.begin(t), token, []any{"u", "v"}, set, 30); err != nil {
 			t.Error(err)
 		}
 		if !slices.Equal(f.log, []string{want.statement}) || !reflect.DeepEqual(f.args, want.args) {

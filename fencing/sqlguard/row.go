@@ -39,9 +39,6 @@ type RowGuard struct {
 	fence   string
 }
 
-// Key is the values of the columns in RowConfig.Key, in the same order.
-type Key []any
-
 // NewRowGuard returns a RowGuard. It does no I/O. It returns an error only if the
 // configuration is invalid.
 func NewRowGuard(cfg RowConfig) (*RowGuard, error) {
@@ -75,10 +72,12 @@ func NewRowGuard(cfg RowConfig) (*RowGuard, error) {
 // Update changes the row with the key and sets its fence to the token's, in one
 // statement, unless the row has a greater fence:
 //
-//	err := accounts.Update(ctx, tx, token, sqlguard.Key{"alice"}, "balance = balance - $1", 30)
+//	err := accounts.Update(ctx, tx, token, []any{"alice"}, "balance = balance - $1", 30)
 //
 //	UPDATE "accounts" SET "fence" = $2, balance = balance - $1
 //	WHERE "id" = $3 AND "fence" <= $2
+//
+// key is the values of the columns in RowConfig.Key, in the same order.
 //
 // set is SQL written by the programmer; never build it from user input. args are
 // the arguments of its placeholders: $1 and so on in Postgres, otherwise ?
@@ -88,11 +87,11 @@ func NewRowGuard(cfg RowConfig) (*RowGuard, error) {
 // sql.ErrNoRows if there is no such row. Any other error is the driver's,
 // wrapped. To distinguish these takes a second statement. Roll back after any
 // error. The rest of the package documentation applies too.
-func (g *RowGuard) Update(ctx context.Context, tx Tx, t fencing.Token, key Key, set string, args ...any) error {
+func (g *RowGuard) Update(ctx context.Context, tx Tx, t fencing.Token, key []any, set string, args ...any) error {
 	return g.update(ctx, sqlRunner{tx}, t, key, set, args)
 }
 
-func (g *RowGuard) update(ctx context.Context, r runner, t fencing.Token, key Key, set string, args []any) error {
+func (g *RowGuard) update(ctx context.Context, r runner, t fencing.Token, key []any, set string, args []any) error {
 	if err := t.Validate(); err != nil {
 		return err
 	}
@@ -121,7 +120,7 @@ func (g *RowGuard) update(ctx context.Context, r runner, t fencing.Token, key Ke
 
 // statement puts the fence first, so that nothing in set can end the list before
 // it. The line break ends a comment in set.
-func (g *RowGuard) statement(t fencing.Token, key Key, set string, args []any) (string, []any) {
+func (g *RowGuard) statement(t fencing.Token, key []any, set string, args []any) (string, []any) {
 	n := len(args) + 1
 	if g.dialect == Postgres { // whose arguments can be used twice
 		where := g.where(n + 1)
@@ -163,7 +162,7 @@ func (g *RowGuard) matched(result sql.Result, t fencing.Token) (int64, error) {
 // why returns why no row was updated. It counts rows, so that there is always a
 // result. In MySQL it locks the row, because an ordinary read returns the
 // transaction's snapshot.
-func (g *RowGuard) why(ctx context.Context, r runner, t fencing.Token, key Key) error {
+func (g *RowGuard) why(ctx context.Context, r runner, t fencing.Token, key []any) error {
 	query := fmt.Sprintf("SELECT COUNT(*), COALESCE(MAX(%s), 0) FROM %s WHERE %s", g.fence, g.table, g.where(1))
 	if g.dialect == MySQL {
 		query += " FOR UPDATE"

@@ -3,7 +3,13 @@
 // provides that. It is no API for users, so no method for it is exported.
 package attach
 
-import "context"
+import (
+	"context"
+	"errors"
+)
+
+// ErrClosed is what etcdclaims.ErrClosed matches, for packages that do not import that one.
+var ErrClosed = errors.New("client closed")
 
 // Client is what a client keeps for packages that are built on it.
 type Client interface {

@@ -52,7 +52,7 @@ type database struct {
 // A transaction is one of database/sql or of pgx.
 type transaction interface {
 	admit(ctx context.Context, g *sqlguard.Guard, t fencing.Token) error
-	update(ctx context.Context, g *sqlguard.RowGuard, t fencing.Token, key sqlguard.Key, set string, args ...any) error
+	update(ctx context.Context, g *sqlguard.RowGuard, t fencing.Token, key []any, set string, args ...any) error
 	exec(ctx context.Context, query string, args ...any) error
 	number(ctx context.Context, query string, args ...any) (int64, error)
 	commit(ctx context.Context) error
@@ -212,7 +212,7 @@ func (tx *sqlTransaction) admit(ctx context.Context, g *sqlguard.Guard, t fencin
 	return g.Admit(ctx, tx.Tx, t)
 }
 
-func (tx *sqlTransaction) update(ctx context.Context, g *sqlguard.RowGuard, t fencing.Token, key sqlguard.Key, set string, args ...any) error {
+func (tx *sqlTransaction) update(ctx context.Context, g *sqlguard.RowGuard, t fencing.Token, key []any, set string, args ...any) error {
 	return g.Update(ctx, tx.Tx, t, key, set, args...)
 }
 
@@ -249,7 +249,7 @@ func (tx *pgxTransaction) admit(ctx context.Context, g *sqlguard.Guard, t fencin
 	return sqlguard.AdmitPgx(ctx, g, tx.Tx, t)
 }
 
-func (tx *pgxTransaction) update(ctx context.Context, g *sqlguard.RowGuard, t fencing.Token, key sqlguard.Key, set string, args ...any) error {
+func (tx *pgxTransaction) update(ctx context.Context, g *sqlguard.RowGuard, t fencing.Token, key []any, set string, args ...any) error {
 	return sqlguard.UpdatePgx(ctx, g, tx.Tx, t, key, set, args...)
 }
 

@@ -23,7 +23,7 @@ func TestRows(t *testing.T) {
 		}
 		set := func(id string, fence, balance int64) error {
 			return db.transact(ctx, sql.LevelDefault, func(tx transaction) error {
-				return tx.update(ctx, accounts, fencing.Token{Key: "k", Fence: fence}, sqlguard.Key{"north", id}, db.placeholders("balance = ? -- comment"), balance)
+				return tx.update(ctx, accounts, fencing.Token{Key: "k", Fence: fence}, []any{"north", id}, db.placeholders("balance = ? -- comment"), balance)
 			})
 		}
 		want := func(what string, err error, balance int64) {
@@ -57,7 +57,7 @@ func TestRows(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := db.transact(ctx, sql.LevelDefault, func(tx transaction) error {
-			return tx.update(ctx, banks, fencing.Token{Key: "k", Fence: 1 << 62}, sqlguard.Key{"north"}, "balance = 0")
+			return tx.update(ctx, banks, fencing.Token{Key: "k", Fence: 1 << 62}, []any{"north"}, "balance = 0")
 		}); err == nil || errors.Is(err, fencing.ErrStale) {
 			t.Errorf("a key that is not unique: %v", err)
 		}
@@ -76,7 +76,7 @@ func TestRowsUnderSnapshot(t *testing.T) {
 			t.Fatal(err)
 		}
 		update := func(tx transaction, fence int64) error {
-			return tx.update(ctx, accounts, fencing.Token{Key: "k", Fence: fence}, sqlguard.Key{1}, "balance = balance - 1")
+			return tx.update(ctx, accounts, fencing.Token{Key: "k", Fence: fence}, []any{1}, "balance = balance - 1")
 		}
 		old, err := db.begin(ctx, sql.LevelRepeatableRead)
 		if err != nil {

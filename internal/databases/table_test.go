@@ -2,7 +2,6 @@ package databases_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -95,7 +94,7 @@ func TestInterrupted(t *testing.T) {
 		for ; err == nil && after < 5*time.Second; err = interrupted(after) {
 			after *= 10
 		}
-		if !errors.Is(err, sqlguard.ErrNoTransaction) {
+		if err == nil || !strings.Contains(err.Error(), "no transaction is open") {
 			t.Errorf("after the interruption: %v", err)
 		}
 
@@ -121,7 +120,7 @@ func TestInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	if err := db.guard.Admit(t.Context(), conn, fencing.Token{Key: "k", Fence: 1}); !errors.Is(err, sqlguard.ErrNoTransaction) {
+	if err := db.guard.Admit(t.Context(), conn, fencing.Token{Key: "k", Fence: 1}); err == nil || !strings.Contains(err.Error(), "no transaction is open") {
 		t.Errorf("a connection without a transaction: %v", err)
 	}
 }

@@ -6,9 +6,11 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/etcdclaims/claims/fencing"
 )
+
+// MaxKeyBytes is the length of the longest key of a claim. Package fencing, which links nothing, has
+// the same number.
+const MaxKeyBytes = 1024
 
 // Printable reports whether s is non-empty UTF-8 without control characters.
 func Printable(s string) bool {
@@ -18,8 +20,8 @@ func Printable(s string) bool {
 // CheckPrefix returns why no client can have the prefix, or nil.
 func CheckPrefix(prefix string) error {
 	switch {
-	case !strings.HasSuffix(prefix, "/") || !Printable(prefix) || len(prefix) > fencing.MaxKeyBytes:
-		return fmt.Errorf("Prefix %.100q must be printable UTF-8 of at most %d bytes that ends in a slash", prefix, fencing.MaxKeyBytes) //nolint:staticcheck // it begins with the name of the field
+	case !strings.HasSuffix(prefix, "/") || !Printable(prefix) || len(prefix) > MaxKeyBytes:
+		return fmt.Errorf("Prefix %.100q must be printable UTF-8 of at most %d bytes that ends in a slash", prefix, MaxKeyBytes) //nolint:staticcheck // it begins with the name of the field
 	case prefix == "/":
 		return errors.New("Prefix \"/\" would take the keys of every other user of etcd: choose one such as \"/claims/\"") //nolint:staticcheck // it begins with the name of the field
 	case withinClaims(prefix) != "":

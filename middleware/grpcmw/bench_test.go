@@ -112,7 +112,7 @@ func compare(b *testing.B, bare, wrapped func()) {
 // What the interceptors of a server cost by themselves.
 func BenchmarkGateAlone(b *testing.B) {
 	gate := grpcmw.Gate(new(fencing.Memory), byPayload, grpcmw.GateConfig{})
-	ctx, req, handler := metadata.NewIncomingContext(b.Context(), metadata.Pairs(fencing.MetadataKey, `1234;key="orders/42"`)), ask("orders/42"), func(context.Context, any) (any, error) { return nil, nil }
+	ctx, req, handler := metadata.NewIncomingContext(b.Context(), metadata.Pairs(fencing.Header, `1234;key="orders/42"`)), ask("orders/42"), func(context.Context, any) (any, error) { return nil, nil }
 	info := &grpc.UnaryServerInfo{FullMethod: "/shop.Orders/Pay"}
 	b.ReportAllocs()
 	for b.Loop() {

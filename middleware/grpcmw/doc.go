@@ -12,8 +12,8 @@
 //
 // # On the wire
 //
-// The token is metadata with the key fencing.MetadataKey. A refusal is a status
-// with a google.rpc.ErrorInfo of the domain fencing.ErrorDomain, which clients in
+// The token is metadata with the key fencing-token. A refusal is a status
+// with a google.rpc.ErrorInfo of the domain "etcdclaims", which clients in
 // any language can read. If the call may succeed later, the status also has a
 // google.rpc.RetryInfo:
 //

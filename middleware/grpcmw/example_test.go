@@ -94,7 +94,7 @@ func Example() {
 	_, err = stock.UnaryCall(late, pay)
 	fmt.Println(status.Code(err))
 	old, _ := fencing.FromContext(late)
-	_, err = stock.UnaryCall(metadata.AppendToOutgoingContext(ctx, fencing.MetadataKey, old.String()), pay)
+	_, err = stock.UnaryCall(metadata.AppendToOutgoingContext(ctx, fencing.Header, old.String()), pay)
 	var stale *fencing.StaleError
 	fmt.Println(status.Code(err), errors.As(err, &stale) && stale.Newest == claim.Fence())
 	// Output:

@@ -9,6 +9,9 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
+// metadataKey is fencing.Header, as gRPC writes it.
+const metadataKey = "fencing-token"
+
 // Key determines the key that a call is about. CallKey, MessageKey and TokenKey
 // return one.
 type Key struct {
@@ -73,13 +76,13 @@ func (k Key) of(ctx context.Context, method string, req any) string {
 
 // tokenOf returns the token of a call.
 func tokenOf(ctx context.Context) (fencing.Token, error) {
-	switch values := metadata.ValueFromIncomingContext(ctx, fencing.MetadataKey); len(values) {
+	switch values := metadata.ValueFromIncomingContext(ctx, metadataKey); len(values) {
 	case 0:
-		return fencing.Token{}, fmt.Errorf("%w: send it as metadata %s", fencing.ErrNoToken, fencing.MetadataKey)
+		return fencing.Token{}, fmt.Errorf("%w: send it as metadata %s", fencing.ErrNoToken, metadataKey)
 	case 1:
 		return fencing.Parse(values[0])
 	default:
-		return fencing.Token{}, fmt.Errorf("%w: metadata %s has %d values; send one", fencing.ErrMalformed, fencing.MetadataKey, len(values))
+		return fencing.Token{}, fmt.Errorf("%w: metadata %s has %d values; send one", fencing.ErrMalformed, metadataKey, len(values))
 	}
 }
 

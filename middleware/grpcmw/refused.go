@@ -104,8 +104,11 @@ func (e *RefusedError) GRPCStatus() *status.Status {
 	return st // something is not UTF-8: refuse without details
 }
 
+// errorDomain is the domain of each google.rpc.ErrorInfo.
+var errorDomain = fencing.Refusal{}.Domain()
+
 func (e *RefusedError) details() []protoadapt.MessageV1 {
-	info := &errdetails.ErrorInfo{Reason: e.Reason, Domain: fencing.ErrorDomain, Metadata: make(map[string]string)}
+	info := &errdetails.ErrorInfo{Reason: e.Reason, Domain: errorDomain, Metadata: make(map[string]string)}
 	set := func(name, value string, known bool) {
 		if known {
 			info.Metadata[name] = value
@@ -130,7 +133,7 @@ func refusedBy(err error, st *status.Status) *RefusedError {
 	for _, detail := range st.Details() {
 		switch d := detail.(type) {
 		case *errdetails.ErrorInfo:
-			if ours || d.GetDomain() != fencing.ErrorDomain {
+			if ours || d.GetDomain() != errorDomain {
 				continue
 			}
 			ours = true

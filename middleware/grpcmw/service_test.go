@@ -104,7 +104,7 @@ func stamped() []grpc.DialOption { return grpcmw.Stamp(grpcmw.StampConfig{}).Opt
 // with returns a context with these values of the token's metadata.
 func with(ctx context.Context, values ...string) context.Context {
 	for _, v := range values {
-		ctx = metadata.AppendToOutgoingContext(ctx, fencing.MetadataKey, v)
+		ctx = metadata.AppendToOutgoingContext(ctx, fencing.Header, v)
 	}
 	return ctx
 }
@@ -123,7 +123,7 @@ func refusedAs(tb testing.TB, err error, code codes.Code, reason string) *grpcmw
 			info = d
 		}
 	}
-	if info.GetReason() != reason || info.GetDomain() != fencing.ErrorDomain {
+	if info.GetReason() != reason || info.GetDomain() != "etcdclaims" {
 		tb.Fatalf("got %v with %v, want %v %s", err, info, code, reason)
 	}
 	var r *grpcmw.RefusedError

@@ -20,7 +20,7 @@ type StampConfig struct {
 }
 
 // Stamp returns client interceptors that send the token of a call's context as
-// metadata fencing.MetadataKey, for a Gate on the receiving side.
+// metadata fencing-token, for a Gate on the receiving side.
 //
 // If the call's context has ended, or a claim behind it is over by the local
 // clock, the interceptors send nothing and return an error. A stream checks that
@@ -86,7 +86,7 @@ func stamped(ctx context.Context) (context.Context, error) {
 	if t.IsZero() {
 		return ctx, nil
 	}
-	if sent, ok := metadata.FromOutgoingContext(ctx); ok && len(sent.Get(fencing.MetadataKey)) > 0 {
+	if sent, ok := metadata.FromOutgoingContext(ctx); ok && len(sent.Get(metadataKey)) > 0 {
 		return ctx, nil
 	}
 	text, err := t.MarshalText()
@@ -94,7 +94,7 @@ func stamped(ctx context.Context) (context.Context, error) {
 		r, _ := fencing.RefusalOf(fencing.ErrMalformed)
 		return nil, newRefused(r, fencing.Token{}, err, "It was not sent.")
 	}
-	return metadata.AppendToOutgoingContext(ctx, fencing.MetadataKey, string(text)), nil
+	return metadata.AppendToOutgoingContext(ctx, metadataKey, string(text)), nil
 }
 
 // mayStill returns nil if the claims behind ctx are held, judged by the local

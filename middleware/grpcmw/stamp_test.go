@@ -27,7 +27,7 @@ import (
 // sent returns the token's metadata that came with a call.
 func sent(ctx context.Context) []string {
 	md, _ := metadata.FromIncomingContext(ctx)
-	return md.Get(fencing.MetadataKey)
+	return md.Get(fencing.Header)
 }
 
 func TestStamp(t *testing.T) {
@@ -459,7 +459,7 @@ func TestStampLeavesErrorsAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	unknown, err := plain.WithDetails(&errdetails.ErrorInfo{Reason: "NEW", Domain: fencing.ErrorDomain, Metadata: map[string]string{"fence": "x", "since": "y"}})
+	unknown, err := plain.WithDetails(&errdetails.ErrorInfo{Reason: "NEW", Domain: "etcdclaims", Metadata: map[string]string{"fence": "x", "since": "y"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -98,11 +98,11 @@ func (p *process) effects(ctx context.Context, key string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	content, err := o.Read(ctx)
+	data, _, err := o.Read(ctx)
 	if errors.Is(err, objectguard.ErrNotFound) {
 		return nil, nil
 	}
-	return strings.Split(strings.TrimSuffix(string(content.Data), "\n"), "\n"), err
+	return strings.Split(strings.TrimSuffix(string(data), "\n"), "\n"), err
 }
 
 // dying is the store of a process that dies after it has read and before it
