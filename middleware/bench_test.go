@@ -81,10 +81,10 @@ func compare(b *testing.B, n int, ours, peer http.Handler) {
 // BenchmarkGate is of a gate in memory, beside the bare handler.
 func BenchmarkGate(b *testing.B) {
 	b.Run("memory", func(b *testing.B) {
-		compare(b, 1, middleware.Gate(new(fencing.Memory), middleware.PathKey("{id}"), middleware.GateConfig{})(http.HandlerFunc(bare)), http.HandlerFunc(bare))
+		compare(b, 1, middleware.Gate(new(fencing.Memory), middleware.PathKey("{id}"), middleware.Config{})(http.HandlerFunc(bare)), http.HandlerFunc(bare))
 	})
 	b.Run("nil", func(b *testing.B) {
-		compare(b, 1, middleware.Gate(nil, middleware.PathKey("{id}"), middleware.GateConfig{})(http.HandlerFunc(bare)), http.HandlerFunc(bare))
+		compare(b, 1, middleware.Gate(nil, middleware.PathKey("{id}"), middleware.Config{})(http.HandlerFunc(bare)), http.HandlerFunc(bare))
 	})
 }
 
@@ -92,7 +92,7 @@ func BenchmarkGate(b *testing.B) {
 // a handler that locks a Mutex of a shared session.
 func BenchmarkExclusive(b *testing.B) {
 	b.Run("nil", func(b *testing.B) {
-		compare(b, 1, middleware.Exclusive(without, middleware.PathKey("{id}"), middleware.ExclusiveConfig{})(http.HandlerFunc(bare)), http.HandlerFunc(bare))
+		compare(b, 1, middleware.Exclusive(without, middleware.PathKey("{id}"), middleware.Config{})(http.HandlerFunc(bare)), http.HandlerFunc(bare))
 	})
 	etcd := testetcd.StartProcess(b).Client(b)
 	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/bench/"})
@@ -105,7 +105,7 @@ func BenchmarkExclusive(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer session.Close()
-	ours := middleware.Exclusive(claims, middleware.PathKey("{id}"), middleware.ExclusiveConfig{})(http.HandlerFunc(bare))
+	ours := middleware.Exclusive(claims, middleware.PathKey("{id}"), middleware.Config{})(http.HandlerFunc(bare))
 	mutex := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		m := concurrency.NewMutex(session, "/mutex/"+r.PathValue("id"))
 		if err := m.Lock(r.Context()); err != nil {
@@ -131,7 +131,7 @@ func BenchmarkExclusive(b *testing.B) {
 // BenchmarkExclusiveAlone is the wrapper without etcd: with claims that cost nothing.
 func BenchmarkExclusiveAlone(b *testing.B) {
 	b.ReportAllocs()
-	compare(b, 1, middleware.Exclusive(free{}, middleware.PathKey("{id}"), middleware.ExclusiveConfig{})(http.HandlerFunc(bare)), http.HandlerFunc(bare))
+	compare(b, 1, middleware.Exclusive(free{}, middleware.PathKey("{id}"), middleware.Config{})(http.HandlerFunc(bare)), http.HandlerFunc(bare))
 }
 
 // BenchmarkTransport is of a stamped request, beside one that is not.

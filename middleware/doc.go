@@ -1,9 +1,9 @@
 // Package middleware adds claims and fences to what a service already has: HTTP
 // handlers, HTTP clients, and functions.
 //
-//	mux.Handle("POST /orders/{id}", middleware.Exclusive(claims, middleware.PathKey("orders/{id}"), middleware.ExclusiveConfig{})(handler))
+//	mux.Handle("POST /orders/{id}", middleware.Exclusive(claims, middleware.PathKey("orders/{id}"), middleware.Config{})(handler))
 //	client := &http.Client{Transport: &middleware.Transport{}}
-//	mux.Handle("PUT /stock/{id}", middleware.Gate(gate, middleware.PathKey("stock/{id}"), middleware.GateConfig{})(handler))
+//	mux.Handle("PUT /stock/{id}", middleware.Gate(gate, middleware.PathKey("stock/{id}"), middleware.Config{})(handler))
 //
 // [Exclusive] runs one request per order id at a time, across all processes.
 // [Transport] adds the fence of the handler's claim to the requests that the handler

@@ -56,7 +56,7 @@ func ExampleExclusive() {
 	pay := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "order %s is paid", r.PathValue("id"))
 	})
-	exclusive := middleware.Exclusive(claims, middleware.PathKey("orders/{id}"), middleware.ExclusiveConfig{})
+	exclusive := middleware.Exclusive(claims, middleware.PathKey("orders/{id}"), middleware.Config{})
 	http.Handle("POST /orders/{id}/payment", exclusive(pay))
 
 	ask(http.DefaultServeMux, "POST", "/orders/42/payment", "")
@@ -78,7 +78,7 @@ func ExampleGate() {
 		token, _ := fencing.FromContext(r.Context())
 		fmt.Fprintf(w, "written under fence %d", token.Fence)
 	})
-	gate := middleware.Gate(&newest, middleware.PathKey("stock/{id}"), middleware.GateConfig{})
+	gate := middleware.Gate(&newest, middleware.PathKey("stock/{id}"), middleware.Config{})
 	mux := http.NewServeMux()
 	mux.Handle("PUT /stock/{id}", gate(write))
 
@@ -153,7 +153,7 @@ func ExampleOnce() {
 	once := middleware.Once(testwork.Of(claims), customer, middleware.OnceConfig{})
 
 	for _, body := range []string{"tea", "tea", "coffee"} {
-		ask(once(order), "POST", "/orders", body, middleware.IdempotencyKey, `"8e03978e"`, "X-Customer", "ann")
+		ask(once(order), "POST", "/orders", body, "Idempotency-Key", `"8e03978e"`, "X-Customer", "ann")
 	}
 	ask(once(order), "POST", "/orders", "tea", "X-Customer", "ann")
 	// Output:

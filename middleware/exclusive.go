@@ -13,13 +13,13 @@ import (
 	"github.com/etcdclaims/claims/internal/passthrough"
 )
 
-// ExclusiveConfig configures Exclusive. The zero value refuses a request at once
-// if its key is held.
-type ExclusiveConfig struct {
+// Config configures Exclusive and Gate. The zero value refuses a request at once if its
+// key is held.
+type Config struct {
 	// Wait is how long a request waits in line for its key. Zero means that it
 	// does not wait. A negative value means that it waits until its context ends.
 	// Give that context a deadline: net/http notices that a client has
-	// disconnected only after the request's body was read.
+	// disconnected only after the request's body was read. It is of Exclusive only.
 	Wait time.Duration
 	// Refuse answers a request that is refused. Use it to log or change the
 	// problem, or to answer in another format. Default: Problem.ServeHTTP.
@@ -57,7 +57,7 @@ type ExclusiveConfig struct {
 // handler is nil. If claims is a passthrough (see etcdclaims.NewPassthrough), the handler is
 // returned unchanged. If claims is nil, or a nil *etcdclaims.Client, every request is refused
 // with 503.
-func Exclusive(claims Claims, key func(*http.Request) string, cfg ExclusiveConfig, opts ...AcquireOption) func(http.Handler) http.Handler {
+func Exclusive(claims Claims, key func(*http.Request) string, cfg Config, opts ...AcquireOption) func(http.Handler) http.Handler {
 	if key == nil {
 		panic("middleware: Exclusive needs a key function")
 	}

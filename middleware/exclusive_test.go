@@ -20,7 +20,7 @@ import (
 func TestExclusiveRuns(t *testing.T) {
 	t.Parallel()
 	inWorld(t, "OK", func(t *testing.T, w *world) {
-		h := middleware.Exclusive(w.claims, fixed("k"), middleware.ExclusiveConfig{}, etcdclaims.MaxHold(time.Minute))(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		h := middleware.Exclusive(w.claims, fixed("k"), middleware.Config{}, etcdclaims.MaxHold(time.Minute))(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			token, ok := fencing.FromContext(r.Context())
 			info, err := w.other.Lookup(r.Context(), "k")
 			if !ok || err != nil || info.Fence != token.Fence || token.Key != "k" {
@@ -49,7 +49,7 @@ func TestExclusiveSlots(t *testing.T) {
 	inWorld(t, "slots", func(t *testing.T, w *world) {
 		slots := etcdclaims.Slots(2)
 		var h http.Handler
-		h = middleware.Exclusive(w.claims, fixed("k"), middleware.ExclusiveConfig{}, slots)(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		h = middleware.Exclusive(w.claims, fixed("k"), middleware.Config{}, slots)(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			if _, err := w.other.TryAcquire(r.Context(), "k", slots); err != nil {
 				t.Errorf("the second slot: %v", err)
 			}
@@ -71,7 +71,7 @@ func TestExclusiveRefuses(t *testing.T) {
 		}
 		for _, wait := range []time.Duration{0, 5 * sec} {
 			began := time.Now()
-			rec := get(middleware.Exclusive(w.claims, fixed("k"), middleware.ExclusiveConfig{Wait: wait})(never), "/")
+			rec := get(middleware.Exclusive(w.claims, fixed("k"), middleware.Config{Wait: wait})(never), "/")
 			if took := time.Since(began); took < wait || took > wait+sec {
 				t.Errorf("refused after %v, want %v", took, wait)
 			}
@@ -86,14 +86,14 @@ func TestExclusiveRefuses(t *testing.T) {
 	})
 	inWorld(t, "key", func(t *testing.T, w *world) {
 		for _, key := range []string{"", "a\nb", "\xff", string(make([]byte, 2000))} {
-			rec := get(middleware.Exclusive(w.claims, fixed(key), middleware.ExclusiveConfig{})(never), "/")
+			rec := get(middleware.Exclusive(w.claims, fixed(key), middleware.Config{})(never), "/")
 			problem(t, rec.Result(), 400, "INVALID_KEY")
 		}
 	})
 	inWorld(t, "cut", func(t *testing.T, w *world) {
 		w.host.Cut()
 		for _, wait := range []time.Duration{0, 5 * sec, time.Minute} {
-			rec := get(middleware.Exclusive(w.claims, fixed("k"), middleware.ExclusiveConfig{Wait: wait})(never), "/")
+			rec := get(middleware.Exclusive(w.claims, fixed("k"), middleware.Config{Wait: wait})(never), "/")
 			p := problem(t, rec.Result(), 503, "UNAVAILABLE")
 			if p.RetryAfter != sec {
 				t.Errorf("Retry-After: %v", p.RetryAfter)
@@ -109,7 +109,7 @@ func TestExclusiveRefuses(t *testing.T) {
 		defer cancel()
 		rec := httptest.NewRecorder()
 		began := time.Now()
-		middleware.Exclusive(w.claims, fixed("k"), middleware.ExclusiveConfig{Wait: -1})(never).ServeHTTP(rec, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
+		middleware.Exclusive(w.claims, fixed("k"), middleware.Config{Wait: -1})(never).ServeHTTP(rec, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
 		if took := time.Since(began); took < 3*sec || took > 4*sec {
 			t.Errorf("gave up after %v", took)
 		}
@@ -124,13 +124,13 @@ func TestExclusiveRefuses(t *testing.T) {
 		if err := w.claims.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		problem(t, get(middleware.Exclusive(w.claims, fixed("k"), middleware.ExclusiveConfig{})(never), "/").Result(), 503, "UNAVAILABLE")
+		problem(t, get(middleware.Exclusive(w.claims, fixed("k"), middleware.Config{})(never), "/").Result(), 503, "UNAVAILABLE")
 	})
 	inWorld(t, "own answer", func(t *testing.T, w *world) {
 		if _, err := w.other.TryAcquire(t.Context(), "k"); err != nil {
 			t.Fatal(err)
 		}
-		rec := get(middleware.Exclusive(w.claims, fixed("k"), middleware.ExclusiveConfig{
+		rec := get(middleware.Exclusive(w.claims, fixed("k"), middleware.Config{
 			Refuse: func(rw http.ResponseWriter, r *http.Request, p *middleware.Problem) {
 				var held *etcdclaims.HeldError
 				if !errors.As(p.Err, &held) {
@@ -165,7 +165,7 @@ func TestExclusiveWaits(t *testing.T) {
 			if i%2 > 0 {
 				claims, wait = w.other, -1
 			}
-			h := middleware.Exclusive(claims, fixed("k"), middleware.ExclusiveConfig{Wait: wait})(handler)
+			h := middleware.Exclusive(claims, fixed("k"), middleware.Config{Wait: wait})(handler)
 			go func() { done <- get(h, "/").Code }()
 		}
 		for range 8 {
@@ -206,7 +206,7 @@ func TestExclusiveLostBeforeTheHeader(t *testing.T) {
 				opts = append(opts, etcdclaims.MaxHold(20*sec))
 			}
 			var refused error
-			h := middleware.Exclusive(w.claims, fixed("k"), middleware.ExclusiveConfig{}, opts...)(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			h := middleware.Exclusive(w.claims, fixed("k"), middleware.Config{}, opts...)(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 				lose(t, w)
 				time.Sleep(sec) // it does not look at its context
 				if name != "asleep" && (r.Context().Err() == nil || !errors.Is(context.Cause(r.Context()), fencing.ErrLost)) {
@@ -238,7 +238,7 @@ func TestExclusiveLostBeforeTheHeader(t *testing.T) {
 func TestExclusiveLostSilently(t *testing.T) {
 	t.Parallel()
 	inWorld(t, "OK", func(t *testing.T, w *world) {
-		h := middleware.Exclusive(w.claims, fixed("k"), middleware.ExclusiveConfig{})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		h := middleware.Exclusive(w.claims, fixed("k"), middleware.Config{})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			w.revoke(t, "k")
 		}))
 		problem(t, get(h, "/").Result(), 409, "CLAIM_LOST")
@@ -260,7 +260,7 @@ func TestExclusiveLostAfterTheHeader(t *testing.T) {
 		},
 	} {
 		inWorld(t, name, func(t *testing.T, w *world) {
-			h := middleware.Exclusive(w.claims, fixed("k"), middleware.ExclusiveConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			h := middleware.Exclusive(w.claims, fixed("k"), middleware.Config{})(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 				begin(rw)
 				w.revoke(t, "k")
 				<-r.Context().Done()
@@ -287,7 +287,7 @@ func TestExclusiveLostAfterTheHeader(t *testing.T) {
 func TestExclusiveDrains(t *testing.T) {
 	t.Parallel()
 	inWorld(t, "OK", func(t *testing.T, w *world) {
-		h := middleware.Exclusive(w.claims, fixed("k"), middleware.ExclusiveConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		h := middleware.Exclusive(w.claims, fixed("k"), middleware.Config{})(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			slow := w.host.Inject(claimtest.Fault{On: claimtest.KeepAlive, Times: -1, LoseRequest: true})
 			<-r.Context().Done()
 			slow.Remove()
@@ -306,7 +306,7 @@ func TestExclusiveIgnoresItsContext(t *testing.T) {
 	t.Parallel()
 	inWorld(t, "OK", func(t *testing.T, w *world) {
 		ctx, cancel := context.WithCancel(t.Context())
-		h := middleware.Exclusive(w.claims, fixed("k"), middleware.ExclusiveConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		h := middleware.Exclusive(w.claims, fixed("k"), middleware.Config{})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 			cancel()
 			time.Sleep(10 * sec) // the drain is 3 s
 			if _, err := w.other.TryAcquire(context.Background(), "k"); !errors.Is(err, etcdclaims.ErrHeld) {
@@ -328,7 +328,7 @@ func TestExclusivePanics(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]func(){"panic": func() { panic("own") }, "Goexit": runtime.Goexit} {
 		inWorld(t, name, func(t *testing.T, w *world) {
-			h := middleware.Exclusive(w.claims, fixed("k"), middleware.ExclusiveConfig{})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { leave() }))
+			h := middleware.Exclusive(w.claims, fixed("k"), middleware.Config{})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { leave() }))
 			left := make(chan any)
 			go func() {
 				defer func() { left <- recover() }()

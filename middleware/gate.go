@@ -8,13 +8,6 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 )
 
-// GateConfig configures Gate.
-type GateConfig struct {
-	// Refuse answers a request that is refused. Use it to log or change the
-	// problem, or to answer in another format. Default: Problem.ServeHTTP.
-	Refuse func(w http.ResponseWriter, r *http.Request, p *Problem)
-}
-
 // Gate calls a handler only for requests that carry a token of their key and that
 // gate admits. Transport sends such a token. The handler's context carries it.
 // Gate refuses other requests with a Problem,
@@ -31,14 +24,13 @@ type GateConfig struct {
 // etcdguard, objectguard).
 //
 // The key function keeps a token of one key from opening another. It is usually
-// PathKey with the same pattern that the owners claim. TokenKey lets any key
-// pass.
+// PathKey with the same pattern that the owners claim.
 //
-// Gate panics if key is nil. The function that it returns panics if the handler
+// Gate panics if key is nil or cfg.Wait is set: it does not wait. The function that it returns panics if the handler
 // is nil. If gate is nil, the handler is returned unchanged.
-func Gate(gate fencing.Gate, key func(*http.Request) string, cfg GateConfig) func(http.Handler) http.Handler {
-	if key == nil {
-		panic("middleware: Gate needs a key function; TokenKey lets any key pass")
+func Gate(gate fencing.Gate, key func(*http.Request) string, cfg Config) func(http.Handler) http.Handler {
+	if key == nil || cfg.Wait != 0 {
+		panic("middleware: Gate needs a key function, and does not wait")
 	}
 	return func(next http.Handler) http.Handler {
 		if next == nil {
@@ -69,7 +61,7 @@ func admit(r *http.Request, gate fencing.Gate, key func(*http.Request) string) (
 			p.Detail = kerr.Error()
 			return t, p
 		}
-		k = "" // such as the key of TokenKey without a token
+		k = "" // such as the key of a request whose key is that of its token
 	}
 	of := int64(0) // the fence that was sent for k
 	if err == nil && t.Key != k {

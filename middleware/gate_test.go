@@ -23,7 +23,7 @@ func TestGate(t *testing.T) {
 	})
 	var gate fencing.Memory
 	mux := http.NewServeMux()
-	mux.Handle("PUT /stock/{id}", middleware.Gate(&gate, middleware.PathKey("stock/{id}"), middleware.GateConfig{})(handler))
+	mux.Handle("PUT /stock/{id}", middleware.Gate(&gate, middleware.PathKey("stock/{id}"), middleware.Config{})(handler))
 	put := func(path string, lines ...string) *http.Response {
 		r := httptest.NewRequest(http.MethodPut, path, nil)
 		r.Header[fencing.Header] = lines
@@ -76,7 +76,7 @@ func TestGateFails(t *testing.T) {
 		r.Header.Set(fencing.Header, `5;key="k"`)
 		rec := httptest.NewRecorder()
 		var seen error
-		middleware.Gate(gate, middleware.TokenKey, middleware.GateConfig{
+		middleware.Gate(gate, anyKey, middleware.Config{
 			Refuse: func(rw http.ResponseWriter, r *http.Request, p *middleware.Problem) { seen = p.Err; p.ServeHTTP(rw, r) },
 		})(never).ServeHTTP(rec, r)
 		if p := problem(t, rec.Result(), 503, "UNAVAILABLE"); p.RetryAfter != sec || p.Detail != "" {
@@ -89,7 +89,7 @@ func TestGateFails(t *testing.T) {
 	r := httptest.NewRequest(http.MethodPut, "/", nil)
 	r.Header.Set(fencing.Header, `5;key="k"`)
 	rec := httptest.NewRecorder()
-	middleware.Gate(new(fencing.Memory), fixed(""), middleware.GateConfig{})(never).ServeHTTP(rec, r)
+	middleware.Gate(new(fencing.Memory), fixed(""), middleware.Config{})(never).ServeHTTP(rec, r)
 	problem(t, rec.Result(), 400, "INVALID_KEY")
 }
 
@@ -97,10 +97,10 @@ func TestGateFails(t *testing.T) {
 func TestPassthrough(t *testing.T) {
 	t.Parallel()
 	mux := http.NewServeMux() // can be compared
-	if middleware.Gate(nil, middleware.TokenKey, middleware.GateConfig{})(mux) != http.Handler(mux) {
+	if middleware.Gate(nil, anyKey, middleware.Config{})(mux) != http.Handler(mux) {
 		t.Error("a nil gate wraps")
 	}
-	if middleware.Exclusive(without, fixed("k"), middleware.ExclusiveConfig{})(mux) != http.Handler(mux) {
+	if middleware.Exclusive(without, fixed("k"), middleware.Config{})(mux) != http.Handler(mux) {
 		t.Error("a client without etcd wraps")
 	}
 }
@@ -134,10 +134,11 @@ func TestPathKey(t *testing.T) {
 func TestPanicsEarly(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]func(){
-		"Gate without a key":          func() { middleware.Gate(new(fencing.Memory), nil, middleware.GateConfig{}) },
-		"Gate without a handler":      func() { middleware.Gate(new(fencing.Memory), middleware.TokenKey, middleware.GateConfig{})(nil) },
-		"Exclusive without a key":     func() { middleware.Exclusive(without, nil, middleware.ExclusiveConfig{}) },
-		"Exclusive without a handler": func() { middleware.Exclusive(without, fixed("k"), middleware.ExclusiveConfig{})(nil) },
+		"Gate without a key":          func() { middleware.Gate(new(fencing.Memory), nil, middleware.Config{}) },
+		"Gate that waits":             func() { middleware.Gate(new(fencing.Memory), anyKey, middleware.Config{Wait: 1}) },
+		"Gate without a handler":      func() { middleware.Gate(new(fencing.Memory), anyKey, middleware.Config{})(nil) },
+		"Exclusive without a key":     func() { middleware.Exclusive(without, nil, middleware.Config{}) },
+		"Exclusive without a handler": func() { middleware.Exclusive(without, fixed("k"), middleware.Config{})(nil) },
 		"Func without a key":          func() { middleware.Func(without, nil, double, middleware.FuncConfig{}) },
 		"Func without a function": func() {
 			middleware.Func[string, int](without, func(s string) string { return s }, nil, middleware.FuncConfig{})
@@ -153,4 +154,10 @@ func panics(f func()) (p bool) {
 	defer func() { p = recover() != nil }()
 	f()
 	return false
+}
+
+// anyKey lets a token of any key pass.
+func anyKey(r *http.Request) string {
+	token, _ := fencing.Parse(r.Header.Get(fencing.Header))
+	return token.Key
 }

@@ -121,7 +121,7 @@ func decodeKept(b []byte) (kept, error) {
 func (k kept) send(w http.ResponseWriter) {
 	h := w.Header()
 	k.apply(h)
-	h.Set(Replayed, "true")
+	h.Set(replayedHeader, "true")
 	if k.Length != "" {
 		h.Set("Content-Length", k.Length)
 	}

@@ -47,17 +47,6 @@ func PathKey(pattern string) func(*http.Request) string {
 	}
 }
 
-// TokenKey returns the key of the request's own token, or "" without a valid
-// token. A Gate with TokenKey admits a token of any key. The handler must then
-// check that the token in its context belongs to what it writes.
-func TokenKey(r *http.Request) string {
-	t, err := tokenOf(r)
-	if err != nil {
-		return ""
-	}
-	return t.Key
-}
-
 // tokenOf returns the token of a request.
 func tokenOf(r *http.Request) (fencing.Token, error) {
 	switch lines := r.Header.Values(fencing.Header); len(lines) {

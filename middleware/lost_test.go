@@ -41,7 +41,7 @@ func (l losable) TryRun(ctx context.Context, _ string, fn func(context.Context) 
 func exclusively(t *testing.T, handler func(lost *atomic.Bool) http.HandlerFunc) (*httptest.Server, *atomic.Bool) {
 	t.Helper()
 	lost := new(atomic.Bool)
-	s := httptest.NewServer(middleware.Exclusive(losable{lost: lost}, fixed("k"), middleware.ExclusiveConfig{})(handler(lost)))
+	s := httptest.NewServer(middleware.Exclusive(losable{lost: lost}, fixed("k"), middleware.Config{})(handler(lost)))
 	t.Cleanup(s.Close)
 	return s, lost
 }
@@ -108,7 +108,7 @@ type unflushable struct{ http.ResponseWriter }
 
 func TestFlushThatIsNotSupportedSendsNothing(t *testing.T) {
 	lost := new(atomic.Bool)
-	h := middleware.Exclusive(losable{lost: lost}, fixed("k"), middleware.ExclusiveConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+	h := middleware.Exclusive(losable{lost: lost}, fixed("k"), middleware.Config{})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		if err := http.NewResponseController(rw).Flush(); !errors.Is(err, http.ErrNotSupported) {
 			t.Error(err)
 		}
@@ -219,7 +219,7 @@ func TestOnceFlushThatIsNotSupportedSendsNothing(t *testing.T) {
 			}
 		}))
 		r := httptest.NewRequest(http.MethodPost, "/", nil)
-		r.Header.Set(middleware.IdempotencyKey, `"a"`)
+		r.Header.Set("Idempotency-Key", `"a"`)
 		h.ServeHTTP(unflushable{rec}, r)
 		if rec.Body.String() != "paid" {
 			t.Errorf("the response is %q", rec.Body)
@@ -240,7 +240,7 @@ func TestPipeAfterLoss(t *testing.T) {
 	}
 	defer func() { _ = from.Close() }()
 	lost := new(atomic.Bool)
-	h := middleware.Exclusive(losable{lost: lost}, fixed("k"), middleware.ExclusiveConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+	h := middleware.Exclusive(losable{lost: lost}, fixed("k"), middleware.Config{})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		go func() {
 			_, _ = io.WriteString(to, strings.Repeat("a", 512<<10)) // more than the pipe holds
 			lost.Store(true)

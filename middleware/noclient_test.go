@@ -30,12 +30,12 @@ func TestNoClient(t *testing.T) {
 			p.ServeHTTP(w, r)
 		}
 		for what, wrapped := range map[string]http.Handler{
-			"Exclusive": middleware.Exclusive(c, fixed("k"), middleware.ExclusiveConfig{Refuse: refuse})(handler),
+			"Exclusive": middleware.Exclusive(c, fixed("k"), middleware.Config{Refuse: refuse})(handler),
 			"Once":      middleware.Once(works, fixed("k"), middleware.OnceConfig{Refuse: refuse})(handler),
 		} {
 			reported = nil
 			r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("x"))
-			r.Header.Set(middleware.IdempotencyKey, `"a"`)
+			r.Header.Set("Idempotency-Key", `"a"`)
 			w := httptest.NewRecorder()
 			wrapped.ServeHTTP(w, r)
 			if w.Code != http.StatusServiceUnavailable || !errors.Is(reported, etcdclaims.ErrNoClient) {
@@ -63,7 +63,7 @@ func TestNoClient(t *testing.T) {
 func TestKeptKeysAreInvalid(t *testing.T) {
 	inWorld(t, "client", func(t *testing.T, w *world) {
 		for _, key := range []string{"sched/g/owner", "queue/q", "a#slot-1", " "} {
-			wrapped := middleware.Exclusive(w.claims, fixed(key), middleware.ExclusiveConfig{})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler was called") }))
+			wrapped := middleware.Exclusive(w.claims, fixed(key), middleware.Config{})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler was called") }))
 			recorder := httptest.NewRecorder()
 			wrapped.ServeHTTP(recorder, httptest.NewRequest(http.MethodPost, "/", nil))
 			if recorder.Code != http.StatusBadRequest {

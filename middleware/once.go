@@ -15,15 +15,13 @@ import (
 	"github.com/etcdclaims/claims/internal/passthrough"
 )
 
-// IdempotencyKey is the request header with which a client identifies a request,
-// so that it can repeat it. The value is a String of RFC 9651, in quotes, as
-// draft-ietf-httpapi-idempotency-key-header specifies. OnceConfig.Unquoted also
-// accepts keys without quotes, as many clients send them.
-const IdempotencyKey = "Idempotency-Key"
+// keyHeader is the request header with which a client identifies a request, so that it can
+// repeat it.
+const keyHeader = "Idempotency-Key"
 
-// Replayed is a response header. Its value is "true" if the response is the
+// replayedHeader is a response header. Its value is "true" if the response is the
 // stored response to an earlier request.
-const Replayed = "Idempotent-Replayed"
+const replayedHeader = "Idempotent-Replayed"
 
 // OnceConfig configures Once. The zero value requires a quoted Idempotency-Key,
 // and refuses a repeated request while the first is being carried out.
@@ -74,7 +72,12 @@ var (
 // it with the stored response: status, header and body. The response is stored in
 // the transaction that records the request as done, and is sent only then. So a
 // client that has received a response receives the same one again, for as long as
-// done work is remembered (work.Config.Retention).
+// done work is remembered (work.Config.Retention). The repeated response has the header
+// Idempotent-Replayed: true.
+//
+// The value of the header Idempotency-Key is a String of RFC 9651, in quotes, as
+// draft-ietf-httpapi-idempotency-key-header specifies. OnceConfig.Unquoted also accepts keys
+// without quotes, as many clients send them.
 //
 // scope returns the owner of the keys: the authenticated user or tenant and the
 // service, such as "payments/tenant-7". Otherwise two users with the same key
@@ -164,7 +167,7 @@ func Once(works Works, scope func(*http.Request) string, cfg OnceConfig, opts ..
 		}
 		none := passthrough.Check(works)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if cfg.Optional && len(r.Header.Values(IdempotencyKey)) == 0 {
+			if cfg.Optional && len(r.Header.Values(keyHeader)) == 0 {
 				next.ServeHTTP(w, r)
 				return
 			}
@@ -230,7 +233,7 @@ func newOrder(w http.ResponseWriter, r *http.Request, scope func(*http.Request) 
 		p.Detail = detail
 		return nil, p
 	}
-	lines := r.Header.Values(IdempotencyKey)
+	lines := r.Header.Values(keyHeader)
 	if len(lines) == 0 {
 		return refused(idempotencyKeyMissing, nil, `Send one, in quotes: Idempotency-Key: "…".`)
 	}

@@ -23,7 +23,7 @@ import (
 func post(h http.Handler, key, target, body string) *http.Response {
 	r := httptest.NewRequest(http.MethodPost, target, strings.NewReader(body))
 	if key != "" {
-		r.Header.Set(middleware.IdempotencyKey, key)
+		r.Header.Set("Idempotency-Key", key)
 	}
 	rec := httptest.NewRecorder()
 	rec.Header().Set("X-Request-Id", fmt.Sprint(time.Now().UnixNano()))
@@ -71,7 +71,7 @@ func TestOnceReplays(t *testing.T) {
 			time.Sleep(sec)
 			again := post(h, ` "a" `, "/orders", "tea")
 			if again.StatusCode != http.StatusCreated || read(t, again) != "order 1 of tea" || again.Header.Get("Location") != "/orders/1" ||
-				len(again.Header["Set-Cookie"]) != 2 || again.Header.Get("X-Late") != "" || again.Header.Get(middleware.Replayed) != "true" {
+				len(again.Header["Set-Cookie"]) != 2 || again.Header.Get("X-Late") != "" || again.Header.Get("Idempotent-Replayed") != "true" {
 				t.Errorf("again: %d %v", again.StatusCode, again.Header)
 			}
 			if again.Header.Get("X-Request-Id") == first.Header.Get("X-Request-Id") {
@@ -79,7 +79,7 @@ func TestOnceReplays(t *testing.T) {
 			}
 		}
 		if first.StatusCode != http.StatusCreated || read(t, first) != "order 1 of tea" || first.Header.Get("Location") != "/orders/1" ||
-			first.Header.Get(middleware.Replayed) != "" || first.Header.Get("X-Late") != "" {
+			first.Header.Get("Idempotent-Replayed") != "" || first.Header.Get("X-Late") != "" {
 			t.Errorf("first: %d %v", first.StatusCode, first.Header)
 		}
 		// Another's request of the same name is another.
@@ -106,7 +106,7 @@ func TestOnceRefuses(t *testing.T) {
 			problem(t, post(h, bad, "/", ""), 400, "IDEMPOTENCY_KEY_MALFORMED")
 		}
 		r := httptest.NewRequest(http.MethodPost, "/", nil)
-		r.Header[middleware.IdempotencyKey] = []string{`"a"`, `"a"`}
+		r.Header["Idempotency-Key"] = []string{`"a"`, `"a"`}
 		rec := httptest.NewRecorder()
 		h.ServeHTTP(rec, r)
 		problem(t, rec.Result(), 400, "IDEMPOTENCY_KEY_MALFORMED")
@@ -142,10 +142,10 @@ func TestOnceRefuses(t *testing.T) {
 		}
 		began := time.Now()
 		resp := post(middleware.Once(testwork.Of(w.other), fixed("s"), middleware.OnceConfig{Wait: 10 * sec})(slow), `"a"`, "/", "")
-		if read(t, resp) != "done" || resp.Header.Get(middleware.Replayed) == "" || time.Since(began) > 5*sec {
+		if read(t, resp) != "done" || resp.Header.Get("Idempotent-Replayed") == "" || time.Since(began) > 5*sec {
 			t.Errorf("waited for %v: %v", time.Since(began), resp.Header)
 		}
-		if resp := <-done; resp.StatusCode != 200 || resp.Header.Get(middleware.Replayed) != "" {
+		if resp := <-done; resp.StatusCode != 200 || resp.Header.Get("Idempotent-Replayed") != "" {
 			t.Errorf("the first: %d", resp.StatusCode)
 		}
 	})
@@ -160,7 +160,7 @@ func TestOnceFails(t *testing.T) {
 			h := middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{})(o)
 			for i := range 12 { // more often than work is tried by itself
 				resp := post(h, `"a"`, fmt.Sprint("/?status=", status), "x")
-				if resp.StatusCode != status || read(t, resp) != fmt.Sprintf("order %d of x", i+1) || resp.Header.Get(middleware.Replayed) != "" {
+				if resp.StatusCode != status || read(t, resp) != fmt.Sprintf("order %d of x", i+1) || resp.Header.Get("Idempotent-Replayed") != "" {
 					t.Errorf("try %d: %d", i, resp.StatusCode)
 				}
 			}
@@ -319,7 +319,7 @@ func TestOnceLost(t *testing.T) {
 		}
 		w.host.Heal()
 		resp := post(middleware.Once(testwork.Of(w.other), fixed("s"), middleware.OnceConfig{})(handler), `"a"`, "/", "")
-		if read(t, resp) != "done" || resp.Header.Get(middleware.Replayed) == "" || runs != 2 {
+		if read(t, resp) != "done" || resp.Header.Get("Idempotent-Replayed") == "" || runs != 2 {
 			t.Errorf("again: %d, %d runs", resp.StatusCode, runs)
 		}
 	})

@@ -51,7 +51,7 @@ func TestOnceWithoutABody(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.Header.Set(middleware.IdempotencyKey, `"a"`)
+			r.Header.Set("Idempotency-Key", `"a"`)
 			rec := httptest.NewRecorder()
 			h.ServeHTTP(rec, r)
 			if rec.Code != http.StatusCreated || rec.Body.String() != "order 1 of " {
@@ -127,7 +127,7 @@ func TestOnceKeepsTheHandlersOwnHeaders(t *testing.T) {
 					t.Errorf("%d: %s is %q, want %q", i, name, got[name], values)
 				}
 			}
-			if (got.Get(middleware.Replayed) != "") != (i > 1) {
+			if (got.Get("Idempotent-Replayed") != "") != (i > 1) {
 				t.Errorf("%d: %v", i, got)
 			}
 		}
@@ -206,17 +206,17 @@ func TestTemporaryFilesAreRemoved(t *testing.T) {
 	admit := fencing.GateFunc(func(context.Context, fencing.Token) error { return nil })
 	scope := func(r *http.Request) string { parse(r); return "s" }
 	wrapped := map[string]http.Handler{
-		"Exclusive":   middleware.Exclusive(free{}, fixed("k"), middleware.ExclusiveConfig{})(handler),
+		"Exclusive":   middleware.Exclusive(free{}, fixed("k"), middleware.Config{})(handler),
 		"Once":        middleware.Once(amnesiac{}, fixed("s"), middleware.OnceConfig{})(handler),
 		"Once, scope": middleware.Once(amnesiac{}, scope, middleware.OnceConfig{})(handler),
-		"Gate":        middleware.Gate(admit, fixed("k"), middleware.GateConfig{})(handler),
+		"Gate":        middleware.Gate(admit, fixed("k"), middleware.Config{})(handler),
 	}
 	for name, h := range wrapped {
 		for how, leave := range map[string]func(){"returns": func() {}, "panics": func() { panic("own") }} {
 			end = leave
 			r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(form.Bytes()))
 			r.Header.Set("Content-Type", m.FormDataContentType())
-			r.Header.Set(middleware.IdempotencyKey, `"a"`)
+			r.Header.Set("Idempotency-Key", `"a"`)
 			r.Header.Set(fencing.Header, `7;key="k"`)
 			func() {
 				defer func() { _ = recover() }()

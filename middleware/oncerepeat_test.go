@@ -25,7 +25,7 @@ func leaving(t *testing.T, h http.Handler, key string, patience time.Duration) {
 	ctx, leave := context.WithTimeout(t.Context(), patience)
 	defer leave()
 	r := httptest.NewRequest(http.MethodPost, "/", http.NoBody).WithContext(ctx)
-	r.Header.Set(middleware.IdempotencyKey, key)
+	r.Header.Set("Idempotency-Key", key)
 	h.ServeHTTP(httptest.NewRecorder(), r)
 }
 
@@ -87,7 +87,7 @@ func TestOnceWhoseClientLeavesAsItBegins(t *testing.T) {
 		var why *middleware.Problem
 		cfg := middleware.OnceConfig{Refuse: func(_ http.ResponseWriter, _ *http.Request, p *middleware.Problem) { why = p }}
 		r := httptest.NewRequest(http.MethodPost, "/", http.NoBody).WithContext(ctx)
-		r.Header.Set(middleware.IdempotencyKey, `"a"`)
+		r.Header.Set("Idempotency-Key", `"a"`)
 		middleware.Once(disconnecting{testwork.Of(w.claims), leave}, fixed("s"), cfg)(handler).ServeHTTP(httptest.NewRecorder(), r)
 		var notRun *middleware.NotRunError
 		if runs != 0 || why == nil || why.Status != http.StatusServiceUnavailable || !errors.As(why, &notRun) || !errors.Is(why, context.Canceled) {
@@ -172,7 +172,7 @@ func TestOnceWhoseScopeReadsTheForm(t *testing.T) {
 		} {
 			r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(tt.body))
 			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-			r.Header.Set(middleware.IdempotencyKey, `"a"`)
+			r.Header.Set("Idempotency-Key", `"a"`)
 			rec := httptest.NewRecorder()
 			h.ServeHTTP(rec, r)
 			if rec.Code != tt.status || tt.want != "" && rec.Body.String() != tt.want {
@@ -193,7 +193,7 @@ func TestOnceReplaysHeaders(t *testing.T) {
 		}))
 		head := func(path string) *httptest.ResponseRecorder {
 			r := httptest.NewRequest(http.MethodHead, path, nil)
-			r.Header.Set(middleware.IdempotencyKey, `"`+path+`"`)
+			r.Header.Set("Idempotency-Key", `"`+path+`"`)
 			rec := httptest.NewRecorder()
 			h.ServeHTTP(rec, r)
 			return rec
@@ -236,7 +236,7 @@ func TestOnceWhoseFlushFails(t *testing.T) {
 				}
 			}))
 			r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("x"))
-			r.Header.Set(middleware.IdempotencyKey, `"a"`)
+			r.Header.Set("Idempotency-Key", `"a"`)
 			h.ServeHTTP(departed{httptest.NewRecorder()}, r)
 			again := post(h, `"a"`, "/", "x")
 			if name == "seen" {

@@ -67,7 +67,7 @@ func TestOnceReadsTheRecordBeforeItRefuses(t *testing.T) {
 		began := time.Now()
 		there := middleware.Once(testwork.Of(w.other), fixed("s"), middleware.OnceConfig{Wait: 3 * sec})(made(0))
 		resp := post(there, `"a"`, "/", "")
-		if read(t, resp) != "made" || resp.Header.Get(middleware.Replayed) != "true" {
+		if read(t, resp) != "made" || resp.Header.Get("Idempotent-Replayed") != "true" {
 			t.Errorf("%d after %v", resp.StatusCode, time.Since(began))
 		}
 		<-done
@@ -128,7 +128,7 @@ func TestOnceDoesNotAskForABodyThatIsTooLarge(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.Header.Set(middleware.IdempotencyKey, `"a"`)
+			r.Header.Set("Idempotency-Key", `"a"`)
 			r.Header.Set("Expect", "100-continue")
 			resp, err := s.client.Do(r)
 			if err != nil {

@@ -35,7 +35,7 @@ func (pushes) Push(string, *http.PushOptions) error { return nil }
 
 // alone is a handler's wrapper without etcd.
 func alone(h http.HandlerFunc) http.Handler {
-	return middleware.Exclusive(free{}, fixed("k"), middleware.ExclusiveConfig{})(h)
+	return middleware.Exclusive(free{}, fixed("k"), middleware.Config{})(h)
 }
 
 // What the wrapper can do is what the wrapped can do itself. One that only shows what
@@ -152,7 +152,7 @@ func TestResponseIsGuarded(t *testing.T) {
 			hijacks
 			pushes
 		}{plain{rec}, flushes{&n}, hijacks{}, pushes{}}
-		h := middleware.Exclusive(losing{}, fixed("k"), middleware.ExclusiveConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		h := middleware.Exclusive(losing{}, fixed("k"), middleware.Config{})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 			if err := send(rw); !errors.Is(err, fencing.ErrLost) {
 				t.Errorf("%s: %v, want ErrLost", name, err)
 			}
@@ -177,7 +177,7 @@ func TestResponseHijackedBeyond(t *testing.T) {
 		plain
 		hijacks
 	}{plain{httptest.NewRecorder()}, hijacks{}}}} {
-		h := middleware.Exclusive(losingAt{&lost}, fixed("k"), middleware.ExclusiveConfig{Refuse: func(_ http.ResponseWriter, _ *http.Request, p *middleware.Problem) {
+		h := middleware.Exclusive(losingAt{&lost}, fixed("k"), middleware.Config{Refuse: func(_ http.ResponseWriter, _ *http.Request, p *middleware.Problem) {
 			t.Errorf("%T: answered with %v", inner, p)
 		}})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 			if _, _, err := http.NewResponseController(rw).Hijack(); err != nil {
@@ -245,7 +245,7 @@ func TestResponseIsNotFlushedPastAWrapper(t *testing.T) {
 	} {
 		rec := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodPost, "/", nil)
-		r.Header.Set(middleware.IdempotencyKey, `"a"`)
+		r.Header.Set("Idempotency-Key", `"a"`)
 		h.ServeHTTP(&late{ResponseWriter: rec}, r)
 		if got := rec.Result(); got.Header.Get("X-Coded") != "upper" || rec.Body.String() != "TEXT" {
 			t.Errorf("%s: %v %q", name, got.Header, rec.Body)

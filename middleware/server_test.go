@@ -74,7 +74,7 @@ func realClient(tb testing.TB, prefix string) *etcdclaims.Client {
 }
 
 func (s *site) exclusive(h http.HandlerFunc) http.Handler {
-	return middleware.Exclusive(s.claims, fixed("k"), middleware.ExclusiveConfig{Wait: 10 * sec})(h)
+	return middleware.Exclusive(s.claims, fixed("k"), middleware.Config{Wait: 10 * sec})(h)
 }
 
 // lose takes the key away and waits until the process knows.
@@ -394,14 +394,14 @@ func TestServerOnce(t *testing.T) {
 		})
 		for i := range 3 {
 			r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url, strings.NewReader("tea"))
-			r.Header.Set(middleware.IdempotencyKey, `"a"`)
+			r.Header.Set("Idempotency-Key", `"a"`)
 			resp, err := s.client.Do(r)
 			if err != nil {
 				t.Fatal(err)
 			}
 			b, err := io.ReadAll(resp.Body)
 			_ = resp.Body.Close()
-			if resp.StatusCode != 201 || string(b) != "tea" || err != nil || resp.Header.Get("Location") != "/1" || (resp.Header.Get(middleware.Replayed) != "") != (i > 0) || resp.ContentLength != 3 {
+			if resp.StatusCode != 201 || string(b) != "tea" || err != nil || resp.Header.Get("Location") != "/1" || (resp.Header.Get("Idempotent-Replayed") != "") != (i > 0) || resp.ContentLength != 3 {
 				t.Errorf("%d: %d %q %v, %v", i, resp.StatusCode, b, resp.Header, err)
 			}
 		}

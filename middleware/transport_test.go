@@ -192,7 +192,7 @@ func TestTransportClient(t *testing.T) {
 	mux.HandleFunc("/moved", func(rw http.ResponseWriter, r *http.Request) {
 		http.Redirect(rw, r, "/stock/7", http.StatusTemporaryRedirect)
 	})
-	mux.Handle("/stock/{id}", middleware.Gate(&gate, middleware.PathKey("stock/{id}"), middleware.GateConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	mux.Handle("/stock/{id}", middleware.Gate(&gate, middleware.PathKey("stock/{id}"), middleware.Config{})(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(rw, r.Body)
 	})))
 	server := httptest.NewServer(mux)

@@ -14,7 +14,6 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testwork"
-	"github.com/etcdclaims/claims/middleware"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -73,7 +72,7 @@ func TestShop(t *testing.T) {
 			return 0
 		}
 		r.Header.Set("X-Customer", customer)
-		r.Header.Set(middleware.IdempotencyKey, `"`+key+`"`)
+		r.Header.Set("Idempotency-Key", `"`+key+`"`)
 		resp, err := shop.Client().Do(r)
 		if err != nil {
 			t.Error(err)

@@ -113,7 +113,7 @@ func order(ctx context.Context, via *http.Client, shop, key string) string {
 		return err.Error()
 	}
 	r.Header.Set("X-Customer", "ann")
-	r.Header.Set(middleware.IdempotencyKey, `"`+key+`"`)
+	r.Header.Set("Idempotency-Key", `"`+key+`"`)
 	resp, err := via.Do(r)
 	if err != nil {
 		return err.Error()

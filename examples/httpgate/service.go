@@ -23,7 +23,7 @@ func Shop(claims *etcdclaims.Client, works *work.Runner, stock string, wire http
 	client := &http.Client{Transport: &middleware.Transport{Base: wire}}
 	customer := func(r *http.Request) string { return "orders/" + r.Header.Get("X-Customer") } // as authenticated
 	once := middleware.Once(works, customer, middleware.OnceConfig{})
-	inTurn := middleware.Exclusive(claims, middleware.PathKey("stock/{item}"), middleware.ExclusiveConfig{Wait: 5 * time.Second})
+	inTurn := middleware.Exclusive(claims, middleware.PathKey("stock/{item}"), middleware.Config{Wait: 5 * time.Second})
 
 	mux := http.NewServeMux()
 	mux.Handle("POST /orders/{item}", once(inTurn(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -72,7 +72,7 @@ type Stock struct {
 
 // Handler returns the stock's service: GET and PUT of /stock/{item}.
 func (s *Stock) Handler() http.Handler {
-	gate := middleware.Gate(&s.gate, middleware.PathKey("stock/{item}"), middleware.GateConfig{})
+	gate := middleware.Gate(&s.gate, middleware.PathKey("stock/{item}"), middleware.Config{})
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /stock/{item}", func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()

@@ -40,7 +40,6 @@ var (
 
 	_ message.HandlerMiddleware                                       = jobs.Watermill[message.HandlerFunc](someClient, func(*message.Message) string { return "" }, jobs.Config{})
 	_ func(message.NoPublishHandlerFunc) message.NoPublishHandlerFunc = jobs.WatermillNoPublish[message.NoPublishHandlerFunc](someClient, func(*message.Message) string { return "" }, jobs.Config{})
-	_ jobs.Message                                                    = (*message.Message)(nil)
 
 	_ cron.Schedule   = someTicks
 	_ cron.Job        = someTicks.Job(nothing)

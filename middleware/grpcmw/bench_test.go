@@ -33,13 +33,13 @@ func BenchmarkOverhead(b *testing.B) {
 	tok := fencing.NewContext(b.Context(), token("orders/42", 1234))
 	held := fencing.WithCheck(tok, func() error { return nil })
 	text, _ := token("orders/42", 1234).MarshalText()
-	gated := grpcmw.Gate(new(fencing.Memory), byPayload, grpcmw.GateConfig{})
+	gated := grpcmw.Gate(new(fencing.Memory), byPayload, grpcmw.Config{})
 	for _, bench := range []struct {
 		name string
 		ctx  context.Context
 		c    grpc_testing.TestServiceClient
 	}{
-		{"nil gate", b.Context(), connect(b, svc, grpcmw.Gate(nil, byPayload, grpcmw.GateConfig{}))},
+		{"nil gate", b.Context(), connect(b, svc, grpcmw.Gate(nil, byPayload, grpcmw.Config{}))},
 		{"Gate", with(b.Context(), string(text)), connect(b, svc, gated)},
 		{"Stamp", held, connect(b, svc, passOn, stamped()...)},
 		{"Stamp and Gate", held, connect(b, svc, gated, stamped()...)},
@@ -111,7 +111,7 @@ func compare(b *testing.B, bare, wrapped func()) {
 
 // What the interceptors of a server cost by themselves.
 func BenchmarkGateAlone(b *testing.B) {
-	gate := grpcmw.Gate(new(fencing.Memory), byPayload, grpcmw.GateConfig{})
+	gate := grpcmw.Gate(new(fencing.Memory), byPayload, grpcmw.Config{})
 	ctx, req, handler := metadata.NewIncomingContext(b.Context(), metadata.Pairs(fencing.Header, `1234;key="orders/42"`)), ask("orders/42"), func(context.Context, any) (any, error) { return nil, nil }
 	info := &grpc.UnaryServerInfo{FullMethod: "/shop.Orders/Pay"}
 	b.ReportAllocs()
@@ -124,7 +124,7 @@ func BenchmarkGateAlone(b *testing.B) {
 
 // What the interceptor of a client costs by itself.
 func BenchmarkStampAlone(b *testing.B) {
-	stamp := grpcmw.Stamp(grpcmw.StampConfig{})
+	stamp := grpcmw.Stamp(nil)
 	ctx := fencing.WithCheck(fencing.NewContext(b.Context(), token("orders/42", 1234)), func() error { return nil })
 	invoked := func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return nil }
 	b.ReportAllocs()

@@ -2,9 +2,9 @@
 // middleware does for HTTP:
 //
 //	order := grpcmw.MessageKey(func(_ context.Context, m interface{ GetOrderId() string }) string { return "orders/" + m.GetOrderId() })
-//	server := grpc.NewServer(grpcmw.Exclusive(claims, order, grpcmw.ExclusiveConfig{}).Options()...)
-//	conn, err := grpc.NewClient(target, append(grpcmw.Stamp(grpcmw.StampConfig{}).Options(), credentials)...)
-//	stock := grpc.NewServer(grpcmw.Gate(gate, order, grpcmw.GateConfig{}).Options()...)
+//	server := grpc.NewServer(grpcmw.Exclusive(claims, order, grpcmw.Config{}).Options()...)
+//	conn, err := grpc.NewClient(target, append(grpcmw.Stamp(nil).Options(), credentials)...)
+//	stock := grpc.NewServer(grpcmw.Gate(gate, order, grpcmw.Config{}).Options()...)
 //
 // [Exclusive] runs one call per order at a time, across all processes. [Stamp]
 // sends the fence of such a call along with the calls that it makes. [Gate]

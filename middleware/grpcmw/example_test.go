@@ -29,7 +29,7 @@ func listen(svc grpc_testing.TestServiceServer, guard grpcmw.ServerInterceptors)
 		log.Fatal(err)
 	}
 	go server.Serve(l) //nolint:errcheck // it ends with the example
-	conn, err := grpc.NewClient(l.Addr().String(), append(grpcmw.Stamp(grpcmw.StampConfig{}).Options(),
+	conn, err := grpc.NewClient(l.Addr().String(), append(grpcmw.Stamp(nil).Options(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		log.Fatal(err)
@@ -63,14 +63,14 @@ func Example() {
 	var gate fencing.Memory // an early reject: guard the write itself, too
 	stock, stop := listen(&service{unary: func(context.Context, *request) (*response, error) {
 		return &response{}, nil
-	}}, grpcmw.Gate(&gate, order, grpcmw.GateConfig{}))
+	}}, grpcmw.Gate(&gate, order, grpcmw.Config{}))
 	defer stop()
 
 	var late context.Context
 	orders, stop := listen(&service{unary: func(ctx context.Context, req *request) (*response, error) {
 		late = ctx
 		return stock.UnaryCall(ctx, req) // the fence goes along
-	}}, grpcmw.Exclusive(claims, order, grpcmw.ExclusiveConfig{}))
+	}}, grpcmw.Exclusive(claims, order, grpcmw.Config{}))
 	defer stop()
 
 	pay := &request{Payload: &grpc_testing.Payload{Body: []byte("42")}}

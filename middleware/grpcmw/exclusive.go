@@ -12,11 +12,12 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// ExclusiveConfig configures Exclusive. The zero value refuses a call at once if
-// its key is held.
-type ExclusiveConfig struct {
+// Config configures Exclusive and Gate. The zero value refuses a call at once if its key is
+// held.
+type Config struct {
 	// Wait is how long a call waits in line for its key. Zero means that it does
 	// not wait. A negative value means that it waits as long as its client does.
+	// It is of Exclusive only.
 	Wait time.Duration
 	// Select reports whether a method is guarded. Default: Services.
 	Select func(method string) bool
@@ -69,7 +70,7 @@ type ExclusiveConfig struct {
 // Exclusive panics if key is the zero Key. If claims is a passthrough (see
 // etcdclaims.NewPassthrough), calls pass unchanged. If claims is nil, or a nil
 // *etcdclaims.Client, every call is refused.
-func Exclusive(claims middleware.Claims, key Key, cfg ExclusiveConfig, opts ...middleware.AcquireOption) ServerInterceptors {
+func Exclusive(claims middleware.Claims, key Key, cfg Config, opts ...middleware.AcquireOption) ServerInterceptors {
 	key.must("Exclusive")
 	if passes(claims) {
 		return passthroughInterceptors
@@ -95,7 +96,7 @@ func passes(claims middleware.Claims) bool {
 type exclusive struct {
 	run func(context.Context, *claimedCall) (struct{}, error)
 	key Key
-	cfg ExclusiveConfig
+	cfg Config
 }
 
 // claimedCall is a call that runs under a claim on its key.

@@ -20,7 +20,7 @@ import (
 )
 
 // exclusive serves with claims, to a stamped client.
-func exclusive(t *testing.T, claims *etcdclaims.Client, svc *service, cfg grpcmw.ExclusiveConfig, opts ...etcdclaims.AcquireOption) grpc_testing.TestServiceClient {
+func exclusive(t *testing.T, claims *etcdclaims.Client, svc *service, cfg grpcmw.Config, opts ...etcdclaims.AcquireOption) grpc_testing.TestServiceClient {
 	t.Helper()
 	return connect(t, svc, grpcmw.Exclusive(claims, byPayload, cfg, opts...), stamped()...)
 }
@@ -51,7 +51,7 @@ func TestExclusiveRuns(t *testing.T) {
 			}
 			return &response{Username: "made"}, nil
 		}}
-		c := exclusive(t, w.claims, svc, grpcmw.ExclusiveConfig{}, etcdclaims.MaxHold(time.Minute))
+		c := exclusive(t, w.claims, svc, grpcmw.Config{}, etcdclaims.MaxHold(time.Minute))
 		for range 2 {
 			resp, err := c.UnaryCall(t.Context(), ask("k"))
 			if err != nil || resp.GetUsername() != "made" {
@@ -74,7 +74,7 @@ func TestExclusiveRefuses(t *testing.T) {
 		}
 		for _, wait := range []time.Duration{0, 5 * sec} {
 			began := time.Now()
-			_, err := exclusive(t, w.claims, never(t), grpcmw.ExclusiveConfig{Wait: wait}).UnaryCall(t.Context(), ask("k"))
+			_, err := exclusive(t, w.claims, never(t), grpcmw.Config{Wait: wait}).UnaryCall(t.Context(), ask("k"))
 			if took := time.Since(began); took < wait || took > wait+sec {
 				t.Errorf("refused after %v, want %v", took, wait)
 			}
@@ -88,7 +88,7 @@ func TestExclusiveRefuses(t *testing.T) {
 		}
 	})
 	inWorld(t, "key", func(t *testing.T, w *world) {
-		c := exclusive(t, w.claims, never(t), grpcmw.ExclusiveConfig{})
+		c := exclusive(t, w.claims, never(t), grpcmw.Config{})
 		for _, key := range []string{"", "a\nb", "\xff", string(make([]byte, 2000))} {
 			_, err := c.UnaryCall(t.Context(), ask(key))
 			refusedAs(t, err, codes.InvalidArgument, "INVALID_KEY")
@@ -97,7 +97,7 @@ func TestExclusiveRefuses(t *testing.T) {
 	inWorld(t, "cut", func(t *testing.T, w *world) {
 		w.host.Cut()
 		for _, wait := range []time.Duration{0, 5 * sec, time.Minute} {
-			_, err := exclusive(t, w.claims, never(t), grpcmw.ExclusiveConfig{Wait: wait}).UnaryCall(t.Context(), ask("k"))
+			_, err := exclusive(t, w.claims, never(t), grpcmw.Config{Wait: wait}).UnaryCall(t.Context(), ask("k"))
 			if r := refusedAs(t, err, codes.Unavailable, "UNAVAILABLE"); r.RetryAfter != sec || r.Key != "k" {
 				t.Errorf("got %+v", r)
 			}
@@ -106,7 +106,7 @@ func TestExclusiveRefuses(t *testing.T) {
 	inWorld(t, "lost reply", func(t *testing.T, w *world) {
 		w.host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: 1, LoseReply: true})
 		svc := &service{unary: func(context.Context, *request) (*response, error) { return &response{}, nil }}
-		if _, err := exclusive(t, w.claims, svc, grpcmw.ExclusiveConfig{}).UnaryCall(t.Context(), ask("k")); err != nil {
+		if _, err := exclusive(t, w.claims, svc, grpcmw.Config{}).UnaryCall(t.Context(), ask("k")); err != nil {
 			t.Errorf("a lost reply is looked into: %v", err)
 		}
 	})
@@ -117,7 +117,7 @@ func TestExclusiveRefuses(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 3*sec)
 		defer cancel()
-		_, err = exclusive(t, w.claims, never(t), grpcmw.ExclusiveConfig{Wait: -1}).UnaryCall(ctx, ask("k"))
+		_, err = exclusive(t, w.claims, never(t), grpcmw.Config{Wait: -1}).UnaryCall(ctx, ask("k"))
 		if status.Code(err) != codes.DeadlineExceeded {
 			t.Errorf("got %v", err)
 		}
@@ -131,14 +131,14 @@ func TestExclusiveRefuses(t *testing.T) {
 		if err := w.claims.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		_, err := exclusive(t, w.claims, never(t), grpcmw.ExclusiveConfig{}).UnaryCall(t.Context(), ask("k"))
+		_, err := exclusive(t, w.claims, never(t), grpcmw.Config{}).UnaryCall(t.Context(), ask("k"))
 		refusedAs(t, err, codes.Unavailable, "UNAVAILABLE")
 	})
 	inWorld(t, "own answer", func(t *testing.T, w *world) {
 		if _, err := w.other.TryAcquire(t.Context(), "k"); err != nil {
 			t.Fatal(err)
 		}
-		_, err := exclusive(t, w.claims, never(t), grpcmw.ExclusiveConfig{
+		_, err := exclusive(t, w.claims, never(t), grpcmw.Config{
 			Refuse: func(_ context.Context, _ string, r *grpcmw.RefusedError) error {
 				var held *etcdclaims.HeldError
 				if !errors.As(r, &held) {
@@ -160,7 +160,7 @@ func TestExclusiveRefuses(t *testing.T) {
 			}
 			return &response{}, nil
 		}}
-		if _, err := exclusive(t, w.claims, svc, grpcmw.ExclusiveConfig{Select: grpcmw.Methods("/other.Service/")}).UnaryCall(t.Context(), ask("k")); err != nil {
+		if _, err := exclusive(t, w.claims, svc, grpcmw.Config{Select: grpcmw.Methods("/other.Service/")}).UnaryCall(t.Context(), ask("k")); err != nil {
 			t.Error(err)
 		}
 	})
@@ -169,7 +169,7 @@ func TestExclusiveRefuses(t *testing.T) {
 // Claims that break their contract succeed in nothing.
 func TestExclusiveNotCalled(t *testing.T) {
 	t.Parallel()
-	c := connect(t, never(t), grpcmw.Exclusive(idle{}, byPayload, grpcmw.ExclusiveConfig{}), stamped()...)
+	c := connect(t, never(t), grpcmw.Exclusive(idle{}, byPayload, grpcmw.Config{}), stamped()...)
 	_, err := c.UnaryCall(t.Context(), ask("k"))
 	refusedAs(t, err, codes.Unavailable, "UNAVAILABLE")
 }
@@ -196,8 +196,8 @@ func TestExclusiveWaits(t *testing.T) {
 			running--
 			return &response{}, nil
 		}}
-		here := exclusive(t, w.claims, svc, grpcmw.ExclusiveConfig{Wait: time.Minute})
-		there := exclusive(t, w.other, svc, grpcmw.ExclusiveConfig{Wait: -1})
+		here := exclusive(t, w.claims, svc, grpcmw.Config{Wait: time.Minute})
+		there := exclusive(t, w.other, svc, grpcmw.Config{Wait: -1})
 		done := make(chan error, 8)
 		began := time.Now()
 		for i := range 8 {
@@ -242,7 +242,7 @@ func TestExclusiveLost(t *testing.T) {
 					}
 					return say(ctx)
 				}}
-				_, err := exclusive(t, w.claims, svc, grpcmw.ExclusiveConfig{}, limit(name)...).UnaryCall(t.Context(), ask("k"))
+				_, err := exclusive(t, w.claims, svc, grpcmw.Config{}, limit(name)...).UnaryCall(t.Context(), ask("k"))
 				r := refusedAs(t, err, codes.Aborted, "CLAIM_LOST")
 				if !errors.Is(err, fencing.ErrLost) || r.Fence == 0 || r.Key != "k" || r.RetryAfter != sec {
 					t.Errorf("got %+v", r)
@@ -260,7 +260,7 @@ func TestExclusiveLostSilently(t *testing.T) {
 			w.revoke(t, "k")
 			return &response{}, nil
 		}}
-		_, err := exclusive(t, w.claims, svc, grpcmw.ExclusiveConfig{}).UnaryCall(t.Context(), ask("k"))
+		_, err := exclusive(t, w.claims, svc, grpcmw.Config{}).UnaryCall(t.Context(), ask("k"))
 		refusedAs(t, err, codes.Aborted, "CLAIM_LOST")
 	})
 }
@@ -273,7 +273,7 @@ func TestExclusiveUnknown(t *testing.T) {
 			w.host.StepClock(time.Hour)
 			return &response{}, nil
 		}}
-		_, err := exclusive(t, w.claims, svc, grpcmw.ExclusiveConfig{}).UnaryCall(t.Context(), ask("k"))
+		_, err := exclusive(t, w.claims, svc, grpcmw.Config{}).UnaryCall(t.Context(), ask("k"))
 		if r := refusedAs(t, err, codes.Unknown, "OUTCOME_UNKNOWN"); r.RetryAfter != 0 || !errors.Is(err, fencing.ErrUnknown) {
 			t.Errorf("got %+v", r)
 		}
@@ -303,7 +303,7 @@ func TestExclusiveDrains(t *testing.T) {
 				}
 				return &response{}, test.say
 			}}
-			_, err := exclusive(t, w.claims, svc, grpcmw.ExclusiveConfig{}).UnaryCall(t.Context(), ask("k"))
+			_, err := exclusive(t, w.claims, svc, grpcmw.Config{}).UnaryCall(t.Context(), ask("k"))
 			if status.Code(err) != test.code {
 				t.Errorf("got %v, want %v", err, test.code)
 			}
@@ -325,7 +325,7 @@ func TestExclusiveCloses(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}}
-		_, err := exclusive(t, w.claims, svc, grpcmw.ExclusiveConfig{}).UnaryCall(t.Context(), ask("k"))
+		_, err := exclusive(t, w.claims, svc, grpcmw.Config{}).UnaryCall(t.Context(), ask("k"))
 		refusedAs(t, err, codes.Unknown, "OUTCOME_UNKNOWN")
 		w.free(t, "k")
 	})
@@ -365,7 +365,7 @@ func TestExclusiveIgnoresItsContext(t *testing.T) {
 				watch: func(*order, watchServer) error { return handle() },
 			}
 			seen := make(chan *grpcmw.RefusedError, 1)
-			c := connect(t, svc, grpcmw.Exclusive(w.claims, byPayload, grpcmw.ExclusiveConfig{Refuse: func(_ context.Context, _ string, r *grpcmw.RefusedError) error {
+			c := connect(t, svc, grpcmw.Exclusive(w.claims, byPayload, grpcmw.Config{Refuse: func(_ context.Context, _ string, r *grpcmw.RefusedError) error {
 				seen <- r
 				return nil
 			}}), stamped()...)
@@ -392,15 +392,15 @@ func TestExclusivePanics(t *testing.T) {
 	for name, leave := range map[string]func(){"panic": func() { panic("own") }, "Goexit": runtime.Goexit} {
 		for kind, call := range map[string]func(w *world){
 			"unary": func(w *world) {
-				_, _ = grpcmw.Exclusive(w.claims, byPayload, grpcmw.ExclusiveConfig{}).Unary(context.Background(), ask("k"), unary,
+				_, _ = grpcmw.Exclusive(w.claims, byPayload, grpcmw.Config{}).Unary(context.Background(), ask("k"), unary,
 					func(context.Context, any) (any, error) { leave(); return nil, nil })
 			},
 			"stream": func(w *world) {
-				_ = grpcmw.Exclusive(w.claims, fixed("k"), grpcmw.ExclusiveConfig{}).Stream(nil, &pipe{}, stream,
+				_ = grpcmw.Exclusive(w.claims, fixed("k"), grpcmw.Config{}).Stream(nil, &pipe{}, stream,
 					func(any, grpc.ServerStream) error { leave(); return nil })
 			},
 			"stream, by message": func(w *world) {
-				_ = grpcmw.Exclusive(w.claims, byPayload, grpcmw.ExclusiveConfig{}).Stream(nil, &pipe{}, stream,
+				_ = grpcmw.Exclusive(w.claims, byPayload, grpcmw.Config{}).Stream(nil, &pipe{}, stream,
 					func(_ any, ss grpc.ServerStream) error {
 						if err := ss.RecvMsg(ask("k")); err != nil {
 							panic(err)
@@ -410,16 +410,16 @@ func TestExclusivePanics(t *testing.T) {
 					})
 			},
 			"receiving": func(w *world) {
-				_ = grpcmw.Exclusive(w.claims, fixed("k"), grpcmw.ExclusiveConfig{}).Stream(nil, &pipe{step: leave}, stream,
+				_ = grpcmw.Exclusive(w.claims, fixed("k"), grpcmw.Config{}).Stream(nil, &pipe{step: leave}, stream,
 					func(_ any, ss grpc.ServerStream) error { return ss.RecvMsg(ask("k")) })
 			},
 			"sending": func(w *world) {
-				_ = grpcmw.Exclusive(w.claims, fixed("k"), grpcmw.ExclusiveConfig{}).Stream(nil, &pipe{step: leave}, stream,
+				_ = grpcmw.Exclusive(w.claims, fixed("k"), grpcmw.Config{}).Stream(nil, &pipe{step: leave}, stream,
 					func(_ any, ss grpc.ServerStream) error { return ss.SendMsg(ask("k")) })
 			},
 			"key": func(w *world) {
 				key := grpcmw.CallKey(func(context.Context, string) string { leave(); return "" })
-				_ = grpcmw.Exclusive(w.claims, key, grpcmw.ExclusiveConfig{}).Stream(nil, &pipe{}, stream,
+				_ = grpcmw.Exclusive(w.claims, key, grpcmw.Config{}).Stream(nil, &pipe{}, stream,
 					func(any, grpc.ServerStream) error { return fmt.Errorf("the handler runs") })
 			},
 		} {
@@ -468,7 +468,7 @@ func TestExclusivePassesThrough(t *testing.T) {
 		watch: func(_ *order, stream watchServer) error { return stream.Send(&news{}) },
 	}
 	for name, i := range map[string]grpcmw.ServerInterceptors{
-		"passthrough": grpcmw.Exclusive(none, byPayload, grpcmw.ExclusiveConfig{}),
+		"passthrough": grpcmw.Exclusive(none, byPayload, grpcmw.Config{}),
 	} {
 		c := connect(t, svc, i)
 		if _, err := c.UnaryCall(t.Context(), ask("")); err != nil {
@@ -494,9 +494,9 @@ func TestExclusiveWithoutClient(t *testing.T) {
 		},
 	}
 	for name, i := range map[string]grpcmw.ServerInterceptors{
-		"nil":         grpcmw.Exclusive(nil, byPayload, grpcmw.ExclusiveConfig{}),
-		"nil client":  grpcmw.Exclusive((*etcdclaims.Client)(nil), byPayload, grpcmw.ExclusiveConfig{}),
-		"zero client": grpcmw.Exclusive(new(etcdclaims.Client), byPayload, grpcmw.ExclusiveConfig{}),
+		"nil":         grpcmw.Exclusive(nil, byPayload, grpcmw.Config{}),
+		"nil client":  grpcmw.Exclusive((*etcdclaims.Client)(nil), byPayload, grpcmw.Config{}),
+		"zero client": grpcmw.Exclusive(new(etcdclaims.Client), byPayload, grpcmw.Config{}),
 	} {
 		if _, err := connect(t, svc, i).UnaryCall(t.Context(), ask("k")); status.Code(err) != codes.Unavailable {
 			t.Errorf("%s: %v", name, err)

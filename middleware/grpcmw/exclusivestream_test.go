@@ -56,7 +56,7 @@ func TestExclusiveStreams(t *testing.T) {
 					}
 				},
 			}
-			c := connect(t, svc, grpcmw.Exclusive(w.claims, key, grpcmw.ExclusiveConfig{}), stamped()...)
+			c := connect(t, svc, grpcmw.Exclusive(w.claims, key, grpcmw.Config{}), stamped()...)
 			watch, err := c.StreamingOutputCall(t.Context(), askFor("k"))
 			for range 2 {
 				if err == nil {
@@ -122,7 +122,7 @@ func TestExclusiveStreamRefuses(t *testing.T) {
 					return nil // as if that were nothing
 				},
 			}
-			c := connect(t, svc, grpcmw.Exclusive(w.claims, key, grpcmw.ExclusiveConfig{Wait: 5 * sec}), stamped()...)
+			c := connect(t, svc, grpcmw.Exclusive(w.claims, key, grpcmw.Config{Wait: 5 * sec}), stamped()...)
 			if _, err := w.other.TryAcquire(t.Context(), "k"); err != nil {
 				t.Fatal(err)
 			}
@@ -156,7 +156,7 @@ func TestExclusiveStreamRefuses(t *testing.T) {
 				}
 			}
 		}}
-		c := connect(t, svc, grpcmw.Exclusive(w.claims, byPayload, grpcmw.ExclusiveConfig{}), stamped()...)
+		c := connect(t, svc, grpcmw.Exclusive(w.claims, byPayload, grpcmw.Config{}), stamped()...)
 		for _, keys := range [][]string{{}, {""}, {"\x00"}, {"k", "other"}, {"k", "k", ""}} {
 			chat, err := c.FullDuplexCall(t.Context())
 			if err != nil {
@@ -171,7 +171,7 @@ func TestExclusiveStreamRefuses(t *testing.T) {
 			w.free(t, "k")
 			say = errors.New("of its own")
 		}
-		c = connect(t, svc, grpcmw.Exclusive(w.claims, fixed(""), grpcmw.ExclusiveConfig{}), stamped()...)
+		c = connect(t, svc, grpcmw.Exclusive(w.claims, fixed(""), grpcmw.Config{}), stamped()...)
 		chat, err := c.FullDuplexCall(t.Context())
 		if err == nil {
 			_, err = chat.Recv()
@@ -198,7 +198,7 @@ func TestExclusiveStreamRefuses(t *testing.T) {
 			svc := &service{chat: func(stream chatServer) error { return early(t, stream) }}
 			slow := w.host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: -1, DelayReply: sec})
 			defer slow.Remove()
-			c := connect(t, svc, grpcmw.Exclusive(w.claims, byPayload, grpcmw.ExclusiveConfig{}), stamped()...)
+			c := connect(t, svc, grpcmw.Exclusive(w.claims, byPayload, grpcmw.Config{}), stamped()...)
 			chat, err := c.FullDuplexCall(t.Context())
 			if err == nil {
 				err = chat.Send(askFor("k"))
@@ -214,7 +214,7 @@ func TestExclusiveStreamRefuses(t *testing.T) {
 	inWorld(t, "fails before", func(t *testing.T, w *world) {
 		own := status.Error(codes.PermissionDenied, "of its own")
 		svc := &service{chat: func(chatServer) error { return own }}
-		c := connect(t, svc, grpcmw.Exclusive(w.claims, byPayload, grpcmw.ExclusiveConfig{}), stamped()...)
+		c := connect(t, svc, grpcmw.Exclusive(w.claims, byPayload, grpcmw.Config{}), stamped()...)
 		chat, err := c.FullDuplexCall(t.Context())
 		if err == nil {
 			_, err = chat.Recv()
@@ -284,7 +284,7 @@ func TestExclusiveStreamLost(t *testing.T) {
 					}
 					return nil
 				}}
-				c := connect(t, svc, grpcmw.Exclusive(w.claims, byPayload, grpcmw.ExclusiveConfig{}, limit(name)...), stamped()...)
+				c := connect(t, svc, grpcmw.Exclusive(w.claims, byPayload, grpcmw.Config{}, limit(name)...), stamped()...)
 				chat, err := c.FullDuplexCall(t.Context())
 				if err == nil {
 					err = chat.Send(askFor("k"))
@@ -335,7 +335,7 @@ func TestExclusiveStreamLostBeforeTheEnd(t *testing.T) {
 				}
 			}
 		}}
-		c := connect(t, svc, grpcmw.Exclusive(w.claims, byPayload, grpcmw.ExclusiveConfig{}), stamped()...)
+		c := connect(t, svc, grpcmw.Exclusive(w.claims, byPayload, grpcmw.Config{}), stamped()...)
 		upload, err := c.StreamingInputCall(t.Context())
 		if err == nil {
 			err = upload.Send(partOf("k"))
@@ -374,7 +374,7 @@ func TestExclusiveStreamDrains(t *testing.T) {
 				}
 				return err
 			}}
-			c := connect(t, svc, grpcmw.Exclusive(w.claims, fixed("k"), grpcmw.ExclusiveConfig{}), stamped()...)
+			c := connect(t, svc, grpcmw.Exclusive(w.claims, fixed("k"), grpcmw.Config{}), stamped()...)
 			watch, err := c.StreamingOutputCall(t.Context(), askFor("k"))
 			if err == nil {
 				_, err = watch.Recv()
@@ -406,7 +406,7 @@ func TestExclusiveStreamClientGone(t *testing.T) {
 					}
 				}
 			}}
-			c := connect(t, svc, grpcmw.Exclusive(w.claims, key, grpcmw.ExclusiveConfig{}), stamped()...)
+			c := connect(t, svc, grpcmw.Exclusive(w.claims, key, grpcmw.Config{}), stamped()...)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			chat, err := c.FullDuplexCall(ctx)
@@ -443,7 +443,7 @@ func TestExclusiveStreamTooLate(t *testing.T) {
 		<-claims.come
 		return nil
 	}}
-	c := connect(t, svc, grpcmw.Exclusive(claims, byPayload, grpcmw.ExclusiveConfig{}), stamped()...)
+	c := connect(t, svc, grpcmw.Exclusive(claims, byPayload, grpcmw.Config{}), stamped()...)
 	chat, err := c.FullDuplexCall(t.Context())
 	if err == nil {
 		err = chat.Send(askFor("k"))
@@ -489,7 +489,7 @@ func TestExclusiveStreamReturnsWhileReceiving(t *testing.T) {
 					t.Errorf("refused: %v", r)
 					return nil
 				}
-				c := connect(t, svc, grpcmw.Exclusive(w.claims, key, grpcmw.ExclusiveConfig{Refuse: refuse}), stamped()...)
+				c := connect(t, svc, grpcmw.Exclusive(w.claims, key, grpcmw.Config{Refuse: refuse}), stamped()...)
 				for range 20 {
 					chat, err := c.FullDuplexCall(t.Context())
 					if err == nil {

@@ -9,16 +9,6 @@ import (
 	"google.golang.org/grpc"
 )
 
-// GateConfig configures Gate.
-type GateConfig struct {
-	// Select reports whether a method is guarded. Default: Services.
-	Select func(method string) bool
-	// Refuse returns the error that a call is refused with. Use it to log or
-	// change the refusal, or to answer in another form. If it returns nil, the
-	// call is refused with r. Default: r.
-	Refuse func(ctx context.Context, method string, r *RefusedError) error
-}
-
 // Gate calls a handler only for calls that carry a token of their key and that
 // gate admits. Stamp sends such a token. The handler's context carries it. Gate
 // refuses other calls with a RefusedError,
@@ -52,9 +42,12 @@ type GateConfig struct {
 // With a MessageKey, the handler of a stream is called once its token is
 // admitted. The key of every message must be that of the token.
 //
-// Gate panics if key is the zero Key. If gate is nil, calls pass unchanged.
-func Gate(gate fencing.Gate, key Key, cfg GateConfig) ServerInterceptors {
+// Gate panics if key is the zero Key or cfg.Wait is set: it does not wait. If gate is nil, calls pass unchanged.
+func Gate(gate fencing.Gate, key Key, cfg Config) ServerInterceptors {
 	key.must("Gate")
+	if cfg.Wait != 0 {
+		panic("grpcmw: Gate does not wait: leave Config.Wait at zero")
+	}
 	if gate == nil {
 		return passthroughInterceptors
 	}
@@ -67,7 +60,7 @@ func Gate(gate fencing.Gate, key Key, cfg GateConfig) ServerInterceptors {
 type keeper struct {
 	gate fencing.Gate
 	key  Key
-	cfg  GateConfig
+	cfg  Config
 }
 
 func (g *keeper) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {

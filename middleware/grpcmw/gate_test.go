@@ -15,6 +15,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
 
@@ -38,7 +39,7 @@ func TestGate(t *testing.T) {
 		return &response{Username: "done"}, nil
 	}}
 	var gate fencing.Memory
-	c := connect(t, svc, grpcmw.Gate(&gate, byPayload, grpcmw.GateConfig{}), stamped()...)
+	c := connect(t, svc, grpcmw.Gate(&gate, byPayload, grpcmw.Config{}), stamped()...)
 	for range 2 { // the owner may repeat itself
 		resp, err := c.UnaryCall(fencing.NewContext(t.Context(), token("stock/7", 5)), ask("stock/7"))
 		if err != nil || resp.GetUsername() != "done" {
@@ -93,7 +94,7 @@ func TestGateStatus(t *testing.T) {
 	var gate fencing.Memory
 	key := strings.Repeat("é", 512) // the longest there is, and the longest of its texts
 	mustAdmit(t, &gate, token(key, 8))
-	c := connect(t, &service{}, grpcmw.Gate(&gate, grpcmw.TokenKey(), grpcmw.GateConfig{}))
+	c := connect(t, &service{}, grpcmw.Gate(&gate, anyKey, grpcmw.Config{}))
 	text, _ := token(key, 7).MarshalText()
 	_, err := c.UnaryCall(with(t.Context(), string(text)), ask(""))
 	st := status.Convert(err)
@@ -117,7 +118,7 @@ func TestGateStatusWithoutTheNewest(t *testing.T) {
 		gate := fencing.GateFunc(func(_ context.Context, tok fencing.Token) error {
 			return &fencing.StaleError{Token: tok, Newest: newest}
 		})
-		c := connect(t, &service{}, grpcmw.Gate(gate, grpcmw.TokenKey(), grpcmw.GateConfig{}))
+		c := connect(t, &service{}, grpcmw.Gate(gate, anyKey, grpcmw.Config{}))
 		_, err := c.UnaryCall(with(t.Context(), `7;key="k"`), ask(""))
 		if st := status.Convert(err); st.Code() != codes.FailedPrecondition || !strings.HasSuffix(st.Message(), " "+want) {
 			t.Errorf("got %v, want %q", st, want)
@@ -131,7 +132,7 @@ func TestGateFails(t *testing.T) {
 	for name, fault := range map[string]error{"error": errors.New("database is down"), "unknown": fencing.ErrUnknown, "unknown staleness": errors.Join(fencing.ErrStale, fencing.ErrUnknown), "cancelled": context.Canceled} {
 		gate := fencing.GateFunc(func(context.Context, fencing.Token) error { return fault })
 		var seen error
-		c := connect(t, &service{}, grpcmw.Gate(gate, grpcmw.TokenKey(), grpcmw.GateConfig{
+		c := connect(t, &service{}, grpcmw.Gate(gate, anyKey, grpcmw.Config{
 			Refuse: func(_ context.Context, method string, r *grpcmw.RefusedError) error {
 				seen = r.Err
 				if method != "/grpc.testing.TestService/UnaryCall" && method != "/grpc.testing.TestService/FullDuplexCall" {
@@ -170,7 +171,7 @@ func TestGateFailsMidway(t *testing.T) {
 		_, err := stream.Recv()
 		return err
 	}}
-	c := connect(t, svc, grpcmw.Gate(gate, grpcmw.TokenKey(), grpcmw.GateConfig{}), stamped()...)
+	c := connect(t, svc, grpcmw.Gate(gate, anyKey, grpcmw.Config{}), stamped()...)
 	stream, err := c.FullDuplexCall(with(t.Context(), `5;key="k"`))
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +188,7 @@ func TestGateFailsMidway(t *testing.T) {
 func TestGateRefusesInOtherWords(t *testing.T) {
 	t.Parallel()
 	own := status.Error(codes.PermissionDenied, "go away")
-	c := connect(t, &service{}, grpcmw.Gate(new(fencing.Memory), grpcmw.TokenKey(), grpcmw.GateConfig{
+	c := connect(t, &service{}, grpcmw.Gate(new(fencing.Memory), anyKey, grpcmw.Config{
 		Refuse: func(context.Context, string, *grpcmw.RefusedError) error { return own },
 	}), stamped()...)
 	if _, err := c.UnaryCall(t.Context(), ask("")); !errors.Is(err, own) {
@@ -208,7 +209,7 @@ func TestGateSelects(t *testing.T) {
 		unary: func(context.Context, *request) (*response, error) { return &response{}, nil },
 		chat:  func(chatServer) error { return nil },
 	}
-	c := connect(t, svc, grpcmw.Gate(new(fencing.Memory), byPayload, grpcmw.GateConfig{Select: grpcmw.Methods("/grpc.testing.TestService/StreamingOutputCall")}))
+	c := connect(t, svc, grpcmw.Gate(new(fencing.Memory), byPayload, grpcmw.Config{Select: grpcmw.Methods("/grpc.testing.TestService/StreamingOutputCall")}))
 	if _, err := c.UnaryCall(t.Context(), ask("k")); err != nil {
 		t.Error(err)
 	}
@@ -243,7 +244,7 @@ func TestGateStream(t *testing.T) {
 			t.Parallel()
 			s := &scene{gate: new(fencing.Memory), svc: new(service), next: make(chan error, 10)}
 			s.ctx = fencing.NewContext(t.Context(), token("k", 5))
-			s.c = connect(t, s.svc, grpcmw.Gate(s.gate, key, grpcmw.GateConfig{}), stamped()...)
+			s.c = connect(t, s.svc, grpcmw.Gate(s.gate, key, grpcmw.Config{}), stamped()...)
 			f(t, s)
 		})
 	}
@@ -444,7 +445,7 @@ func TestGatePassesThrough(t *testing.T) {
 		unary: func(context.Context, *request) (*response, error) { return &response{}, nil },
 		chat:  func(chatServer) error { return nil },
 	}
-	c := connect(t, svc, grpcmw.Gate(nil, byPayload, grpcmw.GateConfig{}), stamped()...)
+	c := connect(t, svc, grpcmw.Gate(nil, byPayload, grpcmw.Config{}), stamped()...)
 	if _, err := c.UnaryCall(t.Context(), ask("")); err != nil {
 		t.Error(err)
 	}
@@ -460,10 +461,11 @@ func TestGatePassesThrough(t *testing.T) {
 func TestGateWantsAKey(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]func(){
-		"Gate":        func() { grpcmw.Gate(new(fencing.Memory), grpcmw.Key{}, grpcmw.GateConfig{}) },
-		"nil gate":    func() { grpcmw.Gate(nil, grpcmw.CallKey(nil), grpcmw.GateConfig{}) },
-		"MessageKey":  func() { grpcmw.Gate(nil, grpcmw.MessageKey[*request](nil), grpcmw.GateConfig{}) },
-		"Exclusive":   func() { grpcmw.Exclusive(nil, grpcmw.Key{}, grpcmw.ExclusiveConfig{}) },
+		"Gate":        func() { grpcmw.Gate(new(fencing.Memory), grpcmw.Key{}, grpcmw.Config{}) },
+		"Gate waits":  func() { grpcmw.Gate(new(fencing.Memory), anyKey, grpcmw.Config{Wait: 1}) },
+		"nil gate":    func() { grpcmw.Gate(nil, grpcmw.CallKey(nil), grpcmw.Config{}) },
+		"MessageKey":  func() { grpcmw.Gate(nil, grpcmw.MessageKey[*request](nil), grpcmw.Config{}) },
+		"Exclusive":   func() { grpcmw.Exclusive(nil, grpcmw.Key{}, grpcmw.Config{}) },
 		"Methods":     func() { grpcmw.Methods("shop.Orders/Pay") },
 		"Methods, 2":  func() { grpcmw.Methods("/shop.Orders") },
 		"no service":  func() { grpcmw.Methods("//Pay") },
@@ -501,3 +503,13 @@ func TestSelects(t *testing.T) {
 		}
 	}
 }
+
+// anyKey lets a token of any key pass.
+var anyKey = grpcmw.CallKey(func(ctx context.Context, _ string) string {
+	values := metadata.ValueFromIncomingContext(ctx, fencing.Header)
+	if len(values) == 0 {
+		return ""
+	}
+	token, _ := fencing.Parse(values[0])
+	return token.Key
+})

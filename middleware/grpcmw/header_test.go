@@ -21,7 +21,7 @@ func TestHeaderOfAClaimedStream(t *testing.T) {
 		if _, err := w.other.TryAcquire(t.Context(), "k"); err != nil {
 			t.Fatal(err)
 		}
-		c := connect(t, svc, grpcmw.Exclusive(w.claims, byPayload, grpcmw.ExclusiveConfig{}), stamped()...)
+		c := connect(t, svc, grpcmw.Exclusive(w.claims, byPayload, grpcmw.Config{}), stamped()...)
 		chat, err := c.FullDuplexCall(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -45,7 +45,7 @@ func TestHeaderOfAClaimedStream(t *testing.T) {
 			}
 			return nil
 		}}
-		c := connect(t, svc, grpcmw.Exclusive(w.claims, byPayload, grpcmw.ExclusiveConfig{}), stamped()...)
+		c := connect(t, svc, grpcmw.Exclusive(w.claims, byPayload, grpcmw.Config{}), stamped()...)
 		chat, err := c.FullDuplexCall(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -12,8 +12,7 @@ import (
 // metadataKey is fencing.Header, as gRPC writes it.
 const metadataKey = "fencing-token"
 
-// Key determines the key that a call is about. CallKey, MessageKey and TokenKey
-// return one.
+// Key determines the key that a call is about. CallKey and MessageKey return one.
 type Key struct {
 	// Exactly one is set.
 	call    func(ctx context.Context, method string) string
@@ -46,23 +45,10 @@ func MessageKey[M any](key func(ctx context.Context, m M) string) Key {
 	}}
 }
 
-// TokenKey returns the Key of the call's own token. A Gate with TokenKey admits a
-// token of any key. The handler must then check that the token in its context
-// belongs to what it writes.
-func TokenKey() Key {
-	return CallKey(func(ctx context.Context, _ string) string {
-		t, err := tokenOf(ctx)
-		if err != nil {
-			return ""
-		}
-		return t.Key
-	})
-}
-
 // must panics if k is the zero Key.
 func (k Key) must(who string) {
 	if k.call == nil && k.message == nil {
-		panic("grpcmw: " + who + " needs a key: use CallKey, MessageKey or TokenKey")
+		panic("grpcmw: " + who + " needs a key: use CallKey or MessageKey")
 	}
 }
 

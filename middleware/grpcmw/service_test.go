@@ -99,7 +99,7 @@ func connectWith(tb testing.TB, svc grpc_testing.TestServiceServer, server []grp
 }
 
 // stamped are the options of a client with Stamp.
-func stamped() []grpc.DialOption { return grpcmw.Stamp(grpcmw.StampConfig{}).Options() }
+func stamped() []grpc.DialOption { return grpcmw.Stamp(nil).Options() }
 
 // with returns a context with these values of the token's metadata.
 func with(ctx context.Context, values ...string) context.Context {

@@ -13,14 +13,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// StampConfig configures Stamp.
-type StampConfig struct {
-	// Select reports whether the token is sent to a method. Default: Services.
-	Select func(method string) bool
-}
-
 // Stamp returns client interceptors that send the token of a call's context as
-// metadata fencing-token, for a Gate on the receiving side.
+// metadata fencing-token, for a Gate on the receiving side. They send it to the methods
+// for which methods returns true; nil means Services.
 //
 // If the call's context has ended, or a claim behind it is over by the local
 // clock, the interceptors send nothing and return an error. A stream checks that
@@ -32,15 +27,15 @@ type StampConfig struct {
 // the caller has put a token into the outgoing metadata, it is sent unchanged: a
 // proxy passes on the token that it received, and a client that is wrapped twice
 // sends one value. A token is not a secret, but its key may be confidential. So
-// use a separate connection, or Select, for servers that check tokens.
+// use a separate connection, or methods, for servers that check tokens.
 //
 // Errors keep their gRPC status for status.FromError and status.Code. A refusal
 // of the server is a RefusedError. So is a call that was not sent: CLAIM_LOST, or
 // UNAVAILABLE if the loss is not certain. If the call ended with its context, the
 // error also matches the context's error and its cause, such as fencing.ErrLost;
 // gRPC itself drops the cause. Such a call may have been carried out.
-func Stamp(cfg StampConfig) ClientInterceptors {
-	s := &stamp{selects: selected(cfg.Select)}
+func Stamp(methods func(method string) bool) ClientInterceptors {
+	s := &stamp{selects: selected(methods)}
 	return ClientInterceptors{Unary: s.unary, Stream: s.stream}
 }
 

@@ -50,9 +50,9 @@ func TestStamp(t *testing.T) {
 		"none":          {t.Context(), stamped(), nil},
 		"the caller's":  {fencing.NewContext(with(t.Context(), `7;key="x"`), tok), stamped(), []string{`7;key="x"`}},
 		"beside others": {fencing.NewContext(metadata.AppendToOutgoingContext(t.Context(), "x", "y"), token("k", 5)), stamped(), []string{`5;key="k"`}},
-		"not selected":  {fencing.NewContext(t.Context(), tok), grpcmw.Stamp(grpcmw.StampConfig{Select: grpcmw.Methods("/other.Service/")}).Options(), nil},
+		"not selected":  {fencing.NewContext(t.Context(), tok), grpcmw.Stamp(grpcmw.Methods("/other.Service/")).Options(), nil},
 	} {
-		c := connect(t, svc, grpcmw.Gate(nil, fixed("k"), grpcmw.GateConfig{}), test.dial...)
+		c := connect(t, svc, grpcmw.Gate(nil, fixed("k"), grpcmw.Config{}), test.dial...)
 		got = nil
 		if _, err := c.UnaryCall(test.ctx, ask("")); err != nil || len(got) != len(test.want) || len(got) > 0 && got[0] != test.want[0] {
 			t.Errorf("%s: got %q, %v, want %q", name, got, err, test.want)
@@ -80,7 +80,7 @@ func TestStampSendsNothing(t *testing.T) {
 	t.Parallel()
 	both := func(t *testing.T, ctx context.Context, check func(err error)) {
 		t.Helper()
-		c := connect(t, untouched(t), grpcmw.Gate(nil, fixed("k"), grpcmw.GateConfig{}), stamped()...)
+		c := connect(t, untouched(t), grpcmw.Gate(nil, fixed("k"), grpcmw.Config{}), stamped()...)
 		_, err := c.UnaryCall(ctx, ask(""))
 		check(err)
 		_, err = c.FullDuplexCall(ctx)
@@ -301,7 +301,7 @@ func TestStampContextEnds(t *testing.T) {
 }
 
 // passOn are interceptors of a server that do nothing.
-var passOn = grpcmw.Gate(nil, fixed("k"), grpcmw.GateConfig{})
+var passOn = grpcmw.Gate(nil, fixed("k"), grpcmw.Config{})
 
 // A stream sends nothing more once its claim is over, and ends on both sides.
 func TestStampStream(t *testing.T) {
@@ -494,7 +494,7 @@ func TestStampRetries(t *testing.T) {
 			}
 			return &response{}, nil
 		}}
-		c := connect(t, svc, grpcmw.Gate(new(fencing.Memory), fixed("k"), grpcmw.GateConfig{}), append(stamped(), grpc.WithDefaultServiceConfig(policy))...)
+		c := connect(t, svc, grpcmw.Gate(new(fencing.Memory), fixed("k"), grpcmw.Config{}), append(stamped(), grpc.WithDefaultServiceConfig(policy))...)
 		call := func(ctx context.Context) error { _, err := c.UnaryCall(ctx, ask("")); return err }
 		if err := w.claims.TryRun(t.Context(), "k", call); err != nil || len(tokens) != 3 || tokens[0] != tokens[2] || tokens[0] != tokens[1] {
 			t.Errorf("got %q, %v", tokens, err)
@@ -518,7 +518,7 @@ func TestOldOwnerIsRefused(t *testing.T) {
 		stock := connect(t, &service{unary: func(context.Context, *request) (*response, error) {
 			wrote++
 			return &response{}, nil
-		}}, grpcmw.Gate(&gate, byPayload, grpcmw.GateConfig{}), stamped()...)
+		}}, grpcmw.Gate(&gate, byPayload, grpcmw.Config{}), stamped()...)
 		// This one does not ask the clock, as a client in another language may not.
 		var naive context.Context
 		orders := func(claims *etcdclaims.Client, then func(ctx context.Context)) grpc_testing.TestServiceClient {
@@ -534,7 +534,7 @@ func TestOldOwnerIsRefused(t *testing.T) {
 					_, err = stock.UnaryCall(naive, req)
 				}
 				return &response{}, err
-			}}, grpcmw.Exclusive(claims, byPayload, grpcmw.ExclusiveConfig{Wait: -1}), stamped()...)
+			}}, grpcmw.Exclusive(claims, byPayload, grpcmw.Config{Wait: -1}), stamped()...)
 		}
 		next := orders(w.other, func(context.Context) {})
 		old := orders(w.claims, func(context.Context) {
@@ -565,8 +565,8 @@ func TestOverTCP(t *testing.T) {
 		t.Fatal(err)
 	}
 	var gate fencing.Memory
-	s := grpc.NewServer(append(grpcmw.Gate(&gate, byPayload, grpcmw.GateConfig{Select: grpcmw.Methods("/grpc.testing.TestService/UnaryCall")}).Options(),
-		grpcmw.Exclusive(claims, byPayload, grpcmw.ExclusiveConfig{Select: grpcmw.Methods("/grpc.testing.TestService/FullDuplexCall")}).Options()...)...)
+	s := grpc.NewServer(append(grpcmw.Gate(&gate, byPayload, grpcmw.Config{Select: grpcmw.Methods("/grpc.testing.TestService/UnaryCall")}).Options(),
+		grpcmw.Exclusive(claims, byPayload, grpcmw.Config{Select: grpcmw.Methods("/grpc.testing.TestService/FullDuplexCall")}).Options()...)...)
 	var c grpc_testing.TestServiceClient
 	grpc_testing.RegisterTestServiceServer(s, &service{
 		unary: func(context.Context, *request) (*response, error) { return &response{}, nil },

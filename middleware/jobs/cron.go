@@ -6,14 +6,13 @@ import (
 	"time"
 )
 
-// Job is a cron.Job of robfig/cron. It runs a function once for each tick, across
-// all processes.
-type Job struct {
+// job is a cron.Job of robfig/cron.
+type job struct {
 	ticks *Ticks
 	fn    func(ctx context.Context) error
 }
 
-// Job returns fn as a job for robfig/cron. It does what Task does. robfig/cron
+// Job returns fn as a cron.Job for robfig/cron. It does what Task does. robfig/cron
 // passes no context to a job and takes no error from it: see TicksConfig.Context
 // and TicksConfig.Report.
 //
@@ -21,15 +20,15 @@ type Job struct {
 //	c.Schedule(nightly, nightly.Job(report))
 //
 // Job panics if fn is nil.
-func (t *Ticks) Job(fn func(ctx context.Context) error) *Job {
+func (t *Ticks) Job(fn func(ctx context.Context) error) interface{ Run() } {
 	if fn == nil {
 		panic("jobs: Job needs a function")
 	}
-	return &Job{ticks: t, fn: fn}
+	return &job{ticks: t, fn: fn}
 }
 
 // Run runs the job for the tick that is due. robfig/cron calls it at each tick.
-func (j *Job) Run() {
+func (j *job) Run() {
 	ctx := j.ticks.cfg.Context()
 	tick, err := j.ticks.do(ctx, j.fn)
 	j.ticks.log(ctx, tick, err)
@@ -51,7 +50,7 @@ func CronWrapper[J interface{ Run() }](ticks *Ticks) func(J) J {
 	if ticks == nil {
 		panic("jobs: CronWrapper needs ticks")
 	}
-	must[J](&Job{})
+	must[J](&job{})
 	if ticks.try == nil {
 		return func(j J) J { return j }
 	}

@@ -12,18 +12,15 @@ import (
 	"github.com/etcdclaims/claims/middleware"
 )
 
-// ErrNotLocked is returned when a task is called without the lock of its job.
-var ErrNotLocked = errors.New("jobs: the job is not locked")
-
-// Unlocker is gocron.Lock.
-type Unlocker interface {
-	Unlock(ctx context.Context) error
-}
+// errNotLocked is returned when a task is called without the lock of its job.
+var errNotLocked = errors.New("jobs: the job is not locked")
 
 // Locker is a gocron.Locker; L is gocron.Lock. At most one run of each job,
 // identified by its name, is under way across all processes. Prefer Ticks: a lock
 // does not know to which tick a run belongs.
-type Locker[L Unlocker] struct {
+type Locker[L interface {
+	Unlock(ctx context.Context) error
+}] struct {
 	run  func(ctx context.Context, key string, fn func(ctx context.Context) error) error // nil: without claims
 	host attach.Client
 
@@ -48,7 +45,9 @@ type Locker[L Unlocker] struct {
 //
 // NewLocker panics if it cannot make an L. If claims is a passthrough, every lock succeeds at
 // once.
-func NewLocker[L Unlocker](claims middleware.Claims, minHold middleware.AcquireOption, opts ...middleware.AcquireOption) *Locker[L] {
+func NewLocker[L interface {
+	Unlock(ctx context.Context) error
+}](claims middleware.Claims, minHold middleware.AcquireOption, opts ...middleware.AcquireOption) *Locker[L] {
 	must[L](&lock{})
 	l := &Locker[L]{locks: map[string]*lock{}, host: attach.Of(claims)}
 	if !passthrough.Of(claims) {
@@ -112,7 +111,7 @@ func (l *Locker[L]) drop(k *lock) {
 // name with gocron.WithName: gocron does not pass the lock to its task. The
 // context carries the token. It ends with the claim, or with gocron's context. If
 // the lock is lost before fn returns, the error matches fencing.ErrLost. Without
-// a lock fn is not called, and the error matches ErrNotLocked. Task panics if fn
+// a lock fn is not called, and Task returns an error. Task panics if fn
 // is nil.
 func (l *Locker[L]) Task(job string, fn func(ctx context.Context) error) func(ctx context.Context) error {
 	if fn == nil {
@@ -124,7 +123,7 @@ func (l *Locker[L]) Task(job string, fn func(ctx context.Context) error) func(ct
 	return func(ctx context.Context) error {
 		k := l.take(job)
 		if k == nil {
-			return fmt.Errorf("%w: %q: give the job that name with gocron.WithName, and remove any elector, with which gocron does not ask the locker", ErrNotLocked, job)
+			return fmt.Errorf("%w: %q: give the job that name with gocron.WithName, and remove any elector, with which gocron does not ask the locker", errNotLocked, job)
 		}
 		return during(ctx, k.ctx, fn)
 	}

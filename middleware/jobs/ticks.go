@@ -14,9 +14,9 @@ import (
 	"github.com/etcdclaims/claims/middleware"
 )
 
-// ErrNoTick is returned when a job is started before the first instant of its
+// errNoTick is returned when a job is started before the first instant of its
 // schedule.
-var ErrNoTick = errors.New("no tick is due")
+var errNoTick = errors.New("no tick is due")
 
 // TicksConfig configures Ticks. The zero value is usable.
 type TicksConfig struct {
@@ -214,7 +214,7 @@ func (t *Ticks) do(ctx context.Context, fn func(ctx context.Context) error) (tic
 	}()
 	nominal, ok := t.take()
 	if !ok {
-		return tick, fmt.Errorf("jobs: %w for job %q", ErrNoTick, t.job)
+		return tick, fmt.Errorf("jobs: %w for job %q", errNoTick, t.job)
 	}
 	tick.Nominal = nominal.UTC()
 	ctx = context.WithValue(ctx, tickKey{}, tick)

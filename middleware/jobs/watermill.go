@@ -8,8 +8,8 @@ import (
 	"github.com/etcdclaims/claims/middleware"
 )
 
-// Message is the part of watermill's *message.Message that the package uses.
-type Message interface {
+// message is the part of watermill's *message.Message that the package uses.
+type message interface {
 	Context() context.Context
 	SetContext(ctx context.Context)
 }
@@ -40,7 +40,10 @@ type Message interface {
 //
 // Watermill panics if key is nil. If claims is a passthrough, handlers are returned
 // unchanged.
-func Watermill[H ~func(msg M) ([]M, error), M Message](claims middleware.Claims, key func(msg M) string, cfg Config, opts ...middleware.AcquireOption) func(H) H {
+func Watermill[H ~func(msg M) ([]M, error), M interface {
+	Context() context.Context
+	SetContext(ctx context.Context)
+}](claims middleware.Claims, key func(msg M) string, cfg Config, opts ...middleware.AcquireOption) func(H) H {
 	if key == nil {
 		panic("jobs: Watermill needs a key function")
 	}
@@ -57,7 +60,10 @@ func Watermill[H ~func(msg M) ([]M, error), M Message](claims middleware.Claims,
 
 // WatermillNoPublish is Watermill for handlers that publish nothing; H is
 // NoPublishHandlerFunc. Wrap the handler itself when you add it to the router.
-func WatermillNoPublish[H ~func(msg M) error, M Message](claims middleware.Claims, key func(msg M) string, cfg Config, opts ...middleware.AcquireOption) func(H) H {
+func WatermillNoPublish[H ~func(msg M) error, M interface {
+	Context() context.Context
+	SetContext(ctx context.Context)
+}](claims middleware.Claims, key func(msg M) string, cfg Config, opts ...middleware.AcquireOption) func(H) H {
 	if key == nil {
 		panic("jobs: WatermillNoPublish needs a key function")
 	}
@@ -78,7 +84,7 @@ func WatermillNoPublish[H ~func(msg M) error, M Message](claims middleware.Claim
 func forEver(context.Context) time.Duration { return unbounded }
 
 // within calls handle while the message has the context of the claim.
-func within[M Message, R any](msg M, handle func() (R, error)) func(ctx context.Context) (R, error) {
+func within[M message, R any](msg M, handle func() (R, error)) func(ctx context.Context) (R, error) {
 	return func(ctx context.Context) (R, error) {
 		defer msg.SetContext(msg.Context())
 		msg.SetContext(ctx)
