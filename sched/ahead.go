@@ -59,20 +59,21 @@ func isRecorded(records []Entry, nominal time.Time) bool {
 }
 
 // overtaken explains a tick that has reached its bound, if it is before a mark that is ahead of
-// the clock and has no record: it was decided before it came due, and does not run.
-func (s *Scheduler) overtaken(ctx context.Context, x *Explanation, st *jobSnapshot) error {
-	schedule := s.scheduleOf(x.Job, st)
+// the clock and has no record: it was decided before it came due, and does not run. It returns an
+// empty text of any other.
+func (s *Scheduler) overtaken(ctx context.Context, job string, nominal time.Time, st *jobSnapshot) (string, error) {
+	schedule := without(s.scheduleOf(job, st), st.reset.Decided)
 	now := s.now()
 	by := ahead(schedule, st.high, now)
-	older := !st.spec.Since.After(now) && !x.Nominal.After(st.spec.Since) // than this revision of the schedule
-	if by == 0 || older || st.paused != nil || schedule == nil || !has(schedule, x.Nominal) {
-		return nil
+	older := !st.spec.Since.After(now) && !nominal.After(st.spec.Since) // than this revision of the schedule
+	if by == 0 || older || st.paused != nil || schedule == nil || !has(schedule, nominal) {
+		return "", nil
 	}
-	records, err := s.records(ctx, x.Job)
-	if err == nil && !st.reset.Decided.have(x.Nominal) && !isRecorded(records, x.Nominal) {
-		x.is(FateOverdue, "not run: %s", st.aheadBy(by))
+	records, err := s.records(ctx, job)
+	if err != nil || isRecorded(records, nominal) {
+		return "", err
 	}
-	return err
+	return "not run: " + st.aheadBy(by), nil
 }
 
 // passedOver sets Overdue of a job whose mark is ahead of the clock.
@@ -85,15 +86,12 @@ func (s *Scheduler) passedOver(ctx context.Context, i *JobInfo, st *jobSnapshot)
 	if len(newest) == 0 {
 		return nil
 	}
-	x := Explanation{Job: i.Job, Nominal: newest[0]}
-	if s.inProgress(&x, st) {
+	if st.inProgress(newest[0]) != "" {
 		return nil
 	}
-	if err := s.overtaken(ctx, &x, st); err != nil {
-		return err
+	text, err := s.overtaken(ctx, i.Job, newest[0], st)
+	if text != "" {
+		i.Overdue = newest[0]
 	}
-	if x.Fate == FateOverdue {
-		i.Overdue = x.Nominal
-	}
-	return nil
+	return err
 }

@@ -53,10 +53,10 @@ func TestDefineCalendar(t *testing.T) {
 			t.Errorf("next %v, %v", i.Next, i.Upcoming(3))
 		}
 		x, err := f.console().Explain(t.Context(), "except", clock("00:20:00"))
-		if noErr(t, err); x.Fate != sched.FateNotDue || !strings.Contains(x.Text, "leaves this instant out; the next one is at 2000-01-01T01:00:00Z") {
+		if noErr(t, err); !strings.HasPrefix(x, "not due: ") || !strings.Contains(x, "leaves this instant out; the next one is at 2000-01-01T01:00:00Z") {
 			t.Errorf("%v", x)
 		}
-		if x, err = f.console().Explain(t.Context(), "except", clock("00:21:00")); err != nil || !strings.Contains(x.Text, "has no tick at this instant") {
+		if x, err = f.console().Explain(t.Context(), "except", clock("00:21:00")); err != nil || !strings.Contains(x, "has no tick at this instant") {
 			t.Errorf("%v, %v", x, err)
 		}
 		f.until("01:30:00")

@@ -177,8 +177,8 @@ func TestOverdueBehindBlockedRuns(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		f.cfg.Limit = 5
 		var alarms, wrong atomic.Int64
-		f.cfg.Hooks.Overdue = func(x sched.Explanation) {
-			if alarms.Add(1); x.Fate != sched.FateWaiting {
+		f.cfg.Hooks.Overdue = func(_ string, _ time.Time, why string) {
+			if alarms.Add(1); fateOf(why) != "waiting" {
 				wrong.Add(1)
 			}
 		}

@@ -93,9 +93,9 @@ type Hooks struct {
 	// Tick.Missed of Began, and Entry.Missed, count them. If a tick is withdrawn or
 	// replaced just before its handler is called, the process that began it records that and calls Left.
 	Left func(Entry)
-	// Overdue is called when a tick of a job has not ended by its Job.Overdue. The
-	// explanation has the reason, such as not admitted or running; its Fate is FateUnknown
-	// if etcd cannot be read. Of the processes that have called Run and have the job with an
+	// Overdue is called when a tick of a job has not ended by its Job.Overdue. Why is a sentence
+	// for people, as that of Explain: the tick is not admitted, waits or is running, or etcd cannot
+	// be read. Of the processes that have called Run and have the job with an
 	// Overdue, these call it:
 	//
 	//   - The owner of the group, if there is one.
@@ -108,7 +108,7 @@ type Hooks struct {
 	// reach the bound before Overdue is called, for example while the process is
 	// suspended, it is called for the newest. It is called on a goroutine of its own, so
 	// it delays only other calls of Overdue.
-	Overdue func(Explanation)
+	Overdue func(job string, nominal time.Time, why string)
 	// ClockJumped is called when the wall clock and the monotonic clock have diverged
 	// by more than a second since they were last read. That happens when the wall
 	// clock is stepped, and when the machine was suspended. No tick is admitted until

@@ -66,7 +66,7 @@ type Job struct {
 	// A tick that takes longer is reported at least once: by Hooks.Overdue, a warning in
 	// the log, and JobInfo.Overdue. It still runs. Ticks that are
 	// skipped, or that come due in a pause, are not reported. While etcd cannot be read, each
-	// process also reports ticks whose end it does not know, with FateUnknown. Such a tick
+	// process also reports ticks whose end it does not know. Such a tick
 	// may have been run by another process just before. Each tick costs a request to
 	// etcd when it reaches the bound. Zero means never.
 	Overdue time.Duration

@@ -2,7 +2,6 @@ package sched_test
 
 import (
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -53,30 +52,21 @@ func TestDefineNeverDue(t *testing.T) {
 // The alarm of a definition does not depend on a process that can run it.
 func TestOverdueOfUnknownKind(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
-		var mu sync.Mutex
-		var alarms []sched.Explanation
-		f.cfg.Hooks.Overdue = func(x sched.Explanation) {
-			mu.Lock()
-			defer mu.Unlock()
-			alarms = append(alarms, x)
-		}
+		var got alarms
+		f.cfg.Hooks.Overdue = got.hook
 		f.start(0)
 		f.until("00:20:30")
 		d := report("a") // "* * * * *"
 		d.Schedule, d.Overdue = "*/10 * * * *", 5*time.Minute
 		f.define(d)
 		f.until("00:34:30") // the tick of 00:20 is older than the definition
-		mu.Lock()
-		if len(alarms) != 0 {
-			t.Errorf("%v", alarms)
-		}
-		mu.Unlock()
+		got.want(t, "older than the definition", "")
 		f.until("00:36:30")
-		mu.Lock()
-		defer mu.Unlock()
-		if len(alarms) != 1 || !alarms[0].Nominal.Equal(clock("00:30:00")) || alarms[0].Fate != sched.FateOverdue ||
-			!strings.Contains(alarms[0].Text, `not admitted: the owner of the group has no handler of kind "report"`) {
-			t.Errorf("%+v", alarms)
+		got.mu.Lock()
+		defer got.mu.Unlock()
+		if len(got.all) != 1 || !got.all[0].nominal.Equal(clock("00:30:00")) ||
+			!strings.Contains(got.all[0].why, `not admitted: the owner of the group has no handler of kind "report"`) {
+			t.Errorf("%+v", got.all)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package sched
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -214,12 +215,12 @@ func (s *Scheduler) raise(ctx context.Context, past []*alarm, now time.Time) {
 			a.at, a.left = now.Add(nap), true
 			continue
 		}
-		x := Explanation{Job: a.job.Name, Nominal: a.nominal}
+		why := ""
 		if unreachable == nil {
-			st, err := s.late(ctx, &x, others)
-			switch {
+			st, text, err := s.late(ctx, a, others)
+			switch why = text; {
 			case errors.As(err, new(unreadable)):
-				x.is(FateUnknown, "not known, because the state of the job cannot be read: %v", err)
+				why = fmt.Sprintf("not known, because the state of the job cannot be read: %v", err)
 			case err != nil:
 				unreachable = err // for the other jobs too
 			case others && st.spec.Overdue > 0 && st.highRev > owner:
@@ -229,17 +230,17 @@ func (s *Scheduler) raise(ctx context.Context, past []*alarm, now time.Time) {
 			}
 		}
 		if unreachable != nil && !s.ends.has(a) {
-			x.is(FateUnknown, "not known, because etcd cannot be read: %v", unreachable)
+			why = fmt.Sprintf("not known, because etcd cannot be read: %v", unreachable)
 		}
-		switch x.Fate {
-		case FateOverdue, FateWaiting, FateRunning, FateUnknown:
-			if ctx.Err() != nil {
-				return
-			}
-			s.log.Warn("tick overdue", zap.String("job", x.Job), zap.String("tick", nominalID(x.Nominal)), zap.String("key", jobKey(s.cfg.Group, x.Job)),
-				zap.Duration("bound", a.job.Overdue), zap.String("state", x.Text))
+		if ctx.Err() != nil {
+			return
+		}
+		if why != "" {
+			job := a.job.Name
+			s.log.Warn("tick overdue", zap.String("job", job), zap.String("tick", nominalID(a.nominal)), zap.String("key", jobKey(s.cfg.Group, job)),
+				zap.Duration("bound", a.job.Overdue), zap.String("state", why))
 			if hook := s.cfg.Hooks.Overdue; hook != nil {
-				hook(x)
+				hook(job, a.nominal, why)
 			}
 		}
 		s.ends.drop(a)
@@ -259,22 +260,28 @@ func (s *Scheduler) ownership(ctx context.Context) (rev int64, err error) {
 	return rev, err
 }
 
-// late explains a tick that has reached its bound, unless it has ended, and returns the
-// state of its job. A job that is not registered is overdue if its owner had the time to do
-// so.
-func (s *Scheduler) late(ctx context.Context, x *Explanation, hadTime bool) (*jobSnapshot, error) {
-	st, err := s.read(ctx, x.Job)
-	if err != nil || st.highRev == 0 && !x.Nominal.After(st.definition.At) { // due before the job was defined
-		return st, err
+// late returns the state of the job of a tick that has reached its bound, and why the tick has
+// not ended: an empty text if it has. A job that is not registered is overdue if its owner had
+// the time to do so.
+func (s *Scheduler) late(ctx context.Context, a *alarm, hadTime bool) (st *jobSnapshot, why string, err error) {
+	st, err = s.read(ctx, a.job.Name)
+	if err != nil || st.highRev == 0 && !a.nominal.After(st.definition.At) { // due before the job was defined
+		return st, "", err
 	}
-	if st.specRev == 0 && !hadTime || s.inProgress(x, st) {
-		return st, nil
+	if st.specRev == 0 && !hadTime {
+		return st, "", nil
 	}
-	if x.Nominal.After(st.high) {
-		s.decided(x, st, nil)
-		return st, nil
+	if why = st.inProgress(a.nominal); why != "" {
+		return st, why, nil
 	}
-	return st, s.overtaken(ctx, x, st)
+	if a.nominal.After(st.high) {
+		if text, late := s.undecided(a.job.Name, a.nominal, st); late {
+			why = text
+		}
+		return st, why, nil
+	}
+	why, err = s.overtaken(ctx, a.job.Name, a.nominal, st)
+	return st, why, err
 }
 
 // overdue returns the nominal time of the oldest scheduled tick that is past its bound, or

@@ -11,17 +11,15 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// fateView is what became of one tick.
-type fateView struct {
+// tickView is what became of one tick.
+type tickView struct {
 	Job     string    `json:"job"`
 	Nominal time.Time `json:"nominal"`
-	Fate    string    `json:"fate"`
-	Outcome string    `json:"outcome,omitempty"` // of the record that has or counts the tick, as in sched history
 	Text    string    `json:"text"`
 }
 
-func (v fateView) name() string    { return doctor.Stamp(v.Nominal) }
-func (v fateView) cells() []string { return []string{v.Job, doctor.Stamp(v.Nominal), v.Fate, v.Text} }
+func (v tickView) name() string    { return doctor.Stamp(v.Nominal) }
+func (v tickView) cells() []string { return []string{v.Job, doctor.Stamp(v.Nominal), v.Text} }
 
 // schedExplainCommand shows what became of one tick of a job of the group.
 func (a *app) schedExplainCommand(group *string) *cobra.Command {
@@ -33,15 +31,12 @@ func (a *app) schedExplainCommand(group *string) *cobra.Command {
 				return usageError("explain: INSTANT is a time such as 2026-03-01T02:30:00Z; sched next shows the next ones")
 			}
 			return a.scheduler(cmd, *group, func(ctx context.Context, s *sched.Scheduler) error {
-				x, err := s.Explain(ctx, args[0], nominal)
+				text, err := s.Explain(ctx, args[0], nominal)
 				if err != nil {
 					return err
 				}
-				v := fateView{Job: x.Job, Nominal: x.Nominal, Fate: string(x.Fate), Text: x.Text}
-				if x.Entry != nil {
-					v.Outcome = string(x.Entry.Outcome)
-				}
-				return printOne(a, v, func(w io.Writer) { _, _ = fmt.Fprintln(w, x) })
+				v := tickView{Job: args[0], Nominal: nominal.UTC(), Text: text}
+				return printOne(a, v, func(w io.Writer) { _, _ = fmt.Fprintln(w, text) })
 			})
 		},
 	}
