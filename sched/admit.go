@@ -163,7 +163,7 @@ func (s *Scheduler) left(j Job, p past) {
 	switch {
 	case p.failed() && !p.Outcome.bad():
 		s.log.Error("tick given up; its last attempt failed", append(fields, zap.Int("attempt", p.Attempt), zap.String("error", p.Error))...)
-	case p.Outcome == OutcomeSkipped, p.Outcome == OutcomeReplaced, p.Outcome == OutcomeWithdrawn:
+	case p.Outcome == OutcomeSkipped, p.Outcome == OutcomeCancelled:
 		s.log.Info("tick skipped", fields...)
 	case p.Outcome == OutcomeLate, p.Outcome == OutcomeMissed:
 		s.log.Warn("tick missed", fields...)

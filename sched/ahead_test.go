@@ -110,7 +110,7 @@ func TestResetMark(t *testing.T) {
 		if n, want := len(f.ledger.all("a"))-len(before), 80-len(early); n != want { // the audit finds a tick that ran twice
 			t.Errorf("%d ticks ran after the reset, want %d", n, want)
 		}
-		if _, err := f.console().ResetMark(t.Context(), "a", "", true); !errors.Is(err, sched.ErrNotAhead) {
+		if _, err := f.console().ResetMark(t.Context(), "a", "", true); !errors.Is(err, sched.ErrUnchanged) {
 			t.Errorf("again: %v", err)
 		}
 		if _, err := f.console().ResetMark(t.Context(), "b", "", true); !errors.Is(err, sched.ErrUnknownJob) {
@@ -174,7 +174,7 @@ func TestUnreadableResetHoldsTicks(t *testing.T) {
 		if x, err := f.console().Explain(t.Context(), "bad", clock("00:02:00")); err != nil || !strings.Contains(x, "cannot be read which ones") {
 			t.Errorf("%v, %v", x, err)
 		}
-		if _, err := f.console().ResetMark(t.Context(), "bad", "", true); err == nil || errors.Is(err, sched.ErrNotAhead) {
+		if _, err := f.console().ResetMark(t.Context(), "bad", "", true); err == nil || errors.Is(err, sched.ErrUnchanged) {
 			t.Errorf("%v", err)
 		}
 		noErr(t, second(f.etcd.Delete(t.Context(), key)))
@@ -196,7 +196,7 @@ func TestResetMarkThatMayRepeat(t *testing.T) {
 		f.leaps("00:06:10")
 		f.until("01:00:30")
 		before := len(f.ledger.all("short"))
-		if _, err := f.console().ResetMark(t.Context(), "long", "", false); !errors.Is(err, sched.ErrDecided) {
+		if _, err := f.console().ResetMark(t.Context(), "long", "", false); !errors.Is(err, sched.ErrUnchanged) {
 			t.Errorf("of ticks that all ran: %v", err)
 		}
 		if to, err := f.console().ResetMark(t.Context(), "short", "", false); !errors.Is(err, sched.ErrMayRepeat) || !to.IsZero() {
@@ -263,8 +263,8 @@ func TestResetMarkInTheMidst(t *testing.T) {
 			if lossy.Hits() > 0 { // otherwise the other reset was first
 				faults++
 			}
-			if done, other := errs[0], errs[1]; !(done == nil && errors.Is(other, sched.ErrNotAhead)) &&
-				!(other == nil && errors.Is(done, sched.ErrNotAhead)) {
+			if done, other := errs[0], errs[1]; !(done == nil && errors.Is(other, sched.ErrUnchanged)) &&
+				!(other == nil && errors.Is(done, sched.ErrUnchanged)) {
 				t.Errorf("round %d: %v, %v", i, done, other)
 			}
 			if i := f.inspect("a"); i.Ahead != 0 {
@@ -299,7 +299,7 @@ func TestResetMarkBesideAnother(t *testing.T) {
 			t.Fatalf("%d reads were late", late.Hits())
 		}
 		f.resets("a", false)
-		if err := <-second; !errors.Is(err, sched.ErrNotAhead) {
+		if err := <-second; !errors.Is(err, sched.ErrUnchanged) {
 			t.Errorf("the second reset: %v", err)
 		}
 	})

@@ -17,18 +17,17 @@ import (
 	"go.uber.org/zap"
 )
 
-// KindHandler does the work of one tick of a job that was defined by [Scheduler.Define]. It
-// is what Job.Handler is for a job in code. The payload is that of the definition, as far
-// as this process knew it when the attempt began.
-type KindHandler func(ctx context.Context, t Tick, payload json.RawMessage) error
+// kindHandler is the function of a kind.
+type kindHandler = func(ctx context.Context, t Tick, payload json.RawMessage) error
 
 // Handle registers the function that runs the defined jobs of a kind in this process,
-// before or during Run. Register the same kinds in all processes: the owner of the group
+// before or during Run. It is what Job.Handler is for a job in code. The payload is that of the
+// definition, as far as this process knew it when the attempt began. Register the same kinds in all processes: the owner of the group
 // admits ticks of the kinds that its own process has.
 //
 // Handle returns an error if the kind is not UTF-8 of 1 to 200 bytes without control
 // characters. It also does if handler is nil, or if the kind has a function already.
-func (s *Scheduler) Handle(kind string, handler KindHandler) error {
+func (s *Scheduler) Handle(kind string, handler func(ctx context.Context, t Tick, payload json.RawMessage) error) error {
 	err := checkName(kind)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -46,7 +46,7 @@ func TestDefineAfterCircleOfThree(t *testing.T) {
 // one tick of each job that follows.
 func TestDefineAfterWhileOwnersDie(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
-		f.kinds = map[string]sched.KindHandler{"report": func(_ context.Context, tick sched.Tick, _ json.RawMessage) error {
+		f.kinds = map[string]kindHandler{"report": func(_ context.Context, tick sched.Tick, _ json.RawMessage) error {
 			if tick.Job == "b" && tick.Attempt == 1 {
 				return errors.New("broken")
 			}

@@ -181,7 +181,7 @@ const mostOrderly = 3
 // Undefine removes the definition of a job, if it has the version, or [AnyVersion]. No
 // tick of the job is admitted or begins after that. The ticks that wait get one record
 // together, that of the oldest of them, whose Missed counts the others. Its outcome is
-// OutcomeWithdrawn. If the oldest tick has had an attempt, the outcome is that of its last
+// OutcomeCancelled. If the oldest tick has had an attempt, the outcome is that of its last
 // attempt. Requests and a pause are removed. Runs in progress continue and are recorded,
 // and are not tried again. Call Cancel after Undefine to end them.
 //
@@ -240,7 +240,7 @@ func (s *Scheduler) Undefine(ctx context.Context, job string, version int64) err
 			for _, w := range st.waiting[:min(len(st.waiting), mostForgotten)] {
 				cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(w.key), "=", w.rev))
 			}
-			p := st.waiting[0].leftOut(OutcomeWithdrawn, by.At)
+			p := st.waiting[0].leftOut(OutcomeCancelled, by.At)
 			p.Version, p.Job, p.Missed, p.Error = valueVersion, job, p.Missed+len(st.waiting)-1, by.explain(p.Error)
 			ops = append(ops, clientv3.OpPut(k.entry(job, p), encode(p)))
 		}

@@ -29,7 +29,7 @@ func report(name string) sched.Definition {
 func (f *fleet) reports(takes time.Duration) (ran func() []string) {
 	var payloads []string
 	var mu sync.Mutex
-	f.kinds = map[string]sched.KindHandler{"report": func(ctx context.Context, _ sched.Tick, payload json.RawMessage) error {
+	f.kinds = map[string]kindHandler{"report": func(ctx context.Context, _ sched.Tick, payload json.RawMessage) error {
 		mu.Lock()
 		payloads = append(payloads, string(payload))
 		mu.Unlock()
@@ -373,7 +373,7 @@ func TestDefineRolledBack(t *testing.T) {
 // ticks are recorded.
 func TestUndefineDuringRun(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
-		f.kinds = map[string]sched.KindHandler{"report": func(context.Context, sched.Tick, json.RawMessage) error {
+		f.kinds = map[string]kindHandler{"report": func(context.Context, sched.Tick, json.RawMessage) error {
 			time.Sleep(200 * time.Second)
 			return errors.New("no disk")
 		}}
@@ -390,7 +390,7 @@ func TestUndefineDuringRun(t *testing.T) {
 		wantIs(t, f.console().Forget(t.Context(), "a"), sched.ErrStillRunning)
 		f.until("00:20:00")
 		f.ledger.want(t, "a", "00:01:00")
-		if got, want := f.history("a"), []string{"withdrawn 00:02:00", "failed 00:01:00"}; !slices.Equal(got, want) {
+		if got, want := f.history("a"), []string{"cancelled 00:02:00", "failed 00:01:00"}; !slices.Equal(got, want) {
 			t.Errorf("%v, want %v", got, want)
 		}
 		if e := f.entries("a")[0]; e.Missed != 2 || !strings.Contains(e.Error, "operator: the definition of the job was removed") {

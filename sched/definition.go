@@ -139,7 +139,7 @@ func (d Definition) checkSize() error {
 }
 
 // job returns the job that runs the definition with the handler.
-func (d Definition) job(handler KindHandler, ical func(text, zone string) (calendar.Calendar, error)) (Job, error) {
+func (d Definition) job(handler kindHandler, ical func(text, zone string) (calendar.Calendar, error)) (Job, error) {
 	if err := checkName(d.Kind); err != nil {
 		return Job{}, fmt.Errorf("the Kind %w", err)
 	}

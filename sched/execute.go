@@ -223,7 +223,7 @@ func (s *Scheduler) call(ctx context.Context, a *active, value string) {
 		if returned {
 			outcome = judge(ctx, err)
 		} else {
-			outcome, err = OutcomePanicked, errors.New("the handler called runtime.Goexit")
+			outcome, err = OutcomeFailed, errors.New("the handler called runtime.Goexit")
 			if p := recover(); p != nil {
 				err = fmt.Errorf("panic: %v", p)
 				s.log.Error("handler panicked", append(a.fields(), zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))...)

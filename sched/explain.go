@@ -165,9 +165,8 @@ func (s *Scheduler) undecided(job string, nominal time.Time, st *jobSnapshot) (t
 // why has the reason of each outcome whose record has none.
 var why = map[Outcome]string{
 	OutcomeOK:          "the handler returned nil",
-	OutcomeSkipped:     "another run of the job was in progress or waited, and its Overlap leaves such ticks out",
+	OutcomeSkipped:     "another run of the job was in progress or waited, or a newer tick came due, and its Overlap leaves such ticks out",
 	OutcomeLate:        "it had not begun by its StartDeadline",
-	OutcomeReplaced:    "a newer tick came due, and the Overlap prefers that",
 	OutcomeMissed:      "no owner admitted it in time, and CatchUp leaves such ticks out",
 	OutcomePaused:      "the job was paused",
 	OutcomeInterrupted: "its scheduler stopped, or its claim was in doubt",

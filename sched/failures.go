@@ -22,7 +22,7 @@ type failures struct {
 // attempts has not failed.
 func (p past) failed() bool {
 	switch p.Outcome {
-	case OutcomeLate, OutcomeReplaced:
+	case OutcomeLate, OutcomeSkipped:
 		return p.Attempt > 0
 	}
 	return p.Outcome.bad() && !p.Again

@@ -28,7 +28,7 @@ func TestDroppedRetryIsAFailure(t *testing.T) {
 		{"replaced while it waits", sched.Job{
 			Overlap: sched.CancelRunning{},
 			Retry:   sched.Retry{Max: 5, Backoff: 10 * time.Minute},
-		}, 0, sched.OutcomeReplaced, true},
+		}, 0, sched.OutcomeSkipped, true},
 		{
 			"replaced as it fails",
 			sched.Job{

@@ -2,6 +2,7 @@ package sched_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,6 +24,9 @@ const (
 	prefix = "/p/"
 )
 
+// kindHandler is the function of a kind.
+type kindHandler = func(ctx context.Context, t sched.Tick, payload json.RawMessage) error
+
 // clock returns a time of the bubble's first day.
 func clock(text string) time.Time {
 	at, err := time.Parse("15:04:05", text)
@@ -41,7 +45,7 @@ type fleet struct {
 	ledger *ledger
 	cfg    sched.Config
 	jobs   []sched.Job
-	kinds  map[string]sched.KindHandler
+	kinds  map[string]kindHandler
 	nodes  []*node
 
 	operator  *sched.Scheduler

@@ -310,7 +310,7 @@ func TestAfterWithCalendar(t *testing.T) {
 // A definition is shadowed by a job in code, also for After.
 func TestDefineAfterAndCode(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
-		f.kinds = map[string]sched.KindHandler{"report": func(context.Context, sched.Tick, json.RawMessage) error { return errors.New("not this") }}
+		f.kinds = map[string]kindHandler{"report": func(context.Context, sched.Tick, json.RawMessage) error { return errors.New("not this") }}
 		f.do(sched.Job{Name: "a", Schedule: minutely}, 0)
 		f.define(following("b", "a"))
 		f.do(sched.Job{Name: "b", Schedule: sched.After("a")}, 0)

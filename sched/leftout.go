@@ -81,7 +81,7 @@ func (l *leadership) withdrawals(c *jobState, all *jobWaiting, wd withdrawal) (s
 	most := max(1, min(20, c.job.History-2)) // leave room for the records of cancelled runs
 	records := make([]past, len(ticks))
 	for i, w := range ticks {
-		records[i] = w.leftOut(OutcomeWithdrawn, now)
+		records[i] = w.leftOut(OutcomeCancelled, now)
 		records[i].Error = wd.explain(records[i].Error)
 	}
 	if rest := len(ticks) - most; rest > 0 {

@@ -194,7 +194,7 @@ func (l *local) admitTick(a *localJob, r ready) {
 	case Allow:
 	case CancelRunning:
 		for _, w := range a.waiting.ticks {
-			s.left(j, w.leftOut(OutcomeReplaced, now))
+			s.left(j, w.leftOut(OutcomeSkipped, now))
 		}
 		a.waiting.ticks = nil
 		s.cancelRuns(j.Name)

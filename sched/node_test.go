@@ -70,7 +70,7 @@ func (f *fleet) start(skew time.Duration) *node {
 }
 
 // handle registers a function for a kind, whose runs tell the ledger.
-func (n *node) handle(kind string, h sched.KindHandler) error {
+func (n *node) handle(kind string, h kindHandler) error {
 	return n.sched.Handle(kind, func(ctx context.Context, tick sched.Tick, payload json.RawMessage) error {
 		return n.f.ledger.record(n.name, func(ctx context.Context, tick sched.Tick) error { return h(ctx, tick, payload) })(ctx, tick)
 	})

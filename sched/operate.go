@@ -25,7 +25,7 @@ import (
 // RunNow and Backfill still work. Pause works in any process of the group, also in
 // one that does not call Run.
 //
-// Errors: [ErrUnknownJob], [ErrPaused], and those of etcdclaims.Client.TryAcquire. If
+// Errors: [ErrUnknownJob], [ErrUnchanged] if the job is paused already, and those of etcdclaims.Client.TryAcquire. If
 // the error matches etcdclaims.ErrUnknown, the pause may have taken effect; after any
 // other error it has not.
 func (s *Scheduler) Pause(ctx context.Context, job, why string) error {
@@ -36,7 +36,7 @@ func (s *Scheduler) Pause(ctx context.Context, job, why string) error {
 			return nil, nil, s.unknownJob(job)
 		}
 		if st.paused != nil {
-			return nil, nil, fmt.Errorf("%w: by %s at %s: %s", ErrPaused, st.paused.By, st.paused.At.Format(time.RFC3339), st.paused.Note)
+			return nil, nil, fmt.Errorf("%w: the job is paused already, by %s at %s: %s", ErrUnchanged, st.paused.By, st.paused.At.Format(time.RFC3339), st.paused.Note)
 		}
 		return []clientv3.Cmp{absent(paused), s.definedAs(job, st.definitionRev)}, []clientv3.Op{clientv3.OpPut(paused, value)}, nil
 	})
@@ -48,7 +48,7 @@ func (s *Scheduler) Pause(ctx context.Context, job, why string) error {
 // together; use Backfill to run them. If this clock is ahead of the owner's, the ticks in between are left out
 // without a record. If it is behind, CatchUp decides about them.
 //
-// Errors: [ErrUnknownJob], [ErrNotPaused], and those of etcdclaims.Client.TryAcquire.
+// Errors: [ErrUnknownJob], [ErrUnchanged] if the job is not paused, and those of etcdclaims.Client.TryAcquire.
 // If the error matches etcdclaims.ErrUnknown, Resume may have taken effect; after any
 // other error it has not.
 func (s *Scheduler) Resume(ctx context.Context, job string) error {
@@ -57,7 +57,7 @@ func (s *Scheduler) Resume(ctx context.Context, job string) error {
 			return nil, nil, s.unknownJob(job)
 		}
 		if st.paused == nil {
-			return nil, nil, ErrNotPaused
+			return nil, nil, fmt.Errorf("%w: the job is not paused", ErrUnchanged)
 		}
 		paused, high := s.keys.paused(job), s.keys.high(job)
 		cmps := []clientv3.Cmp{

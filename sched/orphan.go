@@ -120,7 +120,7 @@ func (l *leadership) settle(c *jobState, key string, r run, rev int64) (st decis
 	case wd.rev > rev:
 		p, over = again.withdrawn(p, wd.cancelling), true
 	case l.outdated(c, r.ID):
-		p, over = waiter{ready: again}.leftOut(OutcomeReplaced, p.Ended), true
+		p, over = waiter{ready: again}.leftOut(OutcomeSkipped, p.Ended), true
 	default:
 		st.cmps = append(st.cmps, l.s.notWithdrawn(j, rev)) // otherwise the next search for orphans settles it
 	}
@@ -213,7 +213,7 @@ func (r ready) withdrawn(p past, by cancelling) past {
 	if p.Again {
 		p.Again, p.Error = false, p.Error+"; not tried again"
 	} else {
-		p = waiter{ready: r}.leftOut(OutcomeWithdrawn, p.Ended)
+		p = waiter{ready: r}.leftOut(OutcomeCancelled, p.Ended)
 	}
 	p.Error = by.explain(p.Error)
 	return p
@@ -223,7 +223,7 @@ func (r ready) withdrawn(p past, by cancelling) past {
 // p, and that a newer tick replaces.
 func (r ready) instead(p past) past {
 	if !p.Again {
-		return waiter{ready: r}.leftOut(OutcomeReplaced, p.Ended)
+		return waiter{ready: r}.leftOut(OutcomeSkipped, p.Ended)
 	}
 	p.Again, p.Error = false, limitText(p.Error+"; not tried again, because a newer tick waits")
 	return p

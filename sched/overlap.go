@@ -116,14 +116,14 @@ func (l *leadership) replace(c *jobState, ticks []ready, now time.Time) verdict 
 	var ops []clientv3.Op
 	var replaced []past
 	for _, r := range ticks[:len(ticks)-1] {
-		replaced = append(replaced, past{ID: r.ID, Outcome: OutcomeReplaced, Nominal: r.Nominal, Actual: r.Actual, Missed: r.Missed, Ended: now})
+		replaced = append(replaced, past{ID: r.ID, Outcome: OutcomeSkipped, Nominal: r.Nominal, Actual: r.Actual, Missed: r.Missed, Ended: now})
 	}
 	waiting := l.waitingOf(c)
 	waiting = waiting[max(0, len(waiting)-2):] // the next decision replaces the others
 	for _, w := range waiting {
 		cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(w.key), "=", w.rev))
 		ops = append(ops, clientv3.OpDelete(w.key))
-		replaced = append(replaced, w.leftOut(OutcomeReplaced, now))
+		replaced = append(replaced, w.leftOut(OutcomeSkipped, now))
 	}
 	put, admitted := l.puts(j, []ready{newest})
 	ops = append(ops, put...)

@@ -29,8 +29,8 @@ const mostDecided = 100
 // ResetMark relies on the clock of this process for how far the mark goes back, and not for
 // which ticks run again. It must know the schedule; see [JobInfo].
 //
-// Errors: [ErrUnknownJob], [ErrNotAhead], [ErrMayRepeat], [ErrDecided] if all ticks until the
-// mark are decided, and those of etcdclaims.Client.TryAcquire. If the error matches
+// Errors: [ErrUnknownJob], [ErrUnchanged] if the mark is not ahead of the clock or all ticks up to
+// it are decided, [ErrMayRepeat], and those of etcdclaims.Client.TryAcquire. If the error matches
 // etcdclaims.ErrUnknown, ResetMark may have taken effect; after any other error it has not.
 func (s *Scheduler) ResetMark(ctx context.Context, job, why string, mayRepeat bool) (to time.Time, err error) {
 	var is markReset
@@ -84,7 +84,7 @@ func (s *Scheduler) planReset(ctx context.Context, job string, st *jobSnapshot) 
 	case st.resetErr != nil:
 		return is, st.resetErr
 	case !st.high.After(now):
-		return is, fmt.Errorf("%w: it is %s", ErrNotAhead, stamp(st.high))
+		return is, fmt.Errorf("%w: the high-water mark is not ahead of the clock: it is %s", ErrUnchanged, stamp(st.high))
 	case schedule == nil:
 		return is, errors.New("this process does not know the schedule of the job")
 	}
@@ -127,7 +127,7 @@ func (s *Scheduler) planReset(ctx context.Context, job string, st *jobSnapshot) 
 		is.to, is.decided = is.decided[0], is.decided[1:]
 	}
 	if next := whole.dueAfter(is.to); next.IsZero() || next.After(st.high) {
-		return is, fmt.Errorf("%w: all ticks until %s are", ErrDecided, stamp(st.high))
+		return is, fmt.Errorf("%w: all ticks until the high-water mark %s are decided", ErrUnchanged, stamp(st.high))
 	}
 	is.mayRepeat = doubt.After(is.to)
 	return is, nil
@@ -162,7 +162,7 @@ func (s *Scheduler) settledTicks(ctx context.Context, job string, st *jobSnapsho
 		switch e.Outcome {
 		case OutcomeMissed, OutcomePaused:
 			add(e.id, e.Nominal, e.Admitted, e.Missed, true)
-		case OutcomeWithdrawn: // its Missed counts ticks that were admitted
+		case OutcomeCancelled: // its Missed can count ticks that were admitted
 			add(e.id, e.Nominal, e.Admitted, 0, false)
 		default:
 			add(e.id, e.Nominal, e.Admitted, e.Missed, false)

@@ -100,7 +100,7 @@ func TestRetryExhausted(t *testing.T) {
 		f.start(0)
 		f.until("00:10:30")
 		f.wantAttempts("a", 3, 500*time.Millisecond)
-		f.wantHistory("a", "panicked 00:10:00", "panicked 00:10:00", "panicked 00:10:00")
+		f.wantHistory("a", "failed 00:10:00", "failed 00:10:00", "failed 00:10:00")
 		f.wantHistory("b", "failed 00:10:00")
 		f.wantHistory("c", "failed 00:10:00")
 		if e := f.entries("a"); e[2].Again || !e[1].Again || f.entries("b")[0].Again {
@@ -126,7 +126,7 @@ func TestRetryAndOverlap(t *testing.T) {
 		{sched.Skip{}, "11", []string{"skipped 00:02:00", "ok 00:01:00"}},
 		{sched.BufferOne{}, "11", []string{"skipped 00:02:00", "ok 00:01:00"}},
 		{sched.BufferAll{}, "112", []string{"ok 00:01:00", "ok 00:02:00"}},
-		{sched.CancelRunning{}, "12", []string{"replaced 00:01:00", "ok 00:02:00"}},
+		{sched.CancelRunning{}, "12", []string{"skipped 00:01:00", "ok 00:02:00"}},
 		{sched.Allow{}, "121", []string{"ok 00:02:00", "ok 00:01:00"}},
 	} {
 		inFleet(t, func(t *testing.T, f *fleet) {
@@ -261,7 +261,7 @@ func TestRetryTakenBack(t *testing.T) {
 		}
 		noErr(t, f.console().Cancel(t.Context(), "cancel", "enough"))
 		f.until("00:15:00")
-		f.wantHistory("cancel", "failed 00:10:00", "withdrawn 00:10:00")
+		f.wantHistory("cancel", "failed 00:10:00", "cancelled 00:10:00")
 		f.wantHistory("late", "failed 00:10:00", "late 00:10:00")
 		for _, job := range []string{"cancel", "late"} {
 			if e := f.inspect(job).Last; len(f.ledger.all(job)) != 1 || e.Attempt != 1 || e.Again {
@@ -302,21 +302,21 @@ func TestRetryAfterCancel(t *testing.T) {
 			sched.Job{Guarantee: sched.AtLeastOnce},
 			claimtest.Fault{},
 			"00:10:04", func(n *node) { go n.stop() }, "00:10:04.5",
-			1, "interrupted", "not begun again: withdrawn",
+			1, "interrupted", "not begun again: cancelled",
 		},
 		{
 			"is lost",
 			sched.Job{Guarantee: sched.AtLeastOnce},
 			claimtest.Fault{},
 			"00:10:04", func(n *node) { n.kill() }, "00:10:06",
-			1, "lost", "not begun again: withdrawn",
+			1, "lost", "not begun again: cancelled",
 		},
 		{
 			"begins",
 			sched.Job{Retry: again},
 			claimtest.Fault{On: claimtest.Acquire, DelayReply: 3 * time.Second},
 			"00:09:59", nil, "00:10:01",
-			0, "withdrawn", "",
+			0, "cancelled", "",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

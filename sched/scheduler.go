@@ -53,7 +53,7 @@ type Scheduler struct {
 	mu         sync.Mutex
 	jobs       map[string]Job          // in code, by name
 	defined    map[string]Job          // by definitions, by name
-	kinds      map[string]KindHandler  // by kind
+	kinds      map[string]kindHandler  // by kind
 	touched    map[string]bool         // the jobs that have changed since an owner took them over, by name
 	generation int                     // how often any job has changed
 	after      map[string][]string     // the jobs in code that run after a job
@@ -99,7 +99,7 @@ func New(claims *etcdclaims.Client, cfg Config) (*Scheduler, error) {
 	s := &Scheduler{
 		claims: claims, cfg: cfg, log: cfg.Logger.With(zap.String("group", cfg.Group)),
 		added: make(chan struct{}, 1), retry: make(chan struct{}, 1), rescan: make(chan struct{}, 1), relink: make(chan struct{}, 1),
-		jobs: make(map[string]Job), defined: make(map[string]Job), incoming: make(followers), kinds: make(map[string]KindHandler), touched: make(map[string]bool),
+		jobs: make(map[string]Job), defined: make(map[string]Job), incoming: make(followers), kinds: make(map[string]kindHandler), touched: make(map[string]bool),
 		after: make(map[string][]string), active: make(map[string]*active), activeOf: make(map[string]*jobRuns), trying: make(map[string]struct{}), unbegun: make(map[string]struct{}),
 	}
 	s.outage.log, s.outage.unreachable = s.log, claims.Unreachable
@@ -162,7 +162,7 @@ func (s *Scheduler) Add(job Job) error {
 //
 // Run returns nil if ctx ended and all handlers returned. It returns an error that
 //   - names the jobs whose handlers did not return, or
-//   - matches [ErrRunning] if Run is in progress already, or
+//   - reports that Run is in progress already, or
 //   - matches etcdclaims.ErrClosed if the client was closed, or
 //   - matches etcdclaims.ErrPermissionDenied if etcd does not permit a request that a
 //     scheduler needs.
@@ -171,7 +171,7 @@ func (s *Scheduler) Add(job Job) error {
 // begins. The client logs its beginning and its end, to etcdclaims.Config.Logger.
 func (s *Scheduler) Run(ctx context.Context) error {
 	if !s.going.CompareAndSwap(false, true) {
-		return fmt.Errorf("sched: run group %q: %w", s.cfg.Group, ErrRunning)
+		return fmt.Errorf("sched: run group %q: the scheduler is running already", s.cfg.Group)
 	}
 	defer s.going.Store(false)
 	if hook := s.cfg.Hooks.Running; hook != nil {

@@ -35,7 +35,7 @@ func TestSemantic23PauseResume(t *testing.T) {
 		f.start(0)
 		f.until("00:01:30")
 		noErr(t, f.console().Pause(t.Context(), "a", "the disk is full"))
-		wantIs(t, f.console().Pause(t.Context(), "a", "again"), sched.ErrPaused)
+		wantIs(t, f.console().Pause(t.Context(), "a", "again"), sched.ErrUnchanged)
 		f.until("00:03:30")
 		f.owner().stop() // outlives its owner
 		f.until("00:05:30")
@@ -46,7 +46,7 @@ func TestSemantic23PauseResume(t *testing.T) {
 			t.Error(text)
 		}
 		noErr(t, f.console().Resume(t.Context(), "a"))
-		wantIs(t, f.console().Resume(t.Context(), "a"), sched.ErrNotPaused)
+		wantIs(t, f.console().Resume(t.Context(), "a"), sched.ErrUnchanged)
 		f.until("00:07:30")
 		f.ledger.want(t, "a", "00:01:00", "00:06:00", "00:07:00")
 		for _, d := range f.ledger.all("a") {
@@ -359,7 +359,7 @@ func TestCancel(t *testing.T) {
 		got := f.entries("a")
 		withdrawn := 0
 		for _, e := range got {
-			if e.Outcome == "withdrawn" {
+			if e.Outcome == "cancelled" && e.Attempt == 0 {
 				withdrawn += 1 + e.Missed
 				if e.Admitted == 0 || e.Attempt != 0 || !strings.Contains(e.Error, "enough") {
 					t.Errorf("%+v", e)

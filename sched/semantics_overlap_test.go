@@ -241,7 +241,7 @@ func TestSemantic14CancelRunning(t *testing.T) {
 			}}, 0)
 			f.start(0)
 			f.until("00:00:40")
-			if got := f.history("a"); !slices.Contains(got, "replaced 00:00:10") {
+			if got := f.history("a"); !slices.Contains(got, "skipped 00:00:10") {
 				t.Errorf("%v", got)
 			}
 		})
@@ -264,7 +264,7 @@ func TestSemantic15PanicSafety(t *testing.T) {
 				f.start(0)
 				f.until("00:04:30")
 				f.ledger.want(t, "a", "00:01:00", "00:02:00", "00:03:00", "00:04:00")
-				if got := f.history("a"); !slices.Equal(got, []string{"panicked 00:01:00", "ok 00:02:00", "panicked 00:03:00", "ok 00:04:00"}) {
+				if got := f.history("a"); !slices.Equal(got, []string{"failed 00:01:00", "ok 00:02:00", "failed 00:03:00", "ok 00:04:00"}) {
 					t.Errorf("%v", got)
 				}
 			})

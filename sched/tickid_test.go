@@ -15,7 +15,7 @@ import (
 func TestTickIDAfterForget(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		var ids []string
-		f.kinds = map[string]sched.KindHandler{"k": func(_ context.Context, tick sched.Tick, _ json.RawMessage) error {
+		f.kinds = map[string]kindHandler{"k": func(_ context.Context, tick sched.Tick, _ json.RawMessage) error {
 			ids = append(ids, tick.ID())
 			return nil
 		}}

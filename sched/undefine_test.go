@@ -114,7 +114,7 @@ func TestUndefineBusy(t *testing.T) {
 // A run that began before the removal does not pause the job that is defined afterwards.
 func TestUndefinedRunFails(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
-		f.kinds = map[string]sched.KindHandler{"report": func(context.Context, sched.Tick, json.RawMessage) error {
+		f.kinds = map[string]kindHandler{"report": func(context.Context, sched.Tick, json.RawMessage) error {
 			time.Sleep(30 * time.Second)
 			return errors.New("no disk")
 		}}

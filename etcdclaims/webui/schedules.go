@@ -201,13 +201,11 @@ type entryRow struct {
 
 // reasons are why ticks do not run.
 var reasons = map[sched.Outcome]string{
-	sched.OutcomeSkipped:   "not run: another run was in progress, or too many ticks waited",
-	sched.OutcomeWithdrawn: "not run: it was taken back while it waited",
-	sched.OutcomeReplaced:  "not run: a newer tick was preferred",
-	sched.OutcomeLate:      "not run: past its start deadline",
-	sched.OutcomePaused:    "not run: due while the job was paused",
-	sched.OutcomeMissed:    "not run: not admitted in time, and the catch-up policy leaves it out",
-	sched.OutcomeLost:      "its process died, or its claim was lost, before the run ended",
+	sched.OutcomeSkipped: "not run: another run was in progress, too many ticks waited, or a newer tick was preferred",
+	sched.OutcomeLate:    "not run: past its start deadline",
+	sched.OutcomePaused:  "not run: due while the job was paused",
+	sched.OutcomeMissed:  "not run: not admitted in time, and the catch-up policy leaves it out",
+	sched.OutcomeLost:    "its process died, or its claim was lost, before the run ended",
 }
 
 type inspected struct {

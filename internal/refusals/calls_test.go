@@ -98,7 +98,7 @@ var theCalls = []call{
 	{name: "Scheduler.Cancel", of: ofJob(func(ctx context.Context, s *sched.Scheduler, job string) error { return s.Cancel(ctx, job, "a test") })},
 	{name: "Scheduler.Forget", of: ofJob(func(ctx context.Context, s *sched.Scheduler, job string) error { return s.Forget(ctx, job) }, "undefined")},
 	{name: "Scheduler.ResetMark", of: ofJob(func(ctx context.Context, s *sched.Scheduler, job string) error {
-		return unless(sched.ErrNotAhead)(s.ResetMark(ctx, job, "a test", true))
+		return unless(sched.ErrUnchanged)(s.ResetMark(ctx, job, "a test", true))
 	})},
 	{name: "View.Evict", of: ofGroup(func(ctx context.Context, v *group.View) error { return v.Evict(ctx, "nobody", "a test", time.Minute) })},
 	{name: "View.Readmit", of: ofGroup(func(ctx context.Context, v *group.View) error { return v.Readmit(ctx, "nobody") })},
