@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 )
@@ -30,7 +30,7 @@ func (o *Outage) Explain(err error) error {
 // mayExplain reports whether an error can be due to an outage that it does not name yet.
 func (o *Outage) mayExplain(err error) bool {
 	switch {
-	case err == nil, errors.As(err, new(*awayError)), errors.Is(err, context.Canceled), errors.Is(err, fencing.ErrClosed):
+	case err == nil, errors.As(err, new(*awayError)), errors.Is(err, context.Canceled), errors.Is(err, attach.ErrClosed):
 		return false
 	}
 	return o.cfg.Passing(txn.Failed(err)) || errors.Is(err, context.DeadlineExceeded)

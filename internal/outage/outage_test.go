@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -209,7 +209,7 @@ func TestExplain(t *testing.T) {
 			{fmt.Errorf("call: %w", context.DeadlineExceeded), true},
 			{nil, false},
 			{context.Canceled, false},
-			{fmt.Errorf("%w (%w)", fencing.ErrClosed, context.DeadlineExceeded), false},
+			{fmt.Errorf("%w (%w)", attach.ErrClosed, context.DeadlineExceeded), false},
 			{rpctypes.ErrPermissionDenied, false},
 		} {
 			got := c.Explain(tt.err)
