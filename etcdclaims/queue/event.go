@@ -30,7 +30,9 @@ const (
 	// EventResynced means that events were missed: by compaction, or because the consumer
 	// was too slow. All events after its revision follow.
 	EventResynced EventKind = "resynced"
+)
 
+const (
 	eventEnqueued  EventKind = "enqueued"
 	eventVested    EventKind = "vested"
 	eventClaimed   EventKind = "claimed"
