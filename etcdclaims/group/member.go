@@ -76,8 +76,9 @@ type Member struct {
 // An error describes the field of cfg that is invalid, is an *EvictedError, or matches
 // ErrPartitions, etcdclaims.ErrPassthrough, etcdclaims.ErrClosed, or an error of
 // Client.TryAcquire. Join fails if the client has joined the group already, until the Done of
-// that Member is closed: use a client for each member. Join also fails if a later version of this package wrote the entry of a member of that name, the number
-// of partitions, or an entry that this version cannot plan with.
+// that Member is closed: use a client for each member. Join also fails if a later
+// version of this package wrote the entry of a member of that name, the number of partitions,
+// or an entry that this version cannot plan with.
 func Join(ctx context.Context, claims *etcdclaims.Client, cfg Config, handler Handler) (*Member, error) {
 	cfg, err := cfg.withDefaults(claims)
 	err = cmp.Or(needsEtcd(claims, cfg.Group), err)

@@ -59,10 +59,9 @@ var (
 	// ErrInUse is returned by Reconfigure while a process uses the queue, or its items keep
 	// the order from being changed.
 	ErrInUse = errors.New("queue is in use")
-	// ErrPaused is returned by Pause if the queue is paused already.
-	ErrPaused = errors.New("queue is paused")
-	// ErrNotPaused is returned by Resume if the queue is not paused.
-	ErrNotPaused = errors.New("queue is not paused")
+	// ErrUnchanged is returned by Pause if the queue is paused already, and by Resume if it is
+	// not paused.
+	ErrUnchanged = errors.New("nothing to change")
 
 	errNearQuota = errtext.Namesake("etcd's database is nearly full", ErrFull)
 	errNoQueue   = errtext.Namesake("no such queue", ErrNotFound)

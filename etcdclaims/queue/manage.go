@@ -300,25 +300,25 @@ type pausing struct {
 // who paused the queue and why, with the first 1,024 bytes of why. Workers keep the
 // items that they have.
 //
-// Errors: ErrPaused if the queue is paused already.
+// Errors: ErrUnchanged if the queue is paused already.
 func (q *Queue) Pause(ctx context.Context, why string) error {
 	key := q.keys.paused()
 	value := encode(pausing{Version: valueVersion, By: q.claims.Owner(), Why: cut(why), At: q.now().UTC()})
-	return q.fail("pause", q.toggle(ctx, absent(key), []clientv3.Op{clientv3.OpPut(key, value)}, ErrPaused))
+	return q.fail("pause", q.toggle(ctx, absent(key), []clientv3.Op{clientv3.OpPut(key, value)}, "paused already"))
 }
 
 // Resume ends a pause, and wakes all claimers that wait.
 //
-// Errors: ErrNotPaused if the queue is not paused.
+// Errors: ErrUnchanged if the queue is not paused.
 func (q *Queue) Resume(ctx context.Context) error {
 	key := q.keys.paused()
 	ops := []clientv3.Op{clientv3.OpDelete(key), clientv3.OpPut(q.keys.bell(), encode(spec{Version: valueVersion, Name: q.cfg.Name}))}
 	there := clientv3.Compare(clientv3.CreateRevision(key), ">", 0)
-	return q.fail("resume", q.toggle(ctx, there, ops, ErrNotPaused))
+	return q.fail("resume", q.toggle(ctx, there, ops, "not paused"))
 }
 
-// toggle does ops once if the condition holds.
-func (q *Queue) toggle(ctx context.Context, cmp clientv3.Cmp, ops []clientv3.Op, otherwise error) error {
+// toggle does ops once if the condition holds. Otherwise the queue is as the text describes it.
+func (q *Queue) toggle(ctx context.Context, cmp clientv3.Cmp, ops []clientv3.Op, otherwise string) error {
 	var unsure error // the error of a try that may have been carried out
 	begun := clock.Mono()
 	for try := 0; ; try++ {
@@ -334,7 +334,7 @@ func (q *Queue) toggle(ctx context.Context, cmp clientv3.Cmp, ops []clientv3.Op,
 		case err == nil && unsure != nil:
 			return nil // an earlier try did it, or another process in between
 		case err == nil:
-			return otherwise
+			return fmt.Errorf("%w: the queue is %s", ErrUnchanged, otherwise)
 		case errors.Is(err, etcdclaims.ErrUnknown):
 			if _, verr := s.void(ctx); verr != nil {
 				return fmt.Errorf("%w (%w)", err, verr)

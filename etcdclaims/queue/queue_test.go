@@ -361,7 +361,7 @@ func TestPause(t *testing.T) {
 		q, p := w.queue(queue.Config{}), w.queue(queue.Config{})
 		w.enqueue(q, "a")
 		w.ok(q.Pause(w.Context(), "maintenance"))
-		w.wantErr(p.Pause(w.Context(), "twice"), queue.ErrPaused)
+		w.wantErr(p.Pause(w.Context(), "twice"), queue.ErrUnchanged)
 		b, err := p.TryClaim(w.Context(), 1)
 		w.ok(err)
 		w.want(b.Paused, true)
@@ -384,7 +384,7 @@ func TestPause(t *testing.T) {
 		if d := time.Since(begin); d > 100*time.Millisecond {
 			t.Errorf("woken after %v", d)
 		}
-		w.wantErr(q.Resume(w.Context()), queue.ErrNotPaused)
+		w.wantErr(q.Resume(w.Context()), queue.ErrUnchanged)
 	})
 }
 

@@ -242,7 +242,7 @@ func (h *Handler) changeQueue(ctx context.Context, op Operation, why string) err
 // statusOf is the HTTP status of an operation that has failed.
 func statusOf(err error) int {
 	for _, known := range []error{
-		etcdclaims.ErrHeld, etcdclaims.ErrRefused, work.ErrDone, etcdclaims.ErrSlots, sched.ErrUnchanged, queue.ErrPaused, queue.ErrNotPaused, errTrying, errTried,
+		etcdclaims.ErrHeld, etcdclaims.ErrRefused, work.ErrDone, etcdclaims.ErrSlots, sched.ErrUnchanged, queue.ErrUnchanged, errTrying, errTried,
 	} {
 		if errors.Is(err, known) {
 			return http.StatusConflict

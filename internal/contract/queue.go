@@ -299,7 +299,7 @@ func testQueuePause(t *trial) {
 	a, b := t.opened("a", queue.Config{}), t.opened("b", queue.Config{})
 	t.enqueue(a, "x")
 	t.ok(a.Pause(t.ctx, "to look"))
-	t.is(b.Pause(t.ctx, "too"), queue.ErrPaused)
+	t.is(b.Pause(t.ctx, "too"), queue.ErrUnchanged)
 	t.items(b, 1, "")
 	st, err := b.Stats(t.ctx)
 	t.ok(err)

@@ -201,7 +201,7 @@ var classes = map[string]func(error) bool{
 		return isAny(err, etcdclaims.ErrHeld, etcdclaims.ErrRefused, work.ErrDone, work.ErrDead, work.ErrBackoff)
 	},
 	"queue": func(err error) bool {
-		return !answered(err) && isAny(err, queue.ErrFull, queue.ErrNotFound, queue.ErrTaken, queue.ErrPaused, queue.ErrNotPaused)
+		return !answered(err) && isAny(err, queue.ErrFull, queue.ErrNotFound, queue.ErrTaken, queue.ErrUnchanged)
 	},
 	"config": func(err error) bool {
 		return !answered(err) && isAny(err, etcdclaims.ErrInvalidKey, etcdclaims.ErrSlots, etcdclaims.ErrTooLarge, etcdclaims.ErrRewound, etcdclaims.ErrPassthrough)
