@@ -17,8 +17,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// callTimeout is how long one guarded call may take. The caller's
-// context and the time that the holder has left can end it earlier.
+// callTimeout is how long one guarded call may take. The caller's context and the time that
+// the holder has left can end it earlier.
 const callTimeout = 10 * time.Second
 
 // staleTime is how long a refused call may take to find out the newest fence.
@@ -147,11 +147,13 @@ func (g *guard) stale(ctx context.Context, kv *wire.Sender, end time.Time) error
 	ctx, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
 	err := &fencing.StaleError{Token: g.token}
-	newest := txn.Then(clientv3.OpGet(g.own, clientv3.WithKeysOnly()), clientv3.OpGet(keyspace.EpochKey(g.prefix)))
-	saw, _, rerr := kv.Send(ctx, newest, left)
+	var reads txn.Ops
+	own := reads.Add(clientv3.OpGet(g.own, clientv3.WithKeysOnly()))
+	epoch := reads.Add(clientv3.OpGet(keyspace.EpochKey(g.prefix)))
+	resp, _, rerr := kv.Send(ctx, txn.Then(reads...), left)
 	if rerr == nil { // otherwise Newest stays 0: not known
-		fence := fenceOf(txn.Kvs(saw, 0), txn.Kvs(saw, 1))
-		if fence > g.token.Fence {
+		saw := txn.ReplyIn(resp)
+		if fence := fenceOf(saw.First(own), saw.First(epoch)); fence > g.token.Fence {
 			err.Newest = fence
 		}
 	}
@@ -169,13 +171,10 @@ func (g *guard) stale(ctx context.Context, kv *wire.Sender, end time.Time) error
 
 // fenceOf returns the fence of a claim's key under an epoch, 0 if there is no
 // claim.
-func fenceOf(own, epoch []*mvccpb.KeyValue) int64 {
-	if len(own) == 0 {
+func fenceOf(own, epoch *mvccpb.KeyValue) int64 {
+	if own == nil {
 		return 0
 	}
-	var e int64
-	if len(epoch) > 0 {
-		e, _ = strconv.ParseInt(string(epoch[0].Value), 10, 64)
-	}
-	return keyspace.Fence(e, own[0].ModRevision)
+	e, _ := strconv.ParseInt(string(epoch.GetValue()), 10, 64) // 0 if there is none
+	return keyspace.Fence(e, own.ModRevision)
 }

@@ -34,10 +34,10 @@ var ErrNotGuarded = errors.New("cannot be guarded")
 //
 // # Requests
 //
-// Each write is one request, and takes at most 10 s. To write several keys use one Txn, which may have an
-// If, an Else and nested transactions. The guard takes one operation of etcd's
-// limit, and two more for a Txn with an If. Compact, and writes to the keys of
-// the claims themselves, return ErrNotGuarded.
+// Each write is one request, and takes at most 10 s. To write several keys use one Txn,
+// which may have an If, an Else and nested transactions. The guard takes one operation of
+// etcd's limit, and two more for a Txn with an If. Compact, and writes to the keys of the
+// claims themselves, return ErrNotGuarded.
 //
 // If kv is a *clientv3.Client, each request is sent once. The retry interceptor
 // of clientv3 would repeat a Txn that etcd answers with DeadlineExceeded or
@@ -114,13 +114,22 @@ func (k *guardedKV) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse
 	if err != nil {
 		return clientv3.OpResponse{}, err
 	}
-	if put := resp.Responses[0].GetResponsePut(); put != nil {
-		put.Header = resp.Header
-		return (*clientv3.PutResponse)(put).OpResponse(), nil
+	return outcomeOf(resp), nil
+}
+
+// outcomeOf returns the response to the only write of a transaction.
+func outcomeOf(resp *clientv3.TxnResponse) (r clientv3.OpResponse) {
+	for _, did := range resp.Responses {
+		if put := did.GetResponsePut(); put != nil {
+			put.Header = resp.Header
+			r = (*clientv3.PutResponse)(put).OpResponse()
+		}
+		if del := did.GetResponseDeleteRange(); del != nil {
+			del.Header = resp.Header
+			r = (*clientv3.DeleteResponse)(del).OpResponse()
+		}
 	}
-	del := resp.Responses[0].GetResponseDeleteRange()
-	del.Header = resp.Header
-	return (*clientv3.DeleteResponse)(del).OpResponse(), nil
+	return r
 }
 
 // Txn implements clientv3.KV, guarded. A transaction without a write is sent as

@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/txn"
 )
 
 // Where things stand in etcd, outside of the claims' own prefix.
@@ -96,22 +97,24 @@ func (w *worker) effect(ctx context.Context, kind string, h holding) {
 	// Only etcd judges these. Its client may send a transaction twice, so the
 	// second must find the effect of the first.
 	name := string(put.KeyBytes())
+	var otherwise txn.Ops
+	first := otherwise.Add(clientv3.OpGet(name))
 	resp, err := w.etcd.Txn(ctx).
 		If(append(h.Guard(), clientv3.Compare(clientv3.CreateRevision(name), "=", 0))...).
 		Then(put).
-		Else(clientv3.OpGet(name)).
+		Else(otherwise...).
 		Commit()
 	if err != nil {
 		w.conclude(e, 0, fmt.Errorf("%w: %w", etcdclaims.ErrUnknown, err))
 		return
 	}
 	if !resp.Succeeded {
-		kvs := resp.Responses[0].GetResponseRange().Kvs
-		if len(kvs) == 0 {
+		done := txn.ReplyIn(resp).First(first)
+		if done == nil {
 			w.conclude(e, 0, etcdclaims.ErrLost)
 			return
 		}
-		w.conclude(e, kvs[0].ModRevision, nil)
+		w.conclude(e, done.ModRevision, nil)
 		return
 	}
 	w.conclude(e, resp.Header.Revision, nil)

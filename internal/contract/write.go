@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -45,12 +46,15 @@ var writeCases = []Case{
 			t.Errorf("succeeded: %v, x is %q, y is %q", resp.Succeeded, t.stored("x"), t.stored("y"))
 		}
 		// Its own condition fails, the claim's does not.
-		resp, err = claim.Txn(t.ctx).If(t.absent("x")).Then(t.put("x", "2")).Else(t.put("y", "2"), clientv3.OpGet(t.data+"x")).Commit()
+		var otherwise txn.Ops
+		otherwise.Add(t.put("y", "2"))
+		x := otherwise.Add(clientv3.OpGet(t.data + "x"))
+		resp, err = claim.Txn(t.ctx).If(t.absent("x")).Then(t.put("x", "2")).Else(otherwise...).Commit()
 		t.ok(err)
 		if resp.Succeeded || t.stored("x") != "1" || t.stored("y") != "2" {
 			t.Errorf("succeeded: %v, x is %q, y is %q", resp.Succeeded, t.stored("x"), t.stored("y"))
 		}
-		if n := len(resp.Responses); n != 2 || string(resp.Responses[1].GetResponseRange().Kvs[0].Value) != "1" {
+		if n := len(resp.Responses); n != len(otherwise) || string(txn.ReplyIn(resp).First(x).GetValue()) != "1" {
 			t.Errorf("the responses are %v", resp.Responses)
 		}
 	}},

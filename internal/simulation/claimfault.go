@@ -75,8 +75,10 @@ func (w *world) take(key string, h how, op func(etcdKey string) clientv3.Op) {
 		if err != nil {
 			return err
 		}
-		if del := resp.Responses[0].GetResponseDeleteRange(); del == nil || del.Deleted > 0 {
-			w.trace.take(own, resp.Header.Revision, h)
+		for _, did := range resp.Responses { // to op alone
+			if del := did.GetResponseDeleteRange(); del == nil || del.Deleted > 0 {
+				w.trace.take(own, resp.Header.Revision, h)
+			}
 		}
 		return nil
 	})

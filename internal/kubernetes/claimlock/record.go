@@ -43,19 +43,30 @@ func (l *Lock) leads() bool {
 func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
 	defer cancel()
+	own := l.claims.OwnKey(l.cfg.Key)
 	resp, err := l.claims.Etcd().Txn(ctx).Then(
-		clientv3.OpGet(l.claims.OwnKey(l.cfg.Key), clientv3.WithKeysOnly()),
+		clientv3.OpGet(own, clientv3.WithKeysOnly()),
 		clientv3.OpGet(l.cfg.Record),
 	).Commit()
 	if err != nil {
 		return nil, nil, fmt.Errorf("claimlock: read the record of %q: %w", l.cfg.Key, err)
 	}
-	own, stored := resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs
 	var r record
 	var now snapshot
-	if now.held = len(own) > 0; len(stored) > 0 {
-		now.revision = stored[0].ModRevision
-		if err := json.Unmarshal(stored[0].Value, &r); err != nil {
+	var claimed int64 // revision of the claim
+	var stored []byte
+	for _, read := range resp.Responses {
+		for _, kv := range read.GetResponseRange().GetKvs() {
+			switch string(kv.Key) {
+			case own:
+				now.held, claimed = true, kv.ModRevision
+			case l.cfg.Record:
+				now.revision, stored = kv.ModRevision, kv.Value
+			}
+		}
+	}
+	if now.revision > 0 {
+		if err := json.Unmarshal(stored, &r); err != nil {
 			return nil, nil, fmt.Errorf("claimlock: read the record of %q: %w", l.cfg.Key, err)
 		}
 	}
@@ -68,7 +79,7 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 		return nil, nil, apierrors.NewNotFound(resource, l.cfg.Key)
 	case !now.held:
 		r.HolderIdentity, r.Fence = "", 0
-	case now.revision < own[0].ModRevision: // the claim came without a record
+	case now.revision < claimed: // the claim came without a record
 		r.HolderIdentity, r.Fence = outsider, 0
 	case r.HolderIdentity == l.identity && !l.leads():
 		r.HolderIdentity += ended
