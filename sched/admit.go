@@ -6,7 +6,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/keyspace"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -96,29 +96,30 @@ func (l *leadership) admission(c *jobState, p plan, now time.Time) decision {
 	}
 	d := decision{
 		cmps: append(l.unmoved(c, p), v.cmps...),
-		ops:  []clientv3.Op{clientv3.OpPut(k.high(j.Name), keyspace.Instant(p.high))},
+		ops:  txn.Ops{clientv3.OpPut(k.high(j.Name), keyspace.Instant(p.high))},
 	}
+	var decided txn.Op
 	if v.n > 0 {
-		d.ops = append(d.ops, v.op)
+		decided = d.ops.Add(v.op)
 	} else {
 		d.ops = append(d.ops, l.s.record(j, recorded...)...)
 	}
-	d.done = func(ok bool, rev int64, replies []*pb.ResponseOp) {
+	d.done = func(r txn.Reply) {
 		switch {
-		case !ok && v.n > 1 && !c.single:
+		case !r.Succeeded && v.n > 1 && !c.single:
 			c.single = true // the conditions of the ticks have changed in the meantime
 			return
-		case !ok:
+		case !r.Succeeded:
 			l.doubt(c)
 			return
 		}
-		l.moved(c, p, rev)
+		l.moved(c, p, r.Rev)
 		for _, p := range recorded {
 			l.s.left(j, p)
 		}
 		if v.n > 0 {
 			l.s.gaveUp(j, p)
-			v.done(rev, replies[1:])
+			v.done(r.Inner(decided))
 		}
 	}
 	return d

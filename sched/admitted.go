@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -169,9 +170,10 @@ func (s *Scheduler) readEach(ctx context.Context, of []*awaited, key func(*await
 ) error {
 	for size := marksPerRead; len(of) > 0; {
 		some := of[:min(size, len(of))]
-		ops := make([]clientv3.Op, len(some))
+		var ops txn.Ops
+		reads := make([]txn.Op, len(some))
 		for i, a := range some {
-			ops[i] = key(a)
+			reads[i] = ops.Add(key(a))
 		}
 		limited, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
 		resp, err := core.Of(s.claims).KV().Txn(limited).Then(ops...).Commit()
@@ -183,8 +185,9 @@ func (s *Scheduler) readEach(ctx context.Context, of []*awaited, key func(*await
 		if err != nil {
 			return err
 		}
+		reply := txn.ReplyIn(resp)
 		for i, a := range some {
-			if err := do(a, resp.Responses[i].GetResponseRange()); err != nil {
+			if err := do(a, reply.Range(reads[i])); err != nil {
 				return err
 			}
 		}

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/sched/calendar"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -102,12 +102,12 @@ func (l *leadership) afterPause(c *jobState, r *request) decision {
 			clientv3.Compare(clientv3.CreateRevision(l.s.keys.paused(r.Job)), ">", 0),
 		},
 		ops: append([]clientv3.Op{clientv3.OpDelete(r.key)}, l.s.record(c.job, p)...),
-		done: func(ok bool, at int64, _ []*pb.ResponseOp) {
-			if !ok {
+		done: func(reply txn.Reply) {
+			if !reply.Succeeded {
 				l.doubt(c)
 				return
 			}
-			l.s.view.remove(r.key, at)
+			l.s.view.remove(r.key, reply.Rev)
 			l.s.left(c.job, p)
 		},
 	}

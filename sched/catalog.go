@@ -180,9 +180,10 @@ func (c *catalog) update(ctx context.Context) error {
 
 // readSome reads definitions.
 func (c *catalog) readSome(ctx context.Context, ids []string) error {
-	var ops []clientv3.Op
+	var ops txn.Ops
+	var reads []txn.Op
 	for _, id := range ids {
-		ops = append(ops, clientv3.OpGet(c.s.keys.definitions()+id))
+		reads = append(reads, ops.Add(clientv3.OpGet(c.s.keys.definitions()+id)))
 	}
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
 	defer cancel()
@@ -190,21 +191,22 @@ func (c *catalog) readSome(ctx context.Context, ids []string) error {
 	if err != nil {
 		return txn.Denied(err)
 	}
+	reply := txn.ReplyIn(resp)
 	for i, id := range ids {
 		d := c.known[id]
-		kvs := txn.Kvs(resp, i)
+		kv := reply.First(reads[i])
 		d.read = true
-		if len(kvs) == 0 { // the notice is about to go too
+		if kv == nil { // the notice is about to go too
 			c.s.setDefined(d.Job, nil)
 			c.s.setFollower(d.Job, follower{})
 			delete(c.known, id)
 			continue
 		}
 		// It can be newer than the notice that is known, whose successor is on its way.
-		d.rev = kvs[0].ModRevision
-		d.definition, d.err = definitionFrom(kvs[0])
+		d.rev = kv.ModRevision
+		d.definition, d.err = definitionFrom(kv)
 		if d.err == nil && (d.definition.Name != d.Job || keyspace.Digest(d.Job) != id) {
-			d.err = fmt.Errorf("the value of %s is that of job %.80q", kvs[0].Key, d.definition.Name)
+			d.err = fmt.Errorf("the value of %s is that of job %.80q", kv.Key, d.definition.Name)
 		}
 		c.publish(id, d)
 	}

@@ -6,16 +6,17 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/txn"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // ending is the transaction that ends the record of a run.
 type ending struct {
-	cmps  []clientv3.Cmp
-	ops   []clientv3.Op
-	left  past  // the record, if the tick does not wait again
-	tally tally // of that record
+	cmps   []clientv3.Cmp
+	ops    txn.Ops
+	wait   waitOps // of ops, if the tick waits again
+	left   past    // the record, if it does not
+	tally  tally   // of that record
+	pauses txn.Op  // of the tally, if the tick does not wait again
 }
 
 // end replaces the record of a run in progress: by the waiting tick if there is a next
@@ -44,32 +45,29 @@ func (s *Scheduler) end(a *active, value string, p past, next *ready) (past, err
 			continue
 		}
 		entry := s.keys.entry(j.Name, e.left)
-		resp, err := txn.Concerning(a.claim.Txn(ctx), concern).If(e.cmps...).Then(e.ops...).
-			Else(clientv3.OpGet(waits), clientv3.OpGet(entry), clientv3.OpGet(key), clientv3.OpGet(withdraw),
-				readOldest(s.keys.past(j.Name), 0)).Commit()
+		var reads txn.Ops
+		readWaits, readEntry := reads.Add(clientv3.OpGet(waits)), reads.Add(clientv3.OpGet(entry))
+		readRun, readWithdraw := reads.Add(clientv3.OpGet(key)), reads.Add(clientv3.OpGet(withdraw))
+		readPast := reads.Add(readOldest(s.keys.past(j.Name), 0))
+		resp, err := txn.Concerning(a.claim.Txn(ctx), concern).If(e.cmps...).Then(e.ops...).Else(reads...).Commit()
 		done()
 		switch {
 		case err == nil && resp.Succeeded:
-			p = s.ended(a, e, p, next, resp)
+			p = s.ended(a, e, p, next, txn.ReplyIn(resp))
 			s.trimHistory(ctx, a, concern)
 			return p, nil
 		case err == nil:
-			s.rings.learn(resp.Header.Revision, resp.Responses[4:])
-			there := func(i int) *mvccpb.KeyValue {
-				if kvs := txn.Kvs(resp, i); len(kvs) > 0 {
-					return kvs[0]
-				}
-				return new(mvccpb.KeyValue)
-			}
-			switch stored, wd := there(1), there(3); {
+			reply := txn.ReplyIn(resp)
+			s.rings.learnOf(reply.Rev, reply.Range(readPast))
+			switch stored, wd := reply.First(readEntry), reply.First(readWithdraw); {
 			// An earlier request succeeded, and its reply was lost.
-			case stored.ModRevision != 0:
+			case stored != nil:
 				return decode[past](entry, stored.Value)
-			case next != nil && string(there(0).Value) == encode(next):
+			case next != nil && string(reply.First(readWaits).GetValue()) == encode(next):
 				return p, nil
-			case string(there(2).Value) != value:
+			case string(reply.First(readRun).GetValue()) != value:
 				return p, errors.New("the record of the run is gone")
-			case next != nil && wd.ModRevision > a.claim.Revision():
+			case next != nil && wd.GetModRevision() > a.claim.Revision():
 				by, _ := decode[cancelling](withdraw, wd.Value) // the owner logs one that cannot be read
 				p, next = next.withdrawn(p, by), nil
 			}
@@ -99,20 +97,17 @@ func (a *active) counts(p past, next *ready) (done func()) {
 
 // ended takes over that the transaction of end succeeded, and returns the record that it
 // stored.
-func (s *Scheduler) ended(a *active, e ending, p past, next *ready, resp *clientv3.TxnResponse) past {
-	j, at := a.job, resp.Header.Revision
-	s.rings.learn(at, resp.Responses)
-	inner := resp.Responses[0].GetResponseTxn()
-	switch waits := inner == nil || inner.Succeeded; {
-	case next == nil:
-		e.tally.told(s, j, resp.Responses)
-	case waits:
-		s.view.put(s.keys.ready(j.Name, a.run.ID), encode(next), at)
-	default:
+func (s *Scheduler) ended(a *active, e ending, p past, next *ready, reply txn.Reply) past {
+	j := a.job
+	s.rings.learn(reply)
+	if otherwise, replaced := e.wait.replaced(reply); replaced {
 		p = e.left
-		e.tally.told(s, j, inner.Responses)
+		e.tally.told(s, j, otherwise, e.wait.pauses)
+	} else if next != nil {
+		s.view.put(s.keys.ready(j.Name, a.run.ID), encode(next), reply.Rev)
 	}
-	s.view.remove(s.keys.run(j.Name, a.run.ID), at)
+	e.tally.told(s, j, reply, e.pauses)
+	s.view.remove(s.keys.run(j.Name, a.run.ID), reply.Rev)
 	return p
 }
 
@@ -132,9 +127,10 @@ func (s *Scheduler) ending(ctx context.Context, a *active, value string, p past,
 	}
 	if next != nil {
 		e.cmps = append(e.cmps, s.notWithdrawn(j, a.claim.Revision()))
-		e.ops = append(s.waitAgain(j, *next, p, e.left, e.tally), clientv3.OpDelete(key)) // in this order: see settle
+		e.wait = s.waitAgain(j, *next, p, e.left, e.tally)
+		e.ops = append(e.wait.ops, clientv3.OpDelete(key)) // in this order: see settle
 	} else {
-		e.ops = append([]clientv3.Op{clientv3.OpDelete(key)}, s.record(j, p)...)
+		e.ops = append(txn.Ops{clientv3.OpDelete(key)}, s.record(j, p)...)
 		if p.Outcome == OutcomeOK {
 			asks, err := s.askAfter(ctx, a.run)
 			if err != nil {
@@ -147,7 +143,7 @@ func (s *Scheduler) ending(ctx context.Context, a *active, value string, p past,
 		e.ops = append(e.ops, clientv3.OpDelete(s.keys.stuck(j.Name, a.run.ID)))
 	}
 	if next == nil {
-		e.ops = append(e.ops, e.tally.ops...) // at the end: see told
+		e.pauses = e.tally.add(&e.ops)
 	}
 	return e, nil
 }
@@ -164,6 +160,6 @@ func (s *Scheduler) trimHistory(ctx context.Context, a *active, concern string) 
 	}
 	// If this fails, the next record deletes more.
 	if resp, err := txn.Concerning(a.claim.Txn(ctx), concern).Then(ops...).Commit(); err == nil && resp.Succeeded {
-		s.rings.learn(resp.Header.Revision, resp.Responses)
+		s.rings.learn(txn.ReplyIn(resp))
 	}
 }

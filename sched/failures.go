@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/etcdclaims/claims/internal/core"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -82,10 +82,20 @@ func (s *Scheduler) tally(j Job, f countedFailures, n int, p past, counts ...cli
 	return t
 }
 
-// told logs that the job was paused. The operations of the tally are the last of those that
-// were replied to.
-func (t tally) told(s *Scheduler, j Job, replies []*pb.ResponseOp) {
-	if !t.pauses || !replies[len(replies)-1].GetResponseTxn().Succeeded {
+// add adds the operations of the tally. It returns the one that pauses the job, if one does.
+func (t tally) add(to *txn.Ops) (pauses txn.Op) {
+	for _, op := range t.ops {
+		pauses = to.Add(op)
+	}
+	if !t.pauses {
+		return 0
+	}
+	return pauses
+}
+
+// told logs that the job was paused, if it was by the operation that add has returned.
+func (t tally) told(s *Scheduler, j Job, r txn.Reply, pauses txn.Op) {
+	if !r.Inner(pauses).Succeeded {
 		return
 	}
 	s.log.Warn("job paused: too many of its runs failed in a row", zap.String("job", j.Name),
@@ -135,16 +145,16 @@ func (l *leadership) tally(c *jobState, records ...past) tally {
 }
 
 // tallied takes over whether a decision with the tally was carried out, which it returns.
-func (l *leadership) tallied(c *jobState, t tally, ok bool, rev int64, replies []*pb.ResponseOp) bool {
+func (l *leadership) tallied(c *jobState, t tally, ok bool, r txn.Reply, pauses txn.Op) bool {
 	switch {
 	case t.cmps == nil:
 	case !ok:
 		l.doubt(c)
 	case t.pauses:
 		c.failures = countedFailures{}
-		t.told(l.s, c.job, replies)
+		t.told(l.s, c.job, r, pauses)
 	default:
-		c.failures = countedFailures{failures: t.sum, rev: rev}
+		c.failures = countedFailures{failures: t.sum, rev: r.Rev}
 	}
 	return ok
 }

@@ -121,18 +121,18 @@ func (s *Scheduler) checkAfter(ctx context.Context, d Definition) ([]clientv3.Cm
 	if d.After == "" {
 		return nil, nil
 	}
-	resp, err := s.readJobs(ctx)
+	specs, notices, rev, err := s.readJobs(ctx)
 	if err != nil {
 		return nil, err
 	}
 	before := make(map[string]string)
-	for _, kv := range txn.Kvs(resp, 1) {
+	for _, kv := range notices {
 		// Jobs whose values cannot be read do not run.
 		if n, err := decode[notice](string(kv.Key), kv.Value); err == nil {
 			before[n.Job] = n.After
 		}
 	}
-	for _, kv := range txn.Kvs(resp, 0) {
+	for _, kv := range specs {
 		if sp, err := decode[spec](string(kv.Key), kv.Value); err == nil && sp.inCode() {
 			before[sp.Job], _ = sp.before()
 		}
@@ -150,7 +150,7 @@ func (s *Scheduler) checkAfter(ctx context.Context, d Definition) ([]clientv3.Cm
 	if n >= mostAfter {
 		return nil, fmt.Errorf("%d jobs run after %q already, which is the limit", n, d.After)
 	}
-	unchanged := clientv3.Compare(clientv3.ModRevision(s.keys.allDefined()), "<", resp.Header.Revision+1).WithPrefix()
+	unchanged := clientv3.Compare(clientv3.ModRevision(s.keys.allDefined()), "<", rev+1).WithPrefix()
 	return []clientv3.Cmp{unchanged}, nil
 }
 
@@ -167,19 +167,20 @@ func (s *Scheduler) unknownBefore(ctx context.Context, all []*jobSnapshot) (map[
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
-	var ops []clientv3.Op
+	var ops txn.Ops
+	var specs, definitions []txn.Op
 	for _, name := range names {
-		ops = append(ops, clientv3.OpGet(s.keys.spec(name)), clientv3.OpGet(s.keys.definition(name), clientv3.WithCountOnly()))
+		specs = append(specs, ops.Add(clientv3.OpGet(s.keys.spec(name))))
+		definitions = append(definitions, ops.Add(clientv3.OpGet(s.keys.definition(name), clientv3.WithCountOnly())))
 	}
 	resp, err := retry.Read(ctx, core.Of(s.claims).KV(), readTime, ops...)
 	if err != nil {
 		return nil, err
 	}
-	unknown := make(map[string]bool)
+	reply, unknown := txn.ReplyIn(resp), make(map[string]bool)
 	for i, name := range names {
-		specs, defined := txn.Kvs(resp, 2*i), txn.Count(resp, 2*i+1)
-		known := defined > 0
-		for _, kv := range specs {
+		known := reply.Count(definitions[i]) > 0
+		for _, kv := range reply.Kvs(specs[i]) {
 			sp, err := decode[spec](string(kv.Key), kv.Value)
 			known = known || err != nil || sp.inCode() // one of a later version is of a job that exists
 		}

@@ -195,18 +195,18 @@ func (s *Scheduler) names(ctx context.Context) ([]string, error) {
 		slices.Sort(names)
 		return names, nil
 	}
-	resp, err := s.readJobs(ctx)
+	specs, notices, _, err := s.readJobs(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, kv := range txn.Kvs(resp, 0) {
+	for _, kv := range specs {
 		sp, err := decode[spec](string(kv.Key), kv.Value)
 		if err != nil {
 			return nil, err
 		}
 		names = append(names, sp.Job)
 	}
-	for _, kv := range txn.Kvs(resp, 1) {
+	for _, kv := range notices {
 		// One that cannot be read must not hide the others. Definitions reports it.
 		if n, err := decode[notice](string(kv.Key), kv.Value); err == nil {
 			names = append(names, n.Job)
@@ -216,10 +216,17 @@ func (s *Scheduler) names(ctx context.Context) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// readJobs reads the specs of all jobs, and the notices of all definitions.
-func (s *Scheduler) readJobs(ctx context.Context) (*clientv3.TxnResponse, error) {
-	return retry.Read(ctx, core.Of(s.claims).KV(), readTime,
-		clientv3.OpGet(s.keys.specs(), clientv3.WithPrefix()), clientv3.OpGet(s.keys.allDefined(), clientv3.WithPrefix()))
+// readJobs reads the specs of all jobs, and the notices of all definitions, at one revision.
+func (s *Scheduler) readJobs(ctx context.Context) (specs, notices []*mvccpb.KeyValue, rev int64, err error) {
+	var ops txn.Ops
+	ofSpecs := ops.Add(clientv3.OpGet(s.keys.specs(), clientv3.WithPrefix()))
+	ofNotices := ops.Add(clientv3.OpGet(s.keys.allDefined(), clientv3.WithPrefix()))
+	resp, err := retry.Read(ctx, core.Of(s.claims).KV(), readTime, ops...)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	reply := txn.ReplyIn(resp)
+	return reply.Kvs(ofSpecs), reply.Kvs(ofNotices), reply.Rev, nil
 }
 
 // Inspect returns the state of a job, read at one revision of etcd. In a passthrough

@@ -8,7 +8,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -253,10 +253,9 @@ func (l *leadership) checkClocks(ctx context.Context) error {
 // hold.
 type decision struct {
 	cmps []clientv3.Cmp
-	ops  []clientv3.Op
-	// done is called with the result: whether the conditions held, and if so the
-	// replies to ops.
-	done func(ok bool, rev int64, replies []*pb.ResponseOp)
+	ops  txn.Ops
+	// done is called with the reply: whether the conditions held, and if so what became of ops.
+	done func(r txn.Reply)
 }
 
 // take carries out decisions under the guard of the claim, many per round trip. After
@@ -264,9 +263,10 @@ type decision struct {
 func (l *leadership) take(ctx context.Context, steps []decision) error {
 	for len(steps) > 0 {
 		n := min(l.steps, len(steps))
-		ops := make([]clientv3.Op, n)
+		var ops txn.Ops
+		taken := make([]txn.Op, n)
 		for i, st := range steps[:n] {
-			ops[i] = clientv3.OpTxn(st.cmps, st.ops, nil)
+			taken[i] = ops.Add(clientv3.OpTxn(st.cmps, st.ops, nil))
 		}
 		resp, err := l.claim.Txn(ctx).Then(ops...).Commit()
 		if err != nil {
@@ -279,10 +279,10 @@ func (l *leadership) take(ctx context.Context, steps []decision) error {
 			}
 			return err
 		}
+		reply := txn.ReplyIn(resp)
+		l.s.rings.learn(reply)
 		for i, st := range steps[:n] {
-			inner := resp.Responses[i].GetResponseTxn()
-			l.s.rings.learn(resp.Header.Revision, inner.Responses)
-			st.done(inner.Succeeded, resp.Header.Revision, inner.Responses)
+			st.done(reply.Inner(taken[i]))
 		}
 		steps = steps[n:]
 	}

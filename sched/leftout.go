@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -90,28 +90,28 @@ func (l *leadership) withdrawals(c *jobState, all *jobWaiting, wd withdrawal) (s
 		records[most-1].Missed += rest
 	}
 	n := min(most, len(ticks))
-	ops, first := l.s.recordWithdrawn(c.job, ticks[:n], records[:n])
-	steps = append(steps, decision{ops: ops, done: func(_ bool, rev int64, replies []*pb.ResponseOp) {
+	ops, each := l.s.recordWithdrawn(c.job, ticks[:n], records[:n])
+	steps = append(steps, decision{ops: ops, done: func(r txn.Reply) {
 		for i, w := range ticks[:n] {
-			l.withdrew(c, w, records[i], replies[first+i].GetResponseTxn().Succeeded, rev)
+			l.withdrew(c, w, records[i], r.Inner(each[i]))
 		}
 	}})
 	for i, w := range ticks[n:] {
 		steps = append(steps, decision{
 			cmps: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(w.key), "=", w.rev)},
 			ops:  []clientv3.Op{clientv3.OpDelete(w.key)},
-			done: func(ok bool, rev int64, _ []*pb.ResponseOp) { l.withdrew(c, w, records[n+i], ok, rev) },
+			done: func(r txn.Reply) { l.withdrew(c, w, records[n+i], r) },
 		})
 	}
 	return steps
 }
 
-func (l *leadership) withdrew(c *jobState, w *waiter, p past, ok bool, rev int64) {
-	if !ok {
+func (l *leadership) withdrew(c *jobState, w *waiter, p past, r txn.Reply) {
+	if !r.Succeeded {
 		l.s.view.forget(w.key, w.rev) // the tick has begun
 		return
 	}
-	l.s.view.remove(w.key, rev)
+	l.s.view.remove(w.key, r.Rev)
 	l.s.left(c.job, p)
 }
 
@@ -119,7 +119,7 @@ func (l *leadership) withdrew(c *jobState, w *waiter, p past, ok bool, rev int64
 func (l *leadership) trimHistories(ctx context.Context) (more bool, err error) {
 	var todo []decision
 	for _, ops := range l.s.rings.excess(mostSteps) {
-		todo = append(todo, decision{ops: ops, done: func(bool, int64, []*pb.ResponseOp) {}})
+		todo = append(todo, decision{ops: ops, done: func(txn.Reply) {}})
 	}
 	if len(todo) == 0 {
 		return false, nil
@@ -151,20 +151,22 @@ func (l *leadership) dropLate(ctx context.Context) (more bool, err error) {
 		default:
 			counts[c] = true
 		}
-		todo = append(todo, decision{
+		d := decision{
 			cmps: append([]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(w.key), "=", w.rev)}, t.cmps...),
-			ops:  slices.Concat([]clientv3.Op{clientv3.OpDelete(w.key)}, l.s.record(c.job, p), t.ops),
-			done: func(ok bool, at int64, replies []*pb.ResponseOp) {
-				if !l.tallied(c, t, ok, at, replies) {
-					if t.cmps == nil { // otherwise a run may have counted a failure meanwhile
-						l.s.view.forget(w.key, w.rev) // the tick has begun, or was withdrawn
-					}
-					return
+			ops:  append(txn.Ops{clientv3.OpDelete(w.key)}, l.s.record(c.job, p)...),
+		}
+		pauses := t.add(&d.ops)
+		d.done = func(r txn.Reply) {
+			if !l.tallied(c, t, r.Succeeded, r, pauses) {
+				if t.cmps == nil { // otherwise a run may have counted a failure meanwhile
+					l.s.view.forget(w.key, w.rev) // the tick has begun, or was withdrawn
 				}
-				l.s.view.remove(w.key, at)
-				l.s.left(c.job, p)
-			},
-		})
+				return
+			}
+			l.s.view.remove(w.key, r.Rev)
+			l.s.left(c.job, p)
+		}
+		todo = append(todo, d)
 	}
 	if err := l.take(ctx, todo); err != nil {
 		for _, w := range taken {

@@ -10,7 +10,6 @@ import (
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -45,13 +44,12 @@ func (l *leadership) settleOrphans(ctx context.Context) (more bool, err error) {
 		return false, nil
 	}
 	some := l.suspects[:min(l.steps, len(l.suspects))]
-	ops := make([]clientv3.Op, len(some), 2*len(some))
-	specs := make(map[int]int) // of jobs that this owner cannot run: the place of the read, by that of the run
+	var ops txn.Ops
+	owns, specs := make([]txn.Op, len(some)), make([]txn.Op, len(some)) // specs of jobs that this owner cannot run
 	for i, su := range some {
-		ops[i] = clientv3.OpGet(l.s.claims.OwnKey(su.is.run.Claim), clientv3.WithKeysOnly())
+		owns[i] = ops.Add(clientv3.OpGet(l.s.claims.OwnKey(su.is.run.Claim), clientv3.WithKeysOnly()))
 		if l.runnable(keyspace.Digest(su.is.run.Job)) == nil {
-			specs[i] = len(ops)
-			ops = append(ops, clientv3.OpGet(l.s.keys.spec(su.is.run.Job)))
+			specs[i] = ops.Add(clientv3.OpGet(l.s.keys.spec(su.is.run.Job)))
 		}
 	}
 	reading, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
@@ -60,16 +58,16 @@ func (l *leadership) settleOrphans(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, txn.Denied(err)
 	}
+	reply := txn.ReplyIn(resp)
 	var steps []decision
 	counted := make(map[*jobState]bool)
 	for i, su := range some {
-		own := txn.Kvs(resp, i)
-		if len(own) > 0 && own[0].ModRevision == su.is.rev {
+		if own := reply.First(owns[i]); own != nil && own.ModRevision == su.is.rev {
 			continue
 		}
 		c := l.runnable(keyspace.Digest(su.is.run.Job))
-		if at, reads := specs[i]; c == nil && reads {
-			c = l.stranger(su.key, *su.is.run, first(txn.Kvs(resp, at)))
+		if c == nil && specs[i] != 0 {
+			c = l.stranger(su.key, *su.is.run, reply.First(specs[i]))
 		}
 		if c == nil { // an owner that has the job settles it
 			continue
@@ -131,11 +129,12 @@ func (l *leadership) settle(c *jobState, key string, r run, rev int64) (st decis
 	if over {
 		t := l.tally(c, p)
 		st.cmps = append(st.cmps, t.cmps...)
-		st.ops = slices.Concat([]clientv3.Op{clientv3.OpDelete(key)}, l.s.record(j, p), cleanup, t.ops)
-		st.done = func(ok bool, at int64, replies []*pb.ResponseOp) {
-			if l.tallied(c, t, ok, at, replies) {
+		st.ops = slices.Concat(txn.Ops{clientv3.OpDelete(key)}, l.s.record(j, p), cleanup)
+		pauses := t.add(&st.ops)
+		st.done = func(reply txn.Reply) {
+			if l.tallied(c, t, reply.Succeeded, reply, pauses) {
 				l.s.begunNever(r.Run, false)
-				l.s.view.remove(key, at)
+				l.s.view.remove(key, reply.Rev)
 				l.s.left(j, p)
 			}
 		}
@@ -150,21 +149,22 @@ func (l *leadership) settle(c *jobState, key string, r run, rev int64) (st decis
 	}
 	// The tick waits again before its run is gone, also for those that watch both. So a
 	// starter that sees no run sees the tick, and does not begin a later one first.
-	st.ops = append(append(l.s.waitAgain(j, again, p, instead, t), clientv3.OpDelete(key)), cleanup...)
-	st.done = func(ok bool, at int64, replies []*pb.ResponseOp) {
-		if !ok {
-			l.tallied(c, t, false, at, nil)
+	wait := l.s.waitAgain(j, again, p, instead, t)
+	st.ops = append(append(wait.ops, clientv3.OpDelete(key)), cleanup...)
+	st.done = func(reply txn.Reply) {
+		if !reply.Succeeded {
+			l.tallied(c, t, false, reply, 0)
 			return
 		}
 		l.s.begunNever(r.Run, false)
-		if inner := replies[0].GetResponseTxn(); inner != nil && !inner.Succeeded {
-			l.tallied(c, t, true, at, inner.Responses)
-			l.s.view.remove(key, at)
+		if otherwise, is := wait.replaced(reply); is {
+			l.tallied(c, t, true, otherwise, wait.pauses)
+			l.s.view.remove(key, reply.Rev)
 			l.s.left(j, instead)
 			return
 		}
-		l.s.view.put(waits, encode(again), at)
-		l.s.view.remove(key, at)
+		l.s.view.put(waits, encode(again), reply.Rev)
+		l.s.view.remove(key, reply.Rev)
 		l.s.log.Warn("tick waits for another attempt", zap.String("job", j.Name), zap.String("key", r.Claim), zap.String("tick", r.ID), zap.Int("attempt", again.Attempt))
 	}
 	return st, t.cmps != nil
@@ -229,19 +229,35 @@ func (r ready) instead(p past) past {
 	return p
 }
 
+// waitOps are the operations that make a tick wait again.
+type waitOps struct {
+	ops    txn.Ops
+	newest txn.Op // the transaction that asks whether a newer tick waits; 0 if none does
+	pauses txn.Op // of the tally, in the second branch of that
+}
+
+// replaced reports whether a newer tick has replaced the tick, and returns the reply to what
+// was done instead.
+func (w waitOps) replaced(r txn.Reply) (txn.Reply, bool) {
+	otherwise := r.Inner(w.newest)
+	return otherwise, w.newest != 0 && !otherwise.Succeeded
+}
+
 // waitAgain returns the operations that make a begun tick wait again, after an attempt
 // that ended as p; an attempt that Retry repeats is recorded too. With CancelRunning, if a
 // newer tick waits, the operation records instead, and has the tally of that.
-func (s *Scheduler) waitAgain(j Job, r ready, p, instead past, t tally) []clientv3.Op {
-	ops := []clientv3.Op{clientv3.OpPut(s.keys.ready(j.Name, r.ID), encode(r))}
+func (s *Scheduler) waitAgain(j Job, r ready, p, instead past, t tally) (w waitOps) {
+	ops := txn.Ops{clientv3.OpPut(s.keys.ready(j.Name, r.ID), encode(r))}
 	if p.Again {
 		ops = append(ops, s.record(j, p)...)
 	}
 	if !j.newestOnly(r.ID) {
-		return ops
+		return waitOps{ops: ops}
 	}
-	otherwise := append(s.record(j, instead), t.ops...)
-	return []clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{absent(s.keys.readyOf(j.Name)).WithPrefix()}, ops, otherwise)}
+	otherwise := txn.Ops(s.record(j, instead))
+	w.pauses = t.add(&otherwise)
+	w.newest = w.ops.Add(clientv3.OpTxn([]clientv3.Cmp{absent(s.keys.readyOf(j.Name)).WithPrefix()}, ops, otherwise))
+	return w
 }
 
 // watchRuns watches the claims of the group until ctx ends.

@@ -3,7 +3,7 @@ package sched
 import (
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -14,7 +14,7 @@ type verdict struct {
 	n    int // the number of ticks that the verdict covers, from the first on
 	cmps []clientv3.Cmp
 	op   clientv3.Op
-	done func(rev int64, replies []*pb.ResponseOp) // called when it was carried out
+	done func(r txn.Reply) // called with the reply to op when that was carried out
 }
 
 // decide returns the verdict on ticks of a job, oldest first.
@@ -54,7 +54,7 @@ func (l *leadership) decide(c *jobState, ticks []ready, now time.Time) verdict {
 // admitAll lets all ticks wait.
 func (l *leadership) admitAll(c *jobState, ticks []ready) verdict {
 	puts, admitted := l.puts(c.job, ticks)
-	return verdict{n: len(ticks), op: clientv3.OpTxn(nil, puts, nil), done: func(rev int64, _ []*pb.ResponseOp) { admitted(rev) }}
+	return verdict{n: len(ticks), op: clientv3.OpTxn(nil, puts, nil), done: func(r txn.Reply) { admitted(r.Rev) }}
 }
 
 // puts returns the operations that let ticks wait, and the function to call after they
@@ -93,10 +93,10 @@ func (l *leadership) admitFirst(c *jobState, room []clientv3.Cmp, first, rest []
 	}
 	return verdict{
 		n: len(all), op: clientv3.OpTxn(room, puts, otherwise),
-		done: func(rev int64, replies []*pb.ResponseOp) {
+		done: func(r txn.Reply) {
 			skipped := some
-			if replies[0].GetResponseTxn().Succeeded {
-				admitted(rev)
+			if r.Succeeded {
+				admitted(r.Rev)
 			} else {
 				skipped = all
 			}
@@ -113,7 +113,7 @@ func (l *leadership) replace(c *jobState, ticks []ready, now time.Time) verdict 
 	k, j := l.s.keys, c.job
 	newest := ticks[len(ticks)-1]
 	var cmps []clientv3.Cmp
-	var ops []clientv3.Op
+	var ops txn.Ops
 	var replaced []past
 	for _, r := range ticks[:len(ticks)-1] {
 		replaced = append(replaced, past{ID: r.ID, Outcome: OutcomeSkipped, Nominal: r.Nominal, Actual: r.Actual, Missed: r.Missed, Ended: now})
@@ -136,18 +136,19 @@ func (l *leadership) replace(c *jobState, ticks []ready, now time.Time) verdict 
 	ofBackfills := clientv3.OpTxn([]clientv3.Cmp{absent(k.backfilling(j.Name)).WithPrefix()}, nil, cancel)
 	ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{absent(k.runOf(j.Name)).WithPrefix()}, []clientv3.Op{ofBackfills}, cancel))
 	t := l.tally(c, replaced...)
-	cmps, ops = append(cmps, t.cmps...), append(ops, t.ops...)
+	cmps = append(cmps, t.cmps...)
+	pauses := t.add(&ops)
 	gone := make([]*waiter, len(waiting))
 	copy(gone, waiting)
-	return verdict{n: len(ticks), cmps: cmps, op: clientv3.OpTxn(nil, ops, nil), done: func(rev int64, replies []*pb.ResponseOp) {
-		l.tallied(c, t, true, rev, replies[0].GetResponseTxn().Responses)
+	return verdict{n: len(ticks), cmps: cmps, op: clientv3.OpTxn(nil, ops, nil), done: func(r txn.Reply) {
+		l.tallied(c, t, true, r, pauses)
 		for _, w := range gone {
-			l.s.view.remove(w.key, rev)
+			l.s.view.remove(w.key, r.Rev)
 		}
 		for _, p := range replaced {
 			l.s.left(j, p)
 		}
-		admitted(rev)
+		admitted(r.Rev)
 	}}
 }
 

@@ -16,7 +16,6 @@ import (
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	"github.com/google/uuid"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -40,15 +39,21 @@ func (l *leadership) refresh(ctx context.Context) error {
 		return nil
 	}
 	k := l.s.keys
-	const perJob = 7
-	var ops []clientv3.Op
+	type reads struct {
+		spec, high, fail txn.Op
+		live             []txn.Op
+	}
+	var ops txn.Ops
+	var of []reads
 	for _, c := range some {
 		name := c.job.Name
-		ops = append(ops, clientv3.OpGet(k.spec(name)), clientv3.OpGet(k.high(name)), clientv3.OpGet(k.paused(name)),
-			clientv3.OpGet(k.readyOf(name), clientv3.WithPrefix()),
-			clientv3.OpGet(k.asksOf(name), clientv3.WithPrefix()),
-			clientv3.OpGet(k.reset(name)),
-			clientv3.OpGet(k.fail(name)))
+		of = append(of, reads{
+			spec: ops.Add(clientv3.OpGet(k.spec(name))), high: ops.Add(clientv3.OpGet(k.high(name))), fail: ops.Add(clientv3.OpGet(k.fail(name))),
+			live: []txn.Op{
+				ops.Add(clientv3.OpGet(k.paused(name))), ops.Add(clientv3.OpGet(k.reset(name))),
+				ops.Add(clientv3.OpGet(k.readyOf(name), clientv3.WithPrefix())), ops.Add(clientv3.OpGet(k.asksOf(name), clientv3.WithPrefix())),
+			},
+		})
 	}
 	since := l.s.view.latest()
 	resp, err := retry.Read(ctx, core.Of(l.s.claims).KV(), readTime, ops...)
@@ -62,13 +67,17 @@ func (l *leadership) refresh(ctx context.Context) error {
 		}
 		return txn.Denied(err)
 	}
+	reply := txn.ReplyIn(resp)
 	for i, c := range some {
-		got := func(what int) []*mvccpb.KeyValue { return txn.Kvs(resp, i*perJob+what) }
-		if !l.s.view.correct(slices.Concat(got(2), got(3), got(4), got(5)), l.known(c), since, resp.Header.Revision) {
+		var live []*mvccpb.KeyValue
+		for _, op := range of[i].live {
+			live = append(live, reply.Kvs(op)...)
+		}
+		if !l.s.view.correct(live, l.known(c), since, reply.Rev) {
 			return l.load(ctx)
 		}
-		c.failures = l.s.readFailures(c.job.Name, first(got(6)))
-		l.know(c, first(got(0)), first(got(1)))
+		c.failures = l.s.readFailures(c.job.Name, reply.First(of[i].fail))
+		l.know(c, reply.First(of[i].spec), reply.First(of[i].high))
 	}
 	l.absorb()
 	return nil
@@ -132,20 +141,23 @@ func (l *leadership) known(c *jobState) (keys []string) {
 // load reads the state of all jobs.
 func (l *leadership) load(ctx context.Context) error {
 	k := l.s.keys
-	resp, err := retry.Read(ctx, core.Of(l.s.claims).KV(), readTime,
-		clientv3.OpGet(k.specs(), clientv3.WithPrefix()), clientv3.OpGet(k.highs(), clientv3.WithPrefix()),
-		clientv3.OpGet(k.fails(), clientv3.WithPrefix()))
+	var ops txn.Ops
+	readSpecs := ops.Add(clientv3.OpGet(k.specs(), clientv3.WithPrefix()))
+	readHighs := ops.Add(clientv3.OpGet(k.highs(), clientv3.WithPrefix()))
+	readFails := ops.Add(clientv3.OpGet(k.fails(), clientv3.WithPrefix()))
+	resp, err := retry.Read(ctx, core.Of(l.s.claims).KV(), readTime, ops...)
 	if err != nil {
 		return txn.Denied(err)
 	}
+	reply := txn.ReplyIn(resp)
 	// The view may have been out of date when a decision failed.
 	if _, err := l.s.view.list(ctx); err != nil {
 		return err
 	}
 	l.absorb()
-	specs := byDigest(k.specs(), txn.Kvs(resp, 0))
-	highs := byDigest(k.highs(), txn.Kvs(resp, 1))
-	fails := byDigest(k.fails(), txn.Kvs(resp, 2))
+	specs := byDigest(k.specs(), reply.Kvs(readSpecs))
+	highs := byDigest(k.highs(), reply.Kvs(readHighs))
+	fails := byDigest(k.fails(), reply.Kvs(readFails))
 	_ = l.s.takeTouched()
 	jobs, _ := l.s.allJobs()
 	l.stale, l.changes = false, nil
@@ -290,8 +302,8 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 			})
 		st.ops = append(st.ops, clientv3.OpPut(key, first))
 	}
-	st.done = func(ok bool, rev int64, _ []*pb.ResponseOp) {
-		if !ok {
+	st.done = func(r txn.Reply) {
+		if !r.Succeeded {
 			l.doubt(c) // another request of our own came before
 			return
 		}
@@ -301,12 +313,12 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 			l.s.log.Info("job changed; ticks of its old schedule are not caught up with", zap.String("job", j.Name), zap.String("key", jobKey(l.s.cfg.Group, j.Name)),
 				zap.String("old", c.spec.Schedule), zap.String("new", is.Schedule))
 		}
-		c.spec, c.specRev, c.high, c.changing, c.doubts = is, rev, high, false, 0
+		c.spec, c.specRev, c.high, c.changing, c.doubts = is, r.Rev, high, false, 0
 		if begins {
-			c.highRev = rev
+			c.highRev = r.Rev
 		}
 		if starts {
-			l.s.view.put(key, first, rev)
+			l.s.view.put(key, first, r.Rev)
 		}
 		l.serve(c)
 		l.schedule(c)
@@ -347,13 +359,13 @@ func (l *leadership) complaint(c *jobState) (decision, bool) {
 	return decision{
 		cmps: append(l.stillDefined(j), clientv3.Compare(clientv3.ModRevision(k.spec(j.Name)), "=", c.specRev)),
 		ops:  []clientv3.Op{clientv3.OpPut(k.spec(j.Name), value)},
-		done: func(ok bool, rev int64, _ []*pb.ResponseOp) {
-			if !ok {
+		done: func(r txn.Reply) {
+			if !r.Succeeded {
 				l.doubt(c)
 				return
 			}
 			l.s.log.Error("definition cannot be run", zap.String("job", j.Name), zap.String("etcd_key", k.definition(j.Name)), zap.String("problem", j.problem))
-			c.spec, c.specRev, c.changing, c.doubts = is, rev, false, 0
+			c.spec, c.specRev, c.changing, c.doubts = is, r.Rev, false, 0
 			l.place(c)
 		},
 	}, true

@@ -5,8 +5,8 @@ import (
 	"strings"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/sched/calendar"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -81,12 +81,12 @@ func (l *leadership) dropAsk(c *jobState, r *request) decision {
 	return decision{
 		cmps: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(r.key), "=", r.rev)},
 		ops:  []clientv3.Op{clientv3.OpDelete(r.key)},
-		done: func(ok bool, at int64, _ []*pb.ResponseOp) {
-			if !ok {
+		done: func(reply txn.Reply) {
+			if !reply.Succeeded {
 				l.doubt(c)
 				return
 			}
-			l.s.view.remove(r.key, at)
+			l.s.view.remove(r.key, reply.Rev)
 			l.s.log.Info("tick dropped: the job was changed and no longer runs after the other", zap.String("job", r.Job), zap.String("after", r.By), zap.String("etcd_key", r.key))
 		},
 	}
@@ -169,19 +169,18 @@ func (l *leadership) runNow(c *jobState, r *request) decision {
 		cmps = append(cmps, absent(l.s.keys.paused(r.Job)))
 	}
 	v := l.decide(c, []ready{tick}, l.s.now())
-	return decision{
-		cmps: append(cmps, v.cmps...),
-		ops:  []clientv3.Op{clientv3.OpDelete(r.key), v.op},
-		done: func(ok bool, at int64, replies []*pb.ResponseOp) {
-			if !ok {
-				l.doubt(c)
-				return
-			}
-			c.doubts = 0
-			l.s.view.remove(r.key, at)
-			v.done(at, replies[1:])
-		},
+	d := decision{cmps: append(cmps, v.cmps...), ops: txn.Ops{clientv3.OpDelete(r.key)}}
+	decided := d.ops.Add(v.op)
+	d.done = func(reply txn.Reply) {
+		if !reply.Succeeded {
+			l.doubt(c)
+			return
+		}
+		c.doubts = 0
+		l.s.view.remove(r.key, reply.Rev)
+		v.done(reply.Inner(decided))
 	}
+	return d
 }
 
 // backfill admits the next ticks of a backfill, as many as may wait.
@@ -212,19 +211,19 @@ func (l *leadership) backfill(c *jobState, r *request) decision {
 		values[i] = encode(tick)
 		d.ops = append(d.ops, clientv3.OpPut(l.s.keys.ready(r.Job, tick.ID), values[i]))
 	}
-	d.done = func(ok bool, at int64, _ []*pb.ResponseOp) {
-		if !ok {
+	d.done = func(reply txn.Reply) {
+		if !reply.Succeeded {
 			l.doubt(c)
 			return
 		}
 		c.doubts = 0
 		for i, tick := range some {
-			l.s.view.put(l.s.keys.ready(r.Job, tick.ID), values[i], at)
+			l.s.view.put(l.s.keys.ready(r.Job, tick.ID), values[i], reply.Rev)
 		}
 		if over {
-			l.s.view.remove(r.key, at)
+			l.s.view.remove(r.key, reply.Rev)
 		} else {
-			l.s.view.put(r.key, value, at)
+			l.s.view.put(r.key, value, reply.Rev)
 		}
 	}
 	return d

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -85,8 +86,8 @@ func readOldest(prefix string, added int) clientv3.Op {
 }
 
 // recordWithdrawn returns the operations that remove waiting ticks and add a record for
-// each, unless the tick has begun. The operations from first on are one for each tick.
-func (s *Scheduler) recordWithdrawn(job Job, ticks []*waiter, records []past) (ops []clientv3.Op, first int) {
+// each, unless the tick has begun. It also returns the transaction of each tick.
+func (s *Scheduler) recordWithdrawn(job Job, ticks []*waiter, records []past) (ops txn.Ops, each []txn.Op) {
 	prefix := s.keys.past(job.Name)
 	s.rings.mu.Lock()
 	defer s.rings.mu.Unlock()
@@ -100,8 +101,11 @@ func (s *Scheduler) recordWithdrawn(job Job, ticks []*waiter, records []past) (o
 			[]clientv3.Op{clientv3.OpDelete(w.key), clientv3.OpPut(keys[i], encode(p))}, nil))
 	}
 	ops = s.rings.of(prefix, job).trim(keys)
-	first = len(ops)
-	return append(append(ops, takeBack...), readOldest(prefix, len(ticks))), first
+	for _, op := range takeBack {
+		each = append(each, ops.Add(op))
+	}
+	ops.Add(readOldest(prefix, len(ticks)))
+	return ops, each
 }
 
 // excess returns the operations that trim the histories with more records than their
@@ -191,33 +195,35 @@ func timeOf(key string) string {
 // byCreation orders records as they were written, whatever the clocks were.
 func byCreation(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) }
 
-// learn updates the rings from the replies of a transaction. Of those that were carried out
-// together the last has read the most records. A reply that comes late is of the past.
-func (r *rings) learn(rev int64, ops []*pb.ResponseOp) {
-	for _, op := range ops {
-		if inner := op.GetResponseTxn(); inner != nil {
-			r.learn(rev, inner.Responses)
-			continue
-		}
-		got := op.GetResponseRange()
-		if got == nil || len(got.Kvs) == 0 || len(got.Kvs[0].Key) < r.prefix {
-			continue
-		}
-		r.mu.Lock()
-		prefix := string(got.Kvs[0].Key[:r.prefix])
-		if is := r.byPrefix[prefix]; is != nil && (rev > is.rev || rev == is.rev && int(got.Count) > is.count) {
-			is.rev = rev
-			is.count, is.oldest = int(got.Count), is.oldest[:0:0]
-			// Of two clocks the one behind writes records whose keys are less than those of before.
-			for _, kv := range slices.SortedStableFunc(slices.Values(got.Kvs), byCreation) {
-				is.oldest = append(is.oldest, string(kv.Key))
-			}
-			if is.count > is.limit {
-				r.over[prefix] = is
-			} else {
-				delete(r.over, prefix)
-			}
-		}
-		r.mu.Unlock()
+// learn updates the rings from the reply to a transaction. Of the histories that were read
+// together the last has the most records.
+func (r *rings) learn(reply txn.Reply) {
+	for got := range reply.Reads() {
+		r.learnOf(reply.Rev, got)
+	}
+}
+
+// learnOf updates a ring from the reply to readOldest. A reply that comes late is of the past.
+func (r *rings) learnOf(rev int64, got *pb.RangeResponse) {
+	if len(got.Kvs) == 0 || len(got.Kvs[0].Key) < r.prefix {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	prefix := string(got.Kvs[0].Key[:r.prefix])
+	is := r.byPrefix[prefix]
+	if is == nil || !(rev > is.rev || rev == is.rev && int(got.Count) > is.count) {
+		return
+	}
+	is.rev = rev
+	is.count, is.oldest = int(got.Count), is.oldest[:0:0]
+	// Of two clocks the one behind writes records whose keys are less than those of before.
+	for _, kv := range slices.SortedStableFunc(slices.Values(got.Kvs), byCreation) {
+		is.oldest = append(is.oldest, string(kv.Key))
+	}
+	if is.count > is.limit {
+		r.over[prefix] = is
+	} else {
+		delete(r.over, prefix)
 	}
 }

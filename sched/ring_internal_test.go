@@ -18,7 +18,7 @@ func TestRingIgnoresLateReplies(t *testing.T) {
 		for i := range count {
 			got.Kvs = append(got.Kvs, &mvccpb.KeyValue{Key: fmt.Appendf(nil, "%s%020d-x", prefix, i)})
 		}
-		r.learn(rev, []*pb.ResponseOp{{Response: &pb.ResponseOp_ResponseRange{ResponseRange: got}}})
+		r.learnOf(rev, got)
 	}
 	use()
 	learn(10, 6)

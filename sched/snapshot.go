@@ -8,9 +8,8 @@ import (
 
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/sched/calendar"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -61,100 +60,110 @@ func (s *Scheduler) read(ctx context.Context, job string) (*jobSnapshot, error) 
 // readAll reads the states of jobs by one request. With an error it returns the states
 // of those before the first that cannot be read.
 func (s *Scheduler) readAll(ctx context.Context, jobs []string) ([]*jobSnapshot, error) {
-	k := s.keys
-	var ops []clientv3.Op
+	var ops txn.Ops
+	var reads []jobReads
 	for _, job := range jobs {
 		if err := checkName(job); err != nil {
 			return nil, fmt.Errorf("%w: the name %w", ErrUnknownJob, err)
 		}
-		ops = append(ops,
-			clientv3.OpGet(k.spec(job)), clientv3.OpGet(k.high(job)), clientv3.OpGet(k.paused(job)), clientv3.OpGet(k.fail(job)),
-			clientv3.OpGet(k.readyOf(job), clientv3.WithPrefix()), clientv3.OpGet(k.backfills(job), clientv3.WithPrefix()),
-			clientv3.OpGet(k.runOf(job), clientv3.WithPrefix()), clientv3.OpGet(k.backfilling(job), clientv3.WithPrefix()),
-			clientv3.OpGet(k.past(job), clientv3.WithPrefix(),
-				clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend), clientv3.WithLimit(1)),
-			clientv3.OpGet(k.withdraw(job), clientv3.WithKeysOnly()), clientv3.OpGet(k.reset(job)),
-			clientv3.OpGet(k.definition(job)), clientv3.OpGet(k.asksOf(job), clientv3.WithPrefix(), clientv3.WithCountOnly()))
+		reads = append(reads, s.keys.reads(&ops, job))
 	}
 	resp, err := retry.Read(ctx, core.Of(s.claims).KV(), readTime, ops...)
 	if err != nil {
 		return nil, err
 	}
 	var all []*jobSnapshot
-	for replies := range slices.Chunk(resp.Responses, len(ops)/len(jobs)) {
-		st, err := snapshotOf(replies)
+	for _, of := range reads {
+		st, err := of.snapshot(txn.ReplyIn(resp))
 		if err != nil {
 			return all, unreadable{err}
 		}
-		st.rev = resp.Header.Revision
 		all = append(all, st)
 	}
 	return all, nil
 }
 
-// snapshotOf decodes the replies for one job.
-func snapshotOf(replies []*pb.ResponseOp) (st *jobSnapshot, err error) {
-	at := func(i int) []*mvccpb.KeyValue { return replies[i].GetResponseRange().Kvs }
-	st = new(jobSnapshot)
-	for _, kv := range at(0) {
+// jobReads are the reads of the state of a job.
+type jobReads struct {
+	spec, high, paused, fail, last, withdraw, reset, definition, requests txn.Op
+	waiting, running                                                      [2]txn.Op // the second of backfills
+}
+
+// reads adds the reads of the state of a job: jobsPerRead counts them.
+func (k keys) reads(ops *txn.Ops, job string) (r jobReads) {
+	get := func(key string, opts ...clientv3.OpOption) txn.Op { return ops.Add(clientv3.OpGet(key, opts...)) }
+	all := clientv3.WithPrefix()
+	r.spec, r.high, r.paused, r.fail = get(k.spec(job)), get(k.high(job)), get(k.paused(job)), get(k.fail(job))
+	r.waiting = [2]txn.Op{get(k.readyOf(job), all), get(k.backfills(job), all)}
+	r.running = [2]txn.Op{get(k.runOf(job), all), get(k.backfilling(job), all)}
+	r.last = get(k.past(job), all, clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend), clientv3.WithLimit(1))
+	r.withdraw, r.reset = get(k.withdraw(job), clientv3.WithKeysOnly()), get(k.reset(job))
+	r.definition, r.requests = get(k.definition(job)), get(k.asksOf(job), all, clientv3.WithCountOnly())
+	return r
+}
+
+// snapshot decodes the state of a job.
+func (r jobReads) snapshot(reply txn.Reply) (st *jobSnapshot, err error) {
+	st = &jobSnapshot{rev: reply.Rev}
+	for _, kv := range reply.Kvs(r.spec) {
 		st.specRev = kv.ModRevision
 		if st.spec, err = decode[spec](string(kv.Key), kv.Value); err != nil {
 			return nil, err
 		}
 	}
-	for _, kv := range at(1) {
+	for _, kv := range reply.Kvs(r.high) {
 		st.highRev = kv.ModRevision
 		if st.high, err = dec(kv.Value); err != nil {
 			return nil, fmt.Errorf("the high-water mark %s is invalid: %w; correct the value", kv.Key, err)
 		}
 	}
-	for _, kv := range at(2) {
+	for _, kv := range reply.Kvs(r.paused) {
 		p, err := decode[pause](string(kv.Key), kv.Value)
 		if err != nil {
 			return nil, err
 		}
 		st.paused, st.pausedRev = &p, kv.ModRevision
 	}
-	for _, kv := range at(3) {
+	for _, kv := range reply.Kvs(r.fail) {
 		if st.failures, err = decode[failures](string(kv.Key), kv.Value); err != nil {
 			return nil, err
 		}
 	}
 	withdrawn := int64(0)
-	for _, kv := range at(9) {
+	for _, kv := range reply.Kvs(r.withdraw) {
 		withdrawn = kv.ModRevision
 	}
-	for _, kv := range slices.Concat(at(4), at(5)) {
+	for _, kv := range slices.Concat(reply.Kvs(r.waiting[0]), reply.Kvs(r.waiting[1])) {
 		if kv.ModRevision < withdrawn {
 			continue // the owner will remove it
 		}
-		r, err := decode[ready](string(kv.Key), kv.Value)
+		tick, err := decode[ready](string(kv.Key), kv.Value)
 		if err != nil {
 			return nil, err
 		}
-		st.waiting = append(st.waiting, waiter{ready: r, key: string(kv.Key), rev: kv.ModRevision})
+		st.waiting = append(st.waiting, waiter{ready: tick, key: string(kv.Key), rev: kv.ModRevision})
 	}
 	slices.SortFunc(st.waiting, func(a, b waiter) int { return byTime(&a, &b) })
-	for _, kv := range slices.Concat(at(6), at(7)) {
-		r, err := decode[run](string(kv.Key), kv.Value)
+	for _, kv := range slices.Concat(reply.Kvs(r.running[0]), reply.Kvs(r.running[1])) {
+		is, err := decode[run](string(kv.Key), kv.Value)
 		if err != nil {
 			return nil, err
 		}
-		st.running = append(st.running, runner{*r.at(kv.ModRevision), kv.ModRevision})
+		st.running = append(st.running, runner{*is.at(kv.ModRevision), kv.ModRevision})
 	}
-	for _, kv := range at(8) {
+	for _, kv := range reply.Kvs(r.last) {
 		p, err := decode[past](string(kv.Key), kv.Value)
 		if err != nil {
 			return nil, err
 		}
 		st.last = &p
 	}
-	for _, kv := range at(11) {
+	for _, kv := range reply.Kvs(r.definition) {
 		st.definitionRev = kv.ModRevision
 		st.definition, st.definitionErr = decodeDefinition(kv)
 	}
-	st.requests = int(replies[12].GetResponseRange().Count)
-	for _, kv := range at(10) {
+	st.requests = int(reply.Count(r.requests))
+	for _, kv := range reply.Kvs(r.reset) {
 		st.resetRev = kv.ModRevision
 		st.reset, st.resetErr = decode[resetting](string(kv.Key), kv.Value)
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -130,12 +130,12 @@ func (l *leadership) removal(some []*request, condition clientv3.Cmp, more []cli
 		d.ops = append(d.ops, clientv3.OpDelete(r.key))
 	}
 	d.ops = append(d.ops, more...)
-	d.done = func(ok bool, at int64, _ []*pb.ResponseOp) {
-		if !ok {
+	d.done = func(reply txn.Reply) {
+		if !reply.Succeeded {
 			return
 		}
 		for _, r := range some {
-			l.s.view.remove(r.key, at)
+			l.s.view.remove(r.key, reply.Rev)
 		}
 		done()
 	}

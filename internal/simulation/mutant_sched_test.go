@@ -5,7 +5,7 @@ package simulation_test
 var schedMutants = []mutant{
 	{
 		name: "run of a job that nobody has left for ever", tests: "TestRunOfAJobThatNobodyHas", of: "sched",
-		edits: []edit{{"sched/orphan.go", "		if at, reads := specs[i]; c == nil && reads {\n", "		if at, reads := specs[i]; false && reads {\n"}},
+		edits: []edit{{"sched/orphan.go", "		if c == nil && specs[i] != 0 {\n", "		if c == nil && specs[i] < 0 {\n"}},
 	},
 	{
 		name: "run of a job that is to be begun again settled without a deployment's time", tests: "TestRunOfAJobThatNobodyHas", of: "sched",
@@ -87,7 +87,7 @@ var schedMutants = []mutant{
 	},
 	{
 		name: "tick that a newer one replaces as it fails, not counted", of: "sched", tests: "TestDroppedRetryIsAFailure",
-		edits: []edit{{"sched/orphan.go", "append(s.record(j, instead), t.ops...)", "s.record(j, instead)"}},
+		edits: []edit{{"sched/orphan.go", "w.pauses = t.add(&otherwise)", "w.pauses = t.add(new(txn.Ops))"}},
 	},
 	{
 		name: "failures that the owner counts from what it knew", of: "sched", tests: "TestDroppedRetryAfterOthersCounted",
