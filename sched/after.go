@@ -47,7 +47,7 @@ func (s *Scheduler) follow(job Job) error {
 	before, is := job.Schedule.(after)
 	if !is {
 		if _, filtered := whole(job.Schedule).(after); filtered {
-			return errors.New("neither Except nor Only applies to After")
+			return errors.New("calendar.Except and Only do not apply to After")
 		}
 		return nil
 	}

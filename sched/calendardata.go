@@ -175,7 +175,7 @@ func (d Definition) follows() (calendar.Schedule, error) {
 	case d.Schedule != "":
 		return nil, errors.New("the definition has both a Schedule and After; want one of them")
 	case d.Except != nil || d.Only != nil:
-		return nil, errors.New("each of Except and Only needs a Schedule; give them to the job that this one runs after")
+		return nil, errors.New("the calendars Except and Only need a Schedule; give them to the job that this one runs after")
 	case d.After == d.Name:
 		return nil, errors.New("the job would run after itself")
 	}

@@ -276,10 +276,10 @@ func TestDefineCalendarRefused(t *testing.T) {
 				d.Except, d.Only = &sched.CalendarData{ICal: text}, &sched.CalendarData{ICal: text}
 				d.Schedule = "* * * * *"
 			},
-			"both a Schedule and After":                func(d *sched.Definition) { d.After = "b" },
-			"each of Except and Only needs a Schedule": func(d *sched.Definition) { d.Schedule, d.After, d.Except = "", "b", dates("12-25") },
-			"the job would run after itself":           func(d *sched.Definition) { d.Schedule, d.After = "", "a" },
-			"the name in After has 201":                func(d *sched.Definition) { d.Schedule, d.After = "", strings.Repeat("x", 201) },
+			"both a Schedule and After":       func(d *sched.Definition) { d.After = "b" },
+			"Except and Only need a Schedule": func(d *sched.Definition) { d.Schedule, d.After, d.Except = "", "b", dates("12-25") },
+			"the job would run after itself":  func(d *sched.Definition) { d.Schedule, d.After = "", "a" },
+			"the name in After has 201":       func(d *sched.Definition) { d.Schedule, d.After = "", strings.Repeat("x", 201) },
 		} {
 			d := report("a")
 			change(&d)

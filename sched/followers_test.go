@@ -303,8 +303,8 @@ func TestAfterWithCalendar(t *testing.T) {
 	noErr(t, err)
 	days, err := calendar.Dates("UTC", "12-25")
 	noErr(t, err)
-	wantErr(t, s.Add(sched.Job{Name: "b", Schedule: calendar.Except(sched.After("a"), days), Handler: failing(0, 0)}), "nor Only applies to After")
-	wantErr(t, s.Add(sched.Job{Name: "b", Schedule: calendar.Only(calendar.Except(sched.After("a"), days), days), Handler: failing(0, 0)}), "nor Only applies to After")
+	wantErr(t, s.Add(sched.Job{Name: "b", Schedule: calendar.Except(sched.After("a"), days), Handler: failing(0, 0)}), "do not apply to After")
+	wantErr(t, s.Add(sched.Job{Name: "b", Schedule: calendar.Only(calendar.Except(sched.After("a"), days), days), Handler: failing(0, 0)}), "do not apply to After")
 }
 
 // A definition is shadowed by a job in code, also for After.

@@ -36,25 +36,26 @@ func newKeys(prefix, group string) keys {
 	return keys{prefix + "sched/" + keyspace.Digest(group) + "/"}
 }
 
-func (k keys) definitions() string             { return k.root + "def/" }
-func (k keys) definition(j string) string      { return k.definitions() + keyspace.Digest(j) }
-func (k keys) allDefined() string              { return k.now() + kindDefined + "/" }
-func (k keys) defined(job string) string       { return k.allDefined() + keyspace.Digest(job) }
-func (k keys) specs() string                   { return k.root + "spec/" }
-func (k keys) spec(job string) string          { return k.specs() + keyspace.Digest(job) }
-func (k keys) highs() string                   { return k.root + "high/" }
-func (k keys) high(job string) string          { return k.highs() + keyspace.Digest(job) }
-func (k keys) past(job string) string          { return k.root + "past/" + keyspace.Digest(job) + "/" }
-func (k keys) fails() string                   { return k.root + "fail/" }
-func (k keys) fail(job string) string          { return k.fails() + keyspace.Digest(job) }
-func (k keys) now() string                     { return k.root + "now/" }
-func (k keys) asks() string                    { return k.now() + "ask/" }
-func (k keys) asksOf(job string) string        { return k.asks() + keyspace.Digest(job) + "/" }
-func (k keys) paused(job string) string        { return k.now() + "paused/" + keyspace.Digest(job) }
-func (k keys) cancels() string                 { return k.now() + "cancel/" }
-func (k keys) cancel(job string) string        { return k.cancels() + keyspace.Digest(job) }
-func (k keys) newer(job string) string         { return k.cancel(job) + "/newer" }
-func (k keys) withdraw(job string) string      { return k.now() + kindWithdraw + "/" + keyspace.Digest(job) }
+func (k keys) definitions() string        { return k.root + "def/" }
+func (k keys) definition(j string) string { return k.definitions() + keyspace.Digest(j) }
+func (k keys) allDefined() string         { return k.now() + kindDefined + "/" }
+func (k keys) defined(job string) string  { return k.allDefined() + keyspace.Digest(job) }
+func (k keys) specs() string              { return k.root + "spec/" }
+func (k keys) spec(job string) string     { return k.specs() + keyspace.Digest(job) }
+func (k keys) highs() string              { return k.root + "high/" }
+func (k keys) high(job string) string     { return k.highs() + keyspace.Digest(job) }
+func (k keys) past(job string) string     { return k.root + "past/" + keyspace.Digest(job) + "/" }
+func (k keys) fails() string              { return k.root + "fail/" }
+func (k keys) fail(job string) string     { return k.fails() + keyspace.Digest(job) }
+func (k keys) now() string                { return k.root + "now/" }
+func (k keys) asks() string               { return k.now() + "ask/" }
+func (k keys) asksOf(job string) string   { return k.asks() + keyspace.Digest(job) + "/" }
+func (k keys) paused(job string) string   { return k.now() + "paused/" + keyspace.Digest(job) }
+func (k keys) cancels() string            { return k.now() + "cancel/" }
+func (k keys) cancel(job string) string   { return k.cancels() + keyspace.Digest(job) }
+func (k keys) newer(job string) string    { return k.cancel(job) + "/newer" }
+func (k keys) withdraw(job string) string { return k.now() + kindWithdraw + "/" + keyspace.Digest(job) }
+
 func (k keys) reset(job string) string         { return k.now() + kindReset + "/" + keyspace.Digest(job) }
 func (k keys) stuck(job, id string) string     { return k.now() + kindStuck + "/" + place(job, id) }
 func (k keys) readies() string                 { return k.now() + "ready/" }

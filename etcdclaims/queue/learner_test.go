@@ -44,7 +44,7 @@ func TestWorkOutlivesARefusalByALearner(t *testing.T) {
 				}()
 				time.Sleep(5 * time.Second)
 				// One transaction of the worker meets the learner.
-				host.Inject(claimtest.Fault{On: "txn", Err: refusal, LoseRequest: true})
+				host.Inject(claimtest.Fault{On: claimtest.Every, Times: 1, Err: refusal, LoseRequest: true})
 				host.Inject(claimtest.Fault{On: claimtest.Every, Err: refusal, LoseRequest: true, Times: 2})
 				for range 3 {
 					if _, err := producer.Enqueue(ctx, queue.NewItem([]byte("x"))); err != nil {
