@@ -91,7 +91,7 @@ var importRules = []importRule{
 	},
 	{
 		why:   "what claims are made of knows nothing of them",
-		in:    []string{"./internal/outage", "./internal/ownwait", "./internal/watch", "./internal/localline", "./internal/store"},
+		in:    []string{"./internal/outage", "./internal/ownwait", "./internal/watch", "./internal/localline", "./internal/store", "./internal/registry"},
 		never: []string{"./etcdclaims/..."},
 	},
 	{

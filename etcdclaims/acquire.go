@@ -189,9 +189,9 @@ func (c *Client) attemptAlone(ctx context.Context, key string, o *acquireOptions
 // tryOnce takes the key or leaves it.
 func (c *Client) tryOnce(ctx context.Context, s *session, key string, o *acquireOptions) (t *term, again bool, err error) {
 	a := c.newAttempt(s, o.mode, o)
-	defer c.keys.unregister(a.ID)
+	defer c.keys.Unregister(a.ID)
 	if o.supersede {
-		a.supersede(c.keys.term(key))
+		a.supersede(c.keys.Term(key))
 	}
 	resp, err := c.store.Do(ctx, a.takeOnce())
 	return c.conclude(ctx, a, resp, err)
@@ -227,7 +227,7 @@ func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (t *term, err
 	if a.opts.beside != nil {
 		a.overtakes = a.opts.beside.Granted(a.supersedes != nil)
 	}
-	switch before := c.keys.term(a.claimKey()); {
+	switch before := c.keys.Term(a.claimKey()); {
 	case before == nil:
 	case before.Fence > fence:
 		// Word of a hand-over was on its way for so long that this client has
@@ -252,7 +252,7 @@ func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (t *term, err
 // confirm returns the term of an attempt that succeeded, if it is good to start
 // work under.
 func (c *Client) confirm(ctx context.Context, a *attempt, t *term) (*term, error) {
-	if why, lost := c.keys.taken(t.ID, t.Key); lost { // word of that has overtaken the reply
+	if why, lost := c.keys.Taken(t.ID, t.Key); lost { // word of that has overtaken the reply
 		t.lose(why.reason, why.err)
 	}
 	if !a.s.fresh() || a.granted > 0 && a.granted <= a.s.verified.Load() {
@@ -333,14 +333,14 @@ func (c *Client) shareAfter(refusal error, key string) (t *term, again bool) {
 	if !errors.As(refusal, &held) {
 		return nil, false
 	}
-	again = c.keys.isUnderWay(held.Info.Claim)
+	again = c.keys.IsUnderWay(held.Info.Claim)
 	return c.share(key), again
 }
 
 // share returns the term in which this client holds the key, with one handle
 // more, or nil.
 func (c *Client) share(key string) *term {
-	t := c.keys.term(key)
+	t := c.keys.Term(key)
 	if t == nil {
 		return nil
 	}
@@ -355,7 +355,7 @@ func (c *Client) share(key string) *term {
 
 // shareable reports whether share would return a term.
 func (c *Client) shareable(key string) bool {
-	t := c.keys.term(key)
+	t := c.keys.Term(key)
 	if t == nil {
 		return false
 	}

@@ -18,7 +18,7 @@ const arrivalAfter = 2 * time.Millisecond
 // readArrival asks etcd for the arrival of the local waiters that there are now. If a
 // waiter of another client is in line already, they join the line behind it.
 func (c *Client) readArrival(ctx context.Context, f *localWaiter) {
-	t := c.keys.term(f.Attempt.user)
+	t := c.keys.Term(f.Attempt.user)
 	if t == nil {
 		return
 	}

@@ -58,7 +58,7 @@ func (c *Client) newAttempt(s *session, mode protocol.Mode, o *acquireOptions) *
 		opts: o, hooked: o.hooked, turnOver: func() {},
 	}
 	a.describe()
-	c.keys.register(a.ID)
+	c.keys.Register(a.ID)
 	return a
 }
 

@@ -105,7 +105,7 @@ func (c *Client) tryEach(ctx context.Context, keys []string, o *acquireOptions, 
 		a, i := attempts[n], todo[n]
 		delete(attempts, n)
 		t, retry, err := c.conclude(ctx, a, resp, err)
-		c.keys.unregister(a.ID)
+		c.keys.Unregister(a.ID)
 		if t != nil {
 			claims[i], errs[i] = &Claim{t: t, key: a.user}, nil
 			return
@@ -219,7 +219,7 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions, h
 	}
 	// One attempt id for all: one void key stops them all.
 	lead := c.newAttempt(s, protocol.Exclusive{Layout: c.store.Layout, Key: keys[0]}, o)
-	defer c.keys.unregister(lead.ID)
+	defer c.keys.Unregister(lead.ID)
 	attempts := lead.forEach(keys)
 	for i, a := range attempts {
 		a.hooked = hooked.of(i)

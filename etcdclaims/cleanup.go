@@ -39,7 +39,7 @@ func (c *Client) cleanUp(s *session, what string, do func(context.Context) error
 
 func (c *Client) addCleanup(ch *cleanup) {
 	if ch.claim != "" {
-		c.keys.register(ch.claim)
+		c.keys.Register(ch.claim)
 	}
 	ch.s.pending.Add(1)
 	c.mu.Lock()
@@ -79,7 +79,7 @@ func (c *Client) runCleanups() {
 		}
 		ch.s.pending.Add(-1)
 		if ch.claim != "" {
-			c.keys.unregister(ch.claim)
+			c.keys.Unregister(ch.claim)
 		}
 		c.mu.Lock()
 		c.unfinished--

@@ -14,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/internal/outage"
 	"github.com/etcdclaims/claims/internal/ownwait"
 	"github.com/etcdclaims/claims/internal/protocol"
+	"github.com/etcdclaims/claims/internal/registry"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/store"
 	"github.com/etcdclaims/claims/internal/suspicion"
@@ -71,10 +72,10 @@ type Client struct {
 	shut    context.CancelCauseFunc
 	closing <-chan struct{}
 
-	keys    registry  // what the client holds
-	waiters waiters   // attempts that wait for a notice
-	local   localLine // callers that wait for this client's own claims
-	asks    asks      // TryAcquires that are about to be sent
+	keys    registry.Registry[*term, taking] // what the client holds
+	waiters waiters                          // attempts that wait for a notice
+	local   localLine                        // callers that wait for this client's own claims
+	asks    asks                             // TryAcquires that are about to be sent
 
 	peers *suspicion.Peers // that it asks whether they live, and that ask it
 
@@ -121,7 +122,7 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 		AtStake: c.atStake, Unanswered: func() { c.doubts.Add(1) }, Passing: isPassing,
 		Probe: func(ctx context.Context) { _ = c.store.ReadEpoch(ctx) }, Go: built{c}.Go,
 	})
-	c.ownWaits = ownwait.New(c.log.With(zap.String("instance", layout.Instance)), c.keys.made)
+	c.ownWaits = ownwait.New(c.log.With(zap.String("instance", layout.Instance)), c.keys.Made)
 	c.store = store.New(store.Config{
 		IO: c.io, Etcd: etcd, Log: c.log, Layout: layout, Timeout: min(max(timing.attempt, time.Second), 5*time.Second),
 		Ops: defaultOpLimit, Bytes: maxRequestBytes / 2,
@@ -145,7 +146,7 @@ func newClient(etcd *clientv3.Client, cfg Config) *Client {
 	c := &Client{
 		etcd: etcd, cfg: cfg, log: cfg.Logger, clock: clock.For(etcd), made: clock.Mono(), events: eventsFor(cfg.Hooks),
 		opening: make(map[time.Duration]*opening),
-		keys:    newRegistry(),
+		keys:    registry.New[*term, taking](),
 		runs:    make(map[*run]struct{}),
 
 		waiters:    waiters{byID: make(map[string]*waiter)},

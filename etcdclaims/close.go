@@ -39,7 +39,7 @@ func (c *Client) ReleaseAll(ctx context.Context) (int, error) {
 // releaseAll gives up all terms, many to a request; when closing they count as
 // lost by that, before anything is sent.
 func (c *Client) releaseAll(ctx context.Context, closing bool) (int, error) {
-	all := c.keys.all()
+	all := c.keys.All()
 	var plain, resting []*term
 	for _, t := range all {
 		switch {
@@ -51,7 +51,7 @@ func (c *Client) releaseAll(ctx context.Context, closing bool) (int, error) {
 		}
 	}
 	for _, t := range resting {
-		c.keys.register(t.ID) // until its key is moved: no ghost, though the term has ended
+		c.keys.Register(t.ID) // until its key is moved: no ghost, though the term has ended
 	}
 	if closing {
 		for _, t := range append(plain[:len(plain):len(plain)], resting...) {
@@ -71,7 +71,7 @@ func (c *Client) releaseAll(ctx context.Context, closing bool) (int, error) {
 		}
 	}
 	c.restAll(ctx, resting, func(m *move, err error) {
-		defer c.keys.unregister(m.t.ID)
+		defer c.keys.Unregister(m.t.ID)
 		if errors.Is(err, ErrLost) {
 			m.t.loseReleased()
 			return

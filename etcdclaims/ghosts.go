@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -71,40 +70,15 @@ func (c *Client) removeGhostsOf(s *session) error {
 		}
 		// After they were read: an attempt that put one before that is registered, or
 		// has given it up.
-		known := c.keys.known()
+		known := c.keys.Known()
 		for i := range n {
-			if kv := txn.First(resp, i); kv != nil && kv.Lease == int64(s.id) && !known.has(kv, c.store.Layout) {
+			if kv := txn.First(resp, i); kv != nil && kv.Lease == int64(s.id) && !known.Has(kv, c.store.Layout) {
 				c.removeGhost(s, kv)
 			}
 		}
 		doubtful = doubtful[n:]
 	}
 	return nil
-}
-
-// knownClaims are all claims that the client has, is about to have, or is about
-// to give up.
-type knownClaims struct {
-	held     map[string]string // id of the claim on each key: keys claimed together share one
-	noticed  map[string]bool   // ids of those that have a notice
-	underWay map[string]bool   // ids of claims that are neither held nor given up yet
-}
-
-// has reports whether a key is of one of these claims. A place in line and a notice
-// have the id in the last part of their names, a claim in its value.
-func (k knownClaims) has(kv *mvccpb.KeyValue, l protocol.Layout) bool {
-	name := string(kv.Key)
-	key, own := strings.CutPrefix(name, l.Own(""))
-	if !own {
-		id := protocol.PlacedID(kv.Key)
-		_, noticed := l.Noticed(name)
-		return noticed && k.noticed[id] || k.underWay[id]
-	}
-	h, err := protocol.DecodeHolder(kv.Value)
-	if err != nil || h.Claim == "" {
-		return false
-	}
-	return k.held[key] == h.Claim || k.underWay[h.Claim]
 }
 
 // removeGhost deletes a key as it was read, and what else there is of its claim.

@@ -21,8 +21,8 @@ func (t *term) handOffLocal(ctx context.Context) (passed bool, err error) {
 	}
 	step := t.leaving()
 	t.learnLine(ctx, step)
-	c.keys.register(f.Attempt.ID) // whether or not its caller waits for it
-	defer c.keys.unregister(f.Attempt.ID)
+	c.keys.Register(f.Attempt.ID) // whether or not its caller waits for it
+	defer c.keys.Unregister(f.Attempt.ID)
 	sent := false // a request that may have been carried out
 	for try := 0; ; try++ {
 		if len(t.line.Next) > 0 && !sent && !c.local.CameFirst(f, t.line.Next[0].Rev) {

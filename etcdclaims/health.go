@@ -128,6 +128,6 @@ func (c *Client) healthNow() Health {
 
 // atStake returns what an outage hits.
 func (c *Client) atStake(most int) outage.Stake {
-	claims, keys := c.keys.some(most)
+	claims, keys := c.keys.Some(most)
 	return outage.Stake{Sessions: len(c.liveSessions()), Claims: claims, Keys: keys}
 }

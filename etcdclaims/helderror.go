@@ -91,10 +91,10 @@ func (c *Client) supersedable(refusal error, key string) bool {
 	if !errors.As(refusal, &held) || held.Info.Claim == "" {
 		return false
 	}
-	if c.keys.isUnderWay(held.Info.Claim) {
+	if c.keys.IsUnderWay(held.Info.Claim) {
 		return true
 	}
-	t := c.keys.term(key)
+	t := c.keys.Term(key)
 	if t == nil || t.ID != held.Info.Claim {
 		return false
 	}

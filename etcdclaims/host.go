@@ -70,7 +70,7 @@ func (h host) Explain(err error) error                { return h.c.outage.Explai
 func (h host) IsPassing(err error) bool               { return isPassing(err) }
 
 func (h host) Own(key string) (claim string, held error) {
-	t := h.c.keys.term(key)
+	t := h.c.keys.Term(key)
 	if t == nil {
 		return "", nil
 	}

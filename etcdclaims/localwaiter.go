@@ -31,7 +31,7 @@ type (
 // joinLocal makes the acquisition a local waiter of this client's own term, if there is
 // one and all that it wants is the key. A slot has a line of its own.
 func (c *Client) joinLocal(s *session, key string, o *acquireOptions) *localWaiter {
-	t := c.keys.term(key)
+	t := c.keys.Term(key)
 	if t == nil || t.s != s || t.put != nil || t.Mode.Keys().Record || !mayWaitLocally(s, o) {
 		return nil
 	}
@@ -52,7 +52,7 @@ func (c *Client) rejoinLocal(f *localWaiter) *localWaiter {
 func (c *Client) newLocalWaiter(s *session, key string, o *acquireOptions, join func(*localWaiter) bool) *localWaiter {
 	f := localline.NewWaiter[*attempt, *term](c.newAttempt(s, o.mode, o))
 	if !join(f) {
-		c.keys.unregister(f.Attempt.ID)
+		c.keys.Unregister(f.Attempt.ID)
 		return nil
 	}
 	return f
@@ -66,7 +66,7 @@ func mayWaitLocally(s *session, o *acquireOptions) bool {
 // awaitLocal waits until the local waiter has a term, or with neither that nor an
 // error goes the usual way.
 func (c *Client) awaitLocal(ctx context.Context, f *localWaiter) (*term, error) {
-	defer c.keys.unregister(f.Attempt.ID)
+	defer c.keys.Unregister(f.Attempt.ID)
 	c.stats.contended.Add(1)
 	f.Attempt.opts.waits()
 	defer c.removeWaiter(c.waiters.add(f.Attempt))
@@ -175,7 +175,7 @@ func (c *Client) localWaitError(ctx context.Context, s *session, key string, err
 		return err
 	}
 	var i Info
-	if t := c.keys.term(key); t != nil {
+	if t := c.keys.Term(key); t != nil {
 		i = t.info()
 	}
 	return c.waited(ctx, s, key, i)
@@ -188,7 +188,7 @@ func (t *term) leaveTo(id string) {
 	c := t.s.c
 	w := c.waiters.get(id)
 	c.local.CloseTo(&t.local, func() *localQueue {
-		next := c.keys.term(t.Key)
+		next := c.keys.Term(t.Key)
 		switch {
 		case next != nil && next.ID == id && next.s == t.s && !next.local.Closed:
 			return &next.local
@@ -198,7 +198,7 @@ func (t *term) leaveTo(id string) {
 		return nil
 	})
 	if w != nil {
-		c.inherit(w, c.keys.term(t.Key))
+		c.inherit(w, c.keys.Term(t.Key))
 	}
 }
 

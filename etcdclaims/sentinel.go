@@ -195,8 +195,8 @@ func (c *Client) evicted(kv *mvccpb.KeyValue) (lost *term) {
 		return nil
 	}
 	why := takingOf(e)
-	c.keys.setTaken(e.Claim, e.Key, why) // before looking: it may be about to hold the key
-	if t := c.keys.term(e.Key); t != nil && t.ID == e.Claim && t.lose(why.reason, why.err) {
+	c.keys.SetTaken(e.Claim, e.Key, why) // before looking: it may be about to hold the key
+	if t := c.keys.Term(e.Key); t != nil && t.ID == e.Claim && t.lose(why.reason, why.err) {
 		lost = t
 	}
 	for _, s := range c.liveSessions() {

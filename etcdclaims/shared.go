@@ -68,7 +68,7 @@ func (c *Client) knowing(m protocol.Mode) protocol.Mode {
 		return m
 	}
 	epoch := c.store.Epoch().Value
-	return s.Knowing(c.keys.recordRev(s.Keys().User, epoch), epoch)
+	return s.Knowing(c.keys.RecordRev(s.Keys().User, epoch), epoch)
 }
 
 // knowRecord learns the record of a shared key from other callers of the client. Callers
@@ -106,7 +106,7 @@ func (t *term) clearLeft(resp *clientv3.TxnResponse, ops int) {
 		return
 	}
 	c, key, guard := t.s.c, t.Mode.Keys().User, t.Mode.Guard(t.Fence)
-	c.keys.forgetRecord(key, guard.Rev)
+	c.keys.ForgetRecord(key, guard.Rev)
 	if !remains {
 		return
 	}

@@ -51,7 +51,7 @@ func (c *Client) Stats() Stats {
 			s.Lost[Reason(r)] = n
 		}
 	}
-	s.Held, s.Oldest = c.keys.oldest(c.uptime())
+	s.Held, s.Oldest = c.keys.Oldest(c.uptime())
 	s.Overdue = int(c.stats.overdue.Load())
 	s.Waiting = c.waiters.count()
 	return s

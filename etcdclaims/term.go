@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/ownwait"
 	"github.com/etcdclaims/claims/internal/protocol"
+	"github.com/etcdclaims/claims/internal/registry"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -154,7 +155,7 @@ func (s *session) newTerm(a *attempt, fence int64) *term {
 		s.mu.Unlock()
 		return nil
 	}
-	if !s.c.keys.add(t, s.c.open) {
+	if !s.c.keys.Add(t, registry.Holding{Held: &t.Held, Since: t.heldSince, Noticed: t.noticed, From: t.from}, s.c.open) {
 		s.mu.Unlock()
 		return nil
 	}
@@ -224,7 +225,7 @@ func (t *term) endLocked(err error) bool {
 		t.s.emptiedLocked()
 	}
 	t.endedAt = t.s.c.uptime()
-	t.s.c.keys.remove(t)
+	t.s.c.keys.Remove(t, t.Key)
 	t.s.c.local.Close(&t.local)
 	t.err.Store(&err)
 	t.stopLocked(err)

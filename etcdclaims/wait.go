@@ -132,13 +132,13 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 		known = c.knowRecord(ctx, s, &o.mode)
 		defer known()
 	}
-	if f == nil && (!c.keys.contended(key) || o.supersede && o.beside != nil && c.keys.term(key) != nil) {
+	if f == nil && (!c.keys.Contended(key) || o.supersede && o.beside != nil && c.keys.Term(key) != nil) {
 		// Most keys are free: to take one needs no watch.
 		t, again, err := c.tryOnce(ctx, s, key, o)
 		if !errors.Is(err, ErrHeld) {
 			return t, again, err
 		}
-		c.keys.setContended(key, true)
+		c.keys.SetContended(key, true)
 		if f = c.joinLocal(s, key, o); f != nil {
 			known()
 		}
@@ -160,9 +160,9 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 // waitInLine takes the key if it is free, or a place at the end of the line, and waits
 // there. It calls placed when it has the place.
 func (c *Client) waitInLine(ctx context.Context, a *attempt, placed func()) (t *term, again bool, err error) {
-	defer c.keys.unregister(a.ID)
+	defer c.keys.Unregister(a.ID)
 	if a.opts.supersede {
-		a.supersede(c.keys.term(a.user))
+		a.supersede(c.keys.Term(a.user))
 	}
 	a.enqueues = true
 	news := c.waiters.add(a)
@@ -224,7 +224,7 @@ func (a *attempt) takePlace(ctx context.Context) (rev int64, p *protocol.Positio
 		err := c.store.LearnEpoch(joined.Epoch, joined.At)
 		return 0, nil, err == nil, err
 	case joined.Rev > 0 && !joined.Twice:
-		c.keys.setContended(a.user, false)
+		c.keys.SetContended(a.user, false)
 		return joined.Rev, nil, false, nil
 	}
 	return joined.Rev, &joined.Position, false, nil
