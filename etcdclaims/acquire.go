@@ -12,7 +12,6 @@ import (
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -135,7 +134,7 @@ func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions,
 				return t, nil
 			}
 		}
-		if err := wire.ContextError(ctx); err != nil && try == 0 {
+		if err := txn.ContextError(ctx); err != nil && try == 0 {
 			return nil, c.ended(notAttempted(err))
 		}
 		if o.beside != nil {
@@ -298,7 +297,7 @@ func (c *Client) renewFirst(ctx context.Context, a *attempt, t *term) error {
 	}
 	t.giveUp(a)
 	a.s.again()
-	if cause := wire.ContextError(ctx); cause != nil {
+	if cause := txn.ContextError(ctx); cause != nil {
 		return cause
 	}
 	return &LostError{Token: t.Token(), Reason: ReasonSessionDead, Err: fmt.Errorf("it was not renewed before work may start: %w", errors.Join(err, errSessionLost))}

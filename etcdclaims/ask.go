@@ -8,7 +8,6 @@ import (
 
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
@@ -72,9 +71,9 @@ func (c *Client) shareAnswer(ctx context.Context, a *ask, o *acquireOptions) (t 
 	select {
 	case <-a.Answered():
 	case <-late.C:
-		return nil, false, wire.ErrNoAnswer
+		return nil, false, txn.ErrNoAnswer
 	case <-ctx.Done():
-		return nil, false, wire.ContextError(ctx)
+		return nil, false, txn.ContextError(ctx)
 	}
 	v := a.Answer()
 	if v.learnt && o.beside != nil {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
-	"github.com/etcdclaims/claims/internal/wire"
+	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -108,7 +108,7 @@ func (c *Client) await(ctx context.Context, a *attempt, p protocol.Position, new
 		case <-a.s.dead:
 			return errSessionLost
 		case <-ctx.Done():
-			return wire.ContextError(ctx)
+			return txn.ContextError(ctx)
 		}
 	}
 }

@@ -233,7 +233,7 @@ func (cl *Claim) Owns(ctx context.Context) (bool, error) {
 	}
 	ctx, cancel := cl.t.s.within(ctx)
 	defer cancel()
-	resp, err := cl.t.s.c.read(ctx, txn.Operations(protocol.Owner{Held: &cl.t.Held}.Reads())...)
+	resp, err := cl.t.s.c.read(ctx, txn.OpsOf(protocol.Owner{Held: &cl.t.Held}.Reads())...)
 	if err != nil {
 		return false, callError("look up the owner of", cl.key, err)
 	}

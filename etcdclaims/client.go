@@ -19,7 +19,6 @@ import (
 	"github.com/etcdclaims/claims/internal/store"
 	"github.com/etcdclaims/claims/internal/suspicion"
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	"github.com/google/uuid"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -253,7 +252,7 @@ func (c *Client) readWhole(ctx context.Context, ops ...clientv3.Op) (*clientv3.T
 	if err := c.open.Err(); err != nil {
 		return nil, ErrClosed
 	}
-	if err := wire.ContextError(ctx); err != nil {
+	if err := txn.ContextError(ctx); err != nil {
 		return nil, notAttempted(err)
 	}
 	ctx, cancel := c.bounded(ctx)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -162,7 +161,7 @@ func (c *Client) Close(ctx context.Context) error {
 	case <-c.closedDown:
 		return c.closeErr
 	case <-ctx.Done():
-		return wire.ContextError(ctx)
+		return txn.ContextError(ctx)
 	}
 }
 
@@ -189,7 +188,7 @@ func (c *Client) close(ctx context.Context) error {
 		case <-r.done: // returned, or a zombie
 		case <-ctx.Done():
 			r.overdue(ErrClosed, 0)
-			err = wire.ContextError(ctx)
+			err = txn.ContextError(ctx)
 		}
 	}
 	releaseCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*c.store.Timeout())

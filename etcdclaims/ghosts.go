@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -61,7 +60,7 @@ func (c *Client) removeGhostsOf(s *session) error {
 			ops[i] = clientv3.OpGet(name)
 		}
 		resp, err := c.store.Do(ctx, txn.Request{In: txn.Then(ops...)})
-		if wire.IsTooManyOps(err) && n > txn.LeastOps {
+		if txn.IsTooManyOps(err) && n > txn.LeastOps {
 			c.store.FewerOps(n)
 			continue
 		}

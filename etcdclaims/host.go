@@ -7,7 +7,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/beside"
 	"github.com/etcdclaims/claims/internal/clock"
-	"github.com/etcdclaims/claims/internal/wire"
+	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -86,7 +86,7 @@ func (h host) HeldBy(ctx context.Context, key string, own *mvccpb.KeyValue, acqu
 }
 
 func (h host) Waited(ctx context.Context, key string, own *mvccpb.KeyValue) error {
-	cause := wire.ContextError(ctx)
+	cause := txn.ContextError(ctx)
 	if errors.Is(cause, ErrClosed) {
 		return cause
 	}

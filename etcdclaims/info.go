@@ -148,7 +148,7 @@ func (c *Client) Lookup(ctx context.Context, key string) (Info, error) {
 // shared.
 func (c *Client) lookUp(ctx context.Context, key string, parts bool) (Info, error) {
 	step := protocol.Lookup{Layout: c.store.Layout, Key: key, Parts: parts}
-	resp, err := c.read(ctx, txn.Operations(step.Reads())...)
+	resp, err := c.read(ctx, txn.OpsOf(step.Reads())...)
 	if err != nil {
 		return Info{}, callError("look up", key, err)
 	}

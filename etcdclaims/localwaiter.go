@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/localline"
-	"github.com/etcdclaims/claims/internal/wire"
+	"github.com/etcdclaims/claims/internal/txn"
 )
 
 // A caller that wants a key that a claim of the same session of its client holds does not
@@ -89,7 +89,7 @@ func (c *Client) awaitLocal(ctx context.Context, f *localWaiter) (*term, error) 
 		case <-f.Attempt.s.dead:
 			cause = f.Attempt.s.lossOf(tokenOf(f.Attempt.user, 0))
 		case <-ctx.Done():
-			cause = wire.ContextError(ctx)
+			cause = txn.ContextError(ctx)
 		}
 		if cause != nil {
 			if c.local.Leave(f) {
@@ -124,7 +124,7 @@ func awaitTurn(ctx context.Context, f *localWaiter, limit <-chan time.Time) erro
 	case <-f.Attempt.s.dead:
 		return f.Attempt.s.lossOf(tokenOf(f.Attempt.user, 0))
 	case <-ctx.Done():
-		return wire.ContextError(ctx)
+		return txn.ContextError(ctx)
 	}
 }
 
@@ -171,7 +171,7 @@ func (c *Client) goOn(ctx context.Context, f *localWaiter) (next *localWaiter, e
 
 // localWaitError is waitError for a wait behind a claim of the same client.
 func (c *Client) localWaitError(ctx context.Context, s *session, key string, err error) error {
-	if err == nil || wire.ContextError(ctx) == nil || errors.Is(err, ErrLost) {
+	if err == nil || txn.ContextError(ctx) == nil || errors.Is(err, ErrLost) {
 		return err
 	}
 	var i Info

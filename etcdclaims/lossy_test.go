@@ -20,7 +20,7 @@ import (
 	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/internal/testetcd"
-	"github.com/etcdclaims/claims/internal/wire"
+	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -493,7 +493,7 @@ func TestFailClosedOnEveryCode(t *testing.T) {
 					}
 				}
 				for _, lost := range []bool{false, true} {
-					if lost && !wire.MayBeDone(status.Error(code, "")) {
+					if lost && !txn.MayBeDone(status.Error(code, "")) {
 						continue // these say that nothing was done
 					}
 					virtually(t, func(_ *testing.T, w *world) { failClosed(w, kind, code, lost) })

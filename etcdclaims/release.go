@@ -7,7 +7,6 @@ import (
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -42,7 +41,7 @@ func (cl *Claim) Release(ctx context.Context) error {
 // releasing returns the context of a release: that of its caller, or one of the client's own if
 // that has ended. No caller wants a key held that nothing uses any more.
 func (c *Client) releasing(ctx context.Context) (context.Context, context.CancelFunc) {
-	if wire.ContextError(ctx) == nil {
+	if txn.ContextError(ctx) == nil {
 		return ctx, func() {}
 	}
 	return context.WithTimeout(c.io, c.store.Timeout())

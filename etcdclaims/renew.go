@@ -10,7 +10,6 @@ import (
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.uber.org/zap"
 )
@@ -103,7 +102,7 @@ func (s *session) tryRenew(ctx context.Context, what extent) error {
 	case <-s.dead:
 		return errSessionLost
 	case <-ctx.Done():
-		return wire.ContextError(ctx)
+		return txn.ContextError(ctx)
 	}
 	defer func() { s.renewing <- struct{}{} }()
 
@@ -165,7 +164,7 @@ func (s *session) renewVerified(ctx context.Context) error {
 			return errSessionLost
 		}
 		if !retry.PauseUnless(ctx, s.dead, try) {
-			if cause := wire.ContextError(ctx); cause != nil {
+			if cause := txn.ContextError(ctx); cause != nil {
 				return fmt.Errorf("%w (%w)", err, cause)
 			}
 			return err

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 )
 
 // isPassing reports whether what failed, of a kind that changes nothing, may
@@ -15,7 +14,7 @@ func isPassing(err error) bool {
 	if errors.Is(err, ErrClosed) || errors.Is(err, ErrRewound) {
 		return false
 	}
-	return txn.IsTransient(err) || errors.Is(err, ErrUnknown) || errors.Is(err, errSessionLost) || wire.MayPass(err)
+	return txn.IsTransient(err) || errors.Is(err, ErrUnknown) || errors.Is(err, errSessionLost) || txn.MayPass(err)
 }
 
 // afterSent makes the error of a call, or nil, match ErrUnknown if one of its requests may have
@@ -28,9 +27,9 @@ func notAttempted(err error) error { return fmt.Errorf("not attempted: %w", err)
 // unanswered returns the cause of the end of a context in which etcd was waited for, and why
 // the client cannot connect.
 func (c *Client) unanswered(ctx context.Context) error {
-	err := wire.ContextError(ctx)
+	err := txn.ContextError(ctx)
 	if err == nil || errors.Is(err, ErrClosed) || errors.Is(ctx.Err(), context.Canceled) {
 		return err // a caller that leaves shows nothing of etcd
 	}
-	return fmt.Errorf("etcd has not answered: %w", wire.Explain(c.etcd, err))
+	return fmt.Errorf("etcd has not answered: %w", txn.Explain(c.etcd, err))
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/etcdclaims/claims/internal/beside"
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 )
 
 // run is a handler that runs under a claim.
@@ -88,7 +87,7 @@ func (cl *Claim) run(ctx context.Context, fn func(context.Context) error, end fu
 		ctx, cancel := cl.Bind(ctx)
 		defer cancel()
 		if ctx.Err() != nil {
-			return wire.ContextError(ctx)
+			return txn.ContextError(ctx)
 		}
 		return fn(ctx)
 	}
@@ -123,7 +122,7 @@ func (cl *Claim) run(ctx context.Context, fn func(context.Context) error, end fu
 		return cl.afterRelease("run", err)
 	}
 	if ctx.Err() != nil {
-		return wire.ContextError(ctx)
+		return txn.ContextError(ctx)
 	}
 	far = beside.Called
 	err = fn(ctx)

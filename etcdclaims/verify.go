@@ -8,7 +8,6 @@ import (
 
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
@@ -109,7 +108,7 @@ func (s *session) verifySome(ctx context.Context, k *check, terms []*term, waits
 		in.Failure = in.Success
 		resp, err := s.c.store.Send(ctx, txn.Request{In: in})
 		switch {
-		case wire.IsTooManyOps(err) && width+m > txn.LeastOps:
+		case txn.IsTooManyOps(err) && width+m > txn.LeastOps:
 			s.c.store.FewerOps(width + m)
 			continue
 		case err != nil:

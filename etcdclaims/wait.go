@@ -9,7 +9,6 @@ import (
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
@@ -73,8 +72,8 @@ func (c *Client) wait(ctx context.Context, key string, o *acquireOptions) (*term
 		t, err = c.acquireLoop(ctx, key, o, c.waitOn)
 	}
 	if err != nil {
-		if cause := wire.ContextError(ctx); cause != nil && goesOn(err, o) {
-			err = c.ended(fmt.Errorf("the session was lost, and there is no new one yet: %w", wire.Explain(c.etcd, cause)))
+		if cause := txn.ContextError(ctx); cause != nil && goesOn(err, o) {
+			err = c.ended(fmt.Errorf("the session was lost, and there is no new one yet: %w", txn.Explain(c.etcd, cause)))
 		}
 		err = c.acquireError(key, err)
 	}
@@ -87,7 +86,7 @@ func (c *Client) wait(ctx context.Context, key string, o *acquireOptions) (*term
 // operations of the caller it does not, because they are not undone.
 func (c *Client) waitOn(ctx context.Context, s *session, key string, o *acquireOptions) (t *term, again bool, err error) {
 	t, again, err = c.waitOnce(ctx, s, key, o)
-	if t != nil || again || err == nil || wire.ContextError(ctx) != nil {
+	if t != nil || again || err == nil || txn.ContextError(ctx) != nil {
 		return t, again, err
 	}
 	if len(o.ops) > 0 || !isOpen(err) {
@@ -265,7 +264,7 @@ func (c *Client) renewWhileWaiting(s *session) (end func()) {
 
 // waitError returns why a wait ended early, with the holder of the key.
 func (c *Client) waitError(ctx context.Context, a *attempt, p protocol.Position, err error) error {
-	if wire.ContextError(ctx) != nil {
+	if txn.ContextError(ctx) != nil {
 		var i Info
 		if p.Own != nil {
 			i = a.holderOf(p.Own)
@@ -281,13 +280,13 @@ func (c *Client) waitError(ctx context.Context, a *attempt, p protocol.Position,
 // waited returns the error of a wait whose context has ended. The session shows whether
 // etcd has answered lately.
 func (c *Client) waited(ctx context.Context, s *session, key string, holder Info) error {
-	cause := wire.ContextError(ctx)
+	cause := txn.ContextError(ctx)
 	if errors.Is(cause, ErrClosed) {
 		return cause
 	}
 	g := s.lease.Load()
 	if _, wall := c.clock.Now().Since(g.t0); wall > g.renew+2*g.attempt {
-		cause = c.outage.Explain(fmt.Errorf("etcd has not answered for %v: %w", wall.Round(time.Second), wire.Explain(c.etcd, cause)))
+		cause = c.outage.Explain(fmt.Errorf("etcd has not answered for %v: %w", wall.Round(time.Second), txn.Explain(c.etcd, cause)))
 	}
 	return &WaitError{Key: key, Info: holder, Err: cause, own: c.isOwn(holder)}
 }
@@ -348,7 +347,7 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p protocol.Position, ne
 		case err != nil && (news.shortcut.Failed(a.Over, err) || txn.IsTransient(err) || a.leaseGone(ctx, err)):
 			p = protocol.Position{} // unknown: ask again
 			continue
-		case errors.Is(err, ErrUnknown) && (len(a.opts.ops) > 0 || wire.ContextError(ctx) != nil):
+		case errors.Is(err, ErrUnknown) && (len(a.opts.ops) > 0 || txn.ContextError(ctx) != nil):
 			return nil, false, txn.WithCause(ctx, err)
 		case err != nil:
 			return nil, false, c.waitError(ctx, a, p, err)

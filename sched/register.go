@@ -14,7 +14,6 @@ import (
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	"github.com/google/uuid"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -393,4 +392,4 @@ func isTooLarge(err error) bool {
 
 // isRefusal reports whether etcd would refuse the same request again, for another reason than
 // a missing permission.
-func isRefusal(err error) bool { return wire.Judge(err) == wire.Final && !isDenied(txn.Denied(err)) }
+func isRefusal(err error) bool { return txn.Judge(err) == txn.Final && !isDenied(txn.Denied(err)) }

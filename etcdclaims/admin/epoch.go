@@ -10,7 +10,6 @@ import (
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -47,7 +46,7 @@ func RaiseEpoch(ctx context.Context, etcd *clientv3.Client, prefix string, above
 		return 0, fmt.Errorf("%w: raising an epoch", etcdclaims.ErrPassthrough)
 	}
 	key := keyspace.EpochKey(prefix)
-	kv := wire.KV(etcd)
+	kv := txn.KV(etcd)
 	ctx = clientv3.WithRequireLeader(ctx)
 	fail := func(err error) (int64, error) {
 		return 0, errtext.Call("raise the epoch", key, txn.WithCause(ctx, err))

@@ -13,7 +13,6 @@ import (
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -123,7 +122,7 @@ func (c client) readLines(ctx context.Context, keys []string) (allLines, error) 
 			}
 		}
 		resp, err := c.Read(ctx, ops...)
-		if wire.IsTooManyOps(err) && n > txn.LeastOps {
+		if txn.IsTooManyOps(err) && n > txn.LeastOps {
 			c.Store().FewerOps(len(ops))
 			continue
 		}

@@ -12,7 +12,6 @@ import (
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -271,7 +270,7 @@ func (c client) explain(ctx context.Context, all []*endingFacts) error {
 		}
 	}
 	resp, err := c.Read(ctx, ops...)
-	compacted, large := errors.Is(err, rpctypes.ErrCompacted), wire.IsTooManyOps(err)
+	compacted, large := errors.Is(err, rpctypes.ErrCompacted), txn.IsTooManyOps(err)
 	switch half := len(all) / 2; {
 	case half > 0 && (compacted || large):
 		if large && len(ops) > txn.LeastOps {

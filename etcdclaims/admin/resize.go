@@ -63,7 +63,7 @@ func Resize(ctx context.Context, claims *etcdclaims.Client, key string, n int) e
 
 // resize makes one attempt. again is true if something has changed meanwhile.
 func (c client) resize(ctx context.Context, step protocol.Resize) (again bool, err error) {
-	resp, err := c.Read(ctx, txn.Operations(step.Reads())...)
+	resp, err := c.Read(ctx, txn.OpsOf(step.Reads())...)
 	if err != nil {
 		return false, err
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/internal/option"
-	"github.com/etcdclaims/claims/internal/wire"
+	"github.com/etcdclaims/claims/internal/txn"
 )
 
 // A Join fails because etcd is slow, and is called again while it is being undone. The
@@ -102,7 +102,7 @@ func TestJoinNamesItsOwnLimit(t *testing.T) {
 				host.Inject(fault)
 				began := time.Now()
 				_, err := group.Join(w.Context(), claims, config("a", 8), untilEnd)
-				w.wantErr(err, wire.ErrNoAnswer)
+				w.wantErr(err, txn.ErrNoAnswer)
 				if name == "entry" {
 					w.wantErr(err, etcdclaims.ErrUnknown)
 				}

@@ -13,7 +13,6 @@ import (
 	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -28,14 +27,14 @@ var (
 // transactions of this package do the same when they are carried out twice. Once a try may have
 // been carried out, no later refusal is the answer: the error then matches etcdclaims.ErrUnknown.
 func commit(ctx context.Context, kv clientv3.KV, cmps []clientv3.Cmp, then, els []clientv3.Op) (resp *clientv3.TxnResponse, err error) {
-	again := func(err error) bool { return wire.MayPass(err) && ctx.Err() == nil }
+	again := func(err error) bool { return txn.MayPass(err) && ctx.Err() == nil }
 	unsure := false
 	err = retry.Do(ctx, again, func() (err error) {
 		attempt, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTimeout)
 		defer cancel()
 		resp, err = kv.Txn(attempt).If(cmps...).Then(then...).Else(els...).Commit()
-		unsure = unsure || err != nil && wire.MayBeDone(err)
-		return wire.Unanswered(ctx, err)
+		unsure = unsure || err != nil && txn.MayBeDone(err)
+		return txn.Unanswered(ctx, err)
 	})
 	if err = txn.Denied(err); err != nil && unsure && slices.ContainsFunc(then, changes) {
 		err = txn.Unknown(err)
@@ -115,7 +114,7 @@ func (m *Member) register(caller context.Context, again bool) (err error) {
 	if errors.Is(err, etcdclaims.ErrHeld) && !again { // an earlier Member, which has left or failed to join, is still giving it up
 		held := err
 		if claim, err = m.claims.Acquire(ctx, key, option.OwnKey{}, etcdclaims.TTL(m.cfg.TTL)); err != nil {
-			if unanswered(caller, err) == wire.ErrNoAnswer { //nolint:errorlint // only itself: etcd may well answer
+			if unanswered(caller, err) == txn.ErrNoAnswer { //nolint:errorlint // only itself: etcd may well answer
 				err = held
 			}
 			err = fmt.Errorf("the claim of an earlier member of this client is not given up yet: %w", err)
@@ -137,9 +136,9 @@ func (m *Member) register(caller context.Context, again bool) (err error) {
 	return err
 }
 
-// unanswered is wire.Unanswered for an error whose outcome may be unknown: it stays so.
+// unanswered is txn.Unanswered for an error whose outcome may be unknown: it stays so.
 func unanswered(caller context.Context, err error) error {
-	said := wire.Unanswered(caller, err)
+	said := txn.Unanswered(caller, err)
 	if errors.Is(err, etcdclaims.ErrUnknown) {
 		said = txn.Unknown(said)
 	}

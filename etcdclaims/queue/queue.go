@@ -20,7 +20,6 @@ import (
 	"github.com/etcdclaims/claims/internal/passthrough"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -181,7 +180,7 @@ func (q *Queue) fail(operation string, err error) error {
 
 // explain adds to an error of a request why etcd does not answer, as far as the client knows.
 func (q *Queue) explain(err error) error {
-	return attach.Of(q.claims).Explain(wire.Explain(q.claims.Etcd(), err))
+	return attach.Of(q.claims).Explain(txn.Explain(q.claims.Etcd(), err))
 }
 
 // requestTimeout bounds a read.
@@ -233,5 +232,5 @@ func passing(err error) bool {
 	if errors.Is(err, etcdclaims.ErrClosed) || errors.Is(err, etcdclaims.ErrRewound) || errors.Is(err, etcdclaims.ErrTooLarge) {
 		return false
 	}
-	return wire.MayPass(err) || wire.Code(err) == codes.Canceled
+	return txn.MayPass(err) || txn.Code(err) == codes.Canceled
 }

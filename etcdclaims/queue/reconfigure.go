@@ -6,7 +6,6 @@ import (
 
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -50,7 +49,7 @@ func (q *Queue) reconfigure(ctx context.Context) error {
 		done, err := core.Of(q.claims).KV().Txn(limited).If(cmps...).
 			Then(clientv3.OpPut(key, encode(want))).Else(clientv3.OpGet(key)).Commit()
 		if err != nil {
-			return txn.Outcome(ctx, wire.Unanswered(ctx, err))
+			return txn.Outcome(ctx, txn.Unanswered(ctx, err))
 		}
 		// etcd's client may have sent the request twice, and this is the answer to the second.
 		if !done.Succeeded {

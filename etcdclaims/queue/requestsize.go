@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -44,7 +43,7 @@ func (r requestSize) items(nested int) int {
 // refused lowers the limit if the error is that a transaction has too many operations,
 // n with the widest nested one. It reports whether a smaller one makes sense.
 func (r requestSize) refused(err error, n int) bool {
-	if !wire.IsTooManyOps(err) || n <= txn.LeastOps {
+	if !txn.IsTooManyOps(err) || n <= txn.LeastOps {
 		return false
 	}
 	r.FewerOps(n)

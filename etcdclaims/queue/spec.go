@@ -8,7 +8,6 @@ import (
 
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -139,7 +138,7 @@ func (q *Queue) putSpec(ctx context.Context, have spec, lost bool) (*clientv3.Tx
 	if err == nil && resp.Succeeded && lost {
 		q.log.Warn("queue's spec was missing; put back")
 	}
-	return resp, wire.Unanswered(ctx, err)
+	return resp, txn.Unanswered(ctx, err)
 }
 
 // checkSpec makes the next call of ensureSpec read the spec if the key differs from the Config.

@@ -7,7 +7,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing"
-	"github.com/etcdclaims/claims/internal/wire"
+	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 )
@@ -54,14 +54,14 @@ func errorTypeOf(err error) string {
 			return known.name
 		}
 	}
-	switch code := wire.Code(err); {
+	switch code := txn.Code(err); {
 	case code == codes.Canceled:
 		return "canceled"
 	case code == codes.DeadlineExceeded:
 		return "deadline_exceeded"
-	case wire.IsDenied(err):
+	case txn.IsDenied(err):
 		return "permission_denied"
-	case wire.MayPass(err):
+	case txn.MayPass(err):
 		return "unavailable"
 	}
 	return "_OTHER"

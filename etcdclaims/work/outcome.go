@@ -10,7 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/beside"
 	"github.com/etcdclaims/claims/internal/retry"
-	"github.com/etcdclaims/claims/internal/wire"
+	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -234,7 +234,7 @@ func (c *Runner) readOnce(key string, o *outcome) bool {
 		default:
 		}
 	}
-	o.reading = o.again && wire.ContextError(o.over) == nil
+	o.reading = o.again && txn.ContextError(o.over) == nil
 	return o.reading
 }
 

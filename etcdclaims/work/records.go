@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -140,7 +139,7 @@ func (c *Runner) judgeClaimed(ctx context.Context, records []Record, matters boo
 				clientv3.OpGet(c.recordKey(r.Key)))
 		}
 		resp, err := c.host.Read(ctx, ops...)
-		if wire.IsTooManyOps(err) && n > txn.LeastOps {
+		if txn.IsTooManyOps(err) && n > txn.LeastOps {
 			c.host.Store().FewerOps(len(ops))
 			continue
 		}

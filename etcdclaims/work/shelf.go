@@ -13,7 +13,6 @@ import (
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -204,7 +203,7 @@ func (h *shelves) grant(ctx context.Context, ttl time.Duration) (*shelf, error) 
 	defer cancel()
 	s := &shelf{from: c.host.Clock().Now()}
 	// A lease whose reply was lost ends by itself.
-	again := func(err error) bool { return wire.MayBeDone(err) || txn.IsTransient(err) }
+	again := func(err error) bool { return txn.MayBeDone(err) || txn.IsTransient(err) }
 	err := retry.Do(ctx, again, func() error {
 		id, err := c.host.Leases().Grant(ctx, ttl)
 		s.id = id

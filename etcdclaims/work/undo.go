@@ -7,7 +7,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/beside"
-	"github.com/etcdclaims/claims/internal/wire"
+	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -87,7 +87,7 @@ func (u *recordUndo) wait(ctx context.Context) error {
 	case <-u.c.host.Open().Done():
 		return etcdclaims.ErrClosed
 	case <-ctx.Done():
-		return wire.ContextError(ctx)
+		return txn.ContextError(ctx)
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/proto"
@@ -31,7 +30,7 @@ import (
 // lanes do not wait for each other.
 type batcher struct {
 	guard  *guard
-	kv     *wire.Sender
+	kv     *txn.Sender
 	limits *txn.Limits
 
 	mu    sync.Mutex
@@ -57,7 +56,7 @@ const (
 	replyBytes = 256
 )
 
-func newBatcher(g *guard, kv *wire.Sender) *batcher {
+func newBatcher(g *guard, kv *txn.Sender) *batcher {
 	fixed := proto.Size(&pb.TxnRequest{Compare: g.cmps}) + opBytes // of a request, besides its writes
 	return &batcher{
 		guard: g, kv: kv, lanes: make(map[string]*lane),
@@ -141,7 +140,7 @@ func (b *batcher) leave(name string, l *lane) {
 // all.
 func oneMaySpoilAll(err error) bool {
 	var refused refusedError
-	return errors.As(err, &refused) && wire.Judge(err) == wire.Final
+	return errors.As(err, &refused) && txn.Judge(err) == txn.Final
 }
 
 // shares reports whether ops may share a request with other calls: one put or

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/etcdclaims/claims/fencing"
-	"github.com/etcdclaims/claims/internal/wire"
+	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -25,7 +25,7 @@ func NewGate(kv clientv3.KV, prefix string) fencing.Gate {
 	if kv == nil {
 		panic("etcdguard: NewGate needs a KV")
 	}
-	sender := wire.NewSender(kv)
+	sender := txn.NewSender(kv)
 	return fencing.GateFunc(func(ctx context.Context, t fencing.Token) error {
 		g := newGuard(Bearer(prefix, t))
 		if err := g.over(); err != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -87,7 +86,7 @@ func (g *guard) timeout() time.Duration {
 
 // commit carries out ops under the guard, in one request that takes at most timeout. It
 // returns errNotHeld if the guard did not hold.
-func (g *guard) commit(ctx context.Context, kv *wire.Sender, ops []*pb.RequestOp, timeout time.Duration) (*clientv3.TxnResponse, error) {
+func (g *guard) commit(ctx context.Context, kv *txn.Sender, ops []*pb.RequestOp, timeout time.Duration) (*clientv3.TxnResponse, error) {
 	resp, sent, err := kv.Send(ctx, &pb.TxnRequest{Compare: g.cmps, Success: ops}, min(timeout, g.timeout()))
 	switch {
 	case err == nil && !resp.Succeeded:
@@ -95,7 +94,7 @@ func (g *guard) commit(ctx context.Context, kv *wire.Sender, ops []*pb.RequestOp
 	case err == nil:
 		return resp, nil
 	case classified(err): // by a guard within
-	case sent && wire.MayBeDone(err):
+	case sent && txn.MayBeDone(err):
 		err = fmt.Errorf("%w: %w", fencing.ErrUnknown, err)
 	case sent:
 		err = refusedError{err}
@@ -106,7 +105,7 @@ func (g *guard) commit(ctx context.Context, kv *wire.Sender, ops []*pb.RequestOp
 // ask asks etcd whether the guard holds, and fails as an admission does. The
 // reads make the transaction linearizable: etcd answers a transaction without
 // operations from the state of a single member.
-func (g *guard) ask(ctx context.Context, kv *wire.Sender) error {
+func (g *guard) ask(ctx context.Context, kv *txn.Sender) error {
 	read := txn.Then(clientv3.OpGet(g.own, clientv3.WithKeysOnly())).Success
 	timeout := g.timeout()
 	end := time.Now().Add(timeout)
@@ -126,12 +125,12 @@ func classified(err error) bool {
 	if _, known := fencing.RefusalOf(err); known {
 		return true
 	}
-	return errors.Is(err, ErrNotGuarded) || errors.Is(err, wire.ErrNotSent) || errors.As(err, &refused)
+	return errors.Is(err, ErrNotGuarded) || errors.Is(err, txn.ErrNotSent) || errors.As(err, &refused)
 }
 
 // failed returns the error of a write whose context is ctx.
 func (g *guard) failed(ctx context.Context, err error) error {
-	return fmt.Errorf("etcdguard: writing for %v: %w", g.token, wire.WithCause(ctx, err))
+	return fmt.Errorf("etcdguard: writing for %v: %w", g.token, txn.WithCause(ctx, err))
 }
 
 // refusedError is an error by which etcd reports that it changed nothing.
@@ -142,7 +141,7 @@ func (e refusedError) Unwrap() error { return e.error }
 // stale returns the error of a guard that did not hold, by end at the latest. Only then it
 // reads which fence is the newest, so that ordinary writes need not carry that read. ctx is
 // the caller's own: the refusal is certain, whether or not the read is answered.
-func (g *guard) stale(ctx context.Context, kv *wire.Sender, end time.Time) error {
+func (g *guard) stale(ctx context.Context, kv *txn.Sender, end time.Time) error {
 	left := min(time.Until(end), staleTime)
 	ctx, cancel := context.WithTimeout(ctx, left)
 	defer cancel()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -70,7 +69,7 @@ func NewKV(kv clientv3.KV, holder Holder) clientv3.KV {
 		panic("etcdguard: NewKV needs a KV and a holder")
 	}
 	g := newGuard(holder)
-	return &guardedKV{KV: kv, guard: g, batcher: newBatcher(g, wire.NewSender(kv))}
+	return &guardedKV{KV: kv, guard: g, batcher: newBatcher(g, txn.NewSender(kv))}
 }
 
 // guardedKV guards the writes of the embedded KV, and passes its reads on.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/etcdclaims/claims/internal/refusals"
-	"github.com/etcdclaims/claims/internal/wire"
+	"github.com/etcdclaims/claims/internal/txn"
 )
 
 // A batch is taken apart after a refusal that the same request would meet again, and only then.
@@ -17,7 +17,7 @@ func TestBatchIsTakenApartAfterFinalRefusals(t *testing.T) {
 	}
 	for _, some := range []map[string]error{all, refusals.Others()} {
 		for name, err := range some {
-			if got, want := oneMaySpoilAll(refusedError{err}), wire.Judge(err) == wire.Final; got != want {
+			if got, want := oneMaySpoilAll(refusedError{err}), txn.Judge(err) == txn.Final; got != want {
 				t.Errorf("%s: %v, want %v", name, got, want)
 			}
 		}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/clock"
-	"github.com/etcdclaims/claims/internal/wire"
+	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
@@ -123,7 +123,7 @@ func statusOf(ctx context.Context, etcd *clientv3.Client, endpoint string,
 	var member peer.Peer
 	status, err := clientv3.RetryMaintenanceClient(etcd, conn).Status(ctx, &pb.StatusRequest{}, grpc.WaitForReady(true), grpc.Peer(&member))
 	if err != nil {
-		return nil, nil, wire.CallError(ctx, err)
+		return nil, nil, txn.CallError(ctx, err)
 	}
 	return (*clientv3.StatusResponse)(status), certificateOf(member), nil
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/wire"
+	"github.com/etcdclaims/claims/internal/txn"
 	"google.golang.org/grpc/codes"
 )
 
@@ -24,10 +24,10 @@ func answer(ctx context.Context, t0 time.Time, err error) answerKind {
 	if err == nil {
 		return gotAnswer
 	}
-	if errors.Is(err, wire.ErrNoAnswer) || wire.IsNotSent(err) && ctx.Err() == nil {
+	if errors.Is(err, txn.ErrNoAnswer) || txn.IsNotSent(err) && ctx.Err() == nil {
 		return noAnswer
 	}
-	switch wire.Code(err) {
+	switch txn.Code(err) {
 	case codes.Canceled, codes.DeadlineExceeded:
 		if ctx.Err() != nil && (errors.Is(ctx.Err(), context.Canceled) || time.Since(t0) < leastAwait) {
 			return notWaited

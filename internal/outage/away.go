@@ -9,7 +9,6 @@ import (
 
 	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 )
 
 // Explain adds to the error of a call, if etcd did not answer it and answers nothing else
@@ -20,7 +19,7 @@ func (o *Outage) Explain(err error) error {
 		return err
 	}
 	why := ""
-	if u := wire.WhyUnconnected(now.Err); u != nil && wire.WhyUnconnected(err) == nil {
+	if u := txn.WhyUnconnected(now.Err); u != nil && txn.WhyUnconnected(err) == nil {
 		why = ": " + u.Error()
 	}
 	return &awayError{err, fmt.Sprintf("; no answer from %s since %s%s: check the endpoints, and that etcd runs there",

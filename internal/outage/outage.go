@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/clock"
-	"github.com/etcdclaims/claims/internal/wire"
+	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -180,7 +180,7 @@ func (o *Outage) fail(t0 time.Time, err error) {
 		o.since = t0
 	}
 	// A request by clientv3 cannot say why there is no connection. One before it could.
-	if wire.WhyUnconnected(o.err) == nil || wire.WhyUnconnected(err) != nil || !wire.CannotConnect(o.cfg.Etcd) {
+	if txn.WhyUnconnected(o.err) == nil || txn.WhyUnconnected(err) != nil || !txn.CannotConnect(o.cfg.Etcd) {
 		o.err = err
 	}
 	if !o.declared && now.Sub(o.since) >= o.cfg.Patience {
@@ -190,7 +190,7 @@ func (o *Outage) fail(t0 time.Time, err error) {
 	var event string
 	outages, since, err := o.unlogged, o.since, o.err
 	// The probe finds out why there is no connection.
-	unexplained := wire.WhyUnconnected(o.err) == nil && wire.CannotConnect(o.cfg.Etcd) && now.Sub(o.from) < 2*probeEvery
+	unexplained := txn.WhyUnconnected(o.err) == nil && txn.CannotConnect(o.cfg.Etcd) && now.Sub(o.from) < 2*probeEvery
 	switch {
 	case unexplained:
 	case o.declared && !o.logged && !now.Before(o.quiet):

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/attach"
-	"github.com/etcdclaims/claims/internal/wire"
+	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -46,7 +46,7 @@ func follow(t *testing.T, test func(t *testing.T, c *client)) {
 				return Stake{Sessions: 1, Claims: 2, Keys: []string{"a", "b"}[:min(2, keys)]}
 			},
 			Unanswered: func() { c.unanswered.Add(1) },
-			Passing:    wire.MayPass,
+			Passing:    txn.MayPass,
 			Probe:      func(ctx context.Context) { c.probes.Add(1); c.request(ctx) },
 			Go:         func(f func(context.Context)) bool { go f(io); return true },
 		})

@@ -22,7 +22,6 @@ import (
 	"github.com/etcdclaims/claims/internal/refusals"
 	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	"github.com/etcdclaims/claims/sched"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -235,12 +234,12 @@ func (c call) refused(w *world, name string, refusal error) {
 func wrongError(err, refusal error, bare, settled bool) string {
 	cause := clientv3.ContextError(context.Background(), refusal)
 	text := errtext.Bare(err)
-	switch verdict := wire.Judge(refusal); {
+	switch verdict := txn.Judge(refusal); {
 	case errors.Is(cause, rpctypes.ErrLeaseNotFound) && errors.Is(err, etcdclaims.ErrLost):
 		return "" // etcd says so
-	case wire.Judge(err) != verdict && !(verdict == wire.Passing && wire.MayBeDone(err)):
-		return fmt.Sprintf("it has the verdict %d, want %d", wire.Judge(err), verdict)
-	case errors.Is(err, etcdclaims.ErrUnknown) && !wire.MayBeDone(refusal) && !settled:
+	case txn.Judge(err) != verdict && !(verdict == txn.Passing && txn.MayBeDone(err)):
+		return fmt.Sprintf("it has the verdict %d, want %d", txn.Judge(err), verdict)
+	case errors.Is(err, etcdclaims.ErrUnknown) && !txn.MayBeDone(refusal) && !settled:
 		return "it is an unknown outcome, of what was not carried out"
 	case bare:
 		return ""

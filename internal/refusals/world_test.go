@@ -15,7 +15,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/internal/refusals"
 	"github.com/etcdclaims/claims/internal/testetcd"
-	"github.com/etcdclaims/claims/internal/wire"
+	"github.com/etcdclaims/claims/internal/txn"
 )
 
 const (
@@ -66,7 +66,7 @@ func theRefusals(t *testing.T, pass bool) map[string]error {
 		t.Fatal(err)
 	}
 	maps.Copy(all, refusals.Others())
-	maps.DeleteFunc(all, func(_ string, err error) bool { return wire.MayPass(err) != pass })
+	maps.DeleteFunc(all, func(_ string, err error) bool { return txn.MayPass(err) != pass })
 	return all
 }
 
@@ -110,7 +110,7 @@ func outlives(t *testing.T, l loop) {
 			over := time.AfterFunc(refusing, fault.Remove)
 			ctx, cancel := context.WithTimeout(t.Context(), refusing+patience)
 			if err := step(ctx, fmt.Sprintf("k%d", n)); err != nil &&
-				!(l.fails && errors.Is(err, etcdclaims.ErrUnknown) && wire.MayBeDone(refusal)) {
+				!(l.fails && errors.Is(err, etcdclaims.ErrUnknown) && txn.MayBeDone(refusal)) {
 				t.Errorf("%s: after %q: %v", l.name, name, err)
 			}
 			cancel()

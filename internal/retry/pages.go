@@ -6,7 +6,7 @@ import (
 	"iter"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/wire"
+	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -39,7 +39,7 @@ func Pages(op clientv3.Op, first, most int64, read func(op clientv3.Op) (*client
 			clientv3.WithRev(rev)(&op)
 			resp, err := read(op)
 			switch {
-			case wire.IsReplyTooLarge(err) && limit > 1:
+			case txn.IsReplyTooLarge(err) && limit > 1:
 				limit, most = limit/2, max(most/2, 1)
 				continue
 			case errors.Is(err, rpctypes.ErrCompacted) && !fixed && rev != 0:

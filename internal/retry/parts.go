@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -52,7 +51,7 @@ func (p *parts) read(ops []clientv3.Op) ([]*pb.ResponseOp, error) {
 			p.first = resp
 		}
 		return resp.Responses, nil
-	case !wire.IsReplyTooLarge(err):
+	case !txn.IsReplyTooLarge(err):
 		return nil, err
 	case len(ops) > 1:
 		some, err := p.read(ops[:len(ops)/2])

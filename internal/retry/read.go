@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -39,8 +38,8 @@ func Within[R any](ctx context.Context, limit time.Duration, send func(context.C
 	limited, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), limit)
 	defer cancel()
 	for try := 0; ; try++ {
-		if resp, err = send(limited); err == nil || !wire.MayPass(err) || !Pause(limited, try) {
-			return resp, wire.Unanswered(ctx, err)
+		if resp, err = send(limited); err == nil || !txn.MayPass(err) || !Pause(limited, try) {
+			return resp, txn.Unanswered(ctx, err)
 		}
 	}
 }

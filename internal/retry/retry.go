@@ -20,7 +20,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/wire"
+	"github.com/etcdclaims/claims/internal/txn"
 )
 
 const (
@@ -66,7 +66,7 @@ func Do(ctx context.Context, again func(error) bool, attempt func() error) error
 			return err
 		}
 		if !Pause(ctx, try) {
-			return wire.WithCause(ctx, err)
+			return txn.WithCause(ctx, err)
 		}
 	}
 }

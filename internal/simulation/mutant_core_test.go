@@ -117,7 +117,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "unknown outcome without its caller's deadline", tests: "TestDeadlineNoticedByOthersFirst",
-		edits: []edit{{"internal/txn/outcome.go", "		return unknownError{wire.WithCause(ctx, u.error)}\n", "		return u\n"}},
+		edits: []edit{{"internal/txn/outcome.go", "		return unknownError{withCause(ctx, u.error)}\n", "		return u\n"}},
 	},
 	{
 		name: "history that takes each end of a shared key for a release", tests: "TestHistoryOfSharedKey",
@@ -299,7 +299,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "Release under an ended context left to the background", tests: "TestReleaseUnderAnEndedContext",
-		edits: []edit{{"release.go", "\tif wire.ContextError(ctx) == nil {\n\t\treturn ctx", "\tif wire.ContextError(ctx) == nil || true {\n\t\treturn ctx"}},
+		edits: []edit{{"release.go", "\tif txn.ContextError(ctx) == nil {\n\t\treturn ctx", "\tif txn.ContextError(ctx) == nil || true {\n\t\treturn ctx"}},
 	},
 	{
 		name: "outage that gRPC's wait outlasts", tests: "TestEverythingReturnsSoonAfterOutage",
@@ -402,16 +402,16 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/retry/pages.go", "limit, most = limit/2, max(most/2, 1)\n", ""}},
 	},
 	{
-		name: "refusal of a learner that is final", of: "internal/wire", tests: "TestVerdictOfEachErrorOfEtcd",
-		edits: []edit{{"internal/wire/refusal.go", "named(rpctypes.ErrGRPCNotSupportedForLearner): NotSent,", "named(rpctypes.ErrGRPCNotSupportedForLearner): Final,"}},
+		name: "refusal of a learner that is final", of: "internal/txn", tests: "TestVerdictOfEachErrorOfEtcd",
+		edits: []edit{{"internal/txn/refusal.go", "named(rpctypes.ErrGRPCNotSupportedForLearner): NotSent,", "named(rpctypes.ErrGRPCNotSupportedForLearner): Final,"}},
 	},
 	{
-		name: "HTTP status of a proxy as a refusal of etcd", of: "internal/wire", tests: "TestVerdictOfOtherErrors",
-		edits: []edit{{"internal/wire/refusal.go", "			return codes.Unavailable\n", "			return st.Code()\n"}},
+		name: "HTTP status of a proxy as a refusal of etcd", of: "internal/txn", tests: "TestVerdictOfOtherErrors",
+		edits: []edit{{"internal/txn/refusal.go", "			return codes.Unavailable\n", "			return st.Code()\n"}},
 	},
 	{
-		name: "write by another KV that found no connection and is unknown", of: "internal/wire", tests: "TestNotSentByAnotherKV",
-		edits: []edit{{"internal/wire/kv.go", "return nil, false, WithCause(ctx, fmt.Errorf(\"%w: %w\", ErrNotSent, err))\n		}\n		cmps", "return nil, true, err\n		}\n		cmps"}},
+		name: "write by another KV that found no connection and is unknown", of: "internal/txn", tests: "TestNotSentByAnotherKV",
+		edits: []edit{{"internal/txn/sender.go", "return nil, false, WithCause(ctx, fmt.Errorf(\"%w: %w\", ErrNotSent, err))\n		}\n		cmps", "return nil, true, err\n		}\n		cmps"}},
 	},
 	{
 		name: "suspicion although the holder has answered", of: "internal/protocol", tests: "TestSuspicion",

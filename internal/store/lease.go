@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/clock"
-	"github.com/etcdclaims/claims/internal/wire"
+	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -78,7 +78,7 @@ func (s *Store) KeepAlive(ctx context.Context, id clientv3.LeaseID, limit time.D
 	}
 	stream, err := pb.NewLeaseClient(conn).LeaseKeepAlive(ctx, grpc.WaitForReady(true))
 	if err != nil {
-		return 0, wire.CallError(ctx, err)
+		return 0, txn.CallError(ctx, err)
 	}
 	if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(id)}); err != nil {
 		if _, rerr := stream.Recv(); rerr != nil {
@@ -117,7 +117,7 @@ func keepAliveAs(ctx context.Context, conn *grpc.ClientConn, id clientv3.LeaseID
 	err = conn.Invoke(ctx, pb.Lease_LeaseKeepAlive_FullMethodName, &pb.LeaseKeepAliveRequest{ID: int64(id)}, resp,
 		grpc.WaitForReady(true), finished)
 	if err != nil {
-		return 0, outdated.Load(), wire.CallError(ctx, err)
+		return 0, outdated.Load(), txn.CallError(ctx, err)
 	}
 	ttl, err = granted(resp)
 	return ttl, false, err

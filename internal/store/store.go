@@ -13,7 +13,6 @@ import (
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -59,7 +58,7 @@ type Store struct {
 	Generation Generation
 
 	cfg   Config
-	wire  *wire.Sender
+	wire  *txn.Sender
 	kv    clientv3.KV
 	etcd  *clientv3.Client
 	lease clientv3.Lease
@@ -79,7 +78,7 @@ type Store struct {
 func New(cfg Config) *Store {
 	s := &Store{
 		Layout: cfg.Layout, cfg: cfg, etcd: cfg.Etcd,
-		wire: wire.NewSender(cfg.Etcd), kv: wire.KV(cfg.Etcd), lease: cfg.Etcd.Lease,
+		wire: txn.NewSender(cfg.Etcd), kv: txn.KV(cfg.Etcd), lease: cfg.Etcd.Lease,
 	}
 	s.Batcher = txn.NewBatcher(txn.Config{
 		IO: cfg.IO, Send: s.sendMessage, Timeout: cfg.Timeout,
@@ -155,7 +154,7 @@ func Counted[R any](ctx context.Context, s *Store, kind string, send func() (R, 
 	s.requests.Add(1)
 	sent := clock.Mono()
 	resp, err := send()
-	err = wire.Explain(s.etcd, err)
+	err = txn.Explain(s.etcd, err)
 	s.cfg.Requested(kind, sent, err)
 	s.cfg.ObserveOther(ctx, sent, err)
 	return resp, err

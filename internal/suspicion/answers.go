@@ -9,7 +9,6 @@ import (
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.uber.org/zap"
@@ -99,7 +98,7 @@ func (a *answers) send(some []*question, limit time.Duration) {
 	defer cancel()
 	began := clock.Mono()
 	_, err := a.Etcd.Send(ctx, txn.Request{In: in})
-	if ops := 1 + len(some); wire.IsTooManyOps(err) && ops > txn.LeastOps {
+	if ops := 1 + len(some); txn.IsTooManyOps(err) && ops > txn.LeastOps {
 		a.Etcd.FewerOps(ops)
 	}
 	r := arrived

@@ -9,7 +9,6 @@ import (
 
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -248,11 +247,11 @@ func (all *inquiries) request(some []look, limit time.Duration) (*clientv3.TxnRe
 		return resp, nil
 	}
 	ops := looksInside + len(some)
-	split := wire.IsTooManyOps(err) && ops > txn.LeastOps
+	split := txn.IsTooManyOps(err) && ops > txn.LeastOps
 	if split {
 		all.Etcd.FewerOps(ops)
 	}
-	passing := split || ctx.Err() != nil || errors.Is(err, wire.ErrNoAnswer) || errors.Is(err, rpctypes.ErrLeaseNotFound)
+	passing := split || ctx.Err() != nil || errors.Is(err, txn.ErrNoAnswer) || errors.Is(err, rpctypes.ErrLeaseNotFound)
 	if !passing || time.Since(all.replied) > stallsFor {
 		missed(some)
 	}

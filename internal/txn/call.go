@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -68,7 +67,7 @@ func (b *Batcher) await(c *call) (*clientv3.TxnResponse, error) {
 		return c.resp, c.err
 	case <-c.ctx.Done():
 	case <-late:
-		why = wire.ErrNoAnswer
+		why = ErrNoAnswer
 	case <-b.cfg.IO.Done(): // nothing is sent any more
 	}
 	b.mu.Lock()
@@ -81,10 +80,10 @@ func (b *Batcher) await(c *call) (*clientv3.TxnResponse, error) {
 	c.gone = true // it is left out of later round trips
 	c.company.leave()
 	if why == nil {
-		why = wire.ContextError(c.ctx)
+		why = ContextError(c.ctx)
 	}
 	if why == nil {
-		why = wire.ContextError(b.cfg.IO)
+		why = ContextError(b.cfg.IO)
 	}
 	if !c.sent {
 		return nil, why

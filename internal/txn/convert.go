@@ -3,7 +3,6 @@ package txn
 import (
 	"context"
 
-	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
@@ -32,8 +31,8 @@ func (c *capture) Txn(_ context.Context, in *pb.TxnRequest, _ ...grpc.CallOption
 	return &pb.TxnResponse{}, nil
 }
 
-// Operations are the operations of clientv3 that read what reads read.
-func Operations(reads []*pb.RequestOp) []clientv3.Op {
-	_, ops, _ := wire.Operations(&pb.TxnRequest{Success: reads})
+// OpsOf returns the operations of clientv3 that read what reads read.
+func OpsOf(reads []*pb.RequestOp) []clientv3.Op {
+	_, ops, _ := Operations(&pb.TxnRequest{Success: reads})
 	return ops
 }

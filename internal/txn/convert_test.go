@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/proto"
 )
@@ -34,7 +33,7 @@ func TestOperationsInvertOf(t *testing.T) {
 			clientv3.OpGet("i", clientv3.WithCountOnly(), clientv3.WithMinModRev(1), clientv3.WithMaxModRev(2), clientv3.WithMinCreateRev(3), clientv3.WithMaxCreateRev(4)),
 		},
 	)
-	if got := txn.Of(wire.Operations(in)); !proto.Equal(got, in) {
+	if got := txn.Of(txn.Operations(in)); !proto.Equal(got, in) {
 		t.Errorf("converted\n%v\nto\n%v", in, got)
 	}
 }

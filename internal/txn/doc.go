@@ -1,5 +1,5 @@
 // Package txn carries out transactions on etcd that do not depend on each other,
-// many to a round trip. It has three parts:
+// many to a round trip. It has four parts:
 //
 //   - A [Request] is one transaction with what the package must know to let it share
 //     a round trip. Its protobuf message is its only representation.
@@ -8,7 +8,8 @@
 //     nested transaction that succeeds or fails by itself.
 //   - The outcome of a request is done, refused or unknown. [Outcome] turns an error
 //     of etcd into one that matches [ErrUnknown] if the request may have been carried
-//     out.
+//     out. [Judge] is the verdict on each error of etcd, and of the way to it.
+//   - A [Sender] sends a transaction to etcd once.
 //
 // The package knows nothing of claims. Its user sends the transactions; see
 // [Config.Send].

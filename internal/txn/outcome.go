@@ -7,7 +7,6 @@ import (
 
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/errtext"
-	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
@@ -26,18 +25,18 @@ var (
 // matches ErrUnknown if the request may have been carried out, or may still be. The
 // context is the caller's; the cause of its end becomes part of the result.
 func Outcome(ctx context.Context, err error) error {
-	if isTooLarge(err) || wire.IsTooManyOps(err) {
+	if isTooLarge(err) || IsTooManyOps(err) {
 		return fmt.Errorf("%w: %w", ErrTooLarge, err)
 	}
-	if !wire.MayBeDone(err) {
+	if !MayBeDone(err) {
 		return Denied(err)
 	}
-	return unknownError{wire.WithCause(ctx, err)}
+	return unknownError{withCause(ctx, err)}
 }
 
 // isTooLarge reports whether a request was refused for its bytes.
 func isTooLarge(err error) bool {
-	return errors.Is(err, rpctypes.ErrRequestTooLarge) || wire.IsTooLargeToSend(err)
+	return errors.Is(err, rpctypes.ErrRequestTooLarge) || IsTooLargeToSend(err)
 }
 
 // Denied adds ErrPermissionDenied to an error by which etcd refuses the client's
@@ -49,7 +48,7 @@ func Denied(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case wire.IsDenied(err), errors.Is(err, rpctypes.ErrUserEmpty), errors.Is(err, rpctypes.ErrAuthFailed),
+	case IsDenied(err), errors.Is(err, rpctypes.ErrUserEmpty), errors.Is(err, rpctypes.ErrAuthFailed),
 		errors.Is(err, rpctypes.ErrUserNotFound):
 		return fmt.Errorf("%w: %w", ErrPermissionDenied, err)
 	}
@@ -60,9 +59,9 @@ func Denied(err error) error {
 // stays the outermost error, because Failed removes only that.
 func WithCause(ctx context.Context, err error) error {
 	if u, ok := err.(unknownError); ok { //nolint:errorlint // only the outermost
-		return unknownError{wire.WithCause(ctx, u.error)}
+		return unknownError{withCause(ctx, u.error)}
 	}
-	return wire.WithCause(ctx, err)
+	return withCause(ctx, err)
 }
 
 // Unknown makes an error match ErrUnknown. Its text names that once.
@@ -106,5 +105,5 @@ func IsTransient(err error) bool {
 	if errors.Is(err, ErrUnknown) {
 		return false
 	}
-	return wire.Judge(err) == wire.NotSent
+	return Judge(err) == NotSent
 }

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -224,7 +223,7 @@ func (b *Batcher) outOfSpace(ctx context.Context, calls []*call, err error) {
 // false if that is not the reason, or if the limits cannot be lowered.
 func (b *Batcher) tooLarge(err error, in *pb.TxnRequest, calls []*call) bool {
 	switch {
-	case wire.IsTooManyOps(err):
+	case IsTooManyOps(err):
 		n := width(in)
 		b.FewerOps(n)
 		return n > b.lowestOps

@@ -1,4 +1,4 @@
-package wire
+package txn
 
 import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"

@@ -1,6 +1,4 @@
-// Package wire sends transactions to etcd once, and says what an error tells of
-// their outcome.
-package wire
+package txn
 
 import (
 	"context"
@@ -27,8 +25,8 @@ func ContextError(ctx context.Context) error {
 	return fmt.Errorf("%w (%w)", cause, err)
 }
 
-// WithCause joins the end of the context to the error that was there before.
-func WithCause(ctx context.Context, err error) error {
+// withCause joins the end of the context to the error that was there before.
+func withCause(ctx context.Context, err error) error {
 	cause := ContextError(ctx)
 	switch {
 	case err == nil:

@@ -1,4 +1,4 @@
-package wire
+package txn
 
 import (
 	"context"
@@ -13,16 +13,16 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Limits are the sizes of the largest message that a client sends, and of the
+// MessageLimits are the sizes of the largest message that a client sends, and of the
 // largest reply that it takes, in bytes.
-type Limits struct {
+type MessageLimits struct {
 	Send, Receive int
 }
 
 // callOptions returns what clientv3 sends each request with, and the limits among that:
 // those of the client's configuration (MaxCallSendMsgSize and MaxCallRecvMsgSize), or
 // clientv3's defaults. It sends nothing.
-func callOptions(etcd *clientv3.Client) ([]grpc.CallOption, Limits) {
+func callOptions(etcd *clientv3.Client) ([]grpc.CallOption, MessageLimits) {
 	var seen recorder
 	_, _ = clientv3.NewKVFromKVClient(&seen, etcd).Txn(context.Background()).Commit() // the recorder refuses
 	return seen.opts, limitsOf(seen.opts)
@@ -39,8 +39,8 @@ func (r *recorder) Txn(_ context.Context, _ *pb.TxnRequest, opts ...grpc.CallOpt
 	return nil, errors.ErrUnsupported
 }
 
-func limitsOf(opts []grpc.CallOption) Limits {
-	limits := Limits{Send: math.MaxInt32, Receive: math.MaxInt32}
+func limitsOf(opts []grpc.CallOption) MessageLimits {
+	limits := MessageLimits{Send: math.MaxInt32, Receive: math.MaxInt32}
 	for _, opt := range opts { // the last one counts
 		switch opt := opt.(type) {
 		case grpc.MaxSendMsgSizeCallOption:

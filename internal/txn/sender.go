@@ -1,4 +1,4 @@
-package wire
+package txn
 
 import (
 	"context"
@@ -36,7 +36,7 @@ func Unanswered(ctx context.Context, err error) error {
 // Sender sends transactions, each in one request. If Direct is set it is sent once, as
 // its message stands; otherwise by a KV of the caller's own, such as one of a namespace.
 type Sender struct {
-	Limits   Limits
+	Limits   MessageLimits
 	Direct   bool
 	kv       clientv3.KV
 	conn     *grpc.ClientConn // of the client; nil if only its KV is known

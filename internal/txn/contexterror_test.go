@@ -1,4 +1,4 @@
-package wire
+package txn
 
 import (
 	"context"
@@ -54,10 +54,10 @@ func TestLimits(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		cfg  clientv3.Config
-		want Limits
+		want MessageLimits
 	}{
-		{clientv3.Config{}, Limits{2 << 20, math.MaxInt32}},
-		{clientv3.Config{MaxCallSendMsgSize: 1000, MaxCallRecvMsgSize: 2000}, Limits{1000, 2000}},
+		{clientv3.Config{}, MessageLimits{2 << 20, math.MaxInt32}},
+		{clientv3.Config{MaxCallSendMsgSize: 1000, MaxCallRecvMsgSize: 2000}, MessageLimits{1000, 2000}},
 	} {
 		tt.cfg.Endpoints = []string{"127.0.0.1:1"}
 		etcd, err := clientv3.New(tt.cfg)
