@@ -12,7 +12,7 @@ var refusalMutants = []mutant{
 	},
 	{
 		name: "batch kept together after a refusal of one call", of: "fencing/etcdguard", tests: "TestBatchIsTakenApartAfterFinalRefusals",
-		edits: []edit{{"fencing/etcdguard/batcher.go", "txn.Judge(err) == txn.Final\n", "wire.Judge(err) == wire.Lasting\n"}},
+		edits: []edit{{"fencing/etcdguard/batcher.go", "txn.Judge(err) == txn.Final\n", "txn.Judge(err) == txn.Lasting\n"}},
 	},
 	{
 		name: "eviction that is refused while no lease is granted", of: "internal/refusals", tests: "TestEvictionOutlivesRefusals",

@@ -95,7 +95,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "unknown taken for failure", seeds: 100,
-		edits: []edit{{"internal/txn/outcome.go", "if !MayBeDone(err) {", "if !wire.MayBeDone(err) || err != nil {"}},
+		edits: []edit{{"internal/txn/outcome.go", "if !MayBeDone(err) {", "if !MayBeDone(err) || err != nil {"}},
 	},
 	{
 		name: "unknown taken for success", seeds: 100,
