@@ -78,6 +78,27 @@ func TestConcernsShareRoundTrips(t *testing.T) {
 	}
 }
 
+// So do calls that wait in line if need be.
+func TestConcernsOfWaiters(t *testing.T) {
+	t.Parallel()
+	const n = 20
+	virtually(t, func(t *testing.T, w *world) {
+		other := w.peer()
+		held := tryClaim(t, other, key(3))
+		c, host := w.busy()
+		b := acquireTogether(w, host, n, func(i int) (*etcdclaims.Claim, error) {
+			return c.Acquire(context.Background(), key(i), option.Concern{Names: []string{key(i)}}, putsBeside(i))
+		})
+		time.Sleep(sec)
+		noErr(t, held.Release(context.Background()))
+		b.done.Wait()
+		b.allHeld()
+		w.putOnce(n)
+		noErr(t, other.Close(context.Background()))
+		w.CloseClean(c)
+	})
+}
+
 // Of the calls that share a round trip, one whose own condition does not hold is refused.
 func TestConcernRefusedAlone(t *testing.T) {
 	t.Parallel()

@@ -240,7 +240,7 @@ func (e *events) endOf(t *term, hooked context.Context) {
 	if hooked == nil || hook == nil {
 		return
 	}
-	info := TermInfo{Token: t.Token(), Attempt: t.attempt(), Held: t.endedAt - t.heldSince, Err: t.ended()}
+	info := TermInfo{Token: t.Token(), Attempt: t.attempt(), Held: t.endedAt - t.Since, Err: t.ended()}
 	if info.Err == ErrReleased { //nolint:errorlint // as finish was given it
 		info.Outcome = t.outcome
 	}
@@ -268,7 +268,7 @@ func (e *events) zombie(t *term, why error, drain time.Duration) {
 	if hooked == nil { // of a call that shared the claim, which was lost before termBegan
 		hooked = context.Background()
 	}
-	hook(hooked, TermInfo{Token: t.Token(), Attempt: t.attempt(), Held: t.s.c.uptime() - t.heldSince, Err: why}, drain)
+	hook(hooked, TermInfo{Token: t.Token(), Attempt: t.attempt(), Held: t.s.c.uptime() - t.Since, Err: why}, drain)
 }
 
 // context returns the context of work under a term.

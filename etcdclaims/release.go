@@ -175,7 +175,7 @@ func (t *term) leaving() protocol.Release {
 	noted := t.noted
 	t.s.mu.Unlock()
 	alone := t.Mode.Guard(t.Fence).Unchanged && t.s.c.keys.RecordBy(t.Mode.Keys().User) <= 1
-	return protocol.Release{Held: &held, Noted: noted, Noticed: t.noticed, Alone: alone, Prefers: t.prefers}
+	return protocol.Release{Held: &held, Noted: noted, Noticed: t.Noticed, Alone: alone, Prefers: t.prefers}
 }
 
 // pass is the request that hands the key to the first in line, or frees it.

@@ -9,7 +9,6 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/beside"
 	"github.com/etcdclaims/claims/internal/clock"
-	"github.com/etcdclaims/claims/internal/ownwait"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/registry"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -20,17 +19,15 @@ import (
 // term is one ownership of one key. The session's mutex guards what changes, unless the
 // field says otherwise.
 type term struct {
-	protocol.Held
+	registry.Holding
 
 	s       *session
 	since   time.Time     // by the wall clock, for people
 	granted clock.Reading // of a claim with MinHold
 	put     *beside.Put   // what its attempt has put under the key beside it, or nil
-	noticed bool          // it was handed over, by a notice that stays until it ends
 	line    protocol.Line // the waiters behind it, as far as known
 
 	given optionSet // the options of its call
-	from  ownwait.Site
 	preferring
 
 	local localQueue // the callers of this client that wait for it, under localLine's mutex
@@ -58,10 +55,9 @@ type term struct {
 	limit   *time.Timer
 	outcome string // of its end, as observers see it
 
-	hooked    context.Context // for the hooks, or nil
-	heldSince time.Duration   // of the client's uptime
-	endedAt   time.Duration
-	soft      *time.Timer // MaxHold less drain: the context ends
+	hooked  context.Context // for the hooks, or nil
+	endedAt time.Duration
+	soft    *time.Timer // MaxHold less drain: the context ends
 }
 
 type phase int
@@ -135,10 +131,10 @@ func (t *term) owned(resp *clientv3.TxnResponse) bool {
 // nil if the session died meanwhile, or the client is being closed.
 func (s *session) newTerm(a *attempt, fence int64) *term {
 	t := &term{
-		Held: protocol.NewHeld(&a.Try, fence), s: s, since: a.since, put: a.put, noticed: a.noticed, line: a.line,
+		Holding: registry.Holding{Held: protocol.NewHeld(&a.Try, fence), Since: s.c.uptime(), Noticed: a.noticed, From: a.opts.from},
+		s:       s, since: a.since, put: a.put, line: a.line,
 		done: make(chan struct{}), refs: 1, min: a.opts.minHold, max: a.opts.maxHold, noted: a.opts.note != nil,
 		given: a.opts.given, preferring: a.opts.preferring, local: localQueue{Closed: a.opts.prefers},
-		from: a.opts.from,
 	}
 	if t.noted {
 		t.noteSeq, t.noteRev = 1, revision(fence)
@@ -149,13 +145,12 @@ func (s *session) newTerm(a *attempt, fence int64) *term {
 	if t.min > 0 {
 		t.since = t.granted.Time()
 	}
-	t.heldSince = s.c.uptime()
 	s.mu.Lock()
 	if s.cause != nil {
 		s.mu.Unlock()
 		return nil
 	}
-	if !s.c.keys.Add(t, registry.Holding{Held: &t.Held, Since: t.heldSince, Noticed: t.noticed, From: t.from}, s.c.open) {
+	if !s.c.keys.Add(t, &t.Holding, s.c.open) {
 		s.mu.Unlock()
 		return nil
 	}

@@ -137,7 +137,11 @@ func (s *Scheduler) undecided(job string, nominal time.Time, st *jobSnapshot) (t
 	before, follows := st.before()
 	switch {
 	case st.reset.Decided.have(nominal):
-		return fmt.Sprintf("decided, and not run again: the mark was put back by %s at %s", st.reset.By, stamp(st.reset.At)), false
+		text = fmt.Sprintf("decided, and not run again: the mark was put back by %s at %s", st.reset.By, stamp(st.reset.At))
+		if st.reset.Note != "" {
+			text += ": " + st.reset.Note
+		}
+		return text, false
 	case follows:
 		return fmt.Sprintf("not due: the job runs when %s has succeeded for this instant, which is not recorded; explain that job", before), false
 	case schedule != nil && !has(schedule, nominal):

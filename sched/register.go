@@ -168,6 +168,9 @@ func (l *leadership) load(ctx context.Context) error {
 		if !l.know(c, specs[c.id], highs[c.id]) {
 			broken++
 		}
+		if is := l.s.view.get(k.reset(j.Name)); !is.gone && is.rev > resp.Header.Revision {
+			l.doubt(c) // the mark was put back after it was read here
+		}
 	}
 	for id := range l.jobs {
 		if !are[id] {

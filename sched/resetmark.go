@@ -122,11 +122,8 @@ func (s *Scheduler) planReset(ctx context.Context, job string, st *jobSnapshot) 
 	if most := len(is.decided) - mostDecided; most > 0 {
 		is.to, is.decided = is.decided[most-1], is.decided[most:]
 	}
-	whole := Job{Schedule: schedule}
-	for len(is.decided) > 0 && whole.dueAfter(is.to).Equal(is.decided[0]) {
-		is.to, is.decided = is.decided[0], is.decided[1:]
-	}
-	if next := whole.dueAfter(is.to); next.IsZero() || next.After(st.high) {
+	left := Job{Schedule: without(schedule, is.decided)}
+	if next := left.dueAfter(is.to); next.IsZero() || next.After(st.high) {
 		return is, fmt.Errorf("%w: all ticks until the high-water mark %s are decided", ErrUnchanged, stamp(st.high))
 	}
 	is.mayRepeat = doubt.After(is.to)

@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/sched/calendar"
 	"github.com/etcdclaims/claims/sched/ical"
 	"github.com/spf13/cobra"
+	"slices"
 )
 
 // jobView is a job of a group as it is shown.
@@ -256,7 +257,12 @@ func (a *app) printNext(ctx context.Context, s *sched.Scheduler, job string, cou
 	if i.High.After(from) {
 		from = i.High
 	}
-	return printList(a, []string{"NOMINAL"}, sequence(upcoming(schedule, from, count)))
+	// Ticks after a mark that was put back can be decided, at most 100: the scheduler leaves them out.
+	left, next := i.Upcoming(count+100), upcoming(schedule, from, count+100)
+	next = slices.DeleteFunc(next, func(v instantView) bool {
+		return len(left) > 0 && !v.Nominal.After(left[len(left)-1]) && !slices.ContainsFunc(left, v.Nominal.Equal)
+	})
+	return printList(a, []string{"NOMINAL"}, sequence(next[:min(count, len(next))]))
 }
 
 // scheduleOf returns the schedule of a job.

@@ -5,9 +5,14 @@ import (
 	"testing"
 	"time"
 
+	"encoding/json"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/calendar"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/client/v3"
+	"slices"
+	"strings"
 )
 
 // A mark that is ahead of the clock is mended without etcdctl: doctor has the command. Ticks
@@ -40,4 +45,21 @@ func TestResetMark(t *testing.T) {
 	w.fails(exitUsage, "repeat with --may-repeat", "sched", "reset", "-g", "billing", "j")
 	w.finds(w.ok("sched", "reset", "-g", "billing", "j", "--may-repeat"), `put back the mark of "j" to`)
 	w.fails(exitFailure, "the high-water mark is not ahead of the clock", "sched", "reset", "-g", "billing", "j")
+
+	// A tick that is decided does not come again.
+	next := as[[]instantView](w, "sched", "next", "-g", "billing", "j", "-n", "3")
+	resp, err := w.etcd.Get(t.Context(), w.prefix+"sched/", clientv3.WithPrefix())
+	w.noErr(err)
+	resets := slices.DeleteFunc(resp.Kvs, func(kv *mvccpb.KeyValue) bool { return !strings.Contains(string(kv.Key), "/reset/") })
+	var value map[string]any
+	w.noErr(json.Unmarshal(resets[0].Value, &value))
+	value["decided"] = []time.Time{next[1].Nominal}
+	text, err := json.Marshal(value)
+	w.noErr(err)
+	_, err = w.etcd.Put(t.Context(), string(resets[0].Key), string(text))
+	w.noErr(err)
+	left := as[[]instantView](w, "sched", "next", "-g", "billing", "j", "-n", "2")
+	if len(left) != 2 || left[0] != next[0] || left[1] != next[2] {
+		t.Errorf("got %v of %v", left, next)
+	}
 }

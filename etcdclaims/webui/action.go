@@ -18,6 +18,7 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/sched"
 	"go.uber.org/zap"
+	"net/url"
 )
 
 const (
@@ -101,12 +102,8 @@ func operation(r *http.Request) (Operation, error) {
 		return Operation{}, err
 	}
 	form := r.PostForm
-	op := Operation{
-		Action: Action(form.Get("action")), Key: form.Get("key"), Group: form.Get("group"), Job: form.Get("job"),
-		Queue: form.Get("queue"), Item: form.Get("item"), Member: form.Get("member"),
-		Reason: strings.TrimSpace(strings.ToValidUTF8(form.Get("reason"), "\uFFFD")),
-	}
-	if _, ok := done[op.Action]; !ok {
+	op := Operation{Action: Action(form.Get("action")), Reason: strings.TrimSpace(strings.ToValidUTF8(form.Get("reason"), "\uFFFD"))}
+	if !op.readObject(form) {
 		return op, fmt.Errorf("there is no action %q", cut(string(op.Action), 40))
 	}
 	if len(op.Reason) > mostReasonBytes {
@@ -139,6 +136,27 @@ func operation(r *http.Request) (Operation, error) {
 		return op, errors.New("give a reason: the holder and the history show it")
 	}
 	return op, nil
+}
+
+// readObject reads what the action is carried out on, and nothing else: Access must not decide by a
+// field without effect. It returns false if there is no such action.
+func (op *Operation) readObject(form url.Values) bool {
+	switch op.Action {
+	case actionRelease, actionRetryWork, actionForgetWork:
+		op.Key = form.Get("key")
+	case actionPauseJob, actionResumeJob, actionRunJob, actionCancelJob:
+		op.Group, op.Job = form.Get("group"), form.Get("job")
+	case actionPauseQueue, actionResumeQueue, actionRedriveAll, actionPurge:
+		op.Queue = form.Get("queue")
+	case actionRedrive:
+		op.Queue, op.Item = form.Get("queue"), form.Get("item")
+	case actionEvict, actionReadmit:
+		op.Group, op.Member = form.Get("group"), form.Get("member")
+	case actionTrial:
+	default:
+		return false
+	}
+	return true
 }
 
 // back is the page that shows the result.
@@ -177,8 +195,10 @@ func (h *Handler) carryOut(ctx context.Context, op Operation, user string) error
 		return h.changeGroup(ctx, op, why)
 	case actionPauseJob, actionResumeJob, actionRunJob, actionCancelJob:
 		return h.changeJob(ctx, op, why)
+	case actionPauseQueue, actionResumeQueue, actionRedrive, actionRedriveAll, actionPurge:
+		return h.changeQueue(ctx, op, why)
 	}
-	return h.changeQueue(ctx, op, why)
+	return fmt.Errorf("nothing carries out %q", op.Action)
 }
 
 // retry lets work be begun again. A person must give a reason if that is risky.

@@ -151,6 +151,9 @@ func TestActionsThatFail(t *testing.T) {
 		if op.Action == "" || op.Action == "no" || op.Action == "Release" {
 			t.Errorf("access to the unknown action %q was asked for", op.Action)
 		}
+		if op.Action == "release" && op.Queue+op.Group+op.Job != "" {
+			t.Errorf("access to a release was asked for by fields without effect: %+v", op)
+		}
 		return nil
 	}
 	virtually(t, webui.Config{Access: access, Logger: zap.New(core)}, func(w *world) {
@@ -167,7 +170,7 @@ func TestActionsThatFail(t *testing.T) {
 			{form("release", "key", "k", "fence", fence), 400}, // no reason
 			{form("release", "key", "k", "fence", "9223372036854775808", "reason", "r"), 400},
 			{form("release", "key", "k", "fence", "-1", "reason", "r"), 400},
-			{form("release", "key", "k", "fence", "1", "reason", "r"), 409}, // another term
+			{form("release", "key", "k", "fence", "1", "reason", "r", "queue", "q", "group", "g", "job", "j"), 409}, // another term
 			{form("release", "key", "k", "fence", fence, "reason", strings.Repeat("r", 501)), 400},
 			{form("release", "key", "k", "fence", fence, "reason", strings.Repeat("r", 20<<10)), 400},
 			{form("release", "key", "\x00", "fence", fence, "reason", "r"), 400},

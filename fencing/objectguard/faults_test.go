@@ -473,7 +473,7 @@ func FuzzContent(f *testing.F) {
 		}
 		must(t, token.Validate())
 		// Data are what follows the line, byte for byte, and the owner may go on.
-		if line, data, _ := bytes.Cut(content, []byte("\n")); !bytes.Equal(data, data) || !bytes.HasSuffix(line, []byte(token.String())) {
+		if line, rest, _ := bytes.Cut(content, []byte("\n")); !bytes.Equal(rest, data) || !bytes.HasSuffix(line, []byte(token.String())) {
 			t.Errorf("%q has %q of %v", content, data, token)
 		}
 		must(t, o.Update(t.Context(), token, func(old []byte) ([]byte, error) { return append(old, 'x'), nil }))

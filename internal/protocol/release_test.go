@@ -6,6 +6,7 @@ import (
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"slices"
 )
 
 // held is the claim of a caller that has its key.
@@ -224,6 +225,31 @@ func TestReleaseWithOperations(t *testing.T) {
 				t.Errorf("etcd has %q", m.names())
 			}
 		})
+	}
+}
+
+// Operations share a round trip if they are known to concern nothing else.
+func TestWithConcern(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	r := protocol.Release{Held: m.has("c", exclusive()).held(), Alone: true}
+	ops := []*pb.RequestOp{txn.Put([]byte("/x"), "done", int64(0))}
+	for name, tt := range map[string]struct {
+		ops     []*pb.RequestOp
+		concern []string
+		shares  bool
+		also    string
+	}{
+		"none":     {nil, nil, true, ""},
+		"anything": {ops, nil, false, ""},
+		"the key":  {ops, []string{}, true, ""},
+		"more":     {ops, []string{"a"}, true, "a"},
+	} {
+		in, _ := r.Pass(protocol.Line{})
+		got := r.With(in, tt.ops, tt.concern)
+		if got.Key != "" != tt.shares || slices.Contains(got.Also, "a") != (tt.also != "") {
+			t.Errorf("%s: the request concerns %q, %q", name, got.Key, got.Also)
+		}
 	}
 }
 

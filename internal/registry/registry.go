@@ -24,7 +24,7 @@ type Registry[T comparable, W any] struct {
 
 // Holding is what the registry knows of a term. Nothing of it changes.
 type Holding struct {
-	*protocol.Held
+	protocol.Held
 	Since   time.Duration // of the client's uptime
 	Noticed bool          // it was handed over, by a notice that stays until it ends
 	From    ownwait.Site  // the call that made it
@@ -32,7 +32,7 @@ type Holding struct {
 
 type entry[T comparable] struct {
 	term T
-	Holding
+	*Holding
 }
 
 // New returns a registry without keys.
@@ -45,7 +45,7 @@ func New[T comparable, W any]() Registry[T, W] {
 
 // Add registers a term as the holder of its key, unless open has ended: then Close
 // has given up, or is about to give up, what it finds here.
-func (r *Registry[T, W]) Add(t T, h Holding, open context.Context) bool {
+func (r *Registry[T, W]) Add(t T, h *Holding, open context.Context) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if open.Err() != nil {
@@ -53,7 +53,7 @@ func (r *Registry[T, W]) Add(t T, h Holding, open context.Context) bool {
 	}
 	if younger, ok := r.terms[h.Key]; !ok || younger.Fence < h.Fence {
 		r.terms[h.Key] = entry[T]{t, h}
-		r.count(h.Held, 1)
+		r.count(&h.Held, 1)
 	}
 	return true
 }
@@ -64,7 +64,7 @@ func (r *Registry[T, W]) Remove(t T, key string) {
 	defer r.mu.Unlock()
 	if e, ok := r.terms[key]; ok && e.term == t {
 		delete(r.terms, key)
-		r.count(e.Held, -1)
+		r.count(&e.Held, -1)
 	}
 }
 
@@ -88,11 +88,20 @@ func (r *Registry[T, W]) All() []T {
 
 // Made returns the claims on all keys, with the calls that made them.
 func (r *Registry[T, W]) Made() []ownwait.Claim {
+	all := r.holdings()
+	made := make([]ownwait.Claim, len(all)) // without the mutex, for which the renewal of claims can wait
+	for i, h := range all {
+		made[i] = ownwait.Claim{Token: h.Token(), Key: h.Mode.Keys().User, From: h.From}
+	}
+	return made
+}
+
+func (r *Registry[T, W]) holdings() []*Holding {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var all []ownwait.Claim
+	all := make([]*Holding, 0, len(r.terms))
 	for _, e := range r.terms {
-		all = append(all, ownwait.Claim{Token: e.Token(), Key: e.Mode.Keys().User, From: e.From})
+		all = append(all, e.Holding)
 	}
 	return all
 }

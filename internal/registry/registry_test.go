@@ -24,8 +24,8 @@ type shared struct {
 func (s shared) Keys() protocol.Keys         { return protocol.Keys{User: s.key} }
 func (s shared) Guard(int64) protocol.Record { return protocol.Record{Rev: s.rev, Unchanged: true} }
 
-func held(key, id string, fence int64) *protocol.Held {
-	return &protocol.Held{Layout: layout, Mode: protocol.Exclusive{Layout: layout, Key: key}, Key: key, ID: id, Fence: fence}
+func held(key, id string, fence int64) protocol.Held {
+	return protocol.Held{Layout: layout, Mode: protocol.Exclusive{Layout: layout, Key: key}, Key: key, ID: id, Fence: fence}
 }
 
 // registry is a registry whose terms are named.
@@ -35,7 +35,7 @@ func empty() *registry { return &registry{New[string, string]()} }
 
 func (r *registry) add(t *testing.T, term string, h Holding) {
 	t.Helper()
-	if !r.Add(term, h, context.Background()) {
+	if !r.Add(term, &h, context.Background()) {
 		t.Fatalf("%s was not added", term)
 	}
 }
@@ -71,15 +71,15 @@ func TestTerms(t *testing.T) {
 	same(t, "after its term has ended", r.Term("a"), "")
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	same(t, "added when the client is closed", r.Add("late", Holding{Held: held("a", "4", 4)}, ended), false)
+	same(t, "added when the client is closed", r.Add("late", &Holding{Held: held("a", "4", 4)}, ended), false)
 }
 
 // The record of a shared key is known while the client shares it, and after that until it is forgotten.
 func TestRecords(t *testing.T) {
 	t.Parallel()
 	r := empty()
-	by := func(key, slot string, rev, epoch int64) *protocol.Held {
-		return &protocol.Held{Mode: shared{key: key, rev: rev}, Key: key + slot, ID: slot, Fence: keyspace.Fence(epoch, rev)}
+	by := func(key, slot string, rev, epoch int64) protocol.Held {
+		return protocol.Held{Mode: shared{key: key, rev: rev}, Key: key + slot, ID: slot, Fence: keyspace.Fence(epoch, rev)}
 	}
 	r.add(t, "a", Holding{Held: by("k", "#a", 5, 1)})
 	r.add(t, "b", Holding{Held: by("k", "#b", 7, 1)})

@@ -10,7 +10,7 @@ import (
 // KV returns the KV of the client's etcd, counted.
 func (s *Store) KV() clientv3.KV { return countedKV{KV: s.etcd.KV, s: s} }
 
-// CountedKV counts the requests of a KV.
+// countedKV counts the requests of a KV.
 type countedKV struct {
 	clientv3.KV
 	s *Store

@@ -11,6 +11,8 @@
 //     out. [Judge] is the verdict on each error of etcd, and of the way to it.
 //   - A [Sender] sends a transaction to etcd once.
 //
-// The package knows nothing of claims. Its user sends the transactions; see
-// [Config.Send].
+// [Ops] gives the operations of a transaction handles, by which its [Reply] is asked. [Asks]
+// lets callers share a request.
+//
+// The package knows nothing of claims.
 package txn

@@ -16,7 +16,7 @@ type Request struct {
 	// a round trip, because etcd evaluates all conditions of a round trip before it
 	// carries out any operation. A request without a key shares with no other; that is
 	// right for operations of a caller, which may concern any key unless the caller has
-	// said otherwise; see Concerning.
+	// said otherwise; see option.Concern.
 	Key  string
 	Also []string // further keys that the request concerns
 	In   *pb.TxnRequest
