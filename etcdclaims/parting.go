@@ -31,7 +31,23 @@ func (t *term) beginZombie(lost taking) error {
 	if t.phase == phaseEnding {
 		t.zombie = &lost
 	}
-	return t.beginLocked()
+	return t.beginLossLocked()
+}
+
+// beginLoss is begin for a term that is lost and not released: Check tells of the loss, which
+// follows at once.
+func (t *term) beginLoss() error {
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
+	return t.beginLossLocked()
+}
+
+func (t *term) beginLossLocked() error {
+	err := t.beginLocked()
+	if err == nil {
+		t.parting.Store(staying)
+	}
+	return err
 }
 
 // stay makes a term held again whose giving up was refused or came to nothing. If it was to be

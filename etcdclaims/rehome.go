@@ -268,7 +268,7 @@ func (s *session) afterSleep() {
 // re-homed, not freed.
 func (t *term) tooLong() {
 	t.s.mu.Lock()
-	err := t.beginLocked()
+	err := t.beginLossLocked()
 	t.overdue = true
 	t.s.mu.Unlock()
 	if err == nil {

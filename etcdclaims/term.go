@@ -98,7 +98,7 @@ func (t *term) found(s protocol.State) bool {
 			t.missedNews()
 		}
 	case protocol.EpochRaised:
-		if t.begin() == nil {
+		if t.beginLoss() == nil {
 			// Its handler may still run for a while, so the key is not free at once.
 			t.s.c.zombie(t, ReasonSuperseded, errEpochRaised)
 		}
@@ -113,7 +113,7 @@ func (t *term) found(s protocol.State) bool {
 // withoutRecord ends a term whose record is gone.
 func (t *term) withoutRecord(reason Reason) {
 	if !t.Mode.Guard(t.Fence).Unchanged {
-		if t.begin() == nil { // its handler may still run for a while, so the key is not free at once
+		if t.beginLoss() == nil { // its handler may still run for a while, so the key is not free at once
 			t.s.c.zombie(t, reason, nil)
 		}
 	} else if t.lose(reason, nil) { // its own key would count as that of a holder
