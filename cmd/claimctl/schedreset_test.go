@@ -2,17 +2,17 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
-	"encoding/json"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/calendar"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.etcd.io/etcd/client/v3"
-	"slices"
-	"strings"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // A mark that is ahead of the clock is mended without etcdctl: doctor has the command. Ticks

@@ -1,12 +1,12 @@
 package protocol_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"slices"
 )
 
 // held is the claim of a caller that has its key.
