@@ -34,8 +34,8 @@ func (t *term) beginZombie(lost taking) error {
 	return t.beginLossLocked()
 }
 
-// beginLoss is begin for a term that is lost and not released: Check tells of the loss, which
-// follows at once.
+// beginLoss is begin for a term that is lost. Nobody releases it, so Check must not report a
+// release while the loss is being recorded.
 func (t *term) beginLoss() error {
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()

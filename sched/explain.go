@@ -191,7 +191,7 @@ func (e Entry) explain() string {
 }
 
 // givenUp explains a tick that a later record counts, with the word of that record. It returns
-// an empty text if there is none.
+// "" if no record counts the tick.
 func givenUp(nominal time.Time, schedule calendar.Schedule, records []Entry) string {
 	for _, e := range slices.Backward(records) { // the oldest first
 		if e.Missed == 0 || !e.Nominal.After(nominal) || isManual(e.id) {

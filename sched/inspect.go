@@ -65,7 +65,7 @@ type JobInfo struct {
 	// run the job: see Problem. At most 128 requests after another job then wait. If
 	// there are more, the owner drops the oldest, and records them.
 	Requests int
-	Last     *Entry // the newest record; nil if there is none
+	Last     *Entry // the newest record, or nil
 
 	schedule calendar.Schedule // nil if the job is paused, or this process does not know the schedule
 }

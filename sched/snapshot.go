@@ -27,7 +27,7 @@ type jobSnapshot struct {
 	running   []runner
 	last      *past
 	reset     resetting // the last ResetMark
-	resetRev  int64     // 0 if there is none
+	resetRev  int64     // 0 if the mark was never put back
 	resetErr  error     // why it cannot be read
 	requests  int       // that wait for the owner
 

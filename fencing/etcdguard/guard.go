@@ -174,6 +174,6 @@ func fenceOf(own, epoch *mvccpb.KeyValue) int64 {
 	if own == nil {
 		return 0
 	}
-	e, _ := strconv.ParseInt(string(epoch.GetValue()), 10, 64) // 0 if there is none
+	e, _ := strconv.ParseInt(string(epoch.GetValue()), 10, 64) // 0 without the key
 	return keyspace.Fence(e, own.ModRevision)
 }

@@ -1,5 +1,5 @@
-// Package localline is the line of the callers that wait within one client, behind the client's own claims.
-// It knows who waits behind what and in which state, and nothing of claims.
+// Package localline is the line of callers that wait within one client, behind the client's own
+// claims. It keeps their order and the state of each, and knows nothing of claims.
 package localline
 
 import (

@@ -94,8 +94,8 @@ func TestClose(t *testing.T) {
 	same(t, "leaves too late", l.Leave(all[2]), false)
 }
 
-// Waiters move to the front of another queue, in their order, and callers may join behind them there. If
-// that is closed, or there is none, they go to the line in etcd.
+// Waiters move to the front of another queue, in their order, and callers may join behind them there.
+// Without another queue, or if it is closed, they go to the line in etcd.
 func TestCloseTo(t *testing.T) {
 	t.Parallel()
 	var l line

@@ -1,5 +1,5 @@
-// Package watch follows who holds keys by a watch of etcd. It compares what it has yielded with etcd now
-// and then, since a watch can fall silent.
+// Package watch follows which keys are held. A watch of etcd can fall silent, so the package
+// regularly compares what it has yielded with a read.
 package watch
 
 import (
