@@ -4,15 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 
+	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/acquire"
 	"github.com/etcdclaims/claims/internal/beside"
+	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/ownwait"
-	"github.com/etcdclaims/claims/internal/protocol"
-	"github.com/etcdclaims/claims/internal/retry"
-	"github.com/etcdclaims/claims/internal/txn"
-	clientv3 "go.etcd.io/etcd/client/v3"
+	"github.com/etcdclaims/claims/internal/term"
 )
 
 // TryAcquire claims the key if it is free and no other caller waits in line
@@ -52,7 +51,7 @@ func (c *Client) TryAcquire(ctx context.Context, key string, opts ...AcquireOpti
 	if err != nil {
 		return nil, err
 	}
-	return t.claim(), nil
+	return c.claim(t), nil
 }
 
 // acquiring checks what every acquiring call is given.
@@ -62,35 +61,40 @@ func acquiring[O any](c *Client, key string, opts []O) (*acquireOptions, error) 
 		return nil, cmp.Or(c.refusal(), invalid)
 	}
 	if err == nil {
-		o.from = ownwait.Caller()
+		o.From = ownwait.Caller()
 	}
 	if err == nil {
-		o.mode, err = o.kind.of(c.layout(), key)
+		o.Mode, err = o.kind.of(c.layout(), key)
 	}
 	if err != nil {
 		return o, callError("acquire", key, err)
 	}
-	if o.beside != nil {
-		o.beside.Begin(beside.Call{TTL: o.ttl, Note: o.note, Supersede: o.supersede, OutOfTurn: o.supersede || o.prefers})
+	if o.Beside != nil {
+		o.Beside.Begin(beside.Call{TTL: o.TTL, Note: o.Note, Supersede: o.Supersede, OutOfTurn: o.Supersede || o.Prefers})
 	}
 	return o, nil
 }
 
 // try acquires the key if that needs no waiting for others.
-func (c *Client) try(ctx context.Context, key string, o *acquireOptions) (*term, error) {
-	c.stats.attempts.Add(1)
-	o.until = clock.Mono().Add(c.bound())
-	o.shares = len(o.cmps)+len(o.ops) == 0 && !o.supersede
-	call := Call{Key: key}
-	o.hooked = c.events.callBegan(ctx, call)
-	t, err := c.acquireLoop(ctx, key, o, c.tryOnce)
+func (c *Client) try(ctx context.Context, key string, o *acquireOptions) (*term.Term, error) {
+	c.line.Attempts.Add(1)
+	o.Until = clock.Mono().Add(c.cfg.bound())
+	return c.called(ctx, Call{Key: key}, o, c.line.Try)
+}
+
+// called carries out an acquiring call, and reports it to the hooks.
+func (c *Client) called(ctx context.Context, call Call, o *acquireOptions,
+	acquire func(context.Context, string, *acquire.Call) (*term.Term, error),
+) (*term.Term, error) {
+	o.Hooked = c.events.callBegan(ctx, call)
+	t, err := acquire(ctx, call.Key, &o.Call)
 	if err != nil {
-		if errors.Is(err, ErrHeld) {
-			c.stats.contended.Add(1)
+		if errors.Is(err, ErrHeld) && !call.Wait {
+			c.line.Contended.Add(1)
 		}
-		err = c.acquireError(key, err)
+		err = c.acquireError(call.Key, err)
 	}
-	c.events.callEnded(o.hooked, call, o.inLine, err)
+	c.events.callEnded(o.Hooked, call, o.InLine, err)
 	return t, err
 }
 
@@ -103,284 +107,53 @@ func (c *Client) acquireError(key string, err error) error {
 	if errors.As(err, &held) || errors.As(err, &verdict) || errors.As(err, &lost) || errors.As(err, &wait) {
 		return err
 	}
-	if errors.Is(err, errSessionLost) {
-		return &LostError{Token: tokenOf(key, 0), Reason: ReasonSessionDead, Err: err}
+	if errors.Is(err, claimerr.ErrSession) {
+		return &LostError{Token: fencing.Token{Key: key}, Reason: ReasonSessionDead, Err: err}
 	}
 	return callError("acquire", key, c.outage.Explain(err))
 }
 
-// attemptFunc makes one attempt in a session with a reserved place. Without a term,
-// again is true if another attempt makes sense, and err is why this one failed.
-type attemptFunc func(ctx context.Context, s *session, key string, o *acquireOptions) (t *term, again bool, err error)
-
-// mostRefusals is how often a call for a shared key tries again without a pause: others put
-// and delete its record all the time.
-const mostRefusals = 32
-
-// acquireLoop makes attempts until one has an answer, for as long as ctx and the
-// call's own end allow.
-func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions, makeAttempt attemptFunc) (*term, error) {
-	for try := 0; ; try++ {
-		if try == 1 && !o.until.IsZero() {
-			// The first attempt keeps to its time without a context: most calls
-			// need no clock of their own.
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithDeadline(ctx, o.until)
-			defer cancel()
-			defer c.outage.Await(key)()
-		}
-		if o.reentrant {
-			if t := c.share(key); t != nil {
-				return t, nil
-			}
-		}
-		if err := txn.ContextError(ctx); err != nil && try == 0 {
-			return nil, c.ended(notAttempted(err))
-		}
-		if o.beside != nil {
-			if err := o.beside.Prepare(ctx); err != nil {
-				if isPassing(err) && retry.PauseUnless(ctx, c.closing, try) {
-					continue // no claim was tried for yet
-				}
-				return nil, c.ended(txn.WithCause(ctx, err))
-			}
-		}
-		var t *term
-		var again bool
-		var err error
-		if o.shares {
-			t, again, err = c.attemptTogether(ctx, key, o, makeAttempt)
-		} else {
-			t, again, err = c.attemptAlone(ctx, key, o, makeAttempt)
-		}
-		if o.reentrant && errors.Is(err, ErrHeld) {
-			t, again = c.shareAfter(err, key)
-		}
-		again = again || o.supersede && c.supersedable(err, key)
-		if t != nil {
-			return t, nil
-		}
-		if !again {
-			return nil, c.ended(err)
-		}
-		if err == nil && (try < 3 || o.mode.Keys().Mark != "" && try < mostRefusals) {
-			continue // it has learnt something
-		}
-		if !retry.PauseUnless(ctx, c.closing, try) {
-			return nil, c.ended(txn.WithCause(ctx, err))
-		}
-	}
-}
-
-// attemptAlone makes one attempt.
-func (c *Client) attemptAlone(ctx context.Context, key string, o *acquireOptions, makeAttempt attemptFunc) (t *term, again bool, err error) {
-	s, err := c.session(ctx, o.ttl, o.manual)
+// Acquire claims the key, and waits in line while it is held, first come first
+// served unless callers use [Prefer]. It waits until ctx ends.
+//
+// Acquire does not poll. A release hands the key to the first caller in line and
+// notifies it. The first caller in line also watches the key, in case the holder
+// dies. A hand-over costs about two requests, no matter how many callers wait.
+//
+// If the holder dies, the first caller in line has the key within TTL + 1 s of
+// the holder's last renewal. A lost event, or a watch that hangs, adds at most
+// one renewal interval, which is a third of the caller's own TTL. At each
+// verified renewal the client compares the keys that its callers wait for with
+// etcd. That takes one condition for each caller, in requests of up to 128. An
+// etcd member that hangs adds the timeout of each request sent to it.
+//
+// ctx bounds the waiting, not the claim. When ctx ends, the place in line is
+// given up in the background.
+//
+// The place is lost with the client's session, as in an outage of etcd that
+// lasts longer than the TTL. Acquire then takes another place at the end of
+// the line, as soon as it has a new session.
+//
+// The error is a *WaitError, which names the holder, if ctx ends while the
+// caller is in line. It matches ErrUnknown instead if the outcome of a request
+// is open by then. It matches ErrLost only if Acquire had the key and lost
+// it before it could return. Other errors are those of TryAcquire, except
+// ErrHeld.
+//
+// If the outcome of an attempt stays unknown while ctx lasts, because etcd does
+// not answer, Acquire undoes that attempt in the background and makes another.
+// With Then it returns ErrUnknown, since operations are not undone.
+func (c *Client) Acquire(ctx context.Context, key string, opts ...AcquireOption) (*Claim, error) {
+	o, err := acquiring(c, key, opts)
 	if err != nil {
-		// No claim was tried for yet: the outcome is known.
-		return nil, isPassing(err), txn.WithCause(ctx, txn.Failed(err))
-	}
-	if t, again, err = makeAttempt(ctx, s, key, o); t == nil {
-		s.unreserve()
-	}
-	return t, again, err
-}
-
-// tryOnce takes the key or leaves it.
-func (c *Client) tryOnce(ctx context.Context, s *session, key string, o *acquireOptions) (t *term, again bool, err error) {
-	a := c.newAttempt(s, o.mode, o)
-	defer c.keys.Unregister(a.ID)
-	if o.supersede {
-		a.supersede(c.keys.Term(key))
-	}
-	resp, err := c.store.Do(ctx, a.takeOnce())
-	return c.conclude(ctx, a, resp, err)
-}
-
-// conclude makes of the reply to a take, or its failure, a term, an error, or the wish for another
-// attempt.
-func (c *Client) conclude(ctx context.Context, a *attempt, resp *clientv3.TxnResponse, err error) (t *term, again bool, _ error) {
-	resp, rev, err := a.settled(ctx, resp, err)
-	switch {
-	case err != nil:
-		return nil, a.leaseGone(ctx, err) || txn.IsTransient(err), err
-	case resp == nil && rev == 0:
-		return nil, true, nil
-	case resp != nil:
-		if rev, err = a.judged(ctx, resp); rev == 0 {
-			return nil, err == nil, err
-		}
-	}
-	t, err = c.grant(ctx, a, rev)
-	return t, false, err
-}
-
-// grant makes the term of an attempt that succeeded, if its session is good for
-// it.
-func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (t *term, err error) {
-	fence := a.Epoch.Fence(rev)
-	defer func() {
-		if !errors.Is(err, ErrLost) {
-			err = afterSent(len(a.opts.ops) > 0, err) // they were carried out with the claim
-		}
-	}()
-	if a.opts.beside != nil {
-		a.overtakes = a.opts.beside.Granted(a.supersedes != nil)
-	}
-	switch before := c.keys.Term(a.claimKey()); {
-	case before == nil:
-	case before.Fence > fence:
-		// Word of a hand-over was on its way for so long that this client has
-		// claimed the key anew meanwhile.
-		a.undo()
-		return nil, &LostError{Token: protocol.Token(a.Mode, fence), Reason: ReasonSuperseded}
-	default:
-		// Superseded on purpose, or taken away without this client noticing yet:
-		// etcd has one owner.
-		before.lose(ReasonSuperseded, nil)
-	}
-	if t = a.s.newTerm(a, fence); t == nil {
-		a.undo()
-		if c.open.Err() != nil {
-			return nil, ErrClosed
-		}
-		return nil, a.s.lossOf(protocol.Token(a.Mode, fence))
-	}
-	return c.confirm(ctx, a, t)
-}
-
-// confirm returns the term of an attempt that succeeded, if it is good to start
-// work under.
-func (c *Client) confirm(ctx context.Context, a *attempt, t *term) (*term, error) {
-	if why, lost := c.keys.Taken(t.ID, t.Key); lost { // word of that has overtaken the reply
-		t.lose(why.reason, why.err)
-	}
-	if !a.s.fresh() || a.granted > 0 && a.granted <= a.s.verified.Load() {
-		// A long wait or a slow answer has used up the time in which work may
-		// start. Or the handoff notice took longer to arrive than a verification
-		// takes, and the claim may have been taken away since.
-		if err := c.renewFirst(ctx, a, t); err != nil {
-			return nil, err
-		}
-	} else if a.s.manual && !a.s.young() {
-		// Its holder may count on all of the lease, not on what the wait has left.
-		if err := c.renewFirst(ctx, a, t); err != nil {
-			return nil, err
-		}
-	}
-	if err := t.ended(); err != nil {
-		a.undo()
-		a.s.again()
 		return nil, err
 	}
-	if c.open.Err() != nil {
-		t.giveUp(a)
-		a.s.again()
-		return nil, ErrClosed
+	if c.Passthrough() {
+		return passthroughClaim(o), nil
 	}
-	t.mayBeShared()
-	c.stats.acquired.Add(1)
-	c.events.termBegan(t, a)
-	return t, nil
-}
-
-// renewFirst renews the session before work may start under the term, or gives the
-// term up.
-func (c *Client) renewFirst(ctx context.Context, a *attempt, t *term) error {
-	renewing, cancel := ctx, context.CancelFunc(func() {})
-	if !a.opts.until.IsZero() {
-		renewing, cancel = context.WithDeadline(ctx, a.opts.until)
+	t, err := c.called(ctx, Call{Key: key, Wait: true}, o, c.line.Acquire)
+	if err != nil {
+		return nil, err
 	}
-	err := a.s.renewVerified(renewing)
-	cancel()
-	if err == nil && a.s.fresh() {
-		return nil
-	}
-	t.giveUp(a)
-	a.s.again()
-	if cause := txn.ContextError(ctx); cause != nil {
-		return cause
-	}
-	return &LostError{Token: t.Token(), Reason: ReasonSessionDead, Err: fmt.Errorf("it was not renewed before work may start: %w", errors.Join(err, errSessionLost))}
-}
-
-// giveUp ends a term that its caller never got, and deletes it in the
-// background, unless others share it by now.
-func (t *term) giveUp(a *attempt) {
-	t.s.mu.Lock()
-	if t.refs > 1 && t.phase != phaseEnded {
-		t.refs--
-		t.s.mu.Unlock()
-		return
-	}
-	_ = t.beginLocked()
-	t.s.mu.Unlock()
-	a.undo()
-	t.finish(ErrReleased)
-}
-
-// again takes a place in the session once more, for a caller that gives it back.
-func (s *session) again() {
-	s.mu.Lock()
-	s.reserved++
-	s.mu.Unlock()
-}
-
-// shareAfter shares the claim that a refusal names, if it is this client's: another
-// goroutine was faster. again is true if that will happen soon.
-func (c *Client) shareAfter(refusal error, key string) (t *term, again bool) {
-	var held *HeldError
-	if !errors.As(refusal, &held) {
-		return nil, false
-	}
-	again = c.keys.IsUnderWay(held.Info.Claim)
-	return c.share(key), again
-}
-
-// share returns the term in which this client holds the key, with one handle
-// more, or nil.
-func (c *Client) share(key string) *term {
-	t := c.keys.Term(key)
-	if t == nil {
-		return nil
-	}
-	t.s.mu.Lock()
-	defer t.s.mu.Unlock()
-	if !t.shareableLocked() {
-		return nil
-	}
-	t.refs++
-	return t
-}
-
-// shareable reports whether share would return a term.
-func (c *Client) shareable(key string) bool {
-	t := c.keys.Term(key)
-	if t == nil {
-		return false
-	}
-	t.s.mu.Lock()
-	defer t.s.mu.Unlock()
-	return t.shareableLocked()
-}
-
-// mayShare reports whether an attempt in line can get a claim of its own client instead.
-func (a *attempt) mayShare() bool {
-	return a.opts.reentrant && a.granted == 0 && a.s.c.shareable(a.user)
-}
-
-// shareableLocked reports whether others may share the term. A term whose handlers must
-// stop is not shared: no work may start under it. Nor is one that its first caller may
-// still give up.
-func (t *term) shareableLocked() bool {
-	return t.put == nil && t.begun && t.phase == phaseHeld && t.stopCause == nil && t.s.fresh()
-}
-
-func (t *term) isOn(key string) bool { return t.Key == key }
-
-// mayBeShared lets others share the term, and wakes those that wait in line for its key.
-func (t *term) mayBeShared() {
-	t.s.mu.Lock()
-	t.begun = true
-	t.s.mu.Unlock()
-	t.s.c.wakeSharing(t.isOn)
+	return c.claim(t), nil
 }

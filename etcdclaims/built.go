@@ -33,19 +33,13 @@ func (b built) Bounded(ctx context.Context) (context.Context, context.CancelFunc
 	return b.c.bounded(ctx)
 }
 
-func (b built) Closing() <-chan struct{} { return b.c.closing }
-func (b built) Ended(err error) error    { return b.c.ended(err) }
+func (b built) Closing() <-chan struct{} { return b.c.life.Open.Done() }
+func (b built) Ended(err error) error    { return b.c.life.Explain(err) }
 func (b built) Now() time.Time           { return b.c.clock.Time() }
 
 // Go runs f until the client ends.
 func (b built) Go(f func(ctx context.Context)) bool {
-	b.c.mu.Lock()
-	defer b.c.mu.Unlock()
-	if b.c.closed {
-		return false
-	}
-	b.c.spawn(func() { f(b.c.io) })
-	return true
+	return b.c.life.Go(func() { f(b.c.life.IO) })
 }
 
 // Kept returns what is kept on the client.
@@ -69,7 +63,7 @@ func (b built) Pages(ctx context.Context, prefix string, first int64) iter.Seq2[
 }
 
 func (b built) ClearShared(ctx context.Context, key string, record *mvccpb.KeyValue) (int64, error) {
-	return b.c.clearShared(ctx, key, record)
+	return b.c.terms.ClearShared(ctx, key, record)
 }
 
 func (b built) Store() core.Store       { return b.c.store }

@@ -2,18 +2,16 @@ package etcdclaims
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/beside"
-	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/protocol"
-	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/term"
 	"github.com/etcdclaims/claims/internal/txn"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -21,11 +19,15 @@ import (
 // or lost, and never comes back. A claim of a passthrough client has fence 0
 // and does not expire.
 type Claim struct {
-	t        *term // nil: passthrough
+	t        *term.Term // nil: passthrough
 	key      string
 	owner    beside.Owner // ends it in place of its own methods, or nil
 	released atomic.Bool  // this handle, of perhaps several
+	c        *Client      // nil: passthrough
 }
+
+// claim returns a handle of a term.
+func (c *Client) claim(t *term.Term) *Claim { return &Claim{t: t, key: t.Token().Key, c: c} }
 
 // Key returns the claimed key. For a claim with Slots it is that of the slot; see
 // SlotKey.
@@ -58,11 +60,11 @@ func (cl *Claim) Revision() int64 {
 	if cl.t == nil {
 		return 0
 	}
-	return revision(cl.t.Fence)
+	return keyspace.Revision(cl.t.Fence)
 }
 
 // Token returns the key and the fence, to be sent along with requests.
-func (cl *Claim) Token() fencing.Token { return tokenOf(cl.key, cl.Fence()) }
+func (cl *Claim) Token() fencing.Token { return fencing.Token{Key: cl.key, Fence: cl.Fence()} }
 
 // Owner returns Config.Owner, the label of the owner. It is empty for a
 // passthrough claim.
@@ -70,7 +72,7 @@ func (cl *Claim) Owner() string {
 	if cl.t == nil {
 		return ""
 	}
-	return cl.t.s.c.cfg.Owner
+	return cl.t.Owner()
 }
 
 // ID returns the identity of this term, a UUID that Info.Claim shows. It is
@@ -96,7 +98,7 @@ func (cl *Claim) Context() context.Context {
 	if cl.t == nil {
 		return fencing.NewContext(context.Background(), cl.Token())
 	}
-	return cl.t.context()
+	return cl.t.Context()
 }
 
 // Bind returns a context derived from ctx that carries the token. The context
@@ -109,8 +111,8 @@ func (cl *Claim) Bind(ctx context.Context) (context.Context, context.CancelFunc)
 		ctx, cancel := context.WithCancelCause(ctx)
 		return ctx, func() { cancel(nil) }
 	}
-	ctx, cancel := context.WithCancelCause(fencing.WithCheck(cl.t.s.c.events.context(cl.t, ctx), cl.Check))
-	own := cl.t.context()
+	ctx, cancel := context.WithCancelCause(fencing.WithCheck(cl.t.Carry(ctx), cl.Check))
+	own := cl.t.Context()
 	stop := context.AfterFunc(own, func() { cancel(context.Cause(own)) })
 	if own.Err() != nil { // at once: AfterFunc calls in a goroutine of its own
 		cancel(context.Cause(own))
@@ -124,18 +126,18 @@ func (cl *Claim) Done() <-chan struct{} {
 	if cl.t == nil {
 		return nil
 	}
-	return cl.t.done
+	return cl.t.Done()
 }
 
 // Err returns nil while the claim is held as far as the client knows. After
 // that it returns a *LostError or ErrReleased. It does no I/O.
 func (cl *Claim) Err() error {
 	if cl.t != nil {
-		if err := cl.t.ended(); err != nil {
+		if err := cl.t.Standing(); err != nil {
 			return err
 		}
 	}
-	if cl.released.Load() || cl.t != nil && cl.t.parting.Load() == leavingForGood {
+	if cl.released.Load() {
 		return ErrReleased
 	}
 	return nil
@@ -161,7 +163,7 @@ func (cl *Claim) Remaining() time.Duration {
 	if cl.Err() != nil {
 		return 0
 	}
-	left, wallSaysOver := cl.t.s.left()
+	left, wallSaysOver := cl.t.Session().Left()
 	if wallSaysOver {
 		return 0
 	}
@@ -185,40 +187,20 @@ func (cl *Claim) Remaining() time.Duration {
 // Check of a claim with [Suspectable] can succeed while the next owner already
 // works, until the deadline: only the fence refuses the effects of the old owner.
 func (cl *Claim) Check() error {
-	wallSaysOver, err := cl.checkSure()
-	if err == nil && cl.t != nil && cl.t.parting.Load() != staying {
-		return callError("check", cl.key, fmt.Errorf("the claim (fence %d) is being given up: %w", cl.Fence(), ErrReleased))
+	if err := cl.Err(); err != nil || cl.t == nil {
+		return err
 	}
-	if wallSaysOver {
-		return callError("check", cl.key, fmt.Errorf("the wall clock jumped past the deadline of the claim (fence %d), which is being verified: %w", cl.Fence(), ErrUnknown))
-	}
-	return err
+	return cl.t.Check()
 }
 
 // checkSure is Check by the clocks that cannot be stepped. It is enough for what
 // carries its guard to etcd, which judges by no clock of this machine.
-func (cl *Claim) checkSure() (wallSaysOver bool, err error) {
+func (cl *Claim) checkSure() error {
 	if err := cl.Err(); err != nil || cl.t == nil {
-		return false, err
+		return err
 	}
-	if cl.t.overMax() {
-		cl.t.tooLong() // the process was stopped, or the machine slept, when the timer should have fired
-		if err := cl.Err(); err != nil {
-			return false, err
-		}
-	}
-	left, wallSaysOver := cl.t.s.left()
-	if left <= 0 {
-		cl.t.s.enforce() // the process was stopped when the timer should have fired
-		if err := cl.t.ended(); err != nil {
-			return false, err
-		}
-		return false, &LostError{Token: cl.Token(), Reason: ReasonExpired}
-	}
-	if wallSaysOver {
-		cl.t.s.renewSoon()
-	}
-	return wallSaysOver, nil
+	_, err := cl.t.CheckSure()
+	return err
 }
 
 // Owns reads from etcd whether the claim is still the owner of its key. If it
@@ -231,32 +213,13 @@ func (cl *Claim) Owns(ctx context.Context) (bool, error) {
 	if cl.t == nil {
 		return true, nil
 	}
-	ctx, cancel := cl.t.s.within(ctx)
+	ctx, cancel := cl.t.Session().Within(ctx)
 	defer cancel()
-	resp, err := cl.t.s.c.read(ctx, txn.OpsOf(protocol.Owner{Held: &cl.t.Held}.Reads())...)
+	resp, err := cl.c.read(ctx, txn.OpsOf(protocol.Owner{Held: &cl.t.Held}.Reads())...)
 	if err != nil {
 		return false, callError("look up the owner of", cl.key, err)
 	}
-	return cl.t.owned(resp) && cl.Check() == nil, nil
-}
-
-// within bounds a request on a claim's behalf by the claim's deadline.
-func (s *session) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	left, _ := s.left()
-	return context.WithTimeoutCause(ctx, max(left, 0), errDeadlinePassed)
-}
-
-// errDeadlinePassed does not repeat the text of the error that it matches: that is part of the
-// request's own.
-var errDeadlinePassed = errtext.Namesake("the claim's deadline passed", context.DeadlineExceeded)
-
-// hurried is within if the deadline is near enough for one request to miss it. After a sleep
-// of the machine it may not notice that: then the request has its own timeout alone.
-func (s *session) hurried(ctx context.Context) (context.Context, context.CancelFunc) {
-	if g := s.lease.Load(); g.hard-g.t0.Awake() < 2*s.c.store.Timeout() {
-		return s.within(ctx)
-	}
-	return ctx, func() {}
+	return cl.t.Owned(resp) && cl.Check() == nil, nil
 }
 
 // Guard returns the conditions that hold while the claim owns its key, for the
@@ -283,13 +246,13 @@ func (cl *Claim) Note(ctx context.Context, b []byte) error {
 	if err := checkNote(b); err != nil {
 		return callError("note", cl.key, err)
 	}
-	if _, err := cl.checkSure(); err != nil {
+	if err := cl.checkSure(); err != nil {
 		return cl.afterRelease("note", err)
 	}
 	if cl.t == nil {
 		return nil
 	}
-	return cl.afterRelease("note", cl.t.setNote(ctx, b))
+	return cl.afterRelease("note", cl.t.SetNote(ctx, b))
 }
 
 func checkNote(note []byte) error {
@@ -297,66 +260,6 @@ func checkNote(note []byte) error {
 		return fmt.Errorf("%w: a note of %d bytes, the limit is %d: store it elsewhere and note where", ErrTooLarge, len(note), MaxNoteBytes)
 	}
 	return nil
-}
-
-// setNote lets no late request overwrite a younger note: each expects the note
-// that it follows.
-func (t *term) setNote(ctx context.Context, b []byte) error {
-	st := t.s.c.store
-	ctx, cancel := t.s.within(ctx)
-	defer cancel()
-	t.s.mu.Lock()
-	if t.phase != phaseHeld {
-		t.s.mu.Unlock()
-		if err := t.ended(); err != nil {
-			return err
-		}
-		return ErrReleased // it is being given up
-	}
-	t.noted = true
-	t.noteSeq++
-	seq, rev := t.noteSeq, t.noteRev
-	t.s.mu.Unlock()
-	value := protocol.NewNote(seq, b)
-	sent := false // a request that may have been carried out
-	for try := 0; ; try++ {
-		step := protocol.WriteNote{Held: &t.Held, Value: value, After: rev}
-		resp, err := st.Do(ctx, step.Build())
-		switch {
-		case err == nil:
-			noted := step.Judge((*pb.TxnResponse)(resp))
-			if !t.found(noted.State) {
-				return t.lost()
-			}
-			rev = noted.Rev
-			t.s.mu.Lock()
-			t.noteRev = max(t.noteRev, rev)
-			overtaken := t.noteSeq > seq
-			t.s.mu.Unlock()
-			if noted.Done || overtaken {
-				return nil // or a younger note is there, or on its way
-			}
-			continue
-		case t.s.gone(ctx, err, false):
-			return t.lost()
-		case errors.Is(err, ErrUnknown) || txn.IsTransient(err):
-			sent = sent || errors.Is(err, ErrUnknown)
-			if retry.PauseUnless(ctx, t.done, try) {
-				continue
-			}
-			fallthrough
-		default:
-			return callError("note", t.Token().Key, afterSent(sent, err))
-		}
-	}
-}
-
-// lost returns why the term is over.
-func (t *term) lost() error {
-	if err := t.ended(); err != nil {
-		return err
-	}
-	return &LostError{Token: t.Token(), Reason: ReasonSuperseded}
 }
 
 // Renew renews the claim's lease and verifies every claim on it. A Manual
@@ -370,9 +273,9 @@ func (cl *Claim) Renew(ctx context.Context) error {
 	if cl.t == nil {
 		return nil
 	}
-	ctx, cancel := cl.t.s.within(ctx)
+	ctx, cancel := cl.t.Session().Within(ctx)
 	defer cancel()
-	err := cl.t.s.renewVerified(ctx)
+	err := cl.t.Session().RenewVerified(ctx)
 	if ended := cl.Err(); ended != nil {
 		return cl.afterRelease("renew", ended)
 	}

@@ -5,21 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/attach"
+	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/lease"
+	"github.com/etcdclaims/claims/internal/life"
+	"github.com/etcdclaims/claims/internal/line"
 	"github.com/etcdclaims/claims/internal/outage"
-	"github.com/etcdclaims/claims/internal/ownwait"
 	"github.com/etcdclaims/claims/internal/protocol"
-	"github.com/etcdclaims/claims/internal/registry"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/store"
 	"github.com/etcdclaims/claims/internal/suspicion"
+	"github.com/etcdclaims/claims/internal/term"
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/google/uuid"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -40,123 +41,35 @@ import (
 // A nil *Client, and the zero Client, refuse every call with ErrNoClient. For development
 // without etcd see [NewPassthrough].
 type Client struct {
-	etcd  *clientv3.Client // nil: passthrough
 	cfg   Config
 	log   *zap.Logger
-	store *store.Store
-	clock clock.Clock
-	stats stats
 	made  time.Time
+	clock clock.Clock
+	life  *life.Life
 
-	events events
-
-	outage      *outage.Outage    // and the calls that may wait for etcd
-	dependents  attach.Dependents // what is built on the client, for Close to end
-	ownWaits    *ownwait.Watcher
-	doubts      atomic.Int64 // how often claims may have been lost without news of it
-	watchStream atomic.Int64 // numbers its streams of watches
-	watches     waiterWatches
-
-	valueEnd string // of the values of claims
-
-	// io is the context of requests that the client sends on its own account; stop ends
-	// it. wg counts the goroutines under it.
-	io       context.Context
-	stop     context.CancelFunc
-	sessions atomic.Int64 // numbers them
-
-	// open ends, with ErrClosed as its cause, when Close is called; closing is
-	// its Done.
-	open    context.Context
-	shut    context.CancelCauseFunc
-	closing <-chan struct{}
-
-	keys    registry.Registry[*term, taking] // what the client holds
-	waiters waiters                          // attempts that wait for a notice
-	local   localLine                        // callers that wait for this client's own claims
-	asks    asks                             // TryAcquires that are about to be sent
-
-	peers *suspicion.Peers // that it asks whether they live, and that ask it
-
-	// ARCHITECTURE.md has the order in which mutexes are taken. None is held across a
-	// request, a hook or a caller's function.
-
-	mu         sync.Mutex
-	live       []*session
-	opening    map[time.Duration]*opening
-	grants     int // sessions that are being opened
-	closed     bool
-	watching   bool
-	wg         sync.WaitGroup
-	runs       map[*run]struct{} // handlers of Run and TryRun
-	cleanups   []*cleanup        // that have not been started yet
-	workers    int               // goroutines that work on cleanups
-	unfinished int               // cleanups that are not done yet
+	events     events
+	dependents attach.Dependents // what is built on the client, for Close to end
+	runs       runs              // handlers of Run and TryRun
 	kept       sync.Map          // what packages built on the client keep on it, by their names
+	closing    closing
 
-	closeOnce  sync.Once
-	closedDown chan struct{} // closed when Close is done
-	closeErr   error
-	onReleased []func(context.Context) // called by Close when the claims are released
+	// Of a client with etcd; otherwise nil:
+
+	etcd   *clientv3.Client
+	store  *store.Store
+	outage *outage.Outage   // and the calls that may wait for etcd
+	pool   *lease.Pool      // its sessions
+	terms  *term.Terms      // what it holds
+	line   *line.Line       // callers that acquire and wait
+	peers  *suspicion.Peers // that it asks whether they live, and that ask it
 }
 
-// New returns a client that stores its claims in etcd. It does no I/O. It does
-// not take over etcd: close that yourself, after the Client.
-//
-// An error describes the field of cfg that is invalid. A nil etcd is an error, too; see
-// [NewPassthrough].
-func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
-	if etcd == nil {
-		return nil, errNoEtcd
+// newClient returns a client without etcd.
+func newClient(cfg Config) *Client {
+	return &Client{
+		cfg: cfg, log: cfg.Logger, made: clock.Mono(), events: eventsFor(cfg.Hooks, cfg.Logger), life: life.New(),
+		closing: newClosing(), outage: new(outage.Outage),
 	}
-	cfg, err := cfg.withDefaults()
-	if err != nil {
-		return nil, err
-	}
-	c := newClient(etcd, cfg)
-	layout, timing := protocol.Layout{Prefix: cfg.Prefix, Instance: uuid.NewString()}, cfg.timing(seconds(cfg.TTL))
-	c.valueEnd = valueEnd(cfg.Owner, layout.Instance)
-	c.outage = outage.New(outage.Config{
-		Etcd: etcd, Log: c.log, Instance: layout.Instance, Patience: outage.PatienceOf(timing.renew),
-		AtStake: c.atStake, Unanswered: func() { c.doubts.Add(1) }, Passing: isPassing,
-		Probe: func(ctx context.Context) { _ = c.store.ReadEpoch(ctx) }, Go: built{c}.Go,
-	})
-	c.ownWaits = ownwait.New(c.log.With(zap.String("instance", layout.Instance)), c.keys.Made)
-	c.store = store.New(store.Config{
-		IO: c.io, Etcd: etcd, Log: c.log, Layout: layout, Timeout: min(max(timing.attempt, time.Second), 5*time.Second),
-		Ops: defaultOpLimit, Bytes: maxRequestBytes / 2,
-		Observe: c.outage.ObserveTxn, ObserveOther: c.outage.Observe, Requested: c.events.requested, OnRewind: c.rewound,
-	})
-	c.peers = c.newPeers()
-	c.events.clientOpened(c)
-	return c, nil
-}
-
-// rewound gives up all claims: etcd's revision went back.
-func (c *Client) rewound(err error) {
-	c.log.Error("etcd went back to an older revision; all claims given up", zap.Error(err))
-	for _, s := range c.liveSessions() {
-		s.die(ReasonSessionDead, err)
-	}
-}
-
-// newClient returns a client that is not connected to etcd yet.
-func newClient(etcd *clientv3.Client, cfg Config) *Client {
-	c := &Client{
-		etcd: etcd, cfg: cfg, log: cfg.Logger, clock: clock.For(etcd), made: clock.Mono(), events: eventsFor(cfg.Hooks),
-		opening: make(map[time.Duration]*opening),
-		keys:    registry.New[*term, taking](),
-		runs:    make(map[*run]struct{}),
-
-		waiters:    waiters{byID: make(map[string]*waiter)},
-		watches:    newWaiterWatches(),
-		closedDown: make(chan struct{}),
-		outage:     new(outage.Outage),
-	}
-	c.io, c.stop = context.WithCancel(context.Background())
-	c.open, c.shut = context.WithCancelCause(context.Background())
-	c.closing = c.open.Done()
-	return c
 }
 
 // Instance returns the identity of this client, a UUID that is new with each
@@ -249,11 +162,11 @@ func (c *Client) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnRes
 // readWhole is read by one request. That is for no key, so no other shares its round trip: a
 // reply that is too large leaves the outcome of none unknown.
 func (c *Client) readWhole(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
-	if err := c.open.Err(); err != nil {
+	if err := c.life.Open.Err(); err != nil {
 		return nil, ErrClosed
 	}
 	if err := txn.ContextError(ctx); err != nil {
-		return nil, notAttempted(err)
+		return nil, fmt.Errorf("not attempted: %w", err)
 	}
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
@@ -266,35 +179,16 @@ func (c *Client) readWhole(ctx context.Context, ops ...clientv3.Op) (*clientv3.T
 			continue // the epoch was raised since
 		}
 		// A read changes nothing: an unknown outcome is a failure.
-		if err = txn.Failed(err); !isPassing(err) || !retry.PauseUnless(ctx, c.closing, try) {
-			return nil, c.ended(c.outage.Explain(txn.WithCause(ctx, err)))
+		if err = txn.Failed(err); !claimerr.IsPassing(err) || !retry.PauseUnless(ctx, c.life.Open.Done(), try) {
+			return nil, c.life.Explain(c.outage.Explain(txn.WithCause(ctx, err)))
 		}
 	}
 }
 
 // bounded gives a call that does not wait for others a deadline of its own.
 func (c *Client) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, c.bound())
+	return context.WithTimeout(ctx, c.cfg.bound())
 }
 
-func (c *Client) bound() time.Duration { return max(seconds(c.cfg.TTL)/2, 5*time.Second) }
-
-// ended adds that the client was closed, if it was. What an error says beside that, such as that
-// its outcome is unknown, stays.
-func (c *Client) ended(err error) error {
-	select {
-	case <-c.closing:
-	default:
-		return err
-	}
-	switch {
-	case err == nil:
-		return ErrClosed
-	case errors.Is(err, ErrClosed):
-		return err
-	}
-	return fmt.Errorf("%w (%w)", ErrClosed, err)
-}
-
-// spawn runs f on a goroutine that Close waits for.
-func (c *Client) spawn(f func()) { c.wg.Go(f) }
+// uptime is how long ago the client was made.
+func (c *Client) uptime() time.Duration { return time.Since(c.made) }

@@ -3,15 +3,9 @@ package etcdclaims
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"sync"
-	"sync/atomic"
-	"time"
 
-	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/txn"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // ReleaseAll releases every claim of this client and returns how many keys it
@@ -32,91 +26,7 @@ func (c *Client) ReleaseAll(ctx context.Context) (int, error) {
 	}
 	ctx, cancel := c.releasing(ctx)
 	defer cancel()
-	return c.releaseAll(ctx, false)
-}
-
-// releaseAll gives up all terms, many to a request; when closing they count as
-// lost by that, before anything is sent.
-func (c *Client) releaseAll(ctx context.Context, closing bool) (int, error) {
-	all := c.keys.All()
-	var plain, resting []*term
-	for _, t := range all {
-		switch {
-		case t.beginOrWant() != nil:
-		case t.rests() > 0:
-			resting = append(resting, t)
-		default:
-			plain = append(plain, t)
-		}
-	}
-	for _, t := range resting {
-		c.keys.Register(t.ID) // until its key is moved: no ghost, though the term has ended
-	}
-	if closing {
-		for _, t := range append(plain[:len(plain):len(plain)], resting...) {
-			t.shut()
-		}
-	}
-	released := 0
-	var errs []error
-	end := func(t *term, err error) {
-		if err != nil {
-			errs = append(errs, callError("release", t.Token().Key, err))
-		}
-		released++
-		if !closing {
-			t.finish(ErrReleased)
-			c.countRelease(t, nil)
-		}
-	}
-	c.restAll(ctx, resting, func(m *move, err error) {
-		defer c.keys.Unregister(m.t.ID)
-		if errors.Is(err, ErrLost) {
-			m.t.loseReleased()
-			return
-		}
-		if err != nil {
-			m.later()
-		}
-		end(m.t, err)
-	})
-	drop := func(i int) (txn.Request, bool) { return plain[i].dropping(), true }
-	if closing { // what takes longer is done by one request, the end of the lease
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.store.Timeout())
-		defer cancel()
-	}
-	c.store.Each(ctx, len(plain), drop, func(i int, resp *clientv3.TxnResponse, err error) {
-		t := plain[i]
-		if err == nil && !resp.Succeeded {
-			t.back()
-			if !t.owned(resp) {
-				return
-			}
-		}
-		if err != nil && !closing {
-			t.settleLater(nil, txn.Request{})
-		}
-		if err == nil && resp.Succeeded {
-			t.clearLeft(resp, 0)
-		}
-		end(t, err)
-	})
-	if len(errs) > 0 {
-		return released, errtext.CallOfAll(fmt.Sprintf("release all: %d of %d claims are released in the background", len(errs), len(all)), errs[0])
-	}
-	return released, nil
-}
-
-// shut ends a term as lost because its client is closed. What it has in etcd is
-// for the caller to give up.
-func (t *term) shut() {
-	t.s.mu.Lock()
-	l := t.loseLocked(ReasonShutdown, nil)
-	t.s.mu.Unlock()
-	if l != nil {
-		t.s.c.events.lost(t, l)
-	}
+	return c.terms.ReleaseAll(ctx, false)
 }
 
 // Close ends the client. First it ends what was made from the client and has not ended, the newest
@@ -150,33 +60,16 @@ func (c *Client) Close(ctx context.Context) error {
 	if err := c.refusal(); err != nil {
 		return err
 	}
-	first := false
-	c.closeOnce.Do(func() { first = true })
-	if first {
-		defer close(c.closedDown)
-		c.closeErr = c.close(ctx)
-		return c.closeErr
-	}
-	select {
-	case <-c.closedDown:
-		return c.closeErr
-	case <-ctx.Done():
-		return txn.ContextError(ctx)
-	}
+	return c.closing.once(ctx, c.close)
 }
 
 func (c *Client) close(ctx context.Context) error {
 	c.dependents.End(ctx)
-	c.mu.Lock()
-	c.closed = true
-	runs := make([]*run, 0, len(c.runs))
-	for r := range c.runs {
-		runs = append(runs, r)
-	}
-	c.mu.Unlock()
-	c.shut(ErrClosed)
+	c.life.BeginEnd()
+	runs := c.runs.all()
+	c.life.Refuse()
 	if c.Passthrough() {
-		c.stop()
+		c.life.End()
 		return nil
 	}
 	for _, r := range runs {
@@ -193,81 +86,60 @@ func (c *Client) close(ctx context.Context) error {
 	}
 	releaseCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*c.store.Timeout())
 	defer cancel()
-	_, unsettled := c.releaseAll(releaseCtx, true)
-	c.quiet(releaseCtx)
-	if c.endSessions(releaseCtx) {
+	_, unsettled := c.terms.ReleaseAll(releaseCtx, true)
+	c.pool.Quiet(releaseCtx)
+	if c.pool.End(releaseCtx) {
 		unsettled = nil // it was settled by that
 	}
-	c.mu.Lock()
-	released := c.onReleased
-	c.mu.Unlock()
-	for _, f := range released {
-		f(releaseCtx)
-	}
+	c.closing.released(releaseCtx)
 	err = errors.Join(err, unsettled)
-	c.mu.Lock()
-	c.stop() // nothing is spawned after it
-	c.mu.Unlock()
-	c.wg.Wait()
+	c.life.End()
 	c.store.Wait()
 	c.events.clientClosed()
 	return err
 }
 
-// endSessions ends all sessions and revokes their leases. It reports whether that
-// was done with all.
-func (c *Client) endSessions(ctx context.Context) bool {
-	var wg sync.WaitGroup
-	var left atomic.Int32
-	for _, s := range c.liveSessions() {
-		// What is under way yet, such as the move of a key that has a MinHold, needs
-		// the lease: it is left to lapse.
-		needed := s.pending.Load() > 0 || s.size() > 0 || ctx.Err() != nil
-		s.die(ReasonShutdown, nil)
-		if needed {
-			left.Add(1)
-			continue
-		}
-		wg.Go(func() {
-			if !c.revoke(s) {
-				left.Add(1)
-			}
-		})
+// closing is the call that closes a client.
+type closing struct {
+	first sync.Once
+	done  chan struct{} // closed when that has returned
+	err   error         // its result, once done is closed
+
+	mu         sync.Mutex                  // no other is taken while it is held
+	onReleased []func(ctx context.Context) // called when the claims are released
+}
+
+func newClosing() closing { return closing{done: make(chan struct{})} }
+
+// once calls f, the first time. Later calls wait for that.
+func (cl *closing) once(ctx context.Context, f func(context.Context) error) error {
+	first := false
+	cl.first.Do(func() { first = true })
+	if first {
+		defer close(cl.done)
+		cl.err = f(ctx)
+		return cl.err
 	}
-	wg.Wait()
-	return left.Load() == 0
+	select {
+	case <-cl.done:
+		return cl.err
+	case <-ctx.Done():
+		return txn.ContextError(ctx)
+	}
 }
 
-// cleaning reports whether there are cleanups, or leases that are being granted.
-func (c *Client) cleaning() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.unfinished+c.grants > 0
+// add has f called when the claims are released.
+func (cl *closing) add(f func(ctx context.Context)) {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	cl.onReleased = append(cl.onReleased, f)
 }
 
-// acquiring reports whether a session has claims, or acquisitions under way.
-func (c *Client) acquiring() bool {
-	return slices.ContainsFunc(c.liveSessions(), func(s *session) bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return len(s.terms)+s.reserved > 0
-	})
-}
-
-// quiet waits until nothing of this client is under way: no cleanup, no release, no
-// acquisition, and no lease that is being granted; or ctx ends.
-func (c *Client) quiet(ctx context.Context) {
-	t := time.NewTicker(5 * time.Millisecond)
-	defer t.Stop()
-	for {
-		// Before and after: a grant becomes a session, and an acquisition a cleanup.
-		if !c.cleaning() && !c.acquiring() && !c.cleaning() {
-			return
-		}
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return
-		}
+func (cl *closing) released(ctx context.Context) {
+	cl.mu.Lock()
+	all := cl.onReleased
+	cl.mu.Unlock()
+	for _, f := range all {
+		f(ctx)
 	}
 }

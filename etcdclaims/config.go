@@ -2,10 +2,12 @@ package etcdclaims
 
 import (
 	"fmt"
-	"math"
+	"os"
+	"strconv"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/lease"
 	"go.uber.org/zap"
 )
 
@@ -18,7 +20,7 @@ const (
 	DefaultTTL = 15 * time.Second
 	// MinTTL is the shortest TTL that is accepted without
 	// Config.AllowShortTTL.
-	MinTTL = 5 * time.Second
+	MinTTL = lease.MinTTL
 	// MaxKeyBytes is the length of the longest key.
 	MaxKeyBytes = keyspace.MaxKeyBytes
 	// MaxNoteBytes is the length of the longest note. Every Lookup reads the
@@ -31,12 +33,9 @@ const (
 	shortestTTL = 2 * time.Second // etcd's own floor: 1.5 election timeouts, in seconds
 	longestTTL  = 365 * 24 * time.Hour
 
-	rateError       = 0.01                   // rho: how far two clocks' rates may differ
-	leastMargin     = 500 * time.Millisecond // M is at least this
-	claimsPerLease  = 8192                   // ending a lease with 100,000 keys stalls etcd for 327 ms, with 10,000 for 25
-	defaultOpLimit  = 128                    // etcd's --max-txn-ops
-	maxRequestBytes = 1536 << 10             // etcd's --max-request-bytes
-	bytesReserved   = 64 << 10               // what a request needs beside a user's values
+	defaultOpLimit  = 128        // etcd's --max-txn-ops
+	maxRequestBytes = 1536 << 10 // etcd's --max-request-bytes
+	bytesReserved   = 64 << 10   // what a request needs beside a user's values
 )
 
 // Config configures a Client. Every field is optional. Set Logger in production: without
@@ -124,46 +123,35 @@ func (cfg Config) checkTTL(ttl time.Duration) error {
 	if cfg.Drain < 0 {
 		return fmt.Errorf("the Drain %v is negative", cfg.Drain)
 	}
-	t := cfg.timing(seconds(ttl))
-	if t.soft < 2*t.renew {
+	t := cfg.timing(lease.Seconds(ttl))
+	if t.Soft < 2*t.Renew {
 		return fmt.Errorf("TTL %v with Drain %v leaves %v until handlers are told to stop, less than two renewals of %v: lengthen TTL or shorten Drain",
-			ttl, t.hard-t.soft, t.soft, t.renew)
+			ttl, t.Hard-t.Soft, t.Soft, t.Renew)
 	}
 	return nil
 }
 
-// timing is the deadline rule for one granted TTL; soft and hard count from t0.
-type timing struct {
-	renew   time.Duration // from one renewal to the next
-	attempt time.Duration // the longest that one attempt may take
-	soft    time.Duration
-	hard    time.Duration
-}
+// timing is the deadline rule for a granted TTL.
+func (cfg Config) timing(ttl time.Duration) lease.Timing { return lease.NewTiming(ttl, cfg.drain(ttl)) }
 
-func (cfg Config) timing(ttl time.Duration) timing {
-	margin := max(leastMargin, ttl/10)
-	hard := ttl - time.Duration(float64(ttl)*rateError) - margin
-	t := timing{renew: ttl / 3, attempt: ttl / 6, soft: hard - cfg.drain(ttl), hard: hard}
-	if ttl < MinTTL {
-		// The margin does not shrink with the TTL, so that a third of it would
-		// be too late for a second try.
-		t.renew = max(min(t.renew, t.soft*2/5), 0)
-	}
-	return t
-}
+// bound is how long a call takes at most that does not wait for others.
+func (cfg Config) bound() time.Duration { return max(lease.Seconds(cfg.TTL)/2, 5*time.Second) }
 
 // drain returns how long a handler has to stop, for claims with a TTL.
 func (cfg Config) drain(ttl time.Duration) time.Duration {
 	if cfg.Drain > 0 {
 		return cfg.Drain
 	}
-	return seconds(ttl) / 5
-}
-
-// seconds rounds up to what a lease can have.
-func seconds(d time.Duration) time.Duration {
-	return time.Duration(math.Ceil(d.Seconds())) * time.Second
+	return lease.Seconds(ttl) / 5
 }
 
 // printable reports whether s is non-empty UTF-8 without control characters.
 func printable(s string) bool { return keyspace.Printable(s) }
+
+func defaultOwner() string {
+	host, err := os.Hostname()
+	if err != nil || !printable(host) {
+		host = "unknown"
+	}
+	return host + "-" + strconv.Itoa(os.Getpid())
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/lease"
 	"github.com/etcdclaims/claims/internal/store"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -25,7 +26,7 @@ func (b built) GrantLease(ctx context.Context, ttl time.Duration) (clientv3.Leas
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	resp, err := store.Counted(ctx, c.store, store.RequestGrant, func() (*clientv3.LeaseGrantResponse, error) {
-		return c.etcd.Grant(ctx, int64(seconds(ttl)/time.Second))
+		return c.etcd.Grant(ctx, int64(lease.Seconds(ttl)/time.Second))
 	})
 	if err != nil {
 		return clientv3.NoLease, c.outage.Explain(err)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/etcdclaims/claims/fencing"
-	"github.com/etcdclaims/claims/internal/attach"
+	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/passthrough"
 	"github.com/etcdclaims/claims/internal/protocol"
@@ -20,26 +20,26 @@ import (
 var (
 	// ErrHeld is returned when the key is held, or when other callers wait in
 	// line for it. The error is a *HeldError.
-	ErrHeld = errtext.Namesake("etcdclaims: held by another", fencing.ErrHeld)
+	ErrHeld = claimerr.ErrHeld
 	// ErrRefused is returned when a condition given with If does not hold, or
 	// when work.Runner.Forget finds the record in another state. Nothing was changed.
-	ErrRefused = errors.New("etcdclaims: a given condition does not hold")
+	ErrRefused = claimerr.ErrRefused
 	// ErrLost is returned when the claim does not belong to this client any
 	// more. The error is a *LostError. A lost claim never comes back: acquire
 	// the key again for a new term.
-	ErrLost = errtext.Namesake("etcdclaims: claim lost", fencing.ErrLost)
+	ErrLost = claimerr.ErrLost
 	// ErrReleased is returned when the caller is releasing or has released the
 	// claim, or has ended its work.
-	ErrReleased = errors.New("etcdclaims: claim was released")
+	ErrReleased = claimerr.ErrReleased
 	// ErrUnknown is returned when a request was sent and its outcome is not
 	// known. It may have been carried out, so do not treat it as a failure.
 	ErrUnknown = txn.ErrUnknown
 	// ErrSuspected is the cause of a loss, in LostError.Err, if the client did not
 	// answer and the claim was Suspectable: the first in line took the key. It is
 	// missing if the client learns of the loss otherwise, as by a refused write.
-	ErrSuspected = errors.New("etcdclaims: suspected")
+	ErrSuspected = claimerr.ErrSuspected
 	// ErrClosed is returned when the client has been closed.
-	ErrClosed = errtext.Namesake("etcdclaims: client is closed", attach.ErrClosed)
+	ErrClosed = claimerr.ErrClosed
 	// ErrInvalidKey is returned when a key is not UTF-8 of 1 to 1,024 bytes
 	// without control characters. Calls that claim a key also return it for a key that is
 	// blank, begins with sched/, queue/ or group/, or contains #slot- or #shared-: those
@@ -127,31 +127,9 @@ const (
 	// ReasonOutlived means that the context given to Run has ended and the handler did
 	// not return within its drain. Err has the cause of the context's end.
 	ReasonOutlived
-
-	reasons = int(ReasonOutlived) + 1
 )
 
-func (r Reason) String() string {
-	switch r {
-	case ReasonExpired:
-		return "expired"
-	case ReasonDeleted:
-		return "deleted"
-	case ReasonSuperseded:
-		return "superseded"
-	case ReasonRevoked:
-		return "lease revoked"
-	case ReasonSessionDead:
-		return "session dead"
-	case ReasonMaxHold:
-		return "held for its maximum"
-	case ReasonShutdown:
-		return "shut down"
-	case ReasonOutlived:
-		return "its handler outlived its context"
-	}
-	return "unknown reason"
-}
+func (r Reason) String() string { return claimerr.Reason(r).String() }
 
 // LostError describes a lost claim. It matches ErrLost. It also matches
 // context.Canceled, because it is the cause of the claim's context. So code that treats

@@ -61,7 +61,7 @@ func (c *Client) Health(ctx context.Context) (Health, error) {
 	if c.Passthrough() {
 		return Health{Reachable: true}, nil
 	}
-	if c.open.Err() != nil {
+	if c.life.Open.Err() != nil {
 		return c.healthNow(), ErrClosed
 	}
 	var err error
@@ -111,15 +111,15 @@ func (c *Client) healthNow() Health {
 	h := Health{
 		Reachable: now.Since.IsZero() && !now.LastAnswer.IsZero(),
 		Since:     now.Since, LastAnswer: now.LastAnswer, LastError: now.Err,
-		Claims: c.atStake(0).Claims, Waiting: c.waiters.count(),
+		Claims: c.atStake(0).Claims, Waiting: c.line.Waiters.Count(),
 	}
 	first := true
-	for _, s := range c.liveSessions() {
+	for _, s := range c.pool.Live() {
 		h.Sessions++
-		if s.size() == 0 {
+		if s.Size() == 0 {
 			continue
 		}
-		if left, _ := s.left(); first || left < h.Margin {
+		if left, _ := s.Left(); first || left < h.Margin {
 			h.Margin, first = max(left, 0), false
 		}
 	}
@@ -128,6 +128,6 @@ func (c *Client) healthNow() Health {
 
 // atStake returns what an outage hits.
 func (c *Client) atStake(most int) outage.Stake {
-	claims, keys := c.keys.Some(most)
-	return outage.Stake{Sessions: len(c.liveSessions()), Claims: claims, Keys: keys}
+	claims, keys := c.terms.Keys.Some(most)
+	return outage.Stake{Sessions: len(c.pool.Live()), Claims: claims, Keys: keys}
 }

@@ -21,12 +21,6 @@ type HeldError struct {
 	own bool // the holder is the client that returned the error
 }
 
-// held returns the error for a key that has the holder, or the line, of i.
-func (c *Client) held(i Info) *HeldError { return &HeldError{Info: i, own: c.isOwn(i)} }
-
-// isOwn reports whether the holder is this client.
-func (c *Client) isOwn(i Info) bool { return i.Instance != "" && i.Instance == c.Instance() }
-
 func (e *HeldError) Error() string {
 	return "acquire " + strconv.Quote(e.Info.Key) + ": " + e.Info.standing(e.own)
 }
@@ -81,26 +75,6 @@ func (i Info) standing(own bool) string {
 		s += ", free at " + i.Expires.Format(time.RFC3339) + " at the latest if it is not renewed"
 	}
 	return s + fmt.Sprintf(" (fence %d)", i.Fence)
-}
-
-// supersedable reports whether a refusal names a claim of this client that it is about to have, has
-// acquired meanwhile, or is still giving up. Then a call with Supersede tries again: it
-// supersedes that claim, or the key will be free soon.
-func (c *Client) supersedable(refusal error, key string) bool {
-	var held *HeldError
-	if !errors.As(refusal, &held) || held.Info.Claim == "" {
-		return false
-	}
-	if c.keys.IsUnderWay(held.Info.Claim) {
-		return true
-	}
-	t := c.keys.Term(key)
-	if t == nil || t.ID != held.Info.Claim {
-		return false
-	}
-	t.s.mu.Lock()
-	defer t.s.mu.Unlock()
-	return t.phase == phaseHeld
 }
 
 // Is matches ErrHeld.

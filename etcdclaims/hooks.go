@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/fencing"
-	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/claimerr"
+	"github.com/etcdclaims/claims/internal/lease"
+	"github.com/etcdclaims/claims/internal/term"
 	"go.uber.org/zap"
 )
 
@@ -132,20 +134,15 @@ const maxTraceBytes = 256
 // events reports what happens to a client. Nothing else knows which hooks there are.
 type events struct {
 	hooks   Hooks
+	log     *zap.Logger
 	follows bool   // some hook follows calls and terms, which then have a context for it
 	closed  func() // what Opened returned, or nil
 }
 
-func eventsFor(h Hooks) events {
+func eventsFor(h Hooks, log *zap.Logger) events {
 	follows := h.CallBegan != nil || h.CallEnded != nil || h.TermBegan != nil || h.TermEnded != nil ||
 		h.Zombie != nil || h.Context != nil || h.Trace != nil
-	return events{hooks: h, follows: follows}
-}
-
-// hookState is what the hooks need of a call.
-type hookState struct {
-	hooked context.Context // nil if no hook follows the call
-	inLine time.Time       // since when the call is in line; zero: it is not
+	return events{hooks: h, log: log, follows: follows}
 }
 
 // callBegan returns the context of a call for its hooks, or nil if none follows it.
@@ -169,13 +166,6 @@ func (e *events) callEnded(hooked context.Context, call Call, inLine time.Time, 
 		call.Waited = time.Since(inLine)
 	}
 	hook(hooked, call)
-}
-
-// waits notes that the call is in line from now on.
-func (h *hookState) waits() {
-	if h.inLine.IsZero() {
-		h.inLine = clock.Mono()
-	}
 }
 
 // hookedCalls are the contexts of calls for many keys, for their hooks.
@@ -205,62 +195,53 @@ func (all hookedCalls) of(i int) context.Context {
 
 // termBegan reports a new term. Its end is reported once, and after that, whichever is
 // noticed first.
-func (e *events) termBegan(t *term, a *attempt) {
-	if a.hooked == nil {
-		return
-	}
+func (e *events) termBegan(t *term.Term, hooked context.Context, tookOver bool, trace string) {
 	if hook := e.hooks.TermBegan; hook != nil {
-		hook(a.hooked, TermInfo{Token: t.Token(), Attempt: t.attempt(), TookOver: a.overtakes, Trace: a.trace})
+		hook(hooked, TermInfo{Token: t.Token(), Attempt: t.Number(), TookOver: tookOver, Trace: trace})
 	}
-	t.s.mu.Lock()
-	ended := t.phase == phaseEnded
-	if !ended {
-		t.hooked = a.hooked
-	}
-	t.s.mu.Unlock()
-	if ended {
-		e.endOf(t, a.hooked)
+	if !t.Follow(hooked) {
+		e.endOf(t, hooked)
 	}
 }
 
-// lost reports the end of a term that was lost.
-func (e *events) lost(t *term, l *LostError) {
-	if l.Reason != ReasonShutdown {
-		t.s.c.log.Info("claim lost", zap.String("key", l.Token.Key), zap.Int64("fence", l.Token.Fence),
-			zap.Stringer("reason", l.Reason), zap.NamedError("cause", l.Err))
+// TermLost reports the end of a term that was lost.
+func (e *events) TermLost(t *term.Term, why claimerr.Loss) {
+	if why.Reason != claimerr.Shutdown {
+		token := t.Token()
+		e.log.Info("claim lost", zap.String("key", token.Key), zap.Int64("fence", token.Fence),
+			zap.Stringer("reason", why.Reason), zap.NamedError("cause", why.Err))
 	}
-	e.termEnded(t)
+	e.TermEnded(t)
 }
 
-// termEnded reports the end of a term, after it has ended.
-func (e *events) termEnded(t *term) { e.endOf(t, e.of(t)) }
+// TermEnded reports the end of a term, after it has ended.
+func (e *events) TermEnded(t *term.Term) { e.endOf(t, e.of(t)) }
 
-func (e *events) endOf(t *term, hooked context.Context) {
+func (e *events) endOf(t *term.Term, hooked context.Context) {
 	hook := e.hooks.TermEnded
 	if hooked == nil || hook == nil {
 		return
 	}
-	info := TermInfo{Token: t.Token(), Attempt: t.attempt(), Held: t.endedAt - t.Since, Err: t.ended()}
+	after, outcome := t.Ended()
+	info := TermInfo{Token: t.Token(), Attempt: t.Number(), Held: after, Err: t.Err()}
 	if info.Err == ErrReleased { //nolint:errorlint // as finish was given it
-		info.Outcome = t.outcome
+		info.Outcome = outcome
 	}
 	hook(hooked, info)
 }
 
 // of returns the context of a term for its hooks. It is nil if none follows the term, or
 // not yet: a call that shares a claim can have the term before termBegan.
-func (e *events) of(t *term) context.Context {
+func (e *events) of(t *term.Term) context.Context {
 	if !e.follows {
 		return nil
 	}
-	t.s.mu.Lock()
-	defer t.s.mu.Unlock()
-	return t.hooked
+	return t.Hooked()
 }
 
 // zombie reports a handler that did not return within its drain.
-func (e *events) zombie(t *term, why error, drain time.Duration) {
-	t.s.c.log.Warn("handler outlived its drain", t.fields()...)
+func (e *events) zombie(t *term.Term, why error, drain, held time.Duration) {
+	e.log.Warn("handler outlived its drain", t.Fields()...)
 	hook, hooked := e.hooks.Zombie, e.of(t)
 	if hook == nil {
 		return
@@ -268,19 +249,19 @@ func (e *events) zombie(t *term, why error, drain time.Duration) {
 	if hooked == nil { // of a call that shared the claim, which was lost before termBegan
 		hooked = context.Background()
 	}
-	hook(hooked, TermInfo{Token: t.Token(), Attempt: t.attempt(), Held: t.s.c.uptime() - t.Since, Err: why}, drain)
+	hook(hooked, TermInfo{Token: t.Token(), Attempt: t.Number(), Held: held, Err: why}, drain)
 }
 
-// context returns the context of work under a term.
-func (e *events) context(t *term, work context.Context) context.Context {
+// Context returns the context of work under a term.
+func (e *events) Context(t *term.Term, work context.Context) context.Context {
 	if hook, hooked := e.hooks.Context, e.of(t); hook != nil && hooked != nil {
 		return hook(hooked, work)
 	}
 	return work
 }
 
-// trace returns what the next holder is passed on.
-func (e *events) trace(t *term) string {
+// Trace returns what the next holder is passed on.
+func (e *events) Trace(t *term.Term) string {
 	if hook, hooked := e.hooks.Trace, e.of(t); hook != nil && hooked != nil {
 		if text := hook(hooked); len(text) <= maxTraceBytes {
 			return text
@@ -289,13 +270,13 @@ func (e *events) trace(t *term) string {
 	return ""
 }
 
-// renewed reports a renewal that began at t0 and has replaced a grant.
-func (e *events) renewed(s *session, before *grant, t0 clock.Reading, ttl time.Duration) {
+// renewed reports a renewal.
+func (e *events) renewed(s *lease.Session, r lease.Renewal) {
 	if hook := e.hooks.Renewed; hook != nil {
-		now := s.c.clock.Now()
-		age, _ := now.Since(before.t0)
-		took, _ := now.Since(t0)
-		hook(Renewal{TTL: ttl, Margin: max(before.hard-age, 0), Took: took, Claims: s.size()})
+		now := s.Now()
+		age, _ := now.Since(r.Before.T0)
+		took, _ := now.Since(r.T0)
+		hook(Renewal{TTL: r.TTL, Margin: max(r.Before.Hard-age, 0), Took: took, Claims: s.Size()})
 	}
 }
 

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/acquire"
 	"github.com/etcdclaims/claims/internal/beside"
+	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/term"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -34,16 +37,7 @@ func init() {
 type host struct{ built }
 
 func (h host) Watch(ctx context.Context, key string) (news clientv3.WatchChan, stop context.CancelFunc) {
-	select {
-	case h.c.watches.creations <- struct{}{}:
-	case <-ctx.Done():
-		closed := make(chan clientv3.WatchResponse)
-		close(closed)
-		return closed, func() {}
-	}
-	defer func() { <-h.c.watches.creations }()
-	news, stop, _ = h.c.beginWatch(ctx, key)
-	return news, stop
+	return h.c.line.Watches.BeginInTurn(ctx, key)
 }
 
 func (h host) LeaseGone(ctx context.Context, id clientv3.LeaseID) (bool, error) {
@@ -52,13 +46,11 @@ func (h host) LeaseGone(ctx context.Context, id clientv3.LeaseID) (bool, error) 
 
 func (h host) TTL() time.Duration    { return h.c.cfg.TTL }
 func (h host) Clock() clock.Clock    { return h.c.clock }
-func (h host) IO() context.Context   { return h.c.io }
-func (h host) Open() context.Context { return h.c.open }
+func (h host) IO() context.Context   { return h.c.life.IO }
+func (h host) Open() context.Context { return h.c.life.Open }
 
 func (h host) OnReleased(f func(context.Context)) {
-	h.c.mu.Lock()
-	defer h.c.mu.Unlock()
-	h.c.onReleased = append(h.c.onReleased, f)
+	h.c.closing.add(f)
 }
 
 func (h host) Releasing(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -67,18 +59,18 @@ func (h host) Releasing(ctx context.Context) (context.Context, context.CancelFun
 
 func (h host) Fail(call, key string, err error) error { return callError(call, key, err) }
 func (h host) Explain(err error) error                { return h.c.outage.Explain(err) }
-func (h host) IsPassing(err error) bool               { return isPassing(err) }
+func (h host) IsPassing(err error) bool               { return claimerr.IsPassing(err) }
 
 func (h host) Own(key string) (claim string, held error) {
-	t := h.c.keys.Term(key)
+	t := h.c.terms.Keys.Term(key)
 	if t == nil {
 		return "", nil
 	}
-	return t.ID, h.c.held(t.info())
+	return t.ID, h.c.held(h.c.infoOf(t))
 }
 
 func (h host) HeldBy(ctx context.Context, key string, own *mvccpb.KeyValue, acquires bool) error {
-	err := h.c.heldBy(ctx, own, h.c.info(key, own, nil, 0))
+	err := h.c.line.HeldBy(ctx, acquire.Holder{Key: key, Own: own})
 	if !acquires {
 		err = notAcquiring(err)
 	}
@@ -100,13 +92,13 @@ func (h host) Waited(ctx context.Context, key string, own *mvccpb.KeyValue) erro
 // claimTerm is a claim as package beside shows it.
 type claimTerm struct{ cl *Claim }
 
-func (ct claimTerm) ending(e beside.End) *ending {
-	out := &ending{call: e.Call, ops: append([]clientv3.Op{e.Own}, e.Ops...), outcome: e.Outcome, unsettled: e.Unsettled}
+func (ct claimTerm) ending(e beside.End) *term.Ending {
+	out := &term.Ending{Call: e.Call, Ops: append([]clientv3.Op{e.Own}, e.Ops...), Outcome: e.Outcome, Unsettled: e.Unsettled}
 	if len(e.Ops) == 0 {
-		out.concern = []string{} // nothing but the key
+		out.Concern = []string{} // nothing but the key
 	}
 	if e.Deletes {
-		out.deletes = string(e.Own.KeyBytes())
+		out.Deletes = string(e.Own.KeyBytes())
 	}
 	return out
 }
@@ -122,20 +114,19 @@ func (ct claimTerm) End(ctx context.Context, e beside.End) error {
 func (ct claimTerm) OwnedBy(owner beside.Owner) { ct.cl.owner = owner }
 
 func (ct claimTerm) Check(call string, ops []clientv3.Op) error {
-	if err := ct.cl.t.s.c.checkOps(nil, ops); err != nil {
+	if err := ct.cl.c.checkOps(nil, ops); err != nil {
 		return callError(call, ct.cl.key, err)
 	}
-	_, err := ct.cl.checkSure()
-	return ct.cl.afterRelease(call, err)
+	return ct.cl.afterRelease(call, ct.cl.checkSure())
 }
 
 func (ct claimTerm) Leave(e *beside.End, why error) error {
-	var out *ending
+	var out *term.Ending
 	if e != nil {
 		out = ct.ending(*e)
 	}
 	ct.cl.released.Store(true)
-	return ct.cl.t.leaveFor(out, why)
+	return ct.cl.t.LeaveFor(out, why)
 }
 
 func (ct claimTerm) Run(ctx context.Context, fn func(context.Context) error, end func(beside.Far, error) error) error {
@@ -143,5 +134,5 @@ func (ct claimTerm) Run(ctx context.Context, fn func(context.Context) error, end
 }
 
 func (ct claimTerm) Within(ctx context.Context) (context.Context, context.CancelFunc) {
-	return ct.cl.t.s.within(ctx)
+	return ct.cl.t.Session().Within(ctx)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/term"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -73,7 +74,7 @@ type Info struct {
 
 // Revision returns the etcd revision at which the holder acquired the key: the
 // fence without the epoch.
-func (i Info) Revision() int64 { return revision(i.Fence) }
+func (i Info) Revision() int64 { return keyspace.Revision(i.Fence) }
 
 // info makes the Info of a key from the values that were read. A value that is not ours
 // is reported with what etcd itself knows.
@@ -103,12 +104,12 @@ func (c *Client) info(key string, own, noted *mvccpb.KeyValue, waiting int64) In
 	return i
 }
 
-// info is what Lookup returns for a term of this client's own.
-func (t *term) info() Info {
-	c := t.s.c
+// infoOf is what Lookup returns for a term of this client's own.
+func (c *Client) infoOf(t *term.Term) Info {
 	return Info{
 		Key: t.Key, Held: true, Fence: t.Fence, Claim: t.ID, Owner: c.cfg.Owner, Instance: c.store.Layout.Instance,
-		Since: t.since, Attempt: t.attempt(), Preference: t.preference, Lease: t.s.id, Expires: c.clock.Time().Add(t.s.lease.Load().ttl),
+		Since: t.AskedAt(), Attempt: t.Number(), Preference: t.Preference, Lease: t.Session().ID(),
+		Expires: c.clock.Time().Add(t.Session().Grant().TTL),
 	}
 }
 
@@ -207,7 +208,7 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 // pages reads everything under the prefix, at one revision, or at several if
 // that is compacted meanwhile. The first page may be empty.
 func (c *Client) pages(ctx context.Context, prefix string, first int64) iter.Seq2[retry.Page, error] {
-	return c.pagesOf(ctx, clientv3.OpGet(prefix, clientv3.WithRange(rangeEnd(prefix))), first)
+	return c.pagesOf(ctx, clientv3.OpGet(prefix, clientv3.WithRange(keyspace.RangeEnd(prefix))), first)
 }
 
 func (c *Client) pagesOf(ctx context.Context, op clientv3.Op, first int64) iter.Seq2[retry.Page, error] {

@@ -8,9 +8,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// rangeEnd is the first key after all that have the prefix.
-func rangeEnd(prefix string) string { return keyspace.RangeEnd(prefix) }
-
 // checkKey returns why a call on a key is refused, or nil.
 func (c *Client) checkKey(key string) error {
 	if err := c.refusal(); err != nil {

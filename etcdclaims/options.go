@@ -4,10 +4,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/acquire"
 	"github.com/etcdclaims/claims/internal/beside"
 	"github.com/etcdclaims/claims/internal/option"
-	"github.com/etcdclaims/claims/internal/ownwait"
-	"github.com/etcdclaims/claims/internal/protocol"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -92,32 +91,13 @@ type setter func(*acquireOptions)
 
 func (f setter) set(o *acquireOptions) { f(o) }
 
+// acquireOptions is what an acquiring call wants, and what of that was given as options.
 type acquireOptions struct {
-	ttl       time.Duration
-	manual    bool
-	reentrant bool
-	supersede bool
-	maxHold   time.Duration
-	minHold   time.Duration
-	cmps      []clientv3.Cmp
-	ops       []clientv3.Op
-	note      []byte           // nil: none
-	kind      kind             // alone, unless an option of its own was given
-	ownKey    bool             // the caller is a package of this module, and the key is kept for it
-	beside    beside.Companion // the key that is claimed together with it, or nil
-	preferring
-
-	given optionSet // which options of optionNames
-	clash kind      // that was given beside kind, or nil
-
-	// Of the call, not set by an option:
-	mode    protocol.Mode // what it knows of how the key is had
-	until   time.Time     // when it ends, whatever its context allows; zero: never
-	shares  bool          // the answer to another call on the key may be its own
-	ask     *ask          // what it has asked for itself and others, or nil
-	concern []string      // what its conditions and operations concern, nil if that may be anything
-	from    ownwait.Site  // who calls
-	hookState
+	acquire.Call
+	kind   kind      // alone, unless an option of its own was given
+	ownKey bool      // the caller is a package of this module, and the key is kept for it
+	given  optionSet // which options of optionNames
+	clash  kind      // that was given beside kind, or nil
 }
 
 // TTL sets the lease time of the claim. Zero means Config.TTL. The bounds are
@@ -128,7 +108,7 @@ type acquireOptions struct {
 // term. The client renews the claim for as long as it is held. For heartbeats with durations
 // of the caller's choice use package etcdclaims/locks or the queue, which raise the fence.
 func TTL(d time.Duration) Option {
-	return anyOption{setter: func(o *acquireOptions) { o.ttl = d; o.give(optionTTL, d != 0) }}
+	return anyOption{setter: func(o *acquireOptions) { o.TTL = d; o.give(optionTTL, d != 0) }}
 }
 
 // Manual gives the claim a lease of its own, which only [Claim.Renew] renews.
@@ -140,7 +120,7 @@ func TTL(d time.Duration) Option {
 // at once are freed late. After a wait the claim is renewed first, so that it
 // begins with its full lease. That takes two more round trips.
 func Manual() KeyOption {
-	return keyOption{setter: func(o *acquireOptions) { o.manual = true; o.give(optionManual, true) }}
+	return keyOption{setter: func(o *acquireOptions) { o.Manual = true; o.give(optionManual, true) }}
 }
 
 // Reentrant shares the claim if this client already holds the key. Both handles
@@ -152,7 +132,7 @@ func Manual() KeyOption {
 // Without Reentrant two goroutines of one client exclude each other. Reentrant
 // together with Supersede is an error.
 func Reentrant() AcquireOption {
-	return acquireOption{setter: func(o *acquireOptions) { o.reentrant = true; o.give(optionReentrant, true) }}
+	return acquireOption{setter: func(o *acquireOptions) { o.Reentrant = true; o.give(optionReentrant, true) }}
 }
 
 // Supersede begins a new term if this client already holds the key. The new
@@ -163,7 +143,7 @@ func Reentrant() AcquireOption {
 // For work, the new claim is the next attempt. Work.Previous then returns the record of the
 // superseded attempt. Work that is AtMostOnce is not superseded: the call returns ErrHeld.
 func Supersede() KeyOption {
-	return keyOption{setter: func(o *acquireOptions) { o.supersede = true; o.give(optionSupersede, true) }}
+	return keyOption{setter: func(o *acquireOptions) { o.Supersede = true; o.give(optionSupersede, true) }}
 }
 
 // MaxHold ends the claim when it is d old, even if it is renewed. The claim's context
@@ -172,7 +152,7 @@ func Supersede() KeyOption {
 //
 // Zero means no limit. Otherwise d must be longer than the drain.
 func MaxHold(d time.Duration) Option {
-	return anyOption{setter: func(o *acquireOptions) { o.maxHold = d; o.give(optionMaxHold, d != 0) }}
+	return anyOption{setter: func(o *acquireOptions) { o.MaxHold = d; o.give(optionMaxHold, d != 0) }}
 }
 
 // MinHold keeps the key held after an early release, until d after the claim began. It
@@ -190,7 +170,7 @@ func MaxHold(d time.Duration) Option {
 // MinHold is not guaranteed if the process dies, or cannot reach etcd, before the key is
 // moved. The key is then free when the session's lease lapses.
 func MinHold(d time.Duration) ClaimOption {
-	return claimOption{setter: func(o *acquireOptions) { o.minHold = d; o.give(optionMinHold, d != 0) }}
+	return claimOption{setter: func(o *acquireOptions) { o.MinHold = d; o.give(optionMinHold, d != 0) }}
 }
 
 // If adds conditions to the acquiring transaction. If one of them does not
@@ -198,7 +178,7 @@ func MinHold(d time.Duration) ClaimOption {
 //
 // A passthrough client returns ErrPassthrough.
 func If(cmps ...clientv3.Cmp) TxnOption {
-	return txnOption{setter: func(o *acquireOptions) { o.cmps = append(o.cmps, cmps...); o.give(optionIf, len(o.cmps) > 0) }}
+	return txnOption{setter: func(o *acquireOptions) { o.If = append(o.If, cmps...); o.give(optionIf, len(o.If) > 0) }}
 }
 
 // Then adds operations to the acquiring transaction. They are carried out if
@@ -208,7 +188,7 @@ func If(cmps ...clientv3.Cmp) TxnOption {
 // Operations must not change keys under the client's prefix, except in the
 // subtrees sched/ and queue/. A passthrough client returns ErrPassthrough.
 func Then(ops ...clientv3.Op) TxnOption {
-	return txnOption{setter: func(o *acquireOptions) { o.ops = append(o.ops, ops...); o.give(optionThen, len(o.ops) > 0) }}
+	return txnOption{setter: func(o *acquireOptions) { o.Then = append(o.Then, ops...); o.give(optionThen, len(o.Then) > 0) }}
 }
 
 // Note sets the claim's note in the acquiring transaction, as Claim.Note does later. A
@@ -217,7 +197,7 @@ func Then(ops ...clientv3.Op) TxnOption {
 // A call of package work also stores the note in the record. The note stays there until
 // an attempt is begun with another note, so the record of an orphan has it too.
 func Note(note []byte) Option {
-	return anyOption{setter: func(o *acquireOptions) { o.note = append([]byte{}, note...); o.give(optionNote, true) }}
+	return anyOption{setter: func(o *acquireOptions) { o.Note = append([]byte{}, note...); o.give(optionNote, true) }}
 }
 
 // optionsOf puts the options of a call of the client together and checks them,
@@ -234,51 +214,52 @@ func optionsOf[O any](c *Client, opts []O) (*acquireOptions, error) {
 		case option.OwnKey:
 			o.ownKey = true
 		case option.Concern:
-			o.concern = s.Names
+			o.Concern = s.Names
 		case beside.Option:
-			o.beside = s.Companion
+			o.Beside = s.Companion
 		case nil:
 		default: // a type that embeds one of the interfaces
 			return o, fmt.Errorf("etcdclaims: %T is not an option of this package", opt)
 		}
 	}
+	o.Kind = o.kind
 	return o, c.checkOptions(o)
 }
 
 // checkOptions checks options, and sets the defaults of those that were not given.
 func (c *Client) checkOptions(o *acquireOptions) error {
-	if o.preference < 0 {
-		return fmt.Errorf("etcdclaims: Prefer %d must not be negative", o.preference)
+	if o.Preference < 0 {
+		return fmt.Errorf("etcdclaims: Prefer %d must not be negative", o.Preference)
 	}
 	if err := o.checkTogether(); err != nil {
 		return err
 	}
 	if c.Passthrough() {
-		if len(o.cmps)+len(o.ops) > 0 {
+		if len(o.If)+len(o.Then) > 0 {
 			return fmt.Errorf("%w: conditions and operations cannot be carried out", ErrPassthrough)
 		}
 		return nil
 	}
-	if o.ttl == 0 {
-		o.ttl = c.cfg.TTL
+	if o.TTL == 0 {
+		o.TTL = c.cfg.TTL
 	}
-	if err := c.cfg.checkTTL(o.ttl); err != nil {
+	if err := c.cfg.checkTTL(o.TTL); err != nil {
 		return fmt.Errorf("etcdclaims: %w", err)
 	}
 	switch {
-	case o.maxHold < 0 || o.minHold < 0:
-		return fmt.Errorf("etcdclaims: MaxHold %v and MinHold %v must not be negative", o.maxHold, o.minHold)
-	case o.maxHold > 0 && o.maxHold <= c.cfg.drain(o.ttl):
-		return fmt.Errorf("etcdclaims: MaxHold %v is not longer than the drain of %v (Config.Drain) in which its handler is to stop", o.maxHold, c.cfg.drain(o.ttl))
-	case o.maxHold > 0 && o.minHold > o.maxHold:
-		return fmt.Errorf("etcdclaims: MinHold %v is greater than MaxHold %v", o.minHold, o.maxHold)
-	case o.minHold > longestTTL:
-		return fmt.Errorf("etcdclaims: MinHold %v is over the limit of %v", o.minHold, longestTTL)
+	case o.MaxHold < 0 || o.MinHold < 0:
+		return fmt.Errorf("etcdclaims: MaxHold %v and MinHold %v must not be negative", o.MaxHold, o.MinHold)
+	case o.MaxHold > 0 && o.MaxHold <= c.cfg.drain(o.TTL):
+		return fmt.Errorf("etcdclaims: MaxHold %v is not longer than the drain of %v (Config.Drain) in which its handler is to stop", o.MaxHold, c.cfg.drain(o.TTL))
+	case o.MaxHold > 0 && o.MinHold > o.MaxHold:
+		return fmt.Errorf("etcdclaims: MinHold %v is greater than MaxHold %v", o.MinHold, o.MaxHold)
+	case o.MinHold > longestTTL:
+		return fmt.Errorf("etcdclaims: MinHold %v is over the limit of %v", o.MinHold, longestTTL)
 	}
-	if err := checkNote(o.note); err != nil {
+	if err := checkNote(o.Note); err != nil {
 		return err
 	}
-	return c.checkOps(o.cmps, o.ops)
+	return c.checkOps(o.If, o.Then)
 }
 
 // checkOps refuses what etcd would refuse, and what would change the package's

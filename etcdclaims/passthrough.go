@@ -27,7 +27,7 @@ func NewPassthrough(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := newClient(nil, cfg)
+	c := newClient(cfg)
 	c.log.Warn("passthrough client made: claims exclude no other process, and their fence is 0", zap.String("owner", cfg.Owner))
 	return c, nil
 }
@@ -51,7 +51,7 @@ func (c *Client) unconnected() error { return cmp.Or(c.refusal(), ErrPassthrough
 
 // passthroughClaim is what a client without etcd grants.
 func passthroughClaim(o *acquireOptions) *Claim {
-	keys := o.mode.Keys()
+	keys := o.Mode.Keys()
 	if keys.Slots > 0 {
 		return &Claim{key: SlotKey(keys.User, 0)}
 	}

@@ -1,11 +1,5 @@
 package etcdclaims
 
-// preferring has a claim's options about preferences.
-type preferring struct {
-	prefers    bool // it has Prefer
-	preference int
-}
-
 // Prefer sets the caller's preference for the key, from 0 up. Without Prefer it is 0.
 // Use it for the process that should hold the key when there is a choice: in the near
 // zone, or of the newest version.
@@ -26,5 +20,5 @@ type preferring struct {
 // client. Earlier versions of this package ignore preferences. Prefer excludes Slots,
 // Shared, If, Then and Note. A passthrough client ignores the option.
 func Prefer(preference int) AcquireOption {
-	return acquireOption{setter: func(o *acquireOptions) { o.preferring = preferring{true, preference}; o.give(optionPrefer, true) }}
+	return acquireOption{setter: func(o *acquireOptions) { o.Prefers, o.Preference = true, preference; o.give(optionPrefer, true) }}
 }

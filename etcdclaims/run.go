@@ -3,17 +3,23 @@ package etcdclaims
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/beside"
+	"github.com/etcdclaims/claims/internal/claimerr"
+	"github.com/etcdclaims/claims/internal/life"
+	"github.com/etcdclaims/claims/internal/term"
 	"github.com/etcdclaims/claims/internal/txn"
 )
 
 // run is a handler that runs under a claim.
 type run struct {
 	c    *Client
-	t    *term
+	t    *term.Term
 	stop context.CancelCauseFunc
 
 	mu       sync.Mutex
@@ -22,6 +28,37 @@ type run struct {
 	late     bool        // it is a zombie
 	once     sync.Once
 	done     chan struct{} // closed when the handler has returned, or is a zombie
+}
+
+// runs are the handlers of a client that run.
+type runs struct {
+	zombies, overdue atomic.Int64
+
+	mu  sync.Mutex // only that of Life is taken while it is held
+	set map[*run]struct{}
+}
+
+// add adds a handler. It reports false if the client is being closed.
+func (rs *runs) add(r *run, l *life.Life) bool {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if rs.set == nil {
+		rs.set = make(map[*run]struct{})
+	}
+	rs.set[r] = struct{}{}
+	return !l.Closed()
+}
+
+func (rs *runs) remove(r *run) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	delete(rs.set, r)
+}
+
+func (rs *runs) all() []*run {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	return slices.Collect(maps.Keys(rs.set))
 }
 
 // Run does what TryRun does, but waits in line while the key is held, as
@@ -91,16 +128,12 @@ func (cl *Claim) run(ctx context.Context, fn func(context.Context) error, end fu
 		}
 		return fn(ctx)
 	}
-	c := cl.t.s.c
 	ctx, stop := context.WithCancelCause(ctx)
 	ctx, unbind := cl.Bind(ctx)
-	r := &run{c: c, t: cl.t, stop: stop, done: make(chan struct{})}
-	c.mu.Lock()
-	if c.closed {
+	r := &run{c: cl.c, t: cl.t, stop: stop, done: make(chan struct{})}
+	if !cl.c.runs.add(r, cl.c.life) {
 		stop(ErrClosed)
 	}
-	c.runs[r] = struct{}{}
-	c.mu.Unlock()
 	forget := context.AfterFunc(ctx, func() { r.drain(context.Cause(ctx)) })
 	far := beside.NotCalled
 	defer func() {
@@ -110,7 +143,7 @@ func (cl *Claim) run(ctx context.Context, fn func(context.Context) error, end fu
 		defer r.forget() // Close waits for the release, too
 		unbind()
 		stop(nil)
-		lost := cl.t.ended()
+		lost := cl.t.Err()
 		if eerr := end(far, err); lost == nil || errors.Is(lost, ErrReleased) {
 			lost = eerr // found by the end itself
 		}
@@ -133,15 +166,14 @@ func (cl *Claim) run(ctx context.Context, fn func(context.Context) error, end fu
 // releaseAfter releases a claim whose handler has returned. Its time is the
 // client's own: the caller's context may be over.
 func (cl *Claim) releaseAfter(beside.Far, error) error {
-	c := cl.t.s.c
-	ctx, cancel := txn.WithSendTimer(c.io, c.store.Timeout())
+	ctx, cancel := txn.WithSendTimer(cl.c.life.IO, cl.c.store.Timeout())
 	defer cancel()
 	return ignoreUnknown(cl.Release(ctx))
 }
 
 // drain gives the handler its time to return.
 func (r *run) drain(why error) {
-	if r.t.put != nil && errors.Is(why, ErrReleased) {
+	if r.t.Put != nil && errors.Is(why, ErrReleased) {
 		return // the handler has ended its work, and may return when it likes
 	}
 	r.mu.Lock()
@@ -149,8 +181,7 @@ func (r *run) drain(why error) {
 	if r.returned || r.timer != nil {
 		return
 	}
-	g := r.t.s.lease.Load()
-	drain := g.hard - g.soft
+	drain := r.t.Session().Grant().Drain()
 	r.timer = time.AfterFunc(drain, func() { r.overdue(why, drain) })
 }
 
@@ -162,35 +193,33 @@ func (r *run) overdue(why error, drain time.Duration) {
 		return
 	}
 	r.late = true
-	r.c.stats.overdue.Add(1) // before finish can take it back
+	r.c.runs.overdue.Add(1) // before finish can take it back
 	lost := outlived(why)
-	begun := r.t.beginZombie(lost) == nil // else it was lost before, and others may have it, or it is being given up
+	begun := r.t.BeginZombie(lost) // else it was lost before, and others may have it, or it is being given up
 	r.mu.Unlock()
 	if begun {
-		r.c.zombie(r.t, lost.reason, lost.err)
+		r.t.Zombie(lost)
 	}
-	r.c.stats.zombies.Add(1)
-	r.c.events.zombie(r.t, why, drain)
+	r.c.runs.zombies.Add(1)
+	r.c.events.zombie(r.t, why, drain, r.c.uptime()-r.t.Holding.Since)
 	r.forget()
 }
 
 // outlived returns how a claim is lost whose handler was stopped for that reason and did not return.
-func outlived(why error) taking {
+func outlived(why error) claimerr.Loss {
 	var lost *LostError
 	if errors.As(why, &lost) {
-		return taking{lost.Reason, lost.Err}
+		return claimerr.Loss{Reason: claimerr.Reason(lost.Reason), Err: lost.Err}
 	}
 	if errors.Is(why, ErrClosed) {
-		return taking{ReasonShutdown, why}
+		return claimerr.Loss{Reason: claimerr.Shutdown, Err: why}
 	}
-	return taking{ReasonOutlived, why} // its caller's context ended
+	return claimerr.Loss{Reason: claimerr.Outlived, Err: why} // its caller's context ended
 }
 
 // forget ends the waiting for the handler.
 func (r *run) forget() {
-	r.c.mu.Lock()
-	delete(r.c.runs, r)
-	r.c.mu.Unlock()
+	r.c.runs.remove(r)
 	r.once.Do(func() { close(r.done) })
 }
 
@@ -203,7 +232,7 @@ func (r *run) finish() {
 	late := r.late
 	r.mu.Unlock()
 	if late {
-		r.c.stats.overdue.Add(-1)
+		r.c.runs.overdue.Add(-1)
 	}
 }
 

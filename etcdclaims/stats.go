@@ -1,16 +1,6 @@
 package etcdclaims
 
-import (
-	"sync/atomic"
-	"time"
-)
-
-type stats struct {
-	attempts, acquired, contended atomic.Int64
-	released, zombies             atomic.Int64
-	lost                          [reasons]atomic.Int64
-	overdue                       atomic.Int64
-}
+import "time"
 
 // Stats counts what a client did since New.
 type Stats struct {
@@ -39,23 +29,16 @@ func (c *Client) Stats() Stats {
 		return Stats{Lost: map[Reason]int64{}}
 	}
 	s := Stats{
-		Attempts: c.stats.attempts.Load(), Acquired: c.stats.acquired.Load(),
-		Contended: c.stats.contended.Load(),
-		Released:  c.stats.released.Load(), Zombies: c.stats.zombies.Load(),
-		Lost: make(map[Reason]int64), Sessions: len(c.liveSessions()),
-		Requests: c.store.Requests(),
+		Attempts: c.line.Attempts.Load(), Acquired: c.line.Acquired.Load(), Contended: c.line.Contended.Load(),
+		Released: c.terms.Released.Load(), Zombies: c.runs.zombies.Load(), Overdue: int(c.runs.overdue.Load()),
+		Lost: make(map[Reason]int64), Sessions: len(c.pool.Live()), Requests: c.store.Requests(), Waiting: c.line.Waiters.Count(),
 	}
 	s.Suspected, s.SuspectedWrongly = c.peers.Counts()
-	for r := range c.stats.lost {
-		if n := c.stats.lost[r].Load(); n > 0 {
+	for r := range c.terms.Losses {
+		if n := c.terms.Losses[r].Load(); n > 0 {
 			s.Lost[Reason(r)] = n
 		}
 	}
-	s.Held, s.Oldest = c.keys.Oldest(c.uptime())
-	s.Overdue = int(c.stats.overdue.Load())
-	s.Waiting = c.waiters.count()
+	s.Held, s.Oldest = c.terms.Keys.Oldest(c.uptime())
 	return s
 }
-
-// uptime is how long ago the client was made.
-func (c *Client) uptime() time.Duration { return time.Since(c.made) }

@@ -1,11 +1,8 @@
 package etcdclaims
 
 import (
-	"context"
-
-	"github.com/etcdclaims/claims/internal/protocol"
-	"github.com/etcdclaims/claims/internal/suspicion"
-	clientv3 "go.etcd.io/etcd/client/v3"
+	"github.com/etcdclaims/claims/internal/acquire"
+	"github.com/etcdclaims/claims/internal/line"
 )
 
 // Suspectable lets the first caller in line take the key from a holder whose client
@@ -40,74 +37,13 @@ import (
 // for a handler that outlived its drain is not suspected. A passthrough client ignores the
 // option.
 func Suspectable() AcquireOption {
-	return acquireOption{setter: func(o *acquireOptions) { o.give(optionSuspectable, true) }}
+	return acquireOption{setter: func(o *acquireOptions) { o.Suspectable = true; o.give(optionSuspectable, true) }}
 }
 
-// shortcut is another reason for the first in line to advance than the end of what it waits for.
-// The goroutine that waits calls it.
-type shortcut interface {
-	// Begin notes that the wait begins, or continues at another position, until the returned
-	// function is called.
-	Begin(p protocol.Position, epoch int64) (end func())
-	// News receives a value when Opens may return something else than before.
-	News() <-chan struct{}
-	// Opens returns what the attempt may take the key from now, or nil.
-	Opens() *protocol.Over
-	// Saw learns of an event of what the attempt waits for.
-	Saw(ev *clientv3.Event)
-	// Failed reports whether the attempt continues to wait after an error of the request that
-	// should have taken the key so. Took learns that it has. over is nil for other requests.
-	Failed(over *protocol.Over, err error) bool
-	Took(over *protocol.Over, fence int64)
-	Leave()
-}
-
-// shortcut returns the shortcut that the call has asked for.
-func (a *attempt) shortcut() shortcut {
-	if !a.opts.given.has(optionSuspectable) {
-		return noShortcut{}
+// shortcut returns the shortcut that the call of an attempt has asked for.
+func (c *Client) shortcut(a *acquire.Attempt) line.Shortcut {
+	if !a.Call.Suspectable {
+		return line.NoShortcut{}
 	}
-	return a.s.c.peers.Accuser(questionLease{a.s}, a.user, a.ID)
-}
-
-type noShortcut struct{}
-
-func (noShortcut) Begin(protocol.Position, int64) (end func()) { return func() {} }
-func (noShortcut) News() <-chan struct{}                       { return nil }
-func (noShortcut) Opens() *protocol.Over                       { return nil }
-func (noShortcut) Saw(*clientv3.Event)                         {}
-func (noShortcut) Failed(*protocol.Over, error) bool           { return false }
-func (noShortcut) Took(*protocol.Over, int64)                  {}
-func (noShortcut) Leave()                                      {}
-
-// newPeers returns those whom the client asks whether they live, and who ask it.
-func (c *Client) newPeers() *suspicion.Peers {
-	return suspicion.New(suspicion.Config{
-		Layout: c.store.Layout, Owner: c.cfg.Owner, Log: c.log, Etcd: c.store, IO: c.io, Open: c.open,
-		Spawn: func(f func()) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			if c.io.Err() == nil {
-				c.spawn(f)
-			}
-		},
-		Restored: c.outage.EndedWithin, Judged: c.events.judged,
-	})
-}
-
-// questionLease is a session whose lease has questions.
-type questionLease struct{ *session }
-
-func (l questionLease) ID() int64   { return int64(l.id) }
-func (l questionLease) Ended() bool { return l.ended() }
-func (l questionLease) CleanUp(what string, do func(context.Context) error) {
-	l.c.cleanUp(l.session, what, do)
-}
-
-// missedNews notes that the watch has not delivered what concerns the term. If others may suspect
-// its holder, the watch may be deaf for their questions, too: it begins anew.
-func (t *term) missedNews() {
-	if t.given.has(optionSuspectable) {
-		t.s.c.store.Generation.Advance()
-	}
+	return c.peers.Accuser(a.S, a.User, a.ID)
 }

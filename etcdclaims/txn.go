@@ -2,10 +2,8 @@ package etcdclaims
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
-	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -33,41 +31,25 @@ func (cl *Claim) Txn(ctx context.Context) clientv3.Txn {
 
 // checkTxn refuses a transaction that cannot be sent.
 func (cl *Claim) checkTxn(cmps []clientv3.Cmp, lists ...[]clientv3.Op) error {
-	if _, err := cl.checkSure(); err != nil {
+	if err := cl.checkSure(); err != nil {
 		return cl.afterRelease("commit under the claim on", err)
 	}
 	if cl.t == nil {
 		return fmt.Errorf("%w: a transaction for %q", ErrPassthrough, cl.key)
 	}
-	if err := cl.t.s.c.checkOps(cmps, lists...); err != nil {
+	if err := cl.c.checkOps(cmps, lists...); err != nil {
 		return fmt.Errorf("transaction for %q: %w", cl.key, err)
 	}
 	return nil
 }
 
 func (cl *Claim) commit(ctx context.Context, in *pb.TxnRequest, concern []string) (*clientv3.TxnResponse, error) {
-	if _, err := cl.checkSure(); err != nil { // it may have waited since it was checked
+	if err := cl.checkSure(); err != nil { // it may have waited since it was checked
 		return nil, cl.afterRelease("commit under the claim on", err)
 	}
-	ctx, cancel := cl.t.s.within(ctx)
+	ctx, cancel := cl.t.Session().Within(ctx)
 	defer cancel()
 	return txn.Within(in, func(then []*pb.RequestOp) (*clientv3.TxnResponse, error) {
-		return cl.t.commit(ctx, then, concern)
+		return cl.t.Commit(ctx, then, concern)
 	})
-}
-
-// commit carries out a user's operations under the guard.
-func (t *term) commit(ctx context.Context, then []*pb.RequestOp, concern []string) (*clientv3.TxnResponse, error) {
-	r := protocol.Commit{Held: &t.Held, Then: then, Concern: concern}.Build()
-	resp, err := t.s.c.store.Do(ctx, r)
-	switch {
-	case err == nil && !resp.Succeeded:
-		t.owned(resp)
-		return nil, t.lost()
-	case err == nil:
-		return resp, nil
-	case errors.Is(err, ErrClosed), errors.Is(err, ErrLost):
-		return nil, err
-	}
-	return nil, callError("commit under the claim on", t.Token().Key, err)
 }

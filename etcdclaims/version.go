@@ -21,7 +21,7 @@ func (c *Client) checkVersion() {
 	if conn == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(c.io, c.store.Timeout())
+	ctx, cancel := context.WithTimeout(c.life.IO, c.store.Timeout())
 	defer cancel()
 	resp, err := pb.NewMaintenanceClient(conn).Status(ctx, &pb.StatusRequest{})
 	if err != nil {

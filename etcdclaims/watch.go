@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"iter"
 
+	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/lease"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/watch"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -85,7 +87,7 @@ func (c *Client) Watch(ctx context.Context, prefix string) iter.Seq2[Event, erro
 		}
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
-		defer context.AfterFunc(c.open, func() { cancel(ErrClosed) })()
+		defer context.AfterFunc(c.life.Open, func() { cancel(ErrClosed) })()
 		err := c.watchOf(prefix).Run(ctx, func(e watch.Event[Info]) bool {
 			return yield(Event{Kind: EventKind(e.Kind), Info: e.Info, Revision: e.Revision}, nil)
 		})
@@ -99,14 +101,14 @@ func (c *Client) Watch(ctx context.Context, prefix string) iter.Seq2[Event, erro
 func (c *Client) watchOf(prefix string) *watch.Watch[Info] {
 	own, epoch := c.store.Layout.Own(""), c.store.Layout.Epoch()
 	return watch.New(watch.Config[Info]{
-		Own: own, Prefix: prefix, Epoch: epoch, Log: c.log, Every: c.cfg.timing(seconds(c.cfg.TTL)).renew,
+		Own: own, Prefix: prefix, Epoch: epoch, Log: c.log, Every: c.cfg.timing(lease.Seconds(c.cfg.TTL)).Renew,
 		Claimed:  func(key string, kv *mvccpb.KeyValue) (Info, int64) { i := c.info(key, kv, nil, 0); return i, i.Fence },
 		Freed:    func(key string, fence int64) Info { return Info{Key: key, Fence: fence} },
 		Pages:    func(ctx context.Context) iter.Seq2[retry.Page, error] { return c.pages(ctx, own+prefix, listPage) },
-		Begin:    c.beginWatch,
+		Begin:    c.line.Watches.Begin,
 		Advanced: c.store.Generation.Next,
 		Read:     c.store.ReadAll,
 		Learn:    c.store.LearnEpoch,
-		MayPass:  func(err error) bool { return isPassing(err) || errors.Is(err, ErrRewound) },
+		MayPass:  func(err error) bool { return claimerr.IsPassing(err) || errors.Is(err, ErrRewound) },
 	})
 }

@@ -71,7 +71,7 @@ func (q *inquiry) request(on Lease) *pb.TxnRequest {
 	return &pb.TxnRequest{
 		Compare: []*pb.Compare{txn.ValueIs(name, q.value)},
 		Success: []*pb.RequestOp{txn.Get(name)},
-		Failure: []*pb.RequestOp{txn.Put(name, q.value, on.ID())},
+		Failure: []*pb.RequestOp{txn.Put(name, q.value, int64(on.ID()))},
 	}
 }
 

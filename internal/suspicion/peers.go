@@ -52,7 +52,7 @@ type Requests interface {
 
 // Lease is one of the client, on which questions are put.
 type Lease interface {
-	ID() int64
+	ID() clientv3.LeaseID
 	Ended() bool
 	// CleanUp does what must happen in etcd before the lease ends, in the background.
 	CleanUp(what string, do func(context.Context) error)

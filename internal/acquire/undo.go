@@ -1,0 +1,113 @@
+package acquire
+
+import (
+	"context"
+	"errors"
+
+	"github.com/etcdclaims/claims/internal/beside"
+	"github.com/etcdclaims/claims/internal/claimerr"
+	"github.com/etcdclaims/claims/internal/protocol"
+	"github.com/etcdclaims/claims/internal/store"
+	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// undoing is the undo of one attempt.
+type undoing struct {
+	a      *Attempt
+	beside beside.Undo // of what it has put beside the claim, or nil
+
+	step  protocol.Undo
+	all   txn.Request // undoes the attempt, and keeps it from arriving late
+	ended bool        // the session's lease is gone: what is beside the claim is all that is left to undo
+}
+
+// settle reports how the undo went. If etcd refuses it, it is tried again, but no caller waits for
+// that.
+func (u *undoing) settle(err error) {
+	if u.beside != nil && (err == nil || errors.Is(err, txn.ErrPermissionDenied) || errors.Is(err, store.ErrRewound)) {
+		u.beside.Settled(txn.Failed(err))
+	}
+}
+
+// build makes the request.
+func (u *undoing) build() {
+	var besides []*pb.RequestOp
+	if u.beside != nil {
+		// An attempt that no caller got must not count, even if its lease, and the
+		// claim with it, is gone before it can be undone.
+		besides = txn.Then(u.beside.Ops()...).Success
+	}
+	u.step = protocol.Undo{Try: &u.a.Try, Enqueues: u.a.Enqueues, Unsure: u.a.unsure && !u.a.answered, Besides: besides}
+	u.all = u.step.Build()
+}
+
+// do undoes the attempt.
+func (u *undoing) do(ctx context.Context) error {
+	for {
+		err := u.send(ctx)
+		if u.beside == nil || !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			return err
+		}
+		again, why := u.withoutLease(ctx)
+		if why != nil {
+			return why
+		}
+		if !again {
+			return err
+		}
+	}
+}
+
+// send sends the request that is left.
+func (u *undoing) send(ctx context.Context) error {
+	a, st := u.a, u.a.ac.Store
+	if u.ended {
+		_, err := st.Do(ctx, txn.Request{Key: a.lineKey(), Urgent: true, In: txn.Then(u.beside.Ops()...)})
+		return err
+	}
+	resp, err := st.Do(ctx, u.all)
+	if err == nil {
+		err = a.DropElsewhere(ctx, resp)
+	}
+	if errors.Is(err, rpctypes.ErrNoSpace) && a.unsure {
+		// Nothing may be put, not even by the branch that is not taken:
+		// delete now, and make void when there is space.
+		if _, derr := st.Do(ctx, u.step.WithoutSpace()); derr != nil && u.beside == nil {
+			err = derr
+		}
+	}
+	return err
+}
+
+// DropElsewhere gives up what the attempt was handed beside the claim that it has, or had, as a reply
+// shows.
+func (a *Attempt) DropElsewhere(ctx context.Context, resp *clientv3.TxnResponse) error {
+	r, some := protocol.Drop{Try: &a.Try, Claims: a.Elsewhere((*pb.TxnResponse)(resp))}.Build()
+	if !some {
+		return nil
+	}
+	_, err := a.ac.Store.Do(ctx, r)
+	return err
+}
+
+// withoutLease deals with an answer that a lease does not exist. It reports whether it has
+// found out which: a lease that merely was not renewed may still be there, with the claim
+// on it.
+func (u *undoing) withoutLease(ctx context.Context) (again bool, err error) {
+	if !u.ended {
+		if u.ended, err = u.a.ac.Store.LeaseGone(ctx, u.a.S.ID()); err != nil {
+			return false, err
+		}
+		if u.ended {
+			u.a.S.Die(claimerr.Loss{Reason: claimerr.Revoked})
+			return true, nil
+		}
+	}
+	if again, err = u.beside.LeaseGone(ctx); again {
+		u.build()
+	}
+	return again, err
+}

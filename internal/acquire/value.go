@@ -1,0 +1,39 @@
+package acquire
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/protocol"
+)
+
+// value is Holder.Encode for the value that is made most often, with what
+// does not change put together once.
+func (ac *Acquirer) value(a *Attempt) string {
+	if ac.valueEnd == "" || a.number() > 0 || a.Epoch.Value > 0 || a.Call.Suspectable || a.Call.Preference > 0 {
+		return protocol.Holder{
+			Claim: a.ID, Owner: ac.Owner, Instance: ac.Store.Layout.Instance,
+			Since: keyspace.TimeText(a.since), Attempt: a.number(), TTL: a.ttl, Epoch: a.Epoch.Value,
+			Suspectable: a.Call.Suspectable, Preference: a.Call.Preference,
+		}.Encode()
+	}
+	b := make([]byte, 0, 160+len(ac.valueEnd))
+	b = append(b, `{"v":1,"claim":"`...)
+	b = append(b, a.ID...)
+	b = append(b, `","ttl":`...)
+	b = strconv.AppendInt(b, a.ttl, 10)
+	b = append(b, `,"since":"`...)
+	b = a.since.UTC().AppendFormat(b, time.RFC3339Nano)
+	b = append(b, ac.valueEnd...)
+	return string(b)
+}
+
+// valueEnd is the rest of a claim's value.
+func valueEnd(owner, instance string) string {
+	return `",` + strings.TrimPrefix(keyspace.Encode(struct {
+		Owner    string `json:"owner"`
+		Instance string `json:"instance"`
+	}{owner, instance}), "{")
+}

@@ -1,0 +1,87 @@
+package term
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/etcdclaims/claims/internal/claimerr"
+	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/txn"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// ReleaseAll gives up all terms, many to a request. When the client is being closed they count as
+// lost by that, before anything is sent.
+func (ts *Terms) ReleaseAll(ctx context.Context, closing bool) (int, error) {
+	all := ts.Keys.All()
+	var plain, resting []*Term
+	for _, t := range all {
+		switch {
+		case t.beginOrWant() != nil:
+		case t.rests() > 0:
+			resting = append(resting, t)
+		default:
+			plain = append(plain, t)
+		}
+	}
+	for _, t := range resting {
+		ts.Keys.Register(t.ID) // until its key is moved: no ghost, though the term has ended
+	}
+	if closing {
+		for _, t := range append(plain[:len(plain):len(plain)], resting...) {
+			if why := (claimerr.Loss{Reason: claimerr.Shutdown}); t.Lose(why) {
+				t.Lost(why)
+			}
+		}
+	}
+	released := 0
+	var errs []error
+	end := func(t *Term, err error) {
+		if err != nil {
+			errs = append(errs, errtext.Call("release", t.Token().Key, err))
+		}
+		released++
+		if !closing {
+			t.finish(claimerr.ErrReleased)
+			ts.countRelease(nil)
+		}
+	}
+	ts.restAll(ctx, resting, func(m *move, err error) {
+		defer ts.Keys.Unregister(m.t.ID)
+		if errors.Is(err, claimerr.ErrLost) {
+			m.t.loseReleased()
+			return
+		}
+		if err != nil {
+			m.later()
+		}
+		end(m.t, err)
+	})
+	drop := func(i int) (txn.Request, bool) { return plain[i].dropping(), true }
+	if closing { // what takes longer is done by one request, the end of the lease
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, ts.Store.Timeout())
+		defer cancel()
+	}
+	ts.Store.Each(ctx, len(plain), drop, func(i int, resp *clientv3.TxnResponse, err error) {
+		t := plain[i]
+		if err == nil && !resp.Succeeded {
+			t.back()
+			if !t.Owned(resp) {
+				return
+			}
+		}
+		if err != nil && !closing {
+			t.settleLater(nil, txn.Request{})
+		}
+		if err == nil && resp.Succeeded {
+			t.clearLeft(resp, 0)
+		}
+		end(t, err)
+	})
+	if len(errs) > 0 {
+		return released, errtext.CallOfAll(fmt.Sprintf("release all: %d of %d claims are released in the background", len(errs), len(all)), errs[0])
+	}
+	return released, nil
+}
