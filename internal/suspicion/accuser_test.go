@@ -72,7 +72,7 @@ func (h *holder) FewerOps(int) {}
 
 type lease struct{}
 
-func (lease) ID() clientv3.LeaseID                                   { return 1 }
+func (lease) ID() clientv3.LeaseID                        { return 1 }
 func (lease) Ended() bool                                 { return false }
 func (lease) CleanUp(string, func(context.Context) error) {}
 
