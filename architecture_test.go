@@ -91,8 +91,18 @@ var importRules = []importRule{
 	},
 	{
 		why:   "what claims are made of knows nothing of them",
-		in:    []string{"./internal/outage", "./internal/ownwait", "./internal/watch", "./internal/localline", "./internal/store", "./internal/registry"},
+		in:    []string{"./internal/outage", "./internal/ownwait", "./internal/watch", "./internal/localline", "./internal/store", "./internal/registry", "./internal/lease", "./internal/term", "./internal/line"},
 		never: []string{"./etcdclaims/..."},
+	},
+	{
+		why:   "a lease is renewed and verified whatever hangs on it",
+		in:    []string{"./internal/lease"},
+		never: []string{"./internal/term", "./internal/line"},
+	},
+	{
+		why:   "a claim that is held knows nothing of those that wait",
+		in:    []string{"./internal/term"},
+		never: []string{"./internal/line"},
 	},
 	{
 		why:    "what a client does for the packages that are built on it is no API: programs, middleware and the page use the public one",
