@@ -1,0 +1,184 @@
+package etcdclaims_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/etcdclaims/claims/internal/testetcd"
+)
+
+const (
+	thisModule = "github.com/etcdclaims/claims/"
+	// mostFilesOfAFreeKey only falls: whoever shortens the path lowers it here.
+	mostFilesOfAFreeKey = 42
+)
+
+// coreOfAFreeKey are the packages whose files count. What they all use, such as clocks and
+// the names of keys, does not.
+var coreOfAFreeKey = []string{
+	"etcdclaims", "internal/beside", "internal/lease", "internal/line", "internal/localline", "internal/protocol",
+	"internal/registry", "internal/store", "internal/suspicion", "internal/term", "internal/txn", "internal/watch",
+}
+
+// modesOnFreeKeys are the files of other modes that a plain claim runs all the same, sorted.
+// The list only shrinks.
+var modesOnFreeKeys = []string{"etcdclaims/shared.go"}
+
+// The simplest call is the first that a reader follows. This test runs it, and lists the
+// files and functions that it has run.
+func TestAFreeKeyCrossesFewFiles(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds a program with coverage")
+	}
+	t.Parallel()
+	const acquisitions = 5
+	program := filepath.Join(t.TempDir(), "freekeys")
+	runGo(t, "build", "-cover", "-covermode=atomic", "-coverpkg="+thisModule+"...", "-o", program, "./testdata/freekeys")
+	args := []string{testetcd.Shared(t).Endpoints()[0], testetcd.Prefix(t)}
+	for range acquisitions {
+		args = append(args, t.TempDir())
+	}
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Env = append(os.Environ(), "GOCOVERDIR="+t.TempDir())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+
+	times := map[block]int{}
+	for _, dir := range args[2:] {
+		for b := range blocksRun(t, dir) {
+			times[b]++
+		}
+	}
+	functions := map[string][]string{}
+	for b, n := range times {
+		if n > acquisitions/2 { // the background may run at the same time once
+			functions[b.file] = append(functions[b.file], functionAt(t, b))
+		}
+	}
+	for _, file := range slices.Sorted(maps.Keys(functions)) {
+		slices.Sort(functions[file])
+		t.Logf("%s: %s", file, strings.Join(slices.Compact(functions[file]), ", "))
+	}
+	files := slices.Sorted(maps.Keys(functions))
+	if !slices.Contains(files, "etcdclaims/acquire.go") || !slices.Contains(files, "internal/protocol/take.go") {
+		t.Fatalf("the trace does not show the acquisition: %q", files)
+	}
+	for _, fault := range pathFaults(files, mostFilesOfAFreeKey, modesOnFreeKeys) {
+		t.Error(fault)
+	}
+}
+
+// pathFaults returns what is wrong with the files that an acquisition crosses: at most so many
+// of the core, and none of a mode but those that are known.
+func pathFaults(files []string, most int, known []string) []string {
+	var faults, core, modes []string
+	for _, file := range files {
+		if slices.Contains(coreOfAFreeKey, path.Dir(file)) {
+			core = append(core, file)
+		}
+		if isOfMode(file) {
+			modes = append(modes, file)
+		}
+	}
+	if len(core) > most {
+		faults = append(faults, fmt.Sprintf("%d files of the core, %d may be: %q", len(core), most, core))
+	}
+	if slices.Sort(modes); !slices.Equal(modes, known) {
+		faults = append(faults, fmt.Sprintf("it runs files of other modes: %q, known are %q", modes, known))
+	}
+	return faults
+}
+
+// isOfMode reports whether a file is about slots, shared claims, preferred callers, suspicion,
+// or callers that wait within their client.
+func isOfMode(file string) bool {
+	return slices.Contains([]string{"internal/localline", "internal/suspicion"}, path.Dir(file)) ||
+		slices.ContainsFunc([]string{"slot", "share", "prefer", "suspect", "suspicion"}, func(word string) bool {
+			return strings.HasPrefix(path.Base(file), word)
+		})
+}
+
+func TestPathFaults(t *testing.T) {
+	f := func(files, known []string, want int) {
+		t.Helper()
+		if got := pathFaults(files, 2, known); len(got) != want {
+			t.Errorf("%q, known %q: got %q, want %d faults", files, known, got, want)
+		}
+	}
+	f([]string{"etcdclaims/acquire.go", "internal/txn/batch.go", "internal/clock/clock.go"}, nil, 0)
+	f([]string{"etcdclaims/acquire.go", "internal/txn/batch.go", "internal/lease/session.go"}, nil, 1)
+	f([]string{"etcdclaims/acquire.go", "internal/txn/batch.go", "etcdclaims/slots.go"}, nil, 2)
+	for _, file := range []string{
+		"etcdclaims/slots.go", "internal/protocol/slots.go", "etcdclaims/shared.go", "internal/term/prefer.go",
+		"etcdclaims/suspect.go", "internal/suspicion/answers.go", "internal/localline/line.go",
+	} {
+		f([]string{file}, nil, 1)
+		f([]string{file}, []string{file}, 0)
+		f(nil, []string{file}, 1)
+	}
+}
+
+func runGo(t *testing.T, args ...string) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput(); err != nil {
+		t.Fatalf("go %s: %v\n%s", args[0], err, out)
+	}
+}
+
+// A block is a piece of code without branches.
+type block struct {
+	file string // below the root of the module
+	line int    // where it begins
+}
+
+// blocksRun returns the blocks of this module that ran, as the counters in the directory show.
+func blocksRun(t *testing.T, dir string) map[block]bool {
+	t.Helper()
+	profile := filepath.Join(dir, "profile.txt")
+	runGo(t, "tool", "covdata", "textfmt", "-i="+dir, "-o="+profile)
+	text, err := os.ReadFile(profile)
+	noErr(t, err)
+	run := map[block]bool{}
+	for line := range strings.Lines(string(text)) { // etcdclaims/ask.go:55.42,57.3 2 1
+		var b block
+		var place, count int
+		file, rest, _ := strings.Cut(line, ":")
+		n, _ := fmt.Sscanf(rest, "%d.%d,%d.%d %d %d", &b.line, &place, &place, &place, &place, &count)
+		b.file = strings.TrimPrefix(file, thisModule)
+		if n == 6 && count > 0 && path.Base(path.Dir(b.file)) != "freekeys" {
+			run[b] = true
+		}
+	}
+	return run
+}
+
+// functionAt returns the name of the function that a block is part of.
+func functionAt(t *testing.T, b block) string {
+	t.Helper()
+	positions := token.NewFileSet()
+	syntax, err := parser.ParseFile(positions, filepath.Join("..", filepath.FromSlash(b.file)), nil, parser.SkipObjectResolution)
+	noErr(t, err)
+	for _, decl := range syntax.Decls {
+		fn, ok := decl.(*ast.FuncDecl)
+		if !ok || b.line < positions.Position(fn.Pos()).Line || positions.Position(fn.End()).Line < b.line {
+			continue
+		}
+		if fn.Recv == nil {
+			return fn.Name.Name
+		}
+		return strings.TrimPrefix(types.ExprString(fn.Recv.List[0].Type), "*") + "." + fn.Name.Name
+	}
+	return fmt.Sprintf("line %d", b.line)
+}
