@@ -140,6 +140,27 @@ func TestMinHoldOfManyKeys(t *testing.T) {
 	}
 }
 
+// A key whose MinHold passes while etcd does not answer is free as soon as it answers.
+func TestMinHoldOverInAnOutage(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		c, host := w.client(etcdclaims.Config{TTL: time.Minute})
+		other := w.peer()
+		cl := tryClaim(t, c, "k", etcdclaims.MinHold(20*sec))
+		host.Cut()
+		ctx, cancel := context.WithTimeout(context.Background(), sec)
+		defer cancel()
+		wantIs(t, cl.Release(ctx), etcdclaims.ErrUnknown)
+		time.Sleep(30 * sec)
+		host.Heal()
+		time.Sleep(10 * sec)
+		release(t, tryClaim(t, other, "k"))
+		if n := len(host.Sent(steps.Rehome)); n > 0 {
+			t.Errorf("put on another lease %d times", n)
+		}
+	})
+}
+
 // Close waits for a release that is under way, and does not revoke the lease under
 // a key that is being moved.
 func TestMinHoldWhileClosing(t *testing.T) {

@@ -166,7 +166,7 @@ func (cl *Claim) run(ctx context.Context, fn func(context.Context) error, end fu
 // releaseAfter releases a claim whose handler has returned. Its time is the
 // client's own: the caller's context may be over.
 func (cl *Claim) releaseAfter(beside.Far, error) error {
-	ctx, cancel := txn.WithSendTimer(cl.c.life.IO, cl.c.store.Timeout())
+	ctx, cancel := context.WithTimeout(cl.c.life.IO, cl.c.store.Timeout())
 	defer cancel()
 	return ignoreUnknown(cl.Release(ctx))
 }

@@ -15,10 +15,12 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
 )
 
 // The key is released when the handler has returned, never before: whatever
@@ -95,6 +97,73 @@ func TestRunReleasesAfterTheHandler(t *testing.T) {
 				}
 				w.CloseClean(c, other)
 				w.NoLeases()
+			})
+		}
+	}
+}
+
+// Run returns soon after its handler, although etcd does not answer. Once it answers, the keys
+// are free.
+func TestRunReturnsSoonInAnOutage(t *testing.T) {
+	t.Parallel()
+	const n, timeout = 20, 15 * sec / 6
+	bg, failed := context.Background(), errors.New("failed")
+	outages := map[string]func(host *claimtest.Host){
+		"no answer": (*claimtest.Host).Cut,
+		"refusals": func(host *claimtest.Host) {
+			host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, LoseRequest: true, Code: codes.Unavailable})
+		},
+	}
+	runs := map[string]func(c *etcdclaims.Client, key string, hang func() error) error{
+		"claim": func(c *etcdclaims.Client, key string, hang func() error) error {
+			return c.TryRun(bg, key, func(context.Context) error { return hang() })
+		},
+		"MinHold": func(c *etcdclaims.Client, key string, hang func() error) error {
+			return c.TryRun(bg, key, func(context.Context) error { return hang() }, etcdclaims.MinHold(10*sec))
+		},
+		"slots of one key": func(c *etcdclaims.Client, _ string, hang func() error) error {
+			return c.TryRun(bg, key(0), func(context.Context) error { return hang() }, etcdclaims.Slots(n))
+		},
+		"work that fails": func(c *etcdclaims.Client, key string, hang func() error) error {
+			return works(c).TryRun(bg, key, func(context.Context, *work.Work) error { return hang() })
+		},
+		"work given back": func(c *etcdclaims.Client, key string, hang func() error) error {
+			ctx, cancel := context.WithCancel(bg)
+			return works(c).TryRun(ctx, key, func(context.Context, *work.Work) error {
+				cancel()
+				return errors.Join(hang(), ctx.Err())
+			})
+		},
+	}
+	for name, run := range runs {
+		for how, begin := range outages {
+			virtualCase(t, name+", "+how, func(t *testing.T, w *world) {
+				c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+				time.AfterFunc(5*sec, func() { begin(host) })
+				begun := time.Now()
+				errs, _ := atOnce(n, func(i int) error {
+					return run(c, key(i), func() error {
+						time.Sleep(time.Until(begun.Add(6 * sec)))
+						return failed
+					})
+				})
+				if d := time.Since(begun) - 6*sec; d > timeout+timeout/10 {
+					t.Errorf("returned %v after the handlers", d)
+				}
+				for _, err := range errs {
+					wantIs(t, err, failed)
+				}
+				host.Heal()
+				host.RemoveFaults()
+				time.Sleep(20 * sec)
+				other := w.peer()
+				for i := range n {
+					if name == "slots of one key" {
+						tryClaim(t, other, key(0), etcdclaims.Slots(n))
+					} else {
+						tryClaim(t, other, key(i))
+					}
+				}
 			})
 		}
 	}

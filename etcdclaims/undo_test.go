@@ -8,9 +8,12 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/internal/steps"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 )
 
 // ghosts counts the claims and places in line that are in etcd.
@@ -124,6 +127,44 @@ func TestPlacesOfOneKeyAreGivenUpTogether(t *testing.T) {
 		w.noGhosts(1)
 		host.RemoveFaults()
 		w.CloseClean(c, other)
+	})
+}
+
+// A cleanup does not time out while it waits for its round trip. Those of the slots of one
+// key share none.
+func TestCleanupsThatWaitDoNotTimeOut(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		const n, timeout = 120, 15 * sec / 6
+		core, logs := observer.New(zap.WarnLevel)
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec, Logger: zap.New(core)})
+		noErr(t, admin.Resize(context.Background(), c, "k", n))
+		var claims []*etcdclaims.Claim
+		for range n {
+			claims = append(claims, tryClaim(t, c, "k", etcdclaims.Slots(n)))
+		}
+		host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, DelayReply: timeout * 4 / 5})
+		begun := time.Now()
+		errs, _ := atOnce(n, func(i int) error {
+			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+			defer cancel()
+			return claims[i].Release(ctx)
+		})
+		for _, err := range errs {
+			wantIs(t, err, etcdclaims.ErrUnknown)
+		}
+		for w.ghosts() > 1 && time.Since(begun) < time.Minute { // the record of the number of slots remains
+			time.Sleep(100 * time.Millisecond)
+		}
+		if d := time.Since(begun); d < 2*timeout || d > 20*timeout {
+			t.Errorf("all were released after %v", d)
+		}
+		time.Sleep(timeout)
+		if failed := logs.FilterMessage("cleanup failed; retrying").All(); len(failed) > 0 {
+			t.Errorf("%d cleanups failed: %v", len(failed), failed[0].ContextMap())
+		}
+		host.RemoveFaults()
+		w.clean(c)
 	})
 }
 

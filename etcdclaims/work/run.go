@@ -9,7 +9,6 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/beside"
 	"github.com/etcdclaims/claims/internal/retry"
-	"github.com/etcdclaims/claims/internal/txn"
 )
 
 // TryRun begins the work that the key names as TryBegin does, calls fn as
@@ -192,7 +191,7 @@ func (w *Work) failAfter(cause error, failed *Record) error {
 	if w.term == nil {
 		return nil
 	}
-	ctx, cancel := txn.WithSendTimer(w.c.host.IO(), w.c.host.Store().Timeout())
+	ctx, cancel := context.WithTimeout(w.c.host.IO(), w.c.host.Store().Timeout())
 	defer cancel()
 	r, err := w.endForGood(ctx, w.failed(cause))
 	if err == nil {
@@ -206,7 +205,7 @@ func (w *Work) releaseAfter() error {
 	if w.term == nil {
 		return nil
 	}
-	ctx, cancel := txn.WithSendTimer(w.c.host.IO(), w.c.host.Store().Timeout())
+	ctx, cancel := context.WithTimeout(w.c.host.IO(), w.c.host.Store().Timeout())
 	defer cancel()
 	_, err := w.endForGood(ctx, Record{State: StateFree})
 	return ignoreUnknown(err)

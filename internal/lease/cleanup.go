@@ -118,16 +118,14 @@ func (cs *Cleanups) postpone(c *Cleanup) {
 	})
 }
 
-// try reports whether the cleanup needs no further try. Its timeout begins when
-// its first request is sent.
+// try reports whether the cleanup needs no further try. Its requests have timeouts of
+// their own, which begin when they are sent: a cleanup may wait long for its round trip.
 func (cs *Cleanups) try(c *Cleanup) bool {
 	if c.Of.Ended() && !c.Outlives {
 		return true
 	}
-	ctx, cancel := txn.WithSendTimer(cs.cfg.Life.IO, cs.cfg.Store.Timeout())
-	defer cancel()
-	err := c.Do(ctx)
-	if err == nil || !c.Outlives && c.Of.Gone(ctx, err, true) {
+	err := c.Do(cs.cfg.Life.IO)
+	if err == nil || !c.Outlives && c.Of.Gone(cs.cfg.Life.IO, err, true) {
 		return true
 	}
 	if !c.logged && cs.cfg.Life.IO.Err() == nil && !errors.Is(err, errOthersFirst) {

@@ -378,8 +378,24 @@ var coreMutants = []mutant{
 		edits: []edit{{"wait.go", "	if o.mode.Keys().Record {\n		known =", "	if o.mode == nil {\n		known ="}},
 	},
 	{
-		name: "timer of a request that starts in its queue", of: "internal/txn", tests: "TestSendTimerOfARequestThatWaits",
-		edits: []edit{{"internal/txn/call.go", "c.timer = SendTimerOf(ctx)\n", "c.timer = SendTimerOf(ctx)\n		c.timer.Start()\n"}},
+		name: "timeout of a request that begins in its queue", of: "internal/txn", tests: "TestRequestsThatWaitDoNotTimeOut",
+		edits: []edit{{"internal/txn/call.go", "	if !c.Until.IsZero() {\n", "	if c.Until.IsZero() {\n		c.Until = time.Now().Add(b.cfg.Timeout)\n	}\n	if !c.Until.IsZero() {\n"}},
+	},
+	{
+		name: "timeout of a cleanup that begins in its queue", tests: "TestCleanupsThatWaitDoNotTimeOut",
+		edits: []edit{{"cleanup.go", "	err := ch.do(c.io)\n", "	ctx, cancel := context.WithTimeout(c.io, c.store.Timeout())\n	defer cancel()\n	err := ch.do(ctx)\n"}},
+	},
+	{
+		name: "release after a handler that etcd may hold up", tests: "TestRunReturnsSoonInAnOutage",
+		edits: []edit{{"run.go", "	ctx, cancel := context.WithTimeout(c.io, c.store.Timeout())\n", "	ctx, cancel := context.WithCancel(c.io)\n"}},
+	},
+	{
+		name: "outcome after a handler that etcd may hold up", tests: "TestRunReturnsSoonInAnOutage",
+		edits: []edit{{"etcdclaims/work/run.go", "	ctx, cancel := context.WithTimeout(w.c.host.IO(), w.c.host.Store().Timeout())\n	defer cancel()\n	r, err", "	ctx, cancel := context.WithCancel(w.c.host.IO())\n	defer cancel()\n	r, err"}},
+	},
+	{
+		name: "cleanup that repeats a move although its time has passed", tests: "TestMinHoldOverInAnOutage",
+		edits: []edit{{"rehome.go", "			return t.delete(ctx)\n		}\n		if err := m.carryOutOnce(ctx)", "			return t.delete(ctx)\n		}\n		if err := m.carryOut(ctx)"}},
 	},
 	{
 		name: "concern that keeps nothing apart", of: "internal/protocol", tests: "TestConcerns",

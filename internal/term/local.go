@@ -132,6 +132,8 @@ func (t *Term) succeed(f *LocalWaiter, rev int64) {
 	if abandoned && next.begin() == nil {
 		// Its caller has gone meanwhile: the next waiter gets the key.
 		t.terms.CleanUp(next.ID, &lease.Cleanup{Of: t.s, What: "handing on a claim that was given up", Do: func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, ts.Store.Timeout())
+			defer cancel()
 			_ = next.drop(ctx)
 			return nil
 		}})

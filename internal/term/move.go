@@ -48,7 +48,6 @@ func (t *Term) move(kind string, least time.Duration) *move {
 // grant gets the move a lease of its own.
 func (m *move) grant(ctx context.Context) (err error) {
 	if m.lease == clientv3.NoLease {
-		txn.SendTimerOf(ctx).Start()
 		m.lease, err = m.t.terms.grantOnce(ctx, max(m.long(), time.Second))
 	}
 	return err
@@ -86,26 +85,32 @@ func (m *move) outcome(resp *clientv3.TxnResponse, err error) error {
 
 // carryOut tries until the key is moved, or lost, or ctx ends, or etcd refuses.
 func (m *move) carryOut(ctx context.Context) error {
-	s := m.t.s
 	for try := 0; ; try++ {
-		err := m.grant(ctx)
-		if err == nil {
-			err = m.outcome(m.t.terms.Store.Do(ctx, m.step().Build()))
-		}
+		err := m.carryOutOnce(ctx)
 		switch {
 		case err == nil || errors.Is(err, claimerr.ErrLost):
 			return err
-		case s.Gone(ctx, err, true):
-			return m.t.loss()
 		case errors.Is(err, rpctypes.ErrLeaseNotFound):
 			// the lease was used up by tries: another
 		case !claimerr.IsPassing(err):
 			return err
 		}
-		if !retry.PauseUnless(ctx, s.Dead(), try) {
+		if !retry.PauseUnless(ctx, m.t.s.Dead(), try) {
 			return txn.WithCause(ctx, err)
 		}
 	}
+}
+
+// carryOutOnce tries once.
+func (m *move) carryOutOnce(ctx context.Context) error {
+	err := m.grant(ctx)
+	if err == nil {
+		err = m.outcome(m.t.terms.Store.Do(ctx, m.step().Build()))
+	}
+	if err != nil && m.t.s.Gone(ctx, err, true) {
+		return m.t.loss()
+	}
+	return err
 }
 
 // later continues the move in the background until it is done or the term's lease is
@@ -116,7 +121,7 @@ func (m *move) later() {
 		if t.rests() <= 0 {
 			return t.delete(ctx)
 		}
-		if err := m.carryOut(ctx); !errors.Is(err, claimerr.ErrLost) {
+		if err := m.carryOutOnce(ctx); !errors.Is(err, claimerr.ErrLost) {
 			return err
 		}
 		return nil
@@ -285,7 +290,7 @@ func (t *Term) TooLong() {
 func (t *Term) Zombie(why claimerr.Loss) {
 	m := t.move(protocol.KindZombie, t.s.Grant().TTL)
 	t.terms.CleanUp(t.ID, &lease.Cleanup{Of: t.s, What: "re-homing the claim of a handler that goes on", Do: func(ctx context.Context) error {
-		if err := m.carryOut(ctx); !errors.Is(err, claimerr.ErrLost) {
+		if err := m.carryOutOnce(ctx); !errors.Is(err, claimerr.ErrLost) {
 			return err
 		}
 		return nil

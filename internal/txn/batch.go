@@ -76,7 +76,6 @@ func (t *batch) take(queue []*call) []*call {
 		}
 		c.sent = true
 		c.depart()
-		c.timer.Start()
 		t.widest, t.size, t.voids, t.leases = w, t.size+c.size, voids, leases
 		t.calls = append(t.calls, c)
 	}

@@ -139,7 +139,6 @@ func (b *Batcher) rests() bool { return len(b.urgent)+len(b.queue)+len(b.underWa
 // been carried out, or may still be. After another error it was not and will not be.
 func (b *Batcher) Do(ctx context.Context, r Request) (*clientv3.TxnResponse, error) {
 	if r.Key == "" {
-		SendTimerOf(ctx).Start()
 		return b.Send(ctx, r)
 	}
 	b.mu.Lock()
@@ -148,9 +147,6 @@ func (b *Batcher) Do(ctx context.Context, r Request) (*clientv3.TxnResponse, err
 			trip := b.begin(1)
 			b.mu.Unlock()
 			defer b.returned(trip)
-			if r.Urgent {
-				SendTimerOf(ctx).Start()
-			}
 			r.depart()
 			return b.Send(ctx, r)
 		}

@@ -12,8 +12,7 @@ type call struct {
 	Request
 	ctx     context.Context
 	meta    Metadata
-	timer   *SendTimer // starts when the call is sent, or nil
-	own     string     // the request's own ticket, for a round trip without others
+	own     string // the request's own ticket, for a round trip without others
 	width   int
 	size    int
 	lease   int64
@@ -27,9 +26,6 @@ type call struct {
 
 func newCall(ctx context.Context, r Request) *call {
 	c := &call{Request: r, ctx: ctx, meta: MetadataOf(ctx), settled: make(chan struct{})}
-	if c.Urgent {
-		c.timer = SendTimerOf(ctx)
-	}
 	if c.Ticket != nil {
 		c.own = *c.Ticket
 	}
