@@ -93,6 +93,9 @@ func (c *Client) Run(ctx context.Context, key string, fn func(ctx context.Contex
 // owner, unless its effects were fenced.
 //
 // A panic in fn, or runtime.Goexit, also releases the key and then continues.
+//
+// The release takes milliseconds, or a sixth of Config.TTL (1 s to 5 s) if etcd does not answer. A
+// key that is not released by then is released in the background.
 func (c *Client) TryRun(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...AcquireOption) error {
 	if fn == nil {
 		return callError("run", key, errNilFunc)
