@@ -284,3 +284,12 @@ func (cl *Claim) Renew(ctx context.Context) error {
 	}
 	return nil
 }
+
+// afterRelease names the call and the key if the error is ErrReleased. A LostError names the
+// key itself.
+func (cl *Claim) afterRelease(call string, err error) error {
+	if err == ErrReleased { //nolint:errorlint // a wrapped one has its call
+		return callError(call, cl.key, err)
+	}
+	return err
+}

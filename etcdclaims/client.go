@@ -1,6 +1,7 @@
 package etcdclaims
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,10 +67,14 @@ type Client struct {
 
 // newClient returns a client without etcd.
 func newClient(cfg Config) *Client {
-	return &Client{
+	c := &Client{
 		cfg: cfg, log: cfg.Logger, made: clock.Mono(), events: eventsFor(cfg.Hooks, cfg.Logger), life: life.New(),
 		closing: newClosing(), outage: new(outage.Outage),
 	}
+	c.runs.life, c.runs.outlived = c.life, func(t *term.Term, why error, drain time.Duration) {
+		c.events.zombie(t, why, drain, c.uptime()-t.Holding.Since)
+	}
+	return c
 }
 
 // Instance returns the identity of this client, a UUID that is new with each
@@ -192,3 +197,45 @@ func (c *Client) bounded(ctx context.Context) (context.Context, context.CancelFu
 
 // uptime is how long ago the client was made.
 func (c *Client) uptime() time.Duration { return time.Since(c.made) }
+
+// Passthrough reports whether the client was made by [NewPassthrough].
+func (c *Client) Passthrough() bool { return c.refusal() == nil && c.etcd == nil }
+
+// refusal returns ErrNoClient unless the client was made by New or NewPassthrough.
+func (c *Client) refusal() error {
+	if c == nil || c.log == nil {
+		return ErrNoClient
+	}
+	return nil
+}
+
+// connects reports whether the client was made by New.
+func (c *Client) connects() bool { return c != nil && c.store != nil }
+
+// unconnected returns why a call that needs etcd is refused by a client that was not made by New.
+func (c *Client) unconnected() error { return cmp.Or(c.refusal(), ErrPassthrough) }
+
+// layout is where the client keeps its keys.
+func (c *Client) layout() protocol.Layout {
+	if c.Passthrough() {
+		return protocol.Layout{}
+	}
+	return c.store.Layout
+}
+
+// checkKey returns why a call on a key is refused, or nil.
+func (c *Client) checkKey(key string) error {
+	if err := c.refusal(); err != nil {
+		return err
+	}
+	return validKey(key)
+}
+
+// checkClaimed is checkKey for calls that claim the key, or keep something in the place of its
+// claim.
+func (c *Client) checkClaimed(key string) error {
+	if err := c.checkKey(key); err != nil {
+		return err
+	}
+	return foreignKey(key)
+}

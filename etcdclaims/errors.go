@@ -75,15 +75,6 @@ var (
 // callError says of which call and key an error is, unless it says so itself.
 func callError(call, key string, err error) error { return errtext.Call(call, key, err) }
 
-// afterRelease names the call and the key if the error is ErrReleased. A LostError names the
-// key itself.
-func (cl *Claim) afterRelease(call string, err error) error {
-	if err == ErrReleased { //nolint:errorlint // a wrapped one has its call
-		return callError(call, cl.key, err)
-	}
-	return err
-}
-
 // bothErrors matches what either error does. Unlike that of errors.Join its text is
 // one line.
 func bothErrors(a, b error) error {

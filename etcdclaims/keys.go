@@ -8,37 +8,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// checkKey returns why a call on a key is refused, or nil.
-func (c *Client) checkKey(key string) error {
-	if err := c.refusal(); err != nil {
-		return err
-	}
-	return validKey(key)
-}
-
-// checkClaimed is checkKey for calls that claim the key, or keep something in the place of its
-// claim.
-func (c *Client) checkClaimed(key string) error {
-	if err := c.checkKey(key); err != nil {
-		return err
-	}
-	return foreignKey(key)
-}
-
 // foreignKey returns why a key is not for callers to claim, or nil.
 func foreignKey(key string) error {
 	if why := keyspace.Unclaimable(key); why != "" {
 		return fmt.Errorf("%w: %s", ErrInvalidKey, why)
 	}
 	return nil
-}
-
-// checkKey returns why the key is invalid or not for the caller to claim, or nil.
-func (o *acquireOptions) checkKey(key string) error {
-	if err := validKey(key); err != nil || o.ownKey {
-		return err
-	}
-	return foreignKey(key)
 }
 
 // validKey returns why a key is invalid, or nil.

@@ -226,6 +226,14 @@ func optionsOf[O any](c *Client, opts []O) (*acquireOptions, error) {
 	return o, c.checkOptions(o)
 }
 
+// checkKey returns why the key is invalid or not for the caller to claim, or nil.
+func (o *acquireOptions) checkKey(key string) error {
+	if err := validKey(key); err != nil || o.ownKey {
+		return err
+	}
+	return foreignKey(key)
+}
+
 // checkOptions checks options, and sets the defaults of those that were not given.
 func (c *Client) checkOptions(o *acquireOptions) error {
 	if o.Preference < 0 {

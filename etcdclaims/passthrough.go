@@ -1,11 +1,9 @@
 package etcdclaims
 
 import (
-	"cmp"
 	"errors"
 
 	"github.com/etcdclaims/claims/internal/passthrough"
-	"github.com/etcdclaims/claims/internal/protocol"
 	"go.uber.org/zap"
 )
 
@@ -32,23 +30,6 @@ func NewPassthrough(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// Passthrough reports whether the client was made by [NewPassthrough].
-func (c *Client) Passthrough() bool { return c.refusal() == nil && c.etcd == nil }
-
-// refusal returns ErrNoClient unless the client was made by New or NewPassthrough.
-func (c *Client) refusal() error {
-	if c == nil || c.log == nil {
-		return ErrNoClient
-	}
-	return nil
-}
-
-// connects reports whether the client was made by New.
-func (c *Client) connects() bool { return c != nil && c.store != nil }
-
-// unconnected returns why a call that needs etcd is refused by a client that was not made by New.
-func (c *Client) unconnected() error { return cmp.Or(c.refusal(), ErrPassthrough) }
-
 // passthroughClaim is what a client without etcd grants.
 func passthroughClaim(o *acquireOptions) *Claim {
 	keys := o.Mode.Keys()
@@ -56,12 +37,4 @@ func passthroughClaim(o *acquireOptions) *Claim {
 		return &Claim{key: SlotKey(keys.User, 0)}
 	}
 	return &Claim{key: keys.User}
-}
-
-// layout is where the client keeps its keys.
-func (c *Client) layout() protocol.Layout {
-	if c.Passthrough() {
-		return protocol.Layout{}
-	}
-	return c.store.Layout
 }

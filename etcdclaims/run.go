@@ -3,63 +3,10 @@ package etcdclaims
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/etcdclaims/claims/internal/beside"
-	"github.com/etcdclaims/claims/internal/claimerr"
-	"github.com/etcdclaims/claims/internal/life"
-	"github.com/etcdclaims/claims/internal/term"
 	"github.com/etcdclaims/claims/internal/txn"
 )
-
-// run is a handler that runs under a claim.
-type run struct {
-	c    *Client
-	t    *term.Term
-	stop context.CancelCauseFunc
-
-	mu       sync.Mutex
-	timer    *time.Timer // fires if the handler has not stopped in time
-	returned bool        // the handler returned
-	late     bool        // it is a zombie
-	once     sync.Once
-	done     chan struct{} // closed when the handler has returned, or is a zombie
-}
-
-// runs are the handlers of a client that run.
-type runs struct {
-	zombies, overdue atomic.Int64
-
-	mu  sync.Mutex // only that of Life is taken while it is held
-	set map[*run]struct{}
-}
-
-// add adds a handler. It reports false if the client is being closed.
-func (rs *runs) add(r *run, l *life.Life) bool {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	if rs.set == nil {
-		rs.set = make(map[*run]struct{})
-	}
-	rs.set[r] = struct{}{}
-	return !l.Closed()
-}
-
-func (rs *runs) remove(r *run) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	delete(rs.set, r)
-}
-
-func (rs *runs) all() []*run {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	return slices.Collect(maps.Keys(rs.set))
-}
 
 // Run does what TryRun does, but waits in line while the key is held, as
 // Acquire does. If the key is not acquired the error is that of Acquire.
@@ -133,8 +80,8 @@ func (cl *Claim) run(ctx context.Context, fn func(context.Context) error, end fu
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	ctx, unbind := cl.Bind(ctx)
-	r := &run{c: cl.c, t: cl.t, stop: stop, done: make(chan struct{})}
-	if !cl.c.runs.add(r, cl.c.life) {
+	r := &run{in: &cl.c.runs, t: cl.t, stop: stop, done: make(chan struct{})}
+	if !cl.c.runs.add(r) {
 		stop(ErrClosed)
 	}
 	forget := context.AfterFunc(ctx, func() { r.drain(context.Cause(ctx)) })
@@ -172,71 +119,6 @@ func (cl *Claim) releaseAfter(beside.Far, error) error {
 	ctx, cancel := context.WithTimeout(cl.c.life.IO, cl.c.store.Timeout())
 	defer cancel()
 	return ignoreUnknown(cl.Release(ctx))
-}
-
-// drain gives the handler its time to return.
-func (r *run) drain(why error) {
-	if r.t.Put != nil && errors.Is(why, ErrReleased) {
-		return // the handler has ended its work, and may return when it likes
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.returned || r.timer != nil {
-		return
-	}
-	drain := r.t.Session().Grant().Drain()
-	r.timer = time.AfterFunc(drain, func() { r.overdue(why, drain) })
-}
-
-// overdue deals with a handler that did not return within its drain.
-func (r *run) overdue(why error, drain time.Duration) {
-	r.mu.Lock()
-	if r.returned || r.late {
-		r.mu.Unlock()
-		return
-	}
-	r.late = true
-	r.c.runs.overdue.Add(1) // before finish can take it back
-	lost := outlived(why)
-	begun := r.t.BeginZombie(lost) // else it was lost before, and others may have it, or it is being given up
-	r.mu.Unlock()
-	if begun {
-		r.t.Zombie(lost)
-	}
-	r.c.runs.zombies.Add(1)
-	r.c.events.zombie(r.t, why, drain, r.c.uptime()-r.t.Holding.Since)
-	r.forget()
-}
-
-// outlived returns how a claim is lost whose handler was stopped for that reason and did not return.
-func outlived(why error) claimerr.Loss {
-	var lost *LostError
-	if errors.As(why, &lost) {
-		return claimerr.Loss{Reason: claimerr.Reason(lost.Reason), Err: lost.Err}
-	}
-	if errors.Is(why, ErrClosed) {
-		return claimerr.Loss{Reason: claimerr.Shutdown, Err: why}
-	}
-	return claimerr.Loss{Reason: claimerr.Outlived, Err: why} // its caller's context ended
-}
-
-// forget ends the waiting for the handler.
-func (r *run) forget() {
-	r.c.runs.remove(r)
-	r.once.Do(func() { close(r.done) })
-}
-
-func (r *run) finish() {
-	r.mu.Lock()
-	r.returned = true
-	if r.timer != nil {
-		r.timer.Stop()
-	}
-	late := r.late
-	r.mu.Unlock()
-	if late {
-		r.c.runs.overdue.Add(-1)
-	}
 }
 
 // ignoreUnknown is for the release after a handler: whether that is known changes nothing for the

@@ -57,6 +57,15 @@ func (s *Session) Left() (left time.Duration, wallSaysOver bool) {
 	return g.Hard - sure, sure < g.Hard && wall >= g.Hard
 }
 
+// Silence returns for how long etcd has not answered the session, by the wall clock, 0 if it has answered lately.
+func (s *Session) Silence() time.Duration {
+	g := s.Grant()
+	if _, wall := s.Now().Since(g.T0); wall > g.Renew+2*g.Attempt {
+		return wall
+	}
+	return 0
+}
+
 // adopt moves the deadline forward after a renewal that was sent at t0. The caller has
 // taken renewing.
 func (s *Session) adopt(t0 clock.Reading, ttl time.Duration) {

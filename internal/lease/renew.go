@@ -76,9 +76,9 @@ func (s *Session) run(ctx context.Context) {
 	}
 }
 
-// RenewWhile renews a Manual session until the returned function is called: to wait is the client's own work, and
+// Hold keeps a Manual session alive until the returned function is called: to wait is the client's own work, and
 // its holder renews what it holds.
-func (s *Session) RenewWhile() (end func()) {
+func (s *Session) Hold() (end func()) {
 	renewing, stop := context.WithCancel(s.p.cfg.Life.IO)
 	stopped := make(chan struct{})
 	begun := s.p.cfg.Life.Go(func() {

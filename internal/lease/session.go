@@ -139,6 +139,12 @@ func (s *Session) Gone(ctx context.Context, err error, others bool) bool {
 	return s.Ended()
 }
 
+// Lives asks etcd whether the lease is there, and ends the session if it is not.
+func (s *Session) Lives(ctx context.Context) bool {
+	_ = s.Renew(ctx)
+	return !s.Ended()
+}
+
 // Die ends the session and all its claims, at once and for good.
 func (s *Session) Die(why claimerr.Loss) {
 	s.mu.Lock()

@@ -190,9 +190,8 @@ func (l *Line) waited(ctx context.Context, s *lease.Session, waited func(cause e
 	if errors.Is(cause, claimerr.ErrClosed) {
 		return cause
 	}
-	g := s.Grant()
-	if _, wall := s.Now().Since(g.T0); wall > g.Renew+2*g.Attempt {
-		cause = l.Outage.Explain(fmt.Errorf("etcd has not answered for %v: %w", wall.Round(time.Second), txn.Explain(l.Etcd, cause)))
+	if silent := s.Silence(); silent > 0 {
+		cause = l.Outage.Explain(fmt.Errorf("etcd has not answered for %v: %w", silent.Round(time.Second), txn.Explain(l.Etcd, cause)))
 	}
 	return waited(cause)
 }

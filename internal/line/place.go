@@ -83,7 +83,7 @@ func (l *Line) leave(a *acquire.Attempt) {
 // gone is the result of an attempt without its place: an operator
 // deleted the place, or the lease ended, and then the session knows.
 func gone(ctx context.Context, a *acquire.Attempt) acquire.Result {
-	if _ = a.S.Renew(ctx); a.S.Ended() {
+	if !a.S.Lives(ctx) {
 		return acquire.Result{Err: lossOf(a)}
 	}
 	return acquire.Result{Next: acquire.Retry}

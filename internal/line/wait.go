@@ -62,7 +62,7 @@ func (l *Line) waitInLine(ctx context.Context, a *acquire.Attempt, placed func()
 		return l.Grant(ctx, a, got.rev)
 	}
 	if a.S.Manual() {
-		defer a.S.RenewWhile()()
+		defer a.S.Hold()()
 	}
 	if r = l.inLine(ctx, a, *got.place, news); r.Term == nil {
 		a.Undo()
