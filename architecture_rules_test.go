@@ -48,6 +48,8 @@ func TestImportRulesCanFail(t *testing.T) {
 		linked("./internal/lease", "./internal/line"),
 		linked("./internal/lease", "./etcdclaims"),
 		linked("./internal/term", "./internal/line"),
+		linked("./internal/term", "./internal/acquire"),
+		linked("./internal/acquire", "./internal/line"),
 		linked("./internal/line", "./etcdclaims"),
 		imported("./internal/protocol", "context"),
 		imported("./internal/protocol", "sync/atomic"),

@@ -91,18 +91,23 @@ var importRules = []importRule{
 	},
 	{
 		why:   "what claims are made of knows nothing of them",
-		in:    []string{"./internal/outage", "./internal/ownwait", "./internal/watch", "./internal/localline", "./internal/store", "./internal/registry", "./internal/lease", "./internal/term", "./internal/line"},
+		in:    []string{"./internal/outage", "./internal/ownwait", "./internal/watch", "./internal/localline", "./internal/store", "./internal/registry", "./internal/lease", "./internal/term", "./internal/acquire", "./internal/line", "./internal/life", "./internal/claimerr"},
 		never: []string{"./etcdclaims/..."},
 	},
 	{
 		why:   "a lease is renewed and verified whatever hangs on it",
 		in:    []string{"./internal/lease"},
-		never: []string{"./internal/term", "./internal/line"},
+		never: []string{"./internal/term", "./internal/acquire", "./internal/line"},
 	},
 	{
 		why:   "a claim that is held knows nothing of those that wait",
 		in:    []string{"./internal/term"},
+	{
+		why:   "an attempt does not know how others wait",
+		in:    []string{"./internal/acquire"},
 		never: []string{"./internal/line"},
+	},
+		never: []string{"./internal/acquire", "./internal/line"},
 	},
 	{
 		why:    "what a client does for the packages that are built on it is no API: programs, middleware and the page use the public one",
