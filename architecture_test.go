@@ -102,12 +102,12 @@ var importRules = []importRule{
 	{
 		why:   "a claim that is held knows nothing of those that wait",
 		in:    []string{"./internal/term"},
+		never: []string{"./internal/acquire", "./internal/line"},
+	},
 	{
 		why:   "an attempt does not know how others wait",
 		in:    []string{"./internal/acquire"},
 		never: []string{"./internal/line"},
-	},
-		never: []string{"./internal/acquire", "./internal/line"},
 	},
 	{
 		why:    "what a client does for the packages that are built on it is no API: programs, middleware and the page use the public one",
