@@ -243,8 +243,8 @@ func (cl *Claim) Guard() []clientv3.Cmp {
 // A note longer than MaxNoteBytes returns ErrTooLarge. ctx and the claim's
 // deadline bound the call.
 func (cl *Claim) Note(ctx context.Context, b []byte) error {
-	if err := checkNote(b); err != nil {
-		return callError("note", cl.key, err)
+	if len(b) > MaxNoteBytes {
+		return callError("note", cl.key, noteTooLarge(b))
 	}
 	if err := cl.checkSure(); err != nil {
 		return cl.afterRelease("note", err)
@@ -255,11 +255,8 @@ func (cl *Claim) Note(ctx context.Context, b []byte) error {
 	return cl.afterRelease("note", cl.t.SetNote(ctx, b))
 }
 
-func checkNote(note []byte) error {
-	if len(note) > MaxNoteBytes {
-		return fmt.Errorf("%w: a note of %d bytes, the limit is %d: store it elsewhere and note where", ErrTooLarge, len(note), MaxNoteBytes)
-	}
-	return nil
+func noteTooLarge(note []byte) error {
+	return fmt.Errorf("%w: a note of %d bytes, the limit is %d: store it elsewhere and note where", ErrTooLarge, len(note), MaxNoteBytes)
 }
 
 // Renew renews the claim's lease and verifies every claim on it. A Manual

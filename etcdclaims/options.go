@@ -250,8 +250,7 @@ func (c *Client) checkOptions(o *acquireOptions) error {
 	}
 	if o.TTL == 0 {
 		o.TTL = c.cfg.TTL
-	}
-	if err := c.cfg.checkTTL(o.TTL); err != nil {
+	} else if err := c.cfg.checkTTL(o.TTL); err != nil {
 		return fmt.Errorf("etcdclaims: %w", err)
 	}
 	switch {
@@ -264,8 +263,11 @@ func (c *Client) checkOptions(o *acquireOptions) error {
 	case o.MinHold > longestTTL:
 		return fmt.Errorf("etcdclaims: MinHold %v is over the limit of %v", o.MinHold, longestTTL)
 	}
-	if err := checkNote(o.Note); err != nil {
-		return err
+	if len(o.Note) > MaxNoteBytes {
+		return noteTooLarge(o.Note)
+	}
+	if !o.HasOps() {
+		return nil
 	}
 	return c.checkOps(o.If, o.Then)
 }
