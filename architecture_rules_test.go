@@ -42,6 +42,7 @@ func TestImportRulesCanFail(t *testing.T) {
 		linked("./etcdclaims", "./etcdclaims/queue"),
 		linked("./etcdclaims", "./etcdclaims/admin"),
 		linked("./etcdclaims", "./etcdclaims/work"),
+		linked("./internal/retention", "./etcdclaims"),
 		imported("./cmd/claimctl", "./internal/core"),
 		linked("./internal/outage", "./etcdclaims"),
 		linked("./internal/lease", "./internal/term"),

@@ -141,6 +141,11 @@ var importRules = []importRule{
 		never: []string{"./etcdclaims/work"},
 	},
 	{
+		why:   "leases of what outlives its owner know neither claims nor work",
+		in:    []string{"./internal/retention"},
+		never: []string{"./etcdclaims/..."},
+	},
+	{
 		why:    "the page needs nothing but the standard library and this SDK",
 		in:     []string{"./etcdclaims/webui"},
 		direct: true,

@@ -64,10 +64,7 @@ func (c *Runner) begin(ctx context.Context, key string, opts []Option, acquire a
 	w := &plan{key: key, opts: o, c: c}
 	if c.host != nil {
 		claims = append(claims, beside.Option{Companion: w})
-		defer func() {
-			c.outcomes.leave(w)
-			w.shelf.leave(false)
-		}()
+		defer w.over()
 	}
 	cl, err := acquire(c.claims, ctx, key, claims...)
 	if err != nil {
@@ -86,9 +83,9 @@ func (c *Runner) newWork(cl *etcdclaims.Claim, w *plan) *Work {
 	if c.host == nil {
 		return out
 	}
-	out.term, out.shelf = beside.TermOf(cl), w.shelf
+	out.term, out.lease = beside.TermOf(cl), w.lease
 	out.term.OwnedBy(out)
-	out.record = w.record(w.put)
+	out.record = w.record()
 	out.record.Fence = cl.Fence()
 	if w.prev != nil {
 		if out.previous = *w.prev; w.orphan() {
@@ -96,7 +93,6 @@ func (c *Runner) newWork(cl *etcdclaims.Claim, w *plan) *Work {
 			c.stats.tookOver.Add(1)
 		}
 	}
-	w.shelf.puts.Add(1)
-	c.live.add(out)
+	c.records.Own(w.lease, out)
 	return out
 }

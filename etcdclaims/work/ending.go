@@ -8,16 +8,16 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/beside"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/retention"
 	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 )
 
 // failed is the outcome of an attempt that has failed.
 func (w *Work) failed(cause error) Record {
 	now := clock.Clock{}.Time()
 	if w.c.host != nil {
-		now = w.c.host.Clock().Time()
+		now = w.c.host.Now()
 	}
 	return w.record.failed(cause, w.c.cfg, now)
 }
@@ -25,13 +25,13 @@ func (w *Work) failed(cause error) Record {
 // ending is one try to end work, with the lease for its record.
 type ending struct {
 	request beside.End
-	shelf   *shelf // nil: the record is deleted
+	lease   *retention.Lease // nil: the record is deleted
 }
 
 // over is called with the result of the end.
 func (e *ending) over(err error) {
 	if e != nil {
-		e.shelf.leave(err == nil)
+		e.lease.Leave(err == nil)
 	}
 }
 
@@ -42,15 +42,19 @@ func (w *Work) end(ctx context.Context, r Record, ops []clientv3.Op) (Record, er
 	return r, err
 }
 
-// endForGood is end for work whose handler has returned. No caller could end it after a
-// refusal, so its key is given up in any case.
-func (w *Work) endForGood(ctx context.Context, r Record) (Record, error) {
-	ended, e, err := w.tryEnd(ctx, r, nil)
-	if e == nil && err != nil && w.term != nil { // nothing was sent, for want of a lease for the record
+// endAfter ends work whose handler has returned, by the client's own time: the caller's context may be
+// over. No caller could end the work after a refusal, so its key is given up in any case. It returns
+// what it has recorded. An unknown outcome is no error: whether it is recorded changes nothing for the
+// caller, because the work is not done.
+func (w *Work) endAfter(how Record) (ended Record, err error) {
+	ctx, cancel := context.WithTimeout(w.c.host.IO(), w.c.host.Store().Timeout())
+	defer cancel()
+	ended, e, err := w.tryEnd(ctx, how, nil)
+	if e == nil && err != nil { // nothing was sent, for want of a lease for the record
 		within, cancel := w.term.Within(w.c.host.IO())
 		defer cancel()
 		for try := 0; e == nil && w.c.host.IsPassing(err) && w.Err() == nil && retry.PauseUnless(within, w.Done(), try); try++ {
-			ended, e, err = w.tryEnd(within, r, nil)
+			ended, e, err = w.tryEnd(within, how, nil)
 		}
 	}
 	if err != nil && !errors.Is(err, etcdclaims.ErrLost) && w.Err() == nil {
@@ -62,12 +66,18 @@ func (w *Work) endForGood(ctx context.Context, r Record) (Record, error) {
 		}
 	}
 	e.over(err)
-	return ended, err
+	switch {
+	case errors.Is(err, etcdclaims.ErrUnknown):
+		return Record{}, nil
+	case err != nil:
+		return Record{}, err
+	}
+	return ended, nil
 }
 
 // outcome completes the record of how the attempt ends. none means that no record is left.
 func (w *Work) outcome(r Record) (out Record, none bool) {
-	now := w.c.host.Clock().Time()
+	now := w.c.host.Now()
 	out = w.record
 	switch r.State {
 	case StateFree:
@@ -96,31 +106,31 @@ func (w *Work) tryEnd(ctx context.Context, how Record, ops []clientv3.Op) (Recor
 	}
 	c := w.c
 	r, none := w.outcome(how)
-	on := &c.records
+	on := c.records
 	if r.State == StateDone {
-		on = &c.done
+		on = c.done
 	}
 	e := &ending{request: beside.End{Call: "end work", Own: clientv3.OpDelete(c.recordKey(r.Key)), Ops: ops, Deletes: none, Outcome: string(r.State)}}
 	if !none {
-		s, err := on.get(ctx, r.lasts())
+		lease, err := on.Get(ctx, r.lasts())
 		if err != nil {
 			return r, nil, w.fail("end work", c.host.Explain(err))
 		}
-		e.shelf = s
-		e.request.Own = r.stored().put(c.recordKey(r.Key), s)
+		e.lease = lease
+		e.request.Own = r.stored().put(c.recordKey(r.Key), lease)
 	}
 	e.request.Unsettled = func() (settled func()) {
-		e.shelf.enter()
-		return func() { e.shelf.leave(false) }
+		e.lease.Enter()
+		return func() { e.lease.Leave(false) }
 	}
 	err := w.term.End(ctx, e.request)
-	if !errors.Is(err, etcdclaims.ErrUnknown) && on.gone(err, e.shelf) {
+	if !errors.Is(err, etcdclaims.ErrUnknown) && on.Gone(err, e.lease) {
 		e.over(err)
 		return w.tryEnd(ctx, how, ops)
 	}
 	if err == nil || errors.Is(err, etcdclaims.ErrUnknown) || errors.Is(err, etcdclaims.ErrLost) {
 		w.over.Store(true)
-		c.live.remove(w)
+		c.records.Disown(w)
 	}
 	if err == nil {
 		w.ended.Store(&r)
@@ -142,19 +152,14 @@ func (w *Work) endedBefore(state State, ops int) error {
 
 // count counts an attempt that was ended.
 func (w *Work) count(r Record) {
-	w.shelf.puts.Add(-1)
+	w.lease.Count(-1)
 	switch stats := &w.c.stats; r.State {
 	case StateDone:
 		stats.completed.Add(1)
 	case StateFailed, StateDead:
 		stats.failed.Add(1)
 		if r.State == StateDead {
-			w.c.logDead(r, errors.New(r.Error))
+			w.c.logDead(r)
 		}
 	}
-}
-
-// logDead logs that no caller begins the work again by itself.
-func (c *Runner) logDead(r Record, cause error) {
-	c.log.Warn("work is dead", zap.String("key", r.Key), zap.Int("attempt", r.Attempt), zap.Int64("fence", r.Fence), zap.Error(cause))
 }

@@ -104,10 +104,7 @@ func (e *Error) RetryAt() (at time.Time, ok bool) {
 // bothErrors matches what either error does. Unlike that of errors.Join its text is
 // one line.
 func bothErrors(a, b error) error {
-	switch {
-	case a == nil:
-		return b
-	case b == nil:
+	if b == nil {
 		return a
 	}
 	return &twoErrors{a, b}
@@ -117,3 +114,17 @@ type twoErrors struct{ a, b error }
 
 func (e *twoErrors) Error() string   { return errtext.OneLine(e.a.Error()) + "; " + errtext.Bare(e.b) }
 func (e *twoErrors) Unwrap() []error { return []error{e.a, e.b} }
+
+// panicError is the cause with which work fails when its handler panics.
+type panicError struct {
+	Value any    // the value that the handler passed to panic
+	Stack []byte // as runtime/debug.Stack returns it
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+// Unwrap returns Value if it is an error, and nil otherwise.
+func (e *panicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}

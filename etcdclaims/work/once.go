@@ -14,15 +14,8 @@ import (
 // If the work is already done, fn is not called. The result is then the stored
 // one, and first is false.
 //
-// If fn returns an error or panics, the attempt has failed; see Work.Fail,
-// etcdclaims.Permanent and etcdclaims.RetryAfter. Two cases give the work back as Work.Release does,
-// so that the attempt does not count and the next may begin at once:
-//
-//   - The error, or one that it wraps, implements interface{ GiveBack() bool }
-//     and returns true. If it also implements interface{ Ran() bool } and
-//     returns true, work that is AtMostOnce is dead instead; see TryRun.
-//   - The error matches context.Canceled or etcdclaims.ErrClosed after ctx was
-//     cancelled or the client was closed, and the work is not AtMostOnce.
+// If fn returns an error, panics or calls runtime.Goexit, the attempt has failed or is given back, as
+// TryRun says.
 //
 // An error means that this call is not known to have completed the work. It
 // matches:
@@ -36,10 +29,8 @@ import (
 //
 // Other errors are those of fn and of TryBegin, except ErrDone.
 //
-// It is not guaranteed that fn runs once. If the process dies between an
-// effect of fn and the completion, the next owner runs fn again, unless the
-// work is AtMostOnce. A passthrough client stores nothing and calls fn each
-// time.
+// It is not guaranteed that fn runs once; see TryRun. A passthrough client stores nothing and calls fn
+// each time.
 func (c *Runner) TryOnce(ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...Option) (result []byte, first bool, err error) {
 	return c.once(ctx, key, fn, opts, c.TryBegin)
 }
@@ -64,8 +55,7 @@ func (c *Runner) once(ctx context.Context, key string, fn func(context.Context) 
 	if err != nil {
 		return nil, false, err
 	}
-	var failed Record
-	if result, err = w.runFor(ctx, fn, &failed); err != nil {
+	if result, _, err = w.runFor(ctx, fn); err != nil {
 		return nil, true, err
 	}
 	return result, true, nil

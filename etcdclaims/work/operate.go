@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/retention"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/google/uuid"
@@ -30,25 +31,20 @@ import (
 func (c *Runner) Retry(ctx context.Context, key string) (Record, error) {
 	var out Record
 	id := uuid.NewString()
-	err := c.intervene(ctx, key, "retry", func(r Record) (clientv3.Op, *shelf, error) {
+	err := c.intervene(ctx, key, "retry", func(r Record) (*record, error) {
 		switch r.State {
 		case StateDone:
-			return clientv3.Op{}, nil, &Error{Record: r}
+			return nil, &Error{Record: r}
 		case StateUnreadable:
-			return clientv3.Op{}, nil, errors.New(r.Error)
+			return nil, errors.New(r.Error)
 		case StateFree:
 			out = r
-			return clientv3.Op{}, nil, errNothingToDo
+			return nil, errNothingToDo
 		}
-		s, err := c.records.get(ctx, 0)
-		if err != nil {
-			return clientv3.Op{}, nil, err
-		}
-		r = r.retried(c.host.Clock().Time())
-		out = r
-		stored := r.stored()
+		out = r.retried(c.host.Now())
+		stored := out.stored()
 		stored.Retry = id
-		return stored.put(c.recordKey(key), s), s, nil
+		return &stored, nil
 	}, func(kv *mvccpb.KeyValue) bool {
 		var stored record
 		return kv != nil && json.Unmarshal(kv.Value, &stored) == nil && stored.Retry == id
@@ -70,11 +66,11 @@ func (c *Runner) Retry(ctx context.Context, key string) (Record, error) {
 // case and is a *etcdclaims.HeldError. It matches etcdclaims.ErrUnknown if the record may have been
 // deleted.
 func (c *Runner) Forget(ctx context.Context, key string, states ...State) error {
-	err := c.intervene(ctx, key, "forget", func(r Record) (clientv3.Op, *shelf, error) {
+	err := c.intervene(ctx, key, "forget", func(r Record) (*record, error) {
 		if len(states) > 0 && !slices.Contains(states, r.State) {
-			return clientv3.Op{}, nil, fmt.Errorf("%w: the work is %s", etcdclaims.ErrRefused, r.State)
+			return nil, fmt.Errorf("%w: the work is %s", etcdclaims.ErrRefused, r.State)
 		}
-		return clientv3.OpDelete(c.recordKey(key)), nil, nil
+		return nil, nil
 	}, func(kv *mvccpb.KeyValue) bool { return kv == nil })
 	if errors.Is(err, ErrNoRecord) {
 		return nil
@@ -85,14 +81,10 @@ func (c *Runner) Forget(ctx context.Context, key string, states ...State) error 
 // errNothingToDo ends an intervention well.
 var errNothingToDo = errors.New("nothing to do")
 
-// intervene changes the record of work that is not held, by what change returns for the
-// present record. The change is carried out only if the record is still the one
-// that change has seen, and the key is still free: so it never meets a live owner,
-// however late it arrives, and is carried out once. If the reply is lost, the record is
+// intervene replaces the record of work that is not held with what change returns for it, nil to
+// delete it, if it is still that record and the key is still free. If the reply is lost, the record is
 // read again, and done returns whether the change was carried out.
-func (c *Runner) intervene(ctx context.Context, key, call string,
-	change func(Record) (clientv3.Op, *shelf, error), done func(*mvccpb.KeyValue) bool,
-) error {
+func (c *Runner) intervene(ctx context.Context, key, call string, change func(Record) (*record, error), done func(*mvccpb.KeyValue) bool) error {
 	if err := c.checkKey(key); err != nil {
 		return err
 	}
@@ -101,7 +93,6 @@ func (c *Runner) intervene(ctx context.Context, key, call string,
 	}
 	ctx, cancel := c.host.Bounded(ctx)
 	defer cancel()
-	own, work := c.claims.OwnKey(key), c.recordKey(key)
 	sent := int64(0) // revision of the record in a request of unknown outcome
 	fail := func(err error) error {
 		if sent > 0 { // which may yet be carried out
@@ -121,31 +112,27 @@ func (c *Runner) intervene(ctx context.Context, key, call string,
 		case kv == nil:
 			return c.host.Fail(call, key, ErrNoRecord)
 		}
-		op, shelf, err := change(r)
+		next, err := change(r)
 		if errors.Is(err, errNothingToDo) {
 			return nil
+		}
+		op, lease := clientv3.OpDelete(c.recordKey(key)), (*retention.Lease)(nil)
+		if err == nil && next != nil {
+			if lease, err = c.records.Get(ctx, 0); err == nil {
+				op = next.put(c.recordKey(key), lease)
+			}
 		}
 		if err != nil {
 			return fail(err)
 		}
-		resp, err := c.host.Store().Do(ctx, txn.Request{
-			Key: key,
-			In: txn.Of(
-				[]clientv3.Cmp{
-					clientv3.Compare(clientv3.CreateRevision(own), "=", 0),
-					clientv3.Compare(clientv3.ModRevision(work), "=", kv.ModRevision),
-				},
-				[]clientv3.Op{op},
-				[]clientv3.Op{clientv3.OpGet(own)},
-			),
-		})
-		shelf.leave(err == nil && resp.Succeeded)
+		resp, err := c.change(ctx, key, kv.ModRevision, op)
+		lease.Leave(err == nil && resp.Succeeded)
 		switch {
 		case err == nil && resp.Succeeded:
 			return nil
 		case err == nil:
 			err = errors.New("the record keeps changing")
-			if holder := firstKV(resp, 0); holder != nil {
+			if holder := txn.First(resp, 0); holder != nil {
 				switch held := c.host.HeldBy(ctx, key, holder, false); {
 				case held == nil:
 				case sent == 0:
@@ -156,8 +143,8 @@ func (c *Runner) intervene(ctx context.Context, key, call string,
 			}
 		case errors.Is(err, etcdclaims.ErrUnknown):
 			sent = kv.ModRevision
-			shelf.doubt()
-		case c.records.gone(err, shelf):
+			lease.Doubt()
+		case c.records.Gone(err, lease):
 		case !c.host.IsPassing(err):
 			return fail(err)
 		}

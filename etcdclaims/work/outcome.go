@@ -2,7 +2,6 @@ package work
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -29,46 +28,54 @@ const patience = 200 * time.Millisecond
 // outcomes are those of work that callers of a client wait for. No other mutex is taken
 // while its own is held.
 type outcomes struct {
+	host beside.Host // set by New
+
 	mu    sync.Mutex
-	byKey map[string]*outcome
+	byKey map[string]*outcome // guarded by mu
 }
 
 // outcome is that of one piece of work, for as long as callers wait for it.
 type outcome struct {
-	seekers map[*plan]*seeker
+	all     *outcomes       // these are set by seek
+	key, at string          // of the work, and of its record in etcd
+	over    context.Context // ends when no caller waits any more
+	stop    context.CancelFunc
+
+	// Guarded by all.mu:
+	seekers map[*seeker]struct{}
 	turns   []*seeker        // the first is in line, or on its way there; the others wait for their turn
 	own     *mvccpb.KeyValue // the claim that the one in line has found
 	watched bool             // the record is watched, or soon will be
 	reading bool             // a read of the record is under way
 	again   bool             // and another is due
-	over    context.Context  // ends when no caller waits any more
-	stop    context.CancelFunc
 }
 
-// seeker is a caller that waits for work.
+// seeker is a caller that waits for work. A nil one does not.
 type seeker struct {
-	plan *plan
-	turn chan struct{} // closed when it may join the line
-	news chan struct{} // holds one element when there is a record
+	of    *outcome      // these are set by seek
+	again []State       // in which the work is begun nevertheless
+	turn  chan struct{} // closed when it may join the line
+	news  chan struct{} // holds one element when there is a record
 
-	// Guarded by the mutex of outcomes:
+	// Guarded by of.all.mu:
 	record *mvccpb.KeyValue // that ends its waiting, or nil
 	wake   func()           // makes the call look again, once it is in line
 }
 
 // seek lists a caller that waits for work, until leave is called.
-func (c *Runner) seek(w *plan) *seeker {
-	s := &seeker{plan: w, turn: make(chan struct{}), news: make(chan struct{}, 1)}
-	c.outcomes.mu.Lock()
-	defer c.outcomes.mu.Unlock()
-	o := c.outcomes.byKey[w.key]
+func (os *outcomes) seek(key, at string, again []State, outOfTurn bool) *seeker {
+	s := &seeker{again: again, turn: make(chan struct{}), news: make(chan struct{}, 1)}
+	os.mu.Lock()
+	defer os.mu.Unlock()
+	o := os.byKey[key]
 	if o == nil {
-		o = &outcome{seekers: make(map[*plan]*seeker)}
-		o.over, o.stop = context.WithCancel(c.host.Open())
-		c.outcomes.byKey[w.key] = o
+		o = &outcome{all: os, key: key, at: at, seekers: make(map[*seeker]struct{})}
+		o.over, o.stop = context.WithCancel(os.host.Open())
+		os.byKey[key] = o
 	}
-	o.seekers[w] = s
-	if w.call.OutOfTurn {
+	s.of = o
+	o.seekers[s] = struct{}{}
+	if outOfTurn {
 		close(s.turn) // it may pass others
 	} else if o.turns = append(o.turns, s); len(o.turns) == 1 {
 		close(s.turn)
@@ -76,135 +83,85 @@ func (c *Runner) seek(w *plan) *seeker {
 	return s
 }
 
-// leave ends what Turn began.
-func (os *outcomes) leave(w *plan) {
-	if w.seeker == nil {
+// leave ends what seek began.
+func (s *seeker) leave() {
+	if s == nil {
 		return
 	}
-	os.mu.Lock()
-	defer os.mu.Unlock()
-	o := os.byKey[w.key]
-	if i := slices.Index(o.turns, w.seeker); i >= 0 {
+	o := s.of
+	o.all.mu.Lock()
+	defer o.all.mu.Unlock()
+	if i := slices.Index(o.turns, s); i >= 0 {
 		if o.turns = slices.Delete(o.turns, i, i+1); i == 0 && len(o.turns) > 0 {
 			close(o.turns[0].turn)
 		}
 	}
-	if delete(o.seekers, w); len(o.seekers) == 0 {
+	if delete(o.seekers, s); len(o.seekers) == 0 {
 		o.stop()
-		delete(os.byKey, w.key)
+		delete(o.all.byKey, o.key)
 	}
 }
 
-// Turn waits until the call may join the line. An error means that its waiting is over.
-func (w *plan) Turn(ctx context.Context, waits func()) error {
-	c := w.c
-	w.seeker = c.seek(w)
-	select {
-	case <-w.seeker.turn:
-		return nil
-	default:
-	}
-	waits()
-	for {
-		select {
-		case <-w.seeker.turn:
-			return nil
-		case <-w.seeker.news:
-			if c.outcomes.tell(w); w.prev != nil {
-				if w.prev.isOver(c.host.Clock().Time(), w.opts.again) {
-					return &beside.Verdict{Err: &Error{Record: *w.prev}}
-				}
-			}
-		case <-ctx.Done():
-			return c.host.Waited(ctx, w.key, c.outcomes.found(w.key, nil))
-		}
-	}
-}
-
-// InLine notes that the call is in line. From now on an outcome wakes it.
-func (w *plan) InLine(wake func()) {
-	c := w.c
-	c.outcomes.mu.Lock()
-	o := c.outcomes.byKey[w.key]
-	if o == nil || o.seekers[w] == nil {
-		c.outcomes.mu.Unlock()
+// inLine notes that the caller is in line. From now on an outcome wakes it.
+func (s *seeker) inLine(wake func()) {
+	if s == nil {
 		return
 	}
-	o.seekers[w].wake = wake
+	o := s.of
+	o.all.mu.Lock()
+	s.wake = wake
 	watched := o.watched
 	o.watched = true
-	c.outcomes.mu.Unlock()
+	o.all.mu.Unlock()
 	if !watched {
-		c.host.Go(func(context.Context) { c.watchOutcome(w.key, o) })
+		o.all.host.Go(func(context.Context) { o.watch() })
 	}
 }
-
-// Saw notes the claim that the call has found.
-func (w *plan) Saw(own *mvccpb.KeyValue) { w.c.outcomes.found(w.key, own) }
 
 // found notes the claim that a caller in line has found, if not nil, and returns the last
 // one.
-func (os *outcomes) found(key string, own *mvccpb.KeyValue) *mvccpb.KeyValue {
-	os.mu.Lock()
-	defer os.mu.Unlock()
-	o := os.byKey[key]
-	if o == nil {
+func (s *seeker) found(own *mvccpb.KeyValue) *mvccpb.KeyValue {
+	if s == nil {
 		return nil
 	}
+	s.of.all.mu.Lock()
+	defer s.of.all.mu.Unlock()
 	if own != nil {
-		o.own = own
+		s.of.own = own
 	}
-	return o.own
+	return s.of.own
 }
 
-// tell lets the plan of a caller know the record that was read for it, if there is one.
-func (os *outcomes) tell(w *plan) bool {
-	os.mu.Lock()
-	var kv *mvccpb.KeyValue
-	if o := os.byKey[w.key]; o != nil && o.seekers[w] != nil {
-		s := o.seekers[w]
-		kv, s.record = s.record, nil
-	}
-	os.mu.Unlock()
-	return kv != nil && w.Changed(kv)
-}
-
-// isOutcome reports whether an error is the outcome of work.
-func isOutcome(err error) bool {
-	var known *Error
-	return errors.As(err, &known)
-}
-
-// ends returns those of the callers whose waiting the record ends.
-func (c *Runner) ends(key string, kv *mvccpb.KeyValue, of []*seeker) (all []*seeker) {
-	if kv == nil {
+// take returns the record that was read for the caller, once, nil if there is none.
+func (s *seeker) take() (kv *mvccpb.KeyValue) {
+	if s == nil {
 		return nil
 	}
-	r, err := decodeRecord(key, kv)
-	if err != nil {
-		return nil // deleted, or unreadable
-	}
-	now := c.host.Clock().Time()
-	for _, s := range of {
-		if r.isOver(now, s.plan.opts.again) {
-			all = append(all, s)
-		}
-	}
-	return all
+	s.of.all.mu.Lock()
+	defer s.of.all.mu.Unlock()
+	kv, s.record = s.record, nil
+	return kv
 }
 
-// readOutcome reads the record, in the background, for all callers that wait for it now.
-func (c *Runner) readOutcome(key string) {
-	c.outcomes.mu.Lock()
-	o := c.outcomes.byKey[key]
-	reads := o != nil && !o.reading
+// read reads the record for all callers that wait for it now, if there are any.
+func (os *outcomes) read(key string) {
+	os.mu.Lock()
+	o := os.byKey[key]
+	os.mu.Unlock()
 	if o != nil {
-		o.again, o.reading = o.reading, true
+		o.read()
 	}
-	c.outcomes.mu.Unlock()
+}
+
+// read reads the record, in the background, for all callers that wait for it now.
+func (o *outcome) read() {
+	o.all.mu.Lock()
+	reads := !o.reading
+	o.again, o.reading = o.reading, true
+	o.all.mu.Unlock()
 	if reads {
-		c.host.Go(func(context.Context) {
-			for c.readOnce(key, o) {
+		o.all.host.Go(func(context.Context) {
+			for o.readOnce() {
 				continue
 			}
 		})
@@ -212,20 +169,21 @@ func (c *Runner) readOutcome(key string) {
 }
 
 // readOnce reports whether another read is due.
-func (c *Runner) readOnce(key string, o *outcome) bool {
-	c.outcomes.mu.Lock()
-	asking := slices.Collect(maps.Values(o.seekers))
+func (o *outcome) readOnce() bool {
+	o.all.mu.Lock()
+	asking := slices.Collect(maps.Keys(o.seekers))
 	o.again = false
-	c.outcomes.mu.Unlock()
-	var answered []*seeker
-	resp, err := c.host.Read(o.over, clientv3.OpGet(c.recordKey(key)))
+	o.all.mu.Unlock()
+	var kv *mvccpb.KeyValue
+	resp, err := o.all.host.Read(o.over, clientv3.OpGet(o.at))
 	if err == nil {
-		answered = c.ends(key, firstKV(resp, 0), asking)
+		kv = txn.First(resp, 0)
 	}
-	c.outcomes.mu.Lock()
-	defer c.outcomes.mu.Unlock()
+	answered := o.ends(kv, asking)
+	o.all.mu.Lock()
+	defer o.all.mu.Unlock()
 	for _, s := range answered {
-		s.record = firstKV(resp, 0)
+		s.record = kv
 		if s.wake != nil {
 			s.wake()
 		}
@@ -238,38 +196,48 @@ func (c *Runner) readOnce(key string, o *outcome) bool {
 	return o.reading
 }
 
-// watchOutcome watches the record until no caller waits any more.
-func (c *Runner) watchOutcome(key string, o *outcome) {
-	if !retry.Sleep(o.over, patience) {
-		return // most waiting is over soon
+// ends returns those of the callers whose waiting the record ends, none if it is nil.
+func (o *outcome) ends(kv *mvccpb.KeyValue, of []*seeker) (all []*seeker) {
+	if kv == nil {
+		return nil
 	}
-	for try := 0; ; try++ {
-		if c.followRecord(key, o) {
-			try = 0
+	r, err := decodeRecord(o.key, kv)
+	if err != nil {
+		return nil // deleted, or unreadable
+	}
+	now := o.all.host.Now()
+	for _, s := range of {
+		if r.isOver(now, s.again) {
+			all = append(all, s)
 		}
-		if !retry.Pause(o.over, try) {
-			return
-		}
+	}
+	return all
+}
+
+// watch watches the record until no caller waits any more.
+func (o *outcome) watch() {
+	if retry.Sleep(o.over, patience) { // most waiting is over soon
+		retry.Forever(o.over, o.follow)
 	}
 }
 
-// followRecord reads the record as soon as a watch has begun, and whenever that brings an
+// follow reads the record as soon as a watch has begun, and whenever that brings an
 // outcome. It returns when the watch ends, and reports whether there were events.
-func (c *Runner) followRecord(key string, o *outcome) (heard bool) {
-	news, stop := c.host.Watch(o.over, c.recordKey(key))
+func (o *outcome) follow() (heard bool) {
+	news, stop := o.all.host.Watch(o.over, o.at)
 	defer stop()
-	c.readOutcome(key)
+	o.read()
 	for resp := range news {
 		if resp.Err() != nil {
 			break
 		}
 		for _, ev := range resp.Events {
 			heard = true
-			c.outcomes.mu.Lock()
-			asking := slices.Collect(maps.Values(o.seekers))
-			c.outcomes.mu.Unlock()
-			if len(c.ends(key, ev.Kv, asking)) > 0 {
-				c.readOutcome(key)
+			o.all.mu.Lock()
+			asking := slices.Collect(maps.Keys(o.seekers))
+			o.all.mu.Unlock()
+			if len(o.ends(ev.Kv, asking)) > 0 {
+				o.read()
 			}
 		}
 	}

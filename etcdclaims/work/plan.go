@@ -4,37 +4,40 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/beside"
-	"github.com/etcdclaims/claims/internal/retry"
-	"github.com/etcdclaims/claims/internal/txn"
+	"github.com/etcdclaims/claims/internal/retention"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // plan is what an acquiring call knows of the record of its work: at first
-// that there is none, which etcd corrects if it is wrong.
+// that there is none, which etcd corrects if it is wrong. It is the companion of the claim, and
+// belongs to the goroutine of the call.
 type plan struct {
-	key   string
-	opts  options
-	prev  *Record          // the record before, or nil
-	raw   string           // as it is stored
-	lease clientv3.LeaseID // that it is on
-	rev   int64            // its ModRevision
-	err   error            // why it could not be read
+	c    *Runner
+	key  string
+	opts options
+	call beside.Call
 
-	anew       bool   // done or dead work is begun again: its attempts count from here
-	shelf      *shelf // that the record of the attempt is put on
-	superseded bool   // the attempt took the work over from this client's own
+	kv   *mvccpb.KeyValue // the record before, as it was read last, or nil
+	rev  int64            // that the record must have: its ModRevision, or -1 to read it anew
+	prev *Record          // what it says, or nil
+	err  error            // why it could not be read
+	anew bool             // done or dead work is begun again: its attempts count from here
 
-	c       *Runner
-	kv      *mvccpb.KeyValue // the record as it was read last
-	put     beside.Attempt   // the last attempt
-	call    beside.Call
-	seeker  *seeker     // of a call that waits, or nil
-	undoing *recordUndo // of the call's last attempt that is undone, or nil
+	put        beside.Attempt   // the last attempt
+	lease      *retention.Lease // that the record of the attempt is put on
+	superseded bool             // the attempt took the work over from this client's own
+	seeker     *seeker          // of a call that waits, or nil
+	undoing    *recordUndo      // of the call's last attempt that is undone, or nil
+}
+
+// over is called when the call has returned.
+func (w *plan) over() {
+	w.seeker.leave()
+	w.lease.Leave(false)
 }
 
 // Key names the record.
@@ -57,7 +60,12 @@ func (w *plan) Granted(superseded bool) (tookOver bool) {
 
 // LeaseGone reports whether the lease of the record was revoked.
 func (w *plan) LeaseGone(put *beside.Put, err error) bool {
-	return w.c.records.gone(err, shelfOf(put))
+	return w.c.records.Gone(err, leaseOf(put))
+}
+
+// leaseOf returns the lease of a record that was put.
+func leaseOf(put *beside.Put) *retention.Lease {
+	return put.On.(*retention.Lease) //nolint:forcetypeassert // Put has set it
 }
 
 // Changed takes over a record that has changed.
@@ -70,10 +78,10 @@ func (w *plan) Changed(kv *mvccpb.KeyValue) bool {
 	if rev == w.rev {
 		return false
 	}
-	w.prev, w.raw, w.lease, w.rev, w.err, w.anew = nil, "", clientv3.NoLease, rev, nil, false
+	w.prev, w.rev, w.err, w.anew = nil, rev, nil, false
 	if kv != nil {
 		r, err := decodeRecord(w.key, kv)
-		w.prev, w.raw, w.lease, w.err = &r, string(kv.Value), clientv3.LeaseID(kv.Lease), err
+		w.prev, w.err = &r, err
 	}
 	return true
 }
@@ -84,162 +92,117 @@ func (w *plan) orphan() bool {
 	return w.prev != nil && w.prev.State == StateClaimed && !w.superseded
 }
 
-func (w *plan) note() string {
-	if w.call.Note == nil && w.prev != nil {
-		return w.prev.Note
+// isOver reports whether the record is one with which the work is not begun now.
+func (w *plan) isOver() bool { return w.prev != nil && w.prev.isOver(w.c.host.Now(), w.opts.again) }
+
+// Turn waits until the call may join the line. An error means that its waiting is over.
+func (w *plan) Turn(ctx context.Context, waits func()) error {
+	w.seeker = w.c.outcomes.seek(w.key, w.Key(), w.opts.again, w.call.OutOfTurn)
+	select {
+	case <-w.seeker.turn:
+		return nil
+	default:
 	}
-	return string(w.call.Note)
-}
-
-// Put returns the record of an attempt.
-func (w *plan) Put(a beside.Attempt) *beside.Put {
-	w.put = a
-	r := w.record(a)
-	stored := r.stored()
-	stored.Epoch = a.Epoch
-	return &beside.Put{Key: w.Key(), Value: stored.encode(), Lease: w.shelf.id, Number: r.Attempt, On: w.shelf}
-}
-
-// record is the record of an attempt.
-func (w *plan) record(a beside.Attempt) Record {
-	r := begun(w.prev, w.anew)
-	r.Key, r.Claim, r.Owner, r.Instance, r.Begun = w.key, a.Claim, w.c.claims.Owner(), w.c.claims.Instance(), a.Since.UTC()
-	r.Note, r.AtMostOnce = w.note(), w.opts.atMostOnce
-	return r
-}
-
-// restored returns the record as it was before the attempt, or "" if there was none. To
-// that of an orphan it adds the fence: it was the revision of the record, which is
-// another when it is put back.
-func (w *plan) restored() string {
-	var r record
-	if w.prev != nil && w.prev.State == StateClaimed && json.Unmarshal([]byte(w.raw), &r) == nil && r.Fence == 0 {
-		r.Fence = w.prev.Fence
-		return r.encode()
+	waits()
+	for {
+		select {
+		case <-w.seeker.turn:
+			return nil
+		case <-w.seeker.news:
+			if w.learn(); w.isOver() {
+				return &beside.Verdict{Err: &Error{Record: *w.prev}}
+			}
+		case <-ctx.Done():
+			return w.c.host.Waited(ctx, w.key, w.seeker.found(nil))
+		}
 	}
-	return w.raw
+}
+
+// InLine notes that the call is in line. From now on an outcome wakes it.
+func (w *plan) InLine(wake func()) { w.seeker.inLine(wake) }
+
+// Saw notes the claim that the call has found.
+func (w *plan) Saw(own *mvccpb.KeyValue) { w.seeker.found(own) }
+
+// learn takes over the record that was read for the call while it waits, if it is news.
+func (w *plan) learn() bool {
+	kv := w.seeker.take()
+	return kv != nil && w.Changed(kv)
 }
 
 // Prepare admits the work and finds a lease for the record of the attempt.
 func (w *plan) Prepare(ctx context.Context) error {
 	c := w.c
-	told := c.outcomes.tell(w)
-	if err := c.admitWork(ctx, w.key, w); err != nil {
-		if !told && isOutcome(err) {
-			c.readOutcome(w.key) // for others that wait: no watch has brought it
+	told := w.learn()
+	if err := w.admit(ctx); err != nil {
+		if known := (*Error)(nil); !errors.As(err, &known) {
+			return err
 		}
-		return verdictOf(err)
+		if !told {
+			c.outcomes.read(w.key) // for others that wait: no watch has brought it
+		}
+		return &beside.Verdict{Err: err}
 	}
 	if c.host.Open().Err() != nil {
 		return etcdclaims.ErrClosed
 	}
 	// The record must outlast the claim, or no caller would find the orphan.
-	s, err := c.records.get(ctx, w.call.TTL)
+	lease, err := c.records.Get(ctx, w.call.TTL)
 	if err != nil {
 		return err
 	}
-	w.shelf.leave(false)
-	w.shelf = s
+	w.lease.Leave(false)
+	w.lease = lease
 	return nil
 }
 
-// admitWork reports whether work whose key is free may be begun, as far as its record
-// is known. It marks work that may not run again as dead.
-func (c *Runner) admitWork(ctx context.Context, key string, w *plan) error {
-	if w.err != nil {
-		return fmt.Errorf("%w: Forget removes it", w.err)
-	}
-	if w.prev == nil {
-		return nil
-	}
-	if w.prev.isOver(c.host.Clock().Time(), w.opts.again) {
-		return &Error{Record: *w.prev}
-	}
-	w.anew = w.prev.State == StateDone || w.prev.State == StateDead
-	if w.prev.State == StateClaimed {
-		return c.admitOrphan(ctx, key, w)
-	}
-	return nil
+// Put returns the record of an attempt.
+func (w *plan) Put(a beside.Attempt) *beside.Put {
+	w.put = a
+	r := w.record()
+	stored := r.stored()
+	stored.Epoch = a.Epoch
+	return &beside.Put{Key: w.Key(), Value: stored.encode(), Lease: w.lease.ID(), Number: r.Attempt, On: w.lease}
 }
 
-// admitOrphan is admitWork for work that is an orphan, or this client's own to be
-// superseded.
-func (c *Runner) admitOrphan(ctx context.Context, key string, w *plan) error {
-	if u := c.undos.of(w.prev.Claim); u != nil {
-		// It is of an attempt of this client that no caller has had. The undo puts the record
-		// before back.
-		if err := u.wait(ctx); err != nil {
-			return err
-		}
-		w.rev = -1 // of no record: it is read anew
-		return nil
+// record is the record of the last attempt.
+func (w *plan) record() Record {
+	r := begun(w.prev, w.anew)
+	r.Key, r.Claim, r.Owner, r.Instance, r.Begun = w.key, w.put.Claim, w.c.claims.Owner(), w.c.claims.Instance(), w.put.Since.UTC()
+	r.Note, r.AtMostOnce = string(w.call.Note), w.opts.atMostOnce
+	if w.call.Note == nil && w.prev != nil {
+		r.Note = w.prev.Note
 	}
-	if own, held := c.host.Own(key); w.call.Supersede && own == w.prev.Claim {
-		if w.prev.AtMostOnce {
-			return held
-		}
-		return nil
-	}
-	why := w.prev.buries(c.cfg.MaxAttempts)
-	if why == "" {
-		return nil
-	}
-	if w.opts.beginsAgain(StateDead) {
-		w.anew = true
-		return nil
-	}
-	return c.bury(ctx, key, w, why)
+	return r
 }
 
-// bury marks orphaned work as dead. It returns nil if the work may be begun. It also returns nil
-// if the key is held again: then no attempt can succeed before it has read the record.
-func (c *Runner) bury(ctx context.Context, key string, w *plan, why string) error {
-	dead := w.prev.buried(why, c.host.Clock().Time())
-	shelf, err := c.records.get(ctx, 0)
-	if err != nil {
-		return err
+// Undo returns how the record of an attempt is undone. It may not be the first undo of that
+// attempt.
+func (w *plan) Undo(put *beside.Put) beside.Undo {
+	u := &recordUndo{host: w.c.host, claim: claimIn(put.Value), key: put.Key, put: put.Value, lease: leaseOf(put)}
+	if w.kv != nil {
+		u.before, u.on = w.restored(), clientv3.LeaseID(w.kv.Lease)
 	}
-	put := false
-	defer func() { shelf.leave(put) }()
-	own, work := c.claims.OwnKey(key), c.recordKey(key)
-	r := txn.Request{
-		In: txn.Of(
-			[]clientv3.Cmp{
-				clientv3.Compare(clientv3.CreateRevision(own), "=", 0),
-				clientv3.Compare(clientv3.ModRevision(work), "=", w.rev),
-			},
-			[]clientv3.Op{dead.stored().put(work, shelf)},
-			[]clientv3.Op{clientv3.OpGet(own), clientv3.OpGet(work)},
-		),
+	w.undoing = w.c.undos.add(u)
+	return u
+}
+
+// restored returns the record as it was before the attempt. To
+// that of an orphan it adds the fence: it was the revision of the record, which is
+// another when it is put back.
+func (w *plan) restored() string {
+	var r record
+	if w.prev != nil && w.prev.State == StateClaimed && json.Unmarshal(w.kv.Value, &r) == nil && r.Fence == 0 {
+		r.Fence = w.prev.Fence
+		return r.encode()
 	}
-	for try := 0; ; try++ {
-		resp, err := c.host.Store().Do(ctx, r)
-		switch {
-		case err == nil && resp.Succeeded:
-			put = true
-			c.logDead(dead, errors.New(why))
-			return &Error{Record: dead}
-		case err == nil:
-			if own := firstKV(resp, 0); own != nil {
-				switch err := c.host.HeldBy(ctx, key, own, true); {
-				case errors.Is(err, etcdclaims.ErrHeld):
-					w.rev = -1 // of no record
-					return nil
-				case err != nil:
-					return err
-				}
-			}
-			w.Changed(firstKV(resp, 1))
-			return c.admitWork(ctx, key, w)
-		case c.records.gone(err, shelf):
-			return c.bury(ctx, key, w, why)
-		case errors.Is(err, etcdclaims.ErrUnknown):
-			shelf.doubt()
-		case !txn.IsTransient(err):
-			return fmt.Errorf("burying orphaned work: %w", err)
-		}
-		if !retry.PauseUnless(ctx, c.host.Open().Done(), try) {
-			return txn.WithCause(ctx, err)
-		}
+	return string(w.kv.Value)
+}
+
+// Undone waits until the last attempt is undone.
+func (w *plan) Undone(ctx context.Context) error {
+	if w.undoing == nil {
+		return nil
 	}
+	return w.undoing.wait(ctx)
 }

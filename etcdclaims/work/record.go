@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/protocol"
+	"github.com/etcdclaims/claims/internal/retention"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -74,14 +75,13 @@ type Record struct {
 	AtMostOnce bool
 }
 
-// record is the value of work/<key>.
-type record struct {
-	Version    int       `json:"v"`
+// fields are those of Record as they are stored: the compiler checks that none is forgotten.
+type fields struct {
+	Key        string    `json:"-"`
 	State      State     `json:"state"`
 	Attempt    int       `json:"attempt"`
 	Earlier    int       `json:"earlier,omitempty"`
 	Fence      int64     `json:"fence,string,omitempty"` // 0 in claimed: its own revision, unless it was put back
-	Epoch      int64     `json:"epoch,omitempty"`
 	Claim      string    `json:"claim"`
 	Owner      string    `json:"owner"`
 	Instance   string    `json:"instance"`
@@ -90,11 +90,19 @@ type record struct {
 	NotBefore  time.Time `json:"notBefore,omitzero"`
 	Error      string    `json:"error,omitempty"`
 	Stack      string    `json:"stack,omitempty"`
-	Result     []byte    `json:"result,omitempty"`
-	Note       string    `json:"note,omitempty"`     // one that is UTF-8
-	NoteData   []byte    `json:"noteData,omitempty"` // any other
+	Result     string    `json:"-"`              // as Data
+	Note       string    `json:"note,omitempty"` // one that is UTF-8
 	AtMostOnce bool      `json:"atMostOnce,omitempty"`
-	Retry      string    `json:"retry,omitempty"` // new for each Retry, which finds itself by it
+}
+
+// record is the value of work/<key>.
+type record struct {
+	Version int `json:"v"`
+	fields
+	Epoch    int64  `json:"epoch,omitempty"`
+	Data     []byte `json:"result,omitempty"`
+	NoteData []byte `json:"noteData,omitempty"` // a note that is not UTF-8
+	Retry    string `json:"retry,omitempty"`    // new for each Retry, which finds itself by it
 }
 
 func (r record) encode() string {
@@ -102,14 +110,7 @@ func (r record) encode() string {
 	return keyspace.Encode(r)
 }
 
-func (r *record) setNote(note string) {
-	if utf8.ValidString(note) {
-		r.Note = note
-	} else {
-		r.NoteData = []byte(note)
-	}
-}
-
+// decodeRecord returns a record that was read. One that cannot be read is in StateUnreadable.
 func decodeRecord(key string, kv *mvccpb.KeyValue) (Record, error) {
 	var r record
 	err := json.Unmarshal(kv.Value, &r)
@@ -123,11 +124,8 @@ func decodeRecord(key string, kv *mvccpb.KeyValue) (Record, error) {
 	if err != nil {
 		return Record{Key: key, State: StateUnreadable, Error: err.Error()}, fmt.Errorf("the record of work %q cannot be read: %w", key, err)
 	}
-	out := Record{
-		Key: key, State: r.State, Attempt: r.Attempt, Earlier: r.Earlier, Fence: r.Fence, Claim: r.Claim, Owner: r.Owner,
-		Instance: r.Instance, Begun: r.Begun, Ended: r.Ended, NotBefore: r.NotBefore, Error: r.Error, Stack: r.Stack,
-		Result: string(r.Result), Note: r.Note, AtMostOnce: r.AtMostOnce,
-	}
+	out := Record(r.fields)
+	out.Key, out.Result = key, string(r.Data)
 	if r.NoteData != nil {
 		out.Note = string(r.NoteData)
 	}
@@ -139,12 +137,10 @@ func decodeRecord(key string, kv *mvccpb.KeyValue) (Record, error) {
 }
 
 func (r Record) stored() record {
-	out := record{
-		State: r.State, Attempt: r.Attempt, Earlier: r.Earlier, Fence: r.Fence, Claim: r.Claim, Owner: r.Owner,
-		Instance: r.Instance, Begun: r.Begun, Ended: r.Ended, NotBefore: r.NotBefore, Error: r.Error, Stack: r.Stack,
-		Result: []byte(r.Result), AtMostOnce: r.AtMostOnce,
+	out := record{fields: fields(r), Data: []byte(r.Result)}
+	if !utf8.ValidString(r.Note) {
+		out.Note, out.NoteData = "", []byte(r.Note)
 	}
-	out.setNote(r.Note)
 	return out
 }
 
@@ -159,8 +155,8 @@ func claimIn(value string) string {
 func (r Record) tries() int { return r.Attempt - r.Earlier }
 
 // put stores the record on the lease.
-func (r record) put(key string, s *shelf) clientv3.Op {
-	return clientv3.OpPut(key, r.encode(), clientv3.WithLease(s.id))
+func (r record) put(key string, l *retention.Lease) clientv3.Op {
+	return clientv3.OpPut(key, r.encode(), clientv3.WithLease(l.ID()))
 }
 
 // limitText keeps a text within what a record should carry: whole runes, up to the
@@ -177,6 +173,3 @@ func limitText(s string, limit int) string {
 	}
 	return s[:cut] + more
 }
-
-// recordKey is the etcd key of the record of work.
-func recordKey(prefix, key string) string { return keyspace.Work(prefix, key) }

@@ -40,7 +40,7 @@ func (c *Runner) readRecord(ctx context.Context, key string) (r Record, kv *mvcc
 	if err != nil {
 		return Record{}, nil, err
 	}
-	if kv = firstKV(resp, 0); kv == nil {
+	if kv = txn.First(resp, 0); kv == nil {
 		return Record{}, nil, nil
 	}
 	r, _ = decodeRecord(key, kv) // in StateUnreadable if it cannot be read
@@ -48,6 +48,19 @@ func (c *Runner) readRecord(ctx context.Context, key string) (r Record, kv *mvcc
 		r.State = StateOrphaned
 	}
 	return r, kv, nil
+}
+
+// change carries out an operation if the key is free and the record has the revision: so it never
+// meets a live owner, however late it arrives, and is carried out once. Otherwise the reply has the
+// claim and the record.
+func (c *Runner) change(ctx context.Context, key string, rev int64, op clientv3.Op) (*clientv3.TxnResponse, error) {
+	own, at := c.claims.OwnKey(key), c.recordKey(key)
+	cmps := []clientv3.Cmp{
+		clientv3.Compare(clientv3.CreateRevision(own), "=", 0),
+		clientv3.Compare(clientv3.ModRevision(at), "=", rev),
+	}
+	reads := []clientv3.Op{clientv3.OpGet(own), clientv3.OpGet(at)}
+	return c.host.Store().Do(ctx, txn.Request{Key: key, In: txn.Of(cmps, []clientv3.Op{op}, reads)})
 }
 
 // Orphans yields the records of orphaned work, as Runner.Records with
@@ -147,7 +160,7 @@ func (c *Runner) judgeClaimed(ctx context.Context, records []Record, matters boo
 			return err
 		}
 		for i, r := range claimed[:n] {
-			held, kv := txn.Count(resp, 2*i) > 0, firstKV(resp, 2*i+1)
+			held, kv := txn.Count(resp, 2*i) > 0, txn.First(resp, 2*i+1)
 			if kv == nil {
 				r.State = stateGone
 				continue
@@ -157,14 +170,6 @@ func (c *Runner) judgeClaimed(ctx context.Context, records []Record, matters boo
 			}
 		}
 		claimed = claimed[n:]
-	}
-	return nil
-}
-
-// firstKV returns what the i-th operation of a reply read first, or nil.
-func firstKV(resp *clientv3.TxnResponse, i int) *mvccpb.KeyValue {
-	if kvs := txn.Kvs(resp, i); len(kvs) > 0 {
-		return kvs[0]
 	}
 	return nil
 }

@@ -88,8 +88,7 @@ func (w *Work) Run(ctx context.Context, fn func(ctx context.Context) error) erro
 	if fn == nil {
 		return fmt.Errorf("run work %q: %w", w.Key(), errNilFunc)
 	}
-	var failed Record
-	_, err := w.runFor(ctx, func(ctx context.Context) ([]byte, error) { return nil, fn(ctx) }, &failed)
+	_, failed, err := w.runFor(ctx, func(ctx context.Context) ([]byte, error) { return nil, fn(ctx) })
 	if failed.State != "" && !errors.Is(err, etcdclaims.ErrLost) {
 		return &Error{Record: failed, Err: err}
 	}
@@ -106,7 +105,7 @@ func (w *Work) call(ctx context.Context, fn func(context.Context) error, end fun
 
 // runFor calls fn while the work is held, and then completes it with the result of
 // fn or fails it. If it failed, failed is the outcome.
-func (w *Work) runFor(ctx context.Context, fn func(context.Context) ([]byte, error), failed *Record) (result []byte, err error) {
+func (w *Work) runFor(ctx context.Context, fn func(context.Context) ([]byte, error)) (result []byte, failed Record, err error) {
 	var panicked *panicError
 	parent, cancelled := ctx, false
 	err = w.call(ctx, func(ctx context.Context) (err error) {
@@ -128,24 +127,27 @@ func (w *Work) runFor(ctx context.Context, fn func(context.Context) ([]byte, err
 		if w.over.Load() {
 			return nil // fn has ended the work itself
 		}
+		if far == beside.Returned && err == nil {
+			failed, err = w.completeAfter(result)
+			return err
+		}
 		var given interface{ GiveBack() bool }
 		var ran interface{ Ran() bool }
 		switch {
-		case far == beside.Returned && err == nil:
-			return w.completeAfter(result, failed)
 		case far == beside.Called && panicked != nil:
-			return w.failAfter(panicked, failed)
+			err = panicked
 		case far == beside.Called:
-			return w.failAfter(errGoexit, failed)
+			err = errGoexit
 		case far == beside.Returned && w.record.AtMostOnce && errors.As(err, &ran) && ran.Ran():
-			return w.failAfter(etcdclaims.Permanent(err), failed)
+			err = etcdclaims.Permanent(err)
 		case far == beside.NotCalled, errors.As(err, &given) && given.GiveBack(), cancelled && !w.record.AtMostOnce && (errors.Is(err, context.Canceled) || errors.Is(err, etcdclaims.ErrClosed)):
-			return w.releaseAfter()
-		default:
-			return w.failAfter(err, failed)
+			_, err = w.endAfter(Record{State: StateFree})
+			return err
 		}
+		failed, err = w.endAfter(w.failed(err))
+		return err
 	})
-	return result, err
+	return result, failed, err
 }
 
 var (
@@ -161,18 +163,16 @@ func (w *Work) interrupted(parent, ctx context.Context) bool {
 }
 
 // completeAfter completes work whose handler has returned. It tries for as long as
-// the claim lasts: work without a recorded outcome may be done again.
-func (w *Work) completeAfter(result []byte, failed *Record) error {
-	if w.term == nil {
-		return nil
-	}
+// the claim lasts: work without a recorded outcome may be done again. If etcd refuses, the work has
+// failed.
+func (w *Work) completeAfter(result []byte) (failed Record, err error) {
 	ctx, cancel := w.term.Within(w.c.host.IO())
 	defer cancel()
 	for try := 0; ; try++ {
 		err := w.CompleteWith(ctx, result)
 		switch {
 		case err == nil || errors.Is(err, etcdclaims.ErrLost) || errors.Is(err, etcdclaims.ErrReleased) || errors.Is(err, etcdclaims.ErrUnknown):
-			return err
+			return Record{}, err
 		case w.c.host.IsPassing(err) && retry.PauseUnless(ctx, w.Done(), try):
 			continue
 		}
@@ -181,55 +181,7 @@ func (w *Work) completeAfter(result []byte, failed *Record) error {
 		if w.record.AtMostOnce {
 			cause = etcdclaims.Permanent(err) // it ran, and must not run again
 		}
-		return bothErrors(err, w.failAfter(cause, failed))
+		failed, why := w.endAfter(w.failed(cause))
+		return failed, bothErrors(err, why)
 	}
-}
-
-// failAfter fails work whose handler has returned. Its time is the client's own: the
-// caller's context may be over.
-func (w *Work) failAfter(cause error, failed *Record) error {
-	if w.term == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(w.c.host.IO(), w.c.host.Store().Timeout())
-	defer cancel()
-	r, err := w.endForGood(ctx, w.failed(cause))
-	if err == nil {
-		*failed = r
-	}
-	return ignoreUnknown(err)
-}
-
-// releaseAfter gives work back whose handler was not to run.
-func (w *Work) releaseAfter() error {
-	if w.term == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(w.c.host.IO(), w.c.host.Store().Timeout())
-	defer cancel()
-	_, err := w.endForGood(ctx, Record{State: StateFree})
-	return ignoreUnknown(err)
-}
-
-// ignoreUnknown is for endings of work that has failed anyway: whether that is
-// recorded changes nothing for the caller.
-func ignoreUnknown(err error) error {
-	if errors.Is(err, etcdclaims.ErrUnknown) {
-		return nil
-	}
-	return err
-}
-
-// panicError is the cause with which work fails when its handler panics.
-type panicError struct {
-	Value any    // the value that the handler passed to panic
-	Stack []byte // as runtime/debug.Stack returns it
-}
-
-func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
-
-// Unwrap returns Value if it is an error, and nil otherwise.
-func (e *panicError) Unwrap() error {
-	err, _ := e.Value.(error)
-	return err
 }

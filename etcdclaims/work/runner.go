@@ -2,33 +2,34 @@ package work
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/beside"
 	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/passthrough"
+	"github.com/etcdclaims/claims/internal/retention"
 	"go.uber.org/zap"
 )
 
 // Runner begins work under claims of one client, and keeps its records. Make one per process and
 // share it. Its methods are safe for concurrent use.
 type Runner struct {
-	claims *etcdclaims.Client
-	cfg    Config
-	host   beside.Host // nil: passthrough
-	log    *zap.Logger
-	stats  stats
+	// These are set by New:
+	claims  *etcdclaims.Client
+	cfg     Config
+	host    beside.Host // nil: passthrough, without what is on leases
+	log     *zap.Logger
+	records *retention.Leases // what records are on of work that is not done
+	done    *retention.Leases // and of work that is
 
-	records  shelves  // what records are on of work that is not done
-	done     shelves  // and of work that is
+	// These guard themselves:
+	stats    stats
 	outcomes outcomes // of work that callers wait for
 	undos    undos
-	live     live
 }
 
 // New returns a runner. It does no I/O, and needs no end: Close of claims ends it. An error describes
@@ -39,10 +40,11 @@ func New(claims *etcdclaims.Client, cfg Config) (*Runner, error) {
 	if err := passthrough.Check(claims); err != nil {
 		return nil, errtext.Wrap("work", err)
 	}
-	r := &Runner{claims: claims, log: attach.Logger(claims, zap.NewNop), outcomes: outcomes{byKey: make(map[string]*outcome)}}
+	r := &Runner{claims: claims, log: attach.Logger(claims, zap.NewNop)}
 	ttl := etcdclaims.DefaultTTL
 	if !claims.Passthrough() {
 		r.host = beside.HostOf(claims)
+		r.outcomes = outcomes{host: r.host, byKey: make(map[string]*outcome)}
 		ttl = r.host.TTL()
 	}
 	var err error
@@ -50,8 +52,8 @@ func New(claims *etcdclaims.Client, cfg Config) (*Runner, error) {
 		return nil, err
 	}
 	if r.host != nil {
-		r.records.init(r, r.cfg.DeadRetention, true)
-		r.done.init(r, r.cfg.Retention, false)
+		r.records = retention.NewLeases(r.host, r.log, "records of work", r.cfg.DeadRetention, true)
+		r.done = retention.NewLeases(r.host, r.log, "records of work", r.cfg.Retention, false)
 	}
 	return r, nil
 }
@@ -92,7 +94,7 @@ func (c *Runner) checkKey(key string) error {
 }
 
 // recordKey is the etcd key of the record of work.
-func (c *Runner) recordKey(key string) string { return recordKey(c.claims.Prefix(), key) }
+func (c *Runner) recordKey(key string) string { return keyspace.Work(c.claims.Prefix(), key) }
 
 type stats struct{ tookOver, completed, failed atomic.Int64 }
 
@@ -115,57 +117,7 @@ func (c *Runner) Stats() Stats {
 	}
 }
 
-// live is the work of a runner that is under way. No other mutex is taken while its own is held.
-type live struct {
-	mu     sync.Mutex
-	all    map[*Work]struct{}
-	pruned int // how many there were when those that have ended were last removed
-}
-
-func (l *live) add(w *Work) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.all == nil {
-		l.all = make(map[*Work]struct{})
-	}
-	if l.all[w] = struct{}{}; len(l.all) > 2*l.pruned+64 {
-		l.prune() // those whose claims were lost
-	}
-}
-
-func (l *live) remove(w *Work) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.all, w)
-}
-
-// prune removes work whose claim has ended; the lock is held.
-func (l *live) prune() {
-	for w := range l.all {
-		if w.Err() != nil {
-			delete(l.all, w)
-		}
-	}
-	l.pruned = len(l.all)
-}
-
-// shelves returns the shelves that have records of work that is under way.
-func (l *live) shelves() map[*shelf]bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.prune()
-	used := make(map[*shelf]bool)
-	for w := range l.all {
-		used[w.shelf] = true
-	}
-	return used
-}
-
-// unanswered is the error of a context that has ended while a lease was waited for.
-func (c *Runner) unanswered(ctx context.Context) error {
-	err := context.Cause(ctx)
-	if err == nil || errors.Is(err, etcdclaims.ErrClosed) || errors.Is(ctx.Err(), context.Canceled) {
-		return err
-	}
-	return c.host.Explain(fmt.Errorf("etcd has not answered: %w", err))
+// logDead logs that no caller begins the work again by itself.
+func (c *Runner) logDead(r Record) {
+	c.log.Warn("work is dead", zap.String("key", r.Key), zap.Int("attempt", r.Attempt), zap.Int64("fence", r.Fence), zap.String("error", r.Error))
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/beside"
+	"github.com/etcdclaims/claims/internal/retention"
 )
 
 // Work is a claim with a durable record. End it with Complete, Fail or
@@ -19,14 +20,15 @@ import (
 //
 // Release, ReleaseWith and Run of its claim are those of Work.
 type Work struct {
-	*etcdclaims.Claim
-	c        *Runner
-	term     beside.Term // nil: passthrough
-	shelf    *shelf      // that the record is on
-	record   Record      // of this attempt, as it was begun
-	previous Record      // zero if there is none
-	over     atomic.Bool // it has ended, or may have
-	ended    atomic.Pointer[Record]
+	*etcdclaims.Claim // this and the next five are set by newWork
+	c                 *Runner
+	term              beside.Term      // nil: passthrough
+	lease             *retention.Lease // that the record is on
+	record            Record           // of this attempt, as it was begun
+	previous          Record           // zero if there is none
+
+	over  atomic.Bool            // it has ended, or may have
+	ended atomic.Pointer[Record] // how, once that is known
 }
 
 // Attempt returns the number of this attempt, 1 for the first. It rises with

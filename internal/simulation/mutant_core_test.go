@@ -25,27 +25,27 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "lease of records that is given up after the time of one request", of: "etcdclaims/work", tests: "TestFirstOutcomeWhileNoLeaseIsGranted",
-		edits: []edit{{"etcdclaims/work/shelf.go", "WithTimeout(ctx, 2*c.host.Store().Timeout())", "WithTimeout(ctx, c.host.Store().Timeout())"}},
+		edits: []edit{{"internal/retention/leases.go", "WithTimeout(ctx, 2*h.host.Store().Timeout())", "WithTimeout(ctx, h.host.Store().Timeout())"}},
 	},
 	{
 		name: "outcome of work that each waiter learns in its turn", of: "etcdclaims/work", tests: "TestOutcomeReachesAllWhoWait",
-		edits: []edit{{"etcdclaims/work/outcome.go", "if len(c.ends(key, ev.Kv, asking)) > 0 {", "if len(c.ends(key, ev.Kv, asking)) < 0 {"}},
+		edits: []edit{{"etcdclaims/work/outcome.go", "if len(o.ends(ev.Kv, asking)) > 0 {", "if len(o.ends(ev.Kv, asking)) < 0 {"}},
 	},
 	{
 		name: "outcome of work read by each waiter for itself", of: "etcdclaims/work", tests: "TestOutcomeReachesTheDeaf",
-		edits: []edit{{"etcdclaims/work/plan.go", "if !told && isOutcome(err) {", "if told && isOutcome(err) {"}},
+		edits: []edit{{"etcdclaims/work/plan.go", "if !told {", "if told {"}},
 	},
 	{
 		name: "outcome of work believed from an event", of: "etcdclaims/work", tests: "TestForgottenOutcomeIsNoAnswer",
-		edits: []edit{{"etcdclaims/work/outcome.go", "			if len(c.ends(key, ev.Kv, asking)) > 0 {\n", `			for _, s := range c.ends(key, ev.Kv, asking) {
-				c.outcomes.mu.Lock()
+		edits: []edit{{"etcdclaims/work/outcome.go", "			if len(o.ends(ev.Kv, asking)) > 0 {\n", `			for _, s := range o.ends(ev.Kv, asking) {
+				o.all.mu.Lock()
 				s.record = ev.Kv
 				if s.wake != nil {
 					s.wake()
 				}
-				c.outcomes.mu.Unlock()
+				o.all.mu.Unlock()
 			}
-			if len(c.ends(key, ev.Kv, asking)) < 0 {
+			if len(o.ends(ev.Kv, asking)) < 0 {
 `}},
 	},
 	{
@@ -57,8 +57,8 @@ var coreMutants = []mutant{
 		edits: []edit{{"host.go", "	if e.Deletes {\n", "	if e.Deletes && out == nil {\n"}},
 	},
 	{
-		name: "shelf of records that is not kept for work under way", of: "etcdclaims/work", tests: "TestRecordOutlivesItsOwner|TestRetentionLeaseIsKeptForRequestsUnderWay",
-		edits: []edit{{"etcdclaims/work/runner.go", "		used[w.shelf] = true\n", "		used[nil] = w.shelf != nil\n"}},
+		name: "lease of records that is not kept for work under way", of: "etcdclaims/work", tests: "TestRecordOutlivesItsOwner|TestRetentionLeaseIsKeptForRequestsUnderWay",
+		edits: []edit{{"internal/retention/keep.go", "		owned[l] = true\n", "		owned[nil] = l != nil\n"}},
 	},
 	{
 		name: "turn in line that ends with its caller", of: "etcdclaims/work", tests: "TestWaitersForWorkTakeTurns",
