@@ -1,7 +1,6 @@
 package work_test
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -40,23 +39,5 @@ func TestConfigRefused(t *testing.T) {
 	for _, cfg := range []work.Config{{}, {MaxAttempts: -1, Retention: -1, DeadRetention: -1}, {Retention: 2 * time.Second, DeadRetention: 30 * time.Second}} {
 		_, err := work.New(claims, cfg)
 		noErr(t, err)
-	}
-}
-
-// Without a client, and without a runner, nothing is begun.
-func TestNoClient(t *testing.T) {
-	t.Parallel()
-	for _, claims := range []*etcdclaims.Client{nil, {}} {
-		if r, err := work.New(claims, work.Config{}); r != nil || !errors.Is(err, etcdclaims.ErrNoClient) {
-			t.Errorf("got %v, %v", r, err)
-		}
-	}
-	var r *work.Runner
-	ctx := t.Context()
-	never := func() { t.Error("a function was called") }
-	for name, call := range refusedCalls(r, never) {
-		if err := call(ctx); !errors.Is(err, etcdclaims.ErrNoClient) {
-			t.Errorf("%s: %v", name, err)
-		}
 	}
 }

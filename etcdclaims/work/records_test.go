@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
-	"sync"
+	"sort"
 	"testing"
-	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
@@ -98,184 +96,6 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-func TestRetry(t *testing.T) {
-	t.Parallel()
-	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, b, _ := twoOwners(t, etcd, config{MaxAttempts: 2, Backoff: func(int) time.Duration { return time.Hour }})
-	_, err := b.Retry(ctx, "nothing")
-	wantIs(t, err, work.ErrNoRecord)
-
-	// Dead after its attempts: there are as many again.
-	noErr(t, failing(ctx, tryBegin(t, a, "k", etcdclaims.Note([]byte("n"))), etcdclaims.RetryAfter(errors.New("x"), 0)))
-	got, err := tryBegin(t, a, "k").Fail(ctx, errors.New("y"))
-	if err != nil || got.State != work.StateDead {
-		t.Fatalf("%+v, %v", got, err)
-	}
-	r, err := b.Retry(ctx, "k")
-	if err != nil || r.State != work.StateFree || r.Earlier != 2 || r.Error != "y" || r.Note != "n" {
-		t.Errorf("retried %+v, %v", r, err)
-	}
-	if again, err := b.Retry(ctx, "k"); err != nil || again.Earlier != 2 {
-		t.Errorf("retried again %+v, %v", again, err)
-	}
-	w := tryBegin(t, b, "k")
-	if p, _ := w.Previous(); w.Attempt() != 3 || p.Error != "y" || p.Note != "n" {
-		t.Errorf("attempt %d after %+v", w.Attempt(), p)
-	}
-	_, err = a.Retry(ctx, "k") // while it is held
-	wantIs(t, err, etcdclaims.ErrHeld)
-	var held *etcdclaims.HeldError
-	if !errors.As(err, &held) || held.Info.Owner != "b" {
-		t.Errorf("held: %v", err)
-	}
-	noErr(t, w.Check())
-	if got, err := w.Fail(ctx, errors.New("z")); err != nil || got.State != work.StateFailed {
-		t.Errorf("after one more attempt %+v, %v", got, err)
-	}
-	if _, err := a.Retry(ctx, "k"); err != nil { // it need not wait for the hour
-		t.Error(err)
-	}
-	noErr(t, tryBegin(t, a, "k").Complete(ctx))
-	_, err = a.Retry(ctx, "k")
-	wantIs(t, err, work.ErrDone)
-
-	// Work that may run once, if an operator says so.
-	tryBegin(t, a, "once", work.AtMostOnce())
-	vanish(t, etcd, b, "once")
-	if r, err := b.Retry(ctx, "once"); err != nil || r.State != work.StateFree || r.Error == "" {
-		t.Errorf("retried %+v, %v", r, err)
-	}
-	if w := tryBegin(t, b, "once"); w.Attempt() != 2 {
-		t.Errorf("attempt %d", w.Attempt())
-	}
-}
-
-func TestForget(t *testing.T) {
-	t.Parallel()
-	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, b, prefix := twoOwners(t, etcd, config{})
-	noErr(t, b.Forget(ctx, "nothing"))
-	noErr(t, tryBegin(t, a, "done").Complete(ctx))
-	wantIs(t, b.Forget(ctx, "done", work.StateDead), etcdclaims.ErrRefused)
-	noErr(t, b.Forget(ctx, "done", work.StateDead, work.StateDone))
-	if w := tryBegin(t, b, "done"); w.Attempt() != 1 {
-		t.Errorf("attempt %d", w.Attempt())
-	}
-	wantIs(t, b.Forget(ctx, "done"), etcdclaims.ErrHeld)
-	wantIs(t, a.Forget(ctx, "done", work.StateClaimed), etcdclaims.ErrHeld)
-	for i, value := range []string{"\xff", `{"v":99}`} {
-		key := fmt.Sprint("unreadable", i)
-		_, err := etcd.Put(ctx, prefix+"work/"+key, value)
-		noErr(t, err)
-		if _, err := b.TryBegin(ctx, key); err == nil || !strings.Contains(err.Error(), "Forget") {
-			t.Errorf("it was begun, or the error names no remedy: %v", err)
-		}
-		if _, err := b.Retry(ctx, key); err == nil {
-			t.Error("it was retried")
-		}
-		noErr(t, b.Forget(ctx, key, work.StateUnreadable))
-		tryBegin(t, b, key)
-	}
-	tryBegin(t, a, "orphan")
-	vanish(t, etcd, b, "orphan")
-	noErr(t, b.Forget(ctx, "orphan", work.StateOrphaned))
-	if _, ok, err := b.Record(ctx, "orphan"); ok || err != nil {
-		t.Errorf("there is a record: %v", err)
-	}
-	none := newClient(t, nil, config{})
-	wantIs(t, none.Forget(ctx, "k"), etcdclaims.ErrPassthrough)
-}
-
-// Whatever becomes of an operator's requests and replies, a live owner is not hit,
-// and work is retried once.
-func TestInterventionsUnderFaults(t *testing.T) {
-	t.Parallel()
-	for name, fault := range map[string]claimtest.Fault{
-		"lost request": {On: claimtest.Other, LoseRequest: true},
-		"lost reply":   {On: claimtest.Other, LoseReply: true},
-	} {
-		for _, act := range []string{"retry", "forget"} {
-			virtualCase(t, name+"/"+act, func(t *testing.T, w *world) {
-				ctx := context.Background()
-				a, _ := w.client(config{TTL: 15 * sec})
-				operator, host := w.client(config{TTL: 15 * sec})
-				noErr(t, failing(ctx, tryBegin(t, a, "k"), etcdclaims.Permanent(errors.New("x"))))
-				tryBegin(t, operator, "other") // so that its leases are there
-				host.Inject(fault)
-				if act == "retry" {
-					r, err := operator.Retry(ctx, "k")
-					if err != nil || r.State != work.StateFree || r.Earlier != 1 {
-						t.Errorf("%+v, %v", r, err)
-					}
-				} else {
-					noErr(t, operator.Forget(ctx, "k", work.StateDead))
-				}
-				host.RemoveFaults()
-				job := tryBegin(t, a, "k")
-				if want := map[string]int{"retry": 2, "forget": 1}[act]; job.Attempt() != want {
-					t.Errorf("attempt %d, want %d", job.Attempt(), want)
-				}
-				noErr(t, job.Complete(ctx))
-				if r, ok, err := a.Record(ctx, "k"); err != nil || !ok || r.State != work.StateDone {
-					t.Errorf("record %+v, %v, %v", r, ok, err)
-				}
-				w.closeClean(a, operator)
-			})
-		}
-	}
-}
-
-// A thousand interventions and beginnings at once: no owner is hit.
-func TestInterventionsRace(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
-	t.Parallel()
-	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, b, _ := twoOwners(t, etcd, config{MaxAttempts: 3})
-	data := testetcd.Prefix(t)
-	var wg sync.WaitGroup
-	done := make(chan struct{})
-	defer wg.Wait()
-	defer close(done)
-	for range 4 {
-		wg.Go(func() {
-			for {
-				select {
-				case <-done:
-					return
-				default:
-				}
-				_, err := b.Retry(ctx, "k")
-				if err != nil && !errors.Is(err, etcdclaims.ErrHeld) && !errors.Is(err, work.ErrDone) && !errors.Is(err, work.ErrNoRecord) {
-					t.Error(err)
-				}
-				if err := b.Forget(ctx, "k", work.StateDead, work.StateFailed, work.StateFree); err != nil &&
-					!errors.Is(err, etcdclaims.ErrHeld) && !errors.Is(err, etcdclaims.ErrRefused) {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	for i := range 200 {
-		w, err := a.Begin(ctx, "k")
-		if err != nil {
-			if !errors.Is(err, work.ErrBackoff) && !errors.Is(err, work.ErrDead) {
-				t.Error(err)
-			}
-			continue
-		}
-		if i%3 > 0 {
-			noErr(t, failing(ctx, w, etcdclaims.RetryAfter(errors.New("x"), time.Millisecond), clientv3.OpPut(data+"x", "")))
-			continue
-		}
-		if r, ok, err := a.Record(ctx, "k"); err != nil || !ok || r.Claim != w.ID() {
-			t.Fatalf("the record of work under way is %+v, %v, %v", r, ok, err)
-		}
-		noErr(t, w.Release(ctx))
-	}
-}
-
 // Records yields nothing of work whose record was deleted while it was read.
 func TestRecordsOfWorkThatIsGivenBack(t *testing.T) {
 	t.Parallel()
@@ -288,4 +108,97 @@ func TestRecordsOfWorkThatIsGivenBack(t *testing.T) {
 			t.Errorf("yielded %+v, %v", r, err)
 		}
 	})
+}
+
+// orphaned puts records of work whose owners are gone.
+func orphaned(t *testing.T, etcd *clientv3.Client, prefix string, keys []string) {
+	t.Helper()
+	for len(keys) > 0 {
+		n := min(len(keys), 100)
+		var ops []clientv3.Op
+		for _, key := range keys[:n] {
+			ops = append(ops, clientv3.OpPut(prefix+"work/"+key, `{"v":1,"state":"claimed","attempt":3,"claim":"c","owner":"dead","instance":"i"}`))
+		}
+		_, err := etcd.Txn(t.Context()).Then(ops...).Commit()
+		noErr(t, err)
+		keys = keys[n:]
+	}
+}
+
+func TestOrphans(t *testing.T) {
+	t.Parallel()
+	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
+	a, b, prefix := twoOwners(t, etcd, config{})
+	if o, err := orphansOf(ctx, b, 0); err != nil || len(o) != 0 {
+		t.Errorf("orphans of nothing: %v, %v", o, err)
+	}
+	// Among them, work that is no orphan for every reason there is.
+	live := tryBegin(t, a, "k0100-live")
+	noErr(t, tryBegin(t, a, "k0200-done").Complete(ctx))
+	noErr(t, failing(ctx, tryBegin(t, a, "k0300-failed"), errors.New("x")))
+	noErr(t, failing(ctx, tryBegin(t, a, "k0400-dead"), etcdclaims.Permanent(errors.New("x"))))
+	noErr(t, failing(ctx, tryBegin(t, a, "k0500-free"), etcdclaims.RetryAfter(errors.New("x"), 0)))
+	noErr(t, tryBegin(t, a, "k0500-free").Release(ctx))
+	tryClaim(t, a, "k0600-claim")
+	var want []string
+	for i := range 1200 {
+		want = append(want, fmt.Sprintf("k%04d", i))
+	}
+	orphaned(t, etcd, prefix, want)
+	sort.Strings(want)
+
+	requests := b.Stats().Requests
+	for _, limit := range []int{0, 1, 2, 511, 512, 513, 1199, 1200, 5000} {
+		got, err := orphansOf(ctx, b, limit)
+		noErr(t, err)
+		n := len(want)
+		if limit > 0 {
+			n = min(n, limit)
+		}
+		if len(got) != n {
+			t.Fatalf("limit %d: %d orphans, want %d", limit, len(got), n)
+		}
+		for i, r := range got {
+			if r.Key != want[i] || r.State != work.StateOrphaned || r.Attempt != 3 || r.Owner != "dead" {
+				t.Fatalf("limit %d: orphan %d is %+v, want key %s", limit, i, r, want[i])
+			}
+		}
+	}
+	t.Logf("%d requests", b.Stats().Requests-requests)
+
+	// It changed nothing, and what it found can be begun.
+	w := tryBegin(t, b, "k0007")
+	if w.Attempt() != 4 {
+		t.Errorf("attempt %d", w.Attempt())
+	}
+	noErr(t, live.Check())
+	if got, err := orphansOf(ctx, b, 8); err != nil || len(got) != 8 || got[7].Key != "k0008" {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// A server with a lower limit of operations than the usual, which the client
+// learns of by being refused, must not end in a client that can do nothing.
+func TestOrphansWithFewTxnOps(t *testing.T) {
+	t.Parallel()
+	etcd := testetcd.Start(t, testetcd.NoSync(), testetcd.MaxTxnOps(16)).Client(t)
+	a, _, prefix := twoOwners(t, etcd, config{})
+	for _, n := range []int{17, 20, 100, 600} {
+		var keys []string
+		for i := range n {
+			keys = append(keys, fmt.Sprintf("%d", i))
+		}
+		orphaned16 := keys
+		for len(orphaned16) > 0 {
+			m := min(len(orphaned16), 16)
+			orphaned(t, etcd, prefix, orphaned16[:m])
+			orphaned16 = orphaned16[m:]
+		}
+		got, err := orphansOf(t.Context(), a, 0)
+		noErr(t, err)
+		if len(got) != n {
+			t.Errorf("%d orphans, want %d", len(got), n)
+		}
+		tryClaim(t, a, fmt.Sprint("after-", n))
+	}
 }

@@ -3,20 +3,16 @@ package work_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/testetcd"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/codes"
 )
 
 type givingBack struct{ error }
@@ -239,117 +235,6 @@ func TestRunLost(t *testing.T) {
 			}
 			noErr(t, next.Complete(t.Context()))
 		})
-	}
-}
-
-// Fail returns what is recorded.
-func TestFailReturnsTheOutcome(t *testing.T) {
-	t.Parallel()
-	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, b, _ := twoOwners(t, etcd, config{MaxAttempts: 2, Backoff: func(n int) time.Duration { return time.Duration(n) * time.Millisecond }})
-	w := tryBegin(t, a, "k", etcdclaims.Note([]byte("what it is")))
-	got, err := w.Fail(ctx, errors.New("first"), clientv3.OpPut(testetcd.Prefix(t)+"x", ""))
-	noErr(t, err)
-	if got.State != work.StateFailed || got.Attempt != 1 || got.Error != "first" || !got.NotBefore.After(got.Ended) || got.Note != "what it is" {
-		t.Errorf("outcome %+v", got)
-	}
-	if r, _, err := b.Record(ctx, "k"); err != nil || r != got {
-		t.Errorf("recorded %+v, returned %+v, %v", r, got, err)
-	}
-	time.Sleep(10 * time.Millisecond)
-	got, err = tryBegin(t, b, "k").Fail(ctx, errors.New("second"))
-	noErr(t, err)
-	if got.State != work.StateDead || got.Attempt != 2 || !got.NotBefore.IsZero() {
-		t.Errorf("outcome %+v", got)
-	}
-	none := newClient(t, nil, config{})
-	w, err = none.TryBegin(ctx, "k")
-	noErr(t, err)
-	if got, err := w.Fail(ctx, etcdclaims.Permanent(errors.New("x"))); err != nil || got.State != work.StateDead {
-		t.Errorf("outcome without etcd %+v, %v", got, err)
-	}
-}
-
-// Once Run has returned, its key becomes free, even if etcd does not accept the
-// outcome: nobody has the handle any more.
-func TestRunLeavesNoClaim(t *testing.T) {
-	t.Parallel()
-	cancelled := func(ctx context.Context, cancel func()) error { cancel(); return ctx.Err() }
-	for name, tt := range map[string]struct {
-		fn     func(ctx context.Context, cancel func()) error
-		refuse func(w *world, host *claimtest.Host) // while the handler runs
-		want   work.State                           // of the record in the end; empty: there is none
-	}{
-		"no leader, failed":   {func(context.Context, func()) error { return errors.New("x") }, noLeaderFor5s, work.StateFailed},
-		"no leader, released": {cancelled, noLeaderFor5s, ""},
-		"denied, completed": {func(context.Context, func()) error { return nil }, func(_ *world, host *claimtest.Host) {
-			host.Inject(claimtest.Fault{On: claimtest.Ending, Times: -1, Code: codes.PermissionDenied})
-		}, work.StateOrphaned},
-		"no lease at first, failed": {func(context.Context, func()) error {
-			return etcdclaims.RetryAfter(errors.New("x"), time.Minute*3) // the record needs a longer lease
-		}, func(_ *world, host *claimtest.Host) {
-			i := host.Inject(claimtest.Fault{On: claimtest.Grant, Times: -1, LoseRequest: true})
-			time.AfterFunc(4*sec, i.Remove)
-		}, work.StateFailed},
-		"no space, completed": {func(context.Context, func()) error { return nil }, func(w *world, _ *claimtest.Host) {
-			time.Sleep(time.Minute) // the record needs another lease
-			w.Server.FillQuota(w.T)
-			time.AfterFunc(time.Minute, func() { w.Server.FreeQuota(w.T) })
-		}, work.StateOrphaned},
-	} {
-		virtualCase(t, name, func(t *testing.T, w *world) {
-			c, host := w.client(config{TTL: 15 * sec, Backoff: func(int) time.Duration { return 0 }, Retention: time.Minute, DeadRetention: 5 * time.Minute})
-			ctx, cancel := context.WithCancel(context.Background())
-			defer cancel()
-			err := c.Runner.TryRun(ctx, "k", func(ctx context.Context, _ *work.Work) error {
-				tt.refuse(w, host)
-				return tt.fn(ctx, cancel)
-			})
-			if err == nil {
-				t.Error("no error")
-			}
-			time.Sleep(4 * time.Minute)
-			if i := lookUp(t, w.peer(), "k"); i.Held || c.Stats().Held != 0 {
-				t.Errorf("held until %v; the client holds %d", i.Expires, c.Stats().Held)
-			}
-			if r, _, err := c.Record(context.Background(), "k"); err != nil || r.State != tt.want {
-				t.Errorf("record %+v, %v; want it to be %q", r, err, tt.want)
-			}
-			host.RemoveFaults()
-			tryBegin(t, c, "k")
-		})
-	}
-}
-
-func noLeaderFor5s(_ *world, host *claimtest.Host) {
-	time.AfterFunc(5*sec, host.Inject(claimtest.Fault{On: claimtest.Ending, Times: -1, Err: rpctypes.ErrGRPCNoLeader}).Remove)
-}
-
-// Long errors are cut between runes, and stored as far as is documented.
-func TestFailCutsBetweenRunes(t *testing.T) {
-	t.Parallel()
-	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, _, _ := twoOwners(t, etcd, config{})
-	const most = 4 << 10 // bytes
-	for shift := range 4 {
-		for _, unit := range []string{"x", "ä", "€", "😀", "x\xff"} {
-			text := strings.Repeat("-", shift) + strings.Repeat(unit, most+1)
-			key := fmt.Sprintf("%d %q", shift, unit)
-			noErr(t, failing(ctx, tryBegin(t, a, key), errors.New(text)))
-			r, _, err := a.Record(ctx, key)
-			noErr(t, err)
-			if len(r.Error) > most || len(r.Error) < most-8 || !utf8.ValidString(r.Error) || !strings.HasSuffix(r.Error, "…") {
-				t.Errorf("%s: %d bytes are stored, ending in %q", key, len(r.Error), r.Error[len(r.Error)-8:])
-			}
-			if unit != "x\xff" && strings.ContainsRune(r.Error, utf8.RuneError) {
-				t.Errorf("%s: a rune was cut", key)
-			}
-		}
-	}
-	exact := strings.Repeat("€", most/3)
-	noErr(t, failing(ctx, tryBegin(t, a, "exact"), errors.New(exact)))
-	if r, _, err := a.Record(ctx, "exact"); err != nil || r.Error != exact {
-		t.Errorf("a text within the limit was changed: %d bytes, %v", len(r.Error), err)
 	}
 }
 

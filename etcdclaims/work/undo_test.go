@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/steps"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 )
 
@@ -159,4 +160,31 @@ func TestOwnAttemptThatIsGoneIsNoOrphan(t *testing.T) {
 			})
 		}
 	}
+}
+
+// An attempt that was given up puts the record back where it was: on its lease.
+func TestUndoKeepsTheRetention(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		ctx := context.Background()
+		a, _ := w.client(config{TTL: 15 * sec})
+		b, host := w.client(config{TTL: 15 * sec})
+		noErr(t, failing(ctx, tryBegin(t, a, "k"), etcdclaims.RetryAfter(errors.New("x"), 0)))
+		before := w.record("k")
+		tryBegin(t, b, "warm")
+		_, err := b.TryAcquire(ctx, "k", etcdclaims.If(clientv3.Compare(clientv3.Version("/never"), ">", 0))) // a session
+		wantIs(t, err, etcdclaims.ErrRefused)
+		host.Inject(claimtest.Fault{On: steps.Take, Skip: 1, LoseReply: true, Times: -1})
+		host.Inject(claimtest.Fault{On: steps.Resolve, LoseRequest: true, Times: -1})
+		short, cancel := context.WithTimeout(ctx, 3*sec)
+		defer cancel()
+		_, err = b.TryBegin(short, "k")
+		wantIs(t, err, etcdclaims.ErrUnknown)
+		host.RemoveFaults()
+		time.Sleep(10 * sec)
+		if now := w.record("k"); now == nil || now.Lease != before.Lease || string(now.Value) != string(before.Value) {
+			t.Errorf("the record is %v, it was %v", now, before)
+		}
+		tryBegin(t, b, "k")
+	})
 }

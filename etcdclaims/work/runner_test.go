@@ -2,9 +2,30 @@ package work_test
 
 import (
 	"context"
+	"errors"
+	"testing"
 
+	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/work"
 )
+
+// Without a client, and without a runner, nothing is begun.
+func TestNoClient(t *testing.T) {
+	t.Parallel()
+	for _, claims := range []*etcdclaims.Client{nil, {}} {
+		if r, err := work.New(claims, work.Config{}); r != nil || !errors.Is(err, etcdclaims.ErrNoClient) {
+			t.Errorf("got %v, %v", r, err)
+		}
+	}
+	var r *work.Runner
+	ctx := t.Context()
+	never := func() { t.Error("a function was called") }
+	for name, call := range refusedCalls(r, never) {
+		if err := call(ctx); !errors.Is(err, etcdclaims.ErrNoClient) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
 
 // refusedCalls are the calls of a runner.
 func refusedCalls(r *work.Runner, never func()) map[string]func(ctx context.Context) error {

@@ -186,33 +186,6 @@ func TestCloseLeavesNoEmptyLease(t *testing.T) {
 	})
 }
 
-// An attempt that was given up puts the record back where it was: on its lease.
-func TestUndoKeepsTheRetention(t *testing.T) {
-	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
-		ctx := context.Background()
-		a, _ := w.client(config{TTL: 15 * sec})
-		b, host := w.client(config{TTL: 15 * sec})
-		noErr(t, failing(ctx, tryBegin(t, a, "k"), etcdclaims.RetryAfter(errors.New("x"), 0)))
-		before := w.record("k")
-		tryBegin(t, b, "warm")
-		_, err := b.TryAcquire(ctx, "k", etcdclaims.If(clientv3.Compare(clientv3.Version("/never"), ">", 0))) // a session
-		wantIs(t, err, etcdclaims.ErrRefused)
-		host.Inject(claimtest.Fault{On: steps.Take, Skip: 1, LoseReply: true, Times: -1})
-		host.Inject(claimtest.Fault{On: steps.Resolve, LoseRequest: true, Times: -1})
-		short, cancel := context.WithTimeout(ctx, 3*sec)
-		defer cancel()
-		_, err = b.TryBegin(short, "k")
-		wantIs(t, err, etcdclaims.ErrUnknown)
-		host.RemoveFaults()
-		time.Sleep(10 * sec)
-		if now := w.record("k"); now == nil || now.Lease != before.Lease || string(now.Value) != string(before.Value) {
-			t.Errorf("the record is %v, it was %v", now, before)
-		}
-		tryBegin(t, b, "k")
-	})
-}
-
 // The lease of records is neither revoked nor left to end while a request is under way that
 // puts the record of work on it: work that is at most once would run twice.
 func TestRetentionLeaseIsKeptForRequestsUnderWay(t *testing.T) {
@@ -285,5 +258,124 @@ func TestFirstOutcomeWhileNoLeaseIsGranted(t *testing.T) {
 		if n := len(host.Sent(claimtest.Grant)); n < 3 {
 			t.Errorf("%d leases were asked for", n)
 		}
+	})
+}
+
+func TestWorkRetention(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, server *claimtest.Server) {
+		ctx := t.Context()
+		etcd := server.Etcd(t)
+		a, b, prefix := twoOwners(t, etcd, config{Retention: 10 * time.Minute})
+		leaseOf := func(key string) int64 {
+			kv := rawKV(t, etcd, prefix+"work/"+key)
+			if kv == nil || kv.Lease == 0 {
+				t.Fatalf("done work %q: %v", key, kv)
+			}
+			return kv.Lease
+		}
+		begin := time.Now()
+		for i := range 200 {
+			noErr(t, tryBegin(t, a, fmt.Sprint(i)).Complete(ctx))
+		}
+		if took := time.Since(begin); took > 30*time.Second {
+			t.Fatalf("took %v of virtual time", took)
+		}
+		for i := range 200 {
+			if leaseOf(fmt.Sprint(i)) != leaseOf("0") {
+				t.Fatalf("work %d is not on the lease of work 0, made moments before", i)
+			}
+		}
+		time.Sleep(2 * time.Minute)
+		noErr(t, tryBegin(t, a, "later").Complete(ctx))
+		if leaseOf("later") == leaseOf("0") {
+			t.Error("work done later is forgotten too early")
+		}
+		time.Sleep(10*time.Minute - 5*time.Second - time.Since(begin))
+		_, err := b.TryBegin(ctx, "0")
+		wantIs(t, err, work.ErrDone)
+		time.Sleep(time.Minute + 30*time.Second)
+		w := tryBegin(t, b, "0")
+		if r, ok := w.Previous(); ok || w.Attempt() != 1 {
+			t.Errorf("after the retention: attempt %d, previous %+v", w.Attempt(), r)
+		}
+		_, err = b.TryBegin(ctx, "later")
+		wantIs(t, err, work.ErrDone)
+		time.Sleep(3 * time.Minute)
+		tryBegin(t, b, "later")
+	})
+}
+
+func TestWorkRetainedForEver(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, server *claimtest.Server) {
+		etcd := server.Etcd(t)
+		a, b, prefix := twoOwners(t, etcd, config{Retention: -1})
+		noErr(t, tryBegin(t, a, "k").Complete(t.Context()))
+		if kv := rawKV(t, etcd, prefix+"work/k"); kv == nil || kv.Lease != 0 {
+			t.Errorf("record %v", kv)
+		}
+		time.Sleep(30 * time.Minute)
+		_, err := b.TryBegin(t.Context(), "k")
+		wantIs(t, err, work.ErrDone)
+	})
+}
+
+func TestWorkRetentionLeaseRevoked(t *testing.T) {
+	t.Parallel()
+	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
+	a, b, prefix := twoOwners(t, etcd, config{})
+	data := testetcd.Prefix(t)
+	noErr(t, tryBegin(t, a, "1").Complete(ctx))
+	other := tryClaim(t, a, "other")
+	kv := rawKV(t, etcd, prefix+"work/1")
+	_, err := etcd.Revoke(ctx, clientv3.LeaseID(kv.Lease))
+	noErr(t, err)
+	w := tryBegin(t, a, "2")
+	noErr(t, w.Complete(ctx, clientv3.OpPut(data+"x", "")))
+	if rawKV(t, etcd, data+"x") == nil {
+		t.Error("no effect")
+	}
+	_, err = b.TryBegin(ctx, "2")
+	wantIs(t, err, work.ErrDone)
+	noErr(t, other.Check())
+	if s := a.Stats(); s.Completed != 2 || len(s.Lost) != 0 || s.Held != 1 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+// Clients with different retentions, as while a fleet gets another one, keep each record
+// for that of the client that put it, whatever their clocks show. No lease stays.
+func TestRetentionsOfAFleetDiffer(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		ctx := context.Background()
+		long, _ := w.client(config{TTL: 15 * sec, Retention: time.Hour, DeadRetention: time.Hour})
+		short, skewed := w.client(config{TTL: 15 * sec, Retention: time.Minute, DeadRetention: time.Minute})
+		skewed.StepClock(-48 * time.Hour)
+		noErr(t, tryBegin(t, long, "long").Complete(ctx))
+		noErr(t, tryBegin(t, short, "short").Complete(ctx))
+		_, err := tryBegin(t, long, "moved").Fail(ctx, etcdclaims.RetryAfter(context.Canceled, 0))
+		noErr(t, err)
+		job := tryBegin(t, short, "moved", work.Again(work.StateFailed))
+		skewed.StepClock(96 * time.Hour)
+		time.Sleep(10 * time.Minute) // ten retentions of work under way
+		noErr(t, job.Check())
+		for key, want := range map[string]bool{"long": true, "short": false, "moved": true} {
+			if _, ok, err := long.Record(ctx, key); ok != want || err != nil {
+				t.Errorf("after 10 min %s has a record: %v, %v", key, ok, err)
+			}
+		}
+		noErr(t, job.Complete(ctx))
+		time.Sleep(2 * time.Minute)
+		if _, ok, err := long.Record(ctx, "moved"); ok || err != nil {
+			t.Errorf("2 min after it was done: %v, %v", ok, err)
+		}
+		time.Sleep(2 * time.Hour)
+		w.closeClean(long, short)
+		if all := w.All(); len(all) > 0 {
+			t.Errorf("left over: %v", all)
+		}
+		w.NoLeases()
 	})
 }

@@ -2,7 +2,6 @@ package work_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -11,75 +10,6 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
-
-// Work that is done, dead or waiting is begun again by those who ask for that, and
-// by nobody else.
-func TestAgain(t *testing.T) {
-	t.Parallel()
-	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	boom := errors.New("boom")
-	for name, tt := range map[string]struct {
-		end   func(w *work.Work) error
-		state work.State
-		err   error
-	}{
-		"done":   {func(w *work.Work) error { return w.CompleteWith(ctx, []byte("first")) }, work.StateDone, work.ErrDone},
-		"dead":   {func(w *work.Work) error { return failing(ctx, w, etcdclaims.Permanent(boom)) }, work.StateDead, work.ErrDead},
-		"failed": {func(w *work.Work) error { return failing(ctx, w, boom) }, work.StateFailed, work.ErrBackoff},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			a, b, _ := twoOwners(t, etcd, config{MaxAttempts: 1000, Backoff: func(int) time.Duration { return time.Hour }})
-			for i, begin := range []func(context.Context, string, ...work.Option) (*work.Work, error){b.TryBegin, b.Begin} {
-				key := []string{"try", "wait"}[i]
-				noErr(t, tt.end(tryBegin(t, a, key)))
-				for _, other := range []work.State{work.StateDone, work.StateDead, work.StateFailed} {
-					if other != tt.state {
-						_, err := begin(ctx, key, work.Again(other))
-						wantIs(t, err, tt.err)
-					}
-				}
-				w, err := begin(ctx, key, work.Again(tt.state))
-				noErr(t, err)
-				p, ok := w.Previous()
-				if !ok || p.State != tt.state || w.Attempt() != 2 || (p.Result == "first") != (tt.state == work.StateDone) {
-					t.Errorf("attempt %d after %+v, %v", w.Attempt(), p, ok)
-				}
-				r, _, err := a.Record(ctx, key)
-				if want := map[work.State]int{work.StateFailed: 0}[tt.state]; err != nil || tt.state != work.StateFailed && r.Earlier != 1 || tt.state == work.StateFailed && r.Earlier != want {
-					t.Errorf("recorded %+v, %v", r, err)
-				}
-				noErr(t, w.CompleteWith(ctx, []byte("second")))
-				if r, _, err := a.Record(ctx, key); err != nil || r.Result != "second" || r.State != work.StateDone {
-					t.Errorf("recorded %+v, %v", r, err)
-				}
-				w, err = begin(ctx, key, work.Again()) // whatever it is
-				noErr(t, err)
-				noErr(t, w.Release(ctx))
-			}
-		})
-	}
-}
-
-// Orphans that may not run again do so with Again(StateDead), without being buried
-// first.
-func TestAgainOrphan(t *testing.T) {
-	t.Parallel()
-	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, b, _ := twoOwners(t, etcd, config{MaxAttempts: 1})
-	tryBegin(t, a, "once", work.AtMostOnce())
-	vanish(t, etcd, b, "once")
-	w := tryBegin(t, b, "once", work.Again(work.StateDead))
-	if p, _ := w.Previous(); p.State != work.StateOrphaned || w.Attempt() != 2 {
-		t.Errorf("attempt %d after %+v", w.Attempt(), p)
-	}
-	// Its attempts count from there: one more is one too many.
-	vanish(t, etcd, b, "once")
-	_, err := a.TryBegin(ctx, "once")
-	if r := recordOf(t, err, work.ErrDead); r.Attempt != 2 || r.Earlier != 1 {
-		t.Errorf("record %+v", r)
-	}
-}
 
 // Supersede begins work whether it is free, this client's own, or an orphan, in one
 // call; another client's stays that client's.
@@ -132,32 +62,6 @@ func TestSupersedeWorkLostReply(t *testing.T) {
 		noErr(t, second.Complete(ctx))
 		w.closeClean(c)
 	})
-}
-
-// An orphan says what it was.
-func TestNoteInTheRecord(t *testing.T) {
-	t.Parallel()
-	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, b, _ := twoOwners(t, etcd, config{})
-	for key, note := range map[string]string{"text": "invoice 42 of ACME", "bytes": "\xff\x00"} {
-		tryBegin(t, a, key, etcdclaims.Note([]byte(note)))
-		vanish(t, etcd, b, key)
-		if o, err := orphansOf(ctx, b, 0); err != nil || len(o) != 1 || o[0].Note != note {
-			t.Errorf("orphans %+v, %v", o, err)
-		}
-		w := tryBegin(t, b, key) // without a note of its own
-		if p, _ := w.Previous(); p.Note != note {
-			t.Errorf("previous %+v", p)
-		}
-		noErr(t, w.Complete(ctx))
-		if r, _, err := a.Record(ctx, key); err != nil || r.Note != note {
-			t.Errorf("recorded %+v, %v", r, err)
-		}
-	}
-	noErr(t, tryBegin(t, a, "text", work.Again(), etcdclaims.Note([]byte("other"))).Complete(ctx))
-	if r, _, err := a.Record(ctx, "text"); err != nil || r.Note != "other" {
-		t.Errorf("recorded %+v, %v", r, err)
-	}
 }
 
 // A call with Supersede that finds the client's own earlier claim still being released waits
@@ -241,6 +145,82 @@ func TestSupersedeWhatIsBeingReleased(t *testing.T) {
 		wantIs(t, err, context.DeadlineExceeded)
 		if took := time.Since(begun); took != sec {
 			t.Errorf("returned after %v", took)
+		}
+	})
+}
+
+// A claim that supersedes work of its own client, which still runs, keeps the work's
+// record and its attempts, whatever becomes of either request.
+func TestSupersededWorkChangesNothing(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		ctx := context.Background()
+		c, host := w.client(config{TTL: 15 * sec})
+		old := tryBegin(t, c, "k")
+		host.Cut()
+		ending := make(chan error, 1)
+		go func() { ending <- old.Complete(ctx) }()
+		time.Sleep(10 * time.Millisecond)
+		next := make(chan *work.Work, 1)
+		go func() {
+			wk, err := c.Begin(ctx, "k", etcdclaims.Supersede())
+			if err != nil {
+				next <- nil
+				return
+			}
+			next <- wk
+		}()
+		time.Sleep(2 * sec)
+		host.Heal()
+		wk, err := <-next, <-ending
+		r, ok, rerr := c.Record(ctx, "k")
+		switch {
+		case rerr != nil || !ok:
+			t.Errorf("no record: %v", rerr)
+		case err == nil && (wk != nil || r.State != work.StateDone):
+			t.Errorf("completed, and yet begun again: %+v", r)
+		case err != nil && wk == nil && r.State != work.StateDone:
+			t.Errorf("neither completed (%v) nor begun: %+v", err, r)
+		case wk != nil && wk.Fence() <= old.Fence():
+			t.Errorf("fence %d after %d", wk.Fence(), old.Fence())
+		}
+		if wk != nil {
+			wantIs(t, old.Check(), etcdclaims.ErrLost)
+			noErr(t, wk.Complete(ctx))
+		}
+		w.closeClean(c)
+	})
+}
+
+// The record of an orphan has the fence of its owner, also after a call that gave up has put
+// it back.
+func TestOrphanKeepsItsFence(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		ctx := context.Background()
+		a, ahost := w.client(config{TTL: 15 * sec})
+		b, bhost := w.client(config{TTL: 15 * sec})
+		job := tryBegin(t, a, "k")
+		ahost.Kill()
+		time.Sleep(time.Minute)
+		for range 2 {
+			bhost.Inject(claimtest.Fault{On: claimtest.Acquire, Key: "k", Skip: 1, DelayReply: 2 * sec})
+			short, cancel := context.WithTimeout(ctx, sec)
+			_, err := b.TryBegin(short, "k")
+			cancel()
+			wantIs(t, err, etcdclaims.ErrUnknown)
+			time.Sleep(10 * sec)
+			bhost.RemoveFaults()
+			if r, ok, err := b.Record(ctx, "k"); !ok || err != nil || r.Claim != job.ID() || r.Fence != job.Fence() {
+				t.Errorf("%+v, %v, %v; want the fence %d", r, ok, err, job.Fence())
+			}
+		}
+		next := tryBegin(t, b, "k")
+		if p, _ := next.Previous(); p.Fence != job.Fence() {
+			t.Errorf("the previous owner had the fence %d, it says %d", job.Fence(), p.Fence)
+		}
+		if r, _, err := b.Record(ctx, "k"); err != nil || r.Fence != next.Fence() {
+			t.Errorf("the record of the next owner is %+v, %v; want the fence %d", r, err, next.Fence())
 		}
 	})
 }

@@ -11,8 +11,105 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/steps"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
+
+// Another handle of the same term cannot make an ending into nothing.
+func TestWorkIsNotShared(t *testing.T) {
+	t.Parallel()
+	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
+	a, b, _ := twoOwners(t, etcd, config{})
+	data := testetcd.Prefix(t)
+	w := tryBegin(t, a, "k")
+	if cl, err := a.TryAcquire(ctx, "k", etcdclaims.Reentrant()); err != nil {
+		wantIs(t, err, etcdclaims.ErrHeld)
+	} else if cl.Fence() != w.Fence() {
+		t.Errorf("fence %d, the work's is %d", cl.Fence(), w.Fence())
+	}
+	noErr(t, w.Complete(ctx, clientv3.OpPut(data+"x", "")))
+	if rawKV(t, etcd, data+"x") == nil {
+		t.Error("Complete returned nil and did nothing")
+	}
+	if i := lookUp(t, b, "k"); i.Held {
+		t.Errorf("completed work is held: %+v", i)
+	}
+	_, err := b.TryBegin(ctx, "k")
+	wantIs(t, err, work.ErrDone)
+}
+
+// Beginning itself takes operations along, too.
+func TestWorkBegunWithOps(t *testing.T) {
+	t.Parallel()
+	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
+	a, b, _ := twoOwners(t, etcd, config{})
+	data := testetcd.Prefix(t)
+	absent := clientv3.Compare(clientv3.CreateRevision(data+"begun"), "=", 0)
+	w := tryBegin(t, a, "k", etcdclaims.If(absent), etcdclaims.Then(clientv3.OpPut(data+"begun", "1")))
+	kv := rawKV(t, etcd, data+"begun")
+	if kv == nil || kv.ModRevision != w.Fence() {
+		t.Errorf("got %v, want it written with fence %d", kv, w.Fence())
+	}
+	noErr(t, w.Release(ctx))
+	_, err := b.TryBegin(ctx, "k", etcdclaims.If(absent), etcdclaims.Then(clientv3.OpPut(data+"begun", "2")))
+	wantIs(t, err, etcdclaims.ErrRefused)
+	_, err = b.Begin(ctx, "k", etcdclaims.If(absent))
+	wantIs(t, err, etcdclaims.ErrRefused)
+	if _, ok, err := b.Record(ctx, "k"); ok || err != nil {
+		t.Errorf("a refused beginning left a record: %v, %v", ok, err)
+	}
+	eventually(t, "no line", func() bool { i := lookUp(t, a, "k"); return !i.Held && i.Waiting == 0 })
+	if _, err := a.TryBegin(ctx, "k", work.Again(work.StateClaimed)); err == nil {
+		t.Error("Again was accepted for a state that no record has")
+	}
+}
+
+func TestWorkBeginWaitsForDone(t *testing.T) {
+	t.Parallel()
+	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
+	a, b, _ := twoOwners(t, etcd, config{})
+	for _, tt := range []struct {
+		name string
+		end  func(*work.Work) error
+		want error // nil: the waiter gets it
+	}{
+		{"completed", func(w *work.Work) error { return w.Complete(ctx) }, work.ErrDone},
+		{"dead", func(w *work.Work) error { return failing(ctx, w, etcdclaims.Permanent(errors.New("x"))) }, work.ErrDead},
+		{"failed", func(w *work.Work) error {
+			return failing(ctx, w, etcdclaims.RetryAfter(errors.New("x"), time.Hour))
+		}, work.ErrBackoff},
+		{"given back", func(w *work.Work) error { return w.Release(ctx) }, nil},
+		{"orphaned", func(w *work.Work) error { return w.Claim.Release(ctx) }, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := tryBegin(t, a, tt.name)
+			const waiters = 3
+			type result struct {
+				w   *work.Work
+				err error
+			}
+			results := make(chan result, waiters)
+			for range waiters {
+				go func() {
+					w, err := b.Begin(ctx, tt.name)
+					results <- result{w, err}
+				}()
+			}
+			eventually(t, "all wait", func() bool { return b.Stats().Waiting == waiters })
+			noErr(t, tt.end(w))
+			for range waiters {
+				r := <-results
+				if tt.want != nil {
+					recordOf(t, r.err, tt.want)
+					continue
+				}
+				noErr(t, r.err)
+				noErr(t, r.w.Release(ctx))
+			}
+			eventually(t, "no line", func() bool { i := lookUp(t, a, tt.name); return !i.Held && i.Waiting == 0 })
+		})
+	}
+}
 
 // waitingBegins are the calls that wait for work and run f under it.
 var waitingBegins = map[string]func(ctx context.Context, c *client, key string, f func(*work.Work), opts ...work.Option) error{
