@@ -22,7 +22,8 @@ func (w *Work) failed(cause error) Record {
 	return w.record.failed(cause, w.c.cfg, now)
 }
 
-// ending is one try to end work, with the lease for its record.
+// ending is one try to end work, with the lease for its record. It does not change once its request is
+// sent.
 type ending struct {
 	request beside.End
 	lease   *retention.Lease // nil: the record is deleted

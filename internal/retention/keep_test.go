@@ -3,6 +3,7 @@ package retention
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,10 +11,15 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// owner has a claim.
-type owner struct{ lost error }
+// owner has a claim, until it is lost.
+type owner struct{ lost atomic.Bool }
 
-func (o *owner) Err() error { return o.lost }
+func (o *owner) Err() error {
+	if o.lost.Load() {
+		return errors.New("lost")
+	}
+	return nil
+}
 
 // A lease lasts as long as the last claim whose key is on it, and a retention longer.
 func TestLeaseIsRenewedForItsOwners(t *testing.T) {
@@ -36,7 +42,7 @@ func TestLeaseIsRenewedForItsOwners(t *testing.T) {
 		if !h.has(l) {
 			t.Fatal("the lease of a claim has lapsed")
 		}
-		lost.lost = errors.New("lost")
+		lost.lost.Store(true)
 		time.Sleep(time.Hour - time.Minute)
 		if !h.has(l) {
 			t.Error("the lease lapses before the retention is over")
@@ -81,18 +87,18 @@ func TestEmptyLeaseIsRevoked(t *testing.T) {
 	}
 }
 
-// When the client is closed, its leases without keys go at once.
+// When the client is closed, its leases without keys go at once, unless a key may yet be put on them.
 func TestCloseRevokesEmptyLeases(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, h *host) {
 		ls := NewLeases(h, zap.NewNop(), "keys", time.Hour, true)
-		empty, full := h.get(ls, 0), h.get(ls, time.Hour)
+		empty, full, written := h.get(ls, 0), h.get(ls, time.Hour), h.get(ls, 2*time.Hour)
 		empty.Leave(false)
 		h.put(full)
 		full.Leave(true)
 		h.released(context.Background())
-		if h.has(empty) || !h.has(full) {
-			t.Errorf("the empty lease is there: %v, that with a key: %v", h.has(empty), h.has(full))
+		if h.has(empty) || !h.has(full) || !h.has(written) {
+			t.Errorf("the empty lease is there: %v, that with a key: %v, that of a writer: %v", h.has(empty), h.has(full), h.has(written))
 		}
 	})
 }
@@ -123,7 +129,9 @@ func TestLostOwnersAreForgotten(t *testing.T) {
 		ls := NewLeases(h, zap.NewNop(), "keys", time.Hour, true)
 		l := h.get(ls, 0)
 		for range 1000 {
-			ls.Own(l, &owner{lost: errors.New("lost")})
+			o := new(owner)
+			o.lost.Store(true)
+			ls.Own(l, o)
 		}
 		if len(ls.owners) > 65 {
 			t.Errorf("%d owners", len(ls.owners))

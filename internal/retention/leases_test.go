@@ -40,6 +40,9 @@ func TestKeysOfASliceShareALease(t *testing.T) {
 		if ttl := h.leases[first.ID()].ttl; ttl != 66*time.Minute || len(h.leases) != 2 {
 			t.Errorf("a TTL of %v, %d leases", ttl, len(h.leases))
 		}
+		if len(ls.older) > 0 {
+			t.Error("a lease is remembered that nothing renews")
+		}
 	})
 }
 
