@@ -54,7 +54,10 @@ func (w *Work) endAfter(how Record) (ended Record, err error) {
 	if e == nil && err != nil { // nothing was sent, for want of a lease for the record
 		within, cancel := w.term.Within(w.c.host.IO())
 		defer cancel()
-		for try := 0; e == nil && w.c.host.IsPassing(err) && w.Err() == nil && retry.PauseUnless(within, w.Done(), try); try++ {
+		for try := 0; e == nil && w.c.host.IsPassing(err) && w.Err() == nil; try++ {
+			if !retry.PauseUnless(within, w.Done(), try) {
+				break
+			}
 			ended, e, err = w.tryEnd(within, how, nil)
 		}
 	}
@@ -111,7 +114,18 @@ func (w *Work) tryEnd(ctx context.Context, how Record, ops []clientv3.Op) (Recor
 	if r.State == StateDone {
 		on = c.done
 	}
-	e := &ending{request: beside.End{Call: "end work", Own: clientv3.OpDelete(c.recordKey(r.Key)), Ops: ops, Deletes: none, Outcome: string(r.State)}}
+	e := new(ending)
+	e.request = beside.End{
+		Call:    "end work",
+		Own:     clientv3.OpDelete(c.recordKey(r.Key)),
+		Ops:     ops,
+		Deletes: none,
+		Outcome: string(r.State),
+		Unsettled: func() (settled func()) {
+			e.lease.Enter()
+			return func() { e.lease.Leave(false) }
+		},
+	}
 	if !none {
 		lease, err := on.Get(ctx, r.lasts())
 		if err != nil {
@@ -119,10 +133,6 @@ func (w *Work) tryEnd(ctx context.Context, how Record, ops []clientv3.Op) (Recor
 		}
 		e.lease = lease
 		e.request.Own = r.stored().put(c.recordKey(r.Key), lease)
-	}
-	e.request.Unsettled = func() (settled func()) {
-		e.lease.Enter()
-		return func() { e.lease.Leave(false) }
 	}
 	err := w.term.End(ctx, e.request)
 	if !errors.Is(err, etcdclaims.ErrUnknown) && on.Gone(err, e.lease) {

@@ -101,20 +101,6 @@ func (e *Error) RetryAt() (at time.Time, ok bool) {
 	return e.Record.NotBefore, e.Record.State == StateFailed
 }
 
-// bothErrors matches what either error does. Unlike that of errors.Join its text is
-// one line.
-func bothErrors(a, b error) error {
-	if b == nil {
-		return a
-	}
-	return &twoErrors{a, b}
-}
-
-type twoErrors struct{ a, b error }
-
-func (e *twoErrors) Error() string   { return errtext.OneLine(e.a.Error()) + "; " + errtext.Bare(e.b) }
-func (e *twoErrors) Unwrap() []error { return []error{e.a, e.b} }
-
 // panicError is the cause with which work fails when its handler panics.
 type panicError struct {
 	Value any    // the value that the handler passed to panic

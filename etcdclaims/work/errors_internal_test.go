@@ -65,15 +65,3 @@ func TestEndedError(t *testing.T) {
 		}
 	}
 }
-
-// Two errors are one line, and match what either does.
-func TestBothErrors(t *testing.T) {
-	t.Parallel()
-	a, b := errors.New("a\nb"), errors.New("etcdclaims: c")
-	if err := bothErrors(a, b); err.Error() != "a; b; c" || !errors.Is(err, a) || !errors.Is(err, b) {
-		t.Error(err)
-	}
-	if err := bothErrors(a, nil); err != a { //nolint:errorlint // itself
-		t.Error(err)
-	}
-}

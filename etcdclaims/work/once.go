@@ -14,8 +14,8 @@ import (
 // If the work is already done, fn is not called. The result is then the stored
 // one, and first is false.
 //
-// If fn returns an error, panics or calls runtime.Goexit, the attempt has failed or is given back, as
-// TryRun says.
+// If fn returns an error, panics or calls runtime.Goexit, the attempt fails or is given back; see
+// TryRun.
 //
 // An error means that this call is not known to have completed the work. It
 // matches:

@@ -84,7 +84,9 @@ var errNothingToDo = errors.New("nothing to do")
 // intervene replaces the record of work that is not held with what change returns for it, nil to
 // delete it, if it is still that record and the key is still free. If the reply is lost, the record is
 // read again, and done returns whether the change was carried out.
-func (c *Runner) intervene(ctx context.Context, key, call string, change func(Record) (*record, error), done func(*mvccpb.KeyValue) bool) error {
+func (c *Runner) intervene(ctx context.Context, key, call string,
+	change func(Record) (*record, error), done func(*mvccpb.KeyValue) bool,
+) error {
 	if err := c.checkKey(key); err != nil {
 		return err
 	}

@@ -168,7 +168,8 @@ func (w *plan) Put(a beside.Attempt) *beside.Put {
 // record is the record of the last attempt.
 func (w *plan) record() Record {
 	r := begun(w.prev, w.anew)
-	r.Key, r.Claim, r.Owner, r.Instance, r.Begun = w.key, w.put.Claim, w.c.claims.Owner(), w.c.claims.Instance(), w.put.Since.UTC()
+	r.Key, r.Claim, r.Begun = w.key, w.put.Claim, w.put.Since.UTC()
+	r.Owner, r.Instance = w.c.claims.Owner(), w.c.claims.Instance()
 	r.Note, r.AtMostOnce = string(w.call.Note), w.opts.atMostOnce
 	if w.call.Note == nil && w.prev != nil {
 		r.Note = w.prev.Note
@@ -179,7 +180,13 @@ func (w *plan) record() Record {
 // Undo returns how the record of an attempt is undone. It may not be the first undo of that
 // attempt.
 func (w *plan) Undo(put *beside.Put) beside.Undo {
-	u := &recordUndo{host: w.c.host, claim: claimIn(put.Value), key: put.Key, put: put.Value, lease: leaseOf(put)}
+	u := &recordUndo{
+		host:  w.c.host,
+		claim: claimIn(put.Value),
+		key:   put.Key,
+		put:   put.Value,
+		lease: leaseOf(put),
+	}
 	if w.kv != nil {
 		u.before, u.on = w.restored(), clientv3.LeaseID(w.kv.Lease)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/beside"
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/retry"
 )
 
@@ -133,6 +134,7 @@ func (w *Work) runFor(ctx context.Context, fn func(context.Context) ([]byte, err
 		}
 		var given interface{ GiveBack() bool }
 		var ran interface{ Ran() bool }
+		stopped := cancelled && (errors.Is(err, context.Canceled) || errors.Is(err, etcdclaims.ErrClosed))
 		switch {
 		case far == beside.Called && panicked != nil:
 			err = panicked
@@ -140,7 +142,7 @@ func (w *Work) runFor(ctx context.Context, fn func(context.Context) ([]byte, err
 			err = errGoexit
 		case far == beside.Returned && w.record.AtMostOnce && errors.As(err, &ran) && ran.Ran():
 			err = etcdclaims.Permanent(err)
-		case far == beside.NotCalled, errors.As(err, &given) && given.GiveBack(), cancelled && !w.record.AtMostOnce && (errors.Is(err, context.Canceled) || errors.Is(err, etcdclaims.ErrClosed)):
+		case far == beside.NotCalled, errors.As(err, &given) && given.GiveBack(), stopped && !w.record.AtMostOnce:
 			_, err = w.endAfter(Record{State: StateFree})
 			return err
 		}
@@ -159,7 +161,8 @@ var (
 // end, which is no fault of the work's. A deadline is one: the caller sets it as a
 // bound for the work.
 func (w *Work) interrupted(parent, ctx context.Context) bool {
-	return errors.Is(parent.Err(), context.Canceled) || ctx.Err() != nil && errors.Is(context.Cause(ctx), etcdclaims.ErrClosed)
+	closed := ctx.Err() != nil && errors.Is(context.Cause(ctx), etcdclaims.ErrClosed)
+	return closed || errors.Is(parent.Err(), context.Canceled)
 }
 
 // completeAfter completes work whose handler has returned. It tries for as long as
@@ -171,7 +174,8 @@ func (w *Work) completeAfter(result []byte) (failed Record, err error) {
 	for try := 0; ; try++ {
 		err := w.CompleteWith(ctx, result)
 		switch {
-		case err == nil || errors.Is(err, etcdclaims.ErrLost) || errors.Is(err, etcdclaims.ErrReleased) || errors.Is(err, etcdclaims.ErrUnknown):
+		case err == nil,
+			errors.Is(err, etcdclaims.ErrLost), errors.Is(err, etcdclaims.ErrReleased), errors.Is(err, etcdclaims.ErrUnknown):
 			return Record{}, err
 		case w.c.host.IsPassing(err) && retry.PauseUnless(ctx, w.Done(), try):
 			continue
@@ -182,6 +186,6 @@ func (w *Work) completeAfter(result []byte) (failed Record, err error) {
 			cause = etcdclaims.Permanent(err) // it ran, and must not run again
 		}
 		failed, why := w.endAfter(w.failed(cause))
-		return failed, bothErrors(err, why)
+		return failed, errtext.Both(err, why)
 	}
 }

@@ -119,5 +119,6 @@ func (c *Runner) Stats() Stats {
 
 // logDead logs that no caller begins the work again by itself.
 func (c *Runner) logDead(r Record) {
-	c.log.Warn("work is dead", zap.String("key", r.Key), zap.Int("attempt", r.Attempt), zap.Int64("fence", r.Fence), zap.String("error", r.Error))
+	c.log.Warn("work is dead",
+		zap.String("key", r.Key), zap.Int("attempt", r.Attempt), zap.Int64("fence", r.Fence), zap.String("error", r.Error))
 }

@@ -69,7 +69,8 @@ func (u *recordUndo) Ops() []clientv3.Op {
 	if u.before != "" {
 		before = clientv3.OpPut(u.key, u.before, clientv3.WithLease(u.on))
 	}
-	return []clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.Value(u.key), "=", u.put)}, []clientv3.Op{before}, nil)}
+	is := clientv3.Compare(clientv3.Value(u.key), "=", u.put)
+	return []clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{is}, []clientv3.Op{before}, nil)}
 }
 
 // Settled releases callers that wait for the undo, unless it is tried again soon.

@@ -20,12 +20,14 @@ import (
 //
 // Release, ReleaseWith and Run of its claim are those of Work.
 type Work struct {
-	*etcdclaims.Claim // this and the next five are set by newWork
-	c                 *Runner
-	term              beside.Term      // nil: passthrough
-	lease             *retention.Lease // that the record is on
-	record            Record           // of this attempt, as it was begun
-	previous          Record           // zero if there is none
+	*etcdclaims.Claim
+
+	// These, and Claim, are set by newWork:
+	c        *Runner
+	term     beside.Term      // nil: passthrough
+	lease    *retention.Lease // that the record is on
+	record   Record           // of this attempt, as it was begun
+	previous Record           // zero if there is none
 
 	over  atomic.Bool            // it has ended, or may have
 	ended atomic.Pointer[Record] // how, once that is known

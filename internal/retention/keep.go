@@ -93,7 +93,8 @@ func (h *Leases) renew(l *Lease) bool {
 		case err == nil:
 			return true
 		case errors.Is(err, rpctypes.ErrLeaseNotFound):
-			h.log.Warn(h.what+" under way were forgotten: their lease was revoked", zap.String("lease", fmt.Sprintf("%x", l.id)))
+			id := zap.String("lease", fmt.Sprintf("%x", l.id))
+			h.log.Warn(h.what+" under way were forgotten: their lease was revoked", id)
 			return false
 		case !h.host.IsPassing(err) || try > 20:
 			return true // there is time until the next slice

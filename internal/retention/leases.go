@@ -69,8 +69,14 @@ type Leases struct {
 // kept they are renewed while they have owners. Errors say what is on them.
 func NewLeases(host Host, log *zap.Logger, what string, lasts time.Duration, kept bool) *Leases {
 	return &Leases{
-		host: host, log: log, what: what, lasts: lasts, kept: kept,
-		current: make(map[time.Duration]*Lease), granting: make(map[time.Duration]*grant), owners: make(map[Owner]*Lease),
+		host:     host,
+		log:      log,
+		what:     what,
+		lasts:    lasts,
+		kept:     kept,
+		current:  make(map[time.Duration]*Lease),
+		granting: make(map[time.Duration]*grant),
+		owners:   make(map[Owner]*Lease),
 	}
 }
 
@@ -192,7 +198,8 @@ func (h *Leases) open(ctx context.Context, longer time.Duration, g *grant) (*Lea
 }
 
 func (h *Leases) grant(ctx context.Context, ttl time.Duration) (*Lease, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*h.host.Store().Timeout()) // one request that fails is not the end; a call that acquires ends after 3
+	// One request that fails is not the end. A call that acquires ends after three.
+	ctx, cancel := context.WithTimeout(ctx, 2*h.host.Store().Timeout())
 	defer cancel()
 	l := &Lease{from: h.host.Clock().Now()}
 	// A lease whose reply was lost ends by itself.
