@@ -23,6 +23,7 @@ type model struct {
 	tb   testing.TB
 	rev  int64
 	keys map[string]*mvccpb.KeyValue
+	past map[int64]map[string]*mvccpb.KeyValue // by revision
 	send *txn.Batcher
 	fate fate // of the next transaction
 	late []*pb.TxnRequest
@@ -41,7 +42,7 @@ const (
 
 func newModel(tb testing.TB) *model {
 	tb.Helper()
-	m := &model{tb: tb, rev: 100, keys: make(map[string]*mvccpb.KeyValue)}
+	m := &model{tb: tb, rev: 100, keys: make(map[string]*mvccpb.KeyValue), past: make(map[int64]map[string]*mvccpb.KeyValue)}
 	m.send = txn.NewBatcher(txn.Config{
 		IO: context.Background(), Timeout: time.Second, EpochKey: []byte(layout.Epoch()), VoidKey: layout.Void, Ops: 128, Bytes: 1 << 20,
 		Send: func(_ context.Context, in *pb.TxnRequest, _ time.Duration) (*clientv3.TxnResponse, error) {
@@ -93,6 +94,7 @@ func (m *model) do(in *pb.TxnRequest) *pb.TxnResponse {
 	if !changed {
 		m.rev = before
 	}
+	m.past[m.rev] = maps.Clone(m.keys)
 	resp.Header = &pb.ResponseHeader{Revision: m.rev}
 	return resp
 }
@@ -130,7 +132,7 @@ func (m *model) run(p *plan, changed *bool) *pb.TxnResponse {
 			m.keys[string(put.Key)], *changed = kv, true
 			resp.Responses = append(resp.Responses, &pb.ResponseOp{Response: &pb.ResponseOp_ResponsePut{ResponsePut: &pb.PutResponse{}}})
 		case *pb.RequestOp_RequestDeleteRange:
-			for _, kv := range m.between(o.RequestDeleteRange.Key, o.RequestDeleteRange.RangeEnd) {
+			for _, kv := range between(m.keys, o.RequestDeleteRange.Key, o.RequestDeleteRange.RangeEnd) {
 				delete(m.keys, string(kv.Key))
 				*changed = true
 			}
@@ -144,19 +146,23 @@ func (m *model) run(p *plan, changed *bool) *pb.TxnResponse {
 	return resp
 }
 
-// between returns the keys of a range, in their order.
-func (m *model) between(first, end []byte) (kvs []*mvccpb.KeyValue) {
-	for _, name := range slices.Sorted(maps.Keys(m.keys)) {
+// between returns those of some keys that are in a range, in their order.
+func between(keys map[string]*mvccpb.KeyValue, first, end []byte) (kvs []*mvccpb.KeyValue) {
+	for _, name := range slices.Sorted(maps.Keys(keys)) {
 		switch {
 		case len(end) == 0 && name == string(first), len(end) > 0 && name >= string(first) && (name < string(end) || string(end) == "\x00"):
-			kvs = append(kvs, m.keys[name])
+			kvs = append(kvs, keys[name])
 		}
 	}
 	return kvs
 }
 
 func (m *model) get(r *pb.RangeRequest) *pb.RangeResponse {
-	kvs := slices.DeleteFunc(m.between(r.Key, r.RangeEnd), func(kv *mvccpb.KeyValue) bool {
+	keys := m.keys
+	if r.Revision > 0 {
+		keys = m.past[r.Revision]
+	}
+	kvs := slices.DeleteFunc(between(keys, r.Key, r.RangeEnd), func(kv *mvccpb.KeyValue) bool {
 		return r.MaxCreateRevision > 0 && kv.CreateRevision > r.MaxCreateRevision || r.MinModRevision > kv.ModRevision
 	})
 	if r.SortTarget == pb.RangeRequest_CREATE {
@@ -185,7 +191,7 @@ func (m *model) get(r *pb.RangeRequest) *pb.RangeResponse {
 // holds evaluates a condition: for each key of a range, and for one that does not exist as if all
 // its revisions were 0.
 func (m *model) holds(c *pb.Compare) bool {
-	kvs := m.between(c.Key, c.RangeEnd)
+	kvs := between(m.keys, c.Key, c.RangeEnd)
 	if len(kvs) == 0 {
 		if c.Target == pb.Compare_VALUE {
 			return false // nil values are not compared
@@ -224,6 +230,7 @@ func holdsFor(c *pb.Compare, kv *mvccpb.KeyValue) bool {
 func (m *model) end(lease int64) {
 	m.rev++
 	maps.DeleteFunc(m.keys, func(_ string, kv *mvccpb.KeyValue) bool { return kv.Lease == lease })
+	m.past[m.rev] = maps.Clone(m.keys)
 }
 
 // put puts a key.
