@@ -4,6 +4,7 @@
 // Each step is a type with Build and Judge. Those of an acquisition work on a [Try]: [Take],
 // [TakeAll], [Look], [Join], [Advance], [Confirm], [Undo], [Leave] and [Drop]. What is different
 // between keys that one caller has, that are divided into slots, and that callers share is a [Mode].
+// Who decides between the steps of the end of a claim is an [Ending].
 //
 // The package imports neither context, sync nor time, no logger, no network and no client of etcd.
 package protocol

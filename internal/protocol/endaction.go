@@ -48,8 +48,6 @@ const (
 	EndSessionGone
 	// EndSessionLives means that the session has not ended, as far as is known.
 	EndSessionLives
-	// EndWanted means that a claim that stays held was to be released meanwhile, in any case.
-	EndWanted
 )
 
 // EndAction is what is to be done next for an [Ending]. The driver does it, and then calls Step with
@@ -91,7 +89,7 @@ const (
 	EndReleased
 	// EndLost: the claim was found to be lost.
 	EndLost
-	// EndStays: nothing was carried out, and the claim is still held. EndWanted may follow.
+	// EndStays: nothing was carried out, and the claim is still held.
 	EndStays
 	// EndUnsettled: the claim is given up in the background, by EndResumes. A call that waits returns
 	// that the outcome is unknown. In the background it means: not yet.

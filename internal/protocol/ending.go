@@ -41,7 +41,6 @@ import (
 //	           time is up                  of giving, unless sent: leaving; else ends
 //	yielding   resumes                     leaving
 //	           time is up                  leaving, freed
-//	staying    wanted                      as new, without operations
 //	dropping   carried out                 RELEASED
 //	           refused                     LOST
 //	           whatever else               UNSETTLED
@@ -98,7 +97,6 @@ const (
 	endAsking             // the session finds out whether its lease is gone
 	endPausing            // before the next try
 	endYielding           // while other slots are handed over
-	endStaying            // the claim stays held
 	endDropping           // the key is freed, among others
 	endUnsettled          // the rest is for the background
 	endSettling           // the operations are sent once more
@@ -108,7 +106,7 @@ const (
 )
 
 var endNames = [...]string{
-	"new", "learning", "giving", "leaving", "reading", "proving", "asking", "pausing", "yielding", "staying", "dropping",
+	"new", "learning", "giving", "leaving", "reading", "proving", "asking", "pausing", "yielding", "dropping",
 	"unsettled", "settling", "deleting", "undoing", "over",
 }
 
@@ -122,8 +120,8 @@ const mostHandOvers = 9
 // endSteps are what follows from an event in each state.
 var endSteps = [...]func(*Ending, EndEvent) EndAction{
 	endNew: (*Ending).whenNew, endLearning: (*Ending).whenLearning, endGiving: (*Ending).whenGiving,
-	endLeaving: (*Ending).whenLeaving, endReading: (*Ending).whenReading, endProving: (*Ending).whenProving, endAsking: (*Ending).whenAsking,
-	endPausing: (*Ending).whenPausing, endYielding: (*Ending).whenYielding, endStaying: (*Ending).whenStaying,
+	endLeaving: (*Ending).whenLeaving, endReading: (*Ending).whenReading, endProving: (*Ending).whenProving,
+	endAsking: (*Ending).whenAsking, endPausing: (*Ending).whenPausing, endYielding: (*Ending).whenYielding,
 	endDropping: (*Ending).whenDropping, endUnsettled: (*Ending).whenUnsettled, endSettling: (*Ending).whenSettling,
 	endDeleting: (*Ending).whenDeleting, endUndoing: (*Ending).whenUndoing, endOver: (*Ending).unexpected,
 }
@@ -315,17 +313,7 @@ func (e *Ending) end() EndAction {
 	if e.Ops == nil || e.sent {
 		return e.unsettled()
 	}
-	e.state = endStaying
-	return EndAction{Kind: EndStays}
-}
-
-// whenStaying gives up a claim that stays held, without its operations.
-func (e *Ending) whenStaying(ev EndEvent) EndAction {
-	if ev.Kind != EndWanted {
-		return e.unexpected(ev)
-	}
-	e.Ops, e.Frees, e.tries, e.state = nil, false, 0, endNew
-	return e.whenNew(EndEvent{Kind: EndBegins})
+	return e.over(EndAction{Kind: EndStays})
 }
 
 // send sends the request that gives the claim up.

@@ -33,9 +33,10 @@ var (
 // outcomes are what can become of an action, by the words of a story.
 var outcomes = map[string]protocol.EndEventKind{
 	"begins": protocol.EndBegins, "left": protocol.EndLeft,
-	"no reply": protocol.EndUnknown, "passing": protocol.EndPassing, "no lease": protocol.EndNoLease, "compacted": protocol.EndCompacted, "final": protocol.EndFinal,
+	"no reply": protocol.EndUnknown, "passing": protocol.EndPassing, "no lease": protocol.EndNoLease,
+	"compacted": protocol.EndCompacted, "final": protocol.EndFinal,
 	"resumes": protocol.EndResumes, "time up": protocol.EndTimeUp, "session gone": protocol.EndSessionGone,
-	"session lives": protocol.EndSessionLives, "wanted": protocol.EndWanted,
+	"session lives": protocol.EndSessionLives,
 }
 
 // ways are what can become of a request on its way.
@@ -185,7 +186,10 @@ func TestEnding(t *testing.T) {
 			story: "begins, deleted, arrives, arrives | " +
 				"read, send, LOST deleted",
 		},
-		"it prefers":                     {with: prefers, story: "w, begins, arrives, arrives | read, send to w, RELEASED to w"},
+		"it prefers": {
+			with:  prefers,
+			story: "w, begins, arrives, arrives | read, send to w, RELEASED to w",
+		},
 		"whoever waits is not handed it": {with: frees, story: "w, begins, arrives | send, RELEASED"},
 		"left to the background":         {story: "left, resumes, arrives | UNSETTLED, send, RELEASED"},
 		"a slot": {

@@ -189,14 +189,6 @@ func (o *orders) run(kinds map[protocol.EndActionKind]int) {
 	}
 	kinds[o.did.Kind]++
 	o.judge()
-	if o.did.Kind == protocol.EndStays && o.IntN(2) == 0 {
-		o.step(protocol.EndEvent{Kind: protocol.EndWanted})
-		o.ops = nil
-		for !o.did.Kind.Ends() {
-			o.next(false)
-		}
-		o.judge()
-	}
 	for i := 0; o.did.Kind == protocol.EndUnsettled && !o.tb.Failed(); i++ {
 		for o.next(i < 5); o.did.Kind == protocol.EndSend; {
 			o.next(i < 5)
@@ -326,7 +318,6 @@ func TestEndingRefusesOtherEvents(t *testing.T) {
 		"proving":   {with(puts), "begins, loses reply, resumes, arrives, arrives", failures},
 		"asking":    {with(puts), "begins, no lease", []string{"session gone", "session lives"}},
 		"pausing":   {knows, "begins, passing", []string{"resumes", "time up"}},
-		"staying":   {with(puts), "begins, final", []string{"wanted"}},
 		"dropping":  {drops, "begins", failures},
 		"unsettled": {knows, "left", []string{"resumes"}},
 		"settling":  {with(puts), "left, resumes", failures},

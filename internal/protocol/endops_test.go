@@ -60,21 +60,6 @@ func TestEndingWithOps(t *testing.T) {
 			story: "begins, loses, resumes, no lease, session gone | " +
 				"send+, pause+, send, ask, LOST with its session unsure",
 		},
-		"held, and wanted meanwhile": {
-			with: with(puts),
-			story: "begins, final, wanted, arrives | " +
-				"send+, STAYS, send, RELEASED",
-		},
-		"wanted, and somebody waits": {
-			with: both(with(puts), frees),
-			story: "w, begins, final, wanted, arrives, arrives, arrives | " +
-				"send+, STAYS, send, read, send to w, RELEASED to w",
-		},
-		"wanted, by then without a line": {
-			with: both(with(puts), knows),
-			story: "w, begins, final, final, w leaves, wanted, arrives, arrives | " +
-				"send to w+, send, STAYS, send to w, send, RELEASED",
-		},
 
 		// reading
 		"operations, other line": {
