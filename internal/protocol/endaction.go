@@ -14,39 +14,34 @@ type EndEvent struct {
 // EndEventKind is a kind of event.
 type EndEventKind int
 
-// The first event of an ending is one of these.
+// The kinds of events. A read changes nothing, so its outcome is never unknown.
 const (
-	// EndBegins begins it for a caller that waits for the result.
+	// EndBegins begins an ending for a caller that waits for the result.
 	EndBegins EndEventKind = iota
 	// EndLeft leaves it to the background at once.
 	EndLeft
-)
 
-// A request or a read ends with one of these. A read changes nothing, so its outcome is never unknown.
-const (
-	// EndReplied is a reply, also one that the request was refused.
-	EndReplied EndEventKind = iota + 2
-	// EndUnknown means that the request may have been carried out, or may be yet.
+	// EndReplied ends a request or a read: with a reply, which may be that it was refused.
+	EndReplied
+	// EndUnknown ends a request that may have been carried out, or may be yet.
 	EndUnknown
-	// EndPassing means that nothing was changed, and that the same may succeed later.
+	// EndPassing ends one that has changed nothing. The same may succeed later.
 	EndPassing
-	// EndNoLease means that nothing was changed: a lease that the request names does not exist.
+	// EndNoLease ends one that has changed nothing, because a lease that it names does not exist.
 	EndNoLease
-	// EndCompacted means that the past that was to be read is gone.
+	// EndCompacted ends a read of the past, which is gone.
 	EndCompacted
-	// EndFinal means that nothing was changed, and that the same would fail again.
+	// EndFinal ends one that has changed nothing. The same would fail again.
 	EndFinal
-)
 
-// The other actions end with these.
-const (
 	// EndResumes ends a pause, and has an unsettled ending go on.
-	EndResumes EndEventKind = iota + 8
+	EndResumes
 	// EndTimeUp means that no pause is possible any more: the caller's time or the claim is over.
 	EndTimeUp
-	// EndSessionGone means that the session has ended.
+
+	// EndSessionGone answers EndAsk: the session has ended.
 	EndSessionGone
-	// EndSessionLives means that the session has not ended, as far as is known.
+	// EndSessionLives answers EndAsk: the session has not ended, as far as is known.
 	EndSessionLives
 )
 

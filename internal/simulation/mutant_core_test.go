@@ -282,6 +282,18 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/attach/dependents.go", "\tx := d.ends[last]\n\td.ends = d.ends[:last:last]\n", "\tx := d.ends[0]\n\td.ends = d.ends[1:]\n"}},
 	},
 	{
+		name: "lost reply to the end of a claim taken for a refusal", of: "internal/protocol", tests: "TestEndingInAnyOrder",
+		edits: []edit{{"internal/protocol/ending.go", "if e.Ops == nil || e.sent {", "if e.Ops == nil {"}},
+	},
+	{
+		name: "claim of a local waiter left after a lost reply", of: "internal/protocol", tests: "TestEndingInAnyOrder",
+		edits: []edit{{"internal/protocol/endrest.go", "if e.Local != nil {", "if e.Local != nil && e.tries < 0 {"}},
+	},
+	{
+		name: "release that pauses when its line has changed", of: "internal/protocol", tests: "TestEnding",
+		edits: []edit{{"internal/protocol/endrefusal.go", "case e.tries <= mostHandOvers:", "case e.tries < 1:"}},
+	},
+	{
 		name: "release with operations that a put of another proves", tests: "TestReleaseWithProof",
 		edits: []edit{{"releasewith.go", "return resp, held && (after", "return resp, held || (after"}},
 	},
