@@ -113,8 +113,9 @@ var endNames = [...]string{
 // String names the state.
 func (e *Ending) String() string { return endNames[e.state] }
 
-// mostHandOvers is how many requests, without a pause, try to hand the key to a line that has changed
-// meanwhile. After that it is freed, and the waiters that watch it claim it.
+// mostHandOvers is how often a release that was refused tries again, without a pause, to hand the key
+// to a line that has changed meanwhile. After that it frees the key, and the waiters that watch it
+// claim it.
 const mostHandOvers = 9
 
 // endSteps are what follows from an event in each state.
@@ -161,7 +162,7 @@ func (e *Ending) whenNew(ev EndEvent) EndAction {
 		e.Line = Unread // those were in another order
 	}
 	if !e.frees && len(e.Line.Next) == 0 && e.Line.More {
-		return e.ask(endLearning, e.Behind()) // which costs less than a hand-over that is refused
+		return e.read(endLearning, e.Behind()) // which costs less than a hand-over that is refused
 	}
 	return e.start()
 }
@@ -282,7 +283,7 @@ func (e *Ending) whenLeaving(ev EndEvent) EndAction {
 		if e.Ops != nil && e.sent && e.Ops.proof() != "" {
 			r.In.Success = append(r.In.Success, txn.Get([]byte(e.Ops.proof())))
 		}
-		return e.ask(endReading, r)
+		return e.read(endReading, r)
 	case EndUnknown:
 		e.sent, e.locals = true, LocalsEnqueue // the outcome may stay unknown for long
 		return e.pause()
@@ -323,7 +324,7 @@ func (e *Ending) send(s endState) EndAction {
 	return EndAction{Kind: EndSend, Request: e.request, To: e.to, Tries: e.tries - 1}
 }
 
-func (e *Ending) ask(s endState, r txn.Request) EndAction {
+func (e *Ending) read(s endState, r txn.Request) EndAction {
 	e.state = s
 	return EndAction{Kind: EndRead, Request: r}
 }

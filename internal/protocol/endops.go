@@ -66,7 +66,7 @@ func (e *Ending) prove(kv *mvccpb.KeyValue) EndAction {
 	// It may have been put by another. But if the claim was there just before, and is not since, one
 	// transaction did both.
 	e.past = Past{Held: e.Held, Rev: kv.ModRevision}
-	return e.ask(endProving, e.past.Build())
+	return e.read(endProving, e.past.Build())
 }
 
 func (e *Ending) whenProving(ev EndEvent) EndAction {
