@@ -44,8 +44,8 @@ func (p Place) takes(epoch int64) (Holder, bool) {
 
 // Line is what a holder knows about the waiters behind it.
 type Line struct {
-	Known bool    // that there is, or was, a line
 	Next  []Place // the first in it
+	Known bool    // that there is, or was, a line
 	More  bool    // there are, or may be, further places behind those
 }
 

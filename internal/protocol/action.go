@@ -1,0 +1,121 @@
+package protocol
+
+import (
+	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+)
+
+// EventKind is what has happened to an acquisition.
+type EventKind int
+
+// The events of an acquisition.
+const (
+	BeginTake    EventKind = iota // take the key if that needs no waiting
+	BeginJoin                     // take the key, or else a place in line, and wait there
+	Replied                       // Event.Reply answers the last request
+	Failed                        // the last action failed, as Event.Class and Event.Err show
+	Learnt                        // Event.Epoch is the present epoch
+	Prepared                      // the try is ready for another request
+	Resumed                       // the pause is over
+	Noticed                       // Event.KV is a releaser's notice
+	Heard                         // Event.KV has changed, or was deleted
+	Woken                         // what the try waits for may have changed
+	Opened                        // the try may take the key as Event.Over says
+	TimeUp                        // the caller waits no longer; Event.Err is why
+	SessionEnded                  // the session is lost; Event.Err is why
+	eventKinds   int       = iota
+)
+
+// Event is what a driver reports to an acquisition. Noticed, Heard, Woken and Opened are hints: one
+// that comes at another time than during a wait is ignored, and one that does not come costs time only.
+type Event struct {
+	Kind    EventKind
+	Reply   *pb.TxnResponse
+	Class   Class
+	Err     error
+	Epoch   *txn.Epoch
+	KV      *mvccpb.KeyValue
+	Deleted bool // KV was deleted
+	Over    *Over
+	Shares  bool // of Heard, Woken and Opened: the client has a claim on the key that the caller may share
+}
+
+// Class is what the failure of a request means for the acquisition.
+type Class int
+
+// The classes of failures.
+const (
+	Refused     Class = iota // it was not carried out, and would fail again
+	Transient                // it was not carried out, and may succeed when it is sent again
+	Passing                  // of DoQuery and DoPrepare: it may succeed when it is tried again
+	Unknown                  // it may have been carried out, or may be yet
+	NoSpace                  // the same, but etcd has answered: it does not arrive any more
+	SessionGone              // the session's lease does not exist
+	LeaseGone                // another lease does not exist, which the next request does not name
+	Barred                   // etcd does not let the try take the key as Event.Over said
+)
+
+// Do is what a driver does next for an acquisition.
+type Do int
+
+// The kinds of actions.
+const (
+	DoStay    Do = iota // nothing: the event has changed nothing
+	DoSend              // send Action.Request: then Replied or Failed
+	DoQuery             // the same, for a request whose outcome is known to be nothing if it fails
+	DoLearn             // take over Action.EpochKey as read at Action.Rev: then Learnt or Failed
+	DoPrepare           // make the value of the claim, and the key beside it, anew: then Prepared or Failed
+	DoPause             // pause, after Action.Pauses pauses before: then Resumed
+	DoWait              // wait until Action.Position has changed: then Noticed, Heard, Woken or Opened
+	DoEnd               // the acquisition has ended, as Action.End shows
+)
+
+// End is how an acquisition has ended.
+type End int
+
+// The ends of an acquisition. Only with EndWon does the try have the key, and only with EndUnsettled
+// is that not known.
+const (
+	EndWon       End = iota // the try has the key since Action.Rev
+	EndHeld                 // Action.Own has the key
+	EndBehind               // the key is free, and Action.Waiting callers are in line for it
+	EndUnmet                // a condition of the caller does not hold
+	EndAgain                // the caller has learnt something: another try makes sense at once
+	EndLater                // another try makes sense after a pause, on another lease if one was gone
+	EndLostPlace            // the place in line is gone, or the session is
+	EndStopped              // the caller waits no longer
+	EndUnsettled            // the caller waits no longer for the outcome of a request
+	EndFailed               // Action.Err is why
+)
+
+// Action is what a driver does next for an acquisition. Undo, Leave, Strays, Found and News go with
+// actions of several kinds.
+type Action struct {
+	Do       Do
+	End      End
+	Request  txn.Request
+	EpochKey []*mvccpb.KeyValue
+	Rev      int64
+	Pauses   int
+	Position Position
+
+	Own     *mvccpb.KeyValue // EndHeld: what excludes the try
+	Waiting int64            // EndHeld and EndBehind: how many wait in line
+	Sharers int64            // EndHeld: how many callers share the key, if Own is their record
+	Of      int              // EndHeld and EndBehind: which of several tries, see AllOrNone
+	Err     error            // why the acquisition has ended; DoStay: why a notice cannot be read
+	Why     error            // EndUnsettled: why the outcome that Err leaves open cannot be found out
+
+	// Undo means that all that the try has put, or may yet put, is to be removed; see Undoing.
+	Undo bool
+	// Leave means that the try has the key and a place in line, too, which is to be removed; see Leave.
+	Leave bool
+	// Strays are those of several tries that are to be undone; see AllOrNone.
+	Strays []int
+	// Found is what the claim of the same client was found to be that the try was to supersede.
+	Found State
+	// News means that the key beside the claim has changed, to Beside.
+	News   bool
+	Beside *mvccpb.KeyValue
+}

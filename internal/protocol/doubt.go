@@ -1,0 +1,74 @@
+package protocol
+
+// What becomes of an acquisition whose request has failed, and when that leaves its outcome unknown.
+// Confirm finds the outcome out, and puts a void, which keeps a request that is still on its way
+// from being carried out.
+
+// failed deals with a request that may claim the key, and has failed.
+func (a *Acquisition) failed(ev Event) Action {
+	switch ev.Class {
+	case Unknown, NoSpace:
+		a.unsure, a.answered, a.open, a.tries = true, ev.Class == NoSpace, ev.Err, 0
+		return a.confirm(ev)
+	case SessionGone:
+		return a.lost(ev)
+	case Transient, LeaseGone, Barred:
+		if a.claims == Advancing {
+			a.position = Position{} // unknown: ask again
+			return a.onward()
+		}
+		return a.end(EndLater, Action{Err: ev.Err})
+	}
+	return a.refused(ev)
+}
+
+func (a *Acquisition) confirmation() Confirm {
+	return Confirm{Try: &a.Try, Enqueues: a.enqueues, Answered: a.answered}
+}
+
+func (a *Acquisition) confirm(Event) Action {
+	a.phase = Confirming
+	return Action{Do: DoSend, Request: a.confirmation().Build()}
+}
+
+func (a *Acquisition) confirmed(ev Event) Action {
+	rev := a.confirmation().Judge(ev.Reply)
+	a.unsure = a.unsure && ev.Reply.Succeeded // the other branch has put a void
+	if rev == 0 {
+		return a.notDone()
+	}
+	if a.enqueues || !ev.Reply.Succeeded {
+		a.handedOver() // for all that is known
+	}
+	act := a.won(rev)
+	act.Leave = a.claims == Joining && a.Mode.Keys().First != "" // the lost request may have been carried out twice
+	return act
+}
+
+// notDone ends a try whose request was not carried out, or whose claim is gone again, and of which
+// no request arrives any more.
+func (a *Acquisition) notDone() Action {
+	if a.answered {
+		return a.end(EndFailed, Action{Err: a.open})
+	}
+	// The claim may have come and gone, and what it put beside it would stay.
+	return a.end(EndAgain, Action{Undo: a.Beside != nil})
+}
+
+// doubted deals with a Confirm that has failed.
+func (a *Acquisition) doubted(ev Event) Action {
+	switch {
+	case ev.Class == SessionGone && len(a.Ask.Then) == 0:
+		return a.notDone() // whatever arrives late needs the lease
+	case ev.Class == Unknown, ev.Class == NoSpace, ev.Class == Transient, ev.Class == Passing:
+		a.tries++
+		return a.pause(Doubting, a.tries-1)
+	}
+	// Without the lease the claim is gone, and what the caller asked for beside it may be there.
+	return a.unsettled(ev)
+}
+
+// unsettled ends a try while the outcome of its request is unknown.
+func (a *Acquisition) unsettled(ev Event) Action {
+	return a.end(EndUnsettled, Action{Err: a.open, Why: ev.Err, Undo: true})
+}
