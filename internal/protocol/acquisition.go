@@ -157,9 +157,6 @@ func (a *Acquisition) NamesLeases() bool {
 	return len(a.Ask.Then) > 0 || a.Beside != nil || a.Over != nil && a.Over.Notify != nil
 }
 
-// InDoubt reports whether the outcome of a request was, or is, unknown.
-func (a *Acquisition) InDoubt() bool { return a.unsure }
-
 // Undoing returns the step that removes all that the try has put or may yet put. besides put back
 // what was beside the claim.
 func (a *Acquisition) Undoing(besides []*pb.RequestOp) Undo {

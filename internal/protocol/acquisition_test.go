@@ -88,7 +88,7 @@ func (p *play) step(ev protocol.Event) {
 	}
 }
 
-var fates = map[string]fate{"reply": arrives, "lose": loses, "lose-reply": losesReply, "late": comesLate, "twice": comesTwice}
+var fates = map[string]fate{"reply": arrives, "lose": loses, "lose-reply": losesReply, "late": comesLate, "twice": comesTwice, "lose-both": losesBoth}
 
 var classes = map[string]protocol.Class{
 	"refused": protocol.Refused, "transient": protocol.Transient, "passing": protocol.Passing, "unknown": protocol.Unknown,
@@ -150,6 +150,14 @@ func (p *play) do(name string) {
 		}})
 	case "#free":
 		p.end('o')
+	case "#other":
+		p.end('o')
+		p.has("x", exclusive())
+	case "#readers":
+		p.end('o')
+		p.has("x", shared())
+	case "#free-k":
+		p.remove(own)
 	case "#given":
 		p.remove(p.try.PlaceKey())
 		p.put(own, p.try.Value, p.try.Lease)
@@ -167,6 +175,76 @@ func (p *play) do(name string) {
 		p.arrive()
 	default:
 		p.tb.Fatalf("no event %q", name)
+	}
+}
+
+// A try that takes the key from a claim of its own client finds out what became of that claim.
+func TestAcquisitionSupersedes(t *testing.T) {
+	t.Parallel()
+	for script, tt := range map[string]struct {
+		unmet bool
+		want  string
+	}{
+		"take reply":                     {want: "take, won"},
+		"take reply # unmet":             {unmet: true, want: "take, look"},
+		"take reply reply learnt":        {unmet: true, want: "take, look, learn, unmet"},
+		"#free take reply":               {want: "take, again found"},
+		"#other take reply":              {want: "take, held found by x"},
+		"#readers take reply reply":      {want: "take, clear found, held by shared of 1"},
+		"#epoch take reply reply":        {want: "take, look, held found by o"},
+		"take #epoch reply #free reply":  {want: "take, look, learn found"},
+		"take reply #other reply learnt": {unmet: true, want: "take, look, learn, again"},
+		"join reply":                     {want: "join, won"},
+		"join reply # unmet":             {unmet: true, want: "join, wait"},
+		"join reply #free woken reply":   {unmet: true, want: "join, wait, advance, learn"},
+	} {
+		t.Run(script, func(t *testing.T) {
+			t.Parallel()
+			m := newModel(t)
+			o := m.has("o", exclusive())
+			held := protocol.NewHeld(&o.Try, noEpoch.Fence(m.rev))
+			p := m.plays(m.caller("c", exclusive(), noEpoch))
+			p.try.Supersede(&held)
+			if tt.unmet {
+				p.try.Ask.If = []*pb.Compare{txn.CreatedAfter([]byte("/x"), 0)}
+			}
+			p.plays(script, tt.want)
+		})
+	}
+}
+
+// plays reports the events of a script, and checks what was to be done after each.
+func (p *play) plays(script, want string) {
+	p.tb.Helper()
+	events, _, _ := strings.Cut(script, " # ")
+	for _, name := range strings.Fields(events) {
+		p.do(name)
+	}
+	if got := strings.Join(p.said, ", "); got != want {
+		p.tb.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// The way to a key that is free allocates nothing beyond its request.
+func TestAcquisitionAllocatesNothing(t *testing.T) {
+	m := newModel(t)
+	c := m.caller("c", exclusive(), noEpoch)
+	reply := &pb.TxnResponse{Succeeded: true, Header: &pb.ResponseHeader{Revision: 7}}
+	var a protocol.Acquisition
+	step := testing.AllocsPerRun(100, func() {
+		a = protocol.Acquisition{Try: c.Try}
+		a.Step(protocol.Event{Kind: protocol.BeginTake})
+		if won := a.Step(protocol.Event{Kind: protocol.Replied, Reply: reply}); won.End != protocol.EndWon || won.Rev != 7 {
+			t.Errorf("%+v", won)
+		}
+	})
+	bare := testing.AllocsPerRun(100, func() {
+		a.Try = c.Try
+		protocol.Take{Try: &a.Try}.Build()
+		protocol.Take{Try: &a.Try}.Judge(reply)
+	})
+	if step > bare {
+		t.Errorf("%v allocations, and %v without the steps", step, bare)
 	}
 }
 
@@ -199,6 +277,7 @@ func TestAcquisition(t *testing.T) {
 		"take reply time-up":                        {with: unmet, want: "take, look, stopped"},
 		"take reply session-ended":                  {with: unmet, want: "take, look, later"},
 		"take reply reply time-up":                  {with: unmet, want: "take, look, learn, stopped"},
+		"take reply #given reply":                   {with: unmet, want: "take, look, won"},
 		"take reply # readers":                      {before: readers, want: "take, clear"},
 		"take reply reply # readers":                {before: readers, want: "take, clear, held by shared of 1"},
 		"take reply #free reply":                    {before: readers, want: "take, clear, again"},
@@ -234,7 +313,8 @@ func TestAcquisition(t *testing.T) {
 		"take lose session-gone # then":      {with: then, want: "take, confirm, unsettled undo"},
 		"take no-space reply":                {want: "take, confirm, failed"},
 		"join lose reply":                    {want: "join, confirm, again"},
-		"join lose-reply reply":              {want: "join, confirm, won"},
+		"join lose-reply reply":              {want: "join, confirm, won leave"},
+		"join lose-both reply":               {want: "join, confirm, won leave"},
 		"join lose-reply reply # slots":      {mode: slots, before: func(m *model) { m.has("o", slots()); m.end('o') }, want: "join, confirm, won leave"},
 		"join lose-reply reply # held":       {before: held, want: "join, confirm, again"},
 
@@ -302,13 +382,7 @@ func TestAcquisition(t *testing.T) {
 			if tt.with != nil {
 				tt.with(p.try)
 			}
-			events, _, _ := strings.Cut(script, " # ")
-			for _, name := range strings.Fields(events) {
-				p.do(name)
-			}
-			if got := strings.Join(p.said, ", "); got != tt.want {
-				t.Errorf("got  %s\nwant %s", got, tt.want)
-			}
+			p.plays(script, tt.want)
 		})
 	}
 }

@@ -61,15 +61,16 @@ func (a *AllOrNone) taken(ev Event) Action {
 func (a *AllOrNone) judge(epoch *txn.Epoch) Action {
 	for i, t := range a.all() {
 		verdict, err := t.Judge(a.each.Seen[i], epoch)
-		a.of = i
 		switch {
 		case err != nil:
 			return a.end(EndFailed, Action{Err: err})
 		case verdict.Outcome == OtherEpoch:
 			return a.end(EndAgain, Action{})
 		case verdict.Outcome == HeldByOther:
+			a.of = i
 			return a.heldBy(verdict.Own, verdict.Waiting)
 		case verdict.Outcome == BehindLine:
+			a.of = i
 			return a.end(EndBehind, Action{Waiting: verdict.Waiting})
 		}
 	}

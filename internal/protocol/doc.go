@@ -6,5 +6,8 @@
 // between keys that one caller has, that are divided into slots, and that callers share is a [Mode].
 // Who decides between the steps of the end of a claim is an [Ending].
 //
+// What an attempt decides between its requests is an [Acquisition], or for several keys [AllOrNone]:
+// Step takes an event in, and returns the action that its driver carries out.
+//
 // The package imports neither context, sync nor time, no logger, no network and no client of etcd.
 package protocol

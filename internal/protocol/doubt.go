@@ -41,7 +41,7 @@ func (a *Acquisition) confirmed(ev Event) Action {
 		a.handedOver() // for all that is known
 	}
 	act := a.won(rev)
-	act.Leave = a.claims == Joining && a.Mode.Keys().First != "" // the lost request may have been carried out twice
+	act.Leave = a.claims == Joining // the lost request may have been carried out twice
 	return act
 }
 

@@ -38,6 +38,7 @@ const (
 	losesReply      // it is carried out, and its reply does not arrive
 	comesLate       // it is carried out when the test calls arrive
 	comesTwice      // it is carried out, and once more before its reply is sent
+	losesBoth       // the same, and its reply does not arrive
 )
 
 func newModel(tb testing.TB) *model {
@@ -59,6 +60,10 @@ func newModel(tb testing.TB) *model {
 				return nil, txn.ErrUnknown
 			case comesTwice:
 				m.do(in)
+			case losesBoth:
+				m.do(in)
+				m.do(in)
+				return nil, txn.ErrUnknown
 			}
 			return (*clientv3.TxnResponse)(m.do(in)), nil
 		},

@@ -1,0 +1,98 @@
+package protocol_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/etcdclaims/claims/internal/protocol"
+)
+
+// In whatever order things happen, an attempt ends. It has the key only if etcd has put its claim
+// at that revision. If it has not, nothing of it is left once its undo is done and all requests have
+// arrived: without an undo, nothing could be.
+func TestOrders(t *testing.T) {
+	t.Parallel()
+	ends := make(map[protocol.End]int)
+	for seed := range uint64(4000) {
+		w := newWorld(t, seed)
+		for range 120 {
+			switch n := w.rng.IntN(20); {
+			case n == 0:
+				w.other()
+			case n < 4:
+				w.background()
+			default:
+				w.move(w.actors[w.rng.IntN(len(w.actors))], false)
+			}
+			w.look()
+		}
+		w.finish(seed%2 == 0)
+		for _, a := range w.actors {
+			ends[a.act.End]++
+		}
+		if t.Failed() {
+			t.Fatalf("seed %d:\n%s\netcd has %s", seed, strings.Join(w.story, "\n"), w.names())
+		}
+	}
+	for _, name := range []protocol.End{
+		protocol.EndWon, protocol.EndHeld, protocol.EndBehind, protocol.EndAgain, protocol.EndLater,
+		protocol.EndLostPlace, protocol.EndStopped, protocol.EndUnsettled, protocol.EndFailed,
+	} {
+		if ends[name] < 10 {
+			t.Errorf("only %d have ended with %q", ends[name], endNames[name])
+		}
+	}
+}
+
+// finish ends all attempts: in peace, so that each gets its turn, or by force.
+func (w *world) finish(peace bool) {
+	drain := func() {
+		for len(w.late)+len(w.undos) > 0 {
+			w.background()
+		}
+	}
+	if peace {
+		w.end('o')
+		drain()
+	}
+	for round := 0; ; round++ {
+		going := 0
+		for _, a := range w.actors {
+			if a.act.Do != protocol.DoEnd {
+				going++
+			}
+			switch {
+			case peace:
+				w.move(a, true)
+			case a.act.Do != protocol.DoEnd:
+				w.cut(a)
+			}
+			w.look()
+			drain()
+		}
+		if going == 0 {
+			break
+		}
+		if round == 200 {
+			w.tb.Errorf("%d do not end", going)
+			return
+		}
+	}
+	for _, a := range w.actors {
+		if w.keys[a.PlaceKey()] != nil {
+			w.tb.Errorf("%s stays in line", a.ID)
+		}
+		w.release(a)
+	}
+	for name, kv := range w.keys {
+		if strings.HasPrefix(name, layout.Void("")) {
+			continue
+		}
+		for _, a := range w.actors {
+			beside := a.Beside != nil && name == "/b" && string(kv.Value) == a.Beside.Value
+			if a.act.End != protocol.EndWon && (kv.Lease == a.Lease || beside) {
+				w.tb.Errorf("%s of %s is left", name, a.ID)
+			}
+		}
+	}
+}
