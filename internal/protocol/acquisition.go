@@ -8,14 +8,14 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// One attempt to acquire a key, as a machine: phase × event -> action (next phase).
-// Further cases are in the handlers; the ends are those of type End.
+// An attempt to acquire a key is a machine: in each phase an event leads to an action and the next
+// phase. The ends are those of type End.
 //
 //	Idle        BeginTake -> send Take (Taking)           BeginJoin -> send Join (Joining)
 //	Taking      Replied   -> won | held | query Look (Looking) | learn (Learning) | query Clear (Clearing)
 //	Looking     Replied   -> won | held | learn (Learning) | query Clear (Clearing)
 //	            Failed    -> again | failed
-//	Joining     Replied   -> won | as "onward" | learn (Learning)
+//	Joining     Replied   -> won | onward | failed | learn (Learning)
 //	Advancing   Replied   -> won | learn (Learning)
 //	Taking, Joining, Advancing
 //	            Failed    -> unknown: send Confirm (Confirming) | later | failed; Advancing: pause (Resting)
@@ -23,20 +23,23 @@ import (
 //	            Failed    -> pause (Doubting) | again: nothing arrives any more | unsettled
 //	Doubting    Resumed   -> send Confirm (Confirming)
 //	Learning    Learnt    -> Take, Look: held | behind | unmet | again | failed | query Clear (Clearing)
-//	                         Join: again         Advance: won | unmet | lost place | as "onward"
+//	                         Join: again         Advance: won | unmet | lost place | failed | onward
 //	Clearing    Replied   -> held | again; in line: wait (Waiting) | advance
+//	            Failed    -> again | failed; in line: wait (Waiting)
 //	Waiting     Noticed   -> won                 Heard -> won | advance | stay
 //	            Woken, Opened -> advance | again: shares a claim of its client
 //	Resting     Resumed   -> advance
 //	Preparing   Prepared  -> send Advance (Advancing)     Failed -> pause (Resting) | failed
-//	(any)       TimeUp    -> stopped; with a request that may claim on its way, or in doubt: unsettled
-//	            SessionEnded -> later; in line: lost place; with such a request: unsettled
+//	Taking, Joining, Advancing, Confirming, Doubting
+//	            TimeUp, SessionEnded -> unsettled
+//	(others)    TimeUp    -> stopped             SessionEnded -> later; in line: lost place
 //
-// "onward" is: wait (Waiting) while the key is held or others are before the try; query Clear
-// (Clearing) if it may be held by nobody's record; else pause (Resting) and advance. To advance is:
-// prepare (Preparing) if the value must be made anew; then send Advance (Advancing).
+// "onward": query Clear (Clearing) if only the record of a shared key is in the way. Wait (Waiting) if
+// the key is held, or others are before the try. Else advance, after a pause (Resting) if the last
+// Advance has shown nothing new. "advance": prepare (Preparing) if the try must be made ready; then
+// send Advance (Advancing).
 
-// Phase is where an acquisition is: what its driver does for it now.
+// Phase is what an acquisition waits for.
 type Phase uint8
 
 // The phases of an acquisition.
@@ -58,22 +61,22 @@ const (
 )
 
 // Acquisition is one attempt to acquire a key. It decides what its try sends, and what each reply
-// means. Its driver calls Step with each event, and carries out the action that it returns.
+// means. Its driver calls Step with each event, and carries out the action that Step returns.
 //
-// An Acquisition does not make a second attempt: each has an id of its own. It is not safe for
-// concurrent use. A copy of one continues apart from it, for a cleanup or for exploring it.
+// An Acquisition makes one attempt: another needs another id. It is not safe for concurrent use. A
+// copy can be stepped apart from the original.
 type Acquisition struct {
 	Try
 	Supersedes *Held // the client's own claim that it takes the key from, or nil; see Supersede
 
-	// What the holder learns of how the try came to the key.
+	// What becomes part of the claim.
 	Handed  int64  // revision at which a releaser handed it the key, 0 if none did
 	Line    Line   // the waiters behind it, as far as known
 	Trace   string // what the holder that handed it the key has passed on
 	Noticed bool   // there is, or may be, a notice for it
 
 	phase    Phase
-	claims   Phase // Taking, Joining or Advancing: what request it has sent last that may claim the key
+	claims   Phase // Taking, Joining or Advancing: the last request that may have claimed the key
 	enqueues bool  // a place in line may have been put
 	placed   bool  // it has had a place in line
 	unsure   bool  // a request may still arrive
@@ -85,8 +88,8 @@ type Acquisition struct {
 	open     error   // the unknown outcome
 }
 
-// transitions has what handles an event in a phase; cut handles TimeUp and SessionEnded. Any other
-// event changes nothing.
+// transitions is which method handles an event in a phase. The method cut handles TimeUp and
+// SessionEnded in all phases. Any other event is ignored.
 var transitions = [phases][eventKinds]func(*Acquisition, Event) Action{
 	Idle:       {BeginTake: (*Acquisition).take, BeginJoin: (*Acquisition).join},
 	Taking:     {Replied: (*Acquisition).taken, Failed: (*Acquisition).failed},
@@ -116,14 +119,13 @@ func (a *Acquisition) Step(ev Event) Action {
 	return Action{}
 }
 
-// cut ends a try whose caller waits no longer, or whose session has ended, and its place in line
-// with that.
+// cut ends a try whose caller waits no longer, or whose session has ended.
 func (a *Acquisition) cut(ev Event) Action {
 	switch a.phase {
 	case Ended:
 		return Action{}
 	case Taking, Joining, Advancing:
-		a.unsure, a.open = true, ev.Err // nobody waits for the answer
+		a.unsure, a.open = true, ev.Err // the answer does not come any more
 		return a.unsettled(ev)
 	case Confirming, Doubting:
 		return a.unsettled(ev)
@@ -169,16 +171,17 @@ func (a *Acquisition) send(in Phase, r txn.Request) Action {
 	return Action{Do: DoSend, Request: r}
 }
 
-// query returns a request on which no claim depends.
+// query returns a request that puts nothing of the try.
 func (a *Acquisition) query(in Phase, r txn.Request) Action {
 	a.phase = in
 	return Action{Do: DoQuery, Request: r}
 }
 
-// end ends the acquisition. A try that has stood in line, and has not the key, leaves that.
+// end ends the acquisition. A try that does not have the key gives up its place in line.
 func (a *Acquisition) end(how End, with Action) Action {
 	a.phase = Ended
 	with.Do, with.End = DoEnd, how
+	with.Position = a.position
 	with.Undo = with.Undo || a.placed && how != EndWon
 	return with
 }
@@ -226,7 +229,7 @@ func (a *Acquisition) looked(ev Event) Action {
 	return act
 }
 
-// unread deals with a Look that has failed: who is in the way is seen at the next try.
+// unread deals with a Look that has failed. The next try reads what is in the way.
 func (a *Acquisition) unread(ev Event) Action {
 	if ev.Class == Refused {
 		return a.end(EndFailed, Action{Err: ev.Err})
@@ -234,7 +237,7 @@ func (a *Acquisition) unread(ev Event) Action {
 	return a.end(EndAgain, Action{})
 }
 
-// supersedesNone ends a try that was to supersede a claim which is no more.
+// supersedesNone ends a try whose client has lost the claim that it was to supersede.
 func (a *Acquisition) supersedesNone(found State, own *mvccpb.KeyValue, waiting int64) Action {
 	act := Action{}
 	if own == nil {
@@ -246,7 +249,7 @@ func (a *Acquisition) supersedesNone(found State, own *mvccpb.KeyValue, waiting 
 	return act
 }
 
-// learn has the epoch learnt before what was read is judged.
+// learn has the driver learn the epoch, before the machine judges what was read.
 func (a *Acquisition) learn(read Stands) Action {
 	a.phase, a.pending = Learning, &read
 	return Action{Do: DoLearn, EpochKey: read.EpochKey, Rev: read.Rev}
@@ -295,7 +298,8 @@ func (a *Acquisition) changed(kv *mvccpb.KeyValue) bool {
 	}
 }
 
-// heldBy ends a try that own excludes, unless that is the record of a key that nobody shares.
+// heldBy ends a try that own excludes. If own is the record of a shared key, the key may have no
+// holder any more.
 func (a *Acquisition) heldBy(own *mvccpb.KeyValue, waiting int64) Action {
 	if IsShared(own) {
 		a.pending = &Stands{Seen: Seen{Sight: Sight{Own: own}, Waiting: waiting}}
@@ -341,5 +345,5 @@ func (a *Acquisition) uncleared(ev Event) Action {
 	return a.end(EndAgain, Action{})
 }
 
-// refused ends a try for whose action there is no other way.
+// refused ends a try whose action would fail again.
 func (a *Acquisition) refused(ev Event) Action { return a.end(EndFailed, Action{Err: ev.Err}) }

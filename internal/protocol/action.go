@@ -6,7 +6,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// EventKind is what has happened to an acquisition.
+// EventKind is a kind of events.
 type EventKind int
 
 // The events of an acquisition.
@@ -27,8 +27,8 @@ const (
 	eventKinds   int       = iota
 )
 
-// Event is what a driver reports to an acquisition. Noticed, Heard, Woken and Opened are hints: one
-// that comes at another time than during a wait is ignored, and one that does not come costs time only.
+// Event is what a driver reports to an acquisition. Noticed, Heard, Woken and Opened are hints. Outside
+// of a wait the acquisition ignores them. A hint that is lost costs time, but no claim.
 type Event struct {
 	Kind    EventKind
 	Reply   *pb.TxnResponse
@@ -63,10 +63,10 @@ type Do int
 const (
 	DoStay    Do = iota // nothing: the event has changed nothing
 	DoSend              // send Action.Request: then Replied or Failed
-	DoQuery             // the same, for a request whose outcome is known to be nothing if it fails
+	DoQuery             // the same; the request puts nothing of the try, so its failure leaves no doubt
 	DoLearn             // take over Action.EpochKey as read at Action.Rev: then Learnt or Failed
-	DoPrepare           // make the value of the claim, and the key beside it, anew: then Prepared or Failed
-	DoPause             // pause, after Action.Pauses pauses before: then Resumed
+	DoPrepare           // make Value, Beside and what Mode knows of the record anew: then Prepared or Failed
+	DoPause             // pause, longer after more Action.Pauses before: then Resumed
 	DoWait              // wait until Action.Position has changed: then Noticed, Heard, Woken or Opened
 	DoEnd               // the acquisition has ended, as Action.End shows
 )
@@ -74,23 +74,24 @@ const (
 // End is how an acquisition has ended.
 type End int
 
-// The ends of an acquisition. Only with EndWon does the try have the key, and only with EndUnsettled
-// is that not known.
+// The ends of an acquisition. The try has the key with EndWon. With EndUnsettled that is not known.
+// With all others the try does not have the key.
 const (
-	EndWon       End = iota // the try has the key since Action.Rev
-	EndHeld                 // Action.Own has the key
-	EndBehind               // the key is free, and Action.Waiting callers are in line for it
-	EndUnmet                // a condition of the caller does not hold
-	EndAgain                // the caller has learnt something: another try makes sense at once
-	EndLater                // another try makes sense after a pause, on another lease if one was gone
-	EndLostPlace            // the place in line is gone, or the session is
-	EndStopped              // the caller waits no longer
-	EndUnsettled            // the caller waits no longer for the outcome of a request
-	EndFailed               // Action.Err is why
+	NotEnded     End = iota
+	EndWon           // the try has the key since Action.Rev
+	EndHeld          // Action.Own has the key
+	EndBehind        // the key is free, and Action.Waiting callers are in line for it
+	EndUnmet         // a condition of the caller does not hold
+	EndAgain         // the caller has learnt something: another try makes sense at once
+	EndLater         // another try makes sense after a pause, on another lease if one was gone
+	EndLostPlace     // the place in line is gone, or the session with it
+	EndStopped       // the caller waits no longer
+	EndUnsettled     // the outcome of a request is unknown, and cannot be found out
+	EndFailed        // Action.Err is why
 )
 
-// Action is what a driver does next for an acquisition. Undo, Leave, Strays, Found and News go with
-// actions of several kinds.
+// Action is what a driver does next for an acquisition. Found and News can go with any action; Undo,
+// Leave and Strays go with DoEnd. The acquisition decides which cleanup is due, its driver does not.
 type Action struct {
 	Do       Do
 	End      End
@@ -98,24 +99,20 @@ type Action struct {
 	EpochKey []*mvccpb.KeyValue
 	Rev      int64
 	Pauses   int
-	Position Position
+	Position Position // DoWait: in line; DoEnd: the last one known
 
 	Own     *mvccpb.KeyValue // EndHeld: what excludes the try
-	Waiting int64            // EndHeld and EndBehind: how many wait in line
+	Waiting int64            // EndHeld and EndBehind: how many callers wait in line
 	Sharers int64            // EndHeld: how many callers share the key, if Own is their record
 	Of      int              // EndHeld and EndBehind: which of several tries, see AllOrNone
-	Err     error            // why the acquisition has ended; DoStay: why a notice cannot be read
-	Why     error            // EndUnsettled: why the outcome that Err leaves open cannot be found out
+	Err     error            // DoEnd: why; DoStay: why a notice cannot be read
+	Why     error            // EndUnsettled: why the outcome cannot be found out
 
-	// Undo means that all that the try has put, or may yet put, is to be removed; see Undoing.
-	Undo bool
-	// Leave means that the try has the key and a place in line, too, which is to be removed; see Leave.
-	Leave bool
-	// Strays are those of several tries that are to be undone; see AllOrNone.
-	Strays []int
-	// Found is what the claim of the same client was found to be that the try was to supersede.
-	Found State
-	// News means that the key beside the claim has changed, to Beside.
-	News   bool
-	Beside *mvccpb.KeyValue
+	Undo   bool  // remove all that the try has put or may yet put; see Undoing
+	Leave  bool  // the try has the key, and may have a place in line, too: remove that; see Leave
+	Strays []int // which of several tries have their keys although the first has not: undo those
+
+	Found  State            // what became of the claim that the try was to supersede
+	News   bool             // the key beside the claim has changed, to Beside
+	Beside *mvccpb.KeyValue // nil if it was deleted
 }

@@ -2,10 +2,10 @@ package protocol
 
 import "github.com/etcdclaims/claims/internal/txn"
 
-// AllOrNone is one attempt to claim several keys in one transaction. The first try has what the
-// caller asks for beside the keys, and its id is that of all. It takes BeginTake, not BeginJoin.
+// AllOrNone is one attempt to claim several keys in one transaction. The embedded try is the first,
+// and has what the caller asks for beside the keys. All tries have its id. It begins with BeginTake.
 //
-// An Undo is due for each of its tries, under the ticket of the first.
+// Action.Undo concerns all tries, under the ticket of the first.
 type AllOrNone struct {
 	Acquisition
 	With   []*Try // the others
@@ -22,7 +22,7 @@ func (a *AllOrNone) Step(ev Event) Action {
 		return act
 	}
 	act.Strays = a.strays
-	if len(a.Ask.Then) > 0 { // carried out before: once more would be twice
+	if len(a.Ask.Then) > 0 { // the operations were carried out already, and must not be once more
 		act.End = EndUnsettled
 	}
 	return act

@@ -1,8 +1,7 @@
 package protocol
 
-// What becomes of an acquisition whose request has failed, and when that leaves its outcome unknown.
-// Confirm finds the outcome out, and puts a void, which keeps a request that is still on its way
-// from being carried out.
+// A request that has failed may have been carried out, or may still arrive. Confirm finds the outcome
+// out. If the try does not have the key, Confirm also puts a void, which stops what arrives later.
 
 // failed deals with a request that may claim the key, and has failed.
 func (a *Acquisition) failed(ev Event) Action {
@@ -14,7 +13,7 @@ func (a *Acquisition) failed(ev Event) Action {
 		return a.lost(ev)
 	case Transient, LeaseGone, Barred:
 		if a.claims == Advancing {
-			a.position = Position{} // unknown: ask again
+			a.position = Position{} // not known any more
 			return a.onward()
 		}
 		return a.end(EndLater, Action{Err: ev.Err})
@@ -45,8 +44,7 @@ func (a *Acquisition) confirmed(ev Event) Action {
 	return act
 }
 
-// notDone ends a try whose request was not carried out, or whose claim is gone again, and of which
-// no request arrives any more.
+// notDone ends a try that does not have the key. None of its requests arrives any more.
 func (a *Acquisition) notDone() Action {
 	if a.answered {
 		return a.end(EndFailed, Action{Err: a.open})
@@ -64,7 +62,7 @@ func (a *Acquisition) doubted(ev Event) Action {
 		a.tries++
 		return a.pause(Doubting, a.tries-1)
 	}
-	// Without the lease the claim is gone, and what the caller asked for beside it may be there.
+	// With SessionGone the claim is gone, but operations of the caller may have been carried out.
 	return a.unsettled(ev)
 }
 

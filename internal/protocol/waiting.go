@@ -2,7 +2,7 @@ package protocol
 
 import "github.com/etcdclaims/claims/internal/txn"
 
-// The part of an acquisition that stands in line.
+// The methods of an acquisition in line.
 
 func (a *Acquisition) join(Event) Action {
 	a.enqueues = true
@@ -57,8 +57,8 @@ func (a *Acquisition) pause(in Phase, before int32) Action {
 	return Action{Do: DoPause, Pauses: int(before)}
 }
 
-// noticed reads a releaser's notice. It is put in the transaction that puts the claim, so it proves
-// that, and its revision is the fence.
+// noticed reads a releaser's notice. The transaction that put the notice put the claim, too. So the
+// notice proves the claim, and its revision is the fence.
 func (a *Acquisition) noticed(ev Event) Action {
 	if string(ev.KV.Key) != a.Notice(a.Instance, a.ID) {
 		return Action{}
@@ -91,8 +91,8 @@ func (a *Acquisition) given(rev int64) Action {
 	return a.won(rev)
 }
 
-// woken ends the wait. A caller that may share a claim of its client leaves the line: that would
-// end when the client releases the key.
+// woken ends the wait. A caller that may share a claim of its client leaves the line: its turn would
+// only come after the client has released the key.
 func (a *Acquisition) woken(ev Event) Action {
 	if ev.Shares {
 		return a.end(EndAgain, Action{})

@@ -90,6 +90,22 @@ var mutants = []mutant{
 		},
 	},
 	{
+		name: "attempt that ends in doubt, and is not undone", of: "internal/protocol", tests: "TestOrders",
+		edits: []edit{{"internal/protocol/doubt.go", "Why: ev.Err, Undo: true}", "Why: ev.Err}"}},
+	},
+	{
+		name: "attempt that ends in line, and keeps its place", of: "internal/protocol", tests: "TestOrders",
+		edits: []edit{{"internal/protocol/acquisition.go", "with.Undo || a.placed && how != EndWon", "with.Undo"}},
+	},
+	{
+		name: "unknown outcome taken for a refusal", of: "internal/protocol", tests: "TestOrders",
+		edits: []edit{{"internal/protocol/doubt.go", "	case Unknown, NoSpace:\n", "	case NoSpace:\n"}},
+	},
+	{
+		name: "place behind the own claim that stays", of: "internal/protocol", tests: "TestOrders",
+		edits: []edit{{"internal/protocol/doubt.go", "act.Leave = a.claims == Joining", "act.Leave = false"}},
+	},
+	{
 		name: "undo of a lost acquire left out", seeds: 100,
 		edits: []edit{{"resolve.go", "func (a *attempt) undo() {\n", "func (a *attempt) undo() {\n	if a != nil {\n		return\n	}\n"}},
 	},
