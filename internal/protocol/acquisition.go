@@ -147,6 +147,9 @@ func (a *Acquisition) lost(ev Event) Action {
 // Phase returns where the acquisition is.
 func (a *Acquisition) Phase() Phase { return a.phase }
 
+// Placed reports whether the try has, or had, a place in line.
+func (a *Acquisition) Placed() bool { return a.placed }
+
 // Supersede makes the try take the key from a claim of its own client, nil for none.
 func (a *Acquisition) Supersede(h *Held) {
 	if a.Supersedes, a.Over = h, nil; h != nil {

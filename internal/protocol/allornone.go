@@ -7,7 +7,7 @@ import "github.com/etcdclaims/claims/internal/txn"
 //
 // Action.Undo concerns all tries, under the ticket of the first.
 type AllOrNone struct {
-	Acquisition
+	*Acquisition
 	With   []*Try // the others
 	each   Each   // the reply, until the epoch is learnt
 	strays []int

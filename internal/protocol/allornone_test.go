@@ -8,6 +8,24 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
+// All tries are undone, also if their request arrives only after that.
+func TestAllOrNoneUndone(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	p := m.plays(m.caller("c", exclusive(), noEpoch))
+	second := &protocol.Acquisition{Try: p.try.Try}
+	second.Mode = protocol.Exclusive{Layout: layout, Key: "l"}
+	p.acq = &protocol.AllOrNone{Acquisition: p.try, With: []*protocol.Try{&second.Try}}
+	p.plays("take late refused", "take, confirm, unsettled undo")
+	second.Follows(p.try)
+	m.request(second.Undoing(nil).Build())
+	m.arrive()
+	m.request(p.try.Undoing(nil).Build())
+	if got := m.names(); got != "" {
+		t.Errorf("etcd has %q", got)
+	}
+}
+
 // An attempt for several keys has all of them or none, and names the first that it cannot have.
 func TestAllOrNone(t *testing.T) {
 	t.Parallel()
@@ -59,8 +77,7 @@ func TestAllOrNone(t *testing.T) {
 			if tt.then {
 				p.try.Ask.Then = []*pb.RequestOp{txn.Put([]byte("/y"), "y", int64(0))}
 			}
-			all := &protocol.AllOrNone{Acquisition: *p.try, With: []*protocol.Try{&second}}
-			p.acq, p.try = all, &all.Acquisition
+			p.acq = &protocol.AllOrNone{Acquisition: p.try, With: []*protocol.Try{&second}}
 			p.plays(script, tt.want)
 			if p.last.Of != tt.of {
 				t.Errorf("it is about try %d, want %d", p.last.Of, tt.of)

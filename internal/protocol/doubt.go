@@ -70,3 +70,8 @@ func (a *Acquisition) doubted(ev Event) Action {
 func (a *Acquisition) unsettled(ev Event) Action {
 	return a.end(EndUnsettled, Action{Err: a.open, Why: ev.Err, Undo: true})
 }
+
+// Follows makes the undo of a try, which was sent together with another, as careful as that one's.
+func (a *Acquisition) Follows(first *Acquisition) {
+	a.Ticket, a.unsure, a.answered = first.Ticket, first.unsure, first.answered
+}
