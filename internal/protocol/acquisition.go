@@ -9,7 +9,7 @@ import (
 )
 
 // An attempt to acquire a key is a machine: in each phase an event leads to an action and the next
-// phase. The ends are those of type End.
+// phase. The ends are those of type Answer.
 //
 //	Idle        BeginTake -> send Take (Taking)           BeginJoin -> send Join (Joining)
 //	Taking      Replied   -> won | held | query Look (Looking) | learn (Learning) | query Clear (Clearing)
@@ -131,7 +131,7 @@ func (a *Acquisition) cut(ev Event) Action {
 		return a.unsettled(ev)
 	}
 	if ev.Kind == TimeUp {
-		return a.end(EndStopped, Action{Err: ev.Err})
+		return a.end(AnswerStopped, Action{Err: ev.Err})
 	}
 	return a.lost(ev)
 }
@@ -139,9 +139,9 @@ func (a *Acquisition) cut(ev Event) Action {
 // lost ends a try whose session has ended.
 func (a *Acquisition) lost(ev Event) Action {
 	if a.placed {
-		return a.end(EndLostPlace, Action{Err: ev.Err})
+		return a.end(AnswerLostPlace, Action{Err: ev.Err})
 	}
-	return a.end(EndLater, Action{Err: ev.Err})
+	return a.end(AnswerLater, Action{Err: ev.Err})
 }
 
 // Phase returns where the acquisition is.
@@ -181,15 +181,15 @@ func (a *Acquisition) query(in Phase, r txn.Request) Action {
 }
 
 // end ends the acquisition. A try that does not have the key gives up its place in line.
-func (a *Acquisition) end(how End, with Action) Action {
+func (a *Acquisition) end(how Answer, with Action) Action {
 	a.phase = Ended
 	with.Do, with.End = DoEnd, how
 	with.Position = a.position
-	with.Undo = with.Undo || a.placed && how != EndWon
+	with.Undo = with.Undo || a.placed && how != AnswerWon
 	return with
 }
 
-func (a *Acquisition) won(rev int64) Action { return a.end(EndWon, Action{Rev: rev}) }
+func (a *Acquisition) won(rev int64) Action { return a.end(AnswerWon, Action{Rev: rev}) }
 
 // handedOver notes that a releaser handed the key over, for all that is known: then there is a
 // notice that was not read.
@@ -210,7 +210,7 @@ func (a *Acquisition) taken(ev Event) Action {
 	case a.Supersedes != nil && a.Supersedes.OfKey(taken.OwnKey) != Kept:
 		return a.supersedesNone(a.Supersedes.OfKey(taken.OwnKey), taken.Own, 0)
 	case a.changed(taken.Beside):
-		return a.end(EndAgain, Action{News: true, Beside: taken.Beside})
+		return a.end(AnswerAgain, Action{News: true, Beside: taken.Beside})
 	}
 	return a.query(Looking, Look{&a.Try}.Build())
 }
@@ -235,16 +235,16 @@ func (a *Acquisition) looked(ev Event) Action {
 // unread deals with a Look that has failed. The next try reads what is in the way.
 func (a *Acquisition) unread(ev Event) Action {
 	if ev.Class == Refused {
-		return a.end(EndFailed, Action{Err: ev.Err})
+		return a.end(AnswerFailed, Action{Err: ev.Err})
 	}
-	return a.end(EndAgain, Action{})
+	return a.end(AnswerAgain, Action{})
 }
 
 // supersedesNone ends a try whose client has lost the claim that it was to supersede.
 func (a *Acquisition) supersedesNone(found State, own *mvccpb.KeyValue, waiting int64) Action {
 	act := Action{}
 	if own == nil {
-		act = a.end(EndAgain, act) // free
+		act = a.end(AnswerAgain, act) // free
 	} else {
 		act = a.heldBy(own, waiting)
 	}
@@ -261,7 +261,7 @@ func (a *Acquisition) learn(read Stands) Action {
 func (a *Acquisition) learnt(ev Event) Action {
 	switch a.claims {
 	case Joining:
-		return a.end(EndAgain, Action{}) // nothing was done under the other epoch
+		return a.end(AnswerAgain, Action{}) // nothing was done under the other epoch
 	case Advancing:
 		return a.stand(ev.Epoch)
 	}
@@ -274,19 +274,19 @@ func (a *Acquisition) judge(epoch *txn.Epoch) Action {
 	verdict, err := a.Judge(v, epoch)
 	switch {
 	case err != nil:
-		return a.end(EndFailed, Action{Err: err})
+		return a.end(AnswerFailed, Action{Err: err})
 	case verdict.Outcome == HeldByOther:
 		return a.heldBy(verdict.Own, verdict.Waiting)
 	case verdict.Outcome == OtherEpoch, verdict.Outcome == OtherClaim:
-		return a.end(EndAgain, Action{}) // see again who holds it
+		return a.end(AnswerAgain, Action{}) // see again who holds it
 	case a.changed(v.Beside):
-		return a.end(EndAgain, Action{News: true, Beside: v.Beside})
+		return a.end(AnswerAgain, Action{News: true, Beside: v.Beside})
 	case verdict.Outcome == BehindLine:
-		return a.end(EndBehind, Action{Waiting: verdict.Waiting})
+		return a.end(AnswerBehind, Action{Waiting: verdict.Waiting})
 	case verdict.Outcome == Unmet:
-		return a.end(EndUnmet, Action{})
+		return a.end(AnswerUnmet, Action{})
 	}
-	return a.end(EndAgain, Action{}) // what stood in the way is gone already
+	return a.end(AnswerAgain, Action{}) // what stood in the way is gone already
 }
 
 // changed reports whether the key beside the claim is another than the try requires.
@@ -308,7 +308,7 @@ func (a *Acquisition) heldBy(own *mvccpb.KeyValue, waiting int64) Action {
 		a.pending = &Stands{Seen: Seen{Sight: Sight{Own: own}, Waiting: waiting}}
 		return a.clears(own)
 	}
-	return a.end(EndHeld, Action{Own: own, Waiting: waiting})
+	return a.end(AnswerHeld, Action{Own: own, Waiting: waiting})
 }
 
 // clears deletes the record of a shared key if no holder is left.
@@ -333,20 +333,20 @@ func (a *Acquisition) cleared(ev Event) Action {
 	case a.placed:
 		return a.wait()
 	case n == 0: // it was the record of a key without shared holders, and may be gone
-		return a.end(EndAgain, Action{})
+		return a.end(AnswerAgain, Action{})
 	}
-	return a.end(EndHeld, Action{Own: record, Waiting: a.pending.Waiting, Sharers: n})
+	return a.end(AnswerHeld, Action{Own: record, Waiting: a.pending.Waiting, Sharers: n})
 }
 
 func (a *Acquisition) uncleared(ev Event) Action {
 	switch {
 	case ev.Class == Refused:
-		return a.end(EndFailed, Action{Err: ev.Err})
+		return a.end(AnswerFailed, Action{Err: ev.Err})
 	case a.placed:
 		return a.wait()
 	}
-	return a.end(EndAgain, Action{})
+	return a.end(AnswerAgain, Action{})
 }
 
 // refused ends a try whose action would fail again.
-func (a *Acquisition) refused(ev Event) Action { return a.end(EndFailed, Action{Err: ev.Err}) }
+func (a *Acquisition) refused(ev Event) Action { return a.end(AnswerFailed, Action{Err: ev.Err}) }

@@ -39,10 +39,10 @@ var phaseNames = map[protocol.Phase]string{
 	protocol.Confirming: "confirm", protocol.Clearing: "clear", protocol.Doubting: "doubt", protocol.Resting: "rest",
 }
 
-var endNames = map[protocol.End]string{
-	protocol.EndWon: "won", protocol.EndHeld: "held", protocol.EndBehind: "behind", protocol.EndUnmet: "unmet",
-	protocol.EndAgain: "again", protocol.EndLater: "later", protocol.EndLostPlace: "lost place",
-	protocol.EndStopped: "stopped", protocol.EndUnsettled: "unsettled", protocol.EndFailed: "failed",
+var endNames = map[protocol.Answer]string{
+	protocol.AnswerWon: "won", protocol.AnswerHeld: "held", protocol.AnswerBehind: "behind", protocol.AnswerUnmet: "unmet",
+	protocol.AnswerAgain: "again", protocol.AnswerLater: "later", protocol.AnswerLostPlace: "lost place",
+	protocol.AnswerStopped: "stopped", protocol.AnswerUnsettled: "unsettled", protocol.AnswerFailed: "failed",
 }
 
 // step reports an event, and notes the action in a few words.
@@ -234,7 +234,7 @@ func TestAcquisitionAllocatesNothing(t *testing.T) {
 	step := testing.AllocsPerRun(100, func() {
 		a = protocol.Acquisition{Try: c.Try}
 		a.Step(protocol.Event{Kind: protocol.BeginTake})
-		if won := a.Step(protocol.Event{Kind: protocol.Replied, Reply: reply}); won.End != protocol.EndWon || won.Rev != 7 {
+		if won := a.Step(protocol.Event{Kind: protocol.Replied, Reply: reply}); won.End != protocol.AnswerWon || won.Rev != 7 {
 			t.Errorf("%+v", won)
 		}
 	})

@@ -71,42 +71,42 @@ const (
 	DoEnd               // the acquisition has ended, as Action.End shows
 )
 
-// End is how an acquisition has ended.
-type End int
+// Answer is how an acquisition has ended.
+type Answer int
 
-// The ends of an acquisition. The try has the key with EndWon. With EndUnsettled that is not known.
+// The ends of an acquisition. The try has the key with AnswerWon. With AnswerUnsettled that is not known.
 // With all others the try does not have the key.
 const (
-	NotEnded     End = iota
-	EndWon           // the try has the key since Action.Rev
-	EndHeld          // Action.Own has the key
-	EndBehind        // the key is free, and Action.Waiting callers are in line for it
-	EndUnmet         // a condition of the caller does not hold
-	EndAgain         // the caller has learnt something: another try makes sense at once
-	EndLater         // another try makes sense after a pause, on another lease if one was gone
-	EndLostPlace     // the place in line is gone, or the session with it
-	EndStopped       // the caller waits no longer
-	EndUnsettled     // the outcome of a request is unknown, and cannot be found out
-	EndFailed        // Action.Err is why
+	NotEnded        Answer = iota
+	AnswerWon              // the try has the key since Action.Rev
+	AnswerHeld             // Action.Own has the key
+	AnswerBehind           // the key is free, and Action.Waiting callers are in line for it
+	AnswerUnmet            // a condition of the caller does not hold
+	AnswerAgain            // the caller has learnt something: another try makes sense at once
+	AnswerLater            // another try makes sense after a pause, on another lease if one was gone
+	AnswerLostPlace        // the place in line is gone, or the session with it
+	AnswerStopped          // the caller waits no longer
+	AnswerUnsettled        // the outcome of a request is unknown, and cannot be found out
+	AnswerFailed           // Action.Err is why
 )
 
 // Action is what a driver does next for an acquisition. Found and News can go with any action; Undo,
 // Leave and Strays go with DoEnd. The acquisition decides which cleanup is due, its driver does not.
 type Action struct {
 	Do       Do
-	End      End
+	End      Answer
 	Request  txn.Request
 	EpochKey []*mvccpb.KeyValue
 	Rev      int64
 	Pauses   int
 	Position Position // DoWait: in line; DoEnd: the last one known
 
-	Own     *mvccpb.KeyValue // EndHeld: what excludes the try
-	Waiting int64            // EndHeld and EndBehind: how many callers wait in line
-	Sharers int64            // EndHeld: how many callers share the key, if Own is their record
-	Of      int              // EndHeld and EndBehind: which of several tries, see AllOrNone
+	Own     *mvccpb.KeyValue // AnswerHeld: what excludes the try
+	Waiting int64            // AnswerHeld and AnswerBehind: how many callers wait in line
+	Sharers int64            // AnswerHeld: how many callers share the key, if Own is their record
+	Of      int              // AnswerHeld and AnswerBehind: which of several tries, see AllOrNone
 	Err     error            // DoEnd: why; DoStay: why a notice cannot be read
-	Why     error            // EndUnsettled: why the outcome cannot be found out
+	Why     error            // AnswerUnsettled: why the outcome cannot be found out
 
 	Undo   bool  // remove all that the try has put or may yet put; see Undoing
 	Leave  bool  // the try has the key, and may have a place in line, too: remove that; see Leave

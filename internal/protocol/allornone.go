@@ -23,7 +23,7 @@ func (a *AllOrNone) Step(ev Event) Action {
 	}
 	act.Strays = a.strays
 	if len(a.Ask.Then) > 0 { // the operations were carried out already, and must not be once more
-		act.End = EndUnsettled
+		act.End = AnswerUnsettled
 	}
 	return act
 }
@@ -63,19 +63,19 @@ func (a *AllOrNone) judge(epoch *txn.Epoch) Action {
 		verdict, err := t.Judge(a.each.Seen[i], epoch)
 		switch {
 		case err != nil:
-			return a.end(EndFailed, Action{Err: err})
+			return a.end(AnswerFailed, Action{Err: err})
 		case verdict.Outcome == OtherEpoch:
-			return a.end(EndAgain, Action{})
+			return a.end(AnswerAgain, Action{})
 		case verdict.Outcome == HeldByOther:
 			a.of = i
 			return a.heldBy(verdict.Own, verdict.Waiting)
 		case verdict.Outcome == BehindLine:
 			a.of = i
-			return a.end(EndBehind, Action{Waiting: verdict.Waiting})
+			return a.end(AnswerBehind, Action{Waiting: verdict.Waiting})
 		}
 	}
 	if len(a.Ask.If) > 0 {
-		return a.end(EndUnmet, Action{})
+		return a.end(AnswerUnmet, Action{})
 	}
-	return a.end(EndAgain, Action{})
+	return a.end(AnswerAgain, Action{})
 }

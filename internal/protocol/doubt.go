@@ -16,7 +16,7 @@ func (a *Acquisition) failed(ev Event) Action {
 			a.position = Position{} // not known any more
 			return a.onward()
 		}
-		return a.end(EndLater, Action{Err: ev.Err})
+		return a.end(AnswerLater, Action{Err: ev.Err})
 	}
 	return a.refused(ev)
 }
@@ -47,10 +47,10 @@ func (a *Acquisition) confirmed(ev Event) Action {
 // notDone ends a try that does not have the key. None of its requests arrives any more.
 func (a *Acquisition) notDone() Action {
 	if a.answered {
-		return a.end(EndFailed, Action{Err: a.open})
+		return a.end(AnswerFailed, Action{Err: a.open})
 	}
 	// The claim may have come and gone, and what it put beside it would stay.
-	return a.end(EndAgain, Action{Undo: a.Beside != nil})
+	return a.end(AnswerAgain, Action{Undo: a.Beside != nil})
 }
 
 // doubted deals with a Confirm that has failed.
@@ -68,7 +68,7 @@ func (a *Acquisition) doubted(ev Event) Action {
 
 // unsettled ends a try while the outcome of its request is unknown.
 func (a *Acquisition) unsettled(ev Event) Action {
-	return a.end(EndUnsettled, Action{Err: a.open, Why: ev.Err, Undo: true})
+	return a.end(AnswerUnsettled, Action{Err: a.open, Why: ev.Err, Undo: true})
 }
 
 // Follows makes the undo of a try, which was sent together with another, as careful as that one's.

@@ -12,7 +12,7 @@ import (
 // arrived: without an undo, nothing could be.
 func TestOrders(t *testing.T) {
 	t.Parallel()
-	ends := make(map[protocol.End]int)
+	ends := make(map[protocol.Answer]int)
 	for seed := range uint64(4000) {
 		w := newWorld(t, seed)
 		for range 120 {
@@ -34,9 +34,9 @@ func TestOrders(t *testing.T) {
 			t.Fatalf("seed %d:\n%s\netcd has %s", seed, strings.Join(w.story, "\n"), w.names())
 		}
 	}
-	for _, name := range []protocol.End{
-		protocol.EndWon, protocol.EndHeld, protocol.EndBehind, protocol.EndAgain, protocol.EndLater,
-		protocol.EndLostPlace, protocol.EndStopped, protocol.EndUnsettled, protocol.EndFailed,
+	for _, name := range []protocol.Answer{
+		protocol.AnswerWon, protocol.AnswerHeld, protocol.AnswerBehind, protocol.AnswerAgain, protocol.AnswerLater,
+		protocol.AnswerLostPlace, protocol.AnswerStopped, protocol.AnswerUnsettled, protocol.AnswerFailed,
 	} {
 		if ends[name] < 10 {
 			t.Errorf("only %d have ended with %q", ends[name], endNames[name])
@@ -90,7 +90,7 @@ func (w *world) finish(peace bool) {
 		}
 		for _, a := range w.actors {
 			beside := a.Beside != nil && name == "/b" && string(kv.Value) == a.Beside.Value
-			if a.act.End != protocol.EndWon && (kv.Lease == a.Lease || beside) {
+			if a.act.End != protocol.AnswerWon && (kv.Lease == a.Lease || beside) {
 				w.tb.Errorf("%s of %s is left", name, a.ID)
 			}
 		}

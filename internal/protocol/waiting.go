@@ -22,7 +22,7 @@ func (a *Acquisition) joined(ev Event) Action {
 	a.placed = true
 	a.Supersede(nil) // in line like any caller, whatever becomes of that claim
 	if err != nil {
-		return a.end(EndFailed, Action{Err: err})
+		return a.end(AnswerFailed, Action{Err: err})
 	}
 	if joined.Twice {
 		act := a.won(joined.Rev)
@@ -95,7 +95,7 @@ func (a *Acquisition) given(rev int64) Action {
 // only come after the client has released the key.
 func (a *Acquisition) woken(ev Event) Action {
 	if ev.Shares {
-		return a.end(EndAgain, Action{})
+		return a.end(AnswerAgain, Action{})
 	}
 	a.Over, a.tries = ev.Over, 0
 	return a.ready(ev)
@@ -139,14 +139,14 @@ func (a *Acquisition) stand(epoch *txn.Epoch) Action {
 	read := *a.pending
 	p, rev, at, err := a.Stand(read, epoch)
 	if err != nil {
-		return a.end(EndFailed, Action{Err: err})
+		return a.end(AnswerFailed, Action{Err: err})
 	}
 	free := p.Own == nil && p.Pred == nil
 	switch {
 	case at == Given:
 		return a.given(rev)
 	case at == Out: // an operator deleted it, or the lease ended, and then the session knows
-		return a.end(EndLostPlace, Action{})
+		return a.end(AnswerLostPlace, Action{})
 	case at == Moved:
 		a.stale = true
 	case free && a.changed(read.Beside):
@@ -155,7 +155,7 @@ func (a *Acquisition) stand(epoch *txn.Epoch) Action {
 		act.News, act.Beside = true, read.Beside
 		return act
 	case at == Denied:
-		return a.end(EndUnmet, Action{})
+		return a.end(AnswerUnmet, Action{})
 	}
 	a.position = p
 	return a.onward()

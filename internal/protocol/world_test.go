@@ -112,7 +112,7 @@ func (w *world) step(a *actor, ev protocol.Event) {
 	if act.Leave {
 		w.undos = append(w.undos, func() { w.drop(a, w.settle(a, protocol.Leave{Try: &a.Try}.Build())) })
 	}
-	if act.End != protocol.EndWon {
+	if act.End != protocol.AnswerWon {
 		return
 	}
 	name := a.Own(a.Mode.Keys().Claim)
