@@ -6,13 +6,13 @@ package simulation_test
 var coreMutants = []mutant{
 	{
 		name: "local waiter that leaves before its turn and lets others pass", tests: "TestFollowerGivesUpBeforeItsTurn",
-		edits: []edit{{"localwaiter.go", "f.Again = f.Before //", "f.Again = nil //"}},
+		edits: []edit{{"internal/line/local.go", "f.Again = f.Before //", "f.Again = nil //"}},
 	},
 	{
 		name: "local waiters that follow another session", tests: "TestLocalWaitersOfTwoSessions",
 		edits: []edit{
-			{"localwaiter.go", "next.ID == id && next.s == t.s && !next.local.Closed", "next.ID == id && !next.local.Closed"},
-			{"localwaiter.go", "case w != nil && w.a.s == t.s:", "case w != nil:"},
+			{"internal/term/release.go", "next.ID == id && next.s == t.s && !next.local.Closed", "next.ID == id && !next.local.Closed"},
+			{"internal/line/waiter.go", "w != nil && w.a.S == s {", "w != nil {"},
 		},
 	},
 	{
@@ -67,8 +67,8 @@ var coreMutants = []mutant{
 	{
 		name: "callers that read their places before they share a claim", tests: "TestReentrantHerd",
 		edits: []edit{
-			{"await.go", "			if a.mayShare() {\n", "			if a != nil {\n"},
-			{"wait.go", "			if try = 0; a.mayShare() {\n", "			if try = 0; a == nil {\n"},
+			{"internal/line/await.go", "			if l.mayShare(a) {\n", "			if a != nil {\n"},
+			{"internal/line/wait.go", "			if try = 0; l.mayShare(a) {\n", "			if try = 0; a == nil {\n"},
 		},
 	},
 	{
@@ -89,31 +89,31 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "undo, one at a time", tests: "TestUndosShareRoundTrips",
-		edits: []edit{{"cleanup.go", "const mostWorkers = 2 * txn.FullBatch", "const mostWorkers = 1 + 0*txn.FullBatch"}},
+		edits: []edit{{"internal/lease/cleanup.go", "const mostWorkers = 2 * txn.FullBatch", "const mostWorkers = 1 + 0*txn.FullBatch"}},
 	},
 	{
 		name: "waiters not asked again at renewals", seeds: 100,
-		edits: []edit{{"verify.go", "	waits := s.c.waiters.of(s)\n", "	waits := s.c.waiters.of(s)[:0]\n"}},
+		edits: []edit{{"internal/term/verify.go", "	waits := k.ts.Waiters.Of(k.s)\n", "	waits := k.ts.Waiters.Of(k.s)[:0]\n"}},
 	},
 	{
 		name: "MinHold given up with its caller's context", seeds: 100,
-		edits: []edit{{"rehome.go", "		m.later()\n	}\n	t.finish(ErrReleased)\n", "		t.settleLater(nil, txn.Request{})\n	}\n	t.finish(ErrReleased)\n"}},
+		edits: []edit{{"internal/term/move.go", "		m.later()\n	}\n	t.finish(claimerr.ErrReleased)\n", "		t.settleLater(nil, txn.Request{})\n	}\n	t.finish(claimerr.ErrReleased)\n"}},
 	},
 	{
 		name: "MaxHold that does not count sleep", tests: "TestMaxHoldCountsSleep",
-		edits: []edit{{"sentinel.go", "slept := passed-last.Awake() > pulse/10", "slept := passed < 0"}},
+		edits: []edit{{"internal/lease/news.go", "slept := passed-last.Awake() > pulse/10", "slept := passed < 0"}},
 	},
 	{
 		name: "MaxHold that Check does not look at", tests: "TestMaxHoldCountsSleep",
-		edits: []edit{{"rehome.go", "	return held >= t.max\n", "	return held < 0\n"}},
+		edits: []edit{{"internal/term/move.go", "	return held >= t.MaxHold\n", "	return held < 0\n"}},
 	},
 	{
 		name: "Close that ends belief last", seeds: 100,
-		edits: []edit{{"close.go", "			t.shut()\n", "			_ = t\n"}, {"parting.go", "	if err == nil {\n		t.parting.Store(leavingForGood)\n", "	if err == nil {\n		t.parting.Store(staying)\n"}},
+		edits: []edit{{"internal/term/all.go", "t.Lose(why) {", "t == nil {"}, {"internal/term/phase.go", "	if err == nil {\n		t.parting.Store(leavingForGood)\n", "	if err == nil {\n		t.parting.Store(staying)\n"}},
 	},
 	{
 		name: "Close that forgets a session being opened", tests: "TestCloseWhileASessionOpens",
-		edits: []edit{{"close.go", "return c.unfinished+c.grants > 0", "return c.unfinished > 0"}},
+		edits: []edit{{"internal/lease/close.go", "return p.isBusy() || p.isOpening()", "return p.isBusy()"}},
 	},
 	{
 		name: "unknown outcome without its caller's deadline", tests: "TestDeadlineNoticedByOthersFirst",
@@ -145,11 +145,11 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "void keys that count as nothing", tests: "TestVoidsFillASession",
-		edits: []edit{{"session.go", "len(s.terms) + s.reserved + len(s.voids) }", "len(s.terms) + s.reserved }"}},
+		edits: []edit{{"internal/lease/room.go", "len(r.members) + r.reserved + len(r.voids) }", "len(r.members) + r.reserved }"}},
 	},
 	{
 		name: "idle session that never ends", tests: "TestIdleSessionsEnd",
-		edits: []edit{{"session.go", "time.AfterFunc(idle*s.lease.Load().ttl, s.endUnused)", "time.AfterFunc(100000*idle*s.lease.Load().ttl, s.endUnused)"}},
+		edits: []edit{{"internal/lease/room.go", "time.AfterFunc(idle*s.Grant().TTL, s.endUnused)", "time.AfterFunc(100000*idle*s.Grant().TTL, s.endUnused)"}},
 	},
 	{
 		name: "surplus slot handed over", seeds: 100,
@@ -172,7 +172,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "first in line for a slot not asked at renewals", tests: "TestSlotsOfTheDead|TestSlotsResizedUnheard",
-		edits: []edit{{"waiter.go", "		case w.awaited.Rev == everyRenewal:\n			w.doubt()\n", ""}},
+		edits: []edit{{"internal/line/waiter.go", "		case w.awaited.Rev == everyRenewal:\n			w.doubt()\n", ""}},
 	},
 	{
 		name: "shared claim whose guard is its own key alone", of: "internal/protocol", tests: "TestGuard",
@@ -188,7 +188,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "slot free as soon as its record is gone", tests: "TestSlotsRecordDeleted",
-		edits: []edit{{"term.go", "	if !t.Mode.Guard(t.Fence).Unchanged {\n", "	if !t.Mode.Guard(t.Fence).Unchanged && t.s == nil {\n"}},
+		edits: []edit{{"internal/term/term.go", "	if !t.Mode.Guard(t.Fence).Unchanged {\n", "	if !t.Mode.Guard(t.Fence).Unchanged && t.s == nil {\n"}},
 	},
 	{
 		name: "record deleted beside other shared claims", seeds: 100,
@@ -219,7 +219,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "key of a shared claim that was lost with the record", tests: "TestSharedLostWithTheRecord",
-		edits: []edit{{"term.go", "} else if t.lose(reason, nil) { ", "} else if t.lose(reason, nil) && t.s == nil { "}},
+		edits: []edit{{"internal/term/term.go", "} else if t.TakeAway(claimerr.Loss{Reason: reason}) { ", "} else if t.TakeAway(claimerr.Loss{Reason: reason}) && t.s == nil { "}},
 	},
 	{
 		name: "shared holder that takes another record for its own", of: "internal/protocol", tests: "TestReleaseWithOperations",
@@ -231,7 +231,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "record left by the last holders", tests: "TestSharedTogether",
-		edits: []edit{{"shared.go", "	if !none {\n", "	if !none || none {\n"}},
+		edits: []edit{{"internal/term/release.go", "	if !none {\n", "	if !none || none {\n"}},
 	},
 	{
 		name: "note of another owner taken for one's own", of: "internal/protocol", tests: "TestWriteNote",
@@ -243,7 +243,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "forced release of a later version believed", tests: "TestUpgradeEviction",
-		edits: []edit{{"sentinel.go", "err != nil || e.Version > protocol.Version {", "err != nil {"}},
+		edits: []edit{{"internal/term/evict.go", "err != nil || e.Version > protocol.Version {", "err != nil {"}},
 	},
 	{
 		name: "work in a state of a later version begun", tests: "TestUpgradeRecord",
@@ -259,11 +259,11 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "outage that names no call that waits", tests: "TestEtcdAway", of: "internal/scenarios",
-		edits: []edit{{"wait.go", "\tdefer c.outage.Await(key)()\n", ""}},
+		edits: []edit{{"internal/line/line.go", "\tdefer l.Outage.Await(key)()\n", ""}},
 	},
 	{
 		name: "handler that waits for itself without a word", tests: "TestOwnWaitIsLogged",
-		edits: []edit{{"localwaiter.go", "\tdefer c.ownWaits.Watch(ctx, f.Attempt.user, f.Attempt.opts.from)()\n", ""}},
+		edits: []edit{{"internal/line/local.go", "\tdefer l.OwnWaits.Watch(ctx, mine(f).User, mine(f).Call.From)()\n", ""}},
 	},
 	{
 		name: "Close that leaves queues and schedulers to themselves", tests: "TestCloseEndsAll", of: "internal/scenarios",
@@ -295,15 +295,15 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "release with operations that a put of another proves", tests: "TestReleaseWithProof",
-		edits: []edit{{"releasewith.go", "return resp, held && (after", "return resp, held || (after"}},
+		edits: []edit{{"internal/term/endwith.go", "return resp, held && (after", "return resp, held || (after"}},
 	},
 	{
 		name: "release with operations that hands nothing over", tests: "TestReleaseWithHandsOver",
-		edits: []edit{{"releasewith.go", "ops: ops, handsOver: true}", "ops: ops, handsOver: false}"}},
+		edits: []edit{{"release.go", "Ops: ops, HandsOver: true}", "Ops: ops, HandsOver: false}"}},
 	},
 	{
 		name: "release with operations that goes on without its record", tests: "TestReleaseWithoutRecord",
-		edits: []edit{{"releasewith.go", "; record != protocol.Kept {", "; record != protocol.Kept && try < 0 {"}},
+		edits: []edit{{"internal/term/endwith.go", "; record != protocol.Kept {", "; record != protocol.Kept && try < 0 {"}},
 	},
 	{
 		name: "operations of ended work taken for done", of: "etcdclaims/work", tests: "TestReleaseWithAfterTheEnd",
@@ -319,7 +319,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "MinHold of one key alone at Close", tests: "TestMinHoldOfManyKeys|TestMinHoldSurvivesCloseAndReleaseAll",
-		edits: []edit{{"close.go", "c.restAll(ctx, resting, func", "c.restAll(ctx, resting[:min(1, len(resting))], func"}},
+		edits: []edit{{"internal/term/all.go", "ts.restAll(ctx, resting, func", "ts.restAll(ctx, resting[:min(1, len(resting))], func"}},
 	},
 	{
 		name: "Close that releases nothing after its context", tests: "TestCloseWithEndedContext",
@@ -339,11 +339,11 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "Reentrant callers in line that wait for their own client", seeds: 100,
-		edits: []edit{{"acquire.go", "	return a.opts.reentrant && a.granted == 0 && ", "	return a.opts.reentrant && a.granted < 0 && "}},
+		edits: []edit{{"internal/line/wait.go", "	return a.Call.Reentrant && a.HandedAt == 0 && ", "	return a.Call.Reentrant && a.HandedAt < 0 && "}},
 	},
 	{
 		name: "Reentrant that shares an ended claim", tests: "TestReentrantSharesNoEndedClaim",
-		edits: []edit{{"acquire.go", "t.phase == phaseHeld && t.stopCause == nil && t.s.fresh()", "t.phase == phaseHeld"}},
+		edits: []edit{{"internal/term/terms.go", "t.life.phase == phaseHeld && t.work.cause == nil && t.s.Fresh()", "t.life.phase == phaseHeld"}},
 	},
 	{
 		name: "back-off that overflows", tests: "TestExponentialBackoff",
@@ -371,15 +371,15 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "calls with other credentials in one round trip", tests: "TestMetadataIsNotShared",
-		edits: []edit{{"internal/txn/batch.go", "t.calls[0].meta.Name != c.meta.Name", "t.calls[0].meta.Name == \"none\""}, {"ask.go", "meta: txn.MetadataOf(ctx).Name}", "meta: \"\"}"}},
+		edits: []edit{{"internal/txn/batch.go", "t.calls[0].meta.Name != c.meta.Name", "t.calls[0].meta.Name == \"none\""}, {"internal/acquire/ask.go", "meta: txn.MetadataOf(ctx).Name}", "meta: \"\"}"}},
 	},
 	{
 		name: "permission that is gone, reported as a lost session", tests: "TestRevokedPermissionIsTheCause",
-		edits: []edit{{"session.go", "case errors.Is(*p, ErrPermissionDenied):", "case errors.Is(*p, ErrPermissionDenied) && p == nil:"}},
+		edits: []edit{{"internal/lease/deadline.go", "case errors.Is(*p, txn.ErrPermissionDenied):", "case errors.Is(*p, txn.ErrPermissionDenied) && p == nil:"}},
 	},
 	{
 		name: "refusal for callers with the same lease alone", tests: "TestHotKeyIsRefusedToAllAtOnce",
-		edits: []edit{{"ask.go", "askKey{key: key, beside:", "askKey{key: key + o.ttl.String(), beside:"}},
+		edits: []edit{{"internal/acquire/ask.go", "askKey{key: key, beside:", "askKey{key: key + o.TTL.String(), beside:"}},
 	},
 	{
 		name: "release of a lock that waits for its lease", of: "etcdclaims/locks", tests: "TestReleaseDoesNotWaitForTheLease",
@@ -387,7 +387,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "newcomers that all put the record of a shared key", tests: "TestSharedChurn",
-		edits: []edit{{"wait.go", "	if o.mode.Keys().Record {\n		known =", "	if o.mode == nil {\n		known ="}},
+		edits: []edit{{"internal/line/line.go", "	if o.Mode.Keys().Record {\n		known =", "	if o.Mode == nil {\n		known ="}},
 	},
 	{
 		name: "timeout of a request that begins in its queue", of: "internal/txn", tests: "TestRequestsThatWaitDoNotTimeOut",
@@ -526,6 +526,6 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "line of the owner before kept by a claim with a preference", tests: "TestPreferAfterAnotherOrder",
-		edits: []edit{{"release.go", "if t.prefers && len(t.line.Next) > 0 {", "if t.prefers && len(t.line.Next) < 0 {"}},
+		edits: []edit{{"internal/term/release.go", "if t.Prefers && len(t.line.Next) > 0 {", "if t.Prefers && len(t.line.Next) < 0 {"}},
 	},
 }

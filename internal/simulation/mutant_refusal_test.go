@@ -4,11 +4,11 @@ package simulation_test
 var refusalMutants = []mutant{
 	{
 		name: "release that is refused and tries again without a pause", of: "internal/refusals", tests: "TestRefusedReleaseEnds",
-		edits: []edit{{"release.go", "case to != \"\" && errors.Is(err, rpctypes.ErrLeaseNotFound):", "case errors.Is(err, rpctypes.ErrLeaseNotFound):"}},
+		edits: []edit{{"internal/term/release.go", "case to != \"\" && errors.Is(err, rpctypes.ErrLeaseNotFound):", "case errors.Is(err, rpctypes.ErrLeaseNotFound):"}},
 	},
 	{
 		name: "notices of a client read in one reply", tests: "TestNoticesAreReadInPages",
-		edits: []edit{{"sentinel.go", "clientv3.WithPrefix()), 256, 1024, c.readPage)", "clientv3.WithPrefix()), 1024, 1024, func(op clientv3.Op) (*clientv3.GetResponse, error) {\n\t\t\tresp, err := c.etcd.Get(c.io, prefix, clientv3.WithPrefix())\n\t\t\treturn resp, errors.Unwrap(fmt.Errorf(\"%v: %w\", op.IsGet(), err))\n\t\t})"}},
+		edits: []edit{{"internal/lease/news.go", "clientv3.WithPrefix()), 256, 1024, n.readPage)", "clientv3.WithPrefix()), 1024, 1024, func(clientv3.Op) (*clientv3.GetResponse, error) {\n\t\t\treturn p.cfg.Etcd.Get(p.cfg.Life.IO, prefix, clientv3.WithPrefix())\n\t\t})"}},
 	},
 	{
 		name: "batch kept together after a refusal of one call", of: "fencing/etcdguard", tests: "TestBatchIsTakenApartAfterFinalRefusals",

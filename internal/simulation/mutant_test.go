@@ -49,11 +49,11 @@ func (e edit) path() string {
 var mutants = []mutant{
 	{
 		name: "deadline dated from the reply", seeds: 100,
-		edits: []edit{{"renew.go", "s.adopt(t0, ttl)", "s.adopt(s.c.clock.Now(), ttl)"}},
+		edits: []edit{{"internal/lease/renew.go", "s.adopt(t0, ttl)", "s.adopt(s.Now(), ttl)"}},
 	},
 	{
 		name: "no timeout per attempt", seeds: 100,
-		edits: []edit{{"renew.go", "s.c.store.KeepAlive(inTime, s.id, g.attempt)", "s.c.store.KeepAlive(inTime, s.id, g.hard)"}},
+		edits: []edit{{"internal/lease/renew.go", "s.p.cfg.Store.KeepAlive(inTime, s.id, g.Attempt)", "s.p.cfg.Store.KeepAlive(inTime, s.id, g.Hard)"}},
 	},
 	{
 		name: "login before each renewal", tests: "TestFarRenewalWithPassword",
@@ -65,15 +65,15 @@ var mutants = []mutant{
 	},
 	{
 		name: "first renewal counted from the end of the opening", tests: "TestFarWaiterRenewsItsLeaseInTime",
-		edits: []edit{{"renew.go", "max(g.renew-age-g.renew/16*", "max(g.renew-0*age-g.renew/16*"}},
+		edits: []edit{{"internal/lease/renew.go", "max(g.Renew-age-g.Renew/16*", "max(g.Renew-0*age-g.Renew/16*"}},
 	},
 	{
 		name: "renewal that does not verify", seeds: 100,
-		edits: []edit{{"renew.go", "err := s.verify(inTime, what)", "err := inTime.Err()"}},
+		edits: []edit{{"internal/lease/renew.go", "err := s.verify(inTime, all)", "err := inTime.Err()"}},
 	},
 	{
 		name: "sentinel's deletion ignored", seeds: 100,
-		edits: []edit{{"sentinel.go", "c.sentinelGone(n)", "_ = n"}},
+		edits: []edit{{"internal/lease/news.go", "n.Pool.sentinelGone(of)", "_ = of"}},
 	},
 	{
 		name: "release without its guard", seeds: 100,
@@ -107,7 +107,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "undo of a lost acquire left out", seeds: 100,
-		edits: []edit{{"resolve.go", "func (a *attempt) undo() {\n", "func (a *attempt) undo() {\n	if a != nil {\n		return\n	}\n"}},
+		edits: []edit{{"internal/acquire/resolve.go", "func (a *Attempt) Undo() {\n", "func (a *Attempt) Undo() {\n	if a != nil {\n		return\n	}\n"}},
 	},
 	{
 		name: "unknown taken for failure", seeds: 100,
@@ -116,33 +116,33 @@ var mutants = []mutant{
 	{
 		name: "unknown taken for success", seeds: 100,
 		edits: []edit{{
-			"txn.go",
-			"	case errors.Is(err, ErrClosed), errors.Is(err, ErrLost):\n",
-			"	case errors.Is(err, ErrUnknown):\n		return &clientv3.TxnResponse{Succeeded: true}, nil\n	case errors.Is(err, ErrClosed), errors.Is(err, ErrLost):\n",
+			"internal/term/check.go",
+			"	case errors.Is(err, claimerr.ErrClosed), errors.Is(err, claimerr.ErrLost):\n",
+			"	case errors.Is(err, txn.ErrUnknown):\n		return &clientv3.TxnResponse{Succeeded: true}, nil\n	case errors.Is(err, claimerr.ErrClosed), errors.Is(err, claimerr.ErrLost):\n",
 		}},
 	},
 	{
 		name: "blind retry of an acquire", seeds: 100,
-		edits: []edit{{"attempt.go", "	a.doubt(err)\n	resolving,", "	if a != nil {\n		return nil, 0, nil\n	}\n	resolving,"}},
+		edits: []edit{{"internal/acquire/attempt.go", "	a.doubt(err)\n	resolving,", "	if a != nil {\n		return nil, 0, nil\n	}\n	resolving,"}},
 	},
 	{
 		name: "re-grant under a handler", seeds: 100,
 		edits: []edit{
 			{
-				"term.go", "	case protocol.Deleted:\n		t.lose(ReasonDeleted, nil)\n",
-				"	case protocol.Deleted:\n		if t.regrant() {\n			return true\n		}\n		t.lose(ReasonDeleted, nil)\n",
+				"internal/term/term.go", "	case protocol.Deleted:\n		t.TakeAway(claimerr.Loss{Reason: claimerr.Deleted})\n",
+				"	case protocol.Deleted:\n		if t.regrant() {\n			return true\n		}\n		t.TakeAway(claimerr.Loss{Reason: claimerr.Deleted})\n",
 			},
 			{
-				"term.go", "	\"github.com/etcdclaims/claims/internal/protocol\"\n",
-				"	\"github.com/etcdclaims/claims/internal/protocol\"\n	\"github.com/etcdclaims/claims/internal/txn\"\n",
+				"internal/term/term.go", "	\"github.com/etcdclaims/claims/internal/registry\"\n",
+				"	\"github.com/etcdclaims/claims/internal/registry\"\n	\"github.com/etcdclaims/claims/internal/txn\"\n",
 			},
 			{
-				"term.go", "var errEpochRaised =", `func (t *term) regrant() bool {
+				"internal/term/term.go", "var errEpochRaised =", `func (t *Term) regrant() bool {
 	own := t.Own(t.Key)
-	value := protocol.Holder{Claim: t.ID, Owner: t.s.c.cfg.Owner, Instance: t.Instance, Epoch: t.Fence >> epochShift}.Encode()
-	resp, err := t.s.c.store.Do(t.s.c.io, txn.Request{In: txn.Of(
+	value := protocol.Holder{Claim: t.ID, Owner: t.terms.Owner, Instance: t.Instance, Epoch: t.epoch()}.Encode()
+	resp, err := t.terms.Store.Do(t.terms.Life.IO, txn.Request{In: txn.Of(
 		[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(own), "=", 0)},
-		[]clientv3.Op{clientv3.OpPut(own, value, clientv3.WithLease(t.s.id))}, nil,
+		[]clientv3.Op{clientv3.OpPut(own, value, clientv3.WithLease(t.s.ID()))}, nil,
 	)})
 	return err == nil && resp.Succeeded
 }
@@ -161,21 +161,22 @@ var errEpochRaised =`,
 	{
 		name: "waiter that ignores its own lease", seeds: 100,
 		edits: []edit{
-			{"term.go", "	if s.cause != nil {\n		s.mu.Unlock()\n		return nil", "	if s.cause != nil && a.granted == 0 {\n		s.mu.Unlock()\n		return nil"},
-			{"acquire.go", "	if !a.s.fresh() || a.granted > 0 && a.granted <= a.s.verified.Load() {\n", "	if a.granted == 0 && !a.s.fresh() {\n"},
-			{"await.go", "		case <-a.s.dead:\n			return errSessionLost\n		case <-ctx.Done():\n", "		case <-ctx.Done():\n"},
+			{"internal/lease/room.go", "	if s.cause != nil || !admit() {\n", "	if handed := m.(interface{ Handed() bool }).Handed(); s.cause != nil && !handed || !admit() {\n"},
+			{"internal/term/term.go", "// Queue returns", "func (t *Term) Handed() bool { return t.Noticed }\n\n// Queue returns"},
+			{"internal/acquire/acquire.go", "late := !a.S.Fresh() || a.HandedAt > 0 && a.HandedAt <= a.S.VerifiedAt()\n", "late := a.HandedAt == 0 && !a.S.Fresh()\n"},
+			{"internal/line/await.go", "		case <-a.S.Dead():\n			return claimerr.ErrSession\n		case <-ctx.Done():\n", "		case <-ctx.Done():\n"},
 		},
 	},
 	{
 		name: "watch resumed one revision late", seeds: 100,
 		edits: []edit{
-			{"sentinel.go", "clientv3.WithRev(rev+1)", "clientv3.WithRev(rev+2)"},
+			{"internal/lease/news.go", "clientv3.WithRev(rev+1)", "clientv3.WithRev(rev+2)"},
 			{"internal/watch/watch.go", "w.cfg.Begin(ctx, own+w.cfg.Prefix, clientv3.WithPrefix(), clientv3.WithRev(rev+1))", "w.cfg.Begin(ctx, own+w.cfg.Prefix, clientv3.WithPrefix(), clientv3.WithRev(rev+2))"},
 		},
 	},
 	{
 		name: "no relist after compaction", seeds: 300,
-		edits: []edit{{"sentinel.go", "read, err := c.readSessions(prefix)", "read, err := rev, error(nil)"}},
+		edits: []edit{{"internal/lease/news.go", "read, err := n.Read()", "read, err := rev, error(nil)"}},
 	},
 	{
 		name: "regress of the revision ignored", seeds: 100,
@@ -192,8 +193,8 @@ var errEpochRaised =`,
 	{
 		name: "waiter that is never woken", seeds: 100,
 		edits: []edit{
-			{"await.go", "		case resp, ok := <-before:\n", "		case resp, ok := <-before:\n			if ok && resp.Err() == nil {\n				continue\n			}\n"},
-			{"verify.go", "	waits := s.c.waiters.of(s)\n", "	waits := s.c.waiters.of(s)[:0]\n"},
+			{"internal/line/await.go", "		case resp, ok := <-before:\n", "		case resp, ok := <-before:\n			if ok && resp.Err() == nil {\n				continue\n			}\n"},
+			{"internal/term/verify.go", "	waits := k.ts.Waiters.Of(k.s)\n", "	waits := k.ts.Waiters.Of(k.s)[:0]\n"},
 		},
 	},
 	{
@@ -206,7 +207,7 @@ var errEpochRaised =`,
 	},
 	{
 		name: "zombie whose key is soon free", seeds: 100,
-		edits: []edit{{"rehome.go", "t.move(protocol.KindZombie, t.s.lease.Load().ttl)", "t.move(protocol.KindZombie, time.Second)"}},
+		edits: []edit{{"internal/term/move.go", "t.move(protocol.KindZombie, t.s.Grant().TTL)", "t.move(protocol.KindZombie, time.Second)"}},
 	},
 	{
 		name: "lower epoch found without a word", tests: "TestEpochDeletedByHand",
@@ -218,7 +219,7 @@ var errEpochRaised =`,
 	},
 	{
 		name: "Supersede refused by what is being released", of: "etcdclaims/work", tests: "TestSupersedeWhatIsBeingReleased",
-		edits: []edit{{"acquire.go", "again = again || o.supersede && c.supersedable(err, key)", "again = again && !(o.supersede && c.supersedable(err, key))"}},
+		edits: []edit{{"internal/acquire/acquire.go", "if o.Supersede && r.Next == Stop && ac.supersedable(r.Err, key) {\n		r = RetryIf(true, r.Err)\n", "if o.Supersede && ac.supersedable(r.Err, key) {\n		r = RetryIf(false, r.Err)\n"}},
 	},
 	{
 		name: "lock whose lease is not renewed", seeds: 100,
@@ -254,6 +255,6 @@ var errEpochRaised =`,
 	},
 	{
 		name: "verification that takes no for an answer", seeds: 100,
-		edits: []edit{{"verify.go", "		if !resp.Succeeded {\n", "		if resp == nil {\n"}},
+		edits: []edit{{"internal/term/verify.go", "		if !resp.Succeeded {\n", "		if resp == nil {\n"}},
 	},
 }
