@@ -109,11 +109,12 @@ func (s *Session) stopTimers() {
 	}
 }
 
-// Enforce ends contexts and claims whose deadline has passed.
+// Enforce ends contexts and claims whose deadline has passed. If the session has ended, its claims are lost on return.
 func (s *Session) Enforce() {
 	s.mu.Lock()
 	if s.cause != nil {
 		s.mu.Unlock()
+		<-s.dead
 		return
 	}
 	g := s.Grant()

@@ -145,11 +145,12 @@ func (s *Session) Lives(ctx context.Context) bool {
 	return !s.Ended()
 }
 
-// Die ends the session and all its claims, at once and for good.
+// Die ends the session and all its claims, at once and for good. When it returns, all of them know that they are lost.
 func (s *Session) Die(why claimerr.Loss) {
 	s.mu.Lock()
 	if s.cause != nil {
 		s.mu.Unlock()
+		<-s.dead // another call is about to end them
 		return
 	}
 	s.cause = &why

@@ -148,6 +148,28 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/lease/room.go", "len(r.members) + r.reserved + len(r.voids) }", "len(r.members) + r.reserved }"}},
 	},
 	{
+		name: "session that has ended before its claims are lost", of: "internal/lease", tests: "TestClaimsAreLostBeforeTheirSessionHasEnded",
+		edits: []edit{
+			{"internal/lease/session.go", "	close(s.dead)\n	s.p.forget(s)\n", "	s.p.forget(s)\n"},
+			{"internal/lease/session.go", "	lost := members[:0]\n", "	close(s.dead)\n	lost := members[:0]\n"},
+		},
+	},
+	{
+		name: "session that takes claims while it loses those it has", of: "internal/lease", tests: "TestClaimsAreLostBeforeTheirSessionHasEnded",
+		edits: []edit{
+			{"internal/lease/session.go", "	s.cause = &why\n", ""},
+			{"internal/lease/session.go", "	close(s.dead)\n	s.p.forget(s)\n	s.mu.Lock()\n", "	close(s.dead)\n	s.p.forget(s)\n	s.mu.Lock()\n	s.cause = &why\n"},
+		},
+	},
+	{
+		name: "session found dead by who does not wait for its claims", of: "internal/lease", tests: "TestWhoFindsASessionDeadWaitsForItsClaims",
+		edits: []edit{{"internal/lease/session.go", "		<-s.dead // another call is about to end them\n", ""}},
+	},
+	{
+		name: "deadline that is not enforced while the session ends", of: "internal/lease", tests: "TestWhoFindsASessionDeadWaitsForItsClaims",
+		edits: []edit{{"internal/lease/deadline.go", "		s.mu.Unlock()\n		<-s.dead\n", "		s.mu.Unlock()\n"}},
+	},
+	{
 		name: "idle session that never ends", tests: "TestIdleSessionsEnd",
 		edits: []edit{{"internal/lease/room.go", "time.AfterFunc(idle*s.Grant().TTL, s.endUnused)", "time.AfterFunc(100000*idle*s.Grant().TTL, s.endUnused)"}},
 	},
