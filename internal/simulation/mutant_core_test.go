@@ -104,6 +104,16 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/lease/news.go", "slept := passed-last.Awake() > pulse/10", "slept := passed < 0"}},
 	},
 	{
+		name: "MaxHold that begins before its claim", of: "internal/term", tests: "TestMaxHoldOfAClaimThatIsRefused",
+		edits: []edit{
+			{"internal/term/term.go", "	if d := t.MaxHold; d > 0 {\n", "	if d := t.MaxHold; d < 0 {\n"},
+			{
+				"internal/term/term.go", "	t.mu.Lock() // what ends it from now on waits until it is whole\n	defer t.mu.Unlock()\n",
+				"	if t.MaxHold > 0 {\n		t.limits.hard = time.AfterFunc(t.MaxHold, t.TooLong)\n		t.limits.soft = t.limits.hard\n	}\n",
+			},
+		},
+	},
+	{
 		name: "MaxHold that Check does not look at", tests: "TestMaxHoldCountsSleep",
 		edits: []edit{{"internal/term/move.go", "	return held >= t.MaxHold\n", "	return held < 0\n"}},
 	},

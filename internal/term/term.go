@@ -105,13 +105,14 @@ func (ts *Terms) Add(g Grant) *Term {
 	if t.MinHold > 0 {
 		t.Given.Since = t.granted.Time()
 	}
+	t.mu.Lock() // what ends it from now on waits until it is whole
+	defer t.mu.Unlock()
+	if !s.Add(t, func() bool { return ts.Keys.Add(t, &t.Holding, ts.Life.Open) }) {
+		return nil
+	}
 	if d := t.MaxHold; d > 0 {
 		t.limits.soft = time.AfterFunc(max(d-s.Grant().Drain(), 0), func() { t.Stop(claimerr.Loss{Reason: claimerr.MaxHold}) })
 		t.limits.hard = time.AfterFunc(d, t.TooLong)
-	}
-	if !s.Add(t, func() bool { return ts.Keys.Add(t, &t.Holding, ts.Life.Open) }) {
-		t.limits.stop()
-		return nil
 	}
 	return t
 }
