@@ -77,11 +77,11 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "client that New has not made, used", tests: "TestNoClient",
-		edits: []edit{{"passthrough.go", "if c == nil || c.log == nil {", "if c == nil {"}},
+		edits: []edit{{"client.go", "if c == nil || c.log == nil {", "if c == nil {"}},
 	},
 	{
 		name: "keys of features that callers can claim", tests: "TestKeptKeys",
-		edits: []edit{{"keys.go", "err != nil || o.ownKey {", "err != nil || o != nil {"}},
+		edits: []edit{{"options.go", "err != nil || o.ownKey {", "err != nil || o != nil {"}},
 	},
 	{
 		name: "an answer given to who asked after it", tests: "TestLaterCallerAsksAnew",
@@ -427,19 +427,19 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "timeout of a cleanup that begins in its queue", tests: "TestCleanupsThatWaitDoNotTimeOut",
-		edits: []edit{{"cleanup.go", "	err := ch.do(c.io)\n", "	ctx, cancel := context.WithTimeout(c.io, c.store.Timeout())\n	defer cancel()\n	err := ch.do(ctx)\n"}},
+		edits: []edit{{"internal/lease/cleanup.go", "	err := c.Do(cs.cfg.Life.IO)\n", "	ctx, cancel := context.WithTimeout(cs.cfg.Life.IO, cs.cfg.Store.Timeout())\n	defer cancel()\n	err := c.Do(ctx)\n"}},
 	},
 	{
 		name: "release after a handler that etcd may hold up", tests: "TestRunReturnsSoonInAnOutage",
-		edits: []edit{{"run.go", "	ctx, cancel := context.WithTimeout(c.io, c.store.Timeout())\n", "	ctx, cancel := context.WithCancel(c.io)\n"}},
+		edits: []edit{{"run.go", "	ctx, cancel := context.WithTimeout(cl.c.life.IO, cl.c.store.Timeout())\n", "	ctx, cancel := context.WithCancel(cl.c.life.IO)\n"}},
 	},
 	{
 		name: "outcome after a handler that etcd may hold up", tests: "TestRunReturnsSoonInAnOutage",
-		edits: []edit{{"etcdclaims/work/run.go", "	ctx, cancel := context.WithTimeout(w.c.host.IO(), w.c.host.Store().Timeout())\n	defer cancel()\n	r, err", "	ctx, cancel := context.WithCancel(w.c.host.IO())\n	defer cancel()\n	r, err"}},
+		edits: []edit{{"etcdclaims/work/ending.go", "	ctx, cancel := context.WithTimeout(w.c.host.IO(), w.c.host.Store().Timeout())\n", "	ctx, cancel := context.WithCancel(w.c.host.IO())\n"}},
 	},
 	{
 		name: "cleanup that repeats a move although its time has passed", tests: "TestMinHoldOverInAnOutage",
-		edits: []edit{{"rehome.go", "			return t.delete(ctx)\n		}\n		if err := m.carryOutOnce(ctx)", "			return t.delete(ctx)\n		}\n		if err := m.carryOut(ctx)"}},
+		edits: []edit{{"internal/term/move.go", "			return t.delete(ctx)\n		}\n		if err := m.carryOutOnce(ctx)", "			return t.delete(ctx)\n		}\n		if err := m.carryOut(ctx)"}},
 	},
 	{
 		name: "concern that keeps nothing apart", of: "internal/protocol", tests: "TestConcerns",

@@ -95,7 +95,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "attempt that ends in line, and keeps its place", of: "internal/protocol", tests: "TestOrders",
-		edits: []edit{{"internal/protocol/acquisition.go", "with.Undo || a.placed && how != EndWon", "with.Undo"}},
+		edits: []edit{{"internal/protocol/acquisition.go", "with.Undo || a.placed && how != AnswerWon", "with.Undo"}},
 	},
 	{
 		name: "unknown outcome taken for a refusal", of: "internal/protocol", tests: "TestOrders",
