@@ -72,7 +72,7 @@ func (cl *Claim) Owner() string {
 	if cl.t == nil {
 		return ""
 	}
-	return cl.t.Owner()
+	return cl.c.cfg.Owner
 }
 
 // ID returns the identity of this term, a UUID that Info.Claim shows. It is
@@ -111,7 +111,7 @@ func (cl *Claim) Bind(ctx context.Context) (context.Context, context.CancelFunc)
 		ctx, cancel := context.WithCancelCause(ctx)
 		return ctx, func() { cancel(nil) }
 	}
-	ctx, cancel := context.WithCancelCause(fencing.WithCheck(cl.t.Carry(ctx), cl.Check))
+	ctx, cancel := context.WithCancelCause(fencing.WithCheck(cl.c.events.Context(cl.t, ctx), cl.Check))
 	own := cl.t.Context()
 	stop := context.AfterFunc(own, func() { cancel(context.Cause(own)) })
 	if own.Err() != nil { // at once: AfterFunc calls in a goroutine of its own

@@ -75,23 +75,6 @@ var (
 // callError says of which call and key an error is, unless it says so itself.
 func callError(call, key string, err error) error { return errtext.Call(call, key, err) }
 
-// bothErrors matches what either error does. Unlike that of errors.Join its text is
-// one line.
-func bothErrors(a, b error) error {
-	switch {
-	case a == nil:
-		return b
-	case b == nil:
-		return a
-	}
-	return &twoErrors{a, b}
-}
-
-type twoErrors struct{ a, b error }
-
-func (e *twoErrors) Error() string   { return errtext.OneLine(e.a.Error()) + "; " + errtext.Bare(e.b) }
-func (e *twoErrors) Unwrap() []error { return []error{e.a, e.b} }
-
 // Reason is why a claim was lost.
 type Reason int
 

@@ -20,7 +20,7 @@ type run struct {
 	t    *term.Term
 	stop context.CancelCauseFunc
 
-	mu       sync.Mutex
+	mu       sync.Mutex  // guards timer, returned and late
 	timer    *time.Timer // fires if the handler has not stopped in time
 	returned bool        // the handler returned
 	late     bool        // it is a zombie
@@ -35,7 +35,7 @@ type runs struct {
 
 	zombies, overdue atomic.Int64
 
-	mu  sync.Mutex // only that of Life is taken while it is held
+	mu  sync.Mutex // guards set; only that of Life is taken while it is held
 	set map[*run]struct{}
 }
 

@@ -63,9 +63,6 @@ var goTogether = map[optionSet]optionSet{
 	optionNote:        ^optionPrefer,
 }
 
-// has reports whether an option of the set is among them.
-func (s optionSet) has(options optionSet) bool { return s&options != 0 }
-
 // give notes that the call was given an option, unless its value says nothing.
 func (o *acquireOptions) give(option optionSet, says bool) {
 	if says {

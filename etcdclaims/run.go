@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/etcdclaims/claims/internal/beside"
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/txn"
 )
 
@@ -98,7 +99,7 @@ func (cl *Claim) run(ctx context.Context, fn func(context.Context) error, end fu
 			lost = eerr // found by the end itself
 		}
 		if lost != nil && !errors.Is(err, lost) {
-			err = bothErrors(err, lost)
+			err = errtext.Both(err, lost)
 		}
 	}()
 	if err := cl.Check(); err != nil {

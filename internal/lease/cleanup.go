@@ -22,8 +22,8 @@ type Cleanup struct {
 	Over     func() // called when it is done, or nil
 	Outlives bool   // it matters even when the session is dead
 
-	logged bool
-	tries  int // that failed
+	logged bool // for the goroutine that tries it, as tries is
+	tries  int  // that failed
 }
 
 // mostWorkers is how many cleanups are worked on at once, so that their requests

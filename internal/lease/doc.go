@@ -7,5 +7,5 @@
 // clients and operators reach the client.
 //
 // What is on a session is a [Member]. Whoever knows the claims verifies them after each renewal, by Config.Verify.
-// Their mutexes come before that of the session: no method of a Member is called while it is held.
+// Their mutexes come before that of the session: none of a Member's exported methods is called while it is held.
 package lease

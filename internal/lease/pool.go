@@ -55,7 +55,7 @@ type Pool struct {
 // opening is a session that several callers wait for.
 type opening struct {
 	done chan struct{}
-	err  error
+	err  error // set before done is closed
 }
 
 // NewPool returns a pool without sessions.

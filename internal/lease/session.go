@@ -135,8 +135,7 @@ func (s *Session) Gone(ctx context.Context, err error, others bool) bool {
 		s.Die(claimerr.Loss{Reason: claimerr.Revoked})
 		return true
 	}
-	_ = s.Renew(ctx) // ends the session if its lease is gone
-	return s.Ended()
+	return !s.Lives(ctx)
 }
 
 // Lives asks etcd whether the lease is there, and ends the session if it is not.
@@ -155,7 +154,7 @@ func (s *Session) Die(why claimerr.Loss) {
 	}
 	s.cause = &why
 	s.stopTimers()
-	members := s.room.members
+	members, retiring := s.room.members, s.room.retiring
 	s.room.members = nil
 	s.mu.Unlock()
 	lost := members[:0]
@@ -166,9 +165,7 @@ func (s *Session) Die(why claimerr.Loss) {
 	}
 	close(s.dead)
 	s.p.forget(s)
-	s.mu.Lock()
-	idle := s.room.retiring && len(lost) == 0 // its own client revokes it, which a watch may report first
-	s.mu.Unlock()
+	idle := retiring && len(lost) == 0 // its own client revokes it, which a watch may report first
 	if why.Reason != claimerr.Shutdown && !idle {
 		s.p.cfg.Log.Info("session ended", s.Fields(
 			zap.Stringer("reason", why.Reason), zap.Int("claims", len(lost)), zap.NamedError("cause", why.Err))...)

@@ -48,11 +48,11 @@ func (t *Term) endLocked(err error) bool {
 	}
 	t.life.phase = phaseEnded
 	t.limits.stop()
-	t.s.Remove(t)
 	t.life.endedAt = t.terms.Uptime()
 	t.terms.Keys.Remove(t, t.Key)
 	t.terms.Local.Close(&t.local)
 	t.err.Store(&err)
+	t.s.Remove(t) // the session may look empty from now on
 	t.stopLocked(err)
 	close(t.done)
 	return true

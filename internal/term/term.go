@@ -280,9 +280,3 @@ func (t *Term) rests() time.Duration {
 
 // epoch returns the epoch of the claim's fence.
 func (t *Term) epoch() int64 { return keyspace.Epoch(t.Fence) }
-
-// Owner returns the label of the client.
-func (t *Term) Owner() string { return t.terms.Owner }
-
-// Carry returns work with what the hooks have it carry.
-func (t *Term) Carry(work context.Context) context.Context { return t.terms.Observer.Context(t, work) }
