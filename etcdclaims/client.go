@@ -42,6 +42,8 @@ import (
 // A nil *Client, and the zero Client, refuse every call with ErrNoClient. For development
 // without etcd see [NewPassthrough].
 type Client struct {
+	// What New sets does not change. The other fields have mutexes of their own.
+
 	cfg   Config
 	log   *zap.Logger
 	made  time.Time

@@ -23,6 +23,7 @@ import (
 
 // The callers of a client that wait for its own claims, by package localline.
 type (
+	// Line is all of them, Queue those behind one claim, and LocalWaiter one.
 	Line        = localline.Line[Next, *Term]
 	Queue       = localline.Queue[Next, *Term]
 	LocalWaiter = localline.Waiter[Next, *Term]
