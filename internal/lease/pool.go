@@ -66,14 +66,17 @@ func NewPool(cfg Config) *Pool {
 // Doubt has the next renewal of each session verify all claims: some may have been lost without news of it.
 func (p *Pool) Doubt() { p.doubts.Add(1) }
 
-// admit makes a session part of the client.
+// admit makes a session part of the client, unless it has ended: to open it has taken longer than its lease lasts. It
+// reports false if the client is closed.
 func (p *Pool) admit(s *Session) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cfg.Life.Closed() {
 		return false
 	}
-	p.live = append(p.live, s)
+	if !s.IsLost() { // else Die has removed it, before it was there
+		p.live = append(p.live, s)
+	}
 	if !p.began {
 		p.began = true
 		p.cfg.Life.Finish(func() { p.cfg.Began(s.born) })

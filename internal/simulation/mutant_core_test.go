@@ -176,6 +176,10 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/lease/session.go", "		<-s.dead // another call is about to end them\n", ""}},
 	},
 	{
+		name: "session that ended before it was admitted, kept", of: "internal/lease", tests: "TestDeadBeforeAdmission",
+		edits: []edit{{"internal/lease/pool.go", "if !s.IsLost() {", "if s != nil {"}},
+	},
+	{
 		name: "deadline that is not enforced while the session ends", of: "internal/lease", tests: "TestWhoFindsASessionDeadWaitsForItsClaims",
 		edits: []edit{{"internal/lease/deadline.go", "		s.mu.Unlock()\n		<-s.dead\n", "		s.mu.Unlock()\n"}},
 	},

@@ -1,0 +1,99 @@
+package lease
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/etcdclaims/claims/internal/etcdmodel"
+)
+
+// End revokes the leases that carry nothing which is needed, after the claims have ended. The others lapse.
+func TestEnd(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name          string
+		claims, fails bool
+		pending       bool
+		cancelled     bool
+		want, lives   bool
+	}{
+		{name: "empty", want: true},
+		{name: "with claims", claims: true, lives: true},
+		{name: "with a cleanup", pending: true, lives: true},
+		{name: "when there is no time", cancelled: true, lives: true},
+		{name: "not answered", fails: true, lives: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			in(t, func(t *testing.T, w *world) {
+				s, empty := w.open(t, false), w.open(t, true)
+				hold := make(chan struct{})
+				defer close(hold)
+				if tt.claims {
+					w.add(t, s, "a")
+				}
+				if tt.pending {
+					s.CleanUp("moving a key", func(context.Context) error { <-hold; return nil })
+				}
+				if tt.fails {
+					w.fails(etcdmodel.Revoke, errAway)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if tt.cancelled {
+					cancel()
+				}
+				w.life.Refuse()
+				got := w.End(ctx)
+				if got != tt.want || w.etcd.Lives(s.ID()) != tt.lives || w.etcd.Lives(empty.ID()) != (tt.fails || tt.cancelled) {
+					t.Errorf("all revoked %v, lives %v, the other %v", got, w.etcd.Lives(s.ID()), w.etcd.Lives(empty.ID()))
+				}
+				if !s.Ended() || !empty.Ended() || len(w.Live()) > 0 {
+					t.Error("a session has not ended")
+				}
+				if tt.claims {
+					same(t, "claims", w.news.take(), "lose a: shut down, lost a: shut down (dead)")
+				}
+			})
+		})
+	}
+}
+
+// Quiet waits for all that is under way, or for the end of its context.
+func TestQuiet(t *testing.T) {
+	t.Parallel()
+	in(t, func(t *testing.T, w *world) {
+		begun := time.Now()
+		quiet := func() time.Duration {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			begun = time.Now()
+			w.Quiet(ctx)
+			return time.Since(begun)
+		}
+		same(t, "without sessions", quiet(), 0)
+		granted := w.hangs(etcdmodel.Grant)
+		time.AfterFunc(time.Second, func() { w.answers(nil); close(granted) })
+		go func() { // whose caller leaves
+			if s, err := w.Session(t.Context(), ttl, false); err == nil {
+				time.AfterFunc(time.Second, s.Unreserve)
+			}
+		}()
+		synctest.Wait()
+		if d := quiet(); d < 2*time.Second || d > 2*time.Second+10*time.Millisecond {
+			t.Errorf("with a grant and a caller: %v", d)
+		}
+		s := w.open(t, false)
+		m := w.add(t, s, "a")[0]
+		s.Unreserve()
+		s.CleanUp("for a while", func(context.Context) error { time.Sleep(3 * time.Second); return nil })
+		time.AfterFunc(time.Second, func() { s.Remove(m) })
+		if d := quiet(); d < 3*time.Second || d > 3*time.Second+10*time.Millisecond {
+			t.Errorf("with a claim and a cleanup: %v", d)
+		}
+		s.Again()
+		same(t, "with an acquisition", quiet(), time.Minute)
+	})
+}
