@@ -1,4 +1,4 @@
-package term_test
+package term
 
 import (
 	"testing"
