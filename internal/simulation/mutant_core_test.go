@@ -168,7 +168,7 @@ var coreMutants = []mutant{
 		name: "session that takes claims while it loses those it has", of: "internal/lease", tests: "TestClaimsAreLostBeforeTheirSessionHasEnded",
 		edits: []edit{
 			{"internal/lease/session.go", "	s.cause = &why\n", ""},
-			{"internal/lease/session.go", "	close(s.dead)\n	s.p.forget(s)\n	s.mu.Lock()\n", "	close(s.dead)\n	s.p.forget(s)\n	s.mu.Lock()\n	s.cause = &why\n"},
+			{"internal/lease/session.go", "	close(s.dead)\n	s.p.forget(s)\n", "	s.mu.Lock()\n	s.cause = &why\n	s.mu.Unlock()\n	close(s.dead)\n	s.p.forget(s)\n"},
 		},
 	},
 	{
