@@ -18,7 +18,6 @@ var largerCircles = map[string]int{
 	"./cmd/claimctl":        38,
 	"./etcdclaims/queue":    33,
 	"./etcdclaims/webui":    22,
-	"./etcdclaims/work":     14,
 	"./internal/campaign":   19,
 	"./internal/compare":    27,
 	"./internal/contract":   15,
