@@ -85,12 +85,12 @@ func (c *Client) connect(layout protocol.Layout) {
 func (c *Client) follow(watches *line.Watches, rev int64) {
 	c.life.Finish(c.pool.KeepPulse)
 	c.life.Finish(c.checkVersion)
-	c.news(watches).Follow(rev)
+	c.notices(watches).Follow(rev)
 }
 
-// news is how the client learns what others do to its claims.
-func (c *Client) news(watches *line.Watches) *lease.News {
-	return &lease.News{
+// notices is how the client learns what others do to its claims.
+func (c *Client) notices(watches *line.Watches) *lease.Notices {
+	return &lease.Notices{
 		Pool: c.pool, Watch: watches.Begin, Evicted: c.terms.Evicted, Handed: c.line.Waiters.Deliver, Withdrawn: c.line.Waiters.Withdrawn,
 		Asked: c.peers.Heard, Question: c.peers.Answer, Missed: c.line.Waiters.DoubtAll, Restored: c.terms.RemoveGhosts,
 	}

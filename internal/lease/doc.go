@@ -3,7 +3,7 @@
 //
 // A [Session] is one lease: its grant, its renewals, its two deadlines and its sentinel, a key whose end shows
 // that of the lease. A [Pool] is the sessions of a client. [Cleanups] are changes that must be made in etcd although
-// no caller waits for them: the end of the lease would make them, too. [News] follows the keys by which etcd, other
+// no caller waits for them: the end of the lease would make them, too. [Notices] follows the keys by which etcd, other
 // clients and operators reach the client.
 //
 // What is on a session is a [Member]. Whoever knows the claims verifies them after each renewal, by Config.Verify.

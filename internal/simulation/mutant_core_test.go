@@ -101,7 +101,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "MaxHold that does not count sleep", tests: "TestMaxHoldCountsSleep",
-		edits: []edit{{"internal/lease/news.go", "slept := passed-last.Awake() > pulse/10", "slept := passed < 0"}},
+		edits: []edit{{"internal/lease/notices.go", "slept := passed-last.Awake() > pulse/10", "slept := passed < 0"}},
 	},
 	{
 		name: "MaxHold that begins before its claim", of: "internal/term", tests: "TestMaxHoldOfAClaimThatIsRefused",

@@ -8,7 +8,7 @@ var refusalMutants = []mutant{
 	},
 	{
 		name: "notices of a client read in one reply", tests: "TestNoticesAreReadInPages",
-		edits: []edit{{"internal/lease/news.go", "clientv3.WithPrefix()), 256, 1024, n.readPage)", "clientv3.WithPrefix()), 1024, 1024, func(clientv3.Op) (*clientv3.GetResponse, error) {\n\t\t\treturn p.cfg.Etcd.Get(p.cfg.Life.IO, prefix, clientv3.WithPrefix())\n\t\t})"}},
+		edits: []edit{{"internal/lease/notices.go", "clientv3.WithPrefix()), 256, 1024, n.readPage)", "clientv3.WithPrefix()), 1024, 1024, func(clientv3.Op) (*clientv3.GetResponse, error) {\n\t\t\treturn p.cfg.Etcd.Get(p.cfg.Life.IO, prefix, clientv3.WithPrefix())\n\t\t})"}},
 	},
 	{
 		name: "batch kept together after a refusal of one call", of: "fencing/etcdguard", tests: "TestBatchIsTakenApartAfterFinalRefusals",

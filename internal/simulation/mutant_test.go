@@ -73,7 +73,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "sentinel's deletion ignored", seeds: 100,
-		edits: []edit{{"internal/lease/news.go", "n.Pool.sentinelGone(of)", "_ = of"}},
+		edits: []edit{{"internal/lease/notices.go", "n.Pool.sentinelGone(of)", "_ = of"}},
 	},
 	{
 		name: "release without its guard", seeds: 100,
@@ -170,13 +170,13 @@ var errEpochRaised =`,
 	{
 		name: "watch resumed one revision late", seeds: 100,
 		edits: []edit{
-			{"internal/lease/news.go", "clientv3.WithRev(rev+1)", "clientv3.WithRev(rev+2)"},
+			{"internal/lease/notices.go", "clientv3.WithRev(rev+1)", "clientv3.WithRev(rev+2)"},
 			{"internal/watch/watch.go", "w.cfg.Begin(ctx, own+w.cfg.Prefix, clientv3.WithPrefix(), clientv3.WithRev(rev+1))", "w.cfg.Begin(ctx, own+w.cfg.Prefix, clientv3.WithPrefix(), clientv3.WithRev(rev+2))"},
 		},
 	},
 	{
 		name: "no relist after compaction", seeds: 300,
-		edits: []edit{{"internal/lease/news.go", "read, err := n.Read()", "read, err := rev, error(nil)"}},
+		edits: []edit{{"internal/lease/notices.go", "read, err := n.Read()", "read, err := rev, error(nil)"}},
 	},
 	{
 		name: "regress of the revision ignored", seeds: 100,

@@ -18,12 +18,12 @@ import (
 // sleeps, and timers with it.
 const pulse = time.Second
 
-// News follows the one prefix of the keys by which others reach this client: its sentinels, and notices of what was
+// Notices follows the one prefix of the keys by which others reach this client: its sentinels, and notices of what was
 // handed to it, taken from it, or asked of it. It is a hint: what it misses, the next renewal finds.
-type News struct {
+type Notices struct {
 	Pool *Pool
 	// Watch begins a watch.
-	Watch func(ctx context.Context, key string, opts ...clientv3.OpOption) (news clientv3.WatchChan, stop context.CancelFunc, begun bool)
+	Watch func(ctx context.Context, key string, opts ...clientv3.OpOption) (events clientv3.WatchChan, stop context.CancelFunc, begun bool)
 	// Evicted is called with the notice that a claim was taken away, Handed with one that a key was handed over, and
 	// Withdrawn with its id when it is gone. Asked is called with an event of a question to this client, and
 	// Question with one that was read.
@@ -36,8 +36,8 @@ type News struct {
 	Missed, Restored func()
 }
 
-// Follow follows the news after a revision, until the client ends.
-func (n *News) Follow(rev int64) {
+// Follow follows the notices after a revision, until the client ends.
+func (n *Notices) Follow(rev int64) {
 	p, io := n.Pool, n.Pool.cfg.Life.IO
 	generation := &p.cfg.Store.Generation
 	turned := generation.Next()
@@ -74,21 +74,21 @@ func (n *News) Follow(rev int64) {
 	}
 }
 
-func (n *News) prefix() string {
+func (n *Notices) prefix() string {
 	l := n.Pool.cfg.Store.Layout
 	return l.Session(l.Instance)
 }
 
 // follow returns the last revision it dealt with when the watch ends.
-func (n *News) follow(rev int64, turned <-chan struct{}) int64 {
+func (n *Notices) follow(rev int64, turned <-chan struct{}) int64 {
 	prefix := n.prefix()
-	news, stop, _ := n.Watch(n.Pool.cfg.Life.IO, prefix, clientv3.WithPrefix(), clientv3.WithRev(rev+1))
+	events, stop, _ := n.Watch(n.Pool.cfg.Life.IO, prefix, clientv3.WithPrefix(), clientv3.WithRev(rev+1))
 	defer stop()
 	for {
 		var resp clientv3.WatchResponse
 		var ok bool
 		select {
-		case resp, ok = <-news:
+		case resp, ok = <-events:
 		case <-turned:
 		}
 		if !ok || resp.Err() != nil {
@@ -102,7 +102,7 @@ func (n *News) follow(rev int64, turned <-chan struct{}) int64 {
 }
 
 // heard deals with an event of a key under the client's prefix.
-func (n *News) heard(name string, ev *clientv3.Event) {
+func (n *Notices) heard(name string, ev *clientv3.Event) {
 	if of, ok := strings.CutPrefix(name, "live/"); ok && ev.Type == mvccpb.Event_DELETE {
 		n.Pool.sentinelGone(of)
 	} else if strings.HasPrefix(name, "evict/") && ev.Type == mvccpb.Event_PUT {
@@ -118,7 +118,7 @@ func (n *News) heard(name string, ev *clientv3.Event) {
 
 // Read does by reading what Follow does by events. It returns the revision from which
 // on these are to be followed.
-func (n *News) Read() (rev int64, err error) {
+func (n *Notices) Read() (rev int64, err error) {
 	p, prefix := n.Pool, n.prefix()
 	sessions := p.Live() // before the read: younger ones are not judged by it
 	there := make(map[string]bool)
@@ -150,7 +150,7 @@ func (n *News) Read() (rev int64, err error) {
 }
 
 // readPage reads a page of this client's notices, in one attempt.
-func (n *News) readPage(op clientv3.Op) (*clientv3.GetResponse, error) {
+func (n *Notices) readPage(op clientv3.Op) (*clientv3.GetResponse, error) {
 	cfg := n.Pool.cfg
 	resp, err := store.RoundTrip(cfg.Life.IO, cfg.Store, store.RequestRange, func(ctx context.Context) (clientv3.OpResponse, error) {
 		return cfg.Etcd.Do(ctx, op)

@@ -24,12 +24,12 @@ type stream struct {
 }
 
 // newsOf returns what follows a pool, and the watches that it begins.
-func newsOf(w *world) (n *News, begun chan *stream) {
+func newsOf(w *world) (n *Notices, begun chan *stream) {
 	begun = make(chan *stream, 8)
 	note := func(what string) func(*mvccpb.KeyValue) {
 		return func(kv *mvccpb.KeyValue) { w.news.note(what + " " + string(kv.Key)[len("/p/session/me/"):]) }
 	}
-	return &News{
+	return &Notices{
 		Pool: w.Pool,
 		Watch: func(_ context.Context, key string, opts ...clientv3.OpOption) (clientv3.WatchChan, context.CancelFunc, bool) {
 			op := clientv3.OpGet(key, opts...)
@@ -92,12 +92,12 @@ func TestSentinelGone(t *testing.T) {
 	remove := func(w *world, s *Session) {
 		w.etcd.With(func(m *etcdmodel.Model) { delete(m.Keys, s.Sentinel()) })
 	}
-	for name, find := range map[string]func(n *News, s *Session) error{
-		"event": func(n *News, s *Session) error {
+	for name, find := range map[string]func(n *Notices, s *Session) error{
+		"event": func(n *Notices, s *Session) error {
 			n.heard(strings.TrimPrefix(s.Sentinel(), "/p/session/me/"), &clientv3.Event{Type: mvccpb.Event_DELETE})
 			return nil
 		},
-		"read": func(n *News, _ *Session) error { _, err := n.Read(); return err },
+		"read": func(n *Notices, _ *Session) error { _, err := n.Read(); return err },
 	} {
 		in(t, func(t *testing.T, w *world) {
 			n, _ := newsOf(w)
