@@ -62,10 +62,9 @@ func (l *Line[A, T]) HasArrival(f *Waiter[A, T]) bool {
 	return f.arrival > 0
 }
 
-// CameFirst reports whether a local waiter is known to have come before a place in
-// line that was taken at a revision.
-func (l *Line[A, T]) CameFirst(f *Waiter[A, T], rev int64) bool {
+// Arrival returns the arrival of a waiter, 0 if it is not known.
+func (l *Line[A, T]) Arrival(f *Waiter[A, T]) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return f.arrival > 0 && f.arrival < rev
+	return f.arrival
 }

@@ -118,25 +118,52 @@ func (e *Ending) String() string { return endNames[e.state] }
 // claim it.
 const mostHandOvers = 9
 
-// endSteps are what follows from an event in each state.
-var endSteps = [...]func(*Ending, EndEvent) EndAction{
-	endNew: (*Ending).whenNew, endLearning: (*Ending).whenLearning, endGiving: (*Ending).whenGiving,
-	endLeaving: (*Ending).whenLeaving, endReading: (*Ending).whenReading, endProving: (*Ending).whenProving,
-	endAsking: (*Ending).whenAsking, endPausing: (*Ending).whenPausing, endYielding: (*Ending).whenYielding,
-	endDropping: (*Ending).whenDropping, endUnsettled: (*Ending).whenUnsettled, endSettling: (*Ending).whenSettling,
-	endDeleting: (*Ending).whenDeleting, endUndoing: (*Ending).whenUndoing, endOver: (*Ending).unexpected,
-}
-
 // Step returns what is to be done after the event. It panics on an event that cannot follow the last
 // action.
 func (e *Ending) Step(ev EndEvent) EndAction {
-	a := endSteps[e.state](e, ev)
+	a := e.when(ev)
 	a.Locals, e.locals = e.locals, LocalsStay
 	return a
 }
 
+// when is what follows from an event in each state. By a table of methods, every ending would escape
+// to the heap.
+func (e *Ending) when(ev EndEvent) EndAction {
+	switch e.state {
+	case endNew:
+		return e.whenNew(ev)
+	case endLearning:
+		return e.whenLearning(ev)
+	case endGiving:
+		return e.whenGiving(ev)
+	case endLeaving:
+		return e.whenLeaving(ev)
+	case endReading:
+		return e.whenReading(ev)
+	case endProving:
+		return e.whenProving(ev)
+	case endAsking:
+		return e.whenAsking(ev)
+	case endPausing:
+		return e.whenPausing(ev)
+	case endYielding:
+		return e.whenYielding(ev)
+	case endDropping:
+		return e.whenDropping(ev)
+	case endUnsettled:
+		return e.whenUnsettled(ev)
+	case endSettling:
+		return e.whenSettling(ev)
+	case endDeleting:
+		return e.whenDeleting(ev)
+	case endUndoing:
+		return e.whenUndoing(ev)
+	}
+	return e.unexpected(ev)
+}
+
 func (e *Ending) unexpected(ev EndEvent) EndAction {
-	panic(fmt.Sprintf("protocol: an ending that is %v cannot have the event %d", e, ev.Kind))
+	panic(fmt.Sprintf("protocol: an ending that is %s cannot have the event %d", e.String(), ev.Kind))
 }
 
 func (e *Ending) whenNew(ev EndEvent) EndAction {

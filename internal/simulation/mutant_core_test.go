@@ -11,7 +11,7 @@ var coreMutants = []mutant{
 	{
 		name: "local waiters that follow another session", tests: "TestLocalWaitersOfTwoSessions",
 		edits: []edit{
-			{"internal/term/release.go", "next.ID == id && next.s == t.s && !next.local.Closed", "next.ID == id && !next.local.Closed"},
+			{"internal/term/local.go", "next.ID == id && next.s == t.s && !next.local.Closed", "next.ID == id && !next.local.Closed"},
 			{"internal/line/waiter.go", "w != nil && w.a.S == s {", "w != nil {"},
 		},
 	},
@@ -97,7 +97,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "MinHold given up with its caller's context", seeds: 100,
-		edits: []edit{{"internal/term/move.go", "		m.later()\n	}\n	t.finish(claimerr.ErrReleased)\n", "		t.settleLater(nil, txn.Request{})\n	}\n	t.finish(claimerr.ErrReleased)\n"}},
+		edits: []edit{{"internal/term/move.go", "		m.later()\n	}\n	t.finish(claimerr.ErrReleased)\n", "		t.terms.CleanUp(t.ID, &lease.Cleanup{Of: t.s, What: \"releasing a claim\", Do: t.delete})\n	}\n	t.finish(claimerr.ErrReleased)\n"}},
 	},
 	{
 		name: "MaxHold that does not count sleep", tests: "TestMaxHoldCountsSleep",
@@ -267,7 +267,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "record left by the last holders", tests: "TestSharedTogether",
-		edits: []edit{{"internal/term/release.go", "	if !none {\n", "	if !none || none {\n"}},
+		edits: []edit{{"internal/term/ending.go", "	if !a.Emptied {\n", "	if !a.Emptied || t.s != nil {\n"}},
 	},
 	{
 		name: "note of another owner taken for one's own", of: "internal/protocol", tests: "TestWriteNote",
@@ -331,7 +331,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "release with operations that a put of another proves", tests: "TestReleaseWithProof",
-		edits: []edit{{"internal/term/endwith.go", "return resp, held && (after", "return resp, held || (after"}},
+		edits: []edit{{"internal/protocol/endops.go", "case ev.Kind == EndReplied && e.past.Judge(ev.Reply):", "case ev.Kind == EndReplied && (e.past.Judge(ev.Reply) || e.sent):"}},
 	},
 	{
 		name: "release with operations that hands nothing over", tests: "TestReleaseWithHandsOver",
@@ -339,7 +339,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "release with operations that goes on without its record", tests: "TestReleaseWithoutRecord",
-		edits: []edit{{"internal/term/endwith.go", "; record != protocol.Kept {", "; record != protocol.Kept && try < 0 {"}},
+		edits: []edit{{"internal/protocol/ending.go", "return e.Record(resp) //", "return Kept //"}},
 	},
 	{
 		name: "operations of ended work taken for done", of: "etcdclaims/work", tests: "TestReleaseWithAfterTheEnd",
@@ -562,6 +562,6 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "line of the owner before kept by a claim with a preference", tests: "TestPreferAfterAnotherOrder",
-		edits: []edit{{"internal/term/release.go", "if t.Prefers && len(t.line.Next) > 0 {", "if t.Prefers && len(t.line.Next) < 0 {"}},
+		edits: []edit{{"internal/protocol/ending.go", "if e.Prefers && len(e.Line.Next) > 0 {", "if e.Prefers && len(e.Line.Next) < 0 {"}},
 	},
 }

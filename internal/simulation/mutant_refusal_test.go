@@ -4,7 +4,7 @@ package simulation_test
 var refusalMutants = []mutant{
 	{
 		name: "release that is refused and tries again without a pause", of: "internal/refusals", tests: "TestRefusedReleaseEnds",
-		edits: []edit{{"internal/term/release.go", "case to != \"\" && errors.Is(err, rpctypes.ErrLeaseNotFound):", "case errors.Is(err, rpctypes.ErrLeaseNotFound):"}},
+		edits: []edit{{"internal/protocol/endrefusal.go", "	case e.to != \"\":\n", "	case e.to != \"\" || ev.Kind == EndNoLease:\n"}},
 	},
 	{
 		name: "notices of a client read in one reply", tests: "TestNoticesAreReadInPages",

@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -58,25 +59,31 @@ func (ts *Terms) ReleaseAll(ctx context.Context, closing bool) (int, error) {
 		}
 		end(m.t, err)
 	})
-	drop := func(i int) (txn.Request, bool) { return plain[i].dropping(), true }
+	exits, first := make([]exit, len(plain)), make([]txn.Request, len(plain))
+	for i, t := range plain {
+		exits[i] = t.release()
+		exits[i].Drops = true
+		first[i] = exits[i].Step(protocol.EndEvent{Kind: protocol.EndBegins}).Request
+	}
+	drop := func(i int) (txn.Request, bool) { return first[i], true }
 	if closing { // what takes longer is done by one request, the end of the lease
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, ts.Store.Timeout())
 		defer cancel()
 	}
 	ts.Store.Each(ctx, len(plain), drop, func(i int, resp *clientv3.TxnResponse, err error) {
-		t := plain[i]
-		if err == nil && !resp.Succeeded {
+		t, x := plain[i], &exits[i]
+		switch a := x.Step(x.came(resp, err)); a.Kind {
+		case protocol.EndReleased:
+			x.clear(a)
+		case protocol.EndLost:
 			t.back()
-			if !t.Owned(resp) {
-				return
+			t.Found(a.State)
+			return
+		default:
+			if !closing {
+				x.later()
 			}
-		}
-		if err != nil && !closing {
-			t.settleLater(nil, txn.Request{})
-		}
-		if err == nil && resp.Succeeded {
-			t.clearLeft(resp, 0)
 		}
 		end(t, err)
 	})
