@@ -199,6 +199,14 @@ func TestFollowersOfAClaimThatEnds(t *testing.T) {
 			host.Inject(claimtest.Fault{On: steps.Pass, LoseReply: true})
 			release(w, cl)
 		}, 5 * sec},
+		"lost reply, then deleted": {nil, func(w *world, _ *etcdclaims.Client, host *claimtest.Host, cl *etcdclaims.Claim) {
+			host.Inject(claimtest.Fault{On: steps.Pass, LoseReply: true})
+			deleted := time.AfterFunc(100*time.Millisecond, func() { _, _ = w.Raw.Delete(context.Background(), w.Own("k")) })
+			release(w, cl)
+			if deleted.Stop() {
+				w.Error("released before the claim was deleted")
+			}
+		}, 6 * sec},
 		"late request": {nil, func(w *world, _ *etcdclaims.Client, host *claimtest.Host, cl *etcdclaims.Claim) {
 			late := delayed(host, steps.Pass)
 			host.Inject(claimtest.Fault{On: steps.Pass, Times: -1, LoseRequest: true})

@@ -330,6 +330,14 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/protocol/endrefusal.go", "case e.tries <= mostHandOvers:", "case e.tries < 1:"}},
 	},
 	{
+		name: "claim that is gone after an unanswered hand-over taken for lost", tests: "TestFollowersOfAClaimThatEnds",
+		edits: []edit{{"internal/protocol/ending.go", "e.Local, e.locals, e.tries = nil, locals, 0", "e.Local, e.locals, e.tries, e.sent = nil, locals, 0, false"}},
+	},
+	{
+		name: "key freed again and again without a pause", of: "internal/protocol", tests: "TestEnding",
+		edits: []edit{{"internal/protocol/endrefusal.go", "	case e.frees: ", "	case e.frees && e.tries < 0: "}},
+	},
+	{
 		name: "release with operations that a put of another proves", tests: "TestReleaseWithProof",
 		edits: []edit{{"internal/protocol/endops.go", "case ev.Kind == EndReplied && e.past.Judge(ev.Reply):", "case ev.Kind == EndReplied && (e.past.Judge(ev.Reply) || e.sent):"}},
 	},
