@@ -197,9 +197,7 @@ func (e *Ending) whenNew(ev EndEvent) EndAction {
 func (e *Ending) whenLearning(ev EndEvent) EndAction {
 	switch ev.Kind {
 	case EndReplied:
-		if e.StillOwned(ev.Reply) {
-			e.learn(ev.Reply)
-		}
+		e.learn(ev.Reply)
 	case EndUnknown, EndPassing, EndNoLease, EndCompacted, EndFinal: // then a request finds out
 	default:
 		return e.unexpected(ev)
@@ -254,8 +252,7 @@ func (e *Ending) whenGiving(ev EndEvent) EndAction {
 		if rev > 0 {
 			return e.over(EndAction{Kind: EndGiven, To: e.to, Rev: rev})
 		}
-		if e.StillOwned(ev.Reply) {
-			e.learn(ev.Reply)
+		if e.learn(ev.Reply) == Kept {
 			return e.give()
 		}
 		return e.leaveInstead(LocalsEnqueue)

@@ -127,17 +127,6 @@ func (s Release) Behind() txn.Request {
 	return txn.Request{In: &pb.TxnRequest{Success: s.ReadLine()}}
 }
 
-// StillThere reports whether the claim is still there, under whatever epoch, as a reply to ReadLine
-// or to the reads of Owner shows.
-func (s Release) StillThere(resp *pb.TxnResponse) bool {
-	return s.OfKey(resp.Responses[0].GetResponseRange().Kvs) == Kept
-}
-
-// StillOwned reports whether the claim is still the owner although its guard failed.
-func (s Release) StillOwned(resp *pb.TxnResponse) bool {
-	return s.StillThere(resp) && s.OfEpoch(resp.Responses[1].GetResponseRange().Kvs) == Kept
-}
-
 // Record is the state of the record that the claim needs, as a reply to ReadLine shows.
 func (s Release) Record(resp *pb.TxnResponse) State {
 	if !s.Mode.Keys().Record {

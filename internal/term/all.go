@@ -59,33 +59,27 @@ func (ts *Terms) ReleaseAll(ctx context.Context, closing bool) (int, error) {
 		}
 		end(m.t, err)
 	})
-	exits, first := make([]exit, len(plain)), make([]txn.Request, len(plain))
-	for i, t := range plain {
-		exits[i] = t.release()
-		exits[i].Drops = true
-		first[i] = exits[i].Step(protocol.EndEvent{Kind: protocol.EndBegins}).Request
+	exits := make([]*exit, len(plain))
+	drop := func(i int) (txn.Request, bool) {
+		x := plain[i].release()
+		x.Drops, exits[i] = true, &x
+		return x.Step(protocol.EndEvent{Kind: protocol.EndBegins}).Request, true
 	}
-	drop := func(i int) (txn.Request, bool) { return first[i], true }
 	if closing { // what takes longer is done by one request, the end of the lease
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, ts.Store.Timeout())
 		defer cancel()
 	}
 	ts.Store.Each(ctx, len(plain), drop, func(i int, resp *clientv3.TxnResponse, err error) {
-		t, x := plain[i], &exits[i]
-		switch a := x.Step(x.came(resp, err)); a.Kind {
-		case protocol.EndReleased:
-			x.clear(a)
-		case protocol.EndLost:
-			t.back()
-			t.Found(a.State)
-			return
-		default:
-			if !closing {
-				x.later()
-			}
+		x := exits[i]
+		exits[i] = nil // so that not all requests are kept
+		a := x.Step(x.came(resp, err))
+		if !closing || a.Kind != protocol.EndUnsettled { // else the end of the lease settles it
+			_ = x.end(ctx, a)
 		}
-		end(t, err)
+		if a.Kind != protocol.EndLost {
+			end(x.t, err)
+		}
 	})
 	if len(errs) > 0 {
 		return released, errtext.CallOfAll(fmt.Sprintf("release all: %d of %d claims are released in the background", len(errs), len(all)), errs[0])
