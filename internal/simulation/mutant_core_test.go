@@ -13,6 +13,7 @@ var coreMutants = []mutant{
 		edits: []edit{
 			{"internal/term/local.go", "next.ID == id && next.s == t.s && !next.local.Closed", "next.ID == id && !next.local.Closed"},
 			{"internal/line/waiter.go", "w != nil && w.a.S == s {", "w != nil {"},
+			{"internal/protocol/ending.go", "e.Local.Value, e.Local.Lease)", "e.Local.Value, e.Held.Lease)"},
 		},
 	},
 	{
