@@ -145,7 +145,8 @@ func (x *exit) end(ctx context.Context, a protocol.EndAction) error {
 			t.finish(claimerr.ErrLost)
 		}
 		if a.Unsure { // a successor may have gone on from what the request wrote
-			return errtext.Call(x.call, t.Token().Key, fmt.Errorf("%w: %v", txn.ErrUnknown, t.loss())) //nolint:errorlint // it is one or the other
+			err := fmt.Errorf("%w: %v", txn.ErrUnknown, t.loss()) //nolint:errorlint // it is one or the other
+			return errtext.Call(x.call, t.Token().Key, err)
 		}
 		return t.loss()
 	case protocol.EndStays:
