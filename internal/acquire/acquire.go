@@ -13,7 +13,6 @@ import (
 	"github.com/etcdclaims/claims/internal/term"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // Holder is what excludes a call: the holder of the key, or the line.
@@ -201,25 +200,8 @@ func (ac *Acquirer) TryOnce(ctx context.Context, s *lease.Session, key string, o
 	if o.Supersede {
 		a.Supersede(ac.Keys.Term(key))
 	}
-	resp, err := ac.Store.Do(ctx, a.takeOnce())
-	return ac.conclude(ctx, a, resp, err)
-}
-
-// conclude makes of the reply to a take, or its failure, a term, an error, or the wish for another
-// attempt.
-func (ac *Acquirer) conclude(ctx context.Context, a *Attempt, resp *clientv3.TxnResponse, err error) Result {
-	resp, rev, err := a.settled(ctx, resp, err)
-	switch {
-	case err != nil:
-		return RetryIf(a.LeaseGone(ctx, err) || txn.IsTransient(err), err)
-	case resp == nil && rev == 0:
-		return Result{Next: Retry}
-	case resp != nil:
-		if rev, err = a.judged(ctx, resp); rev == 0 {
-			return RetryIf(err == nil, err)
-		}
-	}
-	return ac.Grant(ctx, a, rev)
+	act := a.Drive(ctx, a, a.Step(protocol.Event{Kind: protocol.BeginTake}), nil)
+	return ac.Conclude(ctx, a, &act)
 }
 
 // Grant makes the term of an attempt that succeeded, if its session is good for

@@ -10,7 +10,6 @@ import (
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/term"
 	"github.com/etcdclaims/claims/internal/txn"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
 // All acquires all of the keys or none, in one transaction. hooked returns the context of the i-th key for the hooks.
@@ -53,47 +52,37 @@ func (ac *Acquirer) tryAll(ctx context.Context, keys []string, o *Call, hooked f
 	// One attempt id for all: one void key stops them all.
 	lead := ac.New(s, protocol.Exclusive{Layout: ac.Store.Layout, Key: keys[0]}, o)
 	defer lead.End()
-	attempts := lead.forEach(keys)
+	attempts, all := lead.forEach(keys), &protocol.AllOrNone{Acquisition: &lead.Acquisition}
 	for i, a := range attempts {
-		a.hooked = hooked(i)
+		if a.hooked = hooked(i); i > 0 {
+			all.With = append(all.With, &a.Try)
+		}
 	}
-	lead.with = attempts[1:]
-	step := protocol.TakeAll{&lead.Try}
-	for _, a := range lead.with {
-		step = append(step, &a.Try)
+	act := lead.Drive(ctx, all, all.Step(protocol.Event{Kind: protocol.BeginTake}), nil)
+	for _, i := range act.Strays {
+		attempts[i].Undo() // carried out before; the first was taken away since
 	}
-	resp, rev, err := lead.Send(ctx, step.Build())
+	if act.Undo {
+		for _, a := range attempts[1:] { // the first is being undone
+			a.Follows(&lead.Acquisition)
+			a.Undo()
+		}
+	}
+	first := attempts[act.Of]
 	switch {
-	case err != nil:
-		if errors.Is(err, txn.ErrUnknown) {
-			for _, a := range attempts[1:] { // the first is being undone
-				a.Ticket = lead.Ticket
-				a.doubt(err)
-				a.Undo()
-			}
+	case act.End == protocol.AnswerWon:
+		terms, err := ac.grantAll(ctx, attempts, act.Rev)
+		reserved -= len(terms)
+		if err != nil {
+			return nil, Result{Err: txn.AfterSent(len(o.Then) > 0 && !errors.Is(err, claimerr.ErrLost), err)}
 		}
-		return nil, RetryIf(s.Gone(ctx, err, len(o.Then) > 0) || txn.IsTransient(err), err)
-	case resp == nil && rev == 0:
-		return nil, Result{Next: Retry}
-	case resp != nil:
-		each := step.Judge((*pb.TxnResponse)(resp))
-		if rev = each.Rev; rev == 0 {
-			for _, i := range each.Stray {
-				attempts[i].Undo() // carried out before; the first was taken away since
-			}
-			err := ac.verdictAll(ctx, attempts, each, len(o.If) > 0)
-			if len(each.Stray) > 0 && len(o.Then) > 0 {
-				return nil, Result{Err: txn.Unknown(cmp.Or(err, claimerr.ErrHeld))} // once more would be twice
-			}
-			return nil, RetryIf(err == nil, err)
-		}
+		return terms, Result{}
+	case act.End != protocol.AnswerUnsettled || len(act.Strays) == 0:
+		return nil, ac.Conclude(ctx, first, &act)
+	case act.Own != nil:
+		return nil, Result{Err: txn.Unknown(first.excluded(&act))} // once more would be twice
 	}
-	terms, err := ac.grantAll(ctx, attempts, rev)
-	reserved -= len(terms)
-	if err != nil {
-		return nil, Result{Err: txn.AfterSent(len(o.Then) > 0 && !errors.Is(err, claimerr.ErrLost), err)}
-	}
-	return terms, Result{}
+	return nil, Result{Err: txn.Unknown(cmp.Or(act.Err, claimerr.ErrHeld))}
 }
 
 // forEach returns one attempt for each key, all of them with this one's id.
@@ -127,27 +116,4 @@ func (ac *Acquirer) grantAll(ctx context.Context, attempts []*Attempt, rev int64
 		terms = append(terms, r.Term)
 	}
 	return terms, nil
-}
-
-// verdictAll returns why not all keys could be claimed. Nil means: try again.
-func (ac *Acquirer) verdictAll(ctx context.Context, attempts []*Attempt, each protocol.Each, conditions bool) error {
-	if err := ac.Store.LearnEpoch(each.Epoch, each.At); err != nil {
-		return err
-	}
-	epoch := ac.Store.Epoch()
-	for i, a := range attempts {
-		verdict, err := a.Judge(each.Seen[i], epoch)
-		switch {
-		case err != nil || verdict.Outcome == protocol.OtherEpoch:
-			return err
-		case verdict.Outcome == protocol.HeldByOther:
-			return a.heldBy(ctx, verdict.Own, verdict.Waiting)
-		case verdict.Outcome == protocol.BehindLine:
-			return ac.Errors.Held(Holder{Key: a.User, Waiting: verdict.Waiting})
-		}
-	}
-	if conditions {
-		return claimerr.ErrRefused
-	}
-	return nil
 }

@@ -66,12 +66,14 @@ func (ac *Acquirer) tryEach(ctx context.Context, e *Each, todo []int) (again []i
 		a := ac.New(s, protocol.Exclusive{Layout: ac.Store.Layout, Key: e.Keys[todo[n]]}, e.Call)
 		a.hooked = e.Hooked(todo[n])
 		attempts[n] = a
-		return a.takeOnce(), true
+		act := a.Step(protocol.Event{Kind: protocol.BeginTake})
+		return a.request(&act), true
 	}
 	made := ac.Store.Each(ctx, len(todo), next, func(n int, resp *clientv3.TxnResponse, err error) {
 		a, i := attempts[n], todo[n]
 		delete(attempts, n)
-		r := ac.conclude(ctx, a, resp, err)
+		act := a.Drive(ctx, a, a.Step(a.answer(ctx, resp, err, nil)), nil)
+		r := ac.Conclude(ctx, a, &act)
 		a.End()
 		if e.Terms[i], e.Errs[i] = r.Term, r.Err; r.Term != nil {
 			return

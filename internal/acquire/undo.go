@@ -6,13 +6,51 @@ import (
 
 	"github.com/etcdclaims/claims/internal/beside"
 	"github.com/etcdclaims/claims/internal/claimerr"
+	"github.com/etcdclaims/claims/internal/lease"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/store"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 )
+
+// Undo removes, in the background, all that the attempt may have put or may yet put. So
+// a shared lease never keeps a claim without a holder alive.
+func (a *Attempt) Undo() {
+	a = a.Copied()
+	u := &undoing{a: a}
+	if a.Put != nil {
+		u.beside = a.Call.Beside.Undo(a.Put)
+	}
+	u.build()
+	if u.all.Void != nil {
+		a.S.Voided(a.Ticket)
+	}
+	do := func(ctx context.Context) error {
+		err := u.do(ctx)
+		if err == nil {
+			a.ac.Log.Debug("claim undone", zap.String("key", a.claimKey()), zap.String("claim", a.ID))
+		}
+		u.settle(err)
+		return err
+	}
+	a.ac.Pool.Add(&lease.Cleanup{Of: a.S, What: "undoing a claim that was given up", Outlives: a.Put != nil, Do: do})
+}
+
+// leave deletes, in the background, the place of an attempt that has its key and may have joined the line behind itself. What
+// was handed to that place is given up.
+func (a *Attempt) leave() {
+	a = a.Copied()
+	a.S.CleanUp("leaving the line", func(ctx context.Context) error {
+		resp, err := a.ac.Store.Do(ctx, protocol.Leave{Try: &a.Try}.Build())
+		if err == nil {
+			err = a.dropElsewhere(ctx, resp)
+		}
+		return err
+	})
+}
 
 // undoing is the undo of one attempt.
 type undoing struct {
@@ -40,7 +78,7 @@ func (u *undoing) build() {
 		// claim with it, is gone before it can be undone.
 		besides = txn.Then(u.beside.Ops()...).Success
 	}
-	u.step = protocol.Undo{Try: &u.a.Try, Enqueues: u.a.Enqueues, Unsure: u.a.unsure && !u.a.answered, Besides: besides}
+	u.step = u.a.Undoing(besides)
 	u.all = u.step.Build()
 }
 
@@ -70,9 +108,9 @@ func (u *undoing) send(ctx context.Context) error {
 	}
 	resp, err := st.Do(ctx, u.all)
 	if err == nil {
-		err = a.DropElsewhere(ctx, resp)
+		err = a.dropElsewhere(ctx, resp)
 	}
-	if errors.Is(err, rpctypes.ErrNoSpace) && a.unsure {
+	if errors.Is(err, rpctypes.ErrNoSpace) && u.step.Unsure {
 		// Nothing may be put, not even by the branch that is not taken:
 		// delete now, and make void when there is space.
 		if _, derr := st.Do(ctx, u.step.WithoutSpace()); derr != nil && u.beside == nil {
@@ -82,9 +120,9 @@ func (u *undoing) send(ctx context.Context) error {
 	return err
 }
 
-// DropElsewhere gives up what the attempt was handed beside the claim that it has, or had, as a reply
+// dropElsewhere gives up what the attempt was handed beside the claim that it has, or had, as a reply
 // shows.
-func (a *Attempt) DropElsewhere(ctx context.Context, resp *clientv3.TxnResponse) error {
+func (a *Attempt) dropElsewhere(ctx context.Context, resp *clientv3.TxnResponse) error {
 	r, some := protocol.Drop{Try: &a.Try, Claims: a.Elsewhere((*pb.TxnResponse)(resp))}.Build()
 	if !some {
 		return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 )
 
 // patience is how long a waiter waits for a handoff notice before it watches a key.
@@ -39,15 +40,21 @@ func awaitedKey(a *acquire.Attempt, p protocol.Position) protocol.Wait {
 	return protocol.Wait{Key: a.Own(a.User)}
 }
 
-// await returns when the attempt was handed the key, when what it waits for has
-// changed, or when either may have been missed. An error means that the waiting is
-// over.
+// Await is described at acquire.InLine. It steps the attempt when it was handed the key, when what it waits for has
+// changed, or when either may have been missed.
 //
 // Events are hints. Each verified renewal of the attempt's session also compares the
 // awaited key with etcd (see term.Terms.Verify). So an event that never arrives costs at
 // most one renewal interval.
-func (l *Line) await(ctx context.Context, a *acquire.Attempt, p protocol.Position, news *waiter) error {
-	defer l.Waiters.await(news, awaitedKey(a, p))()
+func (w *inLine) Await(ctx context.Context, p protocol.Position) protocol.Action {
+	a, news := w.a, w.news
+	if a.Put != nil {
+		a.Call.Beside.Saw(p.Own)
+	}
+	if w.mayShare(a) {
+		return w.hears(protocol.Event{Kind: protocol.Woken})
+	}
+	defer w.Waiters.await(news, awaitedKey(a, p))()
 	defer news.shortcut.Begin(p, a.Epoch.Value)()
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -60,59 +67,77 @@ func (l *Line) await(ctx context.Context, a *acquire.Attempt, p protocol.Positio
 	}
 	var turn chan<- struct{} // to create the watch
 	for {
+		var act protocol.Action
 		select {
 		case kv := <-news.notices:
-			if l.readNotice(a, kv) {
-				return nil
+			if act = a.Step(protocol.Event{Kind: protocol.Noticed, KV: kv}); act.Do == protocol.DoStay {
+				w.Log.Warn("handoff notice cannot be read", zap.ByteString("notice", kv.Key), zap.Error(act.Err))
 			}
 		case <-news.ask:
-			return nil
+			act = w.hears(protocol.Event{Kind: protocol.Woken})
 		case <-news.share:
-			if l.mayShare(a) {
-				return nil
+			if w.mayShare(a) {
+				act = w.hears(protocol.Event{Kind: protocol.Woken})
 			}
 		case <-news.shortcut.News():
-			if a.Over = news.shortcut.Opens(); a.Over != nil {
-				return nil
+			if over := news.shortcut.Opens(); over != nil {
+				act = w.hears(protocol.Event{Kind: protocol.Opened, Over: over})
 			}
 		case <-patience.C:
-			if p.Pred == nil && p.Behind {
-				return nil // to read which place that is
-			}
-			if p.Pred != nil && a.Call.Grantable() && !p.Unnoticed {
+			switch {
+			case p.Pred == nil && p.Behind:
+				act = w.hears(protocol.Event{Kind: protocol.Woken}) // to read which place that is
+			case p.Pred == nil || !a.Call.Grantable() || p.Unnoticed:
+				turn = w.Watches.creations
+			default:
 				select {
-				case l.Watches.places <- struct{}{}:
-					defer func() { <-l.Watches.places }()
+				case w.Watches.places <- struct{}{}:
+					defer func() { <-w.Watches.places }()
+					turn = w.Watches.creations
 				default:
-					continue
 				}
 			}
-			turn = l.Watches.creations
 		case turn <- struct{}{}:
 			turn = nil
-			l.watchAwaited(watching, a, p, begun)
+			w.watchAwaited(watching, a, p, begun)
 		case before = <-begun:
 		case resp, ok := <-before:
-			if !ok || resp.Err() != nil {
-				// Compacted, without leader, or refused: ask, but not at once,
-				// as the reason may last.
-				if !retry.PauseUnless(ctx, a.S.Dead(), 3) {
-					return claimerr.ErrSession
-				}
-				return nil
-			}
-			for _, ev := range resp.Events {
-				if heard(a, ev) {
-					return nil
-				}
-				news.shortcut.Saw(ev)
-			}
+			act = w.sees(ctx, resp, ok)
 		case <-a.S.Dead():
-			return claimerr.ErrSession
+			act = a.Step(protocol.Event{Kind: protocol.SessionEnded, Err: claimerr.ErrSession})
 		case <-ctx.Done():
-			return txn.ContextError(ctx)
+			act = a.Step(protocol.Event{Kind: protocol.TimeUp, Err: txn.ContextError(ctx)})
+		}
+		if act.Do != protocol.DoStay {
+			return act
 		}
 	}
+}
+
+// hears steps the attempt by a hint that it may get further.
+func (w *inLine) hears(ev protocol.Event) protocol.Action {
+	ev.Shares = w.mayShare(w.a)
+	return w.a.Step(ev)
+}
+
+// sees steps the attempt by what has come from its watch.
+func (w *inLine) sees(ctx context.Context, resp clientv3.WatchResponse, ok bool) protocol.Action {
+	if !ok || resp.Err() != nil {
+		// Compacted, without leader, or refused: ask, but not at once,
+		// as the reason may last.
+		if !retry.PauseUnless(ctx, w.a.S.Dead(), 3) {
+			return w.a.Step(w.a.Cut(ctx, nil))
+		}
+		return w.hears(protocol.Event{Kind: protocol.Woken})
+	}
+	for _, ev := range resp.Events {
+		act := w.hears(protocol.Event{Kind: protocol.Heard, KV: ev.Kv, Deleted: ev.Type == clientv3.EventTypeDelete})
+		if act.Do != protocol.DoStay {
+			return act
+		}
+		w.news.shortcut.Saw(ev)
+	}
+	return protocol.Action{}
 }
 
 // watchAwaited begins to watch what must change before the attempt can get any further. It

@@ -4,20 +4,18 @@ import (
 	"context"
 
 	"github.com/etcdclaims/claims/internal/acquire"
-	"github.com/etcdclaims/claims/internal/claimerr"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/protocol"
-	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/term"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // list lists an attempt that may be handed the key, until unlist.
 func (l *Line) list(a *acquire.Attempt) *waiter {
 	w := &waiter{
 		a: a, in: l.Waiters, since: l.Store.Seen(), notices: make(chan *mvccpb.KeyValue, 1),
-		ask: make(chan struct{}, 1), share: make(chan struct{}, 1), shortcut: l.Shortcut(a), turnOver: func() {},
+		ask: make(chan struct{}, 1), share: make(chan struct{}, 1), shortcut: l.Shortcut(a),
 		local: term.Queue{Closed: a.Call.Prefers},
 	}
 	l.Waiters.add(w)
@@ -38,7 +36,9 @@ func (l *Line) waitInLine(ctx context.Context, a *acquire.Attempt, placed func()
 	if a.Call.Supersede {
 		a.Supersede(l.Keys.Term(a.User))
 	}
-	a.Enqueues = true
+	if a.PlaceValue = a.Value; !a.Call.Grantable() {
+		a.PlaceValue = l.selfServing(a)
+	}
 	news := l.list(a)
 	defer l.unlist(news)
 	defer func() {
@@ -46,127 +46,102 @@ func (l *Line) waitInLine(ctx context.Context, a *acquire.Attempt, placed func()
 			l.Local.Inherit(&news.local, r.Term.Queue())
 		}
 	}()
-	got := l.takePlace(ctx, a)
-	if got.rev == 0 && got.place == nil {
-		return got.Result
+	w := &inLine{Line: l, a: a, news: news, placed: placed, leave: func() {}, turnOver: func() {}}
+	defer func() {
+		w.turnOver()
+		w.leave()
+	}()
+	act := a.Drive(ctx, a, a.Step(protocol.Event{Kind: protocol.BeginJoin}), w)
+	switch {
+	case act.End != protocol.AnswerWon || a.HandedAt > 0:
+	case a.Placed():
+		news.shortcut.Took(a.Over, a.Epoch.Fence(act.Rev))
+	default:
+		l.Keys.SetContended(a.User, false)
 	}
-	if got.place != nil {
-		placed()
-		a.Call.Waits()
-		a.Supersede(nil) // in line like any caller, whatever becomes of that term
-		if got.rev > 0 {
-			l.leave(a)
+	return l.conclude(ctx, a, &act)
+}
+
+// conclude makes of the end of an attempt its result.
+func (l *Line) conclude(ctx context.Context, a *acquire.Attempt, act *protocol.Action) acquire.Result {
+	r := l.Conclude(ctx, a, act)
+	if !a.Placed() {
+		return r
+	}
+	switch act.End {
+	case protocol.AnswerLostPlace: // an operator deleted it, or the lease has ended, and then the session knows
+		if !a.S.Ended() && a.S.Lives(ctx) {
+			return acquire.Result{Next: acquire.Retry}
 		}
-	}
-	if got.rev > 0 {
-		return l.Grant(ctx, a, got.rev)
-	}
-	if a.S.Manual() {
-		defer a.S.Hold()()
-	}
-	if r = l.inLine(ctx, a, *got.place, news); r.Term == nil {
-		a.Undo()
+		r.Err = lossOf(a)
+	case protocol.AnswerUnsettled:
+		if len(a.Call.Then) > 0 || txn.ContextError(ctx) != nil {
+			r.Err = txn.WithCause(ctx, r.Err)
+		} else {
+			r.Err = l.waitError(ctx, a, act.Position, r.Err)
+		}
+	case protocol.AnswerStopped, protocol.AnswerFailed:
+		r.Err = l.waitError(ctx, a, act.Position, r.Err)
 	}
 	return r
 }
 
-// mayShare reports whether an attempt in line can get a claim of its own client instead.
+// selfServing is the value of a place that shows a releaser that it must not hand over.
+func (l *Line) selfServing(a *acquire.Attempt) string {
+	return protocol.Holder{
+		Claim: a.ID, Owner: l.Owner, Instance: l.Store.Layout.Instance, Since: keyspace.TimeText(a.AskedAt()), Kind: protocol.KindSelf,
+	}.Encode()
+}
+
+// mayShare reports whether an attempt in line can get a claim of its own client instead: the line would end when the client
+// releases the key.
 func (l *Line) mayShare(a *acquire.Attempt) bool {
-	return a.Call.Reentrant && a.HandedAt == 0 && l.Shareable(a.User)
+	return a.Call.Reentrant && l.Shareable(a.User)
 }
 
-// inLine waits until the attempt gets the key.
-func (l *Line) inLine(ctx context.Context, a *acquire.Attempt, p protocol.Position, news *waiter) acquire.Result {
-	defer func() { news.turnOver() }()
-	defer news.shortcut.Leave()
-	defer l.OwnWaits.Watch(ctx, a.User, a.Call.From)()
-	if a.Put != nil {
-		a.Call.Beside.InLine(news.doubt)
+// inLine is an attempt that waits in line, as its driver sees it.
+type inLine struct {
+	*Line
+	a        *acquire.Attempt
+	news     *waiter
+	placed   func() // called when it has its place, nil afterwards
+	leave    func() // ends what began with its place
+	turnOver func() // ends its turn to put the record of a shared key
+}
+
+// Before is described at acquire.InLine.
+func (w *inLine) Before(ctx context.Context, do protocol.Do) {
+	if w.placed != nil {
+		w.stand(ctx)
 	}
-	failed := func(p protocol.Position, err error) acquire.Result {
-		return acquire.Result{Err: l.waitError(ctx, a, p, err)}
-	}
-	for try := 0; ; try++ {
-		a.Over = nil
-		if l.mayShare(a) {
-			return acquire.Result{Next: acquire.Retry} // the line would end when this client releases the key
-		}
-		var err error
-		if p.Readers {
-			if p, err = l.withoutShared(ctx, a, p); err != nil {
-				return failed(p, err)
-			}
-		}
-		if p.Pred != nil || p.Own != nil || p.Behind {
-			if a.Put != nil {
-				a.Call.Beside.Saw(p.Own)
-			}
-			if err := l.await(ctx, a, p, news); err != nil {
-				return failed(p, err)
-			}
-			if try = 0; l.mayShare(a) {
-				return acquire.Result{Next: acquire.Retry} // before the claim ends, which a request may outlast
-			}
-		} else if try > 0 && !p.Next && !retry.PauseUnless(ctx, a.S.Dead(), try-1) {
-			return failed(p, claimerr.ErrSession)
-		}
-		if a.HandedAt > 0 {
-			return l.Grant(ctx, a, a.HandedAt)
-		}
-		if again, err := prepareBeside(ctx, a, try); err != nil {
-			return failed(p, err)
-		} else if again {
-			p = protocol.Position{}
-			continue
-		}
-		next, done := l.advance(ctx, a, p, news)
-		if done != nil {
-			return *done
-		}
-		p = next
+	switch do {
+	case protocol.DoSend: // in its turn
+	case protocol.DoPrepare:
+		w.turnOver = w.knowRecord(ctx, w.a.S, &w.a.Mode)
+	default:
+		w.turnOver()
 	}
 }
 
-// advance takes the key if it is the attempt's turn, and else returns its position in line.
-func (l *Line) advance(ctx context.Context, a *acquire.Attempt, p protocol.Position, news *waiter) (protocol.Position, *acquire.Result) {
-	ended := func(r acquire.Result) (protocol.Position, *acquire.Result) { return p, &r }
-	resp, rev, err := l.sendAdvance(ctx, a, news)
-	switch {
-	case err == nil && resp == nil && rev > 0:
-		news.shortcut.Took(a.Over, a.Epoch.Fence(rev))
-		return ended(l.Grant(ctx, a, rev))
-	case err == nil && resp == nil:
-		return ended(acquire.Result{Next: acquire.Retry}) // made void, and the place with it
-	case err == nil && resp.Succeeded:
-		news.shortcut.Took(a.Over, a.Epoch.Fence(resp.Header.Revision))
-		a.Behind = protocol.Unread
-		a.Granted(resp.Header.Revision)
-		return ended(l.Grant(ctx, a, resp.Header.Revision))
-	case err != nil && a.S.Gone(ctx, err, a.NamesLeases()):
-		return ended(acquire.Result{Err: lossOf(a)})
-	case err != nil && (news.shortcut.Failed(a.Over, err) || txn.IsTransient(err) || a.LeaseGone(ctx, err)):
-		return protocol.Position{}, nil // unknown: ask again
-	case isUnknown(err) && (len(a.Call.Then) > 0 || txn.ContextError(ctx) != nil):
-		return ended(acquire.Result{Err: txn.WithCause(ctx, err)})
-	case err != nil:
-		return ended(acquire.Result{Err: l.waitError(ctx, a, p, err)})
+// stand begins what goes on for as long as the attempt is in line.
+func (w *inLine) stand(ctx context.Context) {
+	w.placed()
+	w.placed = nil
+	w.a.Call.Waits()
+	w.a.Supersede(nil) // in line like any caller, whatever becomes of that term
+	watched, held := w.OwnWaits.Watch(ctx, w.a.User, w.a.Call.From), func() {}
+	if w.a.S.Manual() {
+		held = w.a.S.Hold()
 	}
-	next, lost, err := l.see(a, resp)
-	switch {
-	case err != nil:
-		return ended(acquire.Result{Err: err})
-	case lost:
-		return ended(gone(ctx, a))
+	if w.a.Put != nil {
+		w.a.Call.Beside.InLine(w.news.doubt)
 	}
-	return next, nil
+	w.leave = func() {
+		watched()
+		held()
+		w.news.shortcut.Leave()
+	}
 }
 
-// sendAdvance sends an advance, in turn if it puts the record of a shared key.
-func (l *Line) sendAdvance(ctx context.Context, a *acquire.Attempt, news *waiter) (resp *clientv3.TxnResponse, rev int64, err error) {
-	news.turnOver = l.knowRecord(ctx, a.S, &a.Mode)
-	resp, rev, err = a.Send(ctx, protocol.Advance{Try: &a.Try}.Build())
-	if rev == 0 && (err != nil || resp == nil || !resp.Succeeded) {
-		news.turnOver()
-	}
-	return resp, rev, err
-}
+// Barred is described at acquire.InLine.
+func (w *inLine) Barred(err error) bool { return w.news.shortcut.Failed(w.a.Over, err) }

@@ -24,7 +24,6 @@ type waiter struct {
 	local   term.Queue            // of the term that ended for its sake, until it has its own; under the local line's mutex
 
 	shortcut Shortcut // for its own goroutine
-	turnOver func()   // ends its turn to put the record of a shared key; for its own goroutine
 }
 
 // everyRenewal is the revision of a key that a waiter reads at each renewal, because no

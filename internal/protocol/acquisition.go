@@ -70,10 +70,10 @@ type Acquisition struct {
 	Supersedes *Held // the client's own claim that it takes the key from, or nil; see Supersede
 
 	// What becomes part of the claim.
-	Handed  int64  // revision at which a releaser handed it the key, 0 if none did
-	Line    Line   // the waiters behind it, as far as known
-	Trace   string // what the holder that handed it the key has passed on
-	Noticed bool   // there is, or may be, a notice for it
+	HandedAt int64  // revision at which a releaser handed it the key, 0 if none did
+	Line     Line   // the waiters behind it, as far as known
+	Trace    string // what the holder that handed it the key has passed on
+	Noticed  bool   // there is, or may be, a notice for it
 
 	phase    Phase
 	claims   Phase // Taking, Joining or Advancing: the last request that may have claimed the key

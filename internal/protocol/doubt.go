@@ -1,5 +1,7 @@
 package protocol
 
+import "github.com/etcdclaims/claims/internal/txn"
+
 // A request that has failed may have been carried out, or may still arrive. Confirm finds the outcome
 // out. If the try does not have the key, Confirm also puts a void, which stops what arrives later.
 
@@ -47,7 +49,7 @@ func (a *Acquisition) confirmed(ev Event) Action {
 // notDone ends a try that does not have the key. None of its requests arrives any more.
 func (a *Acquisition) notDone() Action {
 	if a.answered {
-		return a.end(AnswerFailed, Action{Err: a.open})
+		return a.end(AnswerFailed, Action{Err: txn.Failed(a.open)})
 	}
 	// The claim may have come and gone, and what it put beside it would stay.
 	return a.end(AnswerAgain, Action{Undo: a.Beside != nil})

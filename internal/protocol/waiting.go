@@ -68,9 +68,9 @@ func (a *Acquisition) noticed(ev Event) Action {
 		return Action{Err: err}
 	}
 	a.Notified(n, ev.KV.ModRevision)
-	a.Handed, a.Noticed, a.Trace = ev.KV.ModRevision, true, n.Trace
+	a.HandedAt, a.Noticed, a.Trace = ev.KV.ModRevision, true, n.Trace
 	a.Line = Line{Next: n.Next, More: n.More, Known: true}
-	return a.won(a.Handed)
+	return a.won(a.HandedAt)
 }
 
 // heard judges an event of what the try waits for.
@@ -86,7 +86,7 @@ func (a *Acquisition) heard(ev Event) Action {
 }
 
 func (a *Acquisition) given(rev int64) Action {
-	a.Handed = rev
+	a.HandedAt = rev
 	a.handedOver()
 	return a.won(rev)
 }

@@ -67,10 +67,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "callers that read their places before they share a claim", tests: "TestReentrantHerd",
-		edits: []edit{
-			{"internal/line/await.go", "			if l.mayShare(a) {\n", "			if a != nil {\n"},
-			{"internal/line/wait.go", "			if try = 0; l.mayShare(a) {\n", "			if try = 0; a == nil {\n"},
-		},
+		edits: []edit{{"internal/line/await.go", "ev.Shares = w.mayShare(w.a)", "ev.Shares = w.news.awaited.Key == \"\" && w.mayShare(w.a)"}},
 	},
 	{
 		name: "repeat refused without a last look", of: "middleware", tests: "TestOnceReadsTheRecordBeforeItRefuses",
@@ -384,7 +381,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "Reentrant callers in line that wait for their own client", seeds: 100,
-		edits: []edit{{"internal/line/wait.go", "	return a.Call.Reentrant && a.HandedAt == 0 && ", "	return a.Call.Reentrant && a.HandedAt < 0 && "}},
+		edits: []edit{{"internal/line/wait.go", "	return a.Call.Reentrant && ", "	return a.Call.Reentrant && a == nil && "}},
 	},
 	{
 		name: "Reentrant that shares an ended claim", tests: "TestReentrantSharesNoEndedClaim",

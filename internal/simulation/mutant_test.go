@@ -107,7 +107,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "undo of a lost acquire left out", seeds: 100,
-		edits: []edit{{"internal/acquire/resolve.go", "func (a *Attempt) Undo() {\n", "func (a *Attempt) Undo() {\n	if a != nil {\n		return\n	}\n"}},
+		edits: []edit{{"internal/acquire/undo.go", "func (a *Attempt) Undo() {\n", "func (a *Attempt) Undo() {\n	if a != nil {\n		return\n	}\n"}},
 	},
 	{
 		name: "unknown taken for failure", seeds: 100,
@@ -123,7 +123,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "blind retry of an acquire", seeds: 100,
-		edits: []edit{{"internal/acquire/attempt.go", "	a.doubt(err)\n	resolving,", "	if a != nil {\n		return nil, 0, nil\n	}\n	resolving,"}},
+		edits: []edit{{"internal/acquire/drive.go", "		return protocol.Unknown\n", "		return protocol.Transient\n"}},
 	},
 	{
 		name: "re-grant under a handler", seeds: 100,
@@ -164,7 +164,7 @@ var errEpochRaised =`,
 			{"internal/lease/room.go", "	if s.cause != nil || !admit() {\n", "	if handed := m.(interface{ Handed() bool }).Handed(); s.cause != nil && !handed || !admit() {\n"},
 			{"internal/term/term.go", "// Queue returns", "func (t *Term) Handed() bool { return t.Noticed }\n\n// Queue returns"},
 			{"internal/acquire/acquire.go", "late := !a.S.Fresh() || a.HandedAt > 0 && a.HandedAt <= a.S.VerifiedAt()\n", "late := a.HandedAt == 0 && !a.S.Fresh()\n"},
-			{"internal/line/await.go", "		case <-a.S.Dead():\n			return claimerr.ErrSession\n		case <-ctx.Done():\n", "		case <-ctx.Done():\n"},
+			{"internal/line/await.go", "		case <-a.S.Dead():\n			act = a.Step(protocol.Event{Kind: protocol.SessionEnded, Err: claimerr.ErrSession})\n", ""},
 		},
 	},
 	{
