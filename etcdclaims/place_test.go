@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/internal/steps"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
 )
 
 // A caller whose request to join the line is carried out twice does not wait behind its
@@ -42,6 +43,30 @@ func TestJoinCarriedOutTwice(t *testing.T) {
 				w.within(sec, done)
 			})
 		}
+	}
+}
+
+// A caller whose request to join the line was carried out twice, the first time for the key, and whose reply was lost, has
+// the key and leaves no place behind, which would be handed the key later.
+func TestJoinCarriedOutTwiceLeavesNoPlace(t *testing.T) {
+	t.Parallel()
+	for i, opts := range [][]etcdclaims.AcquireOption{
+		nil, {etcdclaims.Note([]byte("x"))}, {etcdclaims.If(clientv3.Compare(clientv3.CreateRevision("/absent"), "=", 0))},
+	} {
+		virtualCase(t, fmt.Sprint(i), func(t *testing.T, w *world) {
+			ctx := context.Background()
+			a, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
+			b, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+			held := tryClaim(t, a, "k")
+			host.Inject(claimtest.Fault{On: steps.Enqueue, LoseReply: true, Code: codes.Unavailable, Saw: func(req any) {
+				release(t, held)
+				_, err := pb.NewKVClient(w.Raw.ActiveConnection()).Txn(ctx, req.(*pb.TxnRequest))
+				noErr(t, err)
+			}})
+			claim := w.within(30*sec, acquiring(ctx, b, "k", opts...))
+			release(t, claim)
+			release(t, tryClaim(t, a, "k"))
+		})
 	}
 }
 

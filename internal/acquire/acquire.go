@@ -217,7 +217,7 @@ func (ac *Acquirer) Grant(ctx context.Context, a *Attempt, rev int64) Result {
 func (ac *Acquirer) grant(ctx context.Context, a *Attempt, rev int64) (*term.Term, error) {
 	fence := a.Epoch.Fence(rev)
 	if a.Call.Beside != nil {
-		a.overtakes = a.Call.Beside.Granted(a.supersedes != nil)
+		a.overtakes = a.Call.Beside.Granted(a.Supersedes != nil)
 	}
 	switch before := ac.Keys.Term(a.claimKey()); {
 	case before == nil:

@@ -27,7 +27,7 @@ type Attempt struct {
 	ac    *Acquirer
 
 	overtakes  bool       // the last holder of what is beside it has died
-	supersedes *term.Term // the own term that it supersedes, or nil
+	supersedes *term.Term // the own term that it was to supersede, or nil
 
 	hooked context.Context // for the hooks, or nil
 }
@@ -81,8 +81,8 @@ func (a *Attempt) grant(rev int64) term.Grant {
 	}
 }
 
-// Copied returns the attempt as it is now, for a cleanup that runs beside it.
-func (a *Attempt) Copied() *Attempt {
+// copied returns the attempt as it is now, for a cleanup that runs beside it.
+func (a *Attempt) copied() *Attempt {
 	now := *a
 	return &now
 }
@@ -98,10 +98,7 @@ func (a *Attempt) Describe() {
 
 // Supersede makes the attempt take the key from a term of its own client, nil for none.
 func (a *Attempt) Supersede(t *term.Term) {
-	a.supersedes = t
-	if t == nil {
-		a.Acquisition.Supersede(nil)
-	} else {
+	if a.supersedes = t; t != nil {
 		a.Acquisition.Supersede(&t.Held)
 	}
 }

@@ -32,8 +32,8 @@ type InLine interface {
 	Await(ctx context.Context, p protocol.Position) protocol.Action
 }
 
-// Drive carries out act, and what follows from it, until the attempt has ended, and begins the cleanup that is due then. in is
-// nil for an attempt that does not wait in line.
+// Drive carries out act, and what follows from it, until the attempt has ended. It begins the cleanup that
+// is due then. in is nil for an attempt that does not wait in line.
 func (a *Attempt) Drive(ctx context.Context, by Decider, act protocol.Action, in InLine) protocol.Action {
 	st := a.ac.Store
 	sending, cancel := ctx, context.CancelFunc(func() {})
@@ -163,10 +163,8 @@ func queried(resp *clientv3.TxnResponse, err error) protocol.Event {
 func (a *Attempt) prepare(ctx context.Context) protocol.Event {
 	if a.Put != nil {
 		if err := a.Call.Beside.Prepare(ctx); err != nil {
-			ev := protocol.Event{Kind: protocol.Failed, Err: err}
-			if claimerr.IsPassing(err) {
-				ev.Class = protocol.Passing
-			}
+			ev := queried(nil, err)
+			ev.Err = err
 			return ev
 		}
 	}
@@ -196,7 +194,7 @@ func (ac *Acquirer) Conclude(ctx context.Context, a *Attempt, act *protocol.Acti
 		return Result{Err: a.excluded(act)}
 	case protocol.AnswerUnmet:
 		switch {
-		case a.supersedes != nil:
+		case a.Supersedes != nil:
 			return Result{Err: fmt.Errorf("%w: superseding the claim on %q", claimerr.ErrRefused, a.User)}
 		case a.Placed():
 			return Result{Err: fmt.Errorf("%w: acquiring %q", claimerr.ErrRefused, a.User)}

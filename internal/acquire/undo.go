@@ -19,7 +19,7 @@ import (
 // Undo removes, in the background, all that the attempt may have put or may yet put. So
 // a shared lease never keeps a claim without a holder alive.
 func (a *Attempt) Undo() {
-	a = a.Copied()
+	a = a.copied()
 	u := &undoing{a: a}
 	if a.Put != nil {
 		u.beside = a.Call.Beside.Undo(a.Put)
@@ -39,10 +39,10 @@ func (a *Attempt) Undo() {
 	a.ac.Pool.Add(&lease.Cleanup{Of: a.S, What: "undoing a claim that was given up", Outlives: a.Put != nil, Do: do})
 }
 
-// leave deletes, in the background, the place of an attempt that has its key and may have joined the line behind itself. What
-// was handed to that place is given up.
+// leave deletes, in the background, the place of an attempt that has its key, and may have joined the line
+// behind itself. What was handed to that place is given up.
 func (a *Attempt) leave() {
-	a = a.Copied()
+	a = a.copied()
 	a.S.CleanUp("leaving the line", func(ctx context.Context) error {
 		resp, err := a.ac.Store.Do(ctx, protocol.Leave{Try: &a.Try}.Build())
 		if err == nil {

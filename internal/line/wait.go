@@ -68,19 +68,15 @@ func (l *Line) conclude(ctx context.Context, a *acquire.Attempt, act *protocol.A
 	if !a.Placed() {
 		return r
 	}
-	switch act.End {
-	case protocol.AnswerLostPlace: // an operator deleted it, or the lease has ended, and then the session knows
+	switch end := act.End; {
+	case end == protocol.AnswerLostPlace: // an operator deleted it, or the lease has ended, and then the session knows
 		if !a.S.Ended() && a.S.Lives(ctx) {
 			return acquire.Result{Next: acquire.Retry}
 		}
 		r.Err = lossOf(a)
-	case protocol.AnswerUnsettled:
-		if len(a.Call.Then) > 0 || txn.ContextError(ctx) != nil {
-			r.Err = txn.WithCause(ctx, r.Err)
-		} else {
-			r.Err = l.waitError(ctx, a, act.Position, r.Err)
-		}
-	case protocol.AnswerStopped, protocol.AnswerFailed:
+	case end == protocol.AnswerUnsettled && (len(a.Call.Then) > 0 || txn.ContextError(ctx) != nil):
+		r.Err = txn.WithCause(ctx, r.Err)
+	case end == protocol.AnswerUnsettled, end == protocol.AnswerStopped, end == protocol.AnswerFailed:
 		r.Err = l.waitError(ctx, a, act.Position, r.Err)
 	}
 	return r
@@ -93,8 +89,8 @@ func (l *Line) selfServing(a *acquire.Attempt) string {
 	}.Encode()
 }
 
-// mayShare reports whether an attempt in line can get a claim of its own client instead: the line would end when the client
-// releases the key.
+// mayShare reports whether an attempt in line can get a claim of its own client instead: its turn would only
+// come after the client has released the key.
 func (l *Line) mayShare(a *acquire.Attempt) bool {
 	return a.Call.Reentrant && l.Shareable(a.User)
 }
@@ -128,7 +124,6 @@ func (w *inLine) stand(ctx context.Context) {
 	w.placed()
 	w.placed = nil
 	w.a.Call.Waits()
-	w.a.Supersede(nil) // in line like any caller, whatever becomes of that term
 	watched, held := w.OwnWaits.Watch(ctx, w.a.User, w.a.Call.From), func() {}
 	if w.a.S.Manual() {
 		held = w.a.S.Hold()
