@@ -67,7 +67,10 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "callers that read their places before they share a claim", tests: "TestReentrantHerd",
-		edits: []edit{{"internal/line/await.go", "ev.Shares = w.mayShare(w.a)", "ev.Shares = w.news.awaited.Key == \"\" && w.mayShare(w.a)"}},
+		edits: []edit{
+			{"internal/line/await.go", "			if w.mayShare(a) {\n", "			if a != nil {\n"},
+			{"internal/line/await.go", "ev.Shares = w.mayShare(w.a)", "ev.Shares = w.news.awaited.Key == \"\" && w.mayShare(w.a)"},
+		},
 	},
 	{
 		name: "repeat refused without a last look", of: "middleware", tests: "TestOnceReadsTheRecordBeforeItRefuses",

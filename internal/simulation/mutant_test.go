@@ -164,7 +164,7 @@ var errEpochRaised =`,
 			{"internal/lease/room.go", "	if s.cause != nil || !admit() {\n", "	if handed := m.(interface{ Handed() bool }).Handed(); s.cause != nil && !handed || !admit() {\n"},
 			{"internal/term/term.go", "// Queue returns", "func (t *Term) Handed() bool { return t.Noticed }\n\n// Queue returns"},
 			{"internal/acquire/acquire.go", "late := !a.S.Fresh() || a.HandedAt > 0 && a.HandedAt <= a.S.VerifiedAt()\n", "late := a.HandedAt == 0 && !a.S.Fresh()\n"},
-			{"internal/line/await.go", "		case <-a.S.Dead():\n			act = a.Step(protocol.Event{Kind: protocol.SessionEnded, Err: claimerr.ErrSession})\n", ""},
+			{"internal/line/await.go", "		case <-a.S.Dead():\n", "		case <-(chan struct{})(nil):\n"},
 		},
 	},
 	{
