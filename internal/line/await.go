@@ -47,15 +47,15 @@ func awaitedKey(a *acquire.Attempt, p protocol.Position) protocol.Wait {
 // awaited key with etcd (see term.Terms.Verify). So an event that never arrives costs at
 // most one renewal interval.
 func (w *inLine) Await(ctx context.Context, p protocol.Position) protocol.Action {
-	a, news := w.a, w.news
+	a, listed := w.a, w.listed
 	if a.Put != nil {
 		a.Call.Beside.Saw(p.Own)
 	}
 	if w.mayShare(a) {
 		return w.hears(protocol.Event{Kind: protocol.Woken})
 	}
-	defer w.Waiters.await(news, awaitedKey(a, p))()
-	defer news.shortcut.Begin(p, a.Epoch.Value)()
+	defer w.Waiters.await(listed, awaitedKey(a, p))()
+	defer listed.shortcut.Begin(p, a.Epoch.Value)()
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	begun := make(chan clientv3.WatchChan, 1)
@@ -69,18 +69,18 @@ func (w *inLine) Await(ctx context.Context, p protocol.Position) protocol.Action
 	for {
 		var act protocol.Action
 		select {
-		case kv := <-news.notices:
+		case kv := <-listed.notices:
 			if act = a.Step(protocol.Event{Kind: protocol.Noticed, KV: kv}); act.Do == protocol.DoStay {
 				w.Log.Warn("handoff notice cannot be read", zap.ByteString("notice", kv.Key), zap.Error(act.Err))
 			}
-		case <-news.ask:
+		case <-listed.ask:
 			act = w.hears(protocol.Event{Kind: protocol.Woken})
-		case <-news.share:
+		case <-listed.share:
 			if w.mayShare(a) {
 				act = w.hears(protocol.Event{Kind: protocol.Woken})
 			}
-		case <-news.shortcut.News():
-			if over := news.shortcut.Opens(); over != nil {
+		case <-listed.shortcut.News():
+			if over := listed.shortcut.Opens(); over != nil {
 				act = w.hears(protocol.Event{Kind: protocol.Opened, Over: over})
 			}
 		case <-patience.C:
@@ -135,7 +135,7 @@ func (w *inLine) sees(ctx context.Context, resp clientv3.WatchResponse, ok bool)
 		if act.Do != protocol.DoStay {
 			return act
 		}
-		w.news.shortcut.Saw(ev)
+		w.listed.shortcut.Saw(ev)
 	}
 	return protocol.Action{}
 }

@@ -17,8 +17,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// mine returns the attempt of a local waiter.
-func mine(f *term.LocalWaiter) *acquire.Attempt {
+// attemptOf returns the attempt of a local waiter.
+func attemptOf(f *term.LocalWaiter) *acquire.Attempt {
 	return f.Attempt.(*acquire.Attempt) //nolint:forcetypeassert // no other attempts wait
 }
 
@@ -40,16 +40,16 @@ func (l *Line) joinLocal(s *lease.Session, key string, o *acquire.Call) *term.Lo
 // goes before it. Without such a queue it is nil.
 func (l *Line) rejoinLocal(f *term.LocalWaiter) *term.LocalWaiter {
 	if f.Before == nil {
-		return l.joinLocal(mine(f).S, mine(f).User, mine(f).Call)
+		return l.joinLocal(attemptOf(f).S, attemptOf(f).User, attemptOf(f).Call)
 	}
-	return l.newLocalWaiter(mine(f).S, mine(f).User, mine(f).Call, func(next *term.LocalWaiter) bool { return l.Local.JoinBehind(f.Before, next) })
+	return l.newLocalWaiter(attemptOf(f).S, attemptOf(f).User, attemptOf(f).Call, func(next *term.LocalWaiter) bool { return l.Local.JoinBehind(f.Before, next) })
 }
 
 // newLocalWaiter returns a local waiter, or nil if join finds no queue for it.
 func (l *Line) newLocalWaiter(s *lease.Session, key string, o *acquire.Call, join func(*term.LocalWaiter) bool) *term.LocalWaiter {
 	f := localline.NewWaiter[term.Next, *term.Term](l.New(s, o.Mode, o))
 	if !join(f) {
-		mine(f).End()
+		attemptOf(f).End()
 		return nil
 	}
 	return f
@@ -63,11 +63,11 @@ func mayWaitLocally(s *lease.Session, o *acquire.Call) bool {
 // awaitLocal waits until the local waiter has a term, or with neither that nor an
 // error goes the usual way.
 func (l *Line) awaitLocal(ctx context.Context, f *term.LocalWaiter) (*term.Term, error) {
-	defer mine(f).End()
+	defer attemptOf(f).End()
 	l.Contended.Add(1)
-	mine(f).Call.Waits()
-	defer l.unlist(l.list(mine(f)))
-	defer l.OwnWaits.Watch(ctx, mine(f).User, mine(f).Call.From)()
+	attemptOf(f).Call.Waits()
+	defer l.unlist(l.list(attemptOf(f)))
+	defer l.OwnWaits.Watch(ctx, attemptOf(f).User, attemptOf(f).Call.From)()
 	again := arrivalAfter
 	arrival := time.NewTimer(again)
 	defer arrival.Stop()
@@ -83,8 +83,8 @@ func (l *Line) awaitLocal(ctx context.Context, f *term.LocalWaiter) (*term.Term,
 				arrival.Reset(again) // if that came to nothing, or another asks for all
 			}
 			continue
-		case <-mine(f).S.Dead():
-			cause = lossOf(mine(f))
+		case <-attemptOf(f).S.Dead():
+			cause = lossOf(attemptOf(f))
 		case <-ctx.Done():
 			cause = txn.ContextError(ctx)
 		}
@@ -96,13 +96,13 @@ func (l *Line) awaitLocal(ctx context.Context, f *term.LocalWaiter) (*term.Term,
 				return nil, cause
 			}
 		}
-		if t == nil && mine(f).S.IsLost() {
-			return nil, lossOf(mine(f))
+		if t == nil && attemptOf(f).S.IsLost() {
+			return nil, lossOf(attemptOf(f))
 		}
 		if t == nil {
 			return nil, nil //nolint:nilnil // it goes the usual way
 		}
-		return l.Confirm(ctx, mine(f), t)
+		return l.Confirm(ctx, attemptOf(f), t)
 	}
 }
 
@@ -118,8 +118,8 @@ func awaitTurn(ctx context.Context, f *term.LocalWaiter, limit <-chan time.Time)
 		return nil
 	case <-limit:
 		return nil
-	case <-mine(f).S.Dead():
-		return lossOf(mine(f))
+	case <-attemptOf(f).S.Dead():
+		return lossOf(attemptOf(f))
 	case <-ctx.Done():
 		return txn.ContextError(ctx)
 	}
@@ -129,7 +129,7 @@ func awaitTurn(ctx context.Context, f *term.LocalWaiter, limit <-chan time.Time)
 // With neither a term nor an error the acquisition must join the line in etcd. Then, or
 // when it has ended otherwise, the caller calls placed, which lets the next one go on.
 func (l *Line) waitLocally(ctx context.Context, f *term.LocalWaiter) (t *term.Term, placed func(), err error) {
-	s, key := mine(f).S, mine(f).User
+	s, key := attemptOf(f).S, attemptOf(f).User
 	for {
 		placed = sync.OnceFunc(func() { close(f.Placed) })
 		t, err := l.awaitLocal(ctx, f)
@@ -173,7 +173,7 @@ const arrivalAfter = 2 * time.Millisecond
 // readArrival asks etcd for the arrival of the local waiters that there are now. If a
 // waiter of another client is in line already, they join the line behind it.
 func (l *Line) readArrival(ctx context.Context, f *term.LocalWaiter) {
-	t := l.Keys.Term(mine(f).User)
+	t := l.Keys.Term(attemptOf(f).User)
 	if t == nil {
 		return
 	}
@@ -182,7 +182,7 @@ func (l *Line) readArrival(ctx context.Context, f *term.LocalWaiter) {
 		return
 	}
 	defer l.Local.EndReading(t.Queue())
-	line := l.Store.Layout.Waiting(mine(f).User)
+	line := l.Store.Layout.Waiting(attemptOf(f).User)
 	resp, err := l.Store.ReadAll(ctx, clientv3.OpGet(line, clientv3.WithPrefix(), clientv3.WithKeysOnly()))
 	if err != nil {
 		return // without an arrival it gives way

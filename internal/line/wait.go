@@ -39,14 +39,14 @@ func (l *Line) waitInLine(ctx context.Context, a *acquire.Attempt, placed func()
 	if a.PlaceValue = a.Value; !a.Call.Grantable() {
 		a.PlaceValue = l.selfServing(a)
 	}
-	news := l.list(a)
-	defer l.unlist(news)
+	listed := l.list(a)
+	defer l.unlist(listed)
 	defer func() {
 		if r.Term != nil && r.Term.ID == a.ID {
-			l.Local.Inherit(&news.local, r.Term.Queue())
+			l.Local.Inherit(&listed.local, r.Term.Queue())
 		}
 	}()
-	w := &inLine{Line: l, a: a, news: news, placed: placed, leave: func() {}, turnOver: func() {}}
+	w := &inLine{Line: l, a: a, listed: listed, placed: placed, leave: func() {}, turnOver: func() {}}
 	defer func() {
 		w.turnOver()
 		w.leave()
@@ -55,7 +55,7 @@ func (l *Line) waitInLine(ctx context.Context, a *acquire.Attempt, placed func()
 	switch {
 	case act.End != protocol.AnswerWon || a.HandedAt > 0:
 	case a.Placed():
-		news.shortcut.Took(a.Over, a.Epoch.Fence(act.Rev))
+		listed.shortcut.Took(a.Over, a.Epoch.Fence(act.Rev))
 	default:
 		l.Keys.SetContended(a.User, false)
 	}
@@ -99,7 +99,7 @@ func (l *Line) mayShare(a *acquire.Attempt) bool {
 type inLine struct {
 	*Line
 	a        *acquire.Attempt
-	news     *waiter
+	listed   *waiter
 	placed   func() // called when it has its place, nil afterwards
 	leave    func() // ends what began with its place
 	turnOver func() // ends its turn to put the record of a shared key
@@ -129,14 +129,14 @@ func (w *inLine) stand(ctx context.Context) {
 		held = w.a.S.Hold()
 	}
 	if w.a.Put != nil {
-		w.a.Call.Beside.InLine(w.news.doubt)
+		w.a.Call.Beside.InLine(w.listed.doubt)
 	}
 	w.leave = func() {
 		watched()
 		held()
-		w.news.shortcut.Leave()
+		w.listed.shortcut.Leave()
 	}
 }
 
 // Barred is described at acquire.InLine.
-func (w *inLine) Barred(err error) bool { return w.news.shortcut.Failed(w.a.Over, err) }
+func (w *inLine) Barred(err error) bool { return w.listed.shortcut.Failed(w.a.Over, err) }

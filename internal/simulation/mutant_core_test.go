@@ -300,7 +300,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "handler that waits for itself without a word", tests: "TestOwnWaitIsLogged",
-		edits: []edit{{"internal/line/local.go", "\tdefer l.OwnWaits.Watch(ctx, mine(f).User, mine(f).Call.From)()\n", ""}},
+		edits: []edit{{"internal/line/local.go", "\tdefer l.OwnWaits.Watch(ctx, attemptOf(f).User, attemptOf(f).Call.From)()\n", ""}},
 	},
 	{
 		name: "Close that leaves queues and schedulers to themselves", tests: "TestCloseEndsAll", of: "internal/scenarios",

@@ -20,7 +20,7 @@ func (ts *Terms) ReleaseAll(ctx context.Context, closing bool) (int, error) {
 	for _, t := range all {
 		switch {
 		case t.beginOrWant() != nil:
-		case t.rests() > 0:
+		case t.restLeft() > 0:
 			resting = append(resting, t)
 		default:
 			plain = append(plain, t)

@@ -13,7 +13,7 @@ import (
 
 // EndsWhole returns why one transaction cannot end the term, or nil.
 func (t *Term) EndsWhole() error {
-	if left := t.rests(); left > 0 {
+	if left := t.restLeft(); left > 0 {
 		return fmt.Errorf("the key stays held for its MinHold, for %v yet", left.Round(time.Millisecond))
 	}
 	return nil

@@ -40,9 +40,9 @@ func (t *Term) move(kind string, least time.Duration) *move {
 	value := protocol.Holder{
 		Claim: t.ID, Owner: ts.Owner, Instance: ts.Store.Layout.Instance, Since: keyspace.TimeText(t.AskedAt()),
 		Attempt: t.Number(), Kind: kind, Epoch: t.epoch(),
-		TTL: int64(lease.Seconds(max(least, t.rests(), time.Second)) / time.Second),
+		TTL: int64(lease.Seconds(max(least, t.restLeft(), time.Second)) / time.Second),
 	}.Encode()
-	return &move{t: t, value: value, long: func() time.Duration { return max(least, t.rests()) }}
+	return &move{t: t, value: value, long: func() time.Duration { return max(least, t.restLeft()) }}
 }
 
 // grant gets the move a lease of its own.
@@ -118,7 +118,7 @@ func (m *move) carryOutOnce(ctx context.Context) error {
 func (m *move) later() {
 	t := m.t
 	t.terms.CleanUp(t.ID, &lease.Cleanup{Of: t.s, What: "holding a released claim for its MinHold", Do: func(ctx context.Context) error {
-		if t.rests() <= 0 {
+		if t.restLeft() <= 0 {
 			return t.delete(ctx)
 		}
 		if err := m.carryOutOnce(ctx); !errors.Is(err, claimerr.ErrLost) {

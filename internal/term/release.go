@@ -29,7 +29,7 @@ func (t *Term) Release(ctx context.Context) error {
 
 // releaseBegun gives up a term that is given up for good already, as Check sees it.
 func (t *Term) releaseBegun(ctx context.Context) error {
-	if t.rests() > 0 {
+	if t.restLeft() > 0 {
 		return t.rest(ctx)
 	}
 	err := t.drop(ctx)

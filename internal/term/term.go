@@ -268,9 +268,9 @@ func (t *Term) missedNews() {
 	}
 }
 
-// rests returns how long the key must still be held after its release, for its
+// restLeft returns how long the key must still be held after its release, for its
 // MinHold, by the clocks that cannot be stepped.
-func (t *Term) rests() time.Duration {
+func (t *Term) restLeft() time.Duration {
 	if t.MinHold == 0 {
 		return 0
 	}
