@@ -85,7 +85,7 @@ var importRules = []importRule{
 	},
 	{
 		why:    "what decides is pure: no I/O, no clock, no mutex, no logger, no context",
-		in:     []string{"./internal/protocol"},
+		in:     []string{"./internal/protocol", "./internal/explore/etcdmodel"},
 		direct: true,
 		never:  []string{"context", "sync/...", "time", "net/...", "os/...", "io/...", "log/...", "go.uber.org/...", "google.golang.org/...", "go.etcd.io/etcd/client/...", "./etcdclaims/..."},
 	},

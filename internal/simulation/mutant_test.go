@@ -106,6 +106,50 @@ var mutants = []mutant{
 		edits: []edit{{"internal/protocol/doubt.go", "act.Leave = a.claims == Joining", "act.Leave = false"}},
 	},
 	{
+		name: "model that evaluates nested conditions after earlier operations", of: "internal/explore/etcdmodel", tests: "TestModelIsEtcd",
+		edits: []edit{{"internal/explore/etcdmodel/txn.go", "!w.begin.holds(c)", "!w.holds(c)"}},
+	},
+	{
+		name: "model with a revision for each write of a transaction", of: "internal/explore/etcdmodel", tests: "TestModelIsEtcd",
+		edits: []edit{{"internal/explore/etcdmodel/txn.go", "	if w.rev == w.begin.rev {\n", "	if w.rev >= w.begin.rev {\n"}},
+	},
+	{
+		name: "model that lets a key be put in both branches only once", of: "internal/explore/etcdmodel", tests: "TestModelIsEtcd",
+		edits: []edit{{"internal/explore/etcdmodel/txn.go", "add(name, then)", "add(name, nil)"}},
+	},
+	{
+		name: "model whose failed transaction leaves what it had put", of: "internal/explore/etcdmodel", tests: "TestModelIsEtcd",
+		edits: []edit{{"internal/explore/etcdmodel/txn.go", "	if err != nil {\n		return s, nil, err\n	}\n	resp.Header", "	if err != nil {\n		return w.State, nil, err\n	}\n	resp.Header"}},
+	},
+	{
+		name: "model whose keys stay on the lease of an earlier put", of: "internal/explore/etcdmodel", tests: "TestModelIsEtcd",
+		edits: []edit{{"internal/explore/etcdmodel/txn.go", "after.created, after.version = old.created, old.version", "after.created, after.version, after.lease = old.created, old.version, max(old.lease, after.lease)"}},
+	},
+	{
+		name: "model that limits before it filters", of: "internal/explore/etcdmodel", tests: "TestModelIsEtcd",
+		edits: []edit{{"internal/explore/etcdmodel/read.go", "all := r.MinModRevision|", "all := true || r.MinModRevision|"}},
+	},
+	{
+		name: "model that evaluates a range condition on one key", of: "internal/explore/etcdmodel", tests: "TestModelIsEtcd",
+		edits: []edit{{"internal/explore/etcdmodel/read.go", "	return !slices.ContainsFunc(kvs, func", "	return !slices.ContainsFunc(kvs[:1], func"}},
+	},
+	{
+		name: "model whose watch repeats the value of a created key", of: "internal/explore/etcdmodel", tests: "TestModelIsEtcd",
+		edits: []edit{{"internal/explore/etcdmodel/read.go", "if w.PrevKv && (c.after == nil || c.after.created != c.rev) {", "if w.PrevKv {"}},
+	},
+	{
+		name: "model that reads the revision before the past one", of: "internal/explore/etcdmodel", tests: "TestModelIsEtcd",
+		edits: []edit{{"internal/explore/etcdmodel/state.go", "c != nil && c.rev > rev; c", "c != nil && c.rev >= rev; c"}},
+	},
+	{
+		name: "model that changes the state it came from", of: "internal/explore/etcdmodel", tests: "TestStatesNeverChange",
+		edits: []edit{{"internal/explore/etcdmodel/txn.go", "		w.keys = slices.Clone(w.keys)\n", ""}},
+	},
+	{
+		name: "model that forgets a lease in what it appends", of: "internal/explore/etcdmodel", tests: "TestBytesAreTheState",
+		edits: []edit{{"internal/explore/etcdmodel/state.go", "	for _, l := range s.leases {\n		b = appendInts(b, l.id, l.ttl)", "	for _, l := range s.leases {\n		b = appendInts(b, l.ttl)"}},
+	},
+	{
 		name: "undo of a lost acquire left out", seeds: 100,
 		edits: []edit{{"internal/acquire/undo.go", "func (a *Attempt) Undo() {\n", "func (a *Attempt) Undo() {\n	if a != nil {\n		return\n	}\n"}},
 	},

@@ -1,0 +1,9 @@
+package etcdmodel_test
+
+import (
+	"testing"
+
+	"github.com/etcdclaims/claims/internal/testetcd"
+)
+
+func TestMain(m *testing.M) { testetcd.Main(m) }
