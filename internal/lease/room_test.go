@@ -89,8 +89,13 @@ func TestMembers(t *testing.T) {
 			remove *member
 			want   string
 		}{
-			{"the first", a[0], "b c d"}, {"the first again", a[0], "b c d"}, {"that moved", a[3], "b c"},
-			{"of another session", b[0], "b c"}, {"never added", &member{w: w, s: s}, "b c"}, {"the last", a[2], "b"}, {"all", a[1], ""},
+			{"the first", a[0], "b c d"},
+			{"the first again", a[0], "b c d"},
+			{"that moved", a[3], "b c"},
+			{"of another session", b[0], "b c"},
+			{"never added", &member{w: w, s: s}, "b c"},
+			{"the last", a[2], "b"},
+			{"all", a[1], ""},
 		} {
 			s.Remove(step.remove)
 			same(t, step.name, names(s), step.want)
@@ -156,29 +161,29 @@ func TestRetireIdle(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		manual bool
-		beside func(w *world, t *testing.T, s *Session) *Session // nil: none
+		beside func(t *testing.T, w *world, s *Session) *Session // nil: none
 		want   bool
 	}{
 		{"manual", true, nil, true},
 		{"alone", false, nil, false},
-		{"one of two", false, func(w *world, t *testing.T, s *Session) *Session { return second(w, t, s) }, true},
-		{"beside a manual one", false, func(w *world, t *testing.T, _ *Session) *Session { return w.open(t, true) }, false},
-		{"beside a full one", false, func(w *world, t *testing.T, s *Session) *Session {
-			other := second(w, t, s)
+		{"one of two", false, func(t *testing.T, w *world, s *Session) *Session { return second(t, w, s) }, true},
+		{"beside a manual one", false, func(t *testing.T, w *world, _ *Session) *Session { return w.open(t, true) }, false},
+		{"beside a full one", false, func(t *testing.T, w *world, s *Session) *Session {
+			other := second(t, w, s)
 			other.room.full = true
 			return other
 		}, false},
-		{"beside one that is half full", false, func(w *world, t *testing.T, s *Session) *Session {
-			other := second(w, t, s)
+		{"beside one that is half full", false, func(t *testing.T, w *world, s *Session) *Session {
+			other := second(t, w, s)
 			other.ReserveMore(claimsPerLease / 2)
 			return other
 		}, false},
-		{"beside one that retires", false, func(w *world, t *testing.T, s *Session) *Session {
-			other := second(w, t, s)
+		{"beside one that retires", false, func(t *testing.T, w *world, s *Session) *Session {
+			other := second(t, w, s)
 			other.room.retiring = true
 			return other
 		}, false},
-		{"beside one of another TTL", false, func(w *world, t *testing.T, _ *Session) *Session {
+		{"beside one of another TTL", false, func(t *testing.T, w *world, _ *Session) *Session {
 			other, err := w.Session(t.Context(), 2*ttl, false)
 			if err != nil {
 				t.Fatal(err)
@@ -191,7 +196,7 @@ func TestRetireIdle(t *testing.T) {
 			in(t, func(t *testing.T, w *world) {
 				s := w.open(t, tt.manual)
 				if tt.beside != nil {
-					tt.beside(w, t, s)
+					tt.beside(t, w, s)
 				}
 				s.RetireIdle()
 				synctest.Wait()
@@ -206,7 +211,7 @@ func TestRetireIdle(t *testing.T) {
 }
 
 // second opens another session with the TTL of one.
-func second(w *world, t *testing.T, s *Session) *Session {
+func second(t *testing.T, w *world, s *Session) *Session {
 	t.Helper()
 	s.mu.Lock()
 	s.room.full = true

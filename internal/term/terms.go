@@ -21,13 +21,14 @@ import (
 	"go.uber.org/zap"
 )
 
-// The callers of a client that wait for its own claims, by package localline.
-type (
-	// Line is all of them, Queue those behind one claim, and LocalWaiter one.
-	Line        = localline.Line[Next, *Term]
-	Queue       = localline.Queue[Next, *Term]
-	LocalWaiter = localline.Waiter[Next, *Term]
-)
+// Line is the callers of a client that wait for its own claims.
+type Line = localline.Line[Next, *Term]
+
+// Queue is those that wait for one claim.
+type Queue = localline.Queue[Next, *Term]
+
+// LocalWaiter is one of them.
+type LocalWaiter = localline.Waiter[Next, *Term]
 
 // Next is an attempt that can be handed a key within its client.
 type Next interface {

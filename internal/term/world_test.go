@@ -154,15 +154,16 @@ func (w *world) Deliver(notice *mvccpb.KeyValue)                       { w.note(
 func (w *world) QueueOf(string, *lease.Session) *Queue                 { return nil }
 func (w *world) Share(func(key string) bool)                           {}
 func (w *world) Changed(what protocol.Wait)                            { w.note("changed " + what.Key) }
-func (w *world) NoticesSince(*lease.Session) (rev int64, ok bool)      { return w.since, w.since > 0 }
-func (w *world) Of(*lease.Session) []Wait                              { return w.waits }
+
+func (w *world) NoticesSince(*lease.Session) (rev int64, ok bool) { return w.since, w.since > 0 }
+func (w *world) Of(*lease.Session) []Wait                         { return w.waits }
 
 // session returns a session that nobody renews.
-func (w *world) session(t testing.TB) *lease.Session {
-	t.Helper()
+func (w *world) session(tb testing.TB) *lease.Session {
+	tb.Helper()
 	s, err := w.Pool.Session(context.Background(), ttl, true)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return s
 }
@@ -184,12 +185,12 @@ func (w *world) grant(s *lease.Session, key string, given Given) Grant {
 }
 
 // hold returns the term of a key, on a session with a place for it.
-func (w *world) hold(t testing.TB, s *lease.Session, key string, given Given) *Term {
-	t.Helper()
+func (w *world) hold(tb testing.TB, s *lease.Session, key string, given Given) *Term {
+	tb.Helper()
 	s.Again()
 	term := w.Add(w.grant(s, key, given))
 	if term == nil {
-		t.Fatal("no term of", key)
+		tb.Fatal("no term of", key)
 	}
 	return term
 }

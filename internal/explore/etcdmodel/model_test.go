@@ -198,9 +198,7 @@ func (e etcd) watch(ctx context.Context, w *pb.WatchCreateRequest) (any, error) 
 			if ok && err == nil {
 				err = resp.Err()
 			}
-			for _, ev := range resp.Events {
-				all.Events = append(all.Events, ev)
-			}
+			all.Events = append(all.Events, resp.Events...)
 		default:
 			more = false
 		}
