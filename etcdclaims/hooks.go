@@ -53,7 +53,7 @@ type Hooks struct {
 	Context func(ctx, work context.Context) context.Context
 	// Trace returns a text that the next holder of the key gets as TermInfo.Trace, if the
 	// key is handed over to it. An empty text, or one of more than 256 bytes, is not
-	// passed on. It is called while the claim is released to a caller in line.
+	// passed on. It is called while the claim is released, if callers may be in line.
 	Trace func(ctx context.Context) string
 
 	// Renewed is called for each verified renewal of a session.

@@ -68,21 +68,19 @@ func (ac *Acquirer) tryAll(ctx context.Context, keys []string, o *Call, hooked f
 			a.Undo()
 		}
 	}
-	first := attempts[act.Of]
-	switch {
-	case act.End == protocol.AnswerWon:
+	if act.End == protocol.AnswerWon {
 		terms, err := ac.grantAll(ctx, attempts, act.Rev)
 		reserved -= len(terms)
 		if err != nil {
 			return nil, Result{Err: txn.AfterSent(len(o.Then) > 0 && !errors.Is(err, claimerr.ErrLost), err)}
 		}
 		return terms, Result{}
-	case act.End != protocol.AnswerUnsettled || len(act.Strays) == 0:
-		return nil, ac.Conclude(ctx, first, &act)
-	case act.Own != nil:
-		return nil, Result{Err: txn.Unknown(first.excluded(&act))} // once more would be twice
 	}
-	return nil, Result{Err: txn.Unknown(cmp.Or(act.Err, claimerr.ErrHeld))}
+	r := ac.Conclude(ctx, attempts[act.Of], &act)
+	if act.Twice {
+		r = Result{Err: txn.Unknown(cmp.Or(r.Err, claimerr.ErrHeld))}
+	}
+	return nil, r
 }
 
 // forEach returns one attempt for each key, all of them with this one's id.

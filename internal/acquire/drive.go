@@ -36,8 +36,12 @@ type InLine interface {
 // is due then. in is nil for an attempt that does not wait in line.
 func (a *Attempt) Drive(ctx context.Context, by Decider, act protocol.Action, in InLine) protocol.Action {
 	st := a.ac.Store
-	sending, cancel := ctx, context.CancelFunc(func() {})
-	defer func() { cancel() }()
+	sending, cancel := ctx, context.CancelFunc(nil)
+	defer func() {
+		if cancel != nil {
+			cancel()
+		}
+	}()
 	var last error // why the last request failed
 	for a.note(&act); act.Do != protocol.DoEnd; a.note(&act) {
 		if a.Placed() {
@@ -45,7 +49,7 @@ func (a *Attempt) Drive(ctx context.Context, by Decider, act protocol.Action, in
 		}
 		switch act.Do {
 		case protocol.DoSend:
-			if in == nil && a.Phase() == protocol.Confirming && sending == ctx {
+			if in == nil && a.Phase() == protocol.Confirming && cancel == nil {
 				sending, cancel = a.limited(ctx) // a call that does not wait in line has a time limit
 			}
 			var resp *clientv3.TxnResponse

@@ -73,7 +73,7 @@ func (l *Line) conclude(ctx context.Context, a *acquire.Attempt, act *protocol.A
 		if !a.S.Ended() && a.S.Lives(ctx) {
 			return acquire.Result{Next: acquire.Retry}
 		}
-		r.Err = lossOf(a)
+		r.Err = l.waitError(ctx, a, act.Position, lossOf(a))
 	case end == protocol.AnswerUnsettled && (len(a.Call.Then) > 0 || txn.ContextError(ctx) != nil):
 		r.Err = txn.WithCause(ctx, r.Err)
 	case end == protocol.AnswerUnsettled, end == protocol.AnswerStopped, end == protocol.AnswerFailed:

@@ -72,6 +72,9 @@ func (p *play) step(ev protocol.Event) {
 			said += what
 		}
 	}
+	if act.Twice {
+		said += " twice"
+	}
 	if act.Found != protocol.Kept {
 		said += " found"
 	}

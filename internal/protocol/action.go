@@ -110,6 +110,7 @@ type Action struct {
 
 	Undo   bool  // remove all that the try has put or may yet put; see Undoing
 	Leave  bool  // the try has the key, and may have a place in line, too: remove that; see Leave
+	Twice  bool  // operations of the caller were carried out already, and must not be once more
 	Strays []int // which of several tries have their keys although the first has not: undo those
 
 	Found  State            // what became of the claim that the try was to supersede

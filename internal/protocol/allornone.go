@@ -21,10 +21,7 @@ func (a *AllOrNone) Step(ev Event) Action {
 	if act.Do != DoEnd || len(a.strays) == 0 {
 		return act
 	}
-	act.Strays = a.strays
-	if len(a.Ask.Then) > 0 { // the operations were carried out already, and must not be once more
-		act.End = AnswerUnsettled
-	}
+	act.Strays, act.Twice = a.strays, len(a.Ask.Then) > 0
 	return act
 }
 

@@ -50,7 +50,7 @@ func TestAllOrNone(t *testing.T) {
 		"take reply learnt # readers":     {before: func(m *model, _ *caller) { m.has("o", shared()) }, want: "take, learn, clear", keys: "own/k own/k#shared-o"},
 		"take reply learnt reply":         {before: func(m *model, _ *caller) { m.has("o", shared()) }, want: "take, learn, clear, held by shared of 1", keys: "own/k own/k#shared-o"},
 		"take reply learnt # a stray":     {before: strays, want: "take, learn, held strays by c", of: 1, keys: "own/l"},
-		"take reply learnt # stray, then": {before: strays, then: true, want: "take, learn, unsettled strays by c", of: 1, keys: "own/l"},
+		"take reply learnt # stray, then": {before: strays, then: true, want: "take, learn, held strays twice by c", of: 1, keys: "own/l"},
 		"take reply refused":              {before: has("k"), want: "take, learn, failed", keys: "own/k"},
 		"take transient":                  {want: "take, later"},
 		"take session-gone":               {want: "take, later"},

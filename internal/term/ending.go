@@ -33,14 +33,14 @@ func (x *exit) run(ctx context.Context) error {
 	t := x.t
 	bounded, cancel := t.s.Hurried(ctx)
 	defer cancel()
-	retries := false
+	retries, traced := false, false
 	for ev := (protocol.EndEvent{Kind: protocol.EndBegins}); ; {
 		if x.local != nil {
 			x.Arrival = t.terms.Local.Arrival(x.local)
 		}
 		lineKnown := x.Line.More || len(x.Line.Next) > 0 || ev.Reply != nil && !ev.Reply.Succeeded // or about to be
-		if x.Trace == "" && lineKnown && !x.Frees {
-			x.Trace = t.terms.Observer.Trace(t)
+		if !traced && lineKnown && !x.Frees {
+			traced, x.Trace = true, t.terms.Observer.Trace(t)
 		}
 		a := x.Step(ev)
 		x.arrange(a.Locals)
@@ -97,8 +97,11 @@ func (x *exit) carryOut(ctx context.Context, a protocol.EndAction) protocol.EndE
 	}
 	ev := x.came(resp, err)
 	if a.Kind == protocol.EndRead {
-		if x.err = txn.Failed(err); x.err != nil && claimerr.IsPassing(x.err) {
+		switch x.err = txn.Failed(err); { // a read changes nothing, so its outcome is known
+		case x.err != nil && claimerr.IsPassing(x.err):
 			ev.Kind = protocol.EndPassing
+		case ev.Kind == protocol.EndUnknown:
+			ev.Kind = protocol.EndFinal
 		}
 	}
 	return ev
