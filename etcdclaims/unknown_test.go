@@ -58,3 +58,25 @@ func TestUnknownAfterLostReply(t *testing.T) {
 		})
 	}
 }
+
+// plainContext is a context that cannot be compared.
+type plainContext struct {
+	context.Context
+	_ []int
+}
+
+// A caller's context may be of any type.
+func TestLostReplyUnderAContextThatCannotBeCompared(t *testing.T) {
+	t.Parallel()
+	virtualCase(t, "a struct", func(t *testing.T, w *world) {
+		a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		f := host.Inject(claimtest.Fault{On: steps.Take, LoseReply: true, Times: 1})
+		cl, err := a.TryAcquire(plainContext{Context: context.Background()}, "k")
+		if err != nil || f.Hits() != 1 {
+			t.Fatalf("%v, %d replies lost", err, f.Hits())
+		}
+		if err := cl.Release(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
