@@ -197,6 +197,7 @@ func TestAwaitWatchesAfterAWhile(t *testing.T) {
 			same(t, "outcome", x.ends(), "waits")
 			synctest.Wait()
 			same(t, "watched after it", w.watched(), "")
+			same(t, "counted after it", len(w.Watches.creations)+len(w.Watches.places), 0)
 		})
 	}
 }
