@@ -124,7 +124,7 @@ func TestReentrantCalls(t *testing.T) {
 		}
 		tries := 0
 		var a *Attempt
-		got, err := w.Loop(t.Context(), "k", reentrant(), func(ctx context.Context) Result {
+		_, err := w.Loop(t.Context(), "k", reentrant(), func(ctx context.Context) Result {
 			if tries++; tries == 1 { // another call has the key in etcd, and does not know it yet
 				o := exclusive("k")
 				a = w.New(w.open(t), o.Mode, o)
@@ -140,7 +140,7 @@ func TestReentrantCalls(t *testing.T) {
 		r := w.Grant(t.Context(), a, w.rev())
 		a.End()
 		w.steps()
-		got, err = w.Try(t.Context(), "k", reentrant())
+		got, err := w.Try(t.Context(), "k", reentrant())
 		same(t, "outcome", outcome(err), "won")
 		same(t, "the same claim", got, r.Term)
 		same(t, "sent", w.steps(), "")

@@ -36,7 +36,6 @@ func (r Result) name() string {
 type crowd struct {
 	w       *world
 	hold    chan struct{} // until which all attempts are under way
-	tries   int
 	results chan string
 }
 

@@ -61,8 +61,10 @@ func TestAttemptHanded(t *testing.T) {
 		defer a.End()
 		line := protocol.Line{Known: true, Next: []protocol.Place{{ID: "next"}}}
 		got := a.Handed(77, line, "trace")
-		want := term.Given{Since: a.AskedAt(), MinHold: time.Second, MaxHold: time.Minute, Noted: true,
-			Prefers: true, Preference: 2}
+		want := term.Given{
+			Since: a.AskedAt(), MinHold: time.Second, MaxHold: time.Minute, Noted: true,
+			Prefers: true, Preference: 2,
+		}
 		same(t, "given", got.Given, want)
 		same(t, "revision", got.Rev, 77)
 		same(t, "when", a.HandedAt, 77)

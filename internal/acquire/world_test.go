@@ -214,6 +214,7 @@ func (w *world) steps() string {
 func (w *world) TermLost(t *term.Term, why claimerr.Loss) {
 	w.note("lost " + t.Key + ": " + why.Reason.String())
 }
+
 func (w *world) TermEnded(t *term.Term)                                     { w.note("ended " + t.Key) }
 func (w *world) Context(_ *term.Term, work context.Context) context.Context { return work }
 func (w *world) Trace(*term.Term) string                                    { return "" }
@@ -233,21 +234,21 @@ func shared(key string) *Call {
 }
 
 // session returns a session that nobody renews, with a place for a claim.
-func (w *world) session(t testing.TB) *lease.Session {
-	t.Helper()
+func (w *world) session(tb testing.TB) *lease.Session {
+	tb.Helper()
 	s, err := w.Pool.Session(context.Background(), ttl, true)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return s
 }
 
 // open opens the session of claims. Others are reserved places in it.
-func (w *world) open(t testing.TB) *lease.Session {
-	t.Helper()
+func (w *world) open(tb testing.TB) *lease.Session {
+	tb.Helper()
 	s, err := w.Pool.Session(context.Background(), ttl, false)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	s.Unreserve()
 	synctest.Wait() // it is renewed from then on
@@ -255,11 +256,11 @@ func (w *world) open(t testing.TB) *lease.Session {
 }
 
 // hold claims a key.
-func (w *world) hold(t testing.TB, o *Call) *term.Term {
-	t.Helper()
+func (w *world) hold(tb testing.TB, o *Call) *term.Term {
+	tb.Helper()
 	held, err := w.Try(context.Background(), o.Mode.Keys().User, o)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	w.steps()
 	w.take()

@@ -173,9 +173,11 @@ func TestAwaitWatchesAfterAWhile(t *testing.T) {
 	}{
 		{"the first", func(*world) {}, func(*acquire.Call) {}, 200 * time.Millisecond, 199 * time.Millisecond, "own/k"},
 		{"one that serves itself", func(*world) {}, func(o *acquire.Call) { o.Note = []byte("n") }, 0, -1, "own/k"},
-		{"the second", func(w *world) { w.other(layout.Place("k", "0"), "0") }, func(*acquire.Call) {},
+		{
+			"the second", func(w *world) { w.other(layout.Place("k", "0"), "0") }, func(*acquire.Call) {},
 			2 * time.Second, 500 * time.Millisecond,
-			"wait/" + keyspace.Digest("k") + "/0"},
+			"wait/" + keyspace.Digest("k") + "/0",
+		},
 	} {
 		run(t, tt.name, func(t *testing.T, w *world) {
 			w.other(layout.Own("k"), "x")
@@ -215,18 +217,22 @@ func TestAwaitedKey(t *testing.T) {
 		want protocol.Wait
 	}{
 		{
-			"the place before its own", alone, protocol.Position{Own: held, Pred: pred},
+			"the place before its own", alone,
+			protocol.Position{Own: held, Pred: pred},
 			protocol.Wait{Key: "/p/wait/x/0", Rev: 5},
 		},
 		{
-			"the place before its own, for a slot", slots, protocol.Position{Own: held, Pred: pred},
+			"the place before its own, for a slot", slots,
+			protocol.Position{Own: held, Pred: pred},
 			protocol.Wait{Key: "/p/wait/x/0", Rev: 5},
 		},
 		{"the claim", alone, protocol.Position{Own: held}, protocol.Wait{Key: layout.Own("k"), Rev: 7}},
 		{"any slot", slots, protocol.Position{Own: held}, protocol.Wait{Key: layout.Own("k"), Rev: everyRenewal}},
 		{
-			"all that share it", alone, protocol.Position{Own: held, Readers: true}, protocol.Wait{Key: layout.Own("k"),
-				Rev: everyRenewal},
+			"all that share it", alone, protocol.Position{Own: held, Readers: true}, protocol.Wait{
+				Key: layout.Own("k"),
+				Rev: everyRenewal,
+			},
 		},
 		{"what is not known", alone, protocol.Position{Behind: true}, protocol.Wait{Key: layout.Own("k")}},
 	} {

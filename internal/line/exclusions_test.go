@@ -25,6 +25,7 @@ func claimOf(h acquire.Holder) string {
 func (exclusions) Held(h acquire.Holder) error {
 	return fmt.Errorf("%w: %s", claimerr.ErrHeld, claimOf(h))
 }
+
 func (exclusions) HeldBy(t *term.Term) error       { return fmt.Errorf("%w: %s", claimerr.ErrHeld, t.ID) }
 func (exclusions) ClaimOf(error) string            { return "" }
 func (exclusions) Copy(err error) error            { return err }

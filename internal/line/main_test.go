@@ -17,7 +17,7 @@ type loss struct {
 
 func (e *loss) Error() string        { return "lost: " + e.Reason.String() }
 func (e *loss) Unwrap() error        { return e.Err }
-func (e *loss) Is(target error) bool { return errors.Is(claimerr.ErrLost, target) }
+func (e *loss) Is(target error) bool { return errors.Is(claimerr.ErrLost, target) } //nolint:staticcheck // it matches what ErrLost does
 
 func TestMain(m *testing.M) {
 	claimerr.Provide(claimerr.Provider{

@@ -2,7 +2,6 @@ package line
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -230,6 +229,7 @@ func (w *world) steps() string {
 func (w *world) TermLost(t *term.Term, why claimerr.Loss) {
 	w.note("lost " + t.Key + ": " + why.Reason.String())
 }
+
 func (w *world) TermEnded(t *term.Term)                                     { w.note("ended " + t.Key) }
 func (w *world) Context(_ *term.Term, work context.Context) context.Context { return work }
 func (w *world) Trace(*term.Term) string                                    { return "" }
@@ -240,21 +240,21 @@ func exclusive(key string) *acquire.Call {
 }
 
 // session returns a session that nobody renews, with a place for a claim.
-func (w *world) session(t testing.TB) *lease.Session {
-	t.Helper()
+func (w *world) session(tb testing.TB) *lease.Session {
+	tb.Helper()
 	s, err := w.Pool.Session(context.Background(), ttl, true)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return s
 }
 
 // open opens the session of claims. Others are reserved places in it.
-func (w *world) open(t testing.TB) *lease.Session {
-	t.Helper()
+func (w *world) open(tb testing.TB) *lease.Session {
+	tb.Helper()
 	s, err := w.Pool.Session(context.Background(), ttl, false)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	s.Unreserve()
 	synctest.Wait() // it is renewed from then on
@@ -280,25 +280,6 @@ func (w *world) remove(name string) {
 	w.etcd.With(func(m *etcdmodel.Model) { delete(m.Keys, name) })
 }
 
-// keys lists what etcd has but for sentinels: claims by their keys, and of others the kind.
-func (w *world) keys() string {
-	count := make(map[string]int)
-	w.etcd.With(func(m *etcdmodel.Model) {
-		for name := range m.Keys {
-			name = strings.TrimPrefix(name, layout.Prefix)
-			kind, rest, _ := strings.Cut(name, "/")
-			switch {
-			case kind == "session" && strings.Contains(rest, "/live/"):
-			case kind == "own" || kind == "note":
-				count[strings.Split(name, "\x00")[0]]++
-			default:
-				count[kind]++
-			}
-		}
-	})
-	return strings.TrimSuffix(strings.TrimPrefix(fmt.Sprint(count), "map["), "]")
-}
-
 // owner returns whose claim a key has in etcd, "" if it is free.
 func (w *world) owner(key string) (claim string) {
 	w.etcd.With(func(m *etcdmodel.Model) {
@@ -308,16 +289,6 @@ func (w *world) owner(key string) (claim string) {
 		}
 	})
 	return claim
-}
-
-// value returns the value of a key in etcd, "" if there is none.
-func (w *world) value(name string) (value string) {
-	w.etcd.With(func(m *etcdmodel.Model) {
-		if kv := m.Keys[name]; kv != nil {
-			value = string(kv.Value)
-		}
-	})
-	return value
 }
 
 // pass lets time pass, and what is due by then.

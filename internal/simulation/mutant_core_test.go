@@ -69,7 +69,7 @@ var coreMutants = []mutant{
 		name: "callers that read their places before they share a claim", tests: "TestReentrantHerd",
 		edits: []edit{
 			{"internal/line/await.go", "			if w.mayShare(a) {\n", "			if a != nil {\n"},
-			{"internal/line/await.go", "ev.Shares = w.mayShare(w.a)", "ev.Shares = w.news.awaited.Key == \"\" && w.mayShare(w.a)"},
+			{"internal/line/await.go", "ev.Shares = w.mayShare(w.a)", "ev.Shares = w.listed.awaited.Key == \"\" && w.mayShare(w.a)"},
 		},
 	},
 	{
