@@ -258,7 +258,7 @@ func (ac *Acquirer) Confirm(ctx context.Context, a *Attempt, t *term.Term) (*ter
 			return nil, err
 		}
 	}
-	if err := t.Err(); err != nil {
+	if err := t.Standing(); err != nil { // lost, or a ReleaseAll gives it up
 		a.Undo()
 		a.S.Again()
 		return nil, err
