@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/etcdmodel"
 	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
@@ -258,6 +259,32 @@ func TestGrant(t *testing.T) {
 			same(t, "owner", w.owner("k"), tt.owner)
 		})
 	}
+}
+
+// A claim that a ReleaseAll is giving up when its call could return it is not returned.
+func TestGrantOfAClaimThatIsBeingReleased(t *testing.T) {
+	t.Parallel()
+	in(t, func(t *testing.T, w *world) {
+		s, o := w.open(t), exclusive("k")
+		s.Again()
+		a := w.New(s, o.Mode, o)
+		defer a.End()
+		claim := w.Add(a.grant(w.put(layout.Own("k"), a.Value, a.Lease)))
+		w.answers(nil, func(*pb.TxnRequest) error { time.Sleep(time.Second); return nil })
+		released := make(chan error, 1)
+		go func() { released <- claim.Release(context.Background()) }()
+		pass(time.Second / 2)
+		got, err := w.Confirm(t.Context(), a, claim)
+		same(t, "the claim", got, nil)
+		if !errors.Is(err, claimerr.ErrReleased) {
+			t.Errorf("%v, want ErrReleased", err)
+		}
+		w.answers(nil, nil)
+		pass(2 * time.Second)
+		same(t, "release", <-released, nil)
+		s.Unreserve()
+		same(t, "owner", w.owner("k"), "")
+	})
 }
 
 // Of two claims of one client on a key the younger one counts, in whatever order word of them comes.

@@ -105,6 +105,10 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/lease/notices.go", "slept := passed-last.Awake() > pulse/10", "slept := passed < 0"}},
 	},
 	{
+		name: "claim that is returned while ReleaseAll gives it up", of: "internal/acquire", tests: "TestGrantOfAClaimThatIsBeingReleased",
+		edits: []edit{{"internal/acquire/acquire.go", "if err := t.Standing(); err", "if err := t.Err(); err"}},
+	},
+	{
 		name: "MaxHold that begins before its claim", of: "internal/term", tests: "TestMaxHoldOfAClaimThatIsRefused",
 		edits: []edit{
 			{"internal/term/term.go", "	if d := t.MaxHold; d > 0 {\n", "	if d := t.MaxHold; d < 0 {\n"},
