@@ -68,14 +68,3 @@ func (t *Term) CheckSure() (wallSaysOver bool, err error) {
 	}
 	return wallSaysOver, nil
 }
-
-// Standing returns why the claim is not held any more, or will not be.
-func (t *Term) Standing() error {
-	if err := t.Err(); err != nil {
-		return err
-	}
-	if t.parting.Load() == leavingForGood {
-		return claimerr.ErrReleased
-	}
-	return nil
-}

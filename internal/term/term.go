@@ -134,6 +134,17 @@ func (t *Term) Err() error {
 	return nil
 }
 
+// Standing returns why the claim is not held any more, or will not be.
+func (t *Term) Standing() error {
+	if err := t.Err(); err != nil {
+		return err
+	}
+	if t.parting.Load() == leavingForGood {
+		return claimerr.ErrReleased
+	}
+	return nil
+}
+
 // loss returns why the term is over.
 func (t *Term) loss() error {
 	if err := t.Err(); err != nil {
