@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/claimerr"
-	"github.com/etcdclaims/claims/internal/etcdmodel"
+	"github.com/etcdclaims/claims/internal/memetcd"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -192,7 +192,7 @@ func TestSupersedeTriesAgain(t *testing.T) {
 
 // rev returns the revision of etcd.
 func (w *world) rev() (rev int64) {
-	w.etcd.With(func(m *etcdmodel.Model) { rev = m.Rev })
+	w.etcd.With(func(m *memetcd.Model) { rev = m.Rev })
 	return rev
 }
 
@@ -340,7 +340,7 @@ func TestHeldByARecord(t *testing.T) {
 	}{
 		{"shared", func(*world) {}, "k: shared by 1"},
 		{"its holders are gone", func(w *world) {
-			w.etcd.With(func(m *etcdmodel.Model) {
+			w.etcd.With(func(m *memetcd.Model) {
 				for name := range m.Keys {
 					if name != layout.Own("k") {
 						delete(m.Keys, name)
@@ -354,7 +354,7 @@ func TestHeldByARecord(t *testing.T) {
 		run(t, tt.name, func(t *testing.T, w *world) {
 			w.hold(t, shared("k"))
 			h := Holder{Key: "k"}
-			w.etcd.With(func(m *etcdmodel.Model) { h.Own = m.Keys[layout.Own("k")] })
+			w.etcd.With(func(m *memetcd.Model) { h.Own = m.Keys[layout.Own("k")] })
 			tt.do(w)
 			same(t, "outcome", outcome(w.HeldBy(t.Context(), h)), tt.want)
 		})

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/etcdmodel"
+	"github.com/etcdclaims/claims/internal/memetcd"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -21,7 +21,7 @@ func (w *world) twice(key string) func(*pb.TxnRequest) error {
 	return func(in *pb.TxnRequest) error {
 		if first {
 			first = false
-			w.etcd.With(func(m *etcdmodel.Model) {
+			w.etcd.With(func(m *memetcd.Model) {
 				m.Do(in)
 				delete(m.Keys, layout.Own(key))
 			})

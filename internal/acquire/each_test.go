@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/claimerr"
-	"github.com/etcdclaims/claims/internal/etcdmodel"
+	"github.com/etcdclaims/claims/internal/memetcd"
 	"github.com/etcdclaims/claims/internal/term"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -115,7 +115,7 @@ func TestEachWithoutASession(t *testing.T) {
 		run(t, tt.err.Error(), func(t *testing.T, w *world) {
 			before := w.etcd.Sent
 			w.etcd.Sent = func(kind string, in *pb.TxnRequest) error {
-				if kind == etcdmodel.Grant {
+				if kind == memetcd.Grant {
 					return tt.err
 				}
 				return before(kind, in)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/clock"
-	"github.com/etcdclaims/claims/internal/etcdmodel"
+	"github.com/etcdclaims/claims/internal/memetcd"
 	"github.com/etcdclaims/claims/internal/lease"
 	"github.com/etcdclaims/claims/internal/life"
 	"github.com/etcdclaims/claims/internal/outage"
@@ -33,7 +33,7 @@ var layout = protocol.Layout{Prefix: "/p/", Instance: "me"}
 // world is the acquirer of a client on an etcd in memory. No caller waits in line.
 type world struct {
 	*Acquirer
-	etcd  *etcdmodel.Etcd
+	etcd  *memetcd.Etcd
 	life  *life.Life
 	slept atomic.Int64
 
@@ -75,9 +75,9 @@ func (w *world) end() {
 }
 
 func newWorld() *world {
-	w := &world{etcd: etcdmodel.NewEtcd(), life: life.New()}
+	w := &world{etcd: memetcd.NewEtcd(), life: life.New()}
 	w.etcd.Sent = func(kind string, in *pb.TxnRequest) error {
-		if kind != etcdmodel.Txn {
+		if kind != memetcd.Txn {
 			return nil
 		}
 		w.mu.Lock()
@@ -88,7 +88,7 @@ func newWorld() *world {
 		return call(w, &w.sends, in)
 	}
 	w.etcd.Replied = func(kind string, in *pb.TxnRequest) error {
-		if kind != etcdmodel.Txn {
+		if kind != memetcd.Txn {
 			return nil
 		}
 		return call(w, &w.reply, in)
@@ -269,7 +269,7 @@ func (w *world) hold(tb testing.TB, o *Call) *term.Term {
 
 // put puts a key in etcd.
 func (w *world) put(name, value string, on int64) (rev int64) {
-	w.etcd.With(func(m *etcdmodel.Model) {
+	w.etcd.With(func(m *memetcd.Model) {
 		m.Do(&pb.TxnRequest{Success: []*pb.RequestOp{txn.Put([]byte(name), value, on)}})
 		rev = m.Rev
 	})
@@ -283,13 +283,13 @@ func (w *world) other(name, claim string) {
 
 // remove removes a key from etcd.
 func (w *world) remove(name string) {
-	w.etcd.With(func(m *etcdmodel.Model) { delete(m.Keys, name) })
+	w.etcd.With(func(m *memetcd.Model) { delete(m.Keys, name) })
 }
 
 // keys lists what etcd has but for sentinels: claims by their keys, and of others the kind.
 func (w *world) keys() string {
 	count := make(map[string]int)
-	w.etcd.With(func(m *etcdmodel.Model) {
+	w.etcd.With(func(m *memetcd.Model) {
 		for name := range m.Keys {
 			name = strings.TrimPrefix(name, layout.Prefix)
 			kind, rest, _ := strings.Cut(name, "/")
@@ -307,7 +307,7 @@ func (w *world) keys() string {
 
 // owner returns whose claim a key has in etcd, "" if it is free.
 func (w *world) owner(key string) (claim string) {
-	w.etcd.With(func(m *etcdmodel.Model) {
+	w.etcd.With(func(m *memetcd.Model) {
 		if kv := m.Keys[layout.Own(key)]; kv != nil {
 			h, _ := protocol.DecodeHolder(kv.Value)
 			claim = h.Claim
@@ -318,7 +318,7 @@ func (w *world) owner(key string) (claim string) {
 
 // value returns the value of a key in etcd, "" if there is none.
 func (w *world) value(name string) (value string) {
-	w.etcd.With(func(m *etcdmodel.Model) {
+	w.etcd.With(func(m *memetcd.Model) {
 		if kv := m.Keys[name]; kv != nil {
 			value = string(kv.Value)
 		}
@@ -332,7 +332,7 @@ func (w *world) balanced(t *testing.T) {
 	const most = 8192
 	for _, s := range w.Pool.Live() {
 		claims := 0
-		w.etcd.With(func(m *etcdmodel.Model) {
+		w.etcd.With(func(m *memetcd.Model) {
 			for name, kv := range m.Keys {
 				if strings.HasPrefix(name, layout.Own("")) && kv.Lease == int64(s.ID()) {
 					claims++

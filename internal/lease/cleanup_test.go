@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/claimerr"
-	"github.com/etcdclaims/claims/internal/etcdmodel"
+	"github.com/etcdclaims/claims/internal/memetcd"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
@@ -196,6 +196,6 @@ func TestClosedMeanwhile(t *testing.T) {
 			t.Errorf("%d more tries, busy %v, workers %d", tries-before, w.isBusy(), w.workers)
 		}
 		same(t, "lines", w.logs.FilterMessage("cleanup failed; retrying").Len(), 1)
-		same(t, "renewals", w.requests(etcdmodel.KeepAlive), 0)
+		same(t, "renewals", w.requests(memetcd.KeepAlive), 0)
 	})
 }

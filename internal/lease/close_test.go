@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/etcdmodel"
+	"github.com/etcdclaims/claims/internal/memetcd"
 )
 
 // End revokes the leases that carry nothing which is needed, after the claims have ended. The others lapse.
@@ -38,7 +38,7 @@ func TestEnd(t *testing.T) {
 					s.CleanUp("moving a key", func(context.Context) error { <-hold; return nil })
 				}
 				if tt.fails {
-					w.fails(etcdmodel.Revoke, errAway)
+					w.fails(memetcd.Revoke, errAway)
 				}
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -74,7 +74,7 @@ func TestQuiet(t *testing.T) {
 			return time.Since(begun)
 		}
 		same(t, "without sessions", quiet(), 0)
-		granted := w.hangs(etcdmodel.Grant)
+		granted := w.hangs(memetcd.Grant)
 		time.AfterFunc(time.Second, func() { w.answers(nil); close(granted) })
 		go func() { // whose caller leaves
 			if s, err := w.Session(t.Context(), ttl, false); err == nil {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/claimerr"
-	"github.com/etcdclaims/claims/internal/etcdmodel"
+	"github.com/etcdclaims/claims/internal/memetcd"
 	"github.com/etcdclaims/claims/internal/txn"
 )
 
@@ -119,7 +119,7 @@ func TestNotRenewed(t *testing.T) {
 		if err := s.notRenewed(); err != nil {
 			t.Error(err)
 		}
-		w.fails(etcdmodel.KeepAlive, errAway)
+		w.fails(memetcd.KeepAlive, errAway)
 		left, leave := context.WithCancel(t.Context())
 		leave()
 		if err := s.Renew(left); err == nil || s.notRenewed() != nil {
@@ -130,7 +130,7 @@ func TestNotRenewed(t *testing.T) {
 			t.Error(err)
 		}
 		for _, err := range []error{txn.ErrPermissionDenied, txn.ErrPermissionDenied, errAway} {
-			w.fails(etcdmodel.KeepAlive, err)
+			w.fails(memetcd.KeepAlive, err)
 			_ = s.Renew(t.Context())
 			if err := s.notRenewed(); !errors.Is(err, txn.ErrPermissionDenied) {
 				t.Error(err)

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/etcdmodel"
+	"github.com/etcdclaims/claims/internal/memetcd"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -49,7 +49,7 @@ func newsOf(w *world) (n *Notices, begun chan *stream) {
 
 // put puts a key of the client's own.
 func put(w *world, name string) {
-	w.etcd.With(func(m *etcdmodel.Model) {
+	w.etcd.With(func(m *memetcd.Model) {
 		m.Do(&pb.TxnRequest{Success: []*pb.RequestOp{txn.Put([]byte("/p/session/me/"+name), "v", int64(0))}})
 	})
 }
@@ -90,7 +90,7 @@ func TestEventsAndReads(t *testing.T) {
 func TestSentinelGone(t *testing.T) {
 	t.Parallel()
 	remove := func(w *world, s *Session) {
-		w.etcd.With(func(m *etcdmodel.Model) { delete(m.Keys, s.Sentinel()) })
+		w.etcd.With(func(m *memetcd.Model) { delete(m.Keys, s.Sentinel()) })
 	}
 	for name, find := range map[string]func(n *Notices, s *Session) error{
 		"event": func(n *Notices, s *Session) error {
@@ -134,9 +134,9 @@ func TestReadPages(t *testing.T) {
 			put(w, "evict/"+strings.Repeat("x", i+1))
 		}
 		var first int64
-		w.etcd.With(func(m *etcdmodel.Model) { first = m.Rev })
+		w.etcd.With(func(m *memetcd.Model) { first = m.Rev })
 		w.answers(func(kind string, _ *pb.TxnRequest) error {
-			if kind == etcdmodel.Range && w.sent[kind] == 2 {
+			if kind == memetcd.Range && w.sent[kind] == 2 {
 				put(w, "live/9")
 			}
 			return nil
@@ -145,7 +145,7 @@ func TestReadPages(t *testing.T) {
 		if calls := strings.Count(w.news.take(), "evicted"); err != nil || rev != first || calls != 300 || s.Ended() {
 			t.Errorf("revision %d, want %d; %d calls, %v", rev, first, calls, err)
 		}
-		w.fails(etcdmodel.Range, errAway)
+		w.fails(memetcd.Range, errAway)
 		if _, err := n.Read(); !errors.Is(err, errAway) || w.news.take() != "" || s.Ended() {
 			t.Errorf("%v, ended %v", err, s.Ended())
 		}
@@ -171,16 +171,16 @@ func TestFollow(t *testing.T) {
 		synctest.Wait()
 		same(t, "heard", w.news.take(), "handed won/a")
 		put(w, "evict/b")
-		w.fails(etcdmodel.Range, errAway)
+		w.fails(memetcd.Range, errAway)
 		first.events <- clientv3.WatchResponse{CompactRevision: 150}
 		pass(time.Second)
-		if calls := w.news.take(); calls != "" || !first.ended || w.doubts.Load() != 1 || w.requests(etcdmodel.Range) < 3 {
-			t.Errorf("calls %q, watch stopped %v, doubts %d, reads %d", calls, first.ended, w.doubts.Load(), w.requests(etcdmodel.Range))
+		if calls := w.news.take(); calls != "" || !first.ended || w.doubts.Load() != 1 || w.requests(memetcd.Range) < 3 {
+			t.Errorf("calls %q, watch stopped %v, doubts %d, reads %d", calls, first.ended, w.doubts.Load(), w.requests(memetcd.Range))
 		}
 		w.answers(nil)
 		second := <-begun
 		var rev int64
-		w.etcd.With(func(m *etcdmodel.Model) { rev = m.Rev })
+		w.etcd.With(func(m *memetcd.Model) { rev = m.Rev })
 		same(t, "from", second.after, rev)
 		same(t, "read", w.news.take(), "evicted evict/b, missed, restored")
 

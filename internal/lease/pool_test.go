@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/claimerr"
-	"github.com/etcdclaims/claims/internal/etcdmodel"
+	"github.com/etcdclaims/claims/internal/memetcd"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
@@ -19,14 +19,14 @@ func TestShareOpening(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {
 		const callers = 1000
-		granted := w.hangs(etcdmodel.Grant)
+		granted := w.hangs(memetcd.Grant)
 		var all sync.WaitGroup
 		sessions := make([]*Session, callers)
 		for i := range callers {
 			all.Go(func() { sessions[i] = w.open(t, false) })
 		}
 		synctest.Wait()
-		if n := w.requests(etcdmodel.Grant); n != 1 || !w.isOpening() {
+		if n := w.requests(memetcd.Grant); n != 1 || !w.isOpening() {
 			t.Errorf("%d requests, opening %v", n, w.isOpening())
 		}
 		close(granted)
@@ -51,7 +51,7 @@ func TestOpeningFails(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		answered := make(chan struct{})
 		w.answers(func(kind string, _ *pb.TxnRequest) error {
-			if kind == etcdmodel.Grant {
+			if kind == memetcd.Grant {
 				<-answered
 				return errAway
 			}
@@ -71,10 +71,10 @@ func TestOpeningFails(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		same(t, "requests", w.requests(etcdmodel.Grant), 1)
+		same(t, "requests", w.requests(memetcd.Grant), 1)
 		w.answers(nil)
 		w.open(t, false)
-		same(t, "requests", w.requests(etcdmodel.Grant), 2)
+		same(t, "requests", w.requests(memetcd.Grant), 2)
 	})
 }
 
@@ -84,7 +84,7 @@ func TestCallerLeaves(t *testing.T) {
 	for _, manual := range []bool{false, true} {
 		for name, within := range map[string]time.Duration{"cancelled": 0, "etcd has not answered: ": time.Second} {
 			in(t, func(t *testing.T, w *world) {
-				granted := w.hangs(etcdmodel.Grant)
+				granted := w.hangs(memetcd.Grant)
 				ctx, cancel := context.WithCancel(t.Context())
 				if within > 0 {
 					ctx, cancel = context.WithTimeout(t.Context(), within)
@@ -103,7 +103,7 @@ func TestCallerLeaves(t *testing.T) {
 				if w.isOpening() || w.etcd.Lives(1) == manual || len(w.Live()) == 0 != manual {
 					t.Errorf("manual %v: lease lives %v, %d sessions", manual, w.etcd.Lives(1), len(w.Live()))
 				}
-				same(t, "requests of the next caller", w.requests(etcdmodel.Grant), 1)
+				same(t, "requests of the next caller", w.requests(memetcd.Grant), 1)
 				if next := w.open(t, false); !manual && next != w.Live()[0] {
 					t.Error("the next caller has another session")
 				}
@@ -154,7 +154,7 @@ func TestClosed(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			same(t, "requests", w.requests(etcdmodel.Grant), 1)
+			same(t, "requests", w.requests(memetcd.Grant), 1)
 			same(t, "opening", w.isOpening(), false)
 		})
 	}
@@ -164,7 +164,7 @@ func TestClosed(t *testing.T) {
 func TestClosedWhileWaiting(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {
-		granted, result := w.hangs(etcdmodel.Grant), make(chan error)
+		granted, result := w.hangs(memetcd.Grant), make(chan error)
 		go func() {
 			_, err := w.Session(t.Context(), ttl, false)
 			result <- err
@@ -199,7 +199,7 @@ func TestGrantedTooLate(t *testing.T) {
 		in(t, func(t *testing.T, w *world) {
 			late := true
 			w.answers(func(kind string, _ *pb.TxnRequest) error {
-				if kind == etcdmodel.Txn && late {
+				if kind == memetcd.Txn && late {
 					late = false
 					w.slept.Store(int64(hard))
 				}

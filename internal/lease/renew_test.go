@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/claimerr"
-	"github.com/etcdclaims/claims/internal/etcdmodel"
+	"github.com/etcdclaims/claims/internal/memetcd"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -41,7 +41,7 @@ func TestRenew(t *testing.T) {
 			t.Parallel()
 			in(t, func(t *testing.T, w *world) {
 				s := w.open(t, true)
-				w.fails(etcdmodel.KeepAlive, tt.keepAlive)
+				w.fails(memetcd.KeepAlive, tt.keepAlive)
 				w.slept.Store(int64(tt.passes))
 				pass(time.Second)
 				verified, before, sent := 0, s.Grant(), s.Now()
@@ -80,7 +80,7 @@ func TestOneRenewalAtATime(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {
 		s := w.open(t, true)
-		answered := w.hangs(etcdmodel.KeepAlive)
+		answered := w.hangs(memetcd.KeepAlive)
 		results := make(chan error, 3)
 		renew := func(ctx context.Context) { go func() { results <- s.Renew(ctx) }(); synctest.Wait() }
 		sent := s.Now()
@@ -89,7 +89,7 @@ func TestOneRenewalAtATime(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		renew(ctx)
 		renew(t.Context())
-		same(t, "requests", w.requests(etcdmodel.KeepAlive), 1)
+		same(t, "requests", w.requests(memetcd.KeepAlive), 1)
 		cancel()
 		if err := <-results; !errors.Is(err, context.Canceled) {
 			t.Error(err)
@@ -99,12 +99,12 @@ func TestOneRenewalAtATime(t *testing.T) {
 		if err := errors.Join(<-results, <-results); err != nil {
 			t.Error(err)
 		}
-		same(t, "requests", w.requests(etcdmodel.KeepAlive), 2)
+		same(t, "requests", w.requests(memetcd.KeepAlive), 2)
 		if w.renewals[0].T0 != sent || w.renewals[1].T0 != s.Grant().T0 || s.Grant().T0 == sent {
 			t.Errorf("sent at %v, renewals %+v", sent, w.renewals)
 		}
 
-		again := w.hangs(etcdmodel.KeepAlive)
+		again := w.hangs(memetcd.KeepAlive)
 		renew(t.Context())
 		renew(t.Context())
 		s.Die(claimerr.Loss{Reason: claimerr.Revoked})
@@ -143,7 +143,7 @@ func TestRun(t *testing.T) {
 		w.Doubt()
 		pass(10 * time.Second)
 		same(t, "in doubt", w.turns.take(), "true 0")
-		w.fails(etcdmodel.KeepAlive, errAway)
+		w.fails(memetcd.KeepAlive, errAway)
 		pass(10 * time.Second)
 		w.answers(nil)
 		pass(3 * time.Second)
@@ -159,18 +159,18 @@ func TestRunFails(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {
 		s := w.open(t, false)
-		w.fails(etcdmodel.KeepAlive, errAway)
+		w.fails(memetcd.KeepAlive, errAway)
 		pass(hard - time.Second)
-		if n := w.requests(etcdmodel.KeepAlive); n < 10 || n > 80 || s.Ended() {
+		if n := w.requests(memetcd.KeepAlive); n < 10 || n > 80 || s.Ended() {
 			t.Errorf("%d attempts, ended %v", n, s.Ended())
 		}
 		pass(2 * time.Second)
 		if !s.Ended() || s.cause.Reason != claimerr.Expired || s.cause.Err == nil {
 			t.Errorf("ended %v: %+v", s.Ended(), s.cause)
 		}
-		before := w.requests(etcdmodel.KeepAlive)
+		before := w.requests(memetcd.KeepAlive)
 		pass(time.Minute)
-		same(t, "attempts after that", w.requests(etcdmodel.KeepAlive)-before, 0)
+		same(t, "attempts after that", w.requests(memetcd.KeepAlive)-before, 0)
 	})
 }
 
@@ -181,7 +181,7 @@ func TestHold(t *testing.T) {
 		s := w.open(t, true)
 		end := s.Hold()
 		pass(time.Minute)
-		if n := w.requests(etcdmodel.KeepAlive); n != 6 {
+		if n := w.requests(memetcd.KeepAlive); n != 6 {
 			t.Errorf("%d renewals", n)
 		}
 		end()
@@ -206,10 +206,10 @@ func TestRenewVerified(t *testing.T) {
 			}
 			return nil
 		})
-		if err := s.RenewVerified(t.Context()); err != nil || w.requests(etcdmodel.KeepAlive) != 4 {
-			t.Errorf("%v after %d", err, w.requests(etcdmodel.KeepAlive))
+		if err := s.RenewVerified(t.Context()); err != nil || w.requests(memetcd.KeepAlive) != 4 {
+			t.Errorf("%v after %d", err, w.requests(memetcd.KeepAlive))
 		}
-		w.fails(etcdmodel.KeepAlive, errAway)
+		w.fails(memetcd.KeepAlive, errAway)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := s.RenewVerified(ctx); !errors.Is(err, errAway) || !errors.Is(err, context.DeadlineExceeded) {

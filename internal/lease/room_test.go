@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/claimerr"
-	"github.com/etcdclaims/claims/internal/etcdmodel"
+	"github.com/etcdclaims/claims/internal/memetcd"
 )
 
 // A session refuses a place when it has no room, or may not last long enough for new work.
@@ -141,7 +141,7 @@ func TestIdle(t *testing.T) {
 		same(t, "reserved", s.reserve(), true)
 		s.Unreserve()
 		pass(idle*ttl - time.Second)
-		if s.Ended() || w.requests(etcdmodel.Revoke) > 0 {
+		if s.Ended() || w.requests(memetcd.Revoke) > 0 {
 			t.Fatal("ended before")
 		}
 		pass(2 * time.Second)

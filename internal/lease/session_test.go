@@ -12,7 +12,7 @@ import (
 
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/claimerr"
-	"github.com/etcdclaims/claims/internal/etcdmodel"
+	"github.com/etcdclaims/claims/internal/memetcd"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
@@ -110,19 +110,19 @@ func TestOpen(t *testing.T) {
 		matches error
 		revoked int
 	}{
-		{"no lease", etcdmodel.Grant, errAway, errAway, 0},
-		{"sentinel refused", etcdmodel.Txn, denied, denied, 1},
-		{"lease ended at once", etcdmodel.Txn, rpctypes.ErrLeaseNotFound, claimerr.ErrSession, 1},
+		{"no lease", memetcd.Grant, errAway, errAway, 0},
+		{"sentinel refused", memetcd.Txn, denied, denied, 1},
+		{"lease ended at once", memetcd.Txn, rpctypes.ErrLeaseNotFound, claimerr.ErrSession, 1},
 	} {
 		in(t, func(t *testing.T, w *world) {
 			w.fails(tt.kind, tt.err)
 			s, err := w.Session(t.Context(), ttl, false)
-			if s != nil || !errors.Is(err, tt.matches) || w.requests(etcdmodel.Revoke) != tt.revoked || w.etcd.Lives(1) {
-				t.Errorf("%s: %v, %d revoked", tt.name, err, w.requests(etcdmodel.Revoke))
+			if s != nil || !errors.Is(err, tt.matches) || w.requests(memetcd.Revoke) != tt.revoked || w.etcd.Lives(1) {
+				t.Errorf("%s: %v, %d revoked", tt.name, err, w.requests(memetcd.Revoke))
 			}
 			w.answers(nil)
 			s = w.open(t, false)
-			w.etcd.With(func(m *etcdmodel.Model) {
+			w.etcd.With(func(m *memetcd.Model) {
 				kv := m.Keys[s.Sentinel()]
 				if kv == nil || !s.HasSentinel(kv.ModRevision, kv.Lease) || s.HasSentinel(kv.ModRevision, 99) || s.HasSentinel(1, kv.Lease) {
 					t.Errorf("%s: sentinel %v", tt.name, kv)
@@ -153,8 +153,8 @@ func TestGone(t *testing.T) {
 				w.etcd.EndLease(s.ID())
 			}
 			got := s.Gone(t.Context(), tt.err, tt.others)
-			if got != tt.want || s.Ended() != tt.want || w.requests(etcdmodel.KeepAlive) != tt.renewals {
-				t.Errorf("%s: gone %v, ended %v, %d renewals", tt.name, got, s.Ended(), w.requests(etcdmodel.KeepAlive))
+			if got != tt.want || s.Ended() != tt.want || w.requests(memetcd.KeepAlive) != tt.renewals {
+				t.Errorf("%s: gone %v, ended %v, %d renewals", tt.name, got, s.Ended(), w.requests(memetcd.KeepAlive))
 			}
 			same(t, tt.name+": lives", s.Lives(t.Context()), !tt.ends && !tt.want)
 		})
@@ -212,7 +212,7 @@ func TestClosedWhileOpening(t *testing.T) {
 	for _, manual := range []bool{false, true} {
 		in(t, func(t *testing.T, w *world) {
 			w.answers(func(kind string, in *pb.TxnRequest) error {
-				if kind == etcdmodel.Txn {
+				if kind == memetcd.Txn {
 					w.life.BeginEnd()
 				}
 				return nil

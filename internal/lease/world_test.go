@@ -13,7 +13,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/clock"
-	"github.com/etcdclaims/claims/internal/etcdmodel"
+	"github.com/etcdclaims/claims/internal/memetcd"
 	"github.com/etcdclaims/claims/internal/life"
 	"github.com/etcdclaims/claims/internal/outage"
 	"github.com/etcdclaims/claims/internal/protocol"
@@ -39,7 +39,7 @@ var errAway = errors.New("away")
 // world is a pool on an etcd in memory, in virtual time. Its machine can sleep, and its wall clock can be stepped.
 type world struct {
 	*Pool
-	etcd           *etcdmodel.Etcd
+	etcd           *memetcd.Etcd
 	life           *life.Life
 	logs           *observer.ObservedLogs
 	slept, stepped atomic.Int64
@@ -92,7 +92,7 @@ func in(t *testing.T, test func(t *testing.T, w *world)) {
 
 func newWorld() *world {
 	core, logs := observer.New(zap.InfoLevel)
-	w := &world{etcd: etcdmodel.NewEtcd(), life: life.New(), logs: logs, sent: make(map[string]int)}
+	w := &world{etcd: memetcd.NewEtcd(), life: life.New(), logs: logs, sent: make(map[string]int)}
 	w.etcd.Sent = func(kind string, in *pb.TxnRequest) error {
 		w.mu.Lock()
 		w.sent[kind]++

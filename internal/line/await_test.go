@@ -10,7 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/acquire"
 	"github.com/etcdclaims/claims/internal/claimerr"
-	"github.com/etcdclaims/claims/internal/etcdmodel"
+	"github.com/etcdclaims/claims/internal/memetcd"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -62,7 +62,7 @@ func (x *waiting) ends() string {
 func (x *waiting) hands(notice string) *mvccpb.KeyValue {
 	name := []byte(layout.Notice(layout.Instance, x.a.ID))
 	kv := &mvccpb.KeyValue{Key: name, Value: []byte(notice)}
-	x.w.etcd.With(func(m *etcdmodel.Model) {
+	x.w.etcd.With(func(m *memetcd.Model) {
 		m.Do(&pb.TxnRequest{Success: []*pb.RequestOp{
 			txn.Put([]byte(layout.Own("k")), x.a.PlaceValue, x.a.Lease), txn.Delete([]byte(x.a.PlaceKey())),
 			txn.Put(name, notice, x.a.Lease),
@@ -193,7 +193,7 @@ func TestAwaitWatchesAfterAWhile(t *testing.T) {
 			same(t, "watched", w.watched(), tt.key)
 			for _, g := range w.watches {
 				var rev int64
-				w.etcd.With(func(m *etcdmodel.Model) { rev = m.Rev })
+				w.etcd.With(func(m *memetcd.Model) { rev = m.Rev })
 				same(t, "from", g.rev, rev+1)
 			}
 			same(t, "outcome", x.ends(), "waits")

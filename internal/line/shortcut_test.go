@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/etcdmodel"
+	"github.com/etcdclaims/claims/internal/memetcd"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -78,7 +78,7 @@ func TestShortcut(t *testing.T) {
 		run(t, tt.name, func(t *testing.T, w *world) {
 			w.other(layout.Own("k"), "x")
 			var rev int64
-			w.etcd.With(func(m *etcdmodel.Model) { rev = m.Rev })
+			w.etcd.With(func(m *memetcd.Model) { rev = m.Rev })
 			s := &opening{w: w, news: make(chan struct{}, 1)}
 			s.over = &protocol.Over{Rev: rev, Guard: []*pb.Compare{txn.ModifiedAt([]byte(layout.Own("k")), rev)}}
 			w.shortcut = s

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/acquire"
-	"github.com/etcdclaims/claims/internal/etcdmodel"
+	"github.com/etcdclaims/claims/internal/memetcd"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -15,7 +15,7 @@ import (
 
 // places returns how many places in line there are.
 func (w *world) places() (n int) {
-	w.etcd.With(func(m *etcdmodel.Model) {
+	w.etcd.With(func(m *memetcd.Model) {
 		for name := range m.Keys {
 			if len(name) > len(layout.Lines()) && name[:len(layout.Lines())] == layout.Lines() {
 				n++
@@ -111,7 +111,7 @@ func TestPlace(t *testing.T) {
 			tt.call(o)
 			x := w.waits(t, o)
 			var h protocol.Holder
-			w.etcd.With(func(m *etcdmodel.Model) { h, _ = protocol.DecodeHolder(m.Keys[x.a.PlaceKey()].Value) })
+			w.etcd.With(func(m *memetcd.Model) { h, _ = protocol.DecodeHolder(m.Keys[x.a.PlaceKey()].Value) })
 			same(t, "claim", h.Claim, x.a.ID)
 			same(t, "kind", h.Kind, tt.kind)
 			same(t, "outcome", x.ends(), "waits")

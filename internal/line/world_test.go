@@ -12,7 +12,7 @@ import (
 	"github.com/etcdclaims/claims/internal/acquire"
 	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/clock"
-	"github.com/etcdclaims/claims/internal/etcdmodel"
+	"github.com/etcdclaims/claims/internal/memetcd"
 	"github.com/etcdclaims/claims/internal/lease"
 	"github.com/etcdclaims/claims/internal/life"
 	"github.com/etcdclaims/claims/internal/outage"
@@ -33,7 +33,7 @@ var layout = protocol.Layout{Prefix: "/p/", Instance: "me"}
 // world is the line of a client on an etcd in memory, whose watches deliver what tests have them deliver.
 type world struct {
 	*Line
-	etcd  *etcdmodel.Etcd
+	etcd  *memetcd.Etcd
 	life  *life.Life
 	slept atomic.Int64
 
@@ -79,9 +79,9 @@ func (w *world) end() {
 }
 
 func newWorld() *world {
-	w := &world{etcd: etcdmodel.NewEtcd(), life: life.New(), shortcut: NoShortcut{}}
+	w := &world{etcd: memetcd.NewEtcd(), life: life.New(), shortcut: NoShortcut{}}
 	w.etcd.Sent = func(kind string, in *pb.TxnRequest) error {
-		if kind != etcdmodel.Txn {
+		if kind != memetcd.Txn {
 			return nil
 		}
 		w.mu.Lock()
@@ -92,7 +92,7 @@ func newWorld() *world {
 		return call(w, &w.sends, in)
 	}
 	w.etcd.Replied = func(kind string, in *pb.TxnRequest) error {
-		if kind != etcdmodel.Txn {
+		if kind != memetcd.Txn {
 			return nil
 		}
 		return call(w, &w.reply, in)
@@ -263,7 +263,7 @@ func (w *world) open(tb testing.TB) *lease.Session {
 
 // put puts a key in etcd.
 func (w *world) put(name, value string, on int64) (rev int64) {
-	w.etcd.With(func(m *etcdmodel.Model) {
+	w.etcd.With(func(m *memetcd.Model) {
 		m.Do(&pb.TxnRequest{Success: []*pb.RequestOp{txn.Put([]byte(name), value, on)}})
 		rev = m.Rev
 	})
@@ -277,12 +277,12 @@ func (w *world) other(name, claim string) {
 
 // remove removes a key from etcd.
 func (w *world) remove(name string) {
-	w.etcd.With(func(m *etcdmodel.Model) { delete(m.Keys, name) })
+	w.etcd.With(func(m *memetcd.Model) { delete(m.Keys, name) })
 }
 
 // owner returns whose claim a key has in etcd, "" if it is free.
 func (w *world) owner(key string) (claim string) {
-	w.etcd.With(func(m *etcdmodel.Model) {
+	w.etcd.With(func(m *memetcd.Model) {
 		if kv := m.Keys[layout.Own(key)]; kv != nil {
 			h, _ := protocol.DecodeHolder(kv.Value)
 			claim = h.Claim

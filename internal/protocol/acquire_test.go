@@ -66,7 +66,7 @@ func (c *caller) verdict(seen protocol.Seen) string {
 
 // epoch is what the model has.
 func (m *model) epoch() *txn.Epoch {
-	kv := m.keys[layout.Epoch()]
+	kv := m.Keys[layout.Epoch()]
 	if kv == nil {
 		return &txn.Epoch{}
 	}
@@ -189,7 +189,7 @@ func TestTake(t *testing.T) {
 		"in the place of its own": {
 			before: func(m *model) { m.has("o", exclusive()) }, mode: exclusive,
 			with: func(c *caller) {
-				c.Over = &protocol.Over{Rev: c.rev, Guard: []*pb.Compare{txn.ModifiedAt([]byte(layout.Own("k")), c.rev)}}
+				c.Over = &protocol.Over{Rev: c.Rev, Guard: []*pb.Compare{txn.ModifiedAt([]byte(layout.Own("k")), c.Rev)}}
 			},
 			want: "granted", keys: "own/k",
 		},
@@ -203,7 +203,7 @@ func TestTake(t *testing.T) {
 		"in the place of its own, with an unmet condition": {
 			before: func(m *model) { m.has("o", exclusive()) }, mode: exclusive,
 			with: func(c *caller) {
-				c.Over = &protocol.Over{Rev: c.rev, Guard: []*pb.Compare{txn.ModifiedAt([]byte(layout.Own("k")), c.rev)}}
+				c.Over = &protocol.Over{Rev: c.Rev, Guard: []*pb.Compare{txn.ModifiedAt([]byte(layout.Own("k")), c.Rev)}}
 				c.Ask.If = unmet
 			},
 			want: "unmet", keys: "own/k",
@@ -216,13 +216,13 @@ func TestTake(t *testing.T) {
 			want: "granted", keys: "own/k own/k#slot-0",
 		},
 		"another number of slots": {
-			before: func(m *model) { m.has("o", protocol.NewSlots(layout, "k", 3)); m.end('o') }, mode: slots,
+			before: func(m *model) { m.has("o", protocol.NewSlots(layout, "k", 3)); m.End('o') }, mode: slots,
 			want: "etcdclaims: another number of slots: the key has 3, the call asks for 1; Resize changes the number", keys: "own/k",
 		},
 		"a slot of a key that is held": {before: func(m *model) { m.has("o", exclusive()) }, mode: slots, want: "held by o", keys: "own/k"},
 		"a key with slots":             {before: func(m *model) { m.has("o", slots()) }, mode: exclusive, want: "held by slots", keys: "own/k own/k#slot-0"},
 		"a slot behind a line": {
-			before: func(m *model) { m.has("o", slots()); m.waits("w", slots()); m.end('o') }, mode: slots, want: "behind 1, behind 1", keys: "own/k wait/w",
+			before: func(m *model) { m.has("o", slots()); m.waits("w", slots()); m.End('o') }, mode: slots, want: "behind 1, behind 1", keys: "own/k wait/w",
 		},
 
 		"the first reader": {mode: shared, want: "granted", keys: "own/k own/k#shared-c"},
@@ -273,7 +273,7 @@ func TestTake(t *testing.T) {
 func (m *model) waits(id string, mode protocol.Mode) *caller {
 	m.tb.Helper()
 	c := m.caller(id, mode, m.epoch())
-	if m.keys[layout.Own("k")] != nil {
+	if m.Keys[layout.Own("k")] != nil {
 		if got := c.join(); !strings.Contains(got, "held") {
 			m.tb.Fatalf("%s joins the line: %s", id, got)
 		}
@@ -283,7 +283,7 @@ func (m *model) waits(id string, mode protocol.Mode) *caller {
 	if got := c.join(); got != "held by" && !strings.HasPrefix(got, "held") {
 		m.tb.Fatalf("%s joins the line: %s", id, got)
 	}
-	m.end('x')
+	m.End('x')
 	return c
 }
 
@@ -300,14 +300,14 @@ func TestAdvance(t *testing.T) {
 	}{
 		"the first of a held key": {holder: exclusive, mode: exclusive, joins: "held by o", want: "held by o", keys: "own/k wait/c"},
 		"the first of a free key": {
-			holder: exclusive, mode: exclusive, joins: "held by o", then: func(m *model, _ *caller) { m.end('o') }, want: "granted", keys: "own/k",
+			holder: exclusive, mode: exclusive, joins: "held by o", then: func(m *model, _ *caller) { m.End('o') }, want: "granted", keys: "own/k",
 		},
 		"the second of a free key": {
-			holder: exclusive, before: exclusive, mode: exclusive, joins: "held by o, behind", then: func(m *model, _ *caller) { m.end('o') },
+			holder: exclusive, before: exclusive, mode: exclusive, joins: "held by o, behind", then: func(m *model, _ *caller) { m.End('o') },
 			want: "behind b", keys: "wait/b wait/c",
 		},
 		"the second, after the first has left": {
-			holder: exclusive, before: exclusive, mode: exclusive, joins: "held by o, behind", then: func(m *model, _ *caller) { m.end('o'); m.end('b') },
+			holder: exclusive, before: exclusive, mode: exclusive, joins: "held by o, behind", then: func(m *model, _ *caller) { m.End('o'); m.End('b') },
 			want: "granted", keys: "own/k",
 		},
 		"without its place": {
@@ -321,7 +321,7 @@ func TestAdvance(t *testing.T) {
 			holder: exclusive, mode: exclusive, joins: "held by o", then: func(m *model, _ *caller) { m.put(layout.Epoch(), "1", 0) }, want: "moved", keys: "own/k wait/c",
 		},
 		"after it was given up": {
-			holder: exclusive, mode: exclusive, joins: "held by o", then: func(m *model, c *caller) { m.end('o'); m.put(layout.Void(c.ID), "", c.Lease) },
+			holder: exclusive, mode: exclusive, joins: "held by o", then: func(m *model, c *caller) { m.End('o'); m.put(layout.Void(c.ID), "", c.Lease) },
 			want: "", keys: "wait/c",
 		},
 		"that was handed the key": {
@@ -330,19 +330,19 @@ func TestAdvance(t *testing.T) {
 		},
 		"an unmet condition": {
 			holder: exclusive, mode: exclusive, joins: "held by o",
-			then: func(m *model, c *caller) { m.end('o'); c.Ask.If = []*pb.Compare{txn.CreatedAfter([]byte("/x"), 0)} }, want: "unmet", keys: "wait/c",
+			then: func(m *model, c *caller) { m.End('o'); c.Ask.If = []*pb.Compare{txn.CreatedAfter([]byte("/x"), 0)} }, want: "unmet", keys: "wait/c",
 		},
 		"a suspected holder": {
 			holder: exclusive, mode: exclusive, joins: "held by o",
 			then: func(m *model, c *caller) {
-				rev := m.keys[layout.Own("k")].ModRevision
+				rev := m.Keys[layout.Own("k")].ModRevision
 				c.Over = &protocol.Over{Rev: rev, Guard: []*pb.Compare{txn.ModifiedAt([]byte(layout.Own("k")), rev)}, Notify: txn.Put([]byte("/p/session/o/evict/o"), "", int64('o'))}
 			},
 			want: "granted", keys: "own/k session/o/evict/o",
 		},
 
 		"a slot": {
-			holder: slots, mode: slots, joins: "held by o", then: func(m *model, _ *caller) { m.end('o') }, want: "granted", keys: "own/k own/k#slot-0",
+			holder: slots, mode: slots, joins: "held by o", then: func(m *model, _ *caller) { m.End('o') }, want: "granted", keys: "own/k own/k#slot-0",
 		},
 		"a slot of a new number": {
 			holder: slots, mode: slots, joins: "held by o", then: func(m *model, _ *caller) {
@@ -351,7 +351,7 @@ func TestAdvance(t *testing.T) {
 		},
 		"a slot of a number that was chosen while it waited": {
 			holder: exclusive, mode: slots, joins: "held by o", then: func(m *model, _ *caller) {
-				m.end('o')
+				m.End('o')
 				m.put(layout.Own("k"), protocol.SlotsRecord(2), 0)
 				m.put(layout.Own("k#slot-1"), "x", 'x')
 			}, want: "next, granted", keys: "own/k own/k#slot-0 own/k#slot-1",
@@ -362,7 +362,7 @@ func TestAdvance(t *testing.T) {
 		},
 		"a writer behind readers": {holder: shared, mode: exclusive, joins: "held by shared, readers, unnoticed", want: "held by shared, readers, unnoticed", keys: "own/k own/k#shared-o wait/c"},
 		"a reader behind a writer that holds": {
-			holder: exclusive, mode: shared, joins: "held by o", then: func(m *model, _ *caller) { m.end('o') }, want: "granted", keys: "own/k own/k#shared-c",
+			holder: exclusive, mode: shared, joins: "held by o", then: func(m *model, _ *caller) { m.End('o') }, want: "granted", keys: "own/k own/k#shared-c",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -138,26 +138,26 @@ func (p *play) do(name string) {
 		p.step(protocol.Event{Kind: protocol.Heard, KV: &mvccpb.KeyValue{Key: []byte(own), Value: []byte("{}"), ModRevision: 7}})
 	case "heard-own":
 		p.put(own, p.try.Value, p.try.Lease)
-		p.step(protocol.Event{Kind: protocol.Heard, KV: p.keys[own]})
+		p.step(protocol.Event{Kind: protocol.Heard, KV: p.Keys[own]})
 	case "notice", "notice-unread", "notice-of-other":
 		name, value := layout.Notice("i", p.try.ID), map[string]string{"notice": `{"v":1,"trace":"t","more":true}`, "notice-unread": "-"}[name]
 		if value == "" {
 			name = layout.Notice("i", "x")
 		}
 		p.put(name, value, p.try.Lease)
-		p.step(protocol.Event{Kind: protocol.Noticed, KV: p.keys[name]})
+		p.step(protocol.Event{Kind: protocol.Noticed, KV: p.Keys[name]})
 	case "opened":
-		kv := p.keys[own]
+		kv := p.Keys[own]
 		p.step(protocol.Event{Kind: protocol.Opened, Over: &protocol.Over{
 			Rev: kv.ModRevision, Guard: []*pb.Compare{txn.ModifiedAt(kv.Key, kv.ModRevision)}, Notify: txn.Put([]byte("/n"), "n", kv.Lease),
 		}})
 	case "#free":
-		p.end('o')
+		p.End('o')
 	case "#other":
-		p.end('o')
+		p.End('o')
 		p.has("x", exclusive())
 	case "#readers":
-		p.end('o')
+		p.End('o')
 		p.has("x", shared())
 	case "#free-k":
 		p.remove(own)
@@ -167,7 +167,7 @@ func (p *play) do(name string) {
 	case "#out":
 		p.remove(p.try.PlaceKey())
 	case "#moved":
-		value := p.keys[p.try.PlaceKey()].Value
+		value := p.Keys[p.try.PlaceKey()].Value
 		p.remove(p.try.PlaceKey())
 		p.put(p.try.PlaceKey(), string(value), p.try.Lease)
 	case "#epoch":
@@ -205,7 +205,7 @@ func TestAcquisitionSupersedes(t *testing.T) {
 			t.Parallel()
 			m := newModel(t)
 			o := m.has("o", exclusive())
-			held := protocol.NewHeld(&o.Try, noEpoch.Fence(m.rev))
+			held := protocol.NewHeld(&o.Try, noEpoch.Fence(m.Rev))
 			p := m.plays(m.caller("c", exclusive(), noEpoch))
 			p.try.Supersede(&held)
 			if tt.unmet {
@@ -318,7 +318,7 @@ func TestAcquisition(t *testing.T) {
 		"join lose reply":                    {want: "join, confirm, again"},
 		"join lose-reply reply":              {want: "join, confirm, won leave"},
 		"join lose-both reply":               {want: "join, confirm, won leave"},
-		"join lose-reply reply # slots":      {mode: slots, before: func(m *model) { m.has("o", slots()); m.end('o') }, want: "join, confirm, won leave"},
+		"join lose-reply reply # slots":      {mode: slots, before: func(m *model) { m.has("o", slots()); m.End('o') }, want: "join, confirm, won leave"},
 		"join lose-reply reply # held":       {before: held, want: "join, confirm, again"},
 
 		// In line.

@@ -80,7 +80,7 @@ func (e *end) hap(what string) {
 	case "w", "v", "u":
 		e.waits(what, e.c.Mode)
 	case "w leaves", "v leaves":
-		e.end(int64(what[0]))
+		e.End(int64(what[0]))
 	default:
 		e.tb.Fatalf("%q does not happen", what)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/etcdclaims/claims/internal/protocol"
+	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
@@ -88,19 +89,19 @@ func (o *orders) joins(id string) {
 }
 
 func (o *orders) held() bool {
-	return o.own.OfKey(between(o.keys, []byte(layout.Own(o.own.Key)), nil)) == protocol.Kept
+	return o.own.OfKey(o.Get(txn.Get([]byte(layout.Own(o.own.Key))).GetRequestRange()).Kvs) == protocol.Kept
 }
 
-func (o *orders) guarded() bool { return o.do(&pb.TxnRequest{Compare: o.own.Guard()}).Succeeded }
+func (o *orders) guarded() bool { return o.Do(&pb.TxnRequest{Compare: o.own.Guard()}).Succeeded }
 
 // watching counts what a request of the ending does.
 func (o *orders) watching(f func()) {
-	held, x := o.held(), o.keys["/x"]
+	held, x := o.held(), o.Keys["/x"]
 	f()
 	if held && !o.held() {
 		o.ended++
 	}
-	if o.keys["/x"] != x {
+	if o.Keys["/x"] != x {
 		o.done++
 	}
 }
@@ -112,11 +113,11 @@ func (o *orders) interferes() {
 	case 0, 1:
 		o.joins(string(rune('p' + o.IntN(8))))
 	case 2, 3:
-		o.model.end(int64('p' + o.IntN(8)))
+		o.model.End(int64('p' + o.IntN(8)))
 	case 4:
 		o.watching(o.arrive)
 	case 5:
-		o.put(layout.Epoch(), fmt.Sprint(o.rev), 0)
+		o.put(layout.Epoch(), fmt.Sprint(o.Rev), 0)
 	case 6:
 		o.remove(own)
 	case 7:
@@ -145,7 +146,7 @@ func (o *orders) next(wild bool) {
 	case protocol.EndAsk:
 		if ev.Kind = protocol.EndSessionLives; o.IntN(2) == 0 {
 			ev.Kind = protocol.EndSessionGone
-			o.model.end(o.own.Lease)
+			o.model.End(o.own.Lease)
 		}
 	case protocol.EndUnsettled:
 		ev.Kind = protocol.EndResumes
@@ -212,7 +213,7 @@ func (o *orders) judge() {
 		}
 	}
 	check(o.ended <= 1 && o.done <= 1, "it ended more than once")
-	own := o.keys[layout.Own(o.own.Key)]
+	own := o.Keys[layout.Own(o.own.Key)]
 	switch a.Kind {
 	case protocol.EndGiven:
 		check(own != nil && string(own.Value) == o.local && own.Lease == o.own.Lease, "another has the key")
@@ -222,7 +223,7 @@ func (o *orders) judge() {
 		check(!o.held(), "the claim is there")
 		check(o.ended == 1 || a.Away && (o.unknown > 0 || o.called), "no request has done that")
 		check(o.ops == nil || o.ended == 1 && o.done == 1, "its operations were not carried out")
-		check(a.Away || o.keys[layout.Note(o.own.Key)] == nil, "the note is there")
+		check(a.Away || o.Keys[layout.Note(o.own.Key)] == nil, "the note is there")
 		check(own == nil || string(own.Value) != o.local, "the local waiter has it")
 	case protocol.EndLost:
 		check(!o.held() || o.ops != nil && !o.guarded() || o.Drops && !o.guarded(), "the claim is kept")

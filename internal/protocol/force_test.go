@@ -13,26 +13,26 @@ func TestForce(t *testing.T) {
 	m := newModel(t)
 	m.has("c", exclusive())
 	m.put(layout.Note("k"), "n", 'c')
-	force := protocol.Force{Layout: layout, Key: "k", Own: m.keys[layout.Own("k")], By: "op", Reason: "why"}
+	force := protocol.Force{Layout: layout, Key: "k", Own: m.Keys[layout.Own("k")], By: "op", Reason: "why"}
 	if resp := m.request(force.Build()); !resp.Succeeded || m.names() != "session/i/evict/c" {
 		t.Errorf("%v, etcd has %q", resp.Succeeded, m.names())
 	}
-	m.end('c')
+	m.End('c')
 	m.has("o", exclusive())
 	if resp := m.request(force.Build()); resp.Succeeded {
 		t.Error("another holder lost the key")
 	}
-	force.Own = m.get(&pb.RangeRequest{Key: []byte(layout.Own("k"))}).Kvs[0]
-	m.keys[layout.Own("k")].Lease = 'p' // as after a restore
+	force.Own = m.Get(&pb.RangeRequest{Key: []byte(layout.Own("k"))}).Kvs[0]
+	m.Keys[layout.Own("k")].Lease = 'p' // as after a restore
 	if resp := m.request(force.Build()); resp.Succeeded {
 		t.Error("a holder on another lease lost the key")
 	}
-	m.keys[layout.Own("k")].Lease = 'o'
+	m.Keys[layout.Own("k")].Lease = 'o'
 	m.put(layout.Own("k"), string(force.Own.Value), 'o')
 	if resp := m.request(force.Build()); resp.Succeeded {
 		t.Error("a younger claim lost the key")
 	}
-	force.Own = m.keys[layout.Own("k")]
+	force.Own = m.Keys[layout.Own("k")]
 	m.put(layout.Notice("i", "o"), "{}", 'o')
 	if resp := m.request(force.Silently()); !resp.Succeeded || m.names() != "" {
 		t.Errorf("%v, etcd has %q", resp.Succeeded, m.names())
@@ -51,11 +51,11 @@ func TestWriteNote(t *testing.T) {
 	m.request(note.Build())
 	younger := protocol.WriteNote{Held: h, Value: "2"}
 	n := younger.Judge(m.request(younger.Build()))
-	if !n.Done || n.Rev != m.rev {
+	if !n.Done || n.Rev != m.Rev {
 		t.Errorf("%+v", n)
 	}
 	m.arrive()
-	if got := string(m.keys[layout.Note("k")].Value); got != "2" {
+	if got := string(m.Keys[layout.Note("k")].Value); got != "2" {
 		t.Errorf("the note is %q", got)
 	}
 	if again := younger.Judge(m.request(younger.Build())); !again.Done || again.Rev != n.Rev {
@@ -70,8 +70,8 @@ func TestWriteNote(t *testing.T) {
 	if n := third.Judge(m.request(third.Build())); n.Done || n.State != protocol.Replaced {
 		t.Errorf("under the claim of another: %+v", n)
 	}
-	first := protocol.WriteNote{Held: h, Value: "4", After: m.keys[layout.Note("k")].ModRevision}
-	if m.request(first.Build()); string(m.keys[layout.Note("k")].Value) != "3" {
+	first := protocol.WriteNote{Held: h, Value: "4", After: m.Keys[layout.Note("k")].ModRevision}
+	if m.request(first.Build()); string(m.Keys[layout.Note("k")].Value) != "3" {
 		t.Error("it has replaced the note of another")
 	}
 	m.remove(layout.Own("k"))

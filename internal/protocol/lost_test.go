@@ -21,7 +21,7 @@ func TestLostReplies(t *testing.T) {
 			if got := c.join(); !strings.Contains(got, "held by o") {
 				c.tb.Fatalf("joins the line: %s", got)
 			}
-			c.end('o')
+			c.End('o')
 			c.fate = f
 			return c.advance()
 		},
@@ -47,7 +47,7 @@ func loseOne(t *testing.T, stepName string, step func(c *caller) string, mode fu
 	prepared := mode()
 	if prepared.Keys().Slots > 0 { // with a record, so that the first request has a chance
 		m.has("o", mode())
-		m.end('o')
+		m.End('o')
 	}
 	if !free && stepName != "advance" {
 		m.has("o", exclusiveOr(mode()))
@@ -62,7 +62,7 @@ func loseOne(t *testing.T, stepName string, step func(c *caller) string, mode fu
 	confirm := protocol.Confirm{Try: &c.Try, Enqueues: stepName != "take"}
 	rev := confirm.Judge(m.request(confirm.Build()))
 	m.arrive()
-	own := m.keys[layout.Own(c.Mode.Keys().Claim)]
+	own := m.Keys[layout.Own(c.Mode.Keys().Claim)]
 	has := own != nil && string(own.Value) == c.Value
 	if has != (rev > 0) || has && own.ModRevision != rev {
 		t.Errorf("confirmed at %d, and etcd has %v", rev, own)
@@ -103,7 +103,7 @@ func TestTwice(t *testing.T) {
 			t.Parallel()
 			m := newModel(t)
 			m.has("o", mode()) // so that there is a record
-			m.end('o')
+			m.End('o')
 			c := m.caller("c", mode(), noEpoch)
 			m.fate = comesTwice
 			if got := c.take(); got != "granted" && name != "shared" {
@@ -111,7 +111,7 @@ func TestTwice(t *testing.T) {
 			}
 			j := m.caller("j", mode(), noEpoch)
 			if name == "exclusive" || name == "slots" {
-				m.end('c')
+				m.End('c')
 				m.fate = comesTwice
 				if got := j.join(); got != "granted twice" {
 					t.Errorf("join: %s", got)
@@ -136,17 +136,17 @@ func TestTakeAll(t *testing.T) {
 		return protocol.TakeAll{&a.Try, &b}, a
 	}
 	all, _ := tries()
-	if r := all.Judge(m.request(all.Build())); r.Rev != m.rev || m.names() != "own/k own/l" {
+	if r := all.Judge(m.request(all.Build())); r.Rev != m.Rev || m.names() != "own/k own/l" {
 		t.Errorf("%+v, etcd has %q", r, m.names())
 	}
-	if r := all.Judge(m.request(all.Build())); r.Rev != m.rev {
+	if r := all.Judge(m.request(all.Build())); r.Rev != m.Rev {
 		t.Errorf("once more: %+v", r)
 	}
 	m.remove(layout.Own("k"))
 	if r := all.Judge(m.request(all.Build())); r.Rev != 0 || len(r.Stray) != 1 || r.Stray[0] != 1 {
 		t.Errorf("without the first: %+v", r)
 	}
-	m.end('c')
+	m.End('c')
 	m.has("o", exclusive())
 	all, _ = tries()
 	r := all.Judge(m.request(all.Build()))
@@ -154,13 +154,13 @@ func TestTakeAll(t *testing.T) {
 		t.Errorf("one is held: %+v, etcd has %q", r, m.names())
 	}
 	m.fate = losesReply
-	m.end('o')
+	m.End('o')
 	all, _ = tries()
 	if resp := m.request(all.Build()); resp != nil {
 		t.Fatal(resp)
 	}
 	confirm := protocol.Confirm{Try: all[0], With: all[1:]}
-	if rev := confirm.Judge(m.request(confirm.Build())); rev != m.keys[layout.Own("k")].ModRevision {
+	if rev := confirm.Judge(m.request(confirm.Build())); rev != m.Keys[layout.Own("k")].ModRevision {
 		t.Errorf("confirmed at %d", rev)
 	}
 	m.remove(layout.Own("k")) // an operator takes the first away
@@ -177,7 +177,7 @@ func TestAnotherSlot(t *testing.T) {
 	m.has("o", two())
 	c := m.caller("c", two(), noEpoch)
 	c.take()
-	m.end('c')
+	m.End('c')
 	for i := range 2 { // one of them is not the one it tried
 		m.put(layout.Own(protocol.SlotKey("k", i)), c.Value, c.Lease)
 	}
@@ -228,7 +228,7 @@ func TestHeard(t *testing.T) {
 				value, lease = c.Value, c.Lease
 			}
 			m.put(tt.key, value, lease)
-			rev, again := c.Heard(m.keys[tt.key], tt.deleted)
+			rev, again := c.Heard(m.Keys[tt.key], tt.deleted)
 			if (rev > 0) != tt.given || again != tt.again {
 				t.Errorf("got %d, %v", rev, again)
 			}

@@ -22,14 +22,14 @@ func TestSurplusSlotIsNotTried(t *testing.T) {
 		t.Errorf("joins: %q", got)
 	}
 	m.put(layout.Own("k"), protocol.SlotsRecord(1), 0)
-	m.end('p')
+	m.End('p')
 	for range 3 {
 		if got := c.advance(); got != "held by o" {
 			t.Errorf("got %q", got)
 		}
 	}
-	m.end('o')
-	if got := c.advance(); got != "granted" || m.keys[layout.Own("k#slot-0")] == nil {
+	m.End('o')
+	if got := c.advance(); got != "granted" || m.Keys[layout.Own("k#slot-0")] == nil {
 		t.Errorf("got %q, etcd has %q", got, m.names())
 	}
 }
@@ -94,19 +94,19 @@ func TestClear(t *testing.T) {
 	m := newModel(t)
 	m.has("a", shared())
 	m.has("b", shared())
-	all := protocol.Clear{Layout: layout, Key: "k", Record: m.keys[layout.Own("k")]}
-	if n := all.Judge(m.request(all.Build())); n != 2 || m.keys[layout.Own("k")] == nil {
+	all := protocol.Clear{Layout: layout, Key: "k", Record: m.Keys[layout.Own("k")]}
+	if n := all.Judge(m.request(all.Build())); n != 2 || m.Keys[layout.Own("k")] == nil {
 		t.Fatalf("%d share the key, etcd has %q", n, m.names())
 	}
-	m.end('a')
-	m.end('b')
+	m.End('a')
+	m.End('b')
 	younger := all
-	younger.Record = m.keys[layout.Own("k")]
+	younger.Record = m.Keys[layout.Own("k")]
 	m.put(layout.Own("k"), "x", 0)
-	if n := younger.Judge(m.request(younger.Build())); n != 0 || m.keys[layout.Own("k")] == nil {
+	if n := younger.Judge(m.request(younger.Build())); n != 0 || m.Keys[layout.Own("k")] == nil {
 		t.Errorf("%d share the key, etcd has %q", n, m.names())
 	}
-	all.Record = m.keys[layout.Own("k")]
+	all.Record = m.Keys[layout.Own("k")]
 	if n := all.Judge(m.request(all.Build())); n != 0 || m.names() != "" {
 		t.Errorf("%d share the key, etcd has %q", n, m.names())
 	}
@@ -121,8 +121,8 @@ func TestTokens(t *testing.T) {
 	if a.Token() != b.Token() || a.Token().Key != "k" || a.Fence == b.Fence {
 		t.Errorf("%v, %v", a.Token(), b.Token())
 	}
-	m.end('a')
-	m.end('b')
+	m.End('a')
+	m.End('b')
 	m.remove(layout.Own("k"))
 	s := m.has("s", slots()).held()
 	if got := s.Token(); got.Fence != s.Fence || !strings.HasPrefix(got.Key, "k#slot-") {
@@ -166,12 +166,12 @@ func TestResize(t *testing.T) {
 			n: 2, then: func(m *model) { m.put(layout.Own("k"), protocol.SlotsRecord(3), 0) }, want: protocol.SlotsRecord(3), refused: true,
 		},
 		"an owner was faster": {n: 2, then: func(m *model) { m.has("o", exclusive()) }, refused: true},
-		"none":                {before: func(m *model) { m.has("o", slots()); m.end('o') }},
+		"none":                {before: func(m *model) { m.has("o", slots()); m.End('o') }},
 		"none, and one waits": {
-			before: func(m *model) { m.has("o", slots()); m.waits("w", slots()); m.end('o') }, want: protocol.SlotsRecord(1), refused: true,
+			before: func(m *model) { m.has("o", slots()); m.waits("w", slots()); m.End('o') }, want: protocol.SlotsRecord(1), refused: true,
 		},
 		"none, and one came": {
-			before: func(m *model) { m.has("o", slots()); m.end('o') }, then: func(m *model) { m.has("p", slots()) },
+			before: func(m *model) { m.has("o", slots()); m.End('o') }, then: func(m *model) { m.has("p", slots()) },
 			want: protocol.SlotsRecord(1), refused: true,
 		},
 	} {
@@ -182,7 +182,7 @@ func TestResize(t *testing.T) {
 				tt.before(m)
 			}
 			resize := protocol.Resize{Layout: layout, Key: "k", N: tt.n}
-			sized := resize.Judge(m.do(&pb.TxnRequest{Success: resize.Reads()}))
+			sized := resize.Judge(m.Do(&pb.TxnRequest{Success: resize.Reads()}))
 			if tt.then != nil {
 				tt.then(m)
 			}
@@ -192,11 +192,11 @@ func TestResize(t *testing.T) {
 			if tt.whole || tt.done {
 				return
 			}
-			owner := m.keys[layout.Own("k")]
-			if resp := m.request(sized.Change); resp.Succeeded == tt.refused || tt.refused && m.keys[layout.Own("k")] != owner {
+			owner := m.Keys[layout.Own("k")]
+			if resp := m.request(sized.Change); resp.Succeeded == tt.refused || tt.refused && m.Keys[layout.Own("k")] != owner {
 				t.Errorf("changed: %v", resp.Succeeded)
 			}
-			if kv := m.keys[layout.Own("k")]; tt.want == "" && !tt.refused && kv != nil || tt.want != "" && string(kv.Value) != tt.want {
+			if kv := m.Keys[layout.Own("k")]; tt.want == "" && !tt.refused && kv != nil || tt.want != "" && string(kv.Value) != tt.want {
 				t.Errorf("the record is %v", kv)
 			}
 		})
@@ -211,17 +211,17 @@ func TestKnownRecord(t *testing.T) {
 		want string // of the first try
 	}{
 		"there":   {then: func(*model) {}, want: "granted"},
-		"gone":    {then: func(m *model) { m.end('a'); m.remove(layout.Own("k")) }, want: "again"},
-		"another": {then: func(m *model) { m.end('a'); m.remove(layout.Own("k")); m.has("b", shared()) }, want: "again"},
+		"gone":    {then: func(m *model) { m.End('a'); m.remove(layout.Own("k")) }, want: "again"},
+		"another": {then: func(m *model) { m.End('a'); m.remove(layout.Own("k")); m.has("b", shared()) }, want: "again"},
 		"an owner in its place": {
-			then: func(m *model) { m.end('a'); m.remove(layout.Own("k")); m.has("o", exclusive()) }, want: "held by o",
+			then: func(m *model) { m.End('a'); m.remove(layout.Own("k")); m.has("o", exclusive()) }, want: "held by o",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := newModel(t)
 			m.has("a", shared())
-			known := m.keys[layout.Own("k")].ModRevision
+			known := m.Keys[layout.Own("k")].ModRevision
 			mode := protocol.NewShared(layout, "k").Knowing(known, 0)
 			c := m.caller("c", mode, noEpoch)
 			tt.then(m)
@@ -234,7 +234,7 @@ func TestKnownRecord(t *testing.T) {
 			if s, ok := c.Mode.(protocol.Shared); !ok || s.Knowing(known, 0) != s {
 				t.Error("it believes again in a record that it has found gone")
 			}
-			if got := c.take(); got != "granted" || c.held().Token().Fence != m.keys[layout.Own("k")].ModRevision {
+			if got := c.take(); got != "granted" || c.held().Token().Fence != m.Keys[layout.Own("k")].ModRevision {
 				t.Errorf("takes: %q", got)
 			}
 		})

@@ -52,7 +52,7 @@ func (w *world) finish(peace bool) {
 		}
 	}
 	if peace {
-		w.end('o')
+		w.End('o')
 		drain()
 	}
 	for round := 0; ; round++ {
@@ -79,12 +79,12 @@ func (w *world) finish(peace bool) {
 		}
 	}
 	for _, a := range w.actors {
-		if w.keys[a.PlaceKey()] != nil {
+		if w.Keys[a.PlaceKey()] != nil {
 			w.tb.Errorf("%s stays in line", a.ID)
 		}
 		w.release(a)
 	}
-	for name, kv := range w.keys {
+	for name, kv := range w.Keys {
 		if strings.HasPrefix(name, layout.Void("")) {
 			continue
 		}

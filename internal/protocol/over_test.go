@@ -25,7 +25,7 @@ func TestSuspicion(t *testing.T) {
 			then: func(m *model) { m.put(layout.Own("k"), protocol.Holder{Claim: "p", Owner: "p"}.Encode(), 'p') }, want: "held by p",
 		},
 		"the same revision, on another lease": {
-			then: func(m *model) { m.keys[layout.Own("k")].Lease = 'p' }, want: "held by o",
+			then: func(m *model) { m.Keys[layout.Own("k")].Lease = 'p' }, want: "held by o",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -34,7 +34,7 @@ func TestSuspicion(t *testing.T) {
 			m.put(layout.Own("k"), protocol.Holder{Claim: "o", Owner: "o", Instance: "o", Suspectable: true}.Encode(), 'o')
 			c := m.caller("c", exclusive(), noEpoch)
 			c.join()
-			own := m.get(&pb.RangeRequest{Key: []byte(layout.Own("k"))}).Kvs[0]
+			own := m.Get(&pb.RangeRequest{Key: []byte(layout.Own("k"))}).Kvs[0]
 			h, ok := protocol.Accuses(layout, own, 0)
 			if !ok {
 				t.Fatal("it may not suspect the holder")
@@ -46,7 +46,7 @@ func TestSuspicion(t *testing.T) {
 			if got := c.advance(); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
-			notice := m.keys[layout.Eviction("o", "o")]
+			notice := m.Keys[layout.Eviction("o", "o")]
 			if told := notice != nil && notice.Lease == 'o'; told != (tt.want == "granted") {
 				t.Errorf("the holder is told: %v", notice)
 			}

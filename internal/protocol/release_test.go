@@ -11,14 +11,14 @@ import (
 
 // held is the claim of a caller that has its key.
 func (c *caller) held() *protocol.Held {
-	kv := c.keys[layout.Own(c.Mode.Keys().Claim)]
+	kv := c.Keys[layout.Own(c.Mode.Keys().Claim)]
 	h := protocol.NewHeld(&c.Try, c.Epoch.Fence(kv.ModRevision))
 	return &h
 }
 
 // readLine reads the line behind a claim.
 func (m *model) readLine(r protocol.Release) protocol.LineRead {
-	return r.JudgeLine(m.do(&pb.TxnRequest{Success: r.ReadLine()}))
+	return r.JudgeLine(m.Do(&pb.TxnRequest{Success: r.ReadLine()}))
 }
 
 // A release hands the key to the first in line that a releaser can serve, or frees it.
@@ -84,14 +84,14 @@ func TestRelease(t *testing.T) {
 			mode: exclusive, before: func(m *model) { m.put(layout.Place("k", "v"), "?", 'v') }, want: "freed", keys: "wait/v",
 		},
 		"the first has left": {
-			mode: exclusive, before: func(m *model) { served(m, "w", exclusive()) }, then: func(m *model) { m.end('w') }, want: "refused, kept", keys: "own/k",
+			mode: exclusive, before: func(m *model) { served(m, "w", exclusive()) }, then: func(m *model) { m.End('w') }, want: "refused, kept", keys: "own/k",
 		},
 		"a note and a notice": {
 			mode: exclusive, before: func(m *model) { m.put(layout.Note("k"), "n", 'c'); m.put(layout.Notice("i", "c"), "n", 'c') },
 			with: protocol.Release{Noted: true, Noticed: true}, want: "freed",
 		},
 		"the key was taken away": {mode: exclusive, then: func(m *model) { m.remove(layout.Own("k")) }, want: "refused, deleted"},
-		"another has the key":    {mode: exclusive, then: func(m *model) { m.end('c'); m.has("o", exclusive()) }, want: "refused, replaced", keys: "own/k"},
+		"another has the key":    {mode: exclusive, then: func(m *model) { m.End('c'); m.has("o", exclusive()) }, want: "refused, replaced", keys: "own/k"},
 		"the epoch was raised, and one waits": {
 			mode: exclusive, before: func(m *model) { served(m, "w", exclusive()) }, then: func(m *model) { m.put(layout.Epoch(), "1", 0) },
 			want: "refused, epoch raised", keys: "own/k wait/w",
@@ -167,7 +167,7 @@ func TestNoticeHasTheNext(t *testing.T) {
 	r := protocol.Release{Held: c.held(), Trace: "t"}
 	in, to := r.Pass(m.readLine(r).Line)
 	m.request(in)
-	n, err := protocol.DecodeNotice(m.keys[layout.Notice("i", to)].Value)
+	n, err := protocol.DecodeNotice(m.Keys[layout.Notice("i", to)].Value)
 	if err != nil || to != "v" || len(n.Next) != 1 || n.Next[0].ID != "w" || n.More || n.Trace != "t" {
 		t.Fatalf("%s: %+v, %v", to, n, err)
 	}
@@ -218,8 +218,8 @@ func TestReleaseWithOperations(t *testing.T) {
 			line := m.readLine(r).Line
 			in, _ := r.Pass(line)
 			resp := m.request(r.With(in, []*pb.RequestOp{txn.Put([]byte("/x"), "done", int64(0))}, nil))
-			if resp.Succeeded == tt.refused || (m.keys["/x"] == nil) != tt.refused {
-				t.Errorf("carried out: %v, %v", resp.Succeeded, m.keys["/x"])
+			if resp.Succeeded == tt.refused || (m.Keys["/x"] == nil) != tt.refused {
+				t.Errorf("carried out: %v, %v", resp.Succeeded, m.Keys["/x"])
 			}
 			if _, remains := r.Emptied(resp, 1); remains {
 				t.Errorf("etcd has %q", m.names())
@@ -259,10 +259,10 @@ func TestWithin(t *testing.T) {
 	m := newModel(t)
 	c, own := m.has("c", exclusive()), layout.Own("k")
 	r := protocol.Release{Held: c.held()}
-	if resp := m.request(r.Within(protocol.Line{}, "next", 'c')); !resp.Succeeded || string(m.keys[own].Value) != "next" {
-		t.Errorf("%v, %v", resp.Succeeded, m.keys[own])
+	if resp := m.request(r.Within(protocol.Line{}, "next", 'c')); !resp.Succeeded || string(m.Keys[own].Value) != "next" {
+		t.Errorf("%v, %v", resp.Succeeded, m.Keys[own])
 	}
-	m.end('c')
+	m.End('c')
 	c = m.has("c", exclusive())
 	m.waits("w", exclusive())
 	r = protocol.Release{Held: c.held()}
@@ -292,10 +292,10 @@ func TestMove(t *testing.T) {
 			t.Error("not moved")
 		}
 	}
-	if kv := m.keys[layout.Own("k")]; kv.Lease != 'r' || m.names() != "own/k" {
+	if kv := m.Keys[layout.Own("k")]; kv.Lease != 'r' || m.names() != "own/k" {
 		t.Errorf("%v, etcd has %q", kv, m.names())
 	}
-	m.end('r')
+	m.End('r')
 	if move.Judge(m.request(move.Build())) {
 		t.Error("moved, although no request was unsure")
 	}
@@ -320,7 +320,7 @@ func TestGuard(t *testing.T) {
 		"kept":                        {mode: exclusive, then: func(*model) {}, want: "kept"},
 		"deleted":                     {mode: exclusive, then: func(m *model) { m.remove(layout.Own("k")) }, want: "deleted"},
 		"put again":                   {mode: exclusive, then: func(m *model) { m.put(layout.Own("k"), "x", 'c') }, want: "replaced"},
-		"of another lease":            {mode: exclusive, then: func(m *model) { m.keys[layout.Own("k")].Lease = 'd' }, want: "replaced"}, // as after a restore
+		"of another lease":            {mode: exclusive, then: func(m *model) { m.Keys[layout.Own("k")].Lease = 'd' }, want: "replaced"}, // as after a restore
 		"another epoch":               {mode: exclusive, then: func(m *model) { m.put(layout.Epoch(), "1", 0) }, want: "epoch raised"},
 		"a slot":                      {mode: slots, then: func(*model) {}, want: "kept"},
 		"a slot of another number":    {mode: slots, then: func(m *model) { record(m, protocol.Holder{Kind: protocol.KindSlots, Slots: 9}.Encode()) }, want: "kept"},
@@ -341,7 +341,7 @@ func TestGuard(t *testing.T) {
 			if got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
-			resp := m.do(&pb.TxnRequest{Compare: h.Guard()})
+			resp := m.Do(&pb.TxnRequest{Compare: h.Guard()})
 			if resp.Succeeded != (tt.want == "kept") {
 				t.Errorf("the guard holds: %v", resp.Succeeded)
 			}
@@ -354,7 +354,7 @@ func TestGuard(t *testing.T) {
 				t.Errorf("keys that are not there: %v", changed)
 			}
 			verify.Waits = nil
-			resp = m.do(verify.Build())
+			resp = m.Do(verify.Build())
 			if resp.Succeeded != (tt.want == "kept" || tt.want == "epoch raised") || h.OfEpoch(verify.Epoch(resp)) != protocol.Kept != (tt.want == "epoch raised") {
 				t.Errorf("verification: %v", resp.Succeeded)
 			}

@@ -46,7 +46,7 @@ func TestBeside(t *testing.T) {
 	rev := m.put("/b", "theirs", 0)
 	resp := m.request(protocol.Take{Try: &c.Try}.Build())
 	taken := protocol.Take{Try: &c.Try}.Judge(resp)
-	if taken.Rev > 0 || taken.Own != nil || taken.Beside == nil || taken.Beside.ModRevision != rev || m.keys[layout.Own("k")] != nil {
+	if taken.Rev > 0 || taken.Own != nil || taken.Beside == nil || taken.Beside.ModRevision != rev || m.Keys[layout.Own("k")] != nil {
 		t.Errorf("%+v, etcd has %q", taken, m.names())
 	}
 	look := protocol.Look{Try: &c.Try}
@@ -54,8 +54,8 @@ func TestBeside(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 	c.Beside.Rev = rev
-	if got := c.take(); got != "granted" || string(m.keys["/b"].Value) != "mine" || m.keys["/b"].Lease != c.Lease {
-		t.Errorf("takes: %q, beside it is %v", got, m.keys["/b"])
+	if got := c.take(); got != "granted" || string(m.Keys["/b"].Value) != "mine" || m.Keys["/b"].Lease != c.Lease {
+		t.Errorf("takes: %q, beside it is %v", got, m.Keys["/b"])
 	}
 }
 
@@ -98,7 +98,7 @@ func TestAdvanceOnlyFromItsPlace(t *testing.T) {
 				m.has("o", exclusiveOr(mode()))
 				c := m.caller("c", mode(), noEpoch)
 				c.join()
-				m.end('o')
+				m.End('o')
 				tt.then(m, c)
 				if got := c.advance(); got != tt.want {
 					t.Fatalf("got %q, want %q", got, tt.want)
@@ -106,7 +106,7 @@ func TestAdvanceOnlyFromItsPlace(t *testing.T) {
 				if tt.want != "moved" {
 					return
 				}
-				if !c.Epoch.Is(m.epoch()) || c.Queued != m.keys[c.PlaceKey()].CreateRevision {
+				if !c.Epoch.Is(m.epoch()) || c.Queued != m.Keys[c.PlaceKey()].CreateRevision {
 					t.Errorf("it is in line since %d under epoch %v", c.Queued, c.Epoch)
 				}
 				if got := c.advance(); got != "granted" {
@@ -145,9 +145,9 @@ func TestUnnoticed(t *testing.T) {
 	if got := c.advance(); got != "held by o, behind b, unnoticed" {
 		t.Errorf("got %q", got)
 	}
-	m.end('o')
-	m.end('b')
-	m.end('c')
+	m.End('o')
+	m.End('b')
+	m.End('c')
 	m.has("r", shared())
 	m.waits("w", exclusive())
 	d := m.caller("d", exclusive(), noEpoch)

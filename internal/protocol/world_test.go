@@ -67,19 +67,19 @@ func (w *world) tell(a *actor, what string, args ...any) {
 
 // look notes what has changed, as a watch would report it.
 func (w *world) look() {
-	for name, kv := range w.keys {
+	for name, kv := range w.Keys {
 		if old := w.before[name]; old == nil || old.ModRevision != kv.ModRevision {
 			w.puts[fmt.Sprint(name, " ", kv.ModRevision)] = string(kv.Value)
 			w.events = append(w.events, protocol.Event{Kind: protocol.Heard, KV: kv})
 		}
 	}
 	for name, kv := range w.before {
-		if w.keys[name] == nil {
-			w.events = append(w.events, protocol.Event{Kind: protocol.Heard, KV: &mvccpb.KeyValue{Key: kv.Key, ModRevision: w.rev}, Deleted: true})
+		if w.Keys[name] == nil {
+			w.events = append(w.events, protocol.Event{Kind: protocol.Heard, KV: &mvccpb.KeyValue{Key: kv.Key, ModRevision: w.Rev}, Deleted: true})
 		}
 	}
-	w.before = make(map[string]*mvccpb.KeyValue, len(w.keys))
-	for name, kv := range w.keys {
+	w.before = make(map[string]*mvccpb.KeyValue, len(w.Keys))
+	for name, kv := range w.Keys {
 		w.before[name] = kv
 	}
 }
@@ -241,8 +241,8 @@ func (w *world) move(a *actor, calm bool) {
 	case protocol.DoPrepare:
 		a.Value = protocol.Holder{Claim: a.ID, Owner: a.ID, Instance: "i", Epoch: a.Epoch.Value}.Encode()
 		if a.Beside != nil {
-			if a.Beside.Rev = 0; w.keys["/b"] != nil {
-				a.Beside.Rev = w.keys["/b"].ModRevision
+			if a.Beside.Rev = 0; w.Keys["/b"] != nil {
+				a.Beside.Rev = w.Keys["/b"].ModRevision
 			}
 		}
 		w.step(a, protocol.Event{Kind: protocol.Prepared})
@@ -256,7 +256,7 @@ func (w *world) move(a *actor, calm bool) {
 }
 
 func (w *world) hint(a *actor) {
-	notice := w.keys[layout.Notice("i", a.ID)]
+	notice := w.Keys[layout.Notice("i", a.ID)]
 	switch n := w.rng.IntN(8); {
 	case n < 2 && len(w.events) > 0:
 		w.step(a, w.events[len(w.events)-1-w.rng.IntN(min(4, len(w.events)))])
@@ -301,7 +301,7 @@ func (w *world) other() {
 	case 1:
 		w.tell(a, "its session ends")
 		w.ended[a.Lease] = true
-		w.end(a.Lease)
+		w.End(a.Lease)
 	case 2:
 		w.tell(a, "its place is deleted")
 		w.remove(a.PlaceKey())
@@ -311,7 +311,7 @@ func (w *world) other() {
 	case 4:
 		w.put("/b", "x", 0)
 	default:
-		w.end('o')
+		w.End('o')
 	}
 }
 
@@ -323,7 +323,7 @@ func (w *world) background() {
 		w.late = slices.Delete(w.late, i, i+1)
 		if !w.onEnded(in) {
 			w.tell(nil, "a late request arrives")
-			w.do(in)
+			w.Do(in)
 		}
 	} else if n := len(w.undos); n > 0 {
 		w.tell(nil, "an undo")

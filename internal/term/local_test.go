@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/claimerr"
-	"github.com/etcdclaims/claims/internal/etcdmodel"
+	"github.com/etcdclaims/claims/internal/memetcd"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -212,7 +212,7 @@ func TestHandOffUnknown(t *testing.T) {
 		same(t, "first", got(first), "line")
 		same(t, "second", got(second), "line")
 		same(t, "check", verdict(term.Check()) != "nil", true)
-		w.etcd.With(func(m *etcdmodel.Model) { m.Do(late) })
+		w.etcd.With(func(m *memetcd.Model) { m.Do(late) })
 		w.answers(nil, nil)
 		pass(3 * time.Second)
 		same(t, "owner", w.owner("k"), "")

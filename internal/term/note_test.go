@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/claimerr"
-	"github.com/etcdclaims/claims/internal/etcdmodel"
+	"github.com/etcdclaims/claims/internal/memetcd"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -16,7 +16,7 @@ import (
 
 // noted returns the note of a key in etcd.
 func (w *world) noted(key string) (value string) {
-	w.etcd.With(func(m *etcdmodel.Model) {
+	w.etcd.With(func(m *memetcd.Model) {
 		if kv := m.Keys[layout.Note(key)]; kv != nil {
 			value = string(kv.Value)
 		}
@@ -85,7 +85,7 @@ func TestOvertaken(t *testing.T) {
 		if err := term.SetNote(t.Context(), []byte("1")); err != nil {
 			t.Error(err)
 		}
-		w.etcd.With(func(m *etcdmodel.Model) { m.Do(first) })
+		w.etcd.With(func(m *memetcd.Model) { m.Do(first) })
 		same(t, "note", w.noted("k"), protocol.NewNote(2, []byte("2")))
 	})
 }

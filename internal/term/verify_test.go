@@ -7,7 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/etcdclaims/claims/internal/etcdmodel"
+	"github.com/etcdclaims/claims/internal/memetcd"
 	"github.com/etcdclaims/claims/internal/lease"
 	"github.com/etcdclaims/claims/internal/protocol"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -30,7 +30,7 @@ func TestVerify(t *testing.T) {
 		{"one was deleted", func(w *world, _ *Term) { w.remove(layout.Own("b")) }, "lost b: deleted", 2},
 		{"one has another owner", func(w *world, _ *Term) { w.put(layout.Own("b"), "{}", 0) }, "lost b: superseded", 2},
 		{"one was put again, on another lease", func(w *world, _ *Term) {
-			w.etcd.With(func(m *etcdmodel.Model) { m.Keys[layout.Own("b")].Lease++ })
+			w.etcd.With(func(m *memetcd.Model) { m.Keys[layout.Own("b")].Lease++ })
 		}, "lost b: superseded", 2},
 		{"the epoch was raised", func(w *world, _ *Term) { w.raise() }, "lost a: superseded, lost b: superseded, lost c: superseded", 1},
 		{"a key changed that is waited for", func(w *world, _ *Term) {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/clock"
-	"github.com/etcdclaims/claims/internal/etcdmodel"
+	"github.com/etcdclaims/claims/internal/memetcd"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/lease"
 	"github.com/etcdclaims/claims/internal/life"
@@ -34,7 +34,7 @@ var layout = protocol.Layout{Prefix: "/p/", Instance: "me"}
 // world is the terms of a client on an etcd in memory. It is also the observer of the terms, and those that wait.
 type world struct {
 	*Terms
-	etcd           *etcdmodel.Etcd
+	etcd           *memetcd.Etcd
 	life           *life.Life
 	slept, stepped atomic.Int64
 	ids            atomic.Int64
@@ -69,7 +69,7 @@ func (w *world) end() {
 }
 
 func newWorld() *world {
-	w := &world{etcd: etcdmodel.NewEtcd(), life: life.New()}
+	w := &world{etcd: memetcd.NewEtcd(), life: life.New()}
 	w.etcd.Sent = func(_ string, in *pb.TxnRequest) error { return call(w, &w.sends, in) }
 	w.etcd.Replied = func(_ string, in *pb.TxnRequest) error { return call(w, &w.reply, in) }
 	client, made, log := w.etcd.Client(), time.Now(), zap.NewNop()
@@ -197,7 +197,7 @@ func (w *world) hold(tb testing.TB, s *lease.Session, key string, given Given) *
 
 // put puts a key in etcd.
 func (w *world) put(name, value string, on int64) (rev int64) {
-	w.etcd.With(func(m *etcdmodel.Model) {
+	w.etcd.With(func(m *memetcd.Model) {
 		m.Do(&pb.TxnRequest{Success: []*pb.RequestOp{txn.Put([]byte(name), value, on)}})
 		rev = m.Rev
 	})
@@ -206,7 +206,7 @@ func (w *world) put(name, value string, on int64) (rev int64) {
 
 // remove removes a key from etcd.
 func (w *world) remove(name string) {
-	w.etcd.With(func(m *etcdmodel.Model) { delete(m.Keys, name) })
+	w.etcd.With(func(m *memetcd.Model) { delete(m.Keys, name) })
 }
 
 // raise raises the epoch.
@@ -214,13 +214,13 @@ func (w *world) raise() { w.put(layout.Epoch(), "1", 0) }
 
 // has reports whether etcd has a key.
 func (w *world) has(name string) (there bool) {
-	w.etcd.With(func(m *etcdmodel.Model) { there = m.Keys[name] != nil })
+	w.etcd.With(func(m *memetcd.Model) { there = m.Keys[name] != nil })
 	return there
 }
 
 // owner returns who has a key in etcd: "" if it is free, else its kind, or its claim.
 func (w *world) owner(key string) (who string) {
-	w.etcd.With(func(m *etcdmodel.Model) {
+	w.etcd.With(func(m *memetcd.Model) {
 		if kv := m.Keys[layout.Own(key)]; kv != nil {
 			h, _ := protocol.DecodeHolder(kv.Value)
 			if who = h.Kind; who == "" {
@@ -233,7 +233,7 @@ func (w *world) owner(key string) (who string) {
 
 // leaseOf returns the lease that a key is on.
 func (w *world) leaseOf(key string) (id int64) {
-	w.etcd.With(func(m *etcdmodel.Model) { id = m.Keys[layout.Own(key)].Lease })
+	w.etcd.With(func(m *memetcd.Model) { id = m.Keys[layout.Own(key)].Lease })
 	return id
 }
 

@@ -1,6 +1,6 @@
-// Package etcdmodel is etcd in memory, for tests of what needs no server: its keys, how transactions change them, and a
-// client that asks it. It has one revision at a time, and no lease ends by itself.
-package etcdmodel
+// Package memetcd is etcd in memory, for tests of what needs no server: its keys, how transactions change them, and a
+// client that asks it. No lease ends by itself.
+package memetcd
 
 import (
 	"bytes"
@@ -19,10 +19,13 @@ import (
 type Model struct {
 	Rev  int64
 	Keys map[string]*mvccpb.KeyValue
+	past map[int64]map[string]*mvccpb.KeyValue // by revision
 }
 
 // New returns an etcd without keys.
-func New() *Model { return &Model{Rev: 100, Keys: make(map[string]*mvccpb.KeyValue)} }
+func New() *Model {
+	return &Model{Rev: 100, Keys: make(map[string]*mvccpb.KeyValue), past: make(map[int64]map[string]*mvccpb.KeyValue)}
+}
 
 // Do carries out a transaction. As in etcd, the conditions of nested transactions are evaluated
 // before any operation.
@@ -34,6 +37,7 @@ func (m *Model) Do(in *pb.TxnRequest) *pb.TxnResponse {
 	if !changed {
 		m.Rev = before
 	}
+	m.past[m.Rev] = maps.Clone(m.Keys)
 	resp.Header = &pb.ResponseHeader{Revision: m.Rev}
 	return resp
 }
@@ -71,7 +75,7 @@ func (m *Model) run(p *plan, changed *bool) *pb.TxnResponse {
 			m.Keys[string(put.Key)], *changed = kv, true
 			resp.Responses = append(resp.Responses, &pb.ResponseOp{Response: &pb.ResponseOp_ResponsePut{ResponsePut: &pb.PutResponse{}}})
 		case *pb.RequestOp_RequestDeleteRange:
-			for _, kv := range m.between(o.RequestDeleteRange.Key, o.RequestDeleteRange.RangeEnd) {
+			for _, kv := range between(m.Keys, o.RequestDeleteRange.Key, o.RequestDeleteRange.RangeEnd) {
 				delete(m.Keys, string(kv.Key))
 				*changed = true
 			}
@@ -85,15 +89,15 @@ func (m *Model) run(p *plan, changed *bool) *pb.TxnResponse {
 	return resp
 }
 
-// between returns the keys of a range, in their order. Without an end it has one key.
-func (m *Model) between(first, end []byte) (kvs []*mvccpb.KeyValue) {
+// between returns those of some keys that are in a range, in their order. Without an end it has one key.
+func between(keys map[string]*mvccpb.KeyValue, first, end []byte) (kvs []*mvccpb.KeyValue) {
 	if len(end) == 0 {
-		if kv := m.Keys[string(first)]; kv != nil {
+		if kv := keys[string(first)]; kv != nil {
 			kvs = append(kvs, kv)
 		}
 		return kvs
 	}
-	for name, kv := range m.Keys {
+	for name, kv := range keys {
 		if name >= string(first) && (name < string(end) || string(end) == "\x00") {
 			kvs = append(kvs, kv)
 		}
@@ -104,7 +108,11 @@ func (m *Model) between(first, end []byte) (kvs []*mvccpb.KeyValue) {
 
 // Get carries out a read.
 func (m *Model) Get(r *pb.RangeRequest) *pb.RangeResponse {
-	kvs := slices.DeleteFunc(m.between(r.Key, r.RangeEnd), func(kv *mvccpb.KeyValue) bool {
+	keys := m.Keys
+	if r.Revision > 0 {
+		keys = m.past[r.Revision]
+	}
+	kvs := slices.DeleteFunc(between(keys, r.Key, r.RangeEnd), func(kv *mvccpb.KeyValue) bool {
 		return r.MaxCreateRevision > 0 && kv.CreateRevision > r.MaxCreateRevision || r.MinModRevision > kv.ModRevision
 	})
 	if r.SortTarget == pb.RangeRequest_CREATE {
@@ -133,7 +141,7 @@ func (m *Model) Get(r *pb.RangeRequest) *pb.RangeResponse {
 // holds evaluates a condition: for each key of a range, and for one that does not exist as if all
 // its revisions were 0.
 func (m *Model) holds(c *pb.Compare) bool {
-	kvs := m.between(c.Key, c.RangeEnd)
+	kvs := between(m.Keys, c.Key, c.RangeEnd)
 	if len(kvs) == 0 {
 		if c.Target == pb.Compare_VALUE {
 			return false // nil values are not compared
@@ -172,4 +180,5 @@ func holdsFor(c *pb.Compare, kv *mvccpb.KeyValue) bool {
 func (m *Model) End(lease int64) {
 	m.Rev++
 	maps.DeleteFunc(m.Keys, func(_ string, kv *mvccpb.KeyValue) bool { return kv.Lease == lease })
+	m.past[m.Rev] = maps.Clone(m.Keys)
 }

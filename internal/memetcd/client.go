@@ -1,4 +1,4 @@
-package etcdmodel
+package memetcd
 
 import (
 	"context"
