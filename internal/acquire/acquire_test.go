@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/memetcd"
+	"github.com/etcdclaims/claims/internal/testlayers"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -62,7 +63,7 @@ func TestLoopEnds(t *testing.T) {
 		{"its time is up", time.Second, time.Hour, func(*world) {}, context.DeadlineExceeded, time.Second},
 		{"its context ends", time.Hour, time.Second, func(*world) {}, context.DeadlineExceeded, time.Second},
 		{
-			"the client is closed", time.Hour, time.Hour, func(w *world) { time.AfterFunc(time.Second, w.life.Refuse) },
+			"the client is closed", time.Hour, time.Hour, func(w *world) { time.AfterFunc(time.Second, w.Life.Refuse) },
 			claimerr.ErrClosed, time.Second,
 		},
 	} {
@@ -82,7 +83,7 @@ func TestLoopEnds(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err := w.Try(ctx, "k", exclusive("k"))
-		if !errors.Is(err, context.Canceled) || errors.Is(err, txn.ErrUnknown) || w.steps() != "" {
+		if !errors.Is(err, context.Canceled) || errors.Is(err, txn.ErrUnknown) || w.Steps() != "" {
 			t.Error(err)
 		}
 	})
@@ -128,9 +129,9 @@ func TestReentrantCalls(t *testing.T) {
 		_, err := w.Loop(t.Context(), "k", reentrant(), func(ctx context.Context) Result {
 			if tries++; tries == 1 { // another call has the key in etcd, and does not know it yet
 				o := exclusive("k")
-				a = w.New(w.open(t), o.Mode, o)
+				a = w.New(w.Open(t), o.Mode, o)
 				a.S.Again()
-				w.put(layout.Own("k"), a.Value, a.Lease)
+				w.Put(layout.Own("k"), a.Value, a.Lease)
 				return w.Alone(ctx, "k", reentrant(), w.TryOnce)
 			}
 			return Result{Err: errors.New("asked again")}
@@ -140,12 +141,12 @@ func TestReentrantCalls(t *testing.T) {
 		}
 		r := w.Grant(t.Context(), a, w.rev())
 		a.End()
-		w.steps()
+		w.Steps()
 		got, err := w.Try(t.Context(), "k", reentrant())
 		same(t, "outcome", outcome(err), "won")
 		same(t, "the same claim", got, r.Term)
-		same(t, "sent", w.steps(), "")
-		w.other(layout.Own("other"), "x")
+		same(t, "sent", w.Steps(), "")
+		w.Other(layout.Own("other"), "x")
 		o := exclusive("other")
 		o.Reentrant = true
 		_, err = w.Try(t.Context(), "other", o)
@@ -192,7 +193,7 @@ func TestSupersedeTriesAgain(t *testing.T) {
 
 // rev returns the revision of etcd.
 func (w *world) rev() (rev int64) {
-	w.etcd.With(func(m *memetcd.Model) { rev = m.Rev })
+	w.Etcd.With(func(m *memetcd.Model) { rev = m.Rev })
 	return rev
 }
 
@@ -210,19 +211,19 @@ func TestGrant(t *testing.T) {
 		{"its session is dead", func(_ *world, a *Attempt, _ int64) {
 			a.S.Die(claimerr.Loss{Reason: claimerr.Expired})
 		}, "lost", "", "own"}, // until etcd ends the lease
-		{"the client is closed", func(w *world, _ *Attempt, _ int64) { w.life.Refuse() }, "closed", "delete", ""},
+		{"the client is closed", func(w *world, _ *Attempt, _ int64) { w.Life.Refuse() }, "closed", "delete", ""},
 		{
-			"too late, then renewed", func(w *world, _ *Attempt, _ int64) { w.slept.Store(int64(25 * time.Second)) },
+			"too late, then renewed", func(w *world, _ *Attempt, _ int64) { w.Slept.Store(int64(25 * time.Second)) },
 			"won", "read", "own",
 		},
 		{"too late, and etcd does not answer", func(w *world, _ *Attempt, _ int64) {
-			w.slept.Store(int64(25 * time.Second))
-			w.answers(always(txn.ErrNoAnswer), nil)
-			time.AfterFunc(1100*time.Millisecond, func() { w.answers(nil, nil) })
+			w.Slept.Store(int64(25 * time.Second))
+			w.Answer(testlayers.Always(txn.ErrNoAnswer), nil)
+			time.AfterFunc(1100*time.Millisecond, func() { w.Answer(nil, nil) })
 		}, "lost", "", ""},
 		{"too late, and deleted meanwhile", func(w *world, _ *Attempt, _ int64) {
-			w.slept.Store(int64(25 * time.Second))
-			w.remove(layout.Own("k"))
+			w.Slept.Store(int64(25 * time.Second))
+			w.Remove(layout.Own("k"))
 		}, "lost", "", ""},
 		{"handed over before the last verification", func(_ *world, a *Attempt, rev int64) {
 			_ = a.S.Renew(context.Background())
@@ -232,31 +233,31 @@ func TestGrant(t *testing.T) {
 			a.HandedAt = rev + 1
 		}, "won", "", "own"},
 		{"taken away, of which word has come", func(w *world, a *Attempt, _ int64) {
-			w.other(layout.Own("k"), "x")
+			w.Other(layout.Own("k"), "x")
 			w.Keys.SetTaken(a.ID, "k", claimerr.Loss{Reason: claimerr.Superseded})
 		}, "lost", "delete", "x"},
 	} {
 		run(t, tt.name, func(t *testing.T, w *world) {
-			s := w.open(t)
+			s := w.Open(t)
 			s.Again()
 			o := exclusive("k")
 			o.Until = time.Now().Add(time.Second)
 			a := w.New(s, o.Mode, o)
-			rev := w.put(layout.Own("k"), a.Value, a.Lease)
+			rev := w.Put(layout.Own("k"), a.Value, a.Lease)
 			tt.do(w, a, rev)
 			r := w.Grant(t.Context(), a, rev)
 			a.End()
 			same(t, "outcome", outcome(r.Err), tt.outcome)
 			same(t, "a term", r.Term != nil, tt.outcome == "won")
 			pass(time.Second)
-			if sent := w.steps(); tt.sent != "" || tt.outcome == "won" {
+			if sent := w.Steps(); tt.sent != "" || tt.outcome == "won" {
 				same(t, "sent", sent, tt.sent)
 			}
 			pass(5 * time.Second)
 			if tt.owner == "own" {
 				tt.owner = a.ID
 			}
-			same(t, "owner", w.owner("k"), tt.owner)
+			same(t, "owner", w.Owner("k").Claim, tt.owner)
 		})
 	}
 }
@@ -265,12 +266,12 @@ func TestGrant(t *testing.T) {
 func TestGrantOfAClaimThatIsBeingReleased(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {
-		s, o := w.open(t), exclusive("k")
+		s, o := w.Open(t), exclusive("k")
 		s.Again()
 		a := w.New(s, o.Mode, o)
 		defer a.End()
-		claim := w.Add(a.grant(w.put(layout.Own("k"), a.Value, a.Lease)))
-		w.answers(nil, func(*pb.TxnRequest) error { time.Sleep(time.Second); return nil })
+		claim := w.Add(a.grant(w.Put(layout.Own("k"), a.Value, a.Lease)))
+		w.Answer(nil, func(*pb.TxnRequest) error { time.Sleep(time.Second); return nil })
 		released := make(chan error, 1)
 		go func() { released <- claim.Release(context.Background()) }()
 		pass(time.Second / 2)
@@ -279,11 +280,11 @@ func TestGrantOfAClaimThatIsBeingReleased(t *testing.T) {
 		if !errors.Is(err, claimerr.ErrReleased) {
 			t.Errorf("%v, want ErrReleased", err)
 		}
-		w.answers(nil, nil)
+		w.Answer(nil, nil)
 		pass(2 * time.Second)
 		same(t, "release", <-released, nil)
 		s.Unreserve()
-		same(t, "owner", w.owner("k"), "")
+		same(t, "owner", w.Owner("k").Claim, "")
 	})
 }
 
@@ -291,7 +292,7 @@ func TestGrantOfAClaimThatIsBeingReleased(t *testing.T) {
 func TestGrantOfTwo(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {
-		s, o := w.open(t), exclusive("k")
+		s, o := w.Open(t), exclusive("k")
 		var rs [3]Result
 		var revs [3]int64
 		var as [3]*Attempt
@@ -299,7 +300,7 @@ func TestGrantOfTwo(t *testing.T) {
 			as[i] = w.New(s, o.Mode, o)
 			defer as[i].End()
 			s.Again()
-			revs[i] = w.put(layout.Own("k"), as[i].Value, as[i].Lease)
+			revs[i] = w.Put(layout.Own("k"), as[i].Value, as[i].Lease)
 		}
 		for _, i := range []int{1, 0, 2} {
 			rs[i] = w.Grant(t.Context(), as[i], revs[i])
@@ -308,7 +309,7 @@ func TestGrantOfTwo(t *testing.T) {
 		same(t, "the second", outcome(rs[1].Term.Err()), "lost")
 		same(t, "the last", outcome(rs[2].Term.Err()), "won")
 		pass(time.Second)
-		same(t, "owner", w.owner("k"), as[2].ID)
+		same(t, "owner", w.Owner("k").Claim, as[2].ID)
 	})
 }
 
@@ -317,15 +318,15 @@ func TestManualClaimBeginsYoung(t *testing.T) {
 	t.Parallel()
 	for d, sent := range map[time.Duration]string{0: "", 5 * time.Second: "read"} {
 		run(t, d.String(), func(t *testing.T, w *world) {
-			s, o := w.session(t), exclusive("k")
+			s, o := w.Session(t), exclusive("k")
 			a := w.New(s, o.Mode, o)
 			defer a.End()
 			pass(d)
-			w.put(layout.Own("k"), a.Value, a.Lease)
+			w.Put(layout.Own("k"), a.Value, a.Lease)
 			r := w.Grant(t.Context(), a, w.rev())
 			same(t, "outcome", outcome(r.Err), "won")
 			same(t, "young", s.Young(), true)
-			same(t, "sent", w.steps(), sent)
+			same(t, "sent", w.Steps(), sent)
 		})
 	}
 }
@@ -340,7 +341,7 @@ func TestHeldByARecord(t *testing.T) {
 	}{
 		{"shared", func(*world) {}, "k: shared by 1"},
 		{"its holders are gone", func(w *world) {
-			w.etcd.With(func(m *memetcd.Model) {
+			w.Etcd.With(func(m *memetcd.Model) {
 				for name := range m.Keys {
 					if name != layout.Own("k") {
 						delete(m.Keys, name)
@@ -348,13 +349,13 @@ func TestHeldByARecord(t *testing.T) {
 				}
 			})
 		}, "won"},
-		{"etcd is away", func(w *world) { w.answers(always(rpctypes.ErrNoLeader), nil) }, "won"},
-		{"denied", func(w *world) { w.answers(always(rpctypes.ErrPermissionDenied), nil) }, "denied"},
+		{"etcd is away", func(w *world) { w.Answer(testlayers.Always(rpctypes.ErrNoLeader), nil) }, "won"},
+		{"denied", func(w *world) { w.Answer(testlayers.Always(rpctypes.ErrPermissionDenied), nil) }, "denied"},
 	} {
 		run(t, tt.name, func(t *testing.T, w *world) {
 			w.hold(t, shared("k"))
 			h := Holder{Key: "k"}
-			w.etcd.With(func(m *memetcd.Model) { h.Own = m.Keys[layout.Own("k")] })
+			w.Etcd.With(func(m *memetcd.Model) { h.Own = m.Keys[layout.Own("k")] })
 			tt.do(w)
 			same(t, "outcome", outcome(w.HeldBy(t.Context(), h)), tt.want)
 		})

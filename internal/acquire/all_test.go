@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/memetcd"
+	"github.com/etcdclaims/claims/internal/testlayers"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -21,7 +22,7 @@ func (w *world) twice(key string) func(*pb.TxnRequest) error {
 	return func(in *pb.TxnRequest) error {
 		if first {
 			first = false
-			w.etcd.With(func(m *memetcd.Model) {
+			w.Etcd.With(func(m *memetcd.Model) {
 				m.Do(in)
 				delete(m.Keys, layout.Own(key))
 			})
@@ -43,11 +44,11 @@ func TestAll(t *testing.T) {
 	}{
 		{name: "free", outcome: "won", sent: "take", keys: "own/a:1 own/b:1 own/c:1"},
 		{
-			name: "one is held", do: func(w *world) { w.other(layout.Own("b"), "x") },
+			name: "one is held", do: func(w *world) { w.Other(layout.Own("b"), "x") },
 			outcome: "b: held by x", sent: "take", keys: "own/b:1",
 		},
 		{
-			name: "a caller in line for one", do: func(w *world) { w.other(layout.Place("c", "x"), "x") },
+			name: "a caller in line for one", do: func(w *world) { w.Other(layout.Place("c", "x"), "x") },
 			outcome: "c: 1 in line", sent: "take", keys: "wait:1",
 		},
 		{
@@ -56,42 +57,42 @@ func TestAll(t *testing.T) {
 			outcome: "unmet", sent: "take",
 		},
 		{
-			name: "request lost", do: func(w *world) { w.answers(once(txn.ErrNoAnswer), nil) },
+			name: "request lost", do: func(w *world) { w.Answer(testlayers.Once(txn.ErrNoAnswer), nil) },
 			outcome: "won", sent: "take, read or void, take", keys: "own/a:1 own/b:1 own/c:1 void:1",
 		},
 		{
-			name: "reply lost", do: func(w *world) { w.answers(nil, once(txn.ErrNoAnswer)) },
+			name: "reply lost", do: func(w *world) { w.Answer(nil, testlayers.Once(txn.ErrNoAnswer)) },
 			outcome: "won", sent: "take, read or void", keys: "own/a:1 own/b:1 own/c:1",
 		},
 		{
-			name: "no leader for a moment", do: func(w *world) { w.answers(once(rpctypes.ErrNoLeader), nil) },
+			name: "no leader for a moment", do: func(w *world) { w.Answer(testlayers.Once(rpctypes.ErrNoLeader), nil) },
 			outcome: "won", sent: "take, take", keys: "own/a:1 own/b:1 own/c:1",
 		},
 		{
-			name: "epoch raised", do: func(w *world) { w.put(layout.Epoch(), "1", 0) },
+			name: "epoch raised", do: func(w *world) { w.Put(layout.Epoch(), "1", 0) },
 			outcome: "won", sent: "take, take", keys: "epoch:1 own/a:1 own/b:1 own/c:1",
 		},
 		{
-			name: "carried out twice, and one was taken away in between", do: func(w *world) { w.answers(w.twice("a"), nil) },
+			name: "carried out twice, and one was taken away in between", do: func(w *world) { w.Answer(w.twice("a"), nil) },
 			call:    func(o *Call) { o.Then = []clientv3.Op{clientv3.OpDelete("/q")} },
 			outcome: "unknown",
 		},
 		{
 			name: "etcd away after it has carried that out", do: func(w *world) {
-				w.answers(nil, always(txn.ErrNoAnswer))
-				time.AfterFunc(2*time.Second, func() { w.answers(nil, nil) })
+				w.Answer(nil, testlayers.Always(txn.ErrNoAnswer))
+				time.AfterFunc(2*time.Second, func() { w.Answer(nil, nil) })
 			},
 			outcome: "unknown", keys: "void:1",
 		},
 		{
 			name: "closed meanwhile", do: func(w *world) {
-				w.answers(nil, func(*pb.TxnRequest) error { w.life.Refuse(); return nil })
+				w.Answer(nil, func(*pb.TxnRequest) error { w.Life.Refuse(); return nil })
 			},
 			outcome: "closed",
 		},
 	} {
 		run(t, tt.name, func(t *testing.T, w *world) {
-			w.open(t)
+			w.Open(t)
 			if tt.do != nil {
 				tt.do(w)
 			}
@@ -102,11 +103,11 @@ func TestAll(t *testing.T) {
 			terms, err := w.All(t.Context(), []string{"a", "b", "c"}, o, noHooks)
 			same(t, "outcome", outcome(err), tt.outcome)
 			same(t, "terms", len(terms) == 3, tt.outcome == "won")
-			if sent := w.steps(); tt.sent != "" {
+			if sent := w.Steps(); tt.sent != "" {
 				same(t, "sent", sent, tt.sent)
 			}
 			for i, held := range terms {
-				same(t, "owner", w.owner([]string{"a", "b", "c"}[i]), held.ID)
+				same(t, "owner", w.Owner([]string{"a", "b", "c"}[i]).Claim, held.ID)
 				same(t, "one id", held.ID, terms[0].ID)
 			}
 			pass(5 * time.Second)
@@ -122,7 +123,7 @@ func TestAll(t *testing.T) {
 func TestAllInOneSession(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {
-		full := w.open(t)
+		full := w.Open(t)
 		const taken = 8190 // of 8192
 		full.ReserveMore(taken)
 		terms, err := w.All(t.Context(), []string{"a", "b", "c"}, exclusive(""), noHooks)
@@ -143,7 +144,7 @@ func TestAllInOneSession(t *testing.T) {
 func TestAllGivesPlacesBack(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {
-		w.other(layout.Own("b"), "x")
+		w.Other(layout.Own("b"), "x")
 		_, err := w.All(t.Context(), []string{"a", "b"}, exclusive(""), noHooks)
 		same(t, "outcome", outcome(err), "b: held by x")
 		same(t, "attempts", w.Attempts.Load(), 2)

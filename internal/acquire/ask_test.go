@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/internal/lease"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/term"
+	"github.com/etcdclaims/claims/internal/testlayers"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -52,7 +53,7 @@ func (c *crowd) asks(ctx context.Context, o *Call, r func() Result) {
 			}
 		}()
 		got := c.w.together(ctx, "k", o, func(_ context.Context, s *lease.Session, _ string, o *Call) Result {
-			c.w.note("attempt")
+			c.w.Note("attempt")
 			<-c.hold
 			return r()
 		})
@@ -100,14 +101,14 @@ func TestCallersShareAnAnswer(t *testing.T) {
 		{"its caller has gone", Result{Err: context.Canceled}, "retry"},
 	} {
 		run(t, tt.name, func(t *testing.T, w *world) {
-			w.open(t)
+			w.Open(t)
 			c := w.crowd()
 			c.asks(t.Context(), exclusive("k"), func() Result { return tt.result })
 			c.asks(t.Context(), patient("k"), func() Result { return Result{Err: errors.New("asked twice")} })
 			close(c.hold)
 			same(t, "the first", <-c.results, tt.result.name())
 			same(t, "the other", <-c.results, tt.want)
-			same(t, "attempts", w.take(), "attempt")
+			same(t, "attempts", w.Take(), "attempt")
 		})
 	}
 }
@@ -116,7 +117,7 @@ func TestCallersShareAnAnswer(t *testing.T) {
 func TestEachCallerHasAnErrorOfItsOwn(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {
-		w.open(t)
+		w.Open(t)
 		refusal := &held{claim: "x"}
 		a, _ := w.asks.Join(askKey{key: "k"})
 		_, _ = w.asks.Join(askKey{key: "k"})
@@ -157,7 +158,7 @@ func TestCallersOfAKeyThatOneHasWon(t *testing.T) {
 				return Result{Term: own}
 			})
 			c.asks(t.Context(), &other, func() Result {
-				w.note("attempt of the other")
+				w.Note("attempt of the other")
 				return Result{Err: claimerr.ErrRefused}
 			})
 			close(c.hold)
@@ -167,7 +168,7 @@ func TestCallersOfAKeyThatOneHasWon(t *testing.T) {
 				tt.want += own.ID
 			}
 			same(t, "the other", got, tt.want)
-			same(t, "the other has asked", strings.Contains(w.take(), "attempt of the other"), tt.attempts == 2)
+			same(t, "the other has asked", strings.Contains(w.Take(), "attempt of the other"), tt.attempts == 2)
 			if m := other.Mode.Keys(); tt.name == "shared" {
 				same(t, "the other knows the record", m.Joins, true)
 			}
@@ -204,7 +205,7 @@ func TestCallersThatShareNoAnswer(t *testing.T) {
 		},
 	} {
 		run(t, tt.name, func(t *testing.T, w *world) {
-			w.open(t)
+			w.Open(t)
 			first, o, ctx := exclusive("k"), patient("k"), t.Context()
 			c := w.crowd()
 			c.asks(ctx, first, func() Result { return Result{Next: Retry} })
@@ -216,7 +217,7 @@ func TestCallersThatShareNoAnswer(t *testing.T) {
 			}
 			c.asks(ctx, o, func() Result { return Result{Next: Retry} })
 			same(t, "results", c.ends(2), "retry, retry")
-			same(t, "attempts", strings.Count(w.take(), "attempt"), tt.want)
+			same(t, "attempts", strings.Count(w.Take(), "attempt"), tt.want)
 		})
 	}
 }
@@ -248,7 +249,7 @@ func TestACallerThatSharesEndsInTime(t *testing.T) {
 func TestCallersAreNotLeftBehind(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {
-		w.open(t)
+		w.Open(t)
 		c := w.crowd()
 		c.asks(t.Context(), exclusive("k"), func() Result { panic("hook") })
 		c.asks(t.Context(), patient("k"), func() Result { return Result{} })
@@ -257,7 +258,7 @@ func TestCallersAreNotLeftBehind(t *testing.T) {
 		}
 		a, _ := w.asks.Join(askKey{key: "other"})
 		_, _ = w.asks.Join(askKey{key: "other"})
-		w.answers(always(txn.ErrNoAnswer), nil)
+		w.Answer(testlayers.Always(txn.ErrNoAnswer), nil)
 		o := exclusive("other")
 		o.ask = a
 		go func() { _ = w.Alone(t.Context(), "other", o, w.TryOnce) }()
@@ -273,7 +274,7 @@ func TestCallersAreNotLeftBehind(t *testing.T) {
 func TestCallersShareWhatOneHasLearnt(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {
-		w.open(t)
+		w.Open(t)
 		one, p := w.beside("k")
 		other, q := w.beside("k")
 		other.Until = time.Now().Add(time.Hour)
@@ -292,10 +293,10 @@ func TestCallersShareWhatOneHasLearnt(t *testing.T) {
 func TestACallerThatComesTooLateAsksItself(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {
-		w.open(t)
-		w.other(layout.Own("k"), "x")
+		w.Open(t)
+		w.Other(layout.Own("k"), "x")
 		answered := make(chan struct{})
-		w.answers(func(*pb.TxnRequest) error { <-answered; return nil }, nil)
+		w.Answer(func(*pb.TxnRequest) error { <-answered; return nil }, nil)
 		results := make(chan string, 2)
 		for range 2 {
 			go func() {
@@ -307,6 +308,6 @@ func TestACallerThatComesTooLateAsksItself(t *testing.T) {
 		pass(300 * time.Millisecond)
 		close(answered)
 		same(t, "outcomes", <-results+", "+<-results, "k: held by x, k: held by x")
-		same(t, "sent", w.steps(), "take, take")
+		same(t, "sent", w.Steps(), "take, take")
 	})
 }

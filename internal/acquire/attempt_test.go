@@ -16,8 +16,8 @@ import (
 func TestNewAttempt(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {
-		w.put(layout.Epoch(), "4", 0)
-		s, o := w.session(t), shared("k")
+		w.Put(layout.Epoch(), "4", 0)
+		s, o := w.Session(t), shared("k")
 		a, b := w.New(s, o.Mode, o), w.New(s, o.Mode, o)
 		same(t, "ids differ", a.ID != b.ID, true)
 		same(t, "known", w.Keys.IsUnderWay(a.ID), true)
@@ -40,7 +40,7 @@ func TestAttemptUnder(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {
 		o, _ := w.beside("k")
-		a := w.New(w.session(t), o.Mode, o)
+		a := w.New(w.Session(t), o.Mode, o)
 		defer a.End()
 		a.Under(&txn.Epoch{Value: 3, Rev: 9})
 		h, _ := protocol.DecodeHolder([]byte(a.Value))
@@ -55,7 +55,7 @@ func TestAttemptUnder(t *testing.T) {
 func TestAttemptHanded(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {
-		s, o := w.session(t), exclusive("k")
+		s, o := w.Session(t), exclusive("k")
 		o.MinHold, o.MaxHold, o.Note, o.Prefers, o.Preference = time.Second, time.Minute, []byte("n"), true, 2
 		a := w.New(s, o.Mode, o)
 		defer a.End()
@@ -95,7 +95,7 @@ func TestHolderOf(t *testing.T) {
 		{"of a key without slots", protocol.Exclusive{Layout: layout, Key: "k"}, own("k"), 0},
 	} {
 		run(t, tt.name, func(t *testing.T, w *world) {
-			a := w.New(w.session(t), tt.mode, exclusive("k"))
+			a := w.New(w.Session(t), tt.mode, exclusive("k"))
 			defer a.End()
 			same(t, "holder", a.HolderOf(tt.own), Holder{Key: "k", Own: tt.own, Slots: tt.want})
 		})
@@ -107,7 +107,7 @@ func TestAttemptSupersedes(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {
 		before := w.hold(t, exclusive("k"))
-		a := w.New(w.session(t), before.Mode, exclusive("k"))
+		a := w.New(w.Session(t), before.Mode, exclusive("k"))
 		defer a.End()
 		if a.Supersede(nil); a.Over != nil {
 			t.Error("takes it from no claim")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/protocol"
+	"github.com/etcdclaims/claims/internal/testlayers"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -29,11 +30,11 @@ func TestTry(t *testing.T) {
 	}{
 		{name: "free", sent: "take", outcome: "won", keys: "own/k:1"},
 		{
-			name: "held", do: func(w *world) { w.other(layout.Own("k"), "x") }, sent: "take", outcome: "k: held by x",
+			name: "held", do: func(w *world) { w.Other(layout.Own("k"), "x") }, sent: "take", outcome: "k: held by x",
 			keys: "own/k:1",
 		},
 		{
-			name: "a caller in line", do: func(w *world) { w.other(layout.Place("k", "x"), "x") },
+			name: "a caller in line", do: func(w *world) { w.Other(layout.Place("k", "x"), "x") },
 			sent: "take, read", outcome: "k: 1 in line", keys: "wait:1",
 		},
 		{
@@ -41,65 +42,65 @@ func TestTry(t *testing.T) {
 			sent: "take", outcome: "won", keys: "own/k:1",
 		},
 		{
-			name: "condition does not hold", do: func(w *world) { w.put("/q", "v", 0) },
+			name: "condition does not hold", do: func(w *world) { w.Put("/q", "v", 0) },
 			call: func(o *Call) { o.If = []clientv3.Cmp{absent("/q")} }, sent: "take, read", outcome: "unmet", keys: ":1",
 		},
 		{
-			name: "request lost", do: func(w *world) { w.answers(once(txn.ErrNoAnswer), nil) },
+			name: "request lost", do: func(w *world) { w.Answer(testlayers.Once(txn.ErrNoAnswer), nil) },
 			sent: "take, read or void, take", outcome: "won", keys: "own/k:1 void:1",
 		},
 		{
-			name: "reply lost", do: func(w *world) { w.answers(nil, once(txn.ErrNoAnswer)) },
+			name: "reply lost", do: func(w *world) { w.Answer(nil, testlayers.Once(txn.ErrNoAnswer)) },
 			sent: "take, read or void", outcome: "won", keys: "own/k:1",
 		},
 		{
 			name: "reply of a refusal lost", do: func(w *world) {
-				w.other(layout.Own("k"), "x")
-				w.answers(nil, once(txn.ErrNoAnswer))
+				w.Other(layout.Own("k"), "x")
+				w.Answer(nil, testlayers.Once(txn.ErrNoAnswer))
 			},
 			sent: "take, read or void, take", outcome: "k: held by x", keys: "own/k:1 void:1",
 		},
 		{
-			name: "no leader for a moment", do: func(w *world) { w.answers(once(rpctypes.ErrNoLeader), nil) },
+			name: "no leader for a moment", do: func(w *world) { w.Answer(testlayers.Once(rpctypes.ErrNoLeader), nil) },
 			sent: "take, take", outcome: "won", keys: "own/k:1",
 		},
 		{
-			name: "permission denied", do: func(w *world) { w.answers(once(rpctypes.ErrPermissionDenied), nil) },
+			name: "permission denied", do: func(w *world) { w.Answer(testlayers.Once(rpctypes.ErrPermissionDenied), nil) },
 			sent: "take", outcome: "denied",
 		},
 		{
-			name: "no space", do: func(w *world) { w.answers(puts(rpctypes.ErrNoSpace), nil) },
+			name: "no space", do: func(w *world) { w.Answer(puts(rpctypes.ErrNoSpace), nil) },
 			sent: "take, read", outcome: rpctypes.ErrNoSpace.Error(),
 		},
 		{
-			name: "space ran out with it", do: func(w *world) { w.answers(nil, once(rpctypes.ErrNoSpace)) },
+			name: "space ran out with it", do: func(w *world) { w.Answer(nil, testlayers.Once(rpctypes.ErrNoSpace)) },
 			sent: "take, read, read", outcome: "won", keys: "own/k:1",
 		},
 		{
-			name: "lease gone", do: func(w *world) { w.etcd.EndLease(w.Pool.Live()[0].ID()) },
+			name: "lease gone", do: func(w *world) { w.Etcd.EndLease(w.Pool.Live()[0].ID()) },
 			sent: "take, take", outcome: "won", keys: "own/k:1",
 		},
 		{
-			name: "epoch raised", do: func(w *world) { w.put(layout.Epoch(), "1", 0) },
+			name: "epoch raised", do: func(w *world) { w.Put(layout.Epoch(), "1", 0) },
 			sent: "take, read, take", outcome: "won", keys: "epoch:1 own/k:1",
 		},
 		{
 			name: "etcd away for longer than a call may take", do: func(w *world) {
-				w.answers(always(txn.ErrNoAnswer), nil)
-				time.AfterFunc(2*time.Second, func() { w.answers(nil, nil) })
+				w.Answer(testlayers.Always(txn.ErrNoAnswer), nil)
+				time.AfterFunc(2*time.Second, func() { w.Answer(nil, nil) })
 			},
 			outcome: "unknown", keys: "void:1",
 		},
 		{
 			name: "etcd away after it has carried that out", do: func(w *world) {
-				w.answers(nil, always(txn.ErrNoAnswer))
-				time.AfterFunc(2*time.Second, func() { w.answers(nil, nil) })
+				w.Answer(nil, testlayers.Always(txn.ErrNoAnswer))
+				time.AfterFunc(2*time.Second, func() { w.Answer(nil, nil) })
 			},
 			outcome: "unknown", keys: "void:1",
 		},
 	} {
 		run(t, tt.name, func(t *testing.T, w *world) {
-			w.open(t)
+			w.Open(t)
 			if tt.do != nil {
 				tt.do(w)
 			}
@@ -109,11 +110,11 @@ func TestTry(t *testing.T) {
 			}
 			held, err := w.Try(t.Context(), "k", o)
 			same(t, "outcome", outcome(err), tt.outcome)
-			if sent := w.steps(); tt.sent != "" {
+			if sent := w.Steps(); tt.sent != "" {
 				same(t, "sent", sent, tt.sent)
 			}
 			if held != nil {
-				same(t, "owner", w.owner("k"), held.ID)
+				same(t, "owner", w.Owner("k").Claim, held.ID)
 			}
 			pass(5 * time.Second)
 			same(t, "keys", w.keys(), tt.keys)
@@ -141,22 +142,22 @@ func TestTryOfACallerThatLeaves(t *testing.T) {
 	t.Parallel()
 	for name, carriedOut := range map[string]bool{"request lost": false, "reply lost": true} {
 		run(t, name, func(t *testing.T, w *world) {
-			w.open(t)
+			w.Open(t)
 			ctx, leave := context.WithCancel(t.Context())
 			lose := func(*pb.TxnRequest) error {
 				leave()
-				return once(context.Canceled)(nil)
+				return testlayers.Once(context.Canceled)(nil)
 			}
-			if w.answers(lose, nil); carriedOut {
-				w.answers(nil, lose)
+			if w.Answer(lose, nil); carriedOut {
+				w.Answer(nil, lose)
 			}
 			_, err := w.Try(ctx, "k", exclusive("k"))
 			if !errors.Is(err, txn.ErrUnknown) || !errors.Is(err, context.Canceled) {
 				t.Error(err)
 			}
-			w.answers(nil, nil)
+			w.Answer(nil, nil)
 			pass(time.Second)
-			same(t, "owner", w.owner("k"), "")
+			same(t, "owner", w.Owner("k").Claim, "")
 		})
 	}
 }
@@ -165,11 +166,11 @@ func TestTryOfACallerThatLeaves(t *testing.T) {
 func TestTryOnASessionThatEnds(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {
-		s := w.open(t)
-		w.answers(always(txn.ErrNoAnswer), nil)
+		s := w.Open(t)
+		w.Answer(testlayers.Always(txn.ErrNoAnswer), nil)
 		time.AfterFunc(300*time.Millisecond, func() {
-			w.etcd.EndLease(s.ID())
-			w.answers(nil, nil)
+			w.Etcd.EndLease(s.ID())
+			w.Answer(nil, nil)
 			s.Die(claimerr.Loss{Reason: claimerr.Revoked})
 		})
 		begun := time.Now()
@@ -187,8 +188,8 @@ func TestTryEndsInTime(t *testing.T) {
 		{0, time.Second}, {300 * time.Millisecond, 300 * time.Millisecond},
 	} {
 		run(t, tt.want.String(), func(t *testing.T, w *world) {
-			w.open(t)
-			w.answers(always(txn.ErrNoAnswer), nil)
+			w.Open(t)
+			w.Answer(testlayers.Always(txn.ErrNoAnswer), nil)
 			o := exclusive("k")
 			if tt.until > 0 {
 				o.Until = time.Now().Add(tt.until)
@@ -214,16 +215,16 @@ func TestTrySupersedes(t *testing.T) {
 	}{
 		{"own", func(*world) {}, "won", "take", "lost k: superseded"},
 		{
-			"own, reply lost", func(w *world) { w.answers(nil, once(txn.ErrNoAnswer)) },
+			"own, reply lost", func(w *world) { w.Answer(nil, testlayers.Once(txn.ErrNoAnswer)) },
 			"won", "take, read or void", "lost k: superseded",
 		},
 		{
-			"own, request lost", func(w *world) { w.answers(once(txn.ErrNoAnswer), nil) },
+			"own, request lost", func(w *world) { w.Answer(testlayers.Once(txn.ErrNoAnswer), nil) },
 			"won", "take, read or void, take", "lost k: superseded",
 		},
-		{"deleted meanwhile", func(w *world) { w.remove(layout.Own("k")) }, "won", "take, take", "lost k: deleted"},
+		{"deleted meanwhile", func(w *world) { w.Remove(layout.Own("k")) }, "won", "take, take", "lost k: deleted"},
 		{
-			"another's meanwhile", func(w *world) { w.other(layout.Own("k"), "x") },
+			"another's meanwhile", func(w *world) { w.Other(layout.Own("k"), "x") },
 			"k: held by x", "take", "lost k: superseded",
 		},
 	} {
@@ -234,11 +235,11 @@ func TestTrySupersedes(t *testing.T) {
 			o.Supersede = true
 			held, err := w.Try(t.Context(), "k", o)
 			same(t, "outcome", outcome(err), tt.outcome)
-			same(t, "sent", w.steps(), tt.sent)
-			same(t, "calls", w.take(), tt.calls)
+			same(t, "sent", w.Steps(), tt.sent)
+			same(t, "calls", w.Take(), tt.calls)
 			same(t, "the one before is lost", before.IsLost(), true)
 			if held != nil {
-				same(t, "owner", w.owner("k"), held.ID)
+				same(t, "owner", w.Owner("k").Claim, held.ID)
 			}
 		})
 	}
@@ -248,12 +249,12 @@ func TestTrySupersedes(t *testing.T) {
 func TestVoidsTakeRoom(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {
-		s := w.open(t)
+		s := w.Open(t)
 		most := s.ReserveMore(1 << 20)
 		for range most {
 			s.Unreserve()
 		}
-		w.answers(once(txn.ErrNoAnswer), nil)
+		w.Answer(testlayers.Once(txn.ErrNoAnswer), nil)
 		if _, err := w.Try(t.Context(), "k", exclusive("k")); err != nil {
 			t.Fatal(err)
 		}

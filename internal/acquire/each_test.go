@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/memetcd"
 	"github.com/etcdclaims/claims/internal/term"
+	"github.com/etcdclaims/claims/internal/testlayers"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -43,36 +44,36 @@ func TestEach(t *testing.T) {
 	}{
 		{"free", func(*world) {}, "won, won, won", "own/a:1 own/b:1 own/c:1"},
 		{
-			"one is held", func(w *world) { w.other(layout.Own("b"), "x") },
+			"one is held", func(w *world) { w.Other(layout.Own("b"), "x") },
 			"won, b: held by x, won", "own/a:1 own/b:1 own/c:1",
 		},
 		{
-			"a caller in line for one", func(w *world) { w.other(layout.Place("c", "x"), "x") },
+			"a caller in line for one", func(w *world) { w.Other(layout.Place("c", "x"), "x") },
 			"won, won, c: 1 in line", "own/a:1 own/b:1 wait:1",
 		},
-		{"request lost", func(w *world) { w.answers(once(txn.ErrNoAnswer), nil) }, "won, won, won", ""},
-		{"reply lost", func(w *world) { w.answers(nil, once(txn.ErrNoAnswer)) }, "won, won, won", ""},
+		{"request lost", func(w *world) { w.Answer(testlayers.Once(txn.ErrNoAnswer), nil) }, "won, won, won", ""},
+		{"reply lost", func(w *world) { w.Answer(nil, testlayers.Once(txn.ErrNoAnswer)) }, "won, won, won", ""},
 		{
-			"no leader for a moment", func(w *world) { w.answers(once(rpctypes.ErrNoLeader), nil) },
+			"no leader for a moment", func(w *world) { w.Answer(testlayers.Once(rpctypes.ErrNoLeader), nil) },
 			"won, won, won", "own/a:1 own/b:1 own/c:1",
 		},
 		{
-			"lease gone", func(w *world) { w.etcd.EndLease(w.Pool.Live()[0].ID()) }, "won, won, won",
+			"lease gone", func(w *world) { w.Etcd.EndLease(w.Pool.Live()[0].ID()) }, "won, won, won",
 			"own/a:1 own/b:1 own/c:1",
 		},
-		{"denied", func(w *world) { w.answers(always(rpctypes.ErrPermissionDenied), nil) }, "denied, denied, denied", ""},
+		{"denied", func(w *world) { w.Answer(testlayers.Always(rpctypes.ErrPermissionDenied), nil) }, "denied, denied, denied", ""},
 		{"closed meanwhile", func(w *world) {
-			w.answers(nil, func(*pb.TxnRequest) error { w.life.Refuse(); return nil })
+			w.Answer(nil, func(*pb.TxnRequest) error { w.Life.Refuse(); return nil })
 		}, "closed, closed, closed", ""},
 	} {
 		run(t, tt.name, func(t *testing.T, w *world) {
-			w.open(t)
+			w.Open(t)
 			tt.do(w)
 			e, outcomes := w.each(t, nil, "a", "b", "c")
 			same(t, "outcomes", outcomes, tt.outcomes)
 			for i, held := range e.Terms {
 				if held != nil {
-					same(t, "owner", w.owner(e.Keys[i]), held.ID)
+					same(t, "owner", w.Owner(e.Keys[i]).Claim, held.ID)
 				}
 			}
 			pass(5 * time.Second)
@@ -88,18 +89,18 @@ func TestEach(t *testing.T) {
 func TestEachOfSome(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {
-		w.open(t)
+		w.Open(t)
 		_, outcomes := w.each(t, []error{nil, claimerr.ErrRefused, nil}, "a", "b", "c")
 		same(t, "outcomes", outcomes, "won, unmet, won")
 		same(t, "keys", w.keys(), "own/a:1 own/c:1")
 		same(t, "attempts", w.Attempts.Load(), 2)
-		w.steps()
+		w.Steps()
 		many := make([]string, 100)
 		for i := range many {
 			many[i] = "many" + strings.Repeat("x", i)
 		}
 		w.each(t, nil, many...)
-		if requests := len(strings.Split(w.steps(), ", ")); requests > 10 {
+		if requests := len(strings.Split(w.Steps(), ", ")); requests > 10 {
 			t.Errorf("%d requests", requests)
 		}
 	})
@@ -113,8 +114,8 @@ func TestEachWithoutASession(t *testing.T) {
 		after time.Duration
 	}{{rpctypes.ErrNoLeader, time.Second + 2*time.Millisecond}, {rpctypes.ErrPermissionDenied, 0}} {
 		run(t, tt.err.Error(), func(t *testing.T, w *world) {
-			before := w.etcd.Sent
-			w.etcd.Sent = func(kind string, in *pb.TxnRequest) error {
+			before := w.Etcd.Sent
+			w.Etcd.Sent = func(kind string, in *pb.TxnRequest) error {
 				if kind == memetcd.Grant {
 					return tt.err
 				}

@@ -66,7 +66,7 @@ func (p *partner) Known() *mvccpb.KeyValue {
 }
 
 func (p *partner) Changed(kv *mvccpb.KeyValue) bool {
-	p.w.note("changed")
+	p.w.Note("changed")
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.known = kv
@@ -77,7 +77,7 @@ func (p *partner) Changed(kv *mvccpb.KeyValue) bool {
 func (p *partner) next(lease clientv3.LeaseID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if lease == 0 || p.w.etcd.Lives(lease) {
+	if lease == 0 || p.w.Etcd.Lives(lease) {
 		return false
 	}
 	p.lease, p.others = p.others[0], p.others[1:]
@@ -87,7 +87,7 @@ func (p *partner) next(lease clientv3.LeaseID) bool {
 func (p *partner) LeaseGone(put *beside.Put, _ error) bool { return p.next(put.Lease) }
 
 func (p *partner) Granted(superseded bool) bool {
-	p.w.note(fmt.Sprint("granted, superseded ", superseded))
+	p.w.Note(fmt.Sprint("granted, superseded ", superseded))
 	return false
 }
 
@@ -117,5 +117,5 @@ func (u *unput) LeaseGone(context.Context) (bool, error) {
 
 func (u *unput) Settled(err error) {
 	what, _, _ := strings.Cut(fmt.Sprint("settled: ", err), ": etcdserver")
-	u.p.w.note(what)
+	u.p.w.Note(what)
 }

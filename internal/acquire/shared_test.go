@@ -17,10 +17,10 @@ func TestKnowing(t *testing.T) {
 		same(t, "the record is known", m.Keys().Joins, true)
 		_, err := w.Try(t.Context(), "k", shared("k"))
 		same(t, "outcome", outcome(err), "won")
-		same(t, "sent", w.steps(), "take")
+		same(t, "sent", w.Steps(), "take")
 		e := protocol.Exclusive{Layout: layout, Key: "k"}
 		same[protocol.Mode](t, "exclusive", w.Knowing(e), e)
-		w.put(layout.Epoch(), "1", 0)
+		w.Put(layout.Epoch(), "1", 0)
 		if err := w.Store.ReadEpoch(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -34,10 +34,10 @@ func TestARecordThatIsGone(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {
 		w.hold(t, shared("k"))
-		w.remove(layout.Own("k"))
+		w.Remove(layout.Own("k"))
 		got, err := w.Try(t.Context(), "k", shared("k"))
 		same(t, "outcome", outcome(err), "won")
-		same(t, "sent", w.steps(), "take, take")
+		same(t, "sent", w.Steps(), "take, take")
 		rev, _ := got.Mode.(protocol.Shared).Revision()
 		same(t, "its record", rev, w.rev())
 	})

@@ -6,6 +6,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/protocol"
+	"github.com/etcdclaims/claims/internal/testlayers"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -17,7 +18,7 @@ func (a *Attempt) putAll(w *world) {
 	in := protocol.Take{Try: &a.Try}.Build().In
 	for _, op := range in.Success {
 		if put := op.GetRequestPut(); put != nil {
-			w.put(string(put.Key), string(put.Value), put.Lease)
+			w.Put(string(put.Key), string(put.Value), put.Lease)
 		}
 	}
 }
@@ -34,39 +35,39 @@ func TestUndo(t *testing.T) {
 	}{
 		{name: "carried out", do: func(*world, *Attempt) {}, sent: "delete"},
 		{name: "it never arrived", do: func(w *world, _ *Attempt) {
-			w.remove(layout.Own("k"))
-			w.remove(layout.Note("k"))
+			w.Remove(layout.Own("k"))
+			w.Remove(layout.Note("k"))
 		}, sent: "delete"},
 		{
-			name: "request lost", do: func(w *world, _ *Attempt) { w.answers(once(txn.ErrNoAnswer), nil) },
+			name: "request lost", do: func(w *world, _ *Attempt) { w.Answer(testlayers.Once(txn.ErrNoAnswer), nil) },
 			sent: "delete, delete",
 		},
 		{
-			name: "reply lost", do: func(w *world, _ *Attempt) { w.answers(nil, once(txn.ErrNoAnswer)) }, sent: "delete, delete",
+			name: "reply lost", do: func(w *world, _ *Attempt) { w.Answer(nil, testlayers.Once(txn.ErrNoAnswer)) }, sent: "delete, delete",
 		},
 		{
-			name: "another's by now", do: func(w *world, _ *Attempt) { w.other(layout.Own("k"), "x") }, sent: "delete",
+			name: "another's by now", do: func(w *world, _ *Attempt) { w.Other(layout.Own("k"), "x") }, sent: "delete",
 			keys: "own/k:1",
 		},
 		{name: "may still arrive", do: func(*world, *Attempt) {}, unsure: true, sent: "delete or void"},
 		{name: "may still arrive, and has not", do: func(w *world, _ *Attempt) {
-			w.remove(layout.Own("k"))
-			w.remove(layout.Note("k"))
+			w.Remove(layout.Own("k"))
+			w.Remove(layout.Note("k"))
 		}, unsure: true, sent: "delete or void", keys: "void:1"},
 		{name: "lease gone", do: func(w *world, a *Attempt) {
-			w.etcd.EndLease(a.S.ID())
-			w.answers(always(rpctypes.ErrLeaseNotFound), nil) // the void would be on it
+			w.Etcd.EndLease(a.S.ID())
+			w.Answer(testlayers.Always(rpctypes.ErrLeaseNotFound), nil) // the void would be on it
 		}, unsure: true, sent: "delete or void"},
 		{name: "session dead", do: func(_ *world, a *Attempt) {
 			a.S.Die(claimerr.Loss{Reason: claimerr.Expired})
 		}, keys: "note/k:1 own/k:1"},
 		{name: "no space", do: func(w *world, _ *Attempt) {
-			w.answers(puts(rpctypes.ErrNoSpace), nil)
-			time.AfterFunc(10*time.Second, func() { w.answers(nil, nil) })
+			w.Answer(puts(rpctypes.ErrNoSpace), nil)
+			time.AfterFunc(10*time.Second, func() { w.Answer(nil, nil) })
 		}, unsure: true, keys: "void:1"},
 	} {
 		run(t, tt.name, func(t *testing.T, w *world) {
-			s, o := w.open(t), exclusive("k")
+			s, o := w.Open(t), exclusive("k")
 			o.Note = []byte("n")
 			a := w.New(s, o.Mode, o)
 			a.putAll(w)
@@ -82,7 +83,7 @@ func TestUndo(t *testing.T) {
 				same(t, "deleted at once", w.keys(), "")
 				pass(10 * time.Second)
 			} else {
-				same(t, "sent", w.steps(), tt.sent)
+				same(t, "sent", w.Steps(), tt.sent)
 			}
 			same(t, "keys", w.keys(), tt.keys)
 		})
@@ -102,34 +103,34 @@ func TestUndoOfWhatIsBeside(t *testing.T) {
 	}{
 		{"carried out", func(*world, *Attempt) {}, "settled: <nil>", "undone", "", false},
 		{"it never arrived", func(w *world, _ *Attempt) {
-			w.remove(layout.Own("k"))
-			w.remove(partnerKey)
+			w.Remove(layout.Own("k"))
+			w.Remove(partnerKey)
 		}, "settled: <nil>", "", "", false},
-		{"another's by now", func(w *world, _ *Attempt) { w.put(partnerKey, "x", 0) }, "settled: <nil>", "x", "", false},
+		{"another's by now", func(w *world, _ *Attempt) { w.Put(partnerKey, "x", 0) }, "settled: <nil>", "x", "", false},
 		{"its own lease is gone", func(w *world, a *Attempt) {
-			w.etcd.EndLease(a.Put.Lease)
-			w.put(partnerKey, a.Put.Value, 0)
+			w.Etcd.EndLease(a.Put.Lease)
+			w.Put(partnerKey, a.Put.Value, 0)
 		}, "settled: <nil>", "undone", "", false},
 		{"session dead", func(_ *world, a *Attempt) {
 			a.S.Die(claimerr.Loss{Reason: claimerr.Expired})
 		}, "settled: <nil>", "undone", "", true},
 		{"denied for a while", func(w *world, _ *Attempt) {
-			w.answers(once(rpctypes.ErrPermissionDenied), nil)
+			w.Answer(testlayers.Once(rpctypes.ErrPermissionDenied), nil)
 		}, "settled: etcdclaims: permission denied by etcd, settled: <nil>", "undone", "", false},
 	} {
 		run(t, tt.name, func(t *testing.T, w *world) {
-			s := w.open(t)
+			s := w.Open(t)
 			o, p := w.beside("k")
-			p.lease, p.others = w.session(t).ID(), []clientv3.LeaseID{w.session(t).ID()}
+			p.lease, p.others = w.Session(t).ID(), []clientv3.LeaseID{w.Session(t).ID()}
 			a := w.New(s, o.Mode, o)
 			a.putAll(w)
 			tt.do(w, a)
 			a.Undo()
 			a.End()
 			pass(5 * time.Second)
-			same(t, "calls", w.take(), tt.calls)
+			same(t, "calls", w.Take(), tt.calls)
 			same(t, "beside", w.value(partnerKey), tt.want)
-			same(t, "owner", w.owner("k"), tt.key)
+			same(t, "owner", w.Owner("k").Claim, tt.key)
 			same(t, "dead", s.Ended(), tt.dead)
 		})
 	}
@@ -139,14 +140,14 @@ func TestUndoOfWhatIsBeside(t *testing.T) {
 func TestUndoAfterTheEndOfTheLease(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {
-		s := w.open(t)
+		s := w.Open(t)
 		o, p := w.beside("k")
-		p.lease = w.session(t).ID()
+		p.lease = w.Session(t).ID()
 		a := w.New(s, o.Mode, o)
 		a.putAll(w)
-		w.etcd.EndLease(s.ID())
+		w.Etcd.EndLease(s.ID())
 		refused := false
-		w.answers(func(in *pb.TxnRequest) error {
+		w.Answer(func(in *pb.TxnRequest) error {
 			if len(in.Failure) > 0 && !refused {
 				refused = true
 				return rpctypes.ErrLeaseNotFound
@@ -157,7 +158,7 @@ func TestUndoAfterTheEndOfTheLease(t *testing.T) {
 		a.End()
 		pass(time.Second)
 		same(t, "beside", w.value(partnerKey), "undone")
-		same(t, "calls", w.take(), "settled: <nil>")
+		same(t, "calls", w.Take(), "settled: <nil>")
 		same(t, "session", s.Ended(), true)
 	})
 }
@@ -174,31 +175,31 @@ func TestTryWithAKeyBeside(t *testing.T) {
 	}{
 		{"free", func(*world, *partner) {}, "won", "take", "granted, superseded false"},
 		{
-			"it has changed", func(w *world, _ *partner) { w.put(partnerKey, "x", 0) },
+			"it has changed", func(w *world, _ *partner) { w.Put(partnerKey, "x", 0) },
 			"won", "take, take", "changed, granted, superseded false",
 		},
 		{
-			"its lease is gone", func(w *world, p *partner) { w.etcd.EndLease(p.lease) },
+			"its lease is gone", func(w *world, p *partner) { w.Etcd.EndLease(p.lease) },
 			"won", "take, read, take", "granted, superseded false",
 		},
 		{"the claim's lease is gone", func(w *world, _ *partner) {
-			w.etcd.EndLease(w.Pool.Live()[0].ID())
+			w.Etcd.EndLease(w.Pool.Live()[0].ID())
 		}, "won", "take, take", "granted, superseded false"},
 		{"request lost", func(w *world, _ *partner) {
-			w.answers(once(txn.ErrNoAnswer), nil)
+			w.Answer(testlayers.Once(txn.ErrNoAnswer), nil)
 		}, "won", "take, read or void, take, delete", "settled: <nil>, granted, superseded false"},
 	} {
 		run(t, tt.name, func(t *testing.T, w *world) {
-			w.open(t)
+			w.Open(t)
 			o, p := w.beside("k")
-			p.lease, p.others = w.session(t).ID(), []clientv3.LeaseID{w.session(t).ID()}
+			p.lease, p.others = w.Session(t).ID(), []clientv3.LeaseID{w.Session(t).ID()}
 			tt.do(w, p)
 			held, err := w.Try(t.Context(), "k", o)
 			same(t, "outcome", outcome(err), tt.outcome)
 			pass(time.Second)
-			if sent := w.steps(); tt.name != "request lost" { // the undo and the next attempt go at the same time
+			if sent := w.Steps(); tt.name != "request lost" { // the undo and the next attempt go at the same time
 				same(t, "sent", sent, tt.sent)
-				same(t, "calls", w.take(), tt.calls)
+				same(t, "calls", w.Take(), tt.calls)
 			}
 			same(t, "beside", w.value(partnerKey), held.Put.Value)
 		})

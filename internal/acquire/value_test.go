@@ -26,13 +26,13 @@ func TestValue(t *testing.T) {
 			{name: "attempt", call: func(o *Call) { o.Beside = &partner{} }, want: protocol.Holder{Attempt: 1}},
 		} {
 			run(t, tt.name, func(t *testing.T, w *world) {
-				w.Owner = owner
-				ac := NewAcquirer(w.Terms, w.Errors, w.Began)
+				w.Client.Terms.Owner = owner
+				ac := NewAcquirer(w.Client.Terms, w.Errors, w.Began)
 				o := exclusive("k")
 				if tt.call != nil {
 					tt.call(o)
 				}
-				s := w.session(t)
+				s := w.Session(t)
 				a := ac.New(s, o.Mode, o)
 				defer a.End()
 				if tt.with != nil {

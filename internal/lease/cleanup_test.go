@@ -18,21 +18,21 @@ func TestPostponed(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {
 		s, tries := w.open(t, true), 0
-		w.Add(&Cleanup{Of: s, What: "slow", Over: func() { w.news.note("over") }, Do: func(context.Context) error {
+		w.Add(&Cleanup{Of: s, What: "slow", Over: func() { w.news.Note("over") }, Do: func(context.Context) error {
 			if tries++; tries < 5 {
 				return errAway
 			}
-			w.news.note("slow")
+			w.news.Note("slow")
 			return nil
 		}})
-		s.CleanUp("quick", func(context.Context) error { w.news.note("quick"); return nil })
+		s.CleanUp("quick", func(context.Context) error { w.news.Note("quick"); return nil })
 		synctest.Wait()
-		same(t, "at once", w.news.take(), "quick")
+		same(t, "at once", w.news.Take(), "quick")
 		if !w.isBusy() || s.pending.Load() != 1 {
 			t.Errorf("busy %v, pending %d", w.isBusy(), s.pending.Load())
 		}
 		pass(5 * time.Second)
-		same(t, "later", w.news.take(), "slow, over")
+		same(t, "later", w.news.Take(), "slow, over")
 		if w.isBusy() || s.pending.Load() != 0 || tries != 5 {
 			t.Errorf("busy %v, pending %d, tries %d", w.isBusy(), s.pending.Load(), tries)
 		}
@@ -53,17 +53,17 @@ func TestWorkers(t *testing.T) {
 				case i < mostWorkers:
 					<-done
 				default:
-					w.news.note(fmt.Sprint(i - mostWorkers))
+					w.news.Note(fmt.Sprint(i - mostWorkers))
 				}
 				return nil
 			})
 		}
 		synctest.Wait()
-		same(t, "begun", w.news.take(), "")
+		same(t, "begun", w.news.Take(), "")
 		same(t, "workers", w.workers, mostWorkers)
 		close(next) // one worker is free
 		synctest.Wait()
-		same(t, "begun then", w.news.take(), "0, 1, 2")
+		same(t, "begun then", w.news.Take(), "0, 1, 2")
 		close(done)
 		synctest.Wait()
 		same(t, "workers in the end", w.workers, 0)
@@ -76,7 +76,7 @@ func TestDeadSession(t *testing.T) {
 	for _, outlives := range []bool{false, true} {
 		in(t, func(t *testing.T, w *world) {
 			s, tries := w.open(t, true), 0
-			w.Add(&Cleanup{Of: s, Outlives: outlives, Over: func() { w.news.note("over") }, Do: func(context.Context) error {
+			w.Add(&Cleanup{Of: s, Outlives: outlives, Over: func() { w.news.Note("over") }, Do: func(context.Context) error {
 				if tries++; tries == 1 {
 					return errAway
 				}
@@ -90,7 +90,7 @@ func TestDeadSession(t *testing.T) {
 				want = 2
 			}
 			same(t, "tries", tries, want)
-			same(t, "over", w.news.take(), "over")
+			same(t, "over", w.news.Take(), "over")
 			same(t, "busy", w.isBusy(), false)
 		})
 	}
@@ -104,7 +104,7 @@ func TestLeaseGone(t *testing.T) {
 		in(t, func(t *testing.T, w *world) {
 			s, tries := w.open(t, true), 0
 			if gone {
-				w.etcd.EndLease(s.ID())
+				w.Etcd.EndLease(s.ID())
 			}
 			s.CleanUp("on two leases", func(context.Context) error {
 				if tries++; tries < 3 {
@@ -188,7 +188,7 @@ func TestClosedMeanwhile(t *testing.T) {
 		s.CleanUp("postponed", func(context.Context) error { tries++; return errAway })
 		s.CleanUp("under way", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
 		synctest.Wait()
-		w.life.End()
+		w.Life.End()
 		before := tries
 		s.CleanUp("added", func(context.Context) error { tries++; return nil })
 		pass(5 * time.Second)

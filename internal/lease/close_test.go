@@ -45,16 +45,16 @@ func TestEnd(t *testing.T) {
 				if tt.cancelled {
 					cancel()
 				}
-				w.life.Refuse()
-				got := w.End(ctx)
-				if got != tt.want || w.etcd.Lives(s.ID()) != tt.lives || w.etcd.Lives(empty.ID()) != (tt.fails || tt.cancelled) {
-					t.Errorf("all revoked %v, lives %v, the other %v", got, w.etcd.Lives(s.ID()), w.etcd.Lives(empty.ID()))
+				w.Life.Refuse()
+				got := w.Pool.End(ctx)
+				if got != tt.want || w.Etcd.Lives(s.ID()) != tt.lives || w.Etcd.Lives(empty.ID()) != (tt.fails || tt.cancelled) {
+					t.Errorf("all revoked %v, lives %v, the other %v", got, w.Etcd.Lives(s.ID()), w.Etcd.Lives(empty.ID()))
 				}
 				if !s.Ended() || !empty.Ended() || len(w.Live()) > 0 {
 					t.Error("a session has not ended")
 				}
 				if tt.claims {
-					same(t, "claims", w.news.take(), "lose a: shut down, lost a: shut down (dead)")
+					same(t, "claims", w.news.Take(), "lose a: shut down, lost a: shut down (dead)")
 				}
 			})
 		})

@@ -46,17 +46,17 @@ func TestDeadlines(t *testing.T) {
 				session := w.open(t, true)
 				w.add(t, session, "a")
 				pass(tt.passes)
-				w.slept.Store(int64(tt.sleeps))
-				w.stepped.Store(int64(tt.stepped))
+				w.Slept.Store(int64(tt.sleeps))
+				w.Stepped.Store(int64(tt.stepped))
 				session.Enforce()
 				left, over := session.Left()
 				if session.Fresh() != tt.fresh || session.Young() != tt.young || left != tt.left || over != tt.over {
 					t.Errorf("fresh %v, young %v, left %v, over by the wall clock %v", session.Fresh(), session.Young(), left, over)
 				}
 				same(t, "silence", session.Silence(), tt.silence)
-				same(t, "happens", w.news.take(), tt.happens)
+				same(t, "happens", w.news.Take(), tt.happens)
 				session.Enforce()
-				same(t, "happens once more", w.news.take(), "")
+				same(t, "happens once more", w.news.Take(), "")
 			})
 		})
 	}
@@ -69,11 +69,11 @@ func TestAlarm(t *testing.T) {
 		s := w.open(t, true)
 		w.add(t, s, "a", "b")
 		pass(soft - time.Millisecond)
-		same(t, "before", w.news.take(), "")
+		same(t, "before", w.news.Take(), "")
 		pass(2 * time.Millisecond)
-		same(t, "after the soft deadline", w.news.take(), "stop a: expired, stop b: expired")
+		same(t, "after the soft deadline", w.news.Take(), "stop a: expired, stop b: expired")
 		pass(drain)
-		same(t, "after the hard deadline", w.news.take(),
+		same(t, "after the hard deadline", w.news.Take(),
 			"lose a: expired, lose b: expired, lost a: expired (dead), lost b: expired (dead)")
 		<-s.Dead()
 	})
@@ -92,16 +92,16 @@ func TestAdopt(t *testing.T) {
 		same(t, "grant", s.Grant(), first)
 
 		pass(soft - time.Second)
-		same(t, "at the soft deadline", w.news.take(), "stop a: expired")
+		same(t, "at the soft deadline", w.news.Take(), "stop a: expired")
 		now := s.Now()
 		s.adopt(now, 2*ttl)
 		if g := s.Grant(); g.T0 != now || g.TTL != 2*ttl || !s.Fresh() {
 			t.Errorf("%+v, fresh %v", g, s.Fresh())
 		}
 		pass(s.Grant().Soft - time.Millisecond)
-		same(t, "before the next", w.news.take(), "")
+		same(t, "before the next", w.news.Take(), "")
 		pass(2 * time.Millisecond)
-		same(t, "after the next", w.news.take(), "stop a: expired")
+		same(t, "after the next", w.news.Take(), "stop a: expired")
 
 		s.Die(claimerr.Loss{Reason: claimerr.Revoked})
 		last := s.Grant()

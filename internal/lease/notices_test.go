@@ -27,29 +27,29 @@ type stream struct {
 func newsOf(w *world) (n *Notices, begun chan *stream) {
 	begun = make(chan *stream, 8)
 	note := func(what string) func(*mvccpb.KeyValue) {
-		return func(kv *mvccpb.KeyValue) { w.news.note(what + " " + string(kv.Key)[len("/p/session/me/"):]) }
+		return func(kv *mvccpb.KeyValue) { w.news.Note(what + " " + string(kv.Key)[len("/p/session/me/"):]) }
 	}
 	return &Notices{
 		Pool: w.Pool,
 		Watch: func(_ context.Context, key string, opts ...clientv3.OpOption) (clientv3.WatchChan, context.CancelFunc, bool) {
 			op := clientv3.OpGet(key, opts...)
 			if string(op.KeyBytes()) != "/p/session/me/" || string(op.RangeBytes()) != "/p/session/me0" {
-				w.news.note("watch of " + key)
+				w.news.Note("watch of " + key)
 			}
 			s := &stream{after: op.Rev() - 1, events: make(chan clientv3.WatchResponse)}
 			begun <- s
 			return s.events, func() { s.ended = true }, true
 		},
 		Evicted: note("evicted"), Handed: note("handed"), Question: note("asked"),
-		Withdrawn: func(id string) { w.news.note("withdrawn " + id) },
+		Withdrawn: func(id string) { w.news.Note("withdrawn " + id) },
 		Asked:     func(ev *clientv3.Event) { note("asked")(ev.Kv) },
-		Missed:    func() { w.news.note("missed") }, Restored: func() { w.news.note("restored") },
+		Missed:    func() { w.news.Note("missed") }, Restored: func() { w.news.Note("restored") },
 	}, begun
 }
 
 // put puts a key of the client's own.
 func put(w *world, name string) {
-	w.etcd.With(func(m *memetcd.Model) {
+	w.Etcd.With(func(m *memetcd.Model) {
 		m.Do(&pb.TxnRequest{Success: []*pb.RequestOp{txn.Put([]byte("/p/session/me/"+name), "v", int64(0))}})
 	})
 }
@@ -73,14 +73,14 @@ func TestEventsAndReads(t *testing.T) {
 			n, _ := newsOf(w)
 			kv := &mvccpb.KeyValue{Key: []byte("/p/session/me/" + tt.name)}
 			n.heard(tt.name, &clientv3.Event{Type: mvccpb.Event_PUT, Kv: kv})
-			same(t, tt.name+" put", w.news.take(), tt.put)
+			same(t, tt.name+" put", w.news.Take(), tt.put)
 			n.heard(tt.name, &clientv3.Event{Type: mvccpb.Event_DELETE, Kv: kv})
-			same(t, tt.name+" deleted", w.news.take(), tt.deletion)
+			same(t, tt.name+" deleted", w.news.Take(), tt.deletion)
 			put(w, tt.name)
 			if _, err := n.Read(); err != nil {
 				t.Error(err)
 			}
-			same(t, tt.name+" read", w.news.take(), strings.TrimPrefix(tt.put+", missed", ", "))
+			same(t, tt.name+" read", w.news.Take(), strings.TrimPrefix(tt.put+", missed", ", "))
 		})
 	}
 }
@@ -90,7 +90,7 @@ func TestEventsAndReads(t *testing.T) {
 func TestSentinelGone(t *testing.T) {
 	t.Parallel()
 	remove := func(w *world, s *Session) {
-		w.etcd.With(func(m *memetcd.Model) { delete(m.Keys, s.Sentinel()) })
+		w.Etcd.With(func(m *memetcd.Model) { delete(m.Keys, s.Sentinel()) })
 	}
 	for name, find := range map[string]func(n *Notices, s *Session) error{
 		"event": func(n *Notices, s *Session) error {
@@ -107,7 +107,7 @@ func TestSentinelGone(t *testing.T) {
 			if err := find(n, s); err != nil {
 				t.Error(err)
 			}
-			if calls := w.news.take(); !s.Ended() || other.Ended() || !strings.HasPrefix(calls, "lose a: lease revoked, lost a") && !strings.HasPrefix(calls, "missed, lose a") {
+			if calls := w.news.Take(); !s.Ended() || other.Ended() || !strings.HasPrefix(calls, "lose a: lease revoked, lost a") && !strings.HasPrefix(calls, "missed, lose a") {
 				t.Errorf("%s: ended %v, the other %v, %s", name, s.Ended(), other.Ended(), calls)
 			}
 		})
@@ -134,7 +134,7 @@ func TestReadPages(t *testing.T) {
 			put(w, "evict/"+strings.Repeat("x", i+1))
 		}
 		var first int64
-		w.etcd.With(func(m *memetcd.Model) { first = m.Rev })
+		w.Etcd.With(func(m *memetcd.Model) { first = m.Rev })
 		w.answers(func(kind string, _ *pb.TxnRequest) error {
 			if kind == memetcd.Range && w.sent[kind] == 2 {
 				put(w, "live/9")
@@ -142,11 +142,11 @@ func TestReadPages(t *testing.T) {
 			return nil
 		})
 		rev, err := n.Read()
-		if calls := strings.Count(w.news.take(), "evicted"); err != nil || rev != first || calls != 300 || s.Ended() {
+		if calls := strings.Count(w.news.Take(), "evicted"); err != nil || rev != first || calls != 300 || s.Ended() {
 			t.Errorf("revision %d, want %d; %d calls, %v", rev, first, calls, err)
 		}
 		w.fails(memetcd.Range, errAway)
-		if _, err := n.Read(); !errors.Is(err, errAway) || w.news.take() != "" || s.Ended() {
+		if _, err := n.Read(); !errors.Is(err, errAway) || w.news.Take() != "" || s.Ended() {
 			t.Errorf("%v, ended %v", err, s.Ended())
 		}
 	})
@@ -159,7 +159,7 @@ func TestFollow(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		s := w.open(t, true)
 		n, begun := newsOf(w)
-		if !w.life.Finish(func() { n.Follow(s.born) }) {
+		if !w.Life.Finish(func() { n.Follow(s.born) }) {
 			t.Fatal("not begun")
 		}
 		first := <-begun
@@ -169,30 +169,30 @@ func TestFollow(t *testing.T) {
 			Events: []*clientv3.Event{{Type: mvccpb.Event_PUT, Kv: &mvccpb.KeyValue{Key: []byte("/p/session/me/won/a")}}},
 		}
 		synctest.Wait()
-		same(t, "heard", w.news.take(), "handed won/a")
+		same(t, "heard", w.news.Take(), "handed won/a")
 		put(w, "evict/b")
 		w.fails(memetcd.Range, errAway)
 		first.events <- clientv3.WatchResponse{CompactRevision: 150}
 		pass(time.Second)
-		if calls := w.news.take(); calls != "" || !first.ended || w.doubts.Load() != 1 || w.requests(memetcd.Range) < 3 {
+		if calls := w.news.Take(); calls != "" || !first.ended || w.doubts.Load() != 1 || w.requests(memetcd.Range) < 3 {
 			t.Errorf("calls %q, watch stopped %v, doubts %d, reads %d", calls, first.ended, w.doubts.Load(), w.requests(memetcd.Range))
 		}
 		w.answers(nil)
 		second := <-begun
 		var rev int64
-		w.etcd.With(func(m *memetcd.Model) { rev = m.Rev })
+		w.Etcd.With(func(m *memetcd.Model) { rev = m.Rev })
 		same(t, "from", second.after, rev)
-		same(t, "read", w.news.take(), "evicted evict/b, missed, restored")
+		same(t, "read", w.news.Take(), "evicted evict/b, missed, restored")
 
 		w.cfg.Store.Generation.Advance()
 		third := <-begun
-		if calls := w.news.take(); calls != "evicted evict/b, missed, restored" || !second.ended || w.doubts.Load() != 2 {
+		if calls := w.news.Take(); calls != "evicted evict/b, missed, restored" || !second.ended || w.doubts.Load() != 2 {
 			t.Errorf("calls %q, watch stopped %v, doubts %d", calls, second.ended, w.doubts.Load())
 		}
-		w.life.BeginEnd()
-		go func() { <-w.life.IO.Done(); close(third.events) }()
-		w.life.End()
-		if calls := w.news.take(); calls != "" || len(begun) > 0 {
+		w.Life.BeginEnd()
+		go func() { <-w.Life.IO.Done(); close(third.events) }()
+		w.Life.End()
+		if calls := w.news.Take(); calls != "" || len(begun) > 0 {
 			t.Errorf("after the end: %q, %d watches", calls, len(begun))
 		}
 	})
@@ -204,22 +204,22 @@ func TestPulse(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		s := w.open(t, true)
 		w.add(t, s, "a")
-		w.life.Finish(w.KeepPulse)
+		w.Life.Finish(w.KeepPulse)
 		pass(5 * time.Second)
-		w.stepped.Store(int64(time.Hour))
+		w.Stepped.Store(int64(time.Hour))
 		pass(pulse + 1)
-		same(t, "awake", w.news.take(), "")
-		w.slept.Store(int64(time.Second))
+		same(t, "awake", w.news.Take(), "")
+		w.Slept.Store(int64(time.Second))
 		pass(pulse)
-		same(t, "slept", w.news.take(), "woke a")
+		same(t, "slept", w.news.Take(), "woke a")
 		pass(pulse)
-		same(t, "noticed once", w.news.take(), "")
-		w.slept.Store(int64(soft - 8*time.Second))
+		same(t, "noticed once", w.news.Take(), "")
+		w.Slept.Store(int64(soft - 8*time.Second))
 		pass(pulse)
-		same(t, "slept over the soft deadline", w.news.take(), "woke a, stop a: expired")
-		w.slept.Store(int64(hard))
+		same(t, "slept over the soft deadline", w.news.Take(), "woke a, stop a: expired")
+		w.Slept.Store(int64(hard))
 		pass(pulse)
-		all := strings.Split(w.news.take(), ", ")
+		all := strings.Split(w.news.Take(), ", ")
 		if !slices.Equal(all, []string{"woke a", "lose a: expired", "lost a: expired (dead)"}) {
 			t.Error("slept over the hard deadline:", all)
 		}

@@ -100,8 +100,8 @@ func TestCallerLeaves(t *testing.T) {
 				w.answers(nil)
 				close(granted)
 				synctest.Wait()
-				if w.isOpening() || w.etcd.Lives(1) == manual || len(w.Live()) == 0 != manual {
-					t.Errorf("manual %v: lease lives %v, %d sessions", manual, w.etcd.Lives(1), len(w.Live()))
+				if w.isOpening() || w.Etcd.Lives(1) == manual || len(w.Live()) == 0 != manual {
+					t.Errorf("manual %v: lease lives %v, %d sessions", manual, w.Etcd.Lives(1), len(w.Live()))
 				}
 				same(t, "requests of the next caller", w.requests(memetcd.Grant), 1)
 				if next := w.open(t, false); !manual && next != w.Live()[0] {
@@ -148,7 +148,7 @@ func TestClosed(t *testing.T) {
 	for _, manual := range []bool{false, true} {
 		in(t, func(t *testing.T, w *world) {
 			w.open(t, false)
-			w.life.BeginEnd()
+			w.Life.BeginEnd()
 			for _, ttl := range []time.Duration{ttl, 2 * ttl} {
 				if s, err := w.Session(t.Context(), ttl, manual); s != nil || !errors.Is(err, claimerr.ErrClosed) {
 					t.Error(err)
@@ -170,11 +170,11 @@ func TestClosedWhileWaiting(t *testing.T) {
 			result <- err
 		}()
 		synctest.Wait()
-		w.life.BeginEnd()
+		w.Life.BeginEnd()
 		w.answers(nil)
 		close(granted)
-		if err := <-result; !errors.Is(err, claimerr.ErrClosed) || w.etcd.Lives(1) || len(w.Live()) > 0 {
-			t.Errorf("%v, lease lives %v", err, w.etcd.Lives(1))
+		if err := <-result; !errors.Is(err, claimerr.ErrClosed) || w.Etcd.Lives(1) || len(w.Live()) > 0 {
+			t.Errorf("%v, lease lives %v", err, w.Etcd.Lives(1))
 		}
 	})
 }
@@ -201,7 +201,7 @@ func TestGrantedTooLate(t *testing.T) {
 			w.answers(func(kind string, _ *pb.TxnRequest) error {
 				if kind == memetcd.Txn && late {
 					late = false
-					w.slept.Store(int64(hard))
+					w.Slept.Store(int64(hard))
 				}
 				return nil
 			})

@@ -42,7 +42,7 @@ func TestRenew(t *testing.T) {
 			in(t, func(t *testing.T, w *world) {
 				s := w.open(t, true)
 				w.fails(memetcd.KeepAlive, tt.keepAlive)
-				w.slept.Store(int64(tt.passes))
+				w.Slept.Store(int64(tt.passes))
 				pass(time.Second)
 				verified, before, sent := 0, s.Grant(), s.Now()
 				w.verifies(func(*Session, Turn) (Verified, error) {
@@ -124,7 +124,7 @@ func TestRun(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		var refused atomic.Bool
 		w.verifies(func(_ *Session, what Turn) (v Verified, err error) {
-			w.turns.note(fmt.Sprintf("%v %d", what.All, what.Part))
+			w.turns.Note(fmt.Sprintf("%v %d", what.All, what.Part))
 			if refused.CompareAndSwap(true, false) {
 				return v, errPassing
 			}
@@ -132,25 +132,25 @@ func TestRun(t *testing.T) {
 		})
 		s := w.open(t, false)
 		pass(10*time.Second - 1)
-		same(t, "before the first", w.turns.take(), "")
+		same(t, "before the first", w.turns.Take(), "")
 		pass(31 * time.Second)
-		same(t, "of four", w.turns.take(), "true 0, false 1, false 2, false 0")
+		same(t, "of four", w.turns.Take(), "true 0, false 1, false 2, false 0")
 		s.RenewSoon()
 		synctest.Wait()
-		same(t, "asked for", w.turns.take(), "true 1")
+		same(t, "asked for", w.turns.Take(), "true 1")
 		pass(10 * time.Second)
-		same(t, "after that", w.turns.take(), "false 2")
+		same(t, "after that", w.turns.Take(), "false 2")
 		w.Doubt()
 		pass(10 * time.Second)
-		same(t, "in doubt", w.turns.take(), "true 0")
+		same(t, "in doubt", w.turns.Take(), "true 0")
 		w.fails(memetcd.KeepAlive, errAway)
 		pass(10 * time.Second)
 		w.answers(nil)
 		pass(3 * time.Second)
-		same(t, "after one that failed", w.turns.take(), "true 1")
+		same(t, "after one that failed", w.turns.Take(), "true 1")
 		refused.Store(true)
 		pass(10 * time.Second)
-		same(t, "tried again", w.turns.take(), "false 2, true 2")
+		same(t, "tried again", w.turns.Take(), "false 2, true 2")
 	})
 }
 
@@ -189,7 +189,7 @@ func TestHold(t *testing.T) {
 		same(t, "ended before its deadline", s.Ended(), false)
 		pass(2)
 		same(t, "ended", s.Ended(), true)
-		w.life.BeginEnd()
+		w.Life.BeginEnd()
 		s.Hold()()
 	})
 }
@@ -215,7 +215,7 @@ func TestRenewVerified(t *testing.T) {
 		if err := s.RenewVerified(ctx); !errors.Is(err, errAway) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
-		w.etcd.EndLease(s.ID())
+		w.Etcd.EndLease(s.ID())
 		w.answers(nil)
 		if err := s.RenewVerified(t.Context()); !errors.Is(err, claimerr.ErrSession) {
 			t.Error(err)

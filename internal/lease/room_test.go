@@ -36,8 +36,8 @@ func TestReserve(t *testing.T) {
 		{"retiring", func(_ *world, s *Session) { s.room.retiring = true }, false},
 		{"dead", func(_ *world, s *Session) { s.Die(claimerr.Loss{Reason: claimerr.Revoked}) }, false},
 		{"before the soft deadline", func(*world, *Session) { pass(soft - 1) }, true},
-		{"asleep over the soft deadline", func(w *world, _ *Session) { w.slept.Store(int64(soft)) }, false},
-		{"over it by the wall clock", func(w *world, _ *Session) { w.stepped.Store(int64(soft)) }, false},
+		{"asleep over the soft deadline", func(w *world, _ *Session) { w.Slept.Store(int64(soft)) }, false},
+		{"over it by the wall clock", func(w *world, _ *Session) { w.Stepped.Store(int64(soft)) }, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -145,8 +145,8 @@ func TestIdle(t *testing.T) {
 			t.Fatal("ended before")
 		}
 		pass(2 * time.Second)
-		if !s.Ended() || w.etcd.Lives(s.ID()) || len(w.Live()) > 0 {
-			t.Errorf("ended %v, lease lives %v", s.Ended(), w.etcd.Lives(s.ID()))
+		if !s.Ended() || w.Etcd.Lives(s.ID()) || len(w.Live()) > 0 {
+			t.Errorf("ended %v, lease lives %v", s.Ended(), w.Etcd.Lives(s.ID()))
 		}
 		same(t, "lines", w.logs.Len(), 0)
 		if next := w.open(t, false); next == s || next.n != 2 {
@@ -204,7 +204,7 @@ func TestRetireIdle(t *testing.T) {
 				s.Unreserve()
 				synctest.Wait()
 				same(t, "ended", s.Ended(), tt.want)
-				same(t, "lease lives", w.etcd.Lives(s.ID()), !tt.want)
+				same(t, "lease lives", w.Etcd.Lives(s.ID()), !tt.want)
 			})
 		})
 	}
@@ -250,7 +250,7 @@ func TestRetireAfterOthers(t *testing.T) {
 		}
 
 		last := w.open(t, true)
-		w.life.Refuse()
+		w.Life.Refuse()
 		last.Unreserve()
 		synctest.Wait()
 		if last.Ended() || w.isBusy() {

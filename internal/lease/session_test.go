@@ -25,11 +25,11 @@ func TestDie(t *testing.T) {
 		s := w.open(t, true)
 		w.add(t, s, "a", "b", "c")[1].ended = true
 		s.Die(claimerr.Loss{Reason: claimerr.Revoked})
-		same(t, "calls", w.news.take(),
+		same(t, "calls", w.news.Take(),
 			"lose a: lease revoked, lose b: lease revoked, lose c: lease revoked, lost a: lease revoked (dead), lost c: lease revoked (dead)")
 		s.Die(claimerr.Loss{Reason: claimerr.Expired})
 		s.Enforce()
-		if w.news.take() != "" || s.Size() != 0 || !s.Ended() || !s.IsLost() || len(w.Live()) != 0 {
+		if w.news.Take() != "" || s.Size() != 0 || !s.Ended() || !s.IsLost() || len(w.Live()) != 0 {
 			t.Errorf("size %d, ended %v, lost %v, %d live", s.Size(), s.Ended(), s.IsLost(), len(w.Live()))
 		}
 		lines := w.logs.FilterMessage("session ended").All()
@@ -37,7 +37,7 @@ func TestDie(t *testing.T) {
 			t.Error(lines)
 		}
 		pass(2 * hard)
-		same(t, "later", w.news.take(), "")
+		same(t, "later", w.news.Take(), "")
 	})
 }
 
@@ -65,7 +65,7 @@ func TestDieWhileClaimsAreAdded(t *testing.T) {
 					n++
 				}
 			}
-			lost := strings.Count(w.news.take(), "lost a: shut down (dead)")
+			lost := strings.Count(w.news.Take(), "lost a: shut down (dead)")
 			if lost != n || s.Size() != 0 {
 				t.Errorf("%d added, %d lost, %d left", n, lost, s.Size())
 			}
@@ -117,12 +117,12 @@ func TestOpen(t *testing.T) {
 		in(t, func(t *testing.T, w *world) {
 			w.fails(tt.kind, tt.err)
 			s, err := w.Session(t.Context(), ttl, false)
-			if s != nil || !errors.Is(err, tt.matches) || w.requests(memetcd.Revoke) != tt.revoked || w.etcd.Lives(1) {
+			if s != nil || !errors.Is(err, tt.matches) || w.requests(memetcd.Revoke) != tt.revoked || w.Etcd.Lives(1) {
 				t.Errorf("%s: %v, %d revoked", tt.name, err, w.requests(memetcd.Revoke))
 			}
 			w.answers(nil)
 			s = w.open(t, false)
-			w.etcd.With(func(m *memetcd.Model) {
+			w.Etcd.With(func(m *memetcd.Model) {
 				kv := m.Keys[s.Sentinel()]
 				if kv == nil || !s.HasSentinel(kv.ModRevision, kv.Lease) || s.HasSentinel(kv.ModRevision, 99) || s.HasSentinel(1, kv.Lease) {
 					t.Errorf("%s: sentinel %v", tt.name, kv)
@@ -150,7 +150,7 @@ func TestGone(t *testing.T) {
 		in(t, func(t *testing.T, w *world) {
 			s := w.open(t, true)
 			if tt.ends {
-				w.etcd.EndLease(s.ID())
+				w.Etcd.EndLease(s.ID())
 			}
 			got := s.Gone(t.Context(), tt.err, tt.others)
 			if got != tt.want || s.Ended() != tt.want || w.requests(memetcd.KeepAlive) != tt.renewals {
@@ -213,13 +213,13 @@ func TestClosedWhileOpening(t *testing.T) {
 		in(t, func(t *testing.T, w *world) {
 			w.answers(func(kind string, in *pb.TxnRequest) error {
 				if kind == memetcd.Txn {
-					w.life.BeginEnd()
+					w.Life.BeginEnd()
 				}
 				return nil
 			})
 			s, err := w.Session(t.Context(), ttl, manual)
-			if s != nil || !errors.Is(err, claimerr.ErrClosed) || w.etcd.Lives(1) || len(w.Live()) > 0 || w.isOpening() {
-				t.Errorf("%v, lease lives %v", err, w.etcd.Lives(1))
+			if s != nil || !errors.Is(err, claimerr.ErrClosed) || w.Etcd.Lives(1) || len(w.Live()) > 0 || w.isOpening() {
+				t.Errorf("%v, lease lives %v", err, w.Etcd.Lives(1))
 			}
 		})
 	}

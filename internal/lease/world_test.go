@@ -8,16 +8,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/clock"
-	"github.com/etcdclaims/claims/internal/memetcd"
-	"github.com/etcdclaims/claims/internal/life"
-	"github.com/etcdclaims/claims/internal/outage"
-	"github.com/etcdclaims/claims/internal/protocol"
-	"github.com/etcdclaims/claims/internal/store"
+	"github.com/etcdclaims/claims/internal/testlayers"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -36,16 +31,14 @@ const (
 
 var errAway = errors.New("away")
 
-// world is a pool on an etcd in memory, in virtual time. Its machine can sleep, and its wall clock can be stepped.
+// world is a pool on an etcd in memory, in virtual time.
 type world struct {
 	*Pool
-	etcd           *memetcd.Etcd
-	life           *life.Life
-	logs           *observer.ObservedLogs
-	slept, stepped atomic.Int64
-	turns          journal // of verifications
-	news           journal // of members, and of what News calls
-	began          atomic.Int64
+	*testlayers.Parts
+	logs  *observer.ObservedLogs
+	turns testlayers.Journal // of verifications
+	news  testlayers.Journal // of members, and of what Notices call
+	began atomic.Int64
 
 	mu       sync.Mutex
 	sent     map[string]int // requests, by kind
@@ -54,46 +47,24 @@ type world struct {
 	renewals []Renewal
 }
 
-// journal is what was called, in its order.
-type journal struct {
-	mu   sync.Mutex
-	what []string
-}
-
-func (j *journal) note(what string) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.what = append(j.what, what)
-}
-
-// take returns what was called since it was called last.
-func (j *journal) take() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	all := strings.Join(j.what, ", ")
-	j.what = nil
-	return all
-}
-
 // in runs a test in virtual time. Nothing of the pool may go on after it.
 func in(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		test(t, w)
-		for _, s := range w.Live() {
-			s.Die(claimerr.Loss{Reason: claimerr.Shutdown})
-		}
-		w.life.BeginEnd()
-		w.life.Refuse()
-		w.life.End()
-	})
+	testlayers.In(t, newWorld, test)
+}
+
+// End ends the client.
+func (w *world) End() {
+	for _, s := range w.Live() {
+		s.Die(claimerr.Loss{Reason: claimerr.Shutdown})
+	}
+	w.Parts.End()
 }
 
 func newWorld() *world {
 	core, logs := observer.New(zap.InfoLevel)
-	w := &world{etcd: memetcd.NewEtcd(), life: life.New(), logs: logs, sent: make(map[string]int)}
-	w.etcd.Sent = func(kind string, in *pb.TxnRequest) error {
+	w := &world{Parts: testlayers.New(zap.New(core)), logs: logs, sent: make(map[string]int)}
+	w.Etcd.Sent = func(kind string, in *pb.TxnRequest) error {
 		w.mu.Lock()
 		w.sent[kind]++
 		answer := w.answer
@@ -103,23 +74,8 @@ func newWorld() *world {
 		}
 		return nil
 	}
-	client, made := w.etcd.Client(), time.Now()
-	machine := clock.Clock{
-		Boot: func() time.Duration { return time.Since(made) + time.Duration(w.slept.Load()) },
-		Wall: func() time.Time { return time.Now().Add(time.Duration(w.slept.Load() + w.stepped.Load())) },
-	}
-	ignore := func(context.Context, time.Time, error) {}
-	st := store.New(store.Config{
-		IO: w.life.IO, Etcd: client, Log: zap.New(core), Layout: protocol.Layout{Prefix: "/p/", Instance: "me"},
-		Timeout: time.Second, Ops: 128, Bytes: 1 << 20, Observe: ignore, ObserveOther: ignore,
-		Requested: func(string, time.Time, error) {}, OnRewind: func(error) {},
-	})
 	w.Pool = NewPool(Config{
-		Etcd: client, Store: st, Clock: machine, Log: zap.New(core), Owner: "owner", Life: w.life,
-		Outage: outage.New(outage.Config{
-			Etcd: client, Log: zap.New(core), Patience: time.Hour, Unanswered: func() {}, Passing: claimerr.IsPassing,
-			Go: func(func(context.Context)) bool { return false },
-		}),
+		Etcd: w.Client, Store: w.Store, Clock: w.Clock, Log: w.Log, Owner: "owner", Life: w.Life, Outage: w.Outage,
 		Timing: func(ttl time.Duration) Timing { return NewTiming(ttl, drain) },
 		Verify: func(_ context.Context, s *Session, what Turn) (Verified, error) {
 			w.mu.Lock()
@@ -232,7 +188,7 @@ func (m *member) note(what string) {
 	if m.s.Ended() {
 		what += " (dead)"
 	}
-	m.w.news.note(what)
+	m.w.news.Note(what)
 }
 
 func (m *member) Stop(why claimerr.Loss) { m.note("stop " + m.name + ": " + why.Reason.String()) }
@@ -257,11 +213,7 @@ func names(s *Session) string {
 	return strings.Join(all, " ")
 }
 
-// pass lets time pass, and what is due by then.
-func pass(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
-}
+func pass(d time.Duration) { testlayers.Pass(d) }
 
 func same[T comparable](t *testing.T, what string, got, want T) {
 	t.Helper()

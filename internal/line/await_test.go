@@ -10,8 +10,8 @@ import (
 
 	"github.com/etcdclaims/claims/internal/acquire"
 	"github.com/etcdclaims/claims/internal/claimerr"
-	"github.com/etcdclaims/claims/internal/memetcd"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/memetcd"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -30,10 +30,10 @@ type waiting struct {
 // waits has a call join the line.
 func (w *world) waits(t *testing.T, o *acquire.Call) *waiting {
 	t.Helper()
-	s := w.open(t)
+	s := w.Open(t)
 	s.Again()
 	if o.Manual {
-		s = w.session(t)
+		s = w.Session(t)
 	}
 	ctx, leave := context.WithCancel(t.Context())
 	x := &waiting{w: w, a: w.New(s, o.Mode, o), leave: leave, done: make(chan acquire.Result, 1)}
@@ -62,7 +62,7 @@ func (x *waiting) ends() string {
 func (x *waiting) hands(notice string) *mvccpb.KeyValue {
 	name := []byte(layout.Notice(layout.Instance, x.a.ID))
 	kv := &mvccpb.KeyValue{Key: name, Value: []byte(notice)}
-	x.w.etcd.With(func(m *memetcd.Model) {
+	x.w.Parts.Etcd.With(func(m *memetcd.Model) {
 		m.Do(&pb.TxnRequest{Success: []*pb.RequestOp{
 			txn.Put([]byte(layout.Own("k")), x.a.PlaceValue, x.a.Lease), txn.Delete([]byte(x.a.PlaceKey())),
 			txn.Put(name, notice, x.a.Lease),
@@ -95,7 +95,7 @@ func TestAwait(t *testing.T) {
 		}, "waits", ""},
 		{"doubt, still held", func(x *waiting) { x.w.Waiters.DoubtAll() }, "waits", "advance"},
 		{"doubt, free", func(x *waiting) {
-			x.w.remove(layout.Own("k"))
+			x.w.Remove(layout.Own("k"))
 			x.w.Waiters.DoubtAll()
 		}, "won", "advance"},
 		{"doubt, handed over without a notice", func(x *waiting) {
@@ -103,7 +103,7 @@ func TestAwait(t *testing.T) {
 			x.w.Waiters.DoubtAll()
 		}, "won", "advance"},
 		{"doubt, its place deleted", func(x *waiting) {
-			x.w.remove(x.a.PlaceKey())
+			x.w.Remove(x.a.PlaceKey())
 			x.w.Waiters.DoubtAll()
 		}, "again", "advance, delete, read"},
 		{"a notice that is withdrawn", func(x *waiting) {
@@ -111,7 +111,7 @@ func TestAwait(t *testing.T) {
 		}, "waits", "advance"},
 		{"watch: the claim deleted", func(x *waiting) {
 			pass(time.Second)
-			x.w.remove(layout.Own("k"))
+			x.w.Remove(layout.Own("k"))
 			x.w.tells(mvccpb.DELETE, own())
 		}, "won", "advance"},
 		{"watch: another key", func(x *waiting) {
@@ -131,20 +131,20 @@ func TestAwait(t *testing.T) {
 			pass(time.Second)
 		}, "waits", "advance"},
 		{"a deaf watch, and a renewal", func(x *waiting) {
-			x.w.remove(layout.Own("k"))
+			x.w.Remove(layout.Own("k"))
 			_ = x.a.S.Renew(context.Background())
 		}, "won", "read, read, advance"},
 		{"session dead", func(x *waiting) { x.a.S.Die(claimerr.Loss{Reason: claimerr.Revoked}) }, "lost", ""},
 		{"its caller leaves", func(x *waiting) { x.leave() }, "waited for x: context canceled", "delete"},
 	} {
 		run(t, tt.name, func(t *testing.T, w *world) {
-			w.other(layout.Own("k"), "x")
+			w.Other(layout.Own("k"), "x")
 			x := w.waits(t, exclusive("k"))
-			same(t, "joins", w.steps(), "join")
+			same(t, "joins", w.Steps(), "join")
 			same(t, "has its place", x.placed, true)
 			tt.do(x)
 			synctest.Wait()
-			sent := w.steps()
+			sent := w.Steps()
 			if tt.want == "again" { // it is undone at the same time
 				all := strings.Split(sent, ", ")
 				slices.Sort(all)
@@ -153,7 +153,7 @@ func TestAwait(t *testing.T) {
 			same(t, "sent", sent, tt.sent)
 			same(t, "outcome", x.ends(), tt.want)
 			if tt.want == "won" {
-				same(t, "owner", w.owner("k"), x.a.ID)
+				same(t, "owner", w.Owner("k").Claim, x.a.ID)
 			}
 			same(t, "listed", w.Waiters.Count(), 0)
 		})
@@ -174,13 +174,13 @@ func TestAwaitWatchesAfterAWhile(t *testing.T) {
 		{"the first", func(*world) {}, func(*acquire.Call) {}, 200 * time.Millisecond, 199 * time.Millisecond, "own/k"},
 		{"one that serves itself", func(*world) {}, func(o *acquire.Call) { o.Note = []byte("n") }, 0, -1, "own/k"},
 		{
-			"the second", func(w *world) { w.other(layout.Place("k", "0"), "0") }, func(*acquire.Call) {},
+			"the second", func(w *world) { w.Other(layout.Place("k", "0"), "0") }, func(*acquire.Call) {},
 			2 * time.Second, 500 * time.Millisecond,
 			"wait/" + keyspace.Digest("k") + "/0",
 		},
 	} {
 		run(t, tt.name, func(t *testing.T, w *world) {
-			w.other(layout.Own("k"), "x")
+			w.Other(layout.Own("k"), "x")
 			tt.do(w)
 			o := exclusive("k")
 			tt.call(o)
@@ -193,7 +193,7 @@ func TestAwaitWatchesAfterAWhile(t *testing.T) {
 			same(t, "watched", w.watched(), tt.key)
 			for _, g := range w.watches {
 				var rev int64
-				w.etcd.With(func(m *memetcd.Model) { rev = m.Rev })
+				w.Parts.Etcd.With(func(m *memetcd.Model) { rev = m.Rev })
 				same(t, "from", g.rev, rev+1)
 			}
 			same(t, "outcome", x.ends(), "waits")
@@ -249,8 +249,8 @@ func TestWatchesOfPlacesAreBounded(t *testing.T) {
 		for range mostPlaceWatches {
 			w.Watches.places <- struct{}{}
 		}
-		w.other(layout.Own("k"), "x")
-		w.other(layout.Place("k", "0"), "0")
+		w.Other(layout.Own("k"), "x")
+		w.Other(layout.Place("k", "0"), "0")
 		x := w.waits(t, exclusive("k"))
 		pass(5 * time.Second)
 		same(t, "watched", w.watched(), "")
@@ -264,7 +264,7 @@ func TestAwaitWhileAWatchHangs(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {
 		w.hangs = func(string) bool { return true }
-		w.other(layout.Own("k"), "x")
+		w.Other(layout.Own("k"), "x")
 		x := w.waits(t, exclusive("k"))
 		pass(300 * time.Millisecond)
 		begun := time.Now()

@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/store"
 	"github.com/etcdclaims/claims/internal/term"
+	"github.com/etcdclaims/claims/internal/testlayers"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -66,10 +67,10 @@ func TestAcquire(t *testing.T) {
 	} {
 		run(t, tt.name, func(t *testing.T, w *world) {
 			if w.Keys.SetContended("k", tt.contended); tt.held {
-				w.other(layout.Own("k"), "x")
+				w.Other(layout.Own("k"), "x")
 			}
 			c := w.acquires(t, exclusive("k"))
-			same(t, "sent", w.steps(), tt.sent)
+			same(t, "sent", w.Steps(), tt.sent)
 			same(t, "state", c.state(), tt.want)
 			c.leave()
 			if c.state(); tt.want == "waits" {
@@ -84,16 +85,16 @@ func TestAcquire(t *testing.T) {
 func TestAcquireEndsOrGoesOn(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {
-		w.other(layout.Own("k"), "x")
+		w.Other(layout.Own("k"), "x")
 		c := w.acquires(t, exclusive("k"))
 		first := w.Pool.Live()[0]
-		w.etcd.EndLease(first.ID())
+		w.Parts.Etcd.EndLease(first.ID())
 		first.Die(claimerr.Loss{Reason: claimerr.Revoked})
 		pass(2 * time.Second)
 		same(t, "state", c.state(), "waits")
 		same(t, "places", w.places(), 1)
 		same(t, "another session", w.Pool.Live()[0] != first, true)
-		w.life.Refuse()
+		w.Life.Refuse()
 		synctest.Wait()
 		if !c.ended || !errors.Is(c.err, claimerr.ErrClosed) {
 			t.Error(c.err)
@@ -110,21 +111,21 @@ func TestAcquireAfterAnUnknownOutcome(t *testing.T) {
 		want string
 	}{{"the key alone", nil, "won"}, {"operations with it", []clientv3.Op{clientv3.OpDelete("/q")}, "unknown"}} {
 		run(t, tt.name, func(t *testing.T, w *world) {
-			s := w.open(t)
+			s := w.Open(t)
 			w.Keys.SetContended("k", true)
 			o := exclusive("k")
 			o.Then = tt.then
-			w.answers(nil, always(txn.ErrNoAnswer))
+			w.Answer(nil, testlayers.Always(txn.ErrNoAnswer))
 			c := w.acquires(t, o)
 			pass(time.Second)
 			same(t, "state", c.state(), "waits")
-			w.etcd.EndLease(s.ID())
-			w.answers(nil, nil)
+			w.Parts.Etcd.EndLease(s.ID())
+			w.Answer(nil, nil)
 			s.Die(claimerr.Loss{Reason: claimerr.Revoked})
 			pass(2 * time.Second)
 			same(t, "state", c.state(), tt.want)
 			if c.term != nil {
-				same(t, "owner", w.owner("k"), c.term.ID)
+				same(t, "owner", w.Owner("k").Claim, c.term.ID)
 			}
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/internal/acquire"
 	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/protocol"
+	"github.com/etcdclaims/claims/internal/testlayers"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -21,7 +22,7 @@ func (w *world) queue(t *testing.T, n int) (all []*caller) {
 	for range n {
 		all = append(all, w.acquires(t, exclusive("k")))
 	}
-	same(t, "sent", w.steps(), "take")
+	same(t, "sent", w.Steps(), "take")
 	return all
 }
 
@@ -40,16 +41,16 @@ func TestLocalTurns(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		all := w.queue(t, 3)
 		pass(time.Second)
-		same(t, "sent", w.steps(), "read") // the arrival of both
+		same(t, "sent", w.Steps(), "read") // the arrival of both
 		for i, want := range []string{"won, won, waits", "won, won, won"} {
 			if err := all[i].term.Release(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			same(t, "states", states(all), want)
-			same(t, "owner", w.owner("k"), all[i+1].term.ID)
+			same(t, "owner", w.Owner("k").Claim, all[i+1].term.ID)
 			same(t, "the one before", all[i].term.IsHeld(), false)
 		}
-		same(t, "sent", w.steps(), "take, take")
+		same(t, "sent", w.Steps(), "take, take")
 		same(t, "places", w.places(), 0)
 		same(t, "listed", w.Waiters.Count(), 0)
 	})
@@ -59,15 +60,15 @@ func TestLocalTurns(t *testing.T) {
 func TestLocalTurnsOfThoseThatComeAtOnce(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {
-		w.open(t)
+		w.Open(t)
 		asked := make(chan struct{})
-		w.answers(func(*pb.TxnRequest) error { <-asked; return nil }, nil)
+		w.Answer(func(*pb.TxnRequest) error { <-asked; return nil }, nil)
 		all := []*caller{w.acquires(t, exclusive("k")), w.acquires(t, exclusive("k")), w.acquires(t, exclusive("k"))}
-		same(t, "sent", w.steps(), "take")
-		w.answers(nil, nil)
+		same(t, "sent", w.Steps(), "take")
+		w.Answer(nil, nil)
 		close(asked)
 		same(t, "states", states(all), "won, waits, waits")
-		same(t, "sent", w.steps(), "")
+		same(t, "sent", w.Steps(), "")
 	})
 }
 
@@ -88,25 +89,25 @@ func TestLocalWait(t *testing.T) {
 			all[0].term.Session().Die(claimerr.Loss{Reason: claimerr.Revoked})
 		}, "won, waits, waits", "", 0}, // with another session
 		{"the claim is lost", func(_ *testing.T, w *world, all []*caller) {
-			w.other(layout.Own("k"), "x")
+			w.Other(layout.Own("k"), "x")
 			all[0].term.TakeAway(claimerr.Loss{Reason: claimerr.Superseded})
 		}, "won, waits, waits", "join, join", 2},
 		{"a release that is refused", func(t *testing.T, w *world, all []*caller) {
-			w.answers(once(rpctypes.ErrNoSpace), nil)
+			w.Answer(testlayers.Once(rpctypes.ErrNoSpace), nil)
 			_ = all[0].term.Release(t.Context())
 		}, "won, won, waits", "", -1},
 		{"a hand-over whose reply is lost", func(t *testing.T, w *world, all []*caller) {
-			w.answers(nil, once(txn.ErrNoAnswer))
+			w.Answer(nil, testlayers.Once(txn.ErrNoAnswer))
 			_ = all[0].term.Release(t.Context())
 		}, "won, won, waits", "", 0},
 	} {
 		run(t, tt.name, func(t *testing.T, w *world) {
 			all := w.queue(t, 3)
 			pass(time.Second)
-			w.steps()
+			w.Steps()
 			tt.do(t, w, all)
 			same(t, "states", states(all), tt.states)
-			if sent := w.steps(); tt.sent != "" {
+			if sent := w.Steps(); tt.sent != "" {
 				same(t, "sent", sent, tt.sent)
 			}
 			if tt.places >= 0 {
@@ -126,13 +127,13 @@ func TestLocalWaitersGiveWay(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {
 		all := w.queue(t, 3)
-		w.other(layout.Place("k", "0"), "0")
+		w.Other(layout.Place("k", "0"), "0")
 		pass(time.Second)
 		same(t, "states", states(all), "won, waits, waits")
-		same(t, "joins", strings.Count(w.steps(), "join"), 2)
+		same(t, "joins", strings.Count(w.Steps(), "join"), 2)
 		same(t, "places", w.places(), 3)
-		w.remove(layout.Place("k", "0"))
-		w.remove(layout.Own("k"))
+		w.Remove(layout.Place("k", "0"))
+		w.Remove(layout.Own("k"))
 		all[0].term.TakeAway(claimerr.Loss{Reason: claimerr.Deleted})
 		w.Waiters.DoubtAll()
 		same(t, "states", states(all), "won, won, waits")
@@ -148,16 +149,16 @@ func TestArrival(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {
 		all := w.queue(t, 2)
-		w.answers(always(rpctypes.ErrNoLeader), nil)
+		w.Answer(testlayers.Always(rpctypes.ErrNoLeader), nil)
 		pass(5 * time.Second)
-		if n := strings.Count(w.steps(), "read"); n < 5 || n > 20 {
+		if n := strings.Count(w.Steps(), "read"); n < 5 || n > 20 {
 			t.Errorf("asked %d times", n)
 		}
-		w.answers(nil, nil)
+		w.Answer(nil, nil)
 		pass(2 * time.Second)
-		same(t, "sent", w.steps(), "read")
+		same(t, "sent", w.Steps(), "read")
 		pass(2 * time.Second)
-		same(t, "sent", w.steps(), "")
+		same(t, "sent", w.Steps(), "")
 		all[1].leave()
 		same(t, "states", states(all), "won, waited behind true: context canceled")
 	})
@@ -167,7 +168,7 @@ func TestArrival(t *testing.T) {
 func TestMayWaitLocally(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {
-		shares, own := w.open(t), w.session(t)
+		shares, own := w.Open(t), w.Session(t)
 		for _, tt := range []struct {
 			name string
 			call func(o *acquire.Call)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/memetcd"
 	"github.com/etcdclaims/claims/internal/protocol"
+	"github.com/etcdclaims/claims/internal/testlayers"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -24,21 +25,21 @@ type opening struct {
 }
 
 func (s *opening) Begin(p protocol.Position, _ int64) (end func()) {
-	s.w.note("begins")
-	return func() { s.w.note("ends") }
+	s.w.Note("begins")
+	return func() { s.w.Note("ends") }
 }
 
 func (s *opening) News() <-chan struct{} { return s.news }
 func (s *opening) Opens() *protocol.Over { return s.over }
-func (s *opening) Saw(*clientv3.Event)   { s.w.note("saw") }
-func (s *opening) Leave()                { s.w.note("leaves") }
+func (s *opening) Saw(*clientv3.Event)   { s.w.Note("saw") }
+func (s *opening) Leave()                { s.w.Note("leaves") }
 
 func (s *opening) Failed(over *protocol.Over, err error) bool {
-	s.w.note(fmt.Sprint("failed ", over != nil, " ", errors.Is(err, rpctypes.ErrPermissionDenied)))
+	s.w.Note(fmt.Sprint("failed ", over != nil, " ", errors.Is(err, rpctypes.ErrPermissionDenied)))
 	return s.bears
 }
 
-func (s *opening) Took(over *protocol.Over, _ int64) { s.w.note(fmt.Sprint("took ", over != nil)) }
+func (s *opening) Took(over *protocol.Over, _ int64) { s.w.Note(fmt.Sprint("took ", over != nil)) }
 
 // A shortcut lets the first in line take the key from its holder. It learns what the attempt sees, and what becomes
 // of it.
@@ -56,7 +57,7 @@ func TestShortcut(t *testing.T) {
 			s.news <- struct{}{}
 		}, "waits", "ends, leaves"},
 		{"free before that", func(x *waiting, _ *opening) {
-			x.w.remove(layout.Own("k"))
+			x.w.Remove(layout.Own("k"))
 			x.w.Waiters.DoubtAll()
 		}, "won", "ends, took false, leaves"},
 		{"an event that leads nowhere", func(x *waiting, _ *opening) {
@@ -65,28 +66,28 @@ func TestShortcut(t *testing.T) {
 		}, "waits", "saw, ends, leaves"},
 		{"refused, and waits on", func(x *waiting, s *opening) {
 			s.bears = true
-			x.w.answers(once(rpctypes.ErrPermissionDenied), nil)
+			x.w.Answer(testlayers.Once(rpctypes.ErrPermissionDenied), nil)
 			s.news <- struct{}{}
 			pass(time.Second)
 			s.over = nil
 		}, "waits", "ends, failed true true, begins, ends, leaves"},
 		{"refused", func(x *waiting, s *opening) {
-			x.w.answers(once(rpctypes.ErrPermissionDenied), nil)
+			x.w.Answer(testlayers.Once(rpctypes.ErrPermissionDenied), nil)
 			s.news <- struct{}{}
 		}, txn.ErrPermissionDenied.Error() + ": " + rpctypes.ErrPermissionDenied.Error(), "ends, failed true true, leaves"},
 	} {
 		run(t, tt.name, func(t *testing.T, w *world) {
-			w.other(layout.Own("k"), "x")
+			w.Other(layout.Own("k"), "x")
 			var rev int64
-			w.etcd.With(func(m *memetcd.Model) { rev = m.Rev })
+			w.Parts.Etcd.With(func(m *memetcd.Model) { rev = m.Rev })
 			s := &opening{w: w, news: make(chan struct{}, 1)}
 			s.over = &protocol.Over{Rev: rev, Guard: []*pb.Compare{txn.ModifiedAt([]byte(layout.Own("k")), rev)}}
 			w.shortcut = s
 			x := w.waits(t, exclusive("k"))
-			same(t, "begins", w.take(), "begins")
+			same(t, "begins", w.Take(), "begins")
 			tt.do(x, s)
 			same(t, "outcome", x.ends(), tt.want)
-			same(t, "calls", w.take(), tt.calls)
+			same(t, "calls", w.Take(), tt.calls)
 		})
 	}
 }

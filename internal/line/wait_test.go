@@ -8,6 +8,7 @@ import (
 	"github.com/etcdclaims/claims/internal/acquire"
 	"github.com/etcdclaims/claims/internal/memetcd"
 	"github.com/etcdclaims/claims/internal/protocol"
+	"github.com/etcdclaims/claims/internal/testlayers"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -15,7 +16,7 @@ import (
 
 // places returns how many places in line there are.
 func (w *world) places() (n int) {
-	w.etcd.With(func(m *memetcd.Model) {
+	w.Parts.Etcd.With(func(m *memetcd.Model) {
 		for name := range m.Keys {
 			if len(name) > len(layout.Lines()) && name[:len(layout.Lines())] == layout.Lines() {
 				n++
@@ -38,35 +39,35 @@ func TestJoin(t *testing.T) {
 	}{
 		{"free", false, func(*world) {}, "won", "join", 0},
 		{
-			"free, request lost", false, func(w *world) { w.answers(once(txn.ErrNoAnswer), nil) },
+			"free, request lost", false, func(w *world) { w.Answer(testlayers.Once(txn.ErrNoAnswer), nil) },
 			"again", "join, read or void", 0,
 		},
 		{
-			"free, reply lost", false, func(w *world) { w.answers(nil, once(txn.ErrNoAnswer)) },
+			"free, reply lost", false, func(w *world) { w.Answer(nil, testlayers.Once(txn.ErrNoAnswer)) },
 			"won", "join, read or void, leave", 0,
 		},
 		{"held", true, func(*world) {}, "waits", "join", 1},
 		{
-			"held, request lost", true, func(w *world) { w.answers(once(txn.ErrNoAnswer), nil) },
+			"held, request lost", true, func(w *world) { w.Answer(testlayers.Once(txn.ErrNoAnswer), nil) },
 			"again", "join, read or void", 0,
 		},
 		{
-			"held, reply lost", true, func(w *world) { w.answers(nil, once(txn.ErrNoAnswer)) },
+			"held, reply lost", true, func(w *world) { w.Answer(nil, testlayers.Once(txn.ErrNoAnswer)) },
 			"again", "join, read or void", 0,
 		},
-		{"epoch raised", true, func(w *world) { w.put(layout.Epoch(), "1", 0) }, "again", "join", 0},
+		{"epoch raised", true, func(w *world) { w.Put(layout.Epoch(), "1", 0) }, "again", "join", 0},
 		{"denied", true, func(w *world) {
-			w.answers(once(rpctypes.ErrPermissionDenied), nil)
+			w.Answer(testlayers.Once(rpctypes.ErrPermissionDenied), nil)
 		}, "etcdclaims: permission denied by etcd: etcdserver: permission denied", "join", 0},
 	} {
 		run(t, tt.name, func(t *testing.T, w *world) {
-			w.open(t)
+			w.Open(t)
 			if tt.do(w); tt.held {
-				w.other(layout.Own("k"), "x")
+				w.Other(layout.Own("k"), "x")
 			}
 			w.Keys.SetContended("k", true)
 			x := w.waits(t, exclusive("k"))
-			same(t, "sent", w.steps(), tt.sent)
+			same(t, "sent", w.Steps(), tt.sent)
 			same(t, "places", w.places(), tt.places)
 			same(t, "outcome", x.ends(), tt.want)
 			pass(time.Second)
@@ -82,10 +83,10 @@ func TestContended(t *testing.T) {
 		run(t, name, func(t *testing.T, w *world) {
 			w.Keys.SetContended("k", true)
 			if held {
-				w.other(layout.Own("k"), "x")
+				w.Other(layout.Own("k"), "x")
 			}
 			x := w.waits(t, exclusive("k"))
-			w.remove(layout.Own("k"))
+			w.Remove(layout.Own("k"))
 			w.Waiters.DoubtAll()
 			same(t, "outcome", x.ends(), "won")
 			w.Keys.Remove(w.Keys.Term("k"), "k")
@@ -106,12 +107,12 @@ func TestPlace(t *testing.T) {
 		"to share it":    {func(o *acquire.Call) { o.Mode = protocol.NewShared(layout, "k") }, protocol.KindSelf},
 	} {
 		run(t, name, func(t *testing.T, w *world) {
-			w.other(layout.Own("k"), "x")
+			w.Other(layout.Own("k"), "x")
 			o := exclusive("k")
 			tt.call(o)
 			x := w.waits(t, o)
 			var h protocol.Holder
-			w.etcd.With(func(m *memetcd.Model) { h, _ = protocol.DecodeHolder(m.Keys[x.a.PlaceKey()].Value) })
+			w.Parts.Etcd.With(func(m *memetcd.Model) { h, _ = protocol.DecodeHolder(m.Keys[x.a.PlaceKey()].Value) })
 			same(t, "claim", h.Claim, x.a.ID)
 			same(t, "kind", h.Kind, tt.kind)
 			same(t, "outcome", x.ends(), "waits")
@@ -123,13 +124,13 @@ func TestPlace(t *testing.T) {
 func TestManualWaits(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {
-		w.other(layout.Own("k"), "x")
+		w.Other(layout.Own("k"), "x")
 		o := exclusive("k")
 		o.Manual = true
 		x := w.waits(t, o)
 		pass(10 * ttl)
 		same(t, "ended", x.a.S.Ended(), false)
-		w.remove(layout.Own("k"))
+		w.Remove(layout.Own("k"))
 		w.Waiters.DoubtAll()
 		same(t, "outcome", x.ends(), "won")
 		pass(2 * ttl)
@@ -142,7 +143,7 @@ func TestReentrantCallsLeaveTheLine(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]bool{"before": true, "later": false} {
 		run(t, name, func(t *testing.T, w *world) {
-			s, o := w.open(t), exclusive("k")
+			s, o := w.Open(t), exclusive("k")
 			holds := func() {
 				s.Again()
 				if r := w.TryOnce(t.Context(), s, "k", o); r.Term == nil {
@@ -154,12 +155,12 @@ func TestReentrantCallsLeaveTheLine(t *testing.T) {
 			if before {
 				holds()
 			} else {
-				w.other(layout.Own("k"), "x")
+				w.Other(layout.Own("k"), "x")
 			}
 			x := w.waits(t, again)
 			if !before {
-				w.remove(layout.Own("k"))
-				w.remove(x.a.PlaceKey()) // or the key would not be free
+				w.Remove(layout.Own("k"))
+				w.Remove(x.a.PlaceKey()) // or the key would not be free
 				holds()
 			}
 			same(t, "outcome", x.ends(), "again")
@@ -173,16 +174,16 @@ func TestReentrantCallsLeaveTheLine(t *testing.T) {
 func TestHandedOverWhileItLeaves(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {
-		w.other(layout.Own("k"), "x")
+		w.Other(layout.Own("k"), "x")
 		x := w.waits(t, exclusive("k"))
-		w.answers(func(*pb.TxnRequest) error { return rpctypes.ErrNoLeader }, nil)
+		w.Answer(func(*pb.TxnRequest) error { return rpctypes.ErrNoLeader }, nil)
 		x.leave()
 		synctest.Wait()
 		x.hands("")
-		same(t, "owner", w.owner("k"), x.a.ID)
-		w.answers(nil, nil)
+		same(t, "owner", w.Owner("k").Claim, x.a.ID)
+		w.Answer(nil, nil)
 		pass(time.Second)
-		same(t, "owner", w.owner("k"), "")
+		same(t, "owner", w.Owner("k").Claim, "")
 		same(t, "outcome", x.ends(), "waited for x: context canceled")
 	})
 }

@@ -25,12 +25,12 @@ func TestReleaseAll(t *testing.T) {
 			rests := w.hold(t, s, "rests", Given{MinHold: time.Minute})
 			w.hold(t, s, "gone", Given{})
 			leaving := w.hold(t, s, "leaving", Given{})
-			w.remove(layout.Own("gone"))
+			w.Remove(layout.Own("gone"))
 			if err := leaving.begin(); err != nil {
 				t.Fatal(err)
 			}
 			first := true
-			w.answers(func(*pb.TxnRequest) error {
+			w.Answer(func(*pb.TxnRequest) error {
 				if first {
 					first = false
 					for _, term := range append(terms, rests) {
@@ -50,7 +50,7 @@ func TestReleaseAll(t *testing.T) {
 					t.Errorf("closing %v: %s: %v", closing, term.Key, term.Err())
 				}
 			}
-			calls := w.take()
+			calls := w.Take()
 			same(t, "ended", strings.Count(calls, "ended "), map[bool]int{false: 51, true: 0}[closing])
 			same(t, "lost", strings.Count(calls, "lost "), map[bool]int{false: 1, true: 52}[closing]) // that was gone
 			same(t, "owner of the key with a MinHold", w.owner("rests"), protocol.KindResting)
@@ -68,12 +68,12 @@ func TestReleaseAllNotAnswered(t *testing.T) {
 		for i := range 3 {
 			w.hold(t, s, fmt.Sprint(i), Given{})
 		}
-		w.answers(func(*pb.TxnRequest) error { return txn.ErrNoAnswer }, nil)
+		w.Answer(func(*pb.TxnRequest) error { return txn.ErrNoAnswer }, nil)
 		n, err := w.ReleaseAll(t.Context(), false)
 		if n != 3 || err == nil || !strings.Contains(err.Error(), "3 of 3 claims are released in the background") || s.Size() != 0 {
 			t.Errorf("%d, %v", n, err)
 		}
-		w.answers(nil, nil)
+		w.Answer(nil, nil)
 		pass(3 * time.Second)
 		for i := range 3 {
 			same(t, fmt.Sprint(i), w.owner(fmt.Sprint(i)), "")

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/claimerr"
+	"github.com/etcdclaims/claims/internal/testlayers"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
@@ -29,8 +30,8 @@ func TestCheckClocks(t *testing.T) {
 	} {
 		in(t, func(t *testing.T, w *world) {
 			term := w.hold(t, w.session(t), "k", Given{})
-			w.slept.Store(int64(tt.slept))
-			w.stepped.Store(int64(tt.stepped))
+			w.Slept.Store(int64(tt.slept))
+			w.Stepped.Store(int64(tt.stepped))
 			over, sure := term.CheckSure()
 			check := term.Check()
 			if over != tt.unknown || errors.Is(sure, claimerr.ErrLost) != tt.passed || !tt.passed && sure != nil {
@@ -56,7 +57,7 @@ func TestCheckRenews(t *testing.T) {
 		}
 		term := w.hold(t, s, "k", Given{})
 		pass(time.Second)
-		w.stepped.Store(int64(ttl))
+		w.Stepped.Store(int64(ttl))
 		if err := term.Check(); !errors.Is(err, txn.ErrUnknown) {
 			t.Error(err)
 		}
@@ -79,16 +80,16 @@ func TestCommit(t *testing.T) {
 		done bool
 	}{
 		{"held", func(*world) {}, nil, "", true},
-		{"key deleted", func(w *world) { w.remove(layout.Own("k")) }, claimerr.ErrLost, "lost k: deleted", false},
-		{"key replaced", func(w *world) { w.put(layout.Own("k"), "{}", 0) }, claimerr.ErrLost, "lost k: superseded", false},
+		{"key deleted", func(w *world) { w.Remove(layout.Own("k")) }, claimerr.ErrLost, "lost k: deleted", false},
+		{"key replaced", func(w *world) { w.Put(layout.Own("k"), "{}", 0) }, claimerr.ErrLost, "lost k: superseded", false},
 		{"epoch raised", func(w *world) { w.raise() }, claimerr.ErrLost, "lost k: superseded", false},
-		{"not answered", func(w *world) { w.answers(nil, once(txn.ErrNoAnswer)) }, txn.ErrUnknown, "", true},
+		{"not answered", func(w *world) { w.Answer(nil, testlayers.Once(txn.ErrNoAnswer)) }, txn.ErrUnknown, "", true},
 	} {
 		in(t, func(t *testing.T, w *world) {
 			term := w.hold(t, w.session(t), "k", Given{})
 			tt.do(w)
 			resp, err := term.Commit(t.Context(), put, []string{})
-			if !errors.Is(err, tt.want) || (err == nil) != (resp != nil) || w.take() != tt.lost || term.IsLost() != (tt.lost != "") {
+			if !errors.Is(err, tt.want) || (err == nil) != (resp != nil) || w.Take() != tt.lost || term.IsLost() != (tt.lost != "") {
 				t.Errorf("%s: %v, %v", tt.name, err, term.Err())
 			}
 			same(t, tt.name+": carried out", w.has("/x"), tt.done)

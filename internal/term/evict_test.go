@@ -14,7 +14,7 @@ import (
 // notice puts a notice that a claim was taken away, on the lease of the term's session.
 func (w *world) notice(t *Term, e protocol.Eviction) *mvccpb.KeyValue {
 	kv := &mvccpb.KeyValue{Key: []byte(layout.Eviction("me", e.Claim)), Value: []byte(keyspace.Encode(e)), Lease: int64(t.s.ID())}
-	kv.ModRevision = w.put(string(kv.Key), string(kv.Value), kv.Lease)
+	kv.ModRevision = w.Put(string(kv.Key), string(kv.Value), kv.Lease)
 	return kv
 }
 
@@ -42,7 +42,7 @@ func TestEvicted(t *testing.T) {
 			kv := w.notice(term, e)
 			w.Evicted(kv)
 			synctest.Wait()
-			if calls := w.take(); calls != tt.calls || term.IsLost() != (tt.calls != "") || w.has(string(kv.Key)) == tt.removed {
+			if calls := w.Take(); calls != tt.calls || term.IsLost() != (tt.calls != "") || w.has(string(kv.Key)) == tt.removed {
 				t.Errorf("%s: %q, %v, the notice is there: %v", tt.name, calls, term.Err(), w.has(string(kv.Key)))
 			}
 			if loss := lossBy(e); tt.matches != nil && !errors.Is(loss.Err, tt.matches) || e.Suspected != errors.Is(loss.Err, claimerr.ErrSuspected) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/protocol"
+	"github.com/etcdclaims/claims/internal/testlayers"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
@@ -20,16 +21,16 @@ func TestRemoveGhosts(t *testing.T) {
 		value := func(claim string) string { return protocol.Holder{Claim: claim, Instance: "me"}.Encode() }
 		w.Keys.Register("asked")
 		keep := []string{layout.Own("held"), layout.Own("asked"), layout.Place("k", "asked"), layout.Own("other"), layout.Note("noted"), s.Sentinel()}
-		w.put(layout.Own("asked"), value("asked"), id)
-		w.put(layout.Place("k", "asked"), value("asked"), id)
-		w.put(layout.Own("other"), value("x"), 0)
-		w.put(layout.Note("noted"), "", id)
+		w.Put(layout.Own("asked"), value("asked"), id)
+		w.Put(layout.Place("k", "asked"), value("asked"), id)
+		w.Put(layout.Own("other"), value("x"), 0)
+		w.Put(layout.Note("noted"), "", id)
 		ghosts := []string{layout.Own("ghost"), layout.Note("ghost"), layout.Place("k", "ghost"), layout.Notice("me", "ghost")}
-		w.put(ghosts[0], value("ghost"), id)
-		w.put(ghosts[1], "", id)
-		w.put(ghosts[2], value("ghost"), id)
-		w.put(ghosts[3], "{}", id)
-		w.answers(once(rpctypes.ErrNoLeader), nil)
+		w.Put(ghosts[0], value("ghost"), id)
+		w.Put(ghosts[1], "", id)
+		w.Put(ghosts[2], value("ghost"), id)
+		w.Put(ghosts[3], "{}", id)
+		w.Answer(testlayers.Once(rpctypes.ErrNoLeader), nil)
 		w.RemoveGhosts()
 		w.RemoveGhosts()
 		pass(time.Second)
@@ -39,7 +40,7 @@ func TestRemoveGhosts(t *testing.T) {
 		for _, name := range ghosts {
 			same(t, name, w.has(name), false)
 		}
-		if term.Err() != nil || other.Ended() || w.take() != "" {
+		if term.Err() != nil || other.Ended() || w.Take() != "" {
 			t.Error(term.Err())
 		}
 	})
@@ -51,14 +52,14 @@ func TestRemoveGhost(t *testing.T) {
 	for _, changed := range []bool{false, true} {
 		in(t, func(t *testing.T, w *world) {
 			s := w.session(t)
-			w.put(layout.Own("k"), protocol.Holder{Claim: "ghost"}.Encode(), int64(s.ID()))
+			w.Put(layout.Own("k"), protocol.Holder{Claim: "ghost"}.Encode(), int64(s.ID()))
 			denied := 0
-			w.answers(func(in *pb.TxnRequest) error {
+			w.Answer(func(in *pb.TxnRequest) error {
 				if len(in.Compare) == 0 {
 					return nil
 				}
 				if changed && denied == 0 {
-					w.put(layout.Own("k"), "{}", int64(s.ID()))
+					w.Put(layout.Own("k"), "{}", int64(s.ID()))
 				}
 				if len(in.Success) == 2 {
 					denied++

@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/memetcd"
 	"github.com/etcdclaims/claims/internal/protocol"
+	"github.com/etcdclaims/claims/internal/testlayers"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -33,7 +34,7 @@ func got(f *LocalWaiter) string {
 // place puts a place in the line in etcd, which some client waits in.
 func (w *world) place(t *Term, id string) {
 	value := protocol.Holder{Claim: id, Owner: "o", Instance: "other"}.Encode()
-	w.put(layout.Place(t.Key, id), value, int64(t.s.ID()))
+	w.Put(layout.Place(t.Key, id), value, int64(t.s.ID()))
 }
 
 // To whom a release hands the key, of two callers that wait within the client, and the line in etcd.
@@ -50,11 +51,11 @@ func TestHandOff(t *testing.T) {
 		{"both wait", func(*world, *Term, *LocalWaiter, *LocalWaiter) {}, "key", "waits", "first", nil},
 		{"the first has left", func(w *world, _ *Term, f, _ *LocalWaiter) { w.Local.Leave(f) }, "waits", "key", "second", nil},
 		{"both have left", func(w *world, _ *Term, f, g *LocalWaiter) { w.Local.Leave(f); w.Local.Leave(g) }, "waits", "waits", free, nil},
-		{"reply lost", func(w *world, _ *Term, _, _ *LocalWaiter) { w.answers(nil, once(txn.ErrNoAnswer)) }, "key", "waits", "first", nil},
-		{"request lost", func(w *world, _ *Term, _, _ *LocalWaiter) { w.answers(once(txn.ErrNoAnswer), nil) }, "key", "waits", "first", nil},
-		{"no leader for a moment", func(w *world, _ *Term, _, _ *LocalWaiter) { w.answers(once(rpctypes.ErrNoLeader), nil) }, "key", "waits", "first", nil},
-		{"refused", func(w *world, _ *Term, _, _ *LocalWaiter) { w.answers(once(rpctypes.ErrNoSpace), nil) }, "line", "line", free, nil},
-		{"lost meanwhile", func(w *world, _ *Term, _, _ *LocalWaiter) { w.remove(layout.Own("k")) }, "line", "line", free, claimerr.ErrLost},
+		{"reply lost", func(w *world, _ *Term, _, _ *LocalWaiter) { w.Answer(nil, testlayers.Once(txn.ErrNoAnswer)) }, "key", "waits", "first", nil},
+		{"request lost", func(w *world, _ *Term, _, _ *LocalWaiter) { w.Answer(testlayers.Once(txn.ErrNoAnswer), nil) }, "key", "waits", "first", nil},
+		{"no leader for a moment", func(w *world, _ *Term, _, _ *LocalWaiter) { w.Answer(testlayers.Once(rpctypes.ErrNoLeader), nil) }, "key", "waits", "first", nil},
+		{"refused", func(w *world, _ *Term, _, _ *LocalWaiter) { w.Answer(testlayers.Once(rpctypes.ErrNoSpace), nil) }, "line", "line", free, nil},
+		{"lost meanwhile", func(w *world, _ *Term, _, _ *LocalWaiter) { w.Remove(layout.Own("k")) }, "line", "line", free, claimerr.ErrLost},
 		{"a place in line of another client", func(w *world, t *Term, _, _ *LocalWaiter) {
 			w.place(t, "x")
 		}, "line", "line", "x", nil},
@@ -75,7 +76,7 @@ func TestHandOff(t *testing.T) {
 				first, second := w.behind(term), w.behind(term)
 				tt.do(w, term, first, second)
 				err := term.Release(t.Context())
-				w.answers(nil, nil)
+				w.Answer(nil, nil)
 				pass(time.Second)
 				owners := map[string]string{first.Attempt.Claim().ID: "first", second.Attempt.Claim().ID: "second", term.ID: "own"}
 				owner := w.owner("k")
@@ -148,8 +149,8 @@ func TestHandOffToOneThatLeaves(t *testing.T) {
 		s := w.session(t)
 		term := w.hold(t, s, "k", Given{})
 		first, second := w.behind(term), w.behind(term)
-		w.answers(nil, func(in *pb.TxnRequest) error {
-			w.answers(nil, nil)
+		w.Answer(nil, func(in *pb.TxnRequest) error {
+			w.Answer(nil, nil)
 			if !w.Local.Leave(first) {
 				t.Error("it has the key")
 			}
@@ -181,12 +182,12 @@ func TestHandOffMeanwhile(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(w *world, t *Term){
 		"dead":   func(_ *world, t *Term) { t.s.Die(claimerr.Loss{Reason: claimerr.Revoked}) },
-		"closed": func(w *world, _ *Term) { w.life.Refuse() },
+		"closed": func(w *world, _ *Term) { w.Life.Refuse() },
 	} {
 		in(t, func(t *testing.T, w *world) {
 			term := w.hold(t, w.session(t), "k", Given{})
 			f := w.behind(term)
-			w.answers(nil, func(*pb.TxnRequest) error { end(w, term); return nil })
+			w.Answer(nil, func(*pb.TxnRequest) error { end(w, term); return nil })
 			_ = term.Release(t.Context())
 			pass(time.Second)
 			if !f.Attempt.(*next).undone.Load() || w.Keys.Term("k") != nil || got(f) != "line" {
@@ -203,7 +204,7 @@ func TestHandOffUnknown(t *testing.T) {
 		term := w.hold(t, w.session(t), "k", Given{})
 		first, second := w.behind(term), w.behind(term)
 		var late *pb.TxnRequest
-		w.answers(func(in *pb.TxnRequest) error { late = in; return txn.ErrNoAnswer }, nil)
+		w.Answer(func(in *pb.TxnRequest) error { late = in; return txn.ErrNoAnswer }, nil)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		if err := term.Release(ctx); !errors.Is(err, txn.ErrUnknown) {
@@ -212,8 +213,8 @@ func TestHandOffUnknown(t *testing.T) {
 		same(t, "first", got(first), "line")
 		same(t, "second", got(second), "line")
 		same(t, "check", verdict(term.Check()) != "nil", true)
-		w.etcd.With(func(m *memetcd.Model) { m.Do(late) })
-		w.answers(nil, nil)
+		w.Etcd.With(func(m *memetcd.Model) { m.Do(late) })
+		w.Answer(nil, nil)
 		pass(3 * time.Second)
 		same(t, "owner", w.owner("k"), "")
 		same(t, "session ended", term.s.Ended(), false)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/protocol"
+	"github.com/etcdclaims/claims/internal/testlayers"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -86,15 +87,15 @@ func TestRest(t *testing.T) {
 		calls   string
 	}{
 		{"etcd answers", func(*world, *Term) {}, "nil", protocol.KindResting, protocol.KindResting, "ended k"},
-		{"reply lost", func(w *world, _ *Term) { w.answers(nil, once(txn.ErrNoAnswer)) }, "nil", protocol.KindResting, protocol.KindResting, "ended k"},
-		{"lost meanwhile", func(w *world, _ *Term) { w.remove(layout.Own("k")) }, "lost", "", "", "lost k: superseded"},
-		{"slept for it", func(w *world, _ *Term) { w.slept.Store(int64(10 * time.Second)) }, "nil", "", "", "ended k"},
+		{"reply lost", func(w *world, _ *Term) { w.Answer(nil, testlayers.Once(txn.ErrNoAnswer)) }, "nil", protocol.KindResting, protocol.KindResting, "ended k"},
+		{"lost meanwhile", func(w *world, _ *Term) { w.Remove(layout.Own("k")) }, "lost", "", "", "lost k: superseded"},
+		{"slept for it", func(w *world, _ *Term) { w.Slept.Store(int64(10 * time.Second)) }, "nil", "", "", "ended k"},
 	} {
 		in(t, func(t *testing.T, w *world) {
 			term := w.hold(t, w.session(t), "k", Given{MinHold: 10 * time.Second})
 			tt.do(w, term)
 			returns := verdict(term.Release(t.Context()))
-			if who := w.owner("k"); returns != tt.returns || who != tt.key || w.take() != tt.calls {
+			if who := w.owner("k"); returns != tt.returns || who != tt.key || w.Take() != tt.calls {
 				t.Errorf("%s: %s, owner %q", tt.name, returns, who)
 			}
 			pass(time.Second)
@@ -109,21 +110,21 @@ func TestZombie(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {
 		term := w.hold(t, w.session(t), "k", Given{})
-		w.answers(func(*pb.TxnRequest) error { return rpctypes.ErrNoLeader }, nil)
+		w.Answer(func(*pb.TxnRequest) error { return rpctypes.ErrNoLeader }, nil)
 		if !term.BeginZombie(claimerr.Loss{Reason: claimerr.Outlived}) {
 			t.Fatal("not begun")
 		}
 		term.Zombie(claimerr.Loss{Reason: claimerr.Outlived})
-		same(t, "calls", w.take(), "lost k: its handler outlived its context")
+		same(t, "calls", w.Take(), "lost k: its handler outlived its context")
 		pass(3 * time.Second)
 		same(t, "owner", w.owner("k"), term.ID)
 		same(t, "no ghost", w.Keys.IsUnderWay(term.ID), true)
-		w.answers(nil, nil)
+		w.Answer(nil, nil)
 		pass(3 * time.Second)
 		same(t, "owner", w.owner("k"), protocol.KindZombie)
 		same(t, "under way", w.Keys.IsUnderWay(term.ID), false)
 		lease := w.leaseOf("k")
-		if lease == int64(term.s.ID()) || !w.etcd.Lives(clientv3.LeaseID(lease)) {
+		if lease == int64(term.s.ID()) || !w.Etcd.Lives(clientv3.LeaseID(lease)) {
 			t.Errorf("on lease %d", lease)
 		}
 	})

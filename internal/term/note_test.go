@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/memetcd"
 	"github.com/etcdclaims/claims/internal/protocol"
+	"github.com/etcdclaims/claims/internal/testlayers"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -16,7 +17,7 @@ import (
 
 // noted returns the note of a key in etcd.
 func (w *world) noted(key string) (value string) {
-	w.etcd.With(func(m *memetcd.Model) {
+	w.Etcd.With(func(m *memetcd.Model) {
 		if kv := m.Keys[layout.Note(key)]; kv != nil {
 			value = string(kv.Value)
 		}
@@ -36,13 +37,13 @@ func TestSetNote(t *testing.T) {
 		calls string
 	}{
 		{"held", func(*world, *Term) {}, nil, set, ""},
-		{"reply lost", func(w *world, _ *Term) { w.answers(nil, once(txn.ErrNoAnswer)) }, nil, set, ""},
-		{"request lost", func(w *world, _ *Term) { w.answers(once(txn.ErrNoAnswer), nil) }, nil, set, ""},
-		{"refused for now", func(w *world, _ *Term) { w.answers(once(rpctypes.ErrNoLeader), nil) }, nil, set, ""},
-		{"refused", func(w *world, _ *Term) { w.answers(once(rpctypes.ErrPermissionDenied), nil) }, txn.ErrPermissionDenied, old, ""},
-		{"another has written", func(w *world, _ *Term) { w.put(layout.Note("k"), "x", 0) }, nil, set, ""},
-		{"claim lost", func(w *world, _ *Term) { w.remove(layout.Own("k")) }, claimerr.ErrLost, old, "lost k: deleted"},
-		{"lease gone", func(w *world, _ *Term) { w.answers(once(rpctypes.ErrLeaseNotFound), nil) }, claimerr.ErrLost, old, "lost k: lease revoked"},
+		{"reply lost", func(w *world, _ *Term) { w.Answer(nil, testlayers.Once(txn.ErrNoAnswer)) }, nil, set, ""},
+		{"request lost", func(w *world, _ *Term) { w.Answer(testlayers.Once(txn.ErrNoAnswer), nil) }, nil, set, ""},
+		{"refused for now", func(w *world, _ *Term) { w.Answer(testlayers.Once(rpctypes.ErrNoLeader), nil) }, nil, set, ""},
+		{"refused", func(w *world, _ *Term) { w.Answer(testlayers.Once(rpctypes.ErrPermissionDenied), nil) }, txn.ErrPermissionDenied, old, ""},
+		{"another has written", func(w *world, _ *Term) { w.Put(layout.Note("k"), "x", 0) }, nil, set, ""},
+		{"claim lost", func(w *world, _ *Term) { w.Remove(layout.Own("k")) }, claimerr.ErrLost, old, "lost k: deleted"},
+		{"lease gone", func(w *world, _ *Term) { w.Answer(testlayers.Once(rpctypes.ErrLeaseNotFound), nil) }, claimerr.ErrLost, old, "lost k: lease revoked"},
 		{"being released", func(_ *world, t *Term) { _ = t.begin() }, claimerr.ErrReleased, old, ""},
 		{"released", func(_ *world, t *Term) { t.finish(claimerr.ErrReleased) }, claimerr.ErrReleased, old, "ended k"},
 		{"lost before", func(_ *world, t *Term) { t.Lose(claimerr.Loss{Reason: claimerr.Revoked}) }, claimerr.ErrLost, old, ""},
@@ -59,10 +60,10 @@ func TestSetNote(t *testing.T) {
 			if tt.note == old {
 				want = before
 			}
-			if note := w.noted("k"); !errors.Is(err, tt.want) || note != want || w.take() != tt.calls {
+			if note := w.noted("k"); !errors.Is(err, tt.want) || note != want || w.Take() != tt.calls {
 				t.Errorf("%s: %v, note %s, want %s", tt.name, err, note, want)
 			}
-			w.answers(nil, nil)
+			w.Answer(nil, nil)
 			pass(time.Second)
 		})
 	}
@@ -74,9 +75,9 @@ func TestOvertaken(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		term := w.hold(t, w.session(t), "k", Given{})
 		var first *pb.TxnRequest
-		w.answers(func(in *pb.TxnRequest) error {
+		w.Answer(func(in *pb.TxnRequest) error {
 			first = in
-			w.answers(nil, nil)
+			w.Answer(nil, nil)
 			if err := term.SetNote(context.Background(), []byte("2")); err != nil {
 				t.Error(err)
 			}
@@ -85,7 +86,7 @@ func TestOvertaken(t *testing.T) {
 		if err := term.SetNote(t.Context(), []byte("1")); err != nil {
 			t.Error(err)
 		}
-		w.etcd.With(func(m *memetcd.Model) { m.Do(first) })
+		w.Etcd.With(func(m *memetcd.Model) { m.Do(first) })
 		same(t, "note", w.noted("k"), protocol.NewNote(2, []byte("2")))
 	})
 }
@@ -99,7 +100,7 @@ func TestNoteNotAnswered(t *testing.T) {
 	}{{txn.ErrNoAnswer, true}, {rpctypes.ErrNoLeader, false}} {
 		in(t, func(t *testing.T, w *world) {
 			term := w.hold(t, w.session(t), "k", Given{})
-			w.answers(func(*pb.TxnRequest) error { return tt.err }, nil)
+			w.Answer(func(*pb.TxnRequest) error { return tt.err }, nil)
 			begun := time.Now()
 			err := term.SetNote(t.Context(), []byte("1"))
 			if err == nil || errors.Is(err, txn.ErrUnknown) != tt.unknown || time.Since(begun) > term.s.Grant().Hard {

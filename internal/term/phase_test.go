@@ -168,7 +168,7 @@ func TestStay(t *testing.T) {
 			if tt.max {
 				pass(given.MaxHold + 1)
 			}
-			same(t, tt.name+": meanwhile", w.take(), "")
+			same(t, tt.name+": meanwhile", w.Take(), "")
 			for _, way := range tt.meanwhile {
 				_ = ways[way](term)
 			}
@@ -178,7 +178,7 @@ func TestStay(t *testing.T) {
 			if want == "mine" {
 				want = term.ID
 			}
-			if calls, check := w.take(), verdict(term.Check()); calls != tt.calls || who != want || check != tt.check {
+			if calls, check := w.Take(), verdict(term.Check()); calls != tt.calls || who != want || check != tt.check {
 				t.Errorf("%s: calls %q, owner %q, Check %s", tt.name, calls, who, check)
 			}
 		})
@@ -204,7 +204,7 @@ func TestGiveUp(t *testing.T) {
 			t.Error("undone under another caller")
 		}
 		term.GiveUp(undo)
-		if undone != 1 || verdict(term.Err()) != "released" || w.Terms.Share("k") != nil || w.take() != "ended k" {
+		if undone != 1 || verdict(term.Err()) != "released" || w.Terms.Share("k") != nil || w.Take() != "ended k" {
 			t.Error(undone, term.Err())
 		}
 	})

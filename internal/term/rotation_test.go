@@ -55,19 +55,19 @@ func TestRotation(t *testing.T) {
 	}{
 		{"nothing else", func(*world, *Term, *Term) {}, lease.Turn{}, false},
 		{"all are asked for", func(*world, *Term, *Term) {}, everything, true},
-		{"one of the part is lost", func(w *world, in, _ *Term) { w.remove(layout.Own(in.Key)) }, lease.Turn{}, true},
-		{"the sentinel is gone", func(w *world, in, _ *Term) { w.remove(in.s.Sentinel()) }, lease.Turn{}, true},
-		{"the sentinel was put again", func(w *world, in, _ *Term) { w.put(in.s.Sentinel(), "", int64(in.s.ID())) }, lease.Turn{}, true},
+		{"one of the part is lost", func(w *world, in, _ *Term) { w.Remove(layout.Own(in.Key)) }, lease.Turn{}, true},
+		{"the sentinel is gone", func(w *world, in, _ *Term) { w.Remove(in.s.Sentinel()) }, lease.Turn{}, true},
+		{"the sentinel was put again", func(w *world, in, _ *Term) { w.Put(in.s.Sentinel(), "", int64(in.s.ID())) }, lease.Turn{}, true},
 		{"another leader", func(*world, *Term, *Term) {}, lease.Turn{Last: lease.Verified{Origin: lease.Origin{Term: 9}}}, true},
 		{"a notice that cannot be read", func(w *world, in, _ *Term) {
-			w.put(layout.Eviction("me", "x"), "?", int64(in.s.ID()))
+			w.Put(layout.Eviction("me", "x"), "?", int64(in.s.ID()))
 		}, lease.Turn{}, true},
-		{"one of another session", func(w *world, in, _ *Term) { w.put(layout.Eviction("me", "x"), "?", 99) }, lease.Turn{}, false},
+		{"one of another session", func(w *world, in, _ *Term) { w.Put(layout.Eviction("me", "x"), "?", 99) }, lease.Turn{}, false},
 		{"a notice of one that has ended", func(w *world, in, _ *Term) {
-			w.put(layout.Eviction("me", "x"), `{"v":1,"key":"0","claim":"x"}`, int64(in.s.ID()))
+			w.Put(layout.Eviction("me", "x"), `{"v":1,"key":"0","claim":"x"}`, int64(in.s.ID()))
 		}, lease.Turn{}, false},
 		{"a notice of one of the part", func(w *world, in, _ *Term) {
-			w.put(layout.Eviction("me", in.ID), `{"v":1,"key":"`+in.Key+`","claim":"`+in.ID+`"}`, int64(in.s.ID()))
+			w.Put(layout.Eviction("me", in.ID), `{"v":1,"key":"`+in.Key+`","claim":"`+in.ID+`"}`, int64(in.s.ID()))
 		}, lease.Turn{}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestRotation(t *testing.T) {
 					return picked[slices.IndexFunc(picked, func(t *Term) bool { return t.Key != fmt.Sprint(claims-1) })]
 				}
 				inPart, leftOut := notYoungest(0), notYoungest(1)
-				w.remove(layout.Own(leftOut.Key))
+				w.Remove(layout.Own(leftOut.Key))
 				tt.do(w, inPart, leftOut)
 				if _, err := w.Verify(t.Context(), s, tt.turn); err != nil {
 					t.Error(err)

@@ -32,13 +32,13 @@ func TestMaxHoldOfAClaimThatIsRefused(t *testing.T) {
 	t.Parallel()
 	const while = 20 * time.Millisecond
 	w := newWorld()
-	defer w.end()
+	defer w.End()
 	w.Life.Open = slowlyClosed{t.Context(), while}
 	if w.Add(w.grant(w.session(t), "k", Given{MaxHold: 1})) != nil {
 		t.Fatal("a client that is closed has a new claim")
 	}
 	time.Sleep(while)
-	same(t, "calls", w.take(), "")
+	same(t, "calls", w.Take(), "")
 	same(t, "lost", w.Losses[claimerr.MaxHold].Load(), 0)
 }
 
@@ -47,7 +47,7 @@ func TestMaxHoldOfAClaimThatIsRefused(t *testing.T) {
 func TestEndsWhileItIsMade(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
-	defer w.end()
+	defer w.End()
 	s := w.session(t)
 	for range 200 {
 		term := w.hold(t, s, "k", Given{MaxHold: 1})
@@ -63,7 +63,7 @@ func TestNotMade(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(w *world, g Grant){
 		"dead":   func(_ *world, g Grant) { g.Session.Die(claimerr.Loss{Reason: claimerr.Revoked}) },
-		"closed": func(w *world, _ Grant) { w.life.Refuse() },
+		"closed": func(w *world, _ Grant) { w.Life.Refuse() },
 	} {
 		in(t, func(t *testing.T, w *world) {
 			s := w.session(t)
@@ -73,7 +73,7 @@ func TestNotMade(t *testing.T) {
 				t.Error(name, "made")
 			}
 			pass(2 * time.Second)
-			same(t, name, w.take(), "")
+			same(t, name, w.Take(), "")
 		})
 	}
 }
@@ -136,10 +136,10 @@ func TestFound(t *testing.T) {
 			if tt.lost != "" {
 				calls = "lost k: " + tt.lost
 			}
-			if kept != (tt.lost == "") || w.take() != calls || who != want || term.IsLost() == kept {
+			if kept != (tt.lost == "") || w.Take() != calls || who != want || term.IsLost() == kept {
 				t.Errorf("state %d: kept %v, owner %q, %v", tt.state, kept, who, term.Err())
 			}
-			if term.Found(tt.state) != kept || w.take() != "" {
+			if term.Found(tt.state) != kept || w.Take() != "" {
 				t.Errorf("state %d: found twice", tt.state)
 			}
 		})
@@ -153,7 +153,7 @@ func TestMaxHold(t *testing.T) {
 	for _, slept := range []time.Duration{0, 3 * time.Second} {
 		in(t, func(t *testing.T, w *world) {
 			term := w.hold(t, w.session(t), "k", Given{MaxHold: 10 * time.Second})
-			w.slept.Store(int64(slept))
+			w.Slept.Store(int64(slept))
 			term.Woke(w.Clock.Now())
 			work := term.Context()
 			pass(5*time.Second - slept - 1)
@@ -161,15 +161,15 @@ func TestMaxHold(t *testing.T) {
 			pass(2)
 			same(t, "stopped", work.Err() != nil, true)
 			pass(5*time.Second - 2)
-			same(t, "lost before", w.take(), "")
+			same(t, "lost before", w.Take(), "")
 			pass(2)
-			same(t, "lost", w.take(), "lost k: held for its maximum")
+			same(t, "lost", w.Take(), "lost k: held for its maximum")
 			same(t, "owner", w.owner("k"), protocol.KindZombie)
 		})
 	}
 	in(t, func(t *testing.T, w *world) { // Check notices a sleep before the pulse does
 		term := w.hold(t, w.session(t), "k", Given{MaxHold: 10 * time.Second})
-		w.slept.Store(int64(10 * time.Second))
+		w.Slept.Store(int64(10 * time.Second))
 		if _, err := term.CheckSure(); !errors.Is(err, claimerr.ErrLost) {
 			t.Error(err)
 		}

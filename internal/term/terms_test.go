@@ -17,7 +17,7 @@ func TestShareable(t *testing.T) {
 		"stopped":   func(_ *world, t *Term) { t.Stop(claimerr.Loss{Reason: claimerr.Expired}) },
 		"ending":    func(_ *world, t *Term) { _ = t.begin() },
 		"lost":      func(_ *world, t *Term) { t.Lose(claimerr.Loss{Reason: claimerr.Revoked}) },
-		"not fresh": func(w *world, t *Term) { w.slept.Store(int64(t.s.Grant().Soft)) },
+		"not fresh": func(w *world, t *Term) { w.Slept.Store(int64(t.s.Grant().Soft)) },
 	} {
 		in(t, func(t *testing.T, w *world) {
 			term := w.hold(t, w.session(t), "k", Given{})
@@ -37,7 +37,7 @@ func TestCleanUp(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		hold := make(chan struct{})
 		w.CleanUp("claim", &lease.Cleanup{
-			Of: w.session(t), Over: func() { w.note(fmt.Sprint("over, under way ", w.Keys.IsUnderWay("claim"))) },
+			Of: w.session(t), Over: func() { w.Note(fmt.Sprint("over, under way ", w.Keys.IsUnderWay("claim"))) },
 			Do: func(context.Context) error { <-hold; return nil },
 		})
 		synctest.Wait()
@@ -45,6 +45,6 @@ func TestCleanUp(t *testing.T) {
 		close(hold)
 		synctest.Wait()
 		same(t, "under way after it", w.Keys.IsUnderWay("claim"), false)
-		same(t, "calls", w.take(), "over, under way true")
+		same(t, "calls", w.Take(), "over, under way true")
 	})
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/etcdclaims/claims/internal/memetcd"
 	"github.com/etcdclaims/claims/internal/lease"
+	"github.com/etcdclaims/claims/internal/memetcd"
 	"github.com/etcdclaims/claims/internal/protocol"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -27,25 +27,25 @@ func TestVerify(t *testing.T) {
 		requests int64 // that verify
 	}{
 		{"all is well", func(*world, *Term) {}, "", 1},
-		{"one was deleted", func(w *world, _ *Term) { w.remove(layout.Own("b")) }, "lost b: deleted", 2},
-		{"one has another owner", func(w *world, _ *Term) { w.put(layout.Own("b"), "{}", 0) }, "lost b: superseded", 2},
+		{"one was deleted", func(w *world, _ *Term) { w.Remove(layout.Own("b")) }, "lost b: deleted", 2},
+		{"one has another owner", func(w *world, _ *Term) { w.Put(layout.Own("b"), "{}", 0) }, "lost b: superseded", 2},
 		{"one was put again, on another lease", func(w *world, _ *Term) {
-			w.etcd.With(func(m *memetcd.Model) { m.Keys[layout.Own("b")].Lease++ })
+			w.Etcd.With(func(m *memetcd.Model) { m.Keys[layout.Own("b")].Lease++ })
 		}, "lost b: superseded", 2},
 		{"the epoch was raised", func(w *world, _ *Term) { w.raise() }, "lost a: superseded, lost b: superseded, lost c: superseded", 1},
 		{"a key changed that is waited for", func(w *world, _ *Term) {
-			w.waits = []Wait{{protocol.Wait{Key: "/old", Rev: w.put("/old", "", 0)}, w}, {protocol.Wait{Key: "/x", Rev: w.put("/x", "", 0)}, w}}
-			w.put("/x", "", 0)
+			w.waits = []Wait{{protocol.Wait{Key: "/old", Rev: w.Put("/old", "", 0)}, w}, {protocol.Wait{Key: "/x", Rev: w.Put("/x", "", 0)}, w}}
+			w.Put("/x", "", 0)
 		}, "changed /x", 2},
 		{"a key is gone that is waited for", func(w *world, _ *Term) {
 			w.waits = []Wait{{protocol.Wait{Key: "/gone", Rev: 5}, w}}
 		}, "changed /gone", 2},
 		{"a notice has come", func(w *world, _ *Term) {
-			w.put(layout.Notice("me", "old"), "old", 0)
-			w.since = w.put(layout.Notice("me", "new"), "new", 0)
+			w.Put(layout.Notice("me", "old"), "old", 0)
+			w.since = w.Put(layout.Notice("me", "new"), "new", 0)
 		}, "delivered new", 1},
-		{"no caller waits for a notice", func(w *world, _ *Term) { w.put(layout.Notice("me", "x"), "x", 0) }, "", 1},
-		{"it is being released", func(w *world, b *Term) { _ = b.begin(); w.remove(layout.Own("b")) }, "", 2},
+		{"no caller waits for a notice", func(w *world, _ *Term) { w.Put(layout.Notice("me", "x"), "x", 0) }, "", 1},
+		{"it is being released", func(w *world, b *Term) { _ = b.begin(); w.Remove(layout.Own("b")) }, "", 2},
 	} {
 		in(t, func(t *testing.T, w *world) {
 			s := w.session(t)
@@ -59,7 +59,7 @@ func TestVerify(t *testing.T) {
 			if requests := w.Store.Requests() - before; err != nil || requests != tt.requests {
 				t.Errorf("%s: %d requests, %v", tt.name, requests, err)
 			}
-			if calls := w.take(); calls != tt.calls || done.Rev == 0 {
+			if calls := w.Take(); calls != tt.calls || done.Rev == 0 {
 				t.Errorf("%s: %q, at %d", tt.name, calls, done.Rev)
 			}
 			synctest.Wait()
@@ -73,7 +73,7 @@ func TestVerifyFails(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		s := w.session(t)
 		term := w.hold(t, s, "k", Given{})
-		w.remove(layout.Own("k"))
+		w.Remove(layout.Own("k"))
 		for _, fail := range []func(n *int) error{
 			func(*int) error { return rpctypes.ErrNoLeader },
 			func(n *int) error { // what is read after the refusal is not answered
@@ -84,7 +84,7 @@ func TestVerifyFails(t *testing.T) {
 			},
 		} {
 			n := 0
-			w.answers(func(*pb.TxnRequest) error { return fail(&n) }, nil)
+			w.Answer(func(*pb.TxnRequest) error { return fail(&n) }, nil)
 			if _, err := w.Verify(t.Context(), s, everything); !errors.Is(err, rpctypes.ErrNoLeader) || term.Err() != nil {
 				t.Error(err, term.Err())
 			}
@@ -98,10 +98,10 @@ func TestVerifyFewerOperations(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		s := w.session(t)
 		for i := range 200 {
-			w.remove(layout.Own(w.hold(t, s, fmt.Sprint(i), Given{}).Key))
+			w.Remove(layout.Own(w.hold(t, s, fmt.Sprint(i), Given{}).Key))
 		}
 		var widest atomic.Int64
-		w.answers(func(in *pb.TxnRequest) error {
+		w.Answer(func(in *pb.TxnRequest) error {
 			if len(in.Compare) > 40 || len(in.Success) > 40 {
 				return rpctypes.ErrTooManyOps
 			}
