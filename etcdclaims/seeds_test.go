@@ -24,7 +24,7 @@ func TestSeedCycliumWorkClaims(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *claimtest.Server) {
 		ctx, etcd := t.Context(), server.Etcd(t)
 		a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
-		worksWith(t, work.Config{MaxAttempts: -1}, a, b)
+		worksWith(work.Config{MaxAttempts: -1}, a, b)
 		dedupe := "episode/" + fmt.Sprintf("%0500d", 7) // their dedupe_key has up to 512 bytes
 
 		// acquire(dedupe_key, owner, lease_seconds: 120, work_type): new keys insert.
@@ -131,7 +131,7 @@ func TestSeedSquidieLeases(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *claimtest.Server) {
 		ctx, etcd := t.Context(), server.Etcd(t)
 		a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
-		worksWith(t, work.Config{
+		worksWith(work.Config{
 			MaxAttempts: 3, Backoff: etcdclaims.ExponentialBackoff(time.Second, 10*time.Second), // base_delay, max_delay
 		}, a, b)
 		// claim(config, queue, owner, limit: 3, lease_duration_ms): as many as are visible.
@@ -293,7 +293,7 @@ func TestSeedBedrockLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *claimtest.Server) {
 		ctx, etcd := t.Context(), server.Etcd(t)
 		a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
-		worksWith(t, work.Config{MaxAttempts: 2, Backoff: func(int) time.Duration { return time.Minute }}, a, b)
+		worksWith(work.Config{MaxAttempts: 2, Backoff: func(int) time.Duration { return time.Minute }}, a, b)
 		// lease: id, item, holder, obtained_at, expires_at (30 s).
 		w, err := works(a).TryBegin(ctx, "item/1", etcdclaims.TTL(30*time.Second))
 		noErr(t, err)

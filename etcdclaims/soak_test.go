@@ -45,7 +45,7 @@ func TestSoak(t *testing.T) {
 			c, host := w.client(etcdclaims.Config{
 				TTL: time.Minute, Owner: fmt.Sprint("client", i),
 			})
-			worksWith(t, work.Config{
+			worksWith(work.Config{
 				Retention: 10 * time.Minute, DeadRetention: 15 * time.Minute, MaxAttempts: 3,
 				Backoff: func(int) time.Duration { return time.Minute },
 			}, c)

@@ -9,7 +9,9 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -74,6 +76,38 @@ func Eventually(tb testing.TB, what string, ok func() bool) {
 			tb.Fatalf("waited in vain: %s", what)
 		}
 	}
+}
+
+// RawKV reads a key of etcd as an operator would. It returns nil if the key does not exist.
+func RawKV(tb testing.TB, etcd *clientv3.Client, key string) *mvccpb.KeyValue {
+	tb.Helper()
+	resp, err := etcd.Get(tb.Context(), key)
+	NoErr(tb, err)
+	if len(resp.Kvs) == 0 {
+		return nil
+	}
+	return resp.Kvs[0]
+}
+
+// Vanish ends the lease of a key's holder, as its death would in time.
+func Vanish(tb testing.TB, etcd *clientv3.Client, c *etcdclaims.Client, key string) {
+	tb.Helper()
+	i := LookUp(tb, c, key)
+	if i.Lease == 0 {
+		tb.Fatalf("key %q has no lease: %+v", key, i)
+	}
+	_, err := etcd.Revoke(tb.Context(), i.Lease)
+	NoErr(tb, err)
+}
+
+// RecordOf returns the record in an error that matches target.
+func RecordOf(tb testing.TB, err, target error) work.Record {
+	tb.Helper()
+	var we *work.Error
+	if !errors.Is(err, target) || !errors.As(err, &we) {
+		tb.Fatalf("got %v, want an error with a record that matches %q", err, target)
+	}
+	return we.Record
 }
 
 // Locked locks, and wants the outcome.

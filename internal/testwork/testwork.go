@@ -2,10 +2,12 @@
 package testwork
 
 import (
+	"context"
 	"sync"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/work"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 var runners sync.Map // *work.Runner by *etcdclaims.Client
@@ -32,4 +34,23 @@ func With(claims *etcdclaims.Client, cfg work.Config) *work.Runner {
 	}
 	runners.Store(claims, r)
 	return r
+}
+
+// Fail fails work whose record does not matter.
+func Fail(ctx context.Context, w *work.Work, cause error, ops ...clientv3.Op) error {
+	_, err := w.Fail(ctx, cause, ops...)
+	return err
+}
+
+// Orphans returns up to limit orphans, 0 for all.
+func Orphans(ctx context.Context, r *work.Runner, limit int) (all []work.Record, err error) {
+	for r, err := range r.Orphans(ctx, "") {
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, r); len(all) == limit {
+			break
+		}
+	}
+	return all, nil
 }
