@@ -114,6 +114,6 @@ func TestAttemptSupersedes(t *testing.T) {
 		}
 		a.Supersede(before)
 		same(t, "revision", a.Over.Rev, keyspace.Revision(before.Fence))
-		same(t, "of whom", strings.Contains(a.Over.Guard[0].String(), "own/k"), true)
+		same(t, "the guarded key", strings.Contains(a.Over.Guard[0].String(), "own/k"), true)
 	})
 }

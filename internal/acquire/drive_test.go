@@ -9,7 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/protocol"
-	"github.com/etcdclaims/claims/internal/testlayers"
+	"github.com/etcdclaims/claims/internal/testetcd/testlayers"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -245,7 +245,7 @@ func TestTrySupersedes(t *testing.T) {
 	}
 }
 
-// A void takes room on its lease for as long as that lives, whoever puts it.
+// A void takes room on its lease until the lease ends, for resolved and for undone attempts.
 func TestVoidsTakeRoom(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {

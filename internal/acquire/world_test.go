@@ -10,8 +10,8 @@ import (
 	"github.com/etcdclaims/claims/internal/memetcd"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/term"
-	"github.com/etcdclaims/claims/internal/testlayers"
-	"github.com/etcdclaims/claims/internal/testterms"
+	"github.com/etcdclaims/claims/internal/testetcd/testlayers"
+	"github.com/etcdclaims/claims/internal/testetcd/testterms"
 )
 
 const ttl = testterms.TTL
@@ -87,7 +87,7 @@ func (w *world) keys() string {
 	return strings.TrimSuffix(strings.TrimPrefix(fmt.Sprint(count), "map["), "]")
 }
 
-// value returns the value of a key in etcd, "" if there is none.
+// value returns the value of a key in etcd, or "" if the key does not exist.
 func (w *world) value(name string) (value string) {
 	w.Etcd.With(func(m *memetcd.Model) {
 		if kv := m.Keys[name]; kv != nil {

@@ -63,8 +63,8 @@ func opened(t *testing.T, claims ...*claim) *Session {
 	return s
 }
 
-// A claim that is being lost sees its session as given up, but not as ended: whoever waits for
-// that must find every claim lost. No claim joins those that are lost.
+// While claims are being lost, their session is given up, but Dead is not closed. A goroutine that
+// waits for Dead finds every claim lost. No claim is added to a session that was given up.
 func TestClaimsAreLostBeforeTheirSessionHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *Session
@@ -101,8 +101,8 @@ func TestClaimsAreLostBeforeTheirSessionHasEnded(t *testing.T) {
 	})
 }
 
-// Who finds a session dead while another call ends its claims goes on only when all are lost:
-// else it would find a claim that is still held, and report another cause, or none.
+// A call that finds a session dead waits until another call has ended all its claims. Otherwise it
+// would find a claim still held, and report a wrong cause, or none.
 func TestWhoFindsASessionDeadWaitsForItsClaims(t *testing.T) {
 	for _, to := range []struct {
 		call string

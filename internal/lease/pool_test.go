@@ -179,8 +179,8 @@ func TestClosedWhileWaiting(t *testing.T) {
 	})
 }
 
-// A session that has died before it was admitted is none of the client's: the process was stopped, or etcd slow, for
-// longer than its lease lasts.
+// A session that dies before it is admitted does not become part of the client. That happens if the process stood
+// still, or etcd was slow, for longer than the lease lasts.
 func TestDeadBeforeAdmission(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {

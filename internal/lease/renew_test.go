@@ -74,8 +74,8 @@ func TestRenew(t *testing.T) {
 
 var errPassing = fmt.Errorf("%w: away", txn.ErrUnknown)
 
-// One attempt is under way at a time, so that its deadline counts from before its own request. Who waits for one leaves
-// with its context, and when the session dies.
+// One attempt is under way at a time, so that its deadline counts from before its own request. A caller that
+// waits for it returns when its context ends, and when the session dies.
 func TestOneRenewalAtATime(t *testing.T) {
 	t.Parallel()
 	in(t, func(t *testing.T, w *world) {

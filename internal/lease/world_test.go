@@ -12,7 +12,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/clock"
-	"github.com/etcdclaims/claims/internal/testlayers"
+	"github.com/etcdclaims/claims/internal/testetcd/testlayers"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -206,7 +206,7 @@ func (m *member) Woke(clock.Reading) { m.note("woke " + m.name) }
 // names returns the names of the members of a session, sorted.
 func names(s *Session) string {
 	var all []string
-	for _, m := range s.Members() {
+	for _, m := range MembersOf[Member](s) {
 		all = append(all, m.(*member).name)
 	}
 	slices.Sort(all)

@@ -13,7 +13,7 @@ import (
 	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/store"
 	"github.com/etcdclaims/claims/internal/term"
-	"github.com/etcdclaims/claims/internal/testlayers"
+	"github.com/etcdclaims/claims/internal/testetcd/testlayers"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"

@@ -10,8 +10,8 @@ import (
 	"github.com/etcdclaims/claims/internal/ownwait"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/term"
-	"github.com/etcdclaims/claims/internal/testlayers"
-	"github.com/etcdclaims/claims/internal/testterms"
+	"github.com/etcdclaims/claims/internal/testetcd/testlayers"
+	"github.com/etcdclaims/claims/internal/testetcd/testterms"
 )
 
 const ttl = testterms.TTL

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/protocol"
-	"github.com/etcdclaims/claims/internal/testlayers"
+	"github.com/etcdclaims/claims/internal/testetcd/testlayers"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )

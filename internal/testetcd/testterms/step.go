@@ -3,7 +3,7 @@ package testterms
 import (
 	"strings"
 
-	"github.com/etcdclaims/claims/internal/testlayers"
+	"github.com/etcdclaims/claims/internal/testetcd/testlayers"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
