@@ -187,8 +187,8 @@ func (cl *Claim) Remaining() time.Duration {
 // Check of a claim with [Suspectable] can succeed while the next owner already
 // works, until the deadline: only the fence refuses the effects of the old owner.
 func (cl *Claim) Check() error {
-	if err := cl.Err(); err != nil || cl.t == nil {
-		return err
+	if cl.t == nil || cl.released.Load() {
+		return cl.Err()
 	}
 	return cl.t.Check()
 }
@@ -196,8 +196,8 @@ func (cl *Claim) Check() error {
 // checkSure is Check by the clocks that cannot be stepped. It is enough for what
 // carries its guard to etcd, which judges by no clock of this machine.
 func (cl *Claim) checkSure() error {
-	if err := cl.Err(); err != nil || cl.t == nil {
-		return err
+	if cl.t == nil || cl.released.Load() {
+		return cl.Err()
 	}
 	_, err := cl.t.CheckSure()
 	return err

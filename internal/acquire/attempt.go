@@ -119,11 +119,3 @@ func (a *Attempt) HolderOf(own *mvccpb.KeyValue) Holder {
 	}
 	return h
 }
-
-// number is the number of the attempt, of what has a key beside the claim.
-func (a *Attempt) number() int {
-	if a.Put == nil {
-		return 0
-	}
-	return a.Put.Number
-}

@@ -85,6 +85,14 @@ type Put struct {
 	On         any // the companion's own
 }
 
+// Attempt returns the number of the attempt, or 0 without a put.
+func (p *Put) Attempt() int {
+	if p == nil {
+		return 0
+	}
+	return p.Number
+}
+
 // Undo puts back what was under the key before an attempt.
 type Undo interface {
 	// Ops do that, or nothing if the attempt has put nothing: each has a condition of its own.

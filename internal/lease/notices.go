@@ -186,7 +186,7 @@ func (p *Pool) KeepPulse() {
 			last = now
 			for _, s := range p.Live() {
 				if slept {
-					for _, m := range s.Members() {
+					for _, m := range MembersOf[Member](s) {
 						m.Woke(now)
 					}
 				}

@@ -188,11 +188,11 @@ func (s *Session) tryRenew(ctx context.Context, all bool) (done Renewal, err err
 
 // verify checks the claims of the session in etcd: all, or those whose turn it is.
 func (s *Session) verify(ctx context.Context, all bool) error {
-	var last Verified
-	if p := s.verified.Load(); p != nil {
-		last = *p
+	turn := Turn{All: all, Part: s.rotation.part}
+	if last := s.verified.Load(); last != nil {
+		turn.Origin = last.Origin
 	}
-	now, err := s.p.cfg.Verify(ctx, s, Turn{All: all, Part: s.rotation.part, Last: last})
+	now, err := s.p.cfg.Verify(ctx, s, turn)
 	if err == nil {
 		s.verified.Store(&now)
 	}

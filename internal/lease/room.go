@@ -135,11 +135,15 @@ func (s *Session) Remove(m Member) {
 	s.emptiedLocked()
 }
 
-// Members returns the claims of the session.
-func (s *Session) Members() []Member {
+// MembersOf returns the claims of a session, which all have the type M.
+func MembersOf[M Member](s *Session) []M {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]Member(nil), s.room.members...)
+	all := make([]M, len(s.room.members))
+	for i, m := range s.room.members {
+		all[i] = m.(M) //nolint:forcetypeassert // it is for its caller to know
+	}
+	return all
 }
 
 // Size returns how many claims the session has.

@@ -12,9 +12,9 @@ const (
 
 // Turn is which claims a renewal verifies.
 type Turn struct {
-	All  bool     // every claim
-	Part uint64   // of Parts, if there are many and not all are verified
-	Last Verified // the verification before, zero if there was none
+	All    bool   // every claim
+	Part   uint64 // of Parts, if there are many and not all are verified
+	Origin Origin // of the verification before, zero if there was none
 }
 
 // Verified is what a verification found out beside what it was for.

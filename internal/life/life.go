@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/etcdclaims/claims/internal/claimerr"
 )
@@ -21,8 +22,8 @@ type Life struct {
 	stop context.CancelFunc
 	shut context.CancelCauseFunc
 
-	mu      sync.Mutex // no other is taken while it is held
-	closed  bool       // guarded by mu
+	mu      sync.Mutex  // no other is taken while it is held
+	closed  atomic.Bool // set with the mutex held
 	running sync.WaitGroup
 }
 
@@ -38,7 +39,7 @@ func New() *Life {
 func (l *Life) Go(f func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
+	if l.closed.Load() {
 		return false
 	}
 	l.running.Go(f)
@@ -57,11 +58,7 @@ func (l *Life) Finish(f func()) bool {
 }
 
 // Closed reports whether BeginEnd was called.
-func (l *Life) Closed() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.closed
-}
+func (l *Life) Closed() bool { return l.closed.Load() }
 
 // Explain adds to the error of a call that the client was closed, if it was. What the error says beside that, such as that
 // its outcome is unknown, stays.
@@ -81,7 +78,7 @@ func (l *Life) Explain(err error) error {
 func (l *Life) BeginEnd() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.closed = true
+	l.closed.Store(true)
 }
 
 // Refuse ends Open.

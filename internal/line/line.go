@@ -96,7 +96,8 @@ func (l *Line) waitOn(ctx context.Context, s *lease.Session, key string, o *acqu
 // It may not if another session would be lost, too. Nor may it if it had the key
 // already: its operations would be carried out once more.
 func goesOn(err error, o *acquire.Call) bool {
-	if !errors.Is(err, claimerr.ErrSession) || errors.Is(err, txn.ErrPermissionDenied) || errors.Is(err, store.ErrRewound) || errors.Is(err, txn.ErrUnknown) {
+	if !errors.Is(err, claimerr.ErrSession) || errors.Is(err, txn.ErrPermissionDenied) ||
+		errors.Is(err, store.ErrRewound) || errors.Is(err, txn.ErrUnknown) {
 		return false
 	}
 	return len(o.Then) == 0 || claimerr.WasAttempt(err)

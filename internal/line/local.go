@@ -39,10 +39,11 @@ func (l *Line) joinLocal(s *lease.Session, key string, o *acquire.Call) *term.Lo
 // in the same queue as the one before it, or in that of this client's own term if no other
 // goes before it. Without such a queue it is nil.
 func (l *Line) rejoinLocal(f *term.LocalWaiter) *term.LocalWaiter {
+	a := attemptOf(f)
 	if f.Before == nil {
-		return l.joinLocal(attemptOf(f).S, attemptOf(f).User, attemptOf(f).Call)
+		return l.joinLocal(a.S, a.User, a.Call)
 	}
-	return l.newLocalWaiter(attemptOf(f).S, attemptOf(f).User, attemptOf(f).Call, func(next *term.LocalWaiter) bool { return l.Local.JoinBehind(f.Before, next) })
+	return l.newLocalWaiter(a.S, a.User, a.Call, func(next *term.LocalWaiter) bool { return l.Local.JoinBehind(f.Before, next) })
 }
 
 // newLocalWaiter returns a local waiter, or nil if join finds no queue for it.
@@ -77,7 +78,7 @@ func (l *Line) awaitLocal(ctx context.Context, f *term.LocalWaiter) (*term.Term,
 		select {
 		case t = <-f.Done:
 		case <-arrival.C:
-			if !l.Local.HasArrival(f) {
+			if l.Local.Arrival(f) == 0 {
 				l.readArrival(ctx, f)
 				again = min(2*again, time.Second)
 				arrival.Reset(again) // if that came to nothing, or another asks for all

@@ -22,8 +22,8 @@ func (l *Line) list(a *acquire.Attempt) *waiter {
 	return w
 }
 
-// unlist removes a waiter from the list. Who waits behind it in this client
-// joins the line in etcd.
+// unlist removes a waiter from the list. The callers of this client that wait behind it
+// join the line in etcd.
 func (l *Line) unlist(w *waiter) {
 	l.Waiters.remove(w)
 	l.Local.Close(&w.local)

@@ -49,7 +49,9 @@ func NewWatches(etcd *clientv3.Client, st *store.Store, o *outage.Outage, log *z
 // If a watch cannot be created though etcd answers other requests, the member that has
 // the stream of watches hangs. Then all watches of this client begin anew, on another
 // stream.
-func (w *Watches) Begin(ctx context.Context, key string, opts ...clientv3.OpOption) (news clientv3.WatchChan, stop context.CancelFunc, begun bool) {
+func (w *Watches) Begin(ctx context.Context, key string, opts ...clientv3.OpOption) (
+	news clientv3.WatchChan, stop context.CancelFunc, begun bool,
+) {
 	stream, t0 := w.stream.Load(), clock.Mono()
 	if stream > 0 {
 		ctx = feed.OnStream(ctx, strconv.FormatInt(stream, 10))

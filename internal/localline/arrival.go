@@ -55,13 +55,6 @@ func (l *Line[A, T]) RecordArrival(fs []*Waiter[A, T], rev int64) {
 	}
 }
 
-// HasArrival reports whether the arrival of a waiter is known.
-func (l *Line[A, T]) HasArrival(f *Waiter[A, T]) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return f.arrival > 0
-}
-
 // Arrival returns the arrival of a waiter, 0 if it is not known.
 func (l *Line[A, T]) Arrival(f *Waiter[A, T]) int64 {
 	l.mu.Lock()

@@ -60,7 +60,7 @@ func (a *Acquisition) doubted(ev Event) Action {
 	switch {
 	case ev.Class == SessionGone && len(a.Ask.Then) == 0:
 		return a.notDone() // whatever arrives late needs the lease
-	case ev.Class == Unknown, ev.Class == NoSpace, ev.Class == Transient, ev.Class == Passing:
+	case ev.Class == Unknown, ev.Class == NoSpace, ev.Class == Transient:
 		a.tries++
 		return a.pause(Doubting, a.tries-1)
 	}

@@ -61,7 +61,7 @@ type Ending struct {
 
 	Line  Line    // behind the claim, as far as known
 	Ops   *EndOps // what is carried out with the release, or nil
-	Frees bool    // whoever is in line sees that the key is free, and is not handed it
+	Frees bool    // the first in line is not handed the key, but sees that it is free
 	Drops bool    // one request alone frees the key: many claims are given up at once
 
 	// Local is the try of a caller of the same client that gets the key, if it came before the first
@@ -174,8 +174,9 @@ func (e *Ending) whenNew(ev EndEvent) EndAction {
 	switch ev.Kind {
 	case EndBegins:
 	case EndLeft:
-		e.frees = true
-		e.build()
+		if e.frees = true; e.Ops != nil {
+			e.build() // without them, drop makes the request
+		}
 		return e.unsettled()
 	default:
 		return e.unexpected(ev)

@@ -82,7 +82,8 @@ func (ts *Terms) ReleaseAll(ctx context.Context, closing bool) (int, error) {
 		}
 	})
 	if len(errs) > 0 {
-		return released, errtext.CallOfAll(fmt.Sprintf("release all: %d of %d claims are released in the background", len(errs), len(all)), errs[0])
+		call := fmt.Sprintf("release all: %d of %d claims are released in the background", len(errs), len(all))
+		return released, errtext.CallOfAll(call, errs[0])
 	}
 	return released, nil
 }

@@ -142,7 +142,8 @@ func (t *Term) rest(ctx context.Context) error {
 	t.restsFrom(m, err)
 	t.terms.countRelease(nil)
 	if err != nil {
-		return errtext.Call("release", t.Token().Key, txn.Unknown(fmt.Errorf("it is held for its MinHold, by a lease that is yet to be granted: %w", err)))
+		err = fmt.Errorf("it is held for its MinHold, by a lease that is yet to be granted: %w", err)
+		return errtext.Call("release", t.Token().Key, txn.Unknown(err))
 	}
 	return nil
 }

@@ -160,12 +160,7 @@ func (t *Term) IsLost() bool { return errors.Is(t.Err(), claimerr.ErrLost) }
 func (t *Term) AskedAt() time.Time { return t.Given.Since }
 
 // Number is the number of the attempt, of what has a key beside the claim; else 0.
-func (t *Term) Number() int {
-	if t.Put == nil {
-		return 0
-	}
-	return t.Put.Number
-}
+func (t *Term) Number() int { return t.Put.Attempt() }
 
 // Fields returns the fields of the term for a log line.
 func (t *Term) Fields(more ...zap.Field) []zap.Field {

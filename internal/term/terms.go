@@ -127,7 +127,13 @@ func (ts *Terms) countRelease(err error) {
 
 // Share returns the term in which this client holds the key, with one handle
 // more, or nil.
-func (ts *Terms) Share(key string) *Term {
+func (ts *Terms) Share(key string) *Term { return ts.share(key, 1) }
+
+// Shareable reports whether Share would return a term.
+func (ts *Terms) Shareable(key string) bool { return ts.share(key, 0) != nil }
+
+// share gives the term of a key so many handles more, and returns it, or nil if it is not to be shared.
+func (ts *Terms) share(key string, handles int) *Term {
 	t := ts.Keys.Term(key)
 	if t == nil {
 		return nil
@@ -137,19 +143,8 @@ func (ts *Terms) Share(key string) *Term {
 	if !t.shareableLocked() {
 		return nil
 	}
-	t.life.refs++
+	t.life.refs += handles
 	return t
-}
-
-// Shareable reports whether Share would return a term.
-func (ts *Terms) Shareable(key string) bool {
-	t := ts.Keys.Term(key)
-	if t == nil {
-		return false
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.shareableLocked()
 }
 
 // shareableLocked reports whether others may share the term. A term whose handlers must

@@ -20,16 +20,12 @@ import (
 // The same requests compare the keys that its waiters wait for, one condition each, and
 // read their notices: a watch can be deaf, or hang with its member.
 func (ts *Terms) Verify(ctx context.Context, s *lease.Session, what lease.Turn) (lease.Verified, error) {
-	members := s.Members()
-	terms := make([]*Term, len(members))
-	for i, m := range members {
-		terms[i] = m.(*Term) //nolint:forcetypeassert // a session has no other members
-	}
+	terms := lease.MembersOf[*Term](s)
 	all := &check{ts: ts, s: s, terms: terms}
 	if what.All || len(terms) <= rotateAbove {
 		return all.verify(ctx)
 	}
-	part := &check{ts: ts, s: s, terms: ts.pick(terms, what.Part), all: terms, origin: what.Last.Origin}
+	part := &check{ts: ts, s: s, terms: ts.pick(terms, what.Part), all: terms, origin: what.Origin}
 	done, err := part.verify(ctx)
 	if err == nil && part.doubtful.Load() {
 		return all.verify(ctx)
