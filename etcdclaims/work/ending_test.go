@@ -249,7 +249,7 @@ func TestRunLeavesNoClaim(t *testing.T) {
 	for name, tt := range map[string]struct {
 		fn     func(ctx context.Context, cancel func()) error
 		refuse func(w *world, host *claimtest.Host) // while the handler runs
-		want   work.State                           // of the record in the end; empty: there is none
+		want   work.State                           // of the record at the end; empty if no record is left
 	}{
 		"no leader, failed":   {func(context.Context, func()) error { return errors.New("x") }, noLeaderFor5s, work.StateFailed},
 		"no leader, released": {cancelled, noLeaderFor5s, ""},

@@ -132,7 +132,7 @@ func (s *seeker) found(own *mvccpb.KeyValue) *mvccpb.KeyValue {
 	return s.of.own
 }
 
-// take returns the record that was read for the caller, once, nil if there is none.
+// take returns the record that was read for the caller, or nil. A second call returns nil.
 func (s *seeker) take() (kv *mvccpb.KeyValue) {
 	if s == nil {
 		return nil

@@ -12,9 +12,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// plan is what an acquiring call knows of the record of its work: at first
-// that there is none, which etcd corrects if it is wrong. It is the companion of the claim, and
-// belongs to the goroutine of the call.
+// plan is what an acquiring call knows of the record of its work. A new plan assumes that no
+// record exists. If one does, etcd refuses the first request and returns it. A plan is the companion
+// of the claim, and belongs to the goroutine of the call.
 type plan struct {
 	c    *Runner
 	key  string

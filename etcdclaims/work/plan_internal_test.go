@@ -6,7 +6,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// A plan takes over a record once, and knows again that there is none.
+// A plan learns of each record once, and learns when the record was deleted.
 func TestPlanFollowsTheRecord(t *testing.T) {
 	t.Parallel()
 	var w plan

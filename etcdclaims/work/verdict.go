@@ -13,7 +13,7 @@ import (
 // What follows from the state of a record, and what a record becomes: without I/O and without a
 // clock of its own.
 
-// begun is the record of an attempt that follows the record prev, nil if there is none. With anew
+// begun is the record of an attempt that follows the record prev, which is nil for new work. With anew
 // its attempts count from here.
 func begun(prev *Record, anew bool) Record {
 	r := Record{State: StateClaimed, Attempt: 1}
@@ -71,7 +71,7 @@ func (r Record) failed(cause error, cfg Config, now time.Time) Record {
 	return r
 }
 
-// givenBack is the record of an attempt that does not count. Without an attempt before there is none.
+// givenBack is the record of an attempt that does not count. none is true if no earlier attempt is left to record.
 func (r Record) givenBack(prev Record, now time.Time) (out Record, none bool) {
 	r.State, r.Ended, r.Attempt = StateFree, now.UTC(), r.Attempt-1
 	r.Error, r.Stack = prev.Error, prev.Stack

@@ -27,7 +27,7 @@ type Work struct {
 	term     beside.Term      // nil: passthrough
 	lease    *retention.Lease // that the record is on
 	record   Record           // of this attempt, as it was begun
-	previous Record           // zero if there is none
+	previous Record           // zero for the first attempt
 
 	over  atomic.Bool            // it has ended, or may have
 	ended atomic.Pointer[Record] // how, once that is known

@@ -118,7 +118,7 @@ func run(t *testing.T, all []step, seen map[string]int) (at int, diff string) {
 	return at, diff
 }
 
-// compare returns the difference between two replies, "" if there is none.
+// compare returns the difference between two replies, or "" if they are equal.
 func compare(want, got any, wantErr, err error) string {
 	if !errors.Is(err, wantErr) || (err == nil) != (wantErr == nil) {
 		return fmt.Sprintf("the model returns %v, etcd %v", wantErr, err)

@@ -87,7 +87,7 @@ const (
 	forever = 1_000_000
 )
 
-// A source makes up steps. It follows the model only to hit upon what is there more often.
+// A source generates random steps. It reads the model so that more of them concern existing keys.
 type source struct {
 	*rand.Rand
 	m     etcdmodel.State
