@@ -2,6 +2,7 @@ package etcdclaims
 
 import (
 	"fmt"
+	"math/rand/v2"
 
 	"github.com/etcdclaims/claims/internal/protocol"
 )
@@ -49,7 +50,7 @@ func Slots(n int) AcquireOption {
 type slotted int
 
 func (n slotted) of(l protocol.Layout, key string) (protocol.Mode, error) {
-	return protocol.NewSlots(l, key, int(n)), validKey(SlotKey(key, int(n)-1))
+	return protocol.NewSlots(l, key, int(n), rand.N(int(n))), validKey(SlotKey(key, int(n)-1))
 }
 
 func (n slotted) check() error { return checkSlots(int(n), 1) }

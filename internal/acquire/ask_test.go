@@ -142,7 +142,7 @@ func TestCallersOfAKeyThatOneHasWon(t *testing.T) {
 	}{
 		{"exclusive", protocol.Exclusive{Layout: layout, Key: "k"}, "stop: k: held by ", 1},
 		{"shared", protocol.NewShared(layout, "k"), "retry", 1},
-		{"slots", protocol.NewSlots(layout, "k", 2), "stop: unmet", 2},
+		{"slots", protocol.NewSlots(layout, "k", 2, 0), "stop: unmet", 2},
 	} {
 		run(t, tt.name, func(t *testing.T, w *world) {
 			one := exclusive("k")

@@ -79,7 +79,7 @@ func TestAttemptHanded(t *testing.T) {
 // A holder has slots to show if it is that of a slot, and none if it has the key as a whole.
 func TestHolderOf(t *testing.T) {
 	t.Parallel()
-	slots := protocol.NewSlots(layout, "k", 3)
+	slots := protocol.NewSlots(layout, "k", 3, 0)
 	own := func(key string) *mvccpb.KeyValue {
 		return &mvccpb.KeyValue{Key: []byte(layout.Own(key)), ModRevision: 7}
 	}

@@ -13,7 +13,7 @@ import (
 // A releaser hands a key only to a call that wants nothing but its claim.
 func TestWhatACallWants(t *testing.T) {
 	t.Parallel()
-	slots := protocol.NewSlots(layout, "k", 2)
+	slots := protocol.NewSlots(layout, "k", 2, 0)
 	for _, tt := range []struct {
 		name              string
 		call              func(o *Call)

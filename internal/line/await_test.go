@@ -209,7 +209,7 @@ func TestAwaitedKey(t *testing.T) {
 	t.Parallel()
 	pred := &mvccpb.KeyValue{Key: []byte("/p/wait/x/0"), ModRevision: 5}
 	held := &mvccpb.KeyValue{Key: []byte(layout.Own("k")), ModRevision: 7}
-	slots, alone := protocol.NewSlots(layout, "k", 2), protocol.Exclusive{Layout: layout, Key: "k"}
+	slots, alone := protocol.NewSlots(layout, "k", 2, 0), protocol.Exclusive{Layout: layout, Key: "k"}
 	for _, tt := range []struct {
 		name string
 		mode protocol.Mode

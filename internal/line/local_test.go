@@ -181,7 +181,7 @@ func TestMayWaitLocally(t *testing.T) {
 			{"reentrant", func(o *acquire.Call) { o.Reentrant = true }, false},
 			{"supersedes", func(o *acquire.Call) { o.Supersede = true }, false},
 			{"prefers others", func(o *acquire.Call) { o.Prefers = true }, false},
-			{"a slot", func(o *acquire.Call) { o.Mode = protocol.NewSlots(layout, "k", 2) }, false},
+			{"a slot", func(o *acquire.Call) { o.Mode = protocol.NewSlots(layout, "k", 2, 0) }, false},
 		} {
 			o := exclusive("k")
 			tt.call(o)

@@ -15,7 +15,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func exclusive() protocol.Mode { return protocol.Exclusive{Layout: layout, Key: "k"} }
-func slots() protocol.Mode     { return protocol.NewSlots(layout, "k", 1) }
+func slots() protocol.Mode     { return protocol.NewSlots(layout, "k", 1, 0) }
 func shared() protocol.Mode    { return protocol.NewShared(layout, "k") }
 
 var modes = map[string]func() protocol.Mode{"exclusive": exclusive, "slots": slots, "shared": shared}
@@ -216,7 +216,7 @@ func TestTake(t *testing.T) {
 			want: "granted", keys: "own/k own/k#slot-0",
 		},
 		"another number of slots": {
-			before: func(m *model) { m.has("o", protocol.NewSlots(layout, "k", 3)); m.End('o') }, mode: slots,
+			before: func(m *model) { m.has("o", protocol.NewSlots(layout, "k", 3, 0)); m.End('o') }, mode: slots,
 			want: "etcdclaims: another number of slots: the key has 3, the call asks for 1; Resize changes the number", keys: "own/k",
 		},
 		"a slot of a key that is held": {before: func(m *model) { m.has("o", exclusive()) }, mode: slots, want: "held by o", keys: "own/k"},

@@ -173,7 +173,7 @@ func TestTakeAll(t *testing.T) {
 func TestAnotherSlot(t *testing.T) {
 	t.Parallel()
 	m := newModel(t)
-	two := func() protocol.Mode { return protocol.NewSlots(layout, "k", 2) }
+	two := func() protocol.Mode { return protocol.NewSlots(layout, "k", 2, 0) }
 	m.has("o", two())
 	c := m.caller("c", two(), noEpoch)
 	c.take()

@@ -17,7 +17,7 @@ func TestSurplusSlotIsNotTried(t *testing.T) {
 	m.put(layout.Own("k"), protocol.SlotsRecord(2), 0)
 	m.put(layout.Own("k#slot-0"), protocol.Holder{Owner: "o"}.Encode(), 'o')
 	m.put(layout.Own("k#slot-1"), protocol.Holder{Owner: "p"}.Encode(), 'p')
-	c := m.caller("c", protocol.NewSlots(layout, "k", 2), noEpoch)
+	c := m.caller("c", protocol.NewSlots(layout, "k", 2, 0), noEpoch)
 	if got := c.join(); got != "held by o" {
 		t.Errorf("joins: %q", got)
 	}
@@ -40,8 +40,8 @@ func TestSurplusSlotIsFreed(t *testing.T) {
 	m := newModel(t)
 	m.put(layout.Own("k"), protocol.SlotsRecord(2), 0)
 	m.put(layout.Own("k#slot-0"), protocol.Holder{Owner: "o"}.Encode(), 'o')
-	c := m.has("c", protocol.NewSlots(layout, "k", 2))
-	m.waits("w", protocol.NewSlots(layout, "k", 2))
+	c := m.has("c", protocol.NewSlots(layout, "k", 2, 0))
+	m.waits("w", protocol.NewSlots(layout, "k", 2, 0))
 	r := protocol.Release{Held: c.held()}
 	in, to := r.Pass(m.readLine(r).Line)
 	m.put(layout.Own("k"), protocol.SlotsRecord(1), 0)
@@ -262,7 +262,7 @@ func TestConfirmedInAnotherSlot(t *testing.T) {
 	t.Parallel()
 	m := newModel(t)
 	m.put(layout.Own("k"), protocol.SlotsRecord(2), 0)
-	c := m.caller("c", protocol.NewSlots(layout, "k", 2), noEpoch)
+	c := m.caller("c", protocol.NewSlots(layout, "k", 2, 0), noEpoch)
 	other := protocol.SlotKey("k", 1-c.Mode.Keys().Slot)
 	rev := m.put(layout.Own(other), c.Value, c.Lease)
 	confirm := protocol.Confirm{Try: &c.Try, Enqueues: true}

@@ -3,7 +3,7 @@ package protocol
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"hash/fnv"
 	"strconv"
 	"strings"
 
@@ -39,15 +39,25 @@ type Slots struct {
 	unset  bool   // there is no record: the request that takes a slot puts it
 	raw    string // the record as it was read, or ""
 	inLine bool   // the call has stood in line, and follows changes of the number
+	salt   uint32 // of the attempt: so callers that find the same slots free choose different ones
 }
 
-// NewSlots returns the mode of a call for one of n slots. It tries any of them first.
-func NewSlots(l Layout, key string, n int) Slots {
-	return Slots{layout: l, key: key, n: n, i: rand.N(n)}
+// NewSlots returns the mode of a call for one of n slots. It tries the given one first: callers
+// should choose any.
+func NewSlots(l Layout, key string, n, first int) Slots {
+	return Slots{layout: l, key: key, n: n, i: first}
 }
 
-// For is the same for all attempts.
-func (s Slots) For(string, int64) Mode { return s }
+// For has each attempt choose by its id among the slots that are free.
+func (s Slots) For(id string, _ int64) Mode {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(id)) // it never fails
+	s.salt = h.Sum32()
+	return s
+}
+
+// choose returns one of n.
+func (s Slots) choose(n int) int { return int(s.salt % uint32(n)) } //nolint:gosec // n is at most MaxSlots
 
 // Keys are those of the slot that is tried or held.
 func (s Slots) Keys() Keys {
@@ -69,7 +79,7 @@ func Another(m Mode) Mode {
 	if !ok {
 		return m
 	}
-	s.i = rand.N(s.n)
+	s.i = (s.i + 1) % s.n
 	return s
 }
 
@@ -165,10 +175,10 @@ func (s Slots) Learn(seen Sight) (Mode, Judged, error) {
 		}
 	}
 	if len(free) == 0 {
-		s.i = rand.N(s.n) // the one that was tried may be surplus by now
+		s.i = s.choose(s.n) // the one that was tried may be surplus by now
 		return s, judged, nil
 	}
-	s.i, judged.Own = free[rand.N(len(free))], nil
+	s.i, judged.Own = free[s.choose(len(free))], nil
 	return s, judged, nil
 }
 

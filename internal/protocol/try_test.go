@@ -122,7 +122,7 @@ func TestNotified(t *testing.T) {
 	t.Parallel()
 	m := newModel(t)
 	epoch := &txn.Epoch{Value: 1, Rev: 7}
-	c := m.caller("c", protocol.NewSlots(layout, "k", 3), noEpoch)
+	c := m.caller("c", protocol.NewSlots(layout, "k", 3, 0), noEpoch)
 	for slot := range 3 {
 		c.Notified(protocol.Notice{Epoch: 1, Rev: 7, Slot: slot}, 9)
 		h := protocol.NewHeld(&c.Try, c.Epoch.Fence(9))

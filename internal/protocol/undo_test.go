@@ -103,7 +103,7 @@ func TestStrayNote(t *testing.T) {
 func TestDrop(t *testing.T) {
 	t.Parallel()
 	m := newModel(t)
-	c := m.caller("c", protocol.NewSlots(layout, "k", 5), noEpoch)
+	c := m.caller("c", protocol.NewSlots(layout, "k", 5, 0), noEpoch)
 	m.put(layout.Own("k"), protocol.SlotsRecord(5), 0)
 	for i, value := range []string{c.Value, c.Value, "theirs", c.Value, c.Value} {
 		m.put(layout.Own(protocol.SlotKey("k", i)), value, c.Lease)

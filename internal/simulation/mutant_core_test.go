@@ -205,7 +205,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "slot that is surplus by now tried again", of: "internal/protocol", tests: "TestSurplusSlotIsNotTried",
-		edits: []edit{{"internal/protocol/slots.go", "s.i = rand.N(s.n) // the one", "s.i = before.n - 1 // the one"}},
+		edits: []edit{{"internal/protocol/slots.go", "s.i = s.choose(s.n) // the one", "s.i = before.n - 1 // the one"}},
 	},
 	{
 		name: "slot that a caller has stood in line for, refused for another number", of: "internal/protocol", tests: "TestAdvance",

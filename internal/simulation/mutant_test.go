@@ -271,11 +271,11 @@ var errEpochRaised =`,
 	},
 	{
 		name: "shared round trip without its ticket", tests: "TestLateCoalescedIsVoidForThoseWhoLeft|TestCallerLeavesBatch",
-		edits: []edit{{"internal/txn/batch.go", "in.Compare = b.shared(tickets, epoch)", "_ = tickets\n	in.Compare = b.shared(nil, epoch)"}},
+		edits: []edit{{"internal/txn/batch.go", "in.Compare = b.cfg.shared(tickets, epoch)", "_ = tickets\n	in.Compare = b.cfg.shared(nil, epoch)"}},
 	},
 	{
 		name: "shared round trip without its epoch", seeds: 100,
-		edits: []edit{{"internal/txn/batch.go", "in.Compare = b.shared(tickets, epoch)", "_ = epoch\n	in.Compare = b.shared(tickets, nil)"}},
+		edits: []edit{{"internal/txn/batch.go", "in.Compare = b.cfg.shared(tickets, epoch)", "_ = epoch\n	in.Compare = b.cfg.shared(tickets, nil)"}},
 	},
 	{
 		name: "replies of a shared round trip given to the neighbour", seeds: 100,

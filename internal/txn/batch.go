@@ -166,7 +166,7 @@ func (b *Batcher) nest(calls []*call) (in *pb.TxnRequest, carrying int) {
 			epoch = c.Epoch
 		}
 	}
-	in.Compare = b.shared(tickets, epoch)
+	in.Compare = b.cfg.shared(tickets, epoch)
 	if len(in.Compare) > 0 {
 		in.Failure = []*pb.RequestOp{Get(b.cfg.EpochKey)}
 	}
@@ -185,29 +185,29 @@ func (b *Batcher) nest(calls []*call) (in *pb.TxnRequest, carrying int) {
 	}
 	carrying = len(in.Success)
 	for _, v := range voids {
-		in.Success = append(in.Success, b.putVoid(v))
+		in.Success = append(in.Success, b.cfg.putVoid(v))
 	}
 	in.Success = append(in.Success, b.cfg.Also...)
 	return in, carrying
 }
 
 // shared returns the conditions of tickets and an epoch, if there are any.
-func (b *Batcher) shared(tickets []string, e *Epoch) []*pb.Compare {
+func (c *Config) shared(tickets []string, e *Epoch) []*pb.Compare {
 	if len(tickets) == 0 && e == nil {
 		return nil
 	}
 	cmps := make([]*pb.Compare, 0, len(tickets)+3)
 	if e != nil {
-		cmps = append(cmps, ModifiedAt(b.cfg.EpochKey, e.Rev))
+		cmps = append(cmps, ModifiedAt(c.EpochKey, e.Rev))
 	}
 	for _, ticket := range tickets {
-		cmps = append(cmps, CreatedAt([]byte(b.cfg.VoidKey(ticket)), 0))
+		cmps = append(cmps, CreatedAt([]byte(c.VoidKey(ticket)), 0))
 	}
 	return cmps
 }
 
-func (b *Batcher) putVoid(v *Void) *pb.RequestOp {
-	return Put([]byte(b.cfg.VoidKey(v.Ticket)), VoidValue, v.Lease)
+func (c *Config) putVoid(v *Void) *pb.RequestOp {
+	return Put([]byte(c.VoidKey(v.Ticket)), VoidValue, v.Lease)
 }
 
 // addVoid adds what the call voids, unless another call voids it too.

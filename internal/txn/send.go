@@ -15,7 +15,7 @@ import (
 // Send carries out one request at once, in a round trip of its own. Its error is that
 // of Do.
 func (b *Batcher) Send(ctx context.Context, r Request) (*clientv3.TxnResponse, error) {
-	in := b.message(r)
+	in := b.cfg.Message(r)
 	if also := b.cfg.Also; len(also) > 0 {
 		in = &pb.TxnRequest{Compare: in.Compare, Success: append(slices.Clip(in.Success), also...), Failure: in.Failure}
 	}
@@ -26,21 +26,21 @@ func (b *Batcher) Send(ctx context.Context, r Request) (*clientv3.TxnResponse, e
 	return resp, err
 }
 
-// message returns a request as it is sent without others.
-func (b *Batcher) message(r Request) *pb.TxnRequest {
+// Message returns the transaction of a request that is sent without others.
+func (c *Config) Message(r Request) *pb.TxnRequest {
 	in := r.In
 	var tickets []string
 	if r.Ticket != nil {
 		tickets = []string{*r.Ticket}
 	}
-	shared := b.shared(tickets, r.Epoch)
+	shared := c.shared(tickets, r.Epoch)
 	switch {
 	case r.Nested:
-		return &pb.TxnRequest{Compare: shared, Success: []*pb.RequestOp{Nest(in)}, Failure: []*pb.RequestOp{Get(b.cfg.EpochKey)}}
+		return &pb.TxnRequest{Compare: shared, Success: []*pb.RequestOp{Nest(in)}, Failure: []*pb.RequestOp{Get(c.EpochKey)}}
 	case len(shared) > 0:
 		return &pb.TxnRequest{Compare: append(shared, in.Compare...), Success: in.Success, Failure: in.Failure}
 	case r.Void != nil:
-		return &pb.TxnRequest{Compare: in.Compare, Success: in.Success, Failure: append(slices.Clip(in.Failure), b.putVoid(r.Void))}
+		return &pb.TxnRequest{Compare: in.Compare, Success: in.Success, Failure: append(slices.Clip(in.Failure), c.putVoid(r.Void))}
 	}
 	return in
 }
