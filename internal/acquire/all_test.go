@@ -62,7 +62,7 @@ func TestAll(t *testing.T) {
 		},
 		{
 			name: "reply lost", do: func(w *world) { w.Answer(nil, testlayers.Once(txn.ErrNoAnswer)) },
-			outcome: "won", sent: "take, read or void", keys: "own/a:1 own/b:1 own/c:1",
+			outcome: "won", sent: "take, read or void", keys: "own/a:1 own/b:1 own/c:1 void:1",
 		},
 		{
 			name: "no leader for a moment", do: func(w *world) { w.Answer(testlayers.Once(rpctypes.ErrNoLeader), nil) },

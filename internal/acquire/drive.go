@@ -77,9 +77,6 @@ func (a *Attempt) Drive(ctx context.Context, by Decider, act protocol.Action, in
 			act = in.Await(ctx, act.Position)
 		}
 	}
-	if act.Leave {
-		a.leave()
-	}
 	if act.Undo {
 		a.Undo()
 	}

@@ -51,7 +51,7 @@ func TestTry(t *testing.T) {
 		},
 		{
 			name: "reply lost", do: func(w *world) { w.Answer(nil, testlayers.Once(txn.ErrNoAnswer)) },
-			sent: "take, read or void", outcome: "won", keys: "own/k:1",
+			sent: "take, read or void", outcome: "won", keys: "own/k:1 void:1",
 		},
 		{
 			name: "reply of a refusal lost", do: func(w *world) {

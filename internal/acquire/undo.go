@@ -39,19 +39,6 @@ func (a *Attempt) Undo() {
 	a.ac.Pool.Add(&lease.Cleanup{Of: a.S, What: "undoing a claim that was given up", Outlives: a.Put != nil, Do: do})
 }
 
-// leave deletes, in the background, the place of an attempt that has its key, and may have joined the line
-// behind itself. What was handed to that place is given up.
-func (a *Attempt) leave() {
-	a = a.copied()
-	a.S.CleanUp("leaving the line", func(ctx context.Context) error {
-		resp, err := a.ac.Store.Do(ctx, protocol.Leave{Try: &a.Try}.Build())
-		if err == nil {
-			err = a.dropElsewhere(ctx, resp)
-		}
-		return err
-	})
-}
-
 // undoing is the undo of one attempt.
 type undoing struct {
 	a      *Attempt

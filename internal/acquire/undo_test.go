@@ -49,7 +49,7 @@ func TestUndo(t *testing.T) {
 			name: "another's by now", do: func(w *world, _ *Attempt) { w.Other(layout.Own("k"), "x") }, sent: "delete",
 			keys: "own/k:1",
 		},
-		{name: "may still arrive", do: func(*world, *Attempt) {}, unsure: true, sent: "delete or void"},
+		{name: "may still arrive", do: func(*world, *Attempt) {}, unsure: true, sent: "delete or void", keys: "void:1"},
 		{name: "may still arrive, and has not", do: func(w *world, _ *Attempt) {
 			w.Remove(layout.Own("k"))
 			w.Remove(layout.Note("k"))

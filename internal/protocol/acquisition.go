@@ -15,22 +15,23 @@ import (
 //	Taking      Replied   -> won | held | query Look (Looking) | learn (Learning) | query Clear (Clearing)
 //	Looking     Replied   -> won | held | learn (Learning) | query Clear (Clearing)
 //	            Failed    -> again | failed
-//	Joining     Replied   -> won | onward | failed | learn (Learning)
+//	Joining     Replied   -> won | query Leave (Leaving) | onward | failed | learn (Learning)
 //	Advancing   Replied   -> won | learn (Learning)
 //	Taking, Joining, Advancing
 //	            Failed    -> unknown: send Confirm (Confirming) | later | failed; Advancing: pause (Resting)
-//	Confirming  Replied   -> won | again | failed: no space
+//	Confirming  Replied   -> won | query Leave (Leaving) | again | failed: no space
 //	            Failed    -> pause (Doubting) | again: nothing arrives any more | unsettled
 //	Doubting    Resumed   -> send Confirm (Confirming)
 //	Learning    Learnt    -> Take, Look: held | behind | unmet | again | failed | query Clear (Clearing)
 //	                         Join: again         Advance: won | unmet | lost place | failed | onward
 //	Clearing    Replied   -> held | again; in line: wait (Waiting) | advance
 //	            Failed    -> again | failed; in line: wait (Waiting)
+//	Leaving     Replied   -> won | query Drop (Leaving)     Failed -> unsettled
 //	Waiting     Noticed   -> won                 Heard -> won | advance | stay
 //	            Woken, Opened -> advance | again: shares a claim of its client
 //	Resting     Resumed   -> advance
 //	Preparing   Prepared  -> send Advance (Advancing)     Failed -> pause (Resting) | failed
-//	Taking, Joining, Advancing, Confirming, Doubting
+//	Taking, Joining, Advancing, Confirming, Doubting, Leaving
 //	            TimeUp, SessionEnded -> unsettled
 //	(others)    TimeUp    -> stopped             SessionEnded -> later; in line: lost place
 //
@@ -53,6 +54,7 @@ const (
 	Doubting                // pauses before another Confirm
 	Learning                // the epoch is being learnt
 	Clearing                // Clear was sent
+	Leaving                 // has the key, and Leave or Drop was sent
 	Waiting                 // waits in line
 	Resting                 // in line, pauses before another Advance
 	Preparing               // in line, is made ready for another Advance
@@ -86,6 +88,7 @@ type Acquisition struct {
 	position Position
 	pending  *Stands // what was read, until the epoch is learnt or the record cleared
 	open     error   // the unknown outcome
+	has      int64   // revision at which it has the key, and may have a place in line, too
 }
 
 // transitions is which method handles an event in a phase. The method cut handles TimeUp and
@@ -100,6 +103,7 @@ var transitions = [phases][eventKinds]func(*Acquisition, Event) Action{
 	Doubting:   {Resumed: (*Acquisition).confirm},
 	Learning:   {Learnt: (*Acquisition).learnt, Failed: (*Acquisition).refused},
 	Clearing:   {Replied: (*Acquisition).cleared, Failed: (*Acquisition).uncleared},
+	Leaving:    {Replied: (*Acquisition).left, Failed: (*Acquisition).unleft},
 	Waiting: {
 		Noticed: (*Acquisition).noticed, Heard: (*Acquisition).heard,
 		Woken: (*Acquisition).woken, Opened: (*Acquisition).woken,
@@ -129,6 +133,8 @@ func (a *Acquisition) cut(ev Event) Action {
 		return a.unsettled(ev)
 	case Confirming, Doubting:
 		return a.unsettled(ev)
+	case Leaving:
+		return a.unleft(ev)
 	}
 	if ev.Kind == TimeUp {
 		return a.end(AnswerStopped, Action{Err: ev.Err})

@@ -36,7 +36,7 @@ func (m *model) plays(c *caller) *play {
 
 var phaseNames = map[protocol.Phase]string{
 	protocol.Taking: "take", protocol.Looking: "look", protocol.Joining: "join", protocol.Advancing: "advance",
-	protocol.Confirming: "confirm", protocol.Clearing: "clear", protocol.Doubting: "doubt", protocol.Resting: "rest",
+	protocol.Confirming: "confirm", protocol.Clearing: "clear", protocol.Leaving: "leave", protocol.Doubting: "doubt", protocol.Resting: "rest",
 }
 
 var endNames = map[protocol.Answer]string{
@@ -67,7 +67,7 @@ func (p *play) step(ev protocol.Event) {
 	case protocol.DoEnd:
 		said = endNames[act.End]
 	}
-	for what, is := range map[string]bool{" undo": act.Undo, " leave": act.Leave, " news": act.News, " strays": len(act.Strays) > 0} {
+	for what, is := range map[string]bool{" undo": act.Undo, " news": act.News, " strays": len(act.Strays) > 0} {
 		if is {
 			said += what
 		}
@@ -301,29 +301,30 @@ func TestAcquisition(t *testing.T) {
 		"session-ended":                             {want: "later"},
 
 		// The outcome is unknown.
-		"take lose reply":                    {want: "take, confirm, again"},
-		"take lose-reply reply":              {want: "take, confirm, won"},
-		"take late reply #arrive":            {want: "take, confirm, again"},
-		"take lose reply # beside":           {with: beside, want: "take, confirm, again undo"},
-		"take lose lose resumed lose":        {want: "take, confirm, doubt 0, confirm, doubt 1"},
-		"take lose-reply lose resumed reply": {want: "take, confirm, doubt 0, confirm, won"},
-		"take lose lose time-up":             {want: "take, confirm, doubt 0, unsettled undo"},
-		"take lose lose session-ended":       {want: "take, confirm, doubt 0, unsettled undo"},
-		"take lose time-up":                  {want: "take, confirm, unsettled undo"},
-		"take lose transient":                {want: "take, confirm, doubt 0"},
-		"take lose refused":                  {want: "take, confirm, unsettled undo"},
-		"take lose session-gone":             {want: "take, confirm, again"},
-		"take lose session-gone # then":      {with: then, want: "take, confirm, unsettled undo"},
-		"take no-space reply":                {want: "take, confirm, failed"},
-		"join lose reply":                    {want: "join, confirm, again"},
-		"join lose-reply reply":              {want: "join, confirm, won leave"},
-		"join lose-both reply":               {want: "join, confirm, won leave"},
-		"join lose-reply reply # slots":      {mode: slots, before: func(m *model) { m.has("o", slots()); m.End('o') }, want: "join, confirm, won leave"},
-		"join lose-reply reply # held":       {before: held, want: "join, confirm, again"},
+		"take lose reply":                     {want: "take, confirm, again"},
+		"take lose-reply reply":               {want: "take, confirm, won"},
+		"take late reply #arrive":             {want: "take, confirm, again"},
+		"take lose reply # beside":            {with: beside, want: "take, confirm, again undo"},
+		"take lose lose resumed lose":         {want: "take, confirm, doubt 0, confirm, doubt 1"},
+		"take lose-reply lose resumed reply":  {want: "take, confirm, doubt 0, confirm, won"},
+		"take lose lose time-up":              {want: "take, confirm, doubt 0, unsettled undo"},
+		"take lose lose session-ended":        {want: "take, confirm, doubt 0, unsettled undo"},
+		"take lose time-up":                   {want: "take, confirm, unsettled undo"},
+		"take lose transient":                 {want: "take, confirm, doubt 0"},
+		"take lose refused":                   {want: "take, confirm, unsettled undo"},
+		"take lose session-gone":              {want: "take, confirm, again"},
+		"take lose session-gone # then":       {with: then, want: "take, confirm, unsettled undo"},
+		"take no-space reply":                 {want: "take, confirm, failed"},
+		"join lose reply":                     {want: "join, confirm, again"},
+		"join lose-reply reply reply":         {want: "join, confirm, leave, won"},
+		"join lose-both reply reply":          {want: "join, confirm, leave, won"},
+		"join lose-reply reply reply # slots": {mode: slots, before: func(m *model) { m.has("o", slots()); m.End('o') }, want: "join, confirm, leave, won"},
+		"join lose-reply reply # held":        {before: held, want: "join, confirm, again"},
 
 		// In line.
 		"join reply":                                            {want: "join, won"},
-		"join twice":                                            {want: "join, won leave"},
+		"join twice reply":                                      {want: "join, leave, won"},
+		"join twice lose":                                       {want: "join, leave, unsettled undo"},
 		"join #epoch reply learnt":                              {want: "join, learn, again"},
 		"join refused":                                          {want: "join, failed"},
 		"join session-gone":                                     {want: "join, later"},

@@ -90,8 +90,8 @@ const (
 	AnswerFailed           // Action.Err is why
 )
 
-// Action is what a driver does next for an acquisition. Found and News can go with any action; Undo,
-// Leave and Strays go with DoEnd. The acquisition decides which cleanup is due, its driver does not.
+// Action is what a driver does next for an acquisition. Found and News can go with any action; Undo
+// and Strays go with DoEnd. The acquisition decides which cleanup is due, its driver does not.
 type Action struct {
 	Do       Do
 	End      Answer
@@ -109,7 +109,6 @@ type Action struct {
 	Why     error            // AnswerUnsettled: why the outcome cannot be found out
 
 	Undo   bool  // remove all that the try has put or may yet put; see Undoing
-	Leave  bool  // the try has the key, and may have a place in line, too: remove that; see Leave
 	Twice  bool  // operations of the caller were carried out already, and must not be once more
 	Strays []int // which of several tries have their keys although the first has not: undo those
 

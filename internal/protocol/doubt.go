@@ -3,7 +3,8 @@ package protocol
 import "github.com/etcdclaims/claims/internal/txn"
 
 // A request that has failed may have been carried out, or may still arrive. Confirm finds the outcome
-// out. If the try does not have the key, Confirm also puts a void, which stops what arrives later.
+// out. It also puts a void, which stops what arrives later: a request that was carried out may arrive
+// once more, and would claim the key again after its release.
 
 // failed deals with a request that may claim the key, and has failed.
 func (a *Acquisition) failed(ev Event) Action {
@@ -34,16 +35,42 @@ func (a *Acquisition) confirm(Event) Action {
 
 func (a *Acquisition) confirmed(ev Event) Action {
 	rev := a.confirmation().Judge(ev.Reply)
-	a.unsure = a.unsure && ev.Reply.Succeeded // the other branch has put a void
+	a.unsure = false // it has put a void, or none arrives any more
 	if rev == 0 {
 		return a.notDone()
 	}
 	if a.enqueues || !ev.Reply.Succeeded {
 		a.handedOver() // for all that is known
 	}
-	act := a.won(rev)
-	act.Leave = a.claims == Joining // the lost request may have been carried out twice
-	return act
+	if a.claims == Joining { // the lost request may have been carried out twice
+		return a.leave(rev)
+	}
+	return a.won(rev)
+}
+
+// leave gives up the place that a try has in line although it has the key. Until then it is not won:
+// after its release, that place would be handed the key for a caller that is gone.
+func (a *Acquisition) leave(rev int64) Action {
+	a.has = rev
+	return a.query(Leaving, Leave{&a.Try}.Build())
+}
+
+// left gives up what the place was handed meanwhile.
+func (a *Acquisition) left(ev Event) Action {
+	if len(ev.Reply.Responses) > 0 {
+		if r, some := (Drop{Try: &a.Try, Claims: a.Elsewhere(ev.Reply)}).Build(); some {
+			return a.query(Leaving, r)
+		}
+	}
+	return a.won(a.has)
+}
+
+// unleft gives up all, if not even the place can be given up.
+func (a *Acquisition) unleft(ev Event) Action {
+	if a.open == nil {
+		a.open = ev.Err
+	}
+	return a.unsettled(ev)
 }
 
 // notDone ends a try that does not have the key. None of its requests arrives any more.

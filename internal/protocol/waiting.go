@@ -25,9 +25,8 @@ func (a *Acquisition) joined(ev Event) Action {
 		return a.end(AnswerFailed, Action{Err: err})
 	}
 	if joined.Twice {
-		act := a.won(joined.Rev)
-		act.Leave = true
-		return act
+		a.handedOver() // perhaps to the place of the first time
+		return a.leave(joined.Rev)
 	}
 	a.position = joined.Position
 	return a.onward()

@@ -109,9 +109,6 @@ func (w *world) step(a *actor, ev protocol.Event) {
 	if act.Undo {
 		w.undos = append(w.undos, func() { w.undo(a) })
 	}
-	if act.Leave {
-		w.undos = append(w.undos, func() { w.drop(a, w.settle(a, protocol.Leave{Try: &a.Try}.Build())) })
-	}
 	if act.End != protocol.AnswerWon {
 		return
 	}

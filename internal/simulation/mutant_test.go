@@ -103,7 +103,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "place behind the own claim that stays", of: "internal/protocol", tests: "TestOrders",
-		edits: []edit{{"internal/protocol/doubt.go", "act.Leave = a.claims == Joining", "act.Leave = false"}},
+		edits: []edit{{"internal/protocol/doubt.go", "if a.claims == Joining {", "if a.claims == phases {"}},
 	},
 	{
 		name: "model that evaluates nested conditions after earlier operations", of: "internal/explore/etcdmodel", tests: "TestModelIsEtcd",

@@ -39,7 +39,7 @@ type Request struct {
 	// Open says that the request's conditions may still hold after it was carried out,
 	// as those of a caller's own transaction may.
 	Open bool
-	// Void is put in addition to the second branch, if not nil. Requests that share a
+	// Void is put whichever branch is carried out, if not nil. Requests that share a
 	// round trip, after the one that they shared before was lost, put it once.
 	Void *Void
 

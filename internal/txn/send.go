@@ -40,7 +40,8 @@ func (c *Config) Message(r Request) *pb.TxnRequest {
 	case len(shared) > 0:
 		return &pb.TxnRequest{Compare: append(shared, in.Compare...), Success: in.Success, Failure: in.Failure}
 	case r.Void != nil:
-		return &pb.TxnRequest{Compare: in.Compare, Success: in.Success, Failure: append(slices.Clip(in.Failure), c.putVoid(r.Void))}
+		void := c.putVoid(r.Void)
+		return &pb.TxnRequest{Compare: in.Compare, Success: append(slices.Clip(in.Success), void), Failure: append(slices.Clip(in.Failure), void)}
 	}
 	return in
 }
