@@ -114,8 +114,8 @@ var mutants = []mutant{
 		edits: []edit{{"internal/explore/etcdmodel/txn.go", "	if w.rev == w.begin.rev {\n", "	if w.rev >= w.begin.rev {\n"}},
 	},
 	{
-		name: "model that lets a key be put in both branches only once", of: "internal/explore/etcdmodel", tests: "TestModelIsEtcd",
-		edits: []edit{{"internal/explore/etcdmodel/txn.go", "add(name, then)", "add(name, nil)"}},
+		name: "model that changes a key twice in a transaction", of: "internal/explore/etcdmodel", tests: "TestModelIsEtcd",
+		edits: []edit{{"internal/explore/etcdmodel/txn.go", "if c.name == name {", "if c.name == name && c.after == nil {"}},
 	},
 	{
 		name: "model whose failed transaction leaves what it had put", of: "internal/explore/etcdmodel", tests: "TestModelIsEtcd",
@@ -123,31 +123,31 @@ var mutants = []mutant{
 	},
 	{
 		name: "model whose keys stay on the lease of an earlier put", of: "internal/explore/etcdmodel", tests: "TestModelIsEtcd",
-		edits: []edit{{"internal/explore/etcdmodel/txn.go", "after.created, after.version = old.created, old.version", "after.created, after.version, after.lease = old.created, old.version, max(old.lease, after.lease)"}},
+		edits: []edit{{"internal/explore/etcdmodel/txn.go", "	if after != nil {\n", "	if after != nil {\n		after.Lease = max(after.Lease, w.begin.Get(name).Lease)\n"}},
 	},
 	{
 		name: "model that limits before it filters", of: "internal/explore/etcdmodel", tests: "TestModelIsEtcd",
-		edits: []edit{{"internal/explore/etcdmodel/read.go", "all := r.MinModRevision|", "all := true || r.MinModRevision|"}},
+		edits: []edit{{"internal/explore/etcdmodel/read.go", "slices.Clone(keys), func", "slices.Clone(keys[:min(len(keys), int(cmp.Or(r.Limit, 1000))+1)]), func"}},
 	},
 	{
 		name: "model that evaluates a range condition on one key", of: "internal/explore/etcdmodel", tests: "TestModelIsEtcd",
-		edits: []edit{{"internal/explore/etcdmodel/read.go", "	return !slices.ContainsFunc(kvs, func", "	return !slices.ContainsFunc(kvs[:1], func"}},
+		edits: []edit{{"internal/explore/etcdmodel/read.go", "len(keys) > 0 && !slices.ContainsFunc(keys, func", "len(keys) > 0 && !slices.ContainsFunc(keys[:1], func"}},
 	},
 	{
-		name: "model whose watch repeats the value of a created key", of: "internal/explore/etcdmodel", tests: "TestModelIsEtcd",
-		edits: []edit{{"internal/explore/etcdmodel/read.go", "if w.PrevKv && (c.after == nil || c.after.created != c.rev) {", "if w.PrevKv {"}},
+		name: "model that exchanges names, and not what is on whose lease", of: "internal/explore/etcdmodel", tests: "TestAppendWithOtherNames",
+		edits: []edit{{"internal/explore/etcdmodel/state.go", "		lease = n.Lease(lease)\n", "		_ = n.Lease(lease)\n"}},
 	},
 	{
 		name: "model that reads the revision before the past one", of: "internal/explore/etcdmodel", tests: "TestModelIsEtcd",
-		edits: []edit{{"internal/explore/etcdmodel/state.go", "c != nil && c.rev > rev; c", "c != nil && c.rev >= rev; c"}},
+		edits: []edit{{"internal/explore/etcdmodel/read.go", "c != nil && c.rev > r.Revision; c", "c != nil && c.rev >= r.Revision; c"}},
 	},
 	{
 		name: "model that changes the state it came from", of: "internal/explore/etcdmodel", tests: "TestStatesNeverChange",
-		edits: []edit{{"internal/explore/etcdmodel/txn.go", "		w.keys = slices.Clone(w.keys)\n", ""}},
+		edits: []edit{{"internal/explore/etcdmodel/txn.go", "		w.keys = append(make([]*Key, 0, len(w.keys)+4), w.keys...)\n", ""}},
 	},
 	{
 		name: "model that forgets a lease in what it appends", of: "internal/explore/etcdmodel", tests: "TestBytesAreTheState",
-		edits: []edit{{"internal/explore/etcdmodel/state.go", "	for _, l := range s.leases {\n		b = appendInts(b, l.id, l.ttl)", "	for _, l := range s.leases {\n		b = appendInts(b, l.ttl)"}},
+		edits: []edit{{"internal/explore/etcdmodel/state.go", "		b = appendInts(b, l.id, l.ttl)\n", "		b = appendInts(b, l.ttl)\n"}},
 	},
 	{
 		name: "undo of a lost acquire left out", seeds: 100,

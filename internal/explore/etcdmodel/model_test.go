@@ -1,6 +1,7 @@
 package etcdmodel_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -14,6 +15,7 @@ import (
 	"github.com/etcdclaims/claims/internal/explore/etcdmodel"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/encoding/prototext"
@@ -166,27 +168,57 @@ func (e etcd) apply(ctx context.Context, s step) (any, error) {
 	return plain(e.kv.Compact(ctx, &pb.CompactionRequest{Revision: s.n, Physical: true}))
 }
 
-// plain removes from a reply the ids of etcd's members, and returns the client's error.
-func plain[T interface{ GetHeader() *pb.ResponseHeader }](resp T, err error) (any, error) {
+// plain removes from a reply what the model leaves out, and returns the client's error.
+func plain[T interface {
+	proto.Message
+	GetHeader() *pb.ResponseHeader
+}](resp T, err error) (any, error) {
 	if err == nil {
 		h := resp.GetHeader()
 		h.ClusterId, h.MemberId, h.RaftTerm = 0, 0, 0
+		lean(resp)
 	}
 	return resp, rpctypes.Error(err)
+}
+
+// lean removes versions of keys, and headers of what changes them.
+func lean(reply proto.Message) {
+	unversioned := func(kvs ...*mvccpb.KeyValue) {
+		for _, kv := range kvs {
+			if kv != nil {
+				kv.Version = 0
+			}
+		}
+	}
+	switch r := reply.(type) {
+	case *pb.RangeResponse:
+		unversioned(r.Kvs...)
+	case *pb.WatchResponse:
+		for _, ev := range r.Events {
+			unversioned(ev.Kv)
+		}
+	case *pb.TxnResponse:
+		for _, op := range r.Responses {
+			switch o := op.Response.(type) {
+			case *pb.ResponseOp_ResponseRange:
+				lean(o.ResponseRange)
+			case *pb.ResponseOp_ResponsePut:
+				o.ResponsePut.Header = nil
+				unversioned(o.ResponsePut.PrevKv)
+			case *pb.ResponseOp_ResponseDeleteRange:
+				o.ResponseDeleteRange.Header = nil
+				unversioned(o.ResponseDeleteRange.PrevKvs...)
+			case *pb.ResponseOp_ResponseTxn:
+				lean(o.ResponseTxn)
+			}
+		}
+	}
 }
 
 // watch returns all events that etcd has.
 func (e etcd) watch(ctx context.Context, w *pb.WatchCreateRequest) (any, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	opts := []clientv3.OpOption{clientv3.WithRev(w.StartRevision), clientv3.WithRange(string(w.RangeEnd))}
-	if w.PrevKv {
-		opts = append(opts, clientv3.WithPrevKV())
-	}
-	for _, f := range w.Filters {
-		opts = append(opts, map[pb.WatchCreateRequest_FilterType]clientv3.OpOption{
-			pb.WatchCreateRequest_NOPUT: clientv3.WithFilterPut(), pb.WatchCreateRequest_NODELETE: clientv3.WithFilterDelete(),
-		}[f])
-	}
 	events := e.Watch(ctx, string(w.Key), opts...)
 	time.Sleep(time.Second) // virtual: by then etcd has sent what it has
 	synctest.Wait()
@@ -206,6 +238,7 @@ func (e etcd) watch(ctx context.Context, w *pb.WatchCreateRequest) (any, error) 
 	cancel()
 	for range events { // until it is closed
 	}
+	lean(all)
 	return all, err
 }
 
@@ -227,28 +260,37 @@ func (e etcd) end(ctx context.Context, m etcdmodel.State) string {
 	if err != nil {
 		return err.Error()
 	}
-	var ids []int64
+	all := make(map[int64]string)
+	for id := range int64(lastLease + 1) {
+		if ttl := m.KeepAlive(id); ttl != 0 {
+			all[id] = fmt.Sprint(ttl, attached(m, id))
+		}
+	}
 	for _, l := range leases.Leases {
-		ids = append(ids, int64(l.ID))
-	}
-	slices.Sort(ids)
-	if !slices.Equal(ids, m.Leases()) {
-		return fmt.Sprintf("the model has the leases %v, etcd %v", m.Leases(), ids)
-	}
-	for _, id := range ids {
-		l, err := e.TimeToLive(ctx, clientv3.LeaseID(id), clientv3.WithAttachedKeys())
+		l, err := e.TimeToLive(ctx, l.ID, clientv3.WithAttachedKeys())
 		if err != nil {
 			return err.Error()
 		}
-		var keys []string
-		for _, key := range l.Keys {
-			keys = append(keys, string(key))
+		slices.SortFunc(l.Keys, bytes.Compare)
+		id := int64(l.ID)
+		if got := fmt.Sprint(l.GrantedTTL, fmt.Sprintf("%q", l.Keys)); got != all[id] {
+			return fmt.Sprintf("lease %d: the model has %s, etcd %s", id, all[id], got)
 		}
-		slices.Sort(keys)
-		if l.GrantedTTL != m.KeepAlive(id) || !slices.Equal(keys, m.Attached(id)) {
-			return fmt.Sprintf("lease %d: the model has %d s and %q, etcd %d s and %q",
-				id, m.KeepAlive(id), m.Attached(id), l.GrantedTTL, keys)
-		}
+		delete(all, id)
+	}
+	if len(all) > 0 {
+		return fmt.Sprintf("etcd does not have the leases %v", all)
 	}
 	return ""
+}
+
+// attached lists the keys on a lease.
+func attached(m etcdmodel.State, id int64) string {
+	var keys []string
+	for _, k := range m.Under("") {
+		if k.Lease == id {
+			keys = append(keys, k.Name)
+		}
+	}
+	return fmt.Sprintf("%q", keys)
 }

@@ -2,6 +2,7 @@ package etcdmodel
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -10,27 +11,34 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// Range reads keys outside of a transaction.
-func (s State) Range(r *pb.RangeRequest) (*pb.RangeResponse, error) {
-	if err := s.readable(r); err != nil {
-		return nil, err
+// find returns where the key of a name is or would be. A loop of its own converts no names.
+func find[T string | []byte](keys []*Key, name T) (i int, found bool) {
+	for j := len(keys); i < j; {
+		if m := (i + j) / 2; keys[m].Name < string(name) {
+			i = m + 1
+		} else {
+			j = m
+		}
 	}
-	return s.read(r), nil
+	return i, i < len(keys) && keys[i].Name == string(name)
 }
 
-func (s State) readable(r *pb.RangeRequest) error {
-	switch {
-	case r.Revision > s.rev:
-		return rpctypes.ErrFutureRev
-	case r.Revision != 0 && r.Revision < s.compacted:
-		return rpctypes.ErrCompacted
+// set puts the key in place of the one of that name, or removes that if the key is nil. It changes keys.
+func set(keys []*Key, name string, k *Key) (_ []*Key, before *Key) {
+	i, found := find(keys, name)
+	if found {
+		before = keys[i]
+		keys = slices.Delete(keys, i, i+1)
 	}
-	return nil
+	if k != nil {
+		keys = slices.Insert(keys, i, k)
+	}
+	return keys, before
 }
 
 // within returns those of some keys that are in a range, without copying them.
-func within(keys []*entry, first, end []byte) []*entry {
-	i, found := find(keys, string(first))
+func within(keys []*Key, first, end []byte) []*Key {
+	i, found := find(keys, first)
 	j := len(keys)
 	switch {
 	case len(end) == 0 && found:
@@ -38,119 +46,106 @@ func within(keys []*entry, first, end []byte) []*entry {
 	case len(end) == 0:
 		j = i
 	case string(end) != "\x00":
-		j, _ = find(keys, string(end))
+		j, _ = find(keys, end)
 	}
 	return keys[i:max(i, j)]
 }
 
-// read reads keys. Count is that of the whole range, whatever the filters leave of it. A limit applies
-// before sorting if the request names a target to sort by, but no order.
-func (s State) read(r *pb.RangeRequest) *pb.RangeResponse {
-	kvs := within(s.at(r.Revision), r.Key, r.RangeEnd)
-	resp := &pb.RangeResponse{Header: s.header(), Count: int64(len(kvs))}
+func (k *Key) kv() *mvccpb.KeyValue {
+	return &mvccpb.KeyValue{
+		Key: []byte(k.Name), Value: []byte(k.Value), Lease: k.Lease, CreateRevision: k.Created, ModRevision: k.Modified,
+	}
+}
+
+// Range reads keys. Count is that of the whole range, whatever the filters leave of it. Equal keys have
+// the order that sort.Sort gives them in etcd: slices.SortFunc is the same algorithm.
+func (s State) Range(r *pb.RangeRequest) (*pb.RangeResponse, error) {
+	keys := s.keys
+	switch {
+	case r.Revision > s.rev:
+		return nil, rpctypes.ErrFutureRev
+	case r.Revision > 0 && r.Revision < s.compacted:
+		return nil, rpctypes.ErrCompacted
+	case r.Revision > 0 && r.Revision < s.rev:
+		keys = slices.Clone(keys)
+		for c := s.log; c != nil && c.rev > r.Revision; c = c.older {
+			keys, _ = set(keys, c.name, c.before)
+		}
+	}
+	keys = within(keys, r.Key, r.RangeEnd)
+	resp := &pb.RangeResponse{Header: &pb.ResponseHeader{Revision: s.rev}, Count: int64(len(keys))}
 	if r.CountOnly {
-		return resp
+		return resp, nil
 	}
-	all := r.MinModRevision|r.MaxModRevision|r.MinCreateRevision|r.MaxCreateRevision == 0
-	if r.Limit > 0 && all && r.SortOrder == pb.RangeRequest_NONE {
-		kvs = kvs[:min(len(kvs), int(r.Limit)+1)]
-	}
-	outside := func(n, least, most int64) bool { return n < least || most != 0 && n > most }
-	kvs = slices.DeleteFunc(slices.Clone(kvs), func(e *entry) bool {
-		return outside(e.modified, r.MinModRevision, r.MaxModRevision) ||
-			outside(e.created, r.MinCreateRevision, r.MaxCreateRevision)
+	keys = slices.DeleteFunc(slices.Clone(keys), func(k *Key) bool {
+		return k.Modified < r.MinModRevision || r.MaxCreateRevision != 0 && k.Created > r.MaxCreateRevision
 	})
-	arrange(kvs, r)
-	if r.Limit > 0 && len(kvs) > int(r.Limit) {
-		kvs, resp.More = kvs[:r.Limit], true
-	}
-	for _, e := range kvs {
-		kv := e.kv()
-		if r.KeysOnly {
-			kv.Value = nil
-			if r.SortTarget != pb.RangeRequest_VALUE {
-				kv.Lease = 0 // as from etcd 3.7 on
+	if r.SortOrder != pb.RangeRequest_NONE {
+		slices.SortFunc(keys, func(a, b *Key) int {
+			if r.SortOrder == pb.RangeRequest_DESCEND {
+				a, b = b, a
 			}
+			if r.SortTarget == pb.RangeRequest_CREATE {
+				return cmp.Compare(a.Created, b.Created)
+			}
+			return strings.Compare(a.Name, b.Name)
+		})
+	}
+	if r.Limit > 0 && len(keys) > int(r.Limit) {
+		keys, resp.More = keys[:r.Limit], true
+	}
+	for _, k := range keys {
+		kv := k.kv()
+		if r.KeysOnly {
+			kv.Value, kv.Lease = nil, 0 // the lease as from etcd 3.7 on
 		}
 		resp.Kvs = append(resp.Kvs, kv)
 	}
-	return resp
-}
-
-// arrange sorts keys, which are in the order of their names. Equal ones get the order that sort.Sort
-// gives them in etcd: slices.SortFunc is the same algorithm.
-func arrange(kvs []*entry, r *pb.RangeRequest) {
-	target := pb.Compare_CompareTarget(r.SortTarget - 1) // those that have an order are numbered alike
-	switch descend := r.SortOrder == pb.RangeRequest_DESCEND; {
-	case r.SortTarget == pb.RangeRequest_KEY && descend:
-		slices.Reverse(kvs)
-	case r.SortTarget != pb.RangeRequest_KEY && descend:
-		slices.SortFunc(kvs, func(a, b *entry) int { return order(target, b, a) })
-	case r.SortTarget != pb.RangeRequest_KEY:
-		slices.SortFunc(kvs, func(a, b *entry) int { return order(target, a, b) })
-	}
+	return resp, nil
 }
 
 // holds evaluates a condition: for each key of a range, and for one without keys as for a key whose
 // numbers are 0. A condition on the value of a key that does not exist is false.
 func (s State) holds(c *pb.Compare) bool {
-	kvs := within(s.keys, c.Key, c.RangeEnd)
-	if len(kvs) == 0 {
-		return c.Target != pb.Compare_VALUE && holdsFor(c, &entry{})
+	keys := within(s.keys, c.Key, c.RangeEnd)
+	if len(keys) == 0 && c.Target != pb.Compare_VALUE {
+		return holdsFor(c, &Key{})
 	}
-	return !slices.ContainsFunc(kvs, func(e *entry) bool { return !holdsFor(c, e) })
+	return len(keys) > 0 && !slices.ContainsFunc(keys, func(k *Key) bool { return !holdsFor(c, k) })
 }
 
-func holdsFor(c *pb.Compare, e *entry) bool {
-	n := order(c.Target, e, &entry{
-		version: c.GetVersion(), created: c.GetCreateRevision(), modified: c.GetModRevision(),
-		value: string(c.GetValue()), lease: c.GetLease(),
-	})
-	switch c.Result {
-	case pb.Compare_EQUAL:
-		return n == 0
-	case pb.Compare_NOT_EQUAL:
-		return n != 0
-	case pb.Compare_GREATER:
-		return n > 0
-	}
-	return n < 0
-}
-
-// order compares what a condition names of two keys.
-func order(target pb.Compare_CompareTarget, a, b *entry) int {
-	switch target {
-	case pb.Compare_VERSION:
-		return cmp.Compare(a.version, b.version)
+func holdsFor(c *pb.Compare, k *Key) bool {
+	n := 0
+	switch c.Target {
 	case pb.Compare_CREATE:
-		return cmp.Compare(a.created, b.created)
+		n = cmp.Compare(k.Created, c.GetCreateRevision())
 	case pb.Compare_MOD:
-		return cmp.Compare(a.modified, b.modified)
+		n = cmp.Compare(k.Modified, c.GetModRevision())
 	case pb.Compare_VALUE:
-		return strings.Compare(a.value, b.value)
+		n = strings.Compare(k.Value, string(c.GetValue()))
+	case pb.Compare_LEASE:
+		n = cmp.Compare(k.Lease, c.GetLease())
+	default:
+		panic(fmt.Sprint("the model has no conditions on ", c.Target))
 	}
-	return cmp.Compare(a.lease, b.lease)
+	return n == 0 && c.Result == pb.Compare_EQUAL || n != 0 && c.Result == pb.Compare_NOT_EQUAL ||
+		n > 0 && c.Result == pb.Compare_GREATER || n < 0 && c.Result == pb.Compare_LESS
 }
 
 // Events returns all events that a watch may report, from its start revision to the present one, in
 // their order. etcd reports all events of a revision, or none yet, and none twice. The caller decides
 // how many arrive now, later or never.
 func (s State) Events(w *pb.WatchCreateRequest) (events []*mvccpb.Event, err error) {
-	from := cmp.Or(w.StartRevision, s.rev+1)
-	if from < s.compacted {
+	if w.StartRevision <= s.compacted {
 		return nil, rpctypes.ErrCompacted
 	}
-	for c := s.log; c != nil && c.rev >= from; c = c.older {
-		ev := &mvccpb.Event{Type: mvccpb.Event_DELETE, Kv: &mvccpb.KeyValue{Key: []byte(c.name), ModRevision: c.rev}}
-		filter := pb.WatchCreateRequest_NODELETE
-		if c.after != nil {
-			ev.Type, ev.Kv, filter = mvccpb.Event_PUT, c.after.kv(), pb.WatchCreateRequest_NOPUT
-		}
-		if len(within([]*entry{{name: c.name}}, w.Key, w.RangeEnd)) == 0 || slices.Contains(w.Filters, filter) {
+	for c := s.log; c != nil && c.rev >= w.StartRevision; c = c.older {
+		if len(within([]*Key{{Name: c.name}}, w.Key, w.RangeEnd)) == 0 {
 			continue
 		}
-		if w.PrevKv && (c.after == nil || c.after.created != c.rev) {
-			ev.PrevKv = c.before.kv()
+		ev := &mvccpb.Event{Type: mvccpb.Event_DELETE, Kv: &mvccpb.KeyValue{Key: []byte(c.name), ModRevision: c.rev}}
+		if c.after != nil {
+			ev.Type, ev.Kv = mvccpb.Event_PUT, c.after.kv()
 		}
 		events = append(events, ev)
 	}

@@ -1,7 +1,9 @@
 package etcdmodel_test
 
 import (
+	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -19,16 +21,11 @@ func seenBy(m etcdmodel.State) string {
 	for rev := range m.Revision() + 1 {
 		everything.Revision = rev
 		r, err := m.Range(everything)
-		watch := &pb.WatchCreateRequest{Key: []byte{0}, RangeEnd: []byte{0}, StartRevision: max(1, rev), PrevKv: true}
-		events, watchErr := m.Events(watch)
+		events, watchErr := m.Events(&pb.WatchCreateRequest{Key: []byte{0}, RangeEnd: []byte{0}, StartRevision: rev + 1})
 		fmt.Fprintln(&b, err, watchErr, encode(r), encode(&pb.WatchResponse{Events: events}))
 	}
-	for _, id := range m.Leases() {
-		fmt.Fprintln(&b, id, m.KeepAlive(id), m.Attached(id))
-	}
-	for rev := range m.Revision() + 1 {
-		_, err := m.Compact(rev)
-		fmt.Fprintln(&b, err)
+	for id := range int64(lastLease + 1) {
+		fmt.Fprintln(&b, id, m.KeepAlive(id))
 	}
 	return b.String()
 }
@@ -44,13 +41,13 @@ func TestStatesNeverChange(t *testing.T) {
 	for seed := range uint64(20) {
 		m := etcdmodel.New(1)
 		all := steps(seed, 60)
-		states, bytes, looks := []etcdmodel.State{m}, [][]byte{m.Append(nil)}, []string{seenBy(m)}
+		states, bytes, looks := []etcdmodel.State{m}, [][]byte{m.Append(nil, etcdmodel.Names{})}, []string{seenBy(m)}
 		for _, s := range all {
 			m, _, _ = s.apply(m)
-			states, bytes, looks = append(states, m), append(bytes, m.Append(nil)), append(looks, seenBy(m))
+			states, bytes, looks = append(states, m), append(bytes, m.Append(nil, etcdmodel.Names{})), append(looks, seenBy(m))
 		}
 		for i, m := range states {
-			if !slices.Equal(m.Append(nil), bytes[i]) || seenBy(m) != looks[i] {
+			if !slices.Equal(m.Append(nil, etcdmodel.Names{}), bytes[i]) || seenBy(m) != looks[i] {
 				t.Fatalf("seed %d: the state after %d steps is another one %d steps later", seed, i, len(all)-i)
 			}
 			if i == len(all) {
@@ -59,7 +56,7 @@ func TestStatesNeverChange(t *testing.T) {
 			for _, other := range all[:i] {
 				_, _, _ = other.apply(m)
 			}
-			if next, _, _ := all[i].apply(m); !slices.Equal(next.Append(nil), bytes[i+1]) {
+			if next, _, _ := all[i].apply(m); !slices.Equal(next.Append(nil, etcdmodel.Names{}), bytes[i+1]) {
 				t.Fatalf("seed %d: step %d, %v, has another effect than the first time", seed, i+1, all[i])
 			}
 		}
@@ -70,8 +67,7 @@ func TestStatesNeverChange(t *testing.T) {
 // if requests see the same.
 func TestBytesAreTheState(t *testing.T) {
 	put := func(key, value string, lease int64) *pb.RequestOp {
-		put := &pb.PutRequest{Key: []byte(key), Value: []byte(value), Lease: lease}
-		return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: put}}
+		return ofPut(&pb.PutRequest{Key: []byte(key), Value: []byte(value), Lease: lease})
 	}
 	del := func(key, end string) *pb.RequestOp {
 		return &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{
@@ -95,7 +91,7 @@ func TestBytesAreTheState(t *testing.T) {
 	for level, depth := []etcdmodel.State{etcdmodel.New(1)}, 0; depth <= 4; depth++ {
 		var next []etcdmodel.State
 		for _, m := range level {
-			b, look := string(m.Append(nil)), seenBy(m)
+			b, look := string(m.Append(nil, etcdmodel.Names{})), seenBy(m)
 			met++
 			old, again := looks[b]
 			if again && old != look || !again && bytes[look] != "" {
@@ -115,4 +111,56 @@ func TestBytesAreTheState(t *testing.T) {
 		t.Errorf("%d states, %d of them different: the ways meet too seldom", met, len(looks))
 	}
 	t.Logf("%d states, %d of them different", met, len(looks))
+}
+
+// TestAppendWithOtherNames sends the same requests under two names, each with the other's lease, the other
+// way round: what is appended with the names exchanged is the same.
+func TestAppendWithOtherNames(t *testing.T) {
+	exchange := func(b []byte, text string) []byte {
+		for _, c := range []byte(text) {
+			switch c {
+			case 'A':
+				c = 'B'
+			case 'B':
+				c = 'A'
+			}
+			b = append(b, c)
+		}
+		return b
+	}
+	names := etcdmodel.Names{Text: exchange, Lease: func(id int64) int64 { return 3 - id }}
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		one, other := etcdmodel.New(1), etcdmodel.New(1)
+		for range 30 {
+			text := func() string { return []string{"own/k", "A", "B", "wait/A/1", "wait/B/2", "AB", "B/A"}[r.IntN(7)] }
+			lease, key, value := int64(r.IntN(3)), text(), text()
+			put := &pb.PutRequest{Key: []byte(key), Value: []byte(value), Lease: lease}
+			mirrored := &pb.PutRequest{Key: exchange(nil, key), Value: exchange(nil, value)}
+			if lease != 0 {
+				mirrored.Lease = 3 - lease
+			}
+			switch r.IntN(8) {
+			case 0:
+				one, _ = one.Grant(1+lease%2, 10+lease)
+				other, _ = other.Grant(2-lease%2, 10+lease)
+			case 1:
+				one, _ = one.Revoke(lease)
+				other, _ = other.Revoke(mirrored.Lease)
+				one, other = one.Compact(one.Revision()), other.Compact(other.Revision())
+			case 2:
+				one, other = one.Compact(one.Revision()-2), other.Compact(one.Revision()-2)
+			default:
+				one, _, _ = one.Txn(&pb.TxnRequest{Success: []*pb.RequestOp{ofPut(put)}})
+				other, _, _ = other.Txn(&pb.TxnRequest{Success: []*pb.RequestOp{ofPut(mirrored)}})
+			}
+			got, want := one.Append(nil, names), other.Append(nil, etcdmodel.Names{})
+			if !bytes.Equal(got, want) {
+				t.Fatalf("seed %d: %q, not %q", seed, got, want)
+			}
+			if back := other.Append(nil, names); !bytes.Equal(back, one.Append(nil, etcdmodel.Names{})) {
+				t.Fatalf("seed %d: %q, not %q", seed, back, one.Append(nil, etcdmodel.Names{}))
+			}
+		}
+	}
 }

@@ -58,7 +58,7 @@ func (s step) parts() (all []step) {
 func (s step) apply(m etcdmodel.State) (next etcdmodel.State, reply any, err error) {
 	switch s.name {
 	case "txn":
-		return reply3(m.Txn(s.request.(*pb.TxnRequest)))
+		return m.Txn(s.request.(*pb.TxnRequest))
 	case "range":
 		resp, err := m.Range(s.request.(*pb.RangeRequest))
 		return m, resp, err
@@ -66,19 +66,18 @@ func (s step) apply(m etcdmodel.State) (next etcdmodel.State, reply any, err err
 		events, err := m.Events(s.request.(*pb.WatchCreateRequest))
 		return m, &pb.WatchResponse{Events: events}, err
 	case "grant":
-		return reply3(m.Grant(s.id, s.n))
+		next, err = m.Grant(s.id, s.n)
+		return next, &pb.LeaseGrantResponse{Header: header(next), ID: s.id, TTL: next.KeepAlive(s.id)}, err
 	case "renew":
 		return m, &pb.LeaseKeepAliveResponse{ID: s.id, TTL: m.KeepAlive(s.id)}, nil
 	case "revoke", "expire":
-		return reply3(m.Revoke(s.id))
+		next, err = m.Revoke(s.id)
+		return next, &pb.LeaseRevokeResponse{Header: header(next)}, err
 	}
-	next, err = m.Compact(s.n)
-	return next, &pb.CompactionResponse{Header: &pb.ResponseHeader{Revision: m.Revision()}}, err
+	return m.Compact(s.n), &pb.CompactionResponse{Header: header(m)}, nil
 }
 
-func reply3[T any](next etcdmodel.State, resp T, err error) (etcdmodel.State, any, error) {
-	return next, resp, err
-}
+func header(m etcdmodel.State) *pb.ResponseHeader { return &pb.ResponseHeader{Revision: m.Revision()} }
 
 // Leases with this TTL expire when a step says so. There is one at most, so that the order in which
 // etcd ends leases is no matter. All others live for ever.
@@ -87,60 +86,50 @@ const (
 	forever = 1_000_000
 )
 
+// Leases have ids from 1 to this.
+const lastLease = 7
+
 // A source generates random steps. It reads the model so that more of them concern existing keys.
 type source struct {
 	*rand.Rand
 	m     etcdmodel.State
 	least int64 // the last compaction
 	dying int64 // the lease that may expire
-	used  map[string]bool
-	brief bool // it does so next
-	torn  map[int64]bool
 }
 
 // steps returns the steps of a seed.
 func steps(seed uint64, n int) (all []step) {
-	s := &source{Rand: rand.New(rand.NewPCG(seed, 0)), m: etcdmodel.New(1), torn: map[int64]bool{}}
+	s := &source{Rand: rand.New(rand.NewPCG(seed, 0)), m: etcdmodel.New(1)}
 	for range n {
-		s.used = map[string]bool{}
 		st := s.step()
 		s.m, _, _ = st.apply(s.m)
-		s.torn[s.m.Revision()] = s.torn[s.m.Revision()] || sweeps(st.request)
 		all = append(all, st)
 	}
 	return all
 }
 
-// sweeps reports whether a transaction deletes up to the last key. etcd does not see that such a
-// deletion covers a put of the same transaction. If the put comes later, and etcd is compacted at
-// the revision of both, it forgets the value, and dies when the key is read. No test compacts there.
-func sweeps(request proto.Message) bool {
-	in, ok := request.(*pb.TxnRequest)
-	return ok && slices.ContainsFunc(slices.Concat(in.Success, in.Failure), func(op *pb.RequestOp) bool {
-		inner := op.GetRequestTxn()
-		return string(op.GetRequestDeleteRange().GetRangeEnd()) == "\x00" || inner != nil && sweeps(inner)
-	})
-}
-
 // valid reports whether a test may take the steps: at most one lease can expire, and does so when a
-// step says so, and no compaction is where etcd loses a value.
+// step says so, and each compaction goes on from the last one.
 func valid(all []step) bool {
-	m, dying, torn := etcdmodel.New(1), int64(0), map[int64]bool{}
-	for i, s := range all {
+	m, dying, least := etcdmodel.New(1), int64(0), int64(0)
+	for _, s := range all {
 		next, _, err := s.apply(m)
 		switch {
-		case s.name == "grant" && s.n <= soon:
-			if err != nil || dying != 0 || s.n < soon && i+1 < len(all) && all[i+1].name != "expire" {
+		case s.name == "grant" && s.n == soon:
+			if err != nil || dying != 0 {
 				return false
 			}
 			dying = s.id
-		case s.name == "expire" && s.id != dying, s.name == "compact" && torn[s.n]:
+		case s.name == "expire" && s.id != dying, s.name == "compact" && (s.n <= least || s.n > m.Revision()):
+			return false
+		case s.name == "watch" && s.request.(*pb.WatchCreateRequest).StartRevision == least:
 			return false
 		case s.name == "expire", s.name == "revoke" && s.id == dying:
 			dying = 0
+		case s.name == "compact":
+			least = s.n
 		}
 		m = next
-		torn[m.Revision()] = torn[m.Revision()] || sweeps(s.request)
 	}
 	return true
 }
@@ -148,22 +137,12 @@ func valid(all []step) bool {
 func (s *source) one(in int) bool { return s.IntN(in) == 0 }
 
 func (s *source) step() step {
-	if s.brief {
-		id := s.dying
-		s.brief, s.dying = false, 0
-		return step{name: "expire", id: id}
-	}
 	switch s.IntN(50) {
 	case 0, 1, 2, 3:
 		return step{name: "range", request: s.read()}
 	case 4, 5:
 		id, ttl := s.leaseID(), int64(forever)
-		switch free := !slices.Contains(s.m.Leases(), id); {
-		case s.one(3):
-			ttl = 9_000_000_000 + s.Int64N(2) // the longest, or one second more
-		case s.dying == 0 && free && s.one(10):
-			s.dying, s.brief, ttl = id, true, 1 // etcd makes it longer
-		case s.dying == 0 && free && s.one(2):
+		if s.dying == 0 && s.m.KeepAlive(id) == 0 && s.one(2) {
 			s.dying, ttl = id, soon
 		}
 		return step{name: "grant", id: id, n: ttl}
@@ -180,21 +159,20 @@ func (s *source) step() step {
 	case 8:
 		return step{name: "renew", id: s.leaseID()}
 	case 9:
-		n := s.rev()
-		for s.torn[n] {
-			n--
-		}
-		if s.least < n && n <= s.m.Revision() {
+		if n := s.rev(); s.least < n && n <= s.m.Revision() {
 			s.least = n
+			return step{name: "compact", n: n}
 		}
-		return step{name: "compact", n: n}
 	case 10, 11:
 		return step{name: "watch", request: s.watch()}
+	case 12:
+		put := ofPut(&pb.PutRequest{Key: s.key()})
+		return step{name: "txn", request: &pb.TxnRequest{Success: []*pb.RequestOp{put, put}}}
 	}
 	return step{name: "txn", request: s.txn(2)}
 }
 
-func (s *source) leaseID() int64 { return 1 + s.Int64N(7) }
+func (s *source) leaseID() int64 { return 1 + s.Int64N(lastLease) }
 
 // rev returns a revision, which may be compacted or ahead.
 func (s *source) rev() int64 {
@@ -233,24 +211,33 @@ func ofTxn(r *pb.TxnRequest) *pb.RequestOp {
 	return &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: r}}
 }
 
+func ofPut(r *pb.PutRequest) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: r}}
+}
+
 func (s *source) txn(depth int) *pb.TxnRequest {
 	in := &pb.TxnRequest{}
 	for range s.IntN(3) {
 		in.Compare = append(in.Compare, s.compare())
 	}
-	for range 1 + s.IntN(3) {
-		in.Success = append(in.Success, s.op(depth))
-	}
-	for range s.IntN(3) {
-		in.Failure = append(in.Failure, s.op(depth))
-	}
+	in.Success, in.Failure = s.ops(depth, 1+s.IntN(3)), s.ops(depth, s.IntN(3))
 	return in
+}
+
+// ops returns operations that change no key twice, whatever conditions hold.
+func (s *source) ops(depth, n int) (ops []*pb.RequestOp) {
+	for range 3 * n {
+		if more := append(slices.Clip(ops), s.op(depth)); len(ops) < n && !twice(more) {
+			ops = more
+		}
+	}
+	return ops
 }
 
 func (s *source) op(depth int) *pb.RequestOp {
 	switch n := s.IntN(10); {
 	case n < 4:
-		return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: s.put()}}
+		return ofPut(s.put())
 	case n < 6:
 		del := &pb.DeleteRangeRequest{Key: s.key(), PrevKv: s.one(2)}
 		del.RangeEnd = s.end(del.Key, 3)
@@ -258,22 +245,62 @@ func (s *source) op(depth int) *pb.RequestOp {
 	case n < 8 && depth > 0:
 		return ofTxn(s.txn(depth - 1))
 	}
-	return ofRange(s.read())
+	r := s.read()
+	r.Revision = min(r.Revision, s.m.Revision()) // the model does not refuse to read what the transaction itself puts
+	return ofRange(r)
 }
 
-// put mostly takes a key that the transaction does not put yet.
-func (s *source) put() *pb.PutRequest {
-	put := &pb.PutRequest{Key: s.key(), Value: s.value(), PrevKv: s.one(3)}
-	for range 5 {
-		if s.used[string(put.Key)] && !s.one(20) {
-			put.Key = s.key()
+// span is what an operation puts or deletes.
+type span struct {
+	first, end string
+	put        bool
+}
+
+func (a span) meets(b span) bool {
+	before := func(first string, s span) bool {
+		return s.end == "\x00" || first < s.end || s.end == "" && first == s.first
+	}
+	return (a.put || b.put) && (a.first >= b.first && before(a.first, b) || b.first >= a.first && before(b.first, a))
+}
+
+// twice reports whether operations may put a key twice, or put and delete it.
+func twice(ops []*pb.RequestOp) bool {
+	var all []span
+	for _, op := range ops {
+		one := spans(op)
+		for _, a := range one {
+			if slices.ContainsFunc(all, a.meets) {
+				return true
+			}
+		}
+		all = append(all, one...)
+	}
+	return false
+}
+
+// spans returns what an operation may change, in either branch of a nested transaction.
+func spans(op *pb.RequestOp) (all []span) {
+	switch o := op.Request.(type) {
+	case *pb.RequestOp_RequestPut:
+		all = append(all, span{first: string(o.RequestPut.Key), put: true})
+	case *pb.RequestOp_RequestDeleteRange:
+		all = append(all, span{first: string(o.RequestDeleteRange.Key), end: string(o.RequestDeleteRange.RangeEnd)})
+	case *pb.RequestOp_RequestTxn:
+		for _, inner := range slices.Concat(o.RequestTxn.Success, o.RequestTxn.Failure) {
+			all = append(all, spans(inner)...)
 		}
 	}
-	s.used[string(put.Key)] = true
+	return all
+}
+
+func (s *source) put() *pb.PutRequest {
+	put := &pb.PutRequest{Key: s.key(), Value: s.value(), PrevKv: s.one(3)}
 	if s.one(2) {
 		put.Lease = s.leaseID()
-		if all := s.m.Leases(); len(all) > 0 && !s.one(8) {
-			put.Lease = all[s.IntN(len(all))]
+		for range 5 {
+			if s.m.KeepAlive(put.Lease) == 0 && !s.one(8) {
+				put.Lease = s.leaseID()
+			}
 		}
 	}
 	return put
@@ -291,29 +318,31 @@ func (s *source) read() *pb.RangeRequest {
 		r.Limit = s.Int64N(5)
 	}
 	if s.one(2) {
-		r.SortTarget, r.SortOrder = pb.RangeRequest_SortTarget(s.IntN(5)), pb.RangeRequest_SortOrder(s.IntN(3))
+		r.SortTarget = []pb.RangeRequest_SortTarget{pb.RangeRequest_KEY, pb.RangeRequest_CREATE}[s.IntN(2)]
+		r.SortOrder = pb.RangeRequest_SortOrder(1 + s.IntN(2))
 	}
-	for _, bound := range []*int64{&r.MinModRevision, &r.MaxModRevision, &r.MinCreateRevision, &r.MaxCreateRevision} {
-		if s.one(10) {
-			*bound = s.rev()
-		}
+	if s.one(8) {
+		r.MinModRevision = s.rev()
+	}
+	if s.one(8) {
+		r.MaxCreateRevision = s.rev()
 	}
 	return r
 }
 
+// targets are what conditions may name.
+var targets = []pb.Compare_CompareTarget{pb.Compare_CREATE, pb.Compare_MOD, pb.Compare_VALUE, pb.Compare_LEASE}
+
 // compare mostly compares with what is there.
 func (s *source) compare() *pb.Compare {
 	c := &pb.Compare{Key: s.key(), Result: pb.Compare_CompareResult(s.IntN(4))}
-	c.Target, c.RangeEnd = pb.Compare_CompareTarget(s.IntN(5)), s.end(c.Key, 4)
+	c.Target, c.RangeEnd = targets[s.IntN(len(targets))], s.end(c.Key, 4)
 	near := s.Int64N(3) - 1
-	v, n, m, l := near, near, near, near
-	if resp, err := s.m.Range(&pb.RangeRequest{Key: c.Key}); err == nil && len(resp.Kvs) > 0 {
-		kv := resp.Kvs[0]
-		v, n, m, l = kv.Version+near, kv.CreateRevision+near, kv.ModRevision+near, kv.Lease+near
+	n, m, l := near, near, near
+	if k := s.m.Get(string(c.Key)); k.Modified > 0 {
+		n, m, l = k.Created+near, k.Modified+near, k.Lease+near
 	}
 	switch c.Target {
-	case pb.Compare_VERSION:
-		c.TargetUnion = &pb.Compare_Version{Version: v}
 	case pb.Compare_CREATE:
 		c.TargetUnion = &pb.Compare_CreateRevision{CreateRevision: n}
 	case pb.Compare_MOD:
@@ -328,15 +357,15 @@ func (s *source) compare() *pb.Compare {
 
 // watch returns a watch of a key or a range that is not empty, which etcd would refuse.
 func (s *source) watch() *pb.WatchCreateRequest {
-	w := &pb.WatchCreateRequest{Key: []byte{'a' + byte(s.IntN(5))}, StartRevision: s.rev(), PrevKv: s.one(2)}
+	w := &pb.WatchCreateRequest{Key: []byte{'a' + byte(s.IntN(5))}, StartRevision: max(1, s.rev())}
 	if end := s.end(w.Key, 1); string(end) == "\x00" || string(end) > string(w.Key) {
 		w.RangeEnd = end
 	}
 	if s.one(2) {
-		w.Key, w.RangeEnd, w.StartRevision = []byte("a"), []byte{0}, s.least
+		w.Key, w.RangeEnd, w.StartRevision = []byte("a"), []byte{0}, s.least+1
 	}
-	if s.one(4) {
-		w.Filters = []pb.WatchCreateRequest_FilterType{pb.WatchCreateRequest_FilterType(s.IntN(2))}
+	if w.StartRevision == s.least {
+		w.StartRevision++ // etcd would still have the events of that revision
 	}
 	return w
 }
