@@ -63,17 +63,30 @@ func (f *fleet) accounted(job string, period time.Duration, from, to time.Time) 
 }
 
 var (
-	catchUps = []sched.CatchUp{sched.SkipMissed{}, sched.Latest{}, sched.All{}}
+	catchUps = map[string]func(sched.Overlap) sched.CatchUp{
+		"SkipMissed": func(sched.Overlap) sched.CatchUp { return sched.SkipMissed{} },
+		"Latest":     func(sched.Overlap) sched.CatchUp { return sched.Latest{} },
+		"All":        caughtUp,
+	}
 	overlaps = []sched.Overlap{sched.Skip{}, sched.BufferOne{}, sched.BufferAll{}, sched.CancelRunning{}, sched.Allow{}}
 )
+
+// caughtUp returns All, or Latest for an overlap that leaves out missed ticks.
+func caughtUp(overlap sched.Overlap) sched.CatchUp {
+	switch overlap.(type) {
+	case sched.BufferAll, sched.Allow:
+		return sched.All{}
+	}
+	return sched.Latest{}
+}
 
 // Five processes whose clocks differ by up to four seconds, and the owner killed
 // about each tick: each is run once, or there is a record.
 func TestOwnerKilledAtEachTick(t *testing.T) {
 	const period = 30 * time.Second
 	for _, spread := range []bool{false, true} {
-		for _, catchUp := range catchUps {
-			t.Run(fmt.Sprintf("%T spread %v", catchUp, spread), func(t *testing.T) {
+		for name, catchUp := range catchUps {
+			t.Run(fmt.Sprintf("%s spread %v", name, spread), func(t *testing.T) {
 				inFleet(t, func(t *testing.T, f *fleet) {
 					f.cfg.Spread = spread
 					skews := []time.Duration{0, 2 * time.Second, -2 * time.Second, time.Second, -time.Second}
@@ -81,7 +94,7 @@ func TestOwnerKilledAtEachTick(t *testing.T) {
 						for _, delivery := range []sched.Guarantee{sched.AtMostOnce, sched.AtLeastOnce} {
 							f.do(sched.Job{
 								Name: fmt.Sprintf("%T %v", overlaps[i], delivery), Schedule: calendar.Must(calendar.Every(period, 0)),
-								CatchUp: catchUp, Overlap: overlap, Guarantee: delivery, History: 1000,
+								CatchUp: catchUp(overlap), Overlap: overlap, Guarantee: delivery, History: 1000,
 							}, 5*time.Millisecond)
 						}
 					}
@@ -143,11 +156,11 @@ func TestOwnerFrozenAndStepped(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inFleet(t, func(t *testing.T, f *fleet) {
-				for _, catchUp := range catchUps {
+				for caught, catchUp := range catchUps {
 					for _, overlap := range overlaps {
 						f.do(sched.Job{
-							Name: fmt.Sprintf("%T %T", catchUp, overlap), Schedule: calendar.Must(calendar.Every(period, 0)),
-							CatchUp: catchUp, Overlap: overlap, Guarantee: sched.AtLeastOnce, History: 1000, MaxStarts: 100,
+							Name: fmt.Sprintf("%s %T", caught, overlap), Schedule: calendar.Must(calendar.Every(period, 0)),
+							CatchUp: catchUp(overlap), Overlap: overlap, Guarantee: sched.AtLeastOnce, History: 1000, MaxStarts: 100,
 						}, 5*time.Millisecond)
 					}
 				}
@@ -267,7 +280,7 @@ func (f *fleet) jobsForFaults() {
 	for i, overlap := range []sched.Overlap{sched.Skip{}, sched.BufferAll{}, sched.Allow{}, sched.CancelRunning{}} {
 		delivery := sched.Guarantee(i % 2)
 		f.do(sched.Job{
-			Name: fmt.Sprintf("%T %v", overlap, delivery), Schedule: every, CatchUp: sched.All{}, Overlap: overlap,
+			Name: fmt.Sprintf("%T %v", overlap, delivery), Schedule: every, CatchUp: caughtUp(overlap), Overlap: overlap,
 			Guarantee: delivery, History: 1000, MaxStarts: 100,
 		}, 5*time.Millisecond)
 	}

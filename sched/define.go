@@ -116,9 +116,6 @@ func (s *Scheduler) Define(ctx context.Context, d Definition) (version int64, er
 	if errors.Is(err, errSame) || err == nil && same {
 		return version, nil
 	}
-	if err == nil {
-		s.warnOfSkips(d.Name, d.CatchUp, d.Overlap)
-	}
 	return rev, err
 }
 

@@ -510,6 +510,7 @@ func TestDefineRefused(t *testing.T) {
 			"Retry.On cannot be":       func(d *sched.Definition) { d.Retry.On = func(error) bool { return true } },
 			"History 1001":             func(d *sched.Definition) { d.History = 1001 },
 			"Guarantee(7)":             func(d *sched.Definition) { d.Guarantee = 7 },
+			"Overlap skip would leave": func(d *sched.Definition) { d.CatchUp = sched.All{Max: 7} },
 			"Overlap BufferAll{Max: -": func(d *sched.Definition) { d.Overlap = sched.BufferAll{Max: -1} },
 			"Version -2 is invalid":    func(d *sched.Definition) { d.Version = -2 },
 		} {
@@ -565,7 +566,7 @@ func TestDefineLimit(t *testing.T) {
 func TestDefinitionJSON(t *testing.T) {
 	whole := sched.Definition{
 		Name: "a", Schedule: "TZ=Europe/Berlin 30 2 * * *", Kind: "report", Payload: json.RawMessage(`{"to":["acme"]}`), Revision: "2",
-		CatchUp: sched.All{Max: 7, Window: time.Hour}, Overlap: sched.BufferAll{Max: 3}, Guarantee: sched.AtLeastOnce, MaxStarts: 4,
+		CatchUp: sched.All{Max: 7, Window: time.Hour}, Overlap: sched.BufferAll{Max: 8}, Guarantee: sched.AtLeastOnce, MaxStarts: 4,
 		Retry: sched.Retry{Max: 2, Backoff: time.Second}, StartDeadline: 30 * time.Minute, Overdue: 2 * time.Hour, Jitter: time.Minute,
 		Timeout: 10 * time.Minute, RunOnStart: true, PauseOnFailure: 3, History: 50, Version: 12, By: "me", At: time.Unix(1e9, 0).UTC(),
 	}
@@ -586,7 +587,7 @@ func TestDefinitionJSON(t *testing.T) {
 		}
 	}
 	const want = `{"name":"a","schedule":"TZ=Europe/Berlin 30 2 * * *","kind":"report","payload":{"to":["acme"]},"revision":"2",` +
-		`"catchUp":"all","catchUpMax":7,"catchUpWindow":"1h0m0s","overlap":"buffer-all","bufferMax":3,"guarantee":"at-least-once","maxStarts":4,` +
+		`"catchUp":"all","catchUpMax":7,"catchUpWindow":"1h0m0s","overlap":"buffer-all","bufferMax":8,"guarantee":"at-least-once","maxStarts":4,` +
 		`"retryMax":2,"retryBackoff":"1s","startDeadline":"30m0s","overdue":"2h0m0s","jitter":"1m0s","timeout":"10m0s","runOnStart":true,` +
 		`"pauseOnFailure":3,"history":50,"version":"12","by":"me","at":"2001-09-09T01:46:40Z"}`
 	if text, err := json.Marshal(whole); err != nil || string(text) != want {

@@ -259,7 +259,7 @@ func (v definitionValue) definition() (Definition, error) {
 	}
 	var known bool
 	if d.CatchUp, known = catchUps(v)[v.CatchUp]; !known {
-		return d, fmt.Errorf("catchUp %.80q is unknown; want skip, latest or all", v.CatchUp)
+		return d, fmt.Errorf("catchUp %.80q is unknown; want skip-missed, latest or all", v.CatchUp)
 	}
 	if d.Overlap, known = overlaps(v)[v.Overlap]; !known {
 		return d, fmt.Errorf("overlap %.80q is unknown; want skip, buffer-one, buffer-all, cancel-running or allow", v.Overlap)

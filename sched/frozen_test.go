@@ -20,7 +20,7 @@ func TestOwnerFrozenBeforeAdmission(t *testing.T) {
 		for reading := range int64(6) { // of the clock, on which the owner stops
 			inFleet(t, func(t *testing.T, f *fleet) {
 				f.do(sched.Job{Name: "a", Schedule: minutely, Overlap: overlap, History: 100}, 0)
-				f.do(sched.Job{Name: "b", Schedule: minutely, Overlap: overlap, History: 100, CatchUp: sched.All{}}, time.Second)
+				f.do(sched.Job{Name: "b", Schedule: minutely, Overlap: overlap, History: 100, CatchUp: caughtUp(overlap)}, time.Second)
 				var frozen atomic.Pointer[node]
 				var readings atomic.Int64
 				thaw := make(chan struct{})

@@ -142,6 +142,11 @@ func (j Job) withDefaults() (Job, error) {
 	if _, err := j.Overlap.overlap(); err != nil {
 		return fail("%w", err)
 	}
+	if all, is := j.CatchUp.(All); is {
+		if err := all.check(j.Overlap); err != nil {
+			return fail("%w", err)
+		}
+	}
 	_, named := j.Schedule.(fmt.Stringer)
 	switch {
 	case j.Schedule == nil:

@@ -2,7 +2,6 @@ package sched_test
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -41,39 +40,4 @@ func TestMissedTicksAreLogged(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Policies by which only the oldest missed tick runs are warned of, once for each job.
-func TestAllWithSkipIsWarnedOf(t *testing.T) {
-	inFleet(t, func(t *testing.T, f *fleet) {
-		core, logs := observer.New(zap.WarnLevel)
-		f.cfg.Logger = zap.New(core)
-		for name, j := range map[string]sched.Job{
-			"default":    {CatchUp: sched.All{}},
-			"skip":       {CatchUp: sched.All{Max: 2}, Overlap: sched.Skip{}},
-			"one":        {CatchUp: sched.All{Max: 1}},
-			"buffer all": {CatchUp: sched.All{}, Overlap: sched.BufferAll{}},
-			"allow":      {CatchUp: sched.All{}, Overlap: sched.Allow{}},
-			"latest":     {},
-		} {
-			j.Name, j.Schedule = name, minutely
-			f.do(j, 0)
-		}
-		f.start(0)
-		f.until("00:01:30")
-		d := report("data")
-		d.CatchUp, d.Overlap = sched.All{}, nil
-		d = f.define(d)
-		f.define(d) // the same again
-		var got []string
-		for _, e := range logs.All() {
-			if strings.HasPrefix(e.Message, "CatchUp All with the Overlap Skip") {
-				got = append(got, fmt.Sprint(e.ContextMap()["job"]))
-			}
-		}
-		slices.Sort(got)
-		if fmt.Sprint(got) != "[data default skip]" {
-			t.Errorf("warned of %v", got)
-		}
-	})
 }

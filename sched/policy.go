@@ -3,8 +3,6 @@ package sched
 import (
 	"fmt"
 	"time"
-
-	"go.uber.org/zap"
 )
 
 // CatchUp decides about missed ticks: ticks that came due while no owner could admit
@@ -28,9 +26,9 @@ type Skip struct{}
 // of missed ticks before it. Latest is the default CatchUp.
 type Latest struct{}
 
-// All runs missed ticks, oldest first. Each is subject to the job's Overlap, so
-// combine All with BufferAll or Allow: with Skip, the default Overlap, the first tick
-// runs and the others are left out. Add and Define log a warning then.
+// All runs missed ticks, oldest first. The job's Overlap applies to them. It must be Allow,
+// or a BufferAll with a Max of at least that of All: any other, also the default, would leave
+// out most of the missed ticks. Add and Define refuse it.
 type All struct {
 	// Max is the greatest number of missed ticks to run: the newest ones. Older ticks
 	// are dropped, and counted in Tick.Missed. At most 100,000. Default: 100.
@@ -40,14 +38,23 @@ type All struct {
 	Window time.Duration
 }
 
-// warnOfSkips logs that of the missed ticks of a job only the oldest will run, because the
-// others find it running.
-func (s *Scheduler) warnOfSkips(job string, missed CatchUp, overlap Overlap) {
-	all, is := missed.(All)
-	_, skips := overlap.(Skip)
-	if is && all.max() > 1 && (skips || overlap == nil) {
-		s.log.Warn("CatchUp All with the Overlap Skip: of missed ticks only the oldest runs; set Overlap to BufferAll or Allow", zap.String("job", job), zap.String("key", jobKey(s.cfg.Group, job)))
+// check returns an error if the Overlap leaves out missed ticks that All is to run.
+func (a All) check(overlap Overlap) error {
+	name, _ := overlap.overlap()
+	switch policy := overlap.(type) {
+	case Allow:
+		return nil
+	case BufferAll:
+		if policy.max() < a.max() {
+			return fmt.Errorf("CatchUp All runs up to %d missed ticks, and the Overlap buffer-all lets only %d wait; set both to the same Max", a.max(), policy.max())
+		}
+		return nil
 	}
+	if a.max() == 1 {
+		return nil
+	}
+	return fmt.Errorf("CatchUp All runs up to %d missed ticks, and the Overlap %s would leave out most of them; "+
+		"set Overlap to BufferAll or Allow, or CatchUp to Latest", a.max(), name)
 }
 
 // BufferOne lets one tick wait for the run in progress. Further ticks are left out,

@@ -40,8 +40,8 @@ func TestDutiesUnderLoad(t *testing.T) {
 		},
 		"a backlog": func(f *fleet) {
 			f.do(sched.Job{
-				Name: "busy", Schedule: calendar.Must(calendar.Every(time.Millisecond, 0)), CatchUp: sched.All{Max: 100_000}, Overlap: sched.BufferOne{},
-			}, time.Hour)
+				Name: "busy", Schedule: calendar.Must(calendar.Every(time.Millisecond, 0)), CatchUp: sched.All{Max: 100_000}, Overlap: sched.Allow{}, StartDeadline: time.Millisecond,
+			}, 0)
 		},
 		"foreign schedules": func(f *fleet) {
 			for i := range 20 {
@@ -112,8 +112,8 @@ func TestOrphanWhileNothingRests(t *testing.T) {
 	testetcd.SkipUnlessLong(t, "many thousand ticks")
 	inFleet(t, func(t *testing.T, f *fleet) {
 		f.do(sched.Job{
-			Name: "busy", Schedule: calendar.Must(calendar.Every(time.Millisecond, 0)), CatchUp: sched.All{Max: 100_000}, Overlap: sched.BufferOne{},
-		}, time.Hour)
+			Name: "busy", Schedule: calendar.Must(calendar.Every(time.Millisecond, 0)), CatchUp: sched.All{Max: 100_000}, Overlap: sched.Allow{}, StartDeadline: time.Millisecond,
+		}, 0)
 		f.do(sched.Job{Name: "orphan", Schedule: rarely, Guarantee: sched.AtLeastOnce, Handler: func(ctx context.Context, tick sched.Tick) error {
 			if tick.Attempt == 1 {
 				<-ctx.Done()

@@ -145,7 +145,6 @@ func (s *Scheduler) Add(job Job) error {
 		return fmt.Errorf("sched: add job %q: %w", job.Name, err)
 	}
 	job.Schedule = s.guard(job.Name, job.Schedule)
-	s.warnOfSkips(job.Name, job.CatchUp, job.Overlap)
 	s.jobs[job.Name] = job
 	s.order = append(s.order, job)
 	s.touch(job.Name)

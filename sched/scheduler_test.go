@@ -55,6 +55,10 @@ func TestRefused(t *testing.T) {
 		"History 1001":                   func(j *sched.Job) { j.History = 1001 },
 		"All{Max: -1":                    func(j *sched.Job) { j.CatchUp = sched.All{Max: -1} },
 		"Window: -1ns":                   func(j *sched.Job) { j.CatchUp = sched.All{Window: -1} },
+		"the Overlap skip would":         func(j *sched.Job) { j.CatchUp = sched.All{Max: 2} },
+		"the Overlap buffer-one would":   func(j *sched.Job) { j.CatchUp, j.Overlap = sched.All{}, sched.BufferOne{} },
+		"the Overlap cancel-running":     func(j *sched.Job) { j.CatchUp, j.Overlap = sched.All{}, sched.CancelRunning{} },
+		"lets only 99 wait":              func(j *sched.Job) { j.CatchUp, j.Overlap = sched.All{}, sched.BufferAll{Max: 99} },
 		"BufferAll{Max: -1":              func(j *sched.Job) { j.Overlap = sched.BufferAll{Max: -1} },
 	} {
 		j := good

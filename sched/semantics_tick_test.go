@@ -122,7 +122,7 @@ func (f *fleet) explained(job, nominal string) bool {
 func TestSemantic04Seeding(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		f.until("00:03:00")
-		f.do(sched.Job{Name: "a", Schedule: calendar.Must(calendar.Every(5*time.Minute, 0)), CatchUp: sched.All{Max: 100}}, 0)
+		f.do(sched.Job{Name: "a", Schedule: calendar.Must(calendar.Every(5*time.Minute, 0)), CatchUp: sched.All{Max: 100}, Overlap: sched.Allow{}}, 0)
 		f.start(0)
 		f.until("00:04:00")
 		if high := f.inspect("a").High; high.Before(time.Date(2000, 1, 1, 0, 3, 0, 0, time.UTC)) || high.After(time.Now()) {

@@ -131,6 +131,7 @@ func TestJobFileValues(t *testing.T) {
   schedule: '@daily'
   catchUp: all
   catchUpMax: 0x10
+  overlap: allow
   payload: &p {yes: True, 1: 0o10, 2.50: [.5, +1.50, -.50, 1_000, 0x1F, ~, null, "~", 1.50, "1.50", 2026-01-01, !!str 1e400], big: 12345678901234567890123}
 - {name: b, kind: k, schedule: '@daily', payload: *p}
 - {name: c, kind: k, schedule: '@daily', payload: {<<: [*p, {more: 1, big: 1}], more: 2.0}}

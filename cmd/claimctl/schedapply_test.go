@@ -26,6 +26,7 @@ const jobsYAML = `jobs:
   catchUp: all
   catchUpMax: 7
   catchUpWindow: 24h
+  overlap: buffer-all
   timeout: 10m
 `
 
