@@ -5,14 +5,21 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"github.com/etcdclaims/claims/internal/core"
+	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
 
-// mostNamed is how many jobs a problem names.
-const mostNamed = 8
+const (
+	// conflictCheck is how often a process looks whether the owner runs its jobs.
+	conflictCheck = time.Minute
+	// mostNamed is how many jobs a problem names.
+	mostNamed = 8
+)
 
 // Problems returns what keeps jobs of this process from running, one text for each problem. It is
 // empty while the owner runs all of these jobs, and while Run is not in progress. Problems does
@@ -30,9 +37,42 @@ func (s *Scheduler) Problems() []string {
 	return nil
 }
 
-// checkConflict notes and logs which jobs of this process the owner of the group does not have.
-func (s *Scheduler) checkConflict(ctx context.Context, of map[string]*awaited) error {
-	names, err := s.unowned(ctx, of)
+// awaited is a job of this process while another process is the owner.
+type awaited struct {
+	job        Job
+	since      time.Time // the ticks up to here are decided
+	registered bool      // whether an owner has registered the job, now or before
+	served     int64     // the last ownership, by its revision, that has moved the mark of the job
+	suspect    int64     // the ownership in which the job was last found not to be run
+}
+
+// watchConflict notes and logs which jobs of this process the owner of the group does not run,
+// until ctx ends. Such an owner may not have the job, and then no other process would notice.
+func (s *Scheduler) watchConflict(ctx context.Context) {
+	of := make(map[string]*awaited)
+	defer s.conflict.Store(nil)
+	for ; ctx.Err() == nil; retry.Sleep(ctx, conflictCheck) {
+		now := s.now()
+		jobs, _ := s.allJobs()
+		old := of
+		of = make(map[string]*awaited, len(jobs))
+		for _, j := range jobs {
+			a := old[j.Name]
+			if a == nil || !a.job.same(j) {
+				a = &awaited{job: j, since: now}
+			}
+			a.since = earlier(a.since, now) // the clock may have been ahead
+			of[j.Name] = a
+		}
+		if err := s.checkConflict(ctx, of, now); err != nil {
+			s.log.Debug("owner's jobs not checked", zap.Error(err)) // the client logs an outage
+		}
+	}
+}
+
+func (s *Scheduler) checkConflict(ctx context.Context, of map[string]*awaited, now time.Time) error {
+	read := s.ownerRead(ctx)
+	names, err := s.notRun(ctx, of, now, read)
 	if err != nil {
 		return err
 	}
@@ -42,7 +82,7 @@ func (s *Scheduler) checkConflict(ctx context.Context, of map[string]*awaited) e
 		}
 		return nil
 	}
-	owner, err := s.ownerRead(ctx)()
+	owner, err := read()
 	if err != nil {
 		return err
 	}
@@ -61,43 +101,67 @@ func (s *Scheduler) checkConflict(ctx context.Context, of map[string]*awaited) e
 	return nil
 }
 
-// unowned returns the jobs of this process that the owner does not have: those whose ticks it
-// leaves undecided, and those that it has not registered from one look to the next.
-func (s *Scheduler) unowned(ctx context.Context, of map[string]*awaited) (names []string, err error) {
+// notRun returns the jobs of this process that the owner does not run: from one look to the next
+// it has not registered them, or leaves a tick undecided. A job whose mark the owner has moved is
+// not looked at again in the same ownership.
+func (s *Scheduler) notRun(ctx context.Context, of map[string]*awaited, now time.Time, read ownerRead) (names []string, err error) {
 	if s.owning.Load() {
 		return nil, nil
 	}
-	var unknown []*awaited
+	term, err := s.ownership(ctx)
+	if err != nil || term == 0 {
+		return nil, err
+	}
+	var doubtful []string
 	for name, a := range of {
-		switch {
-		case a.warned:
-			names = append(names, name)
-		case !a.registered && a.job.defined == 0: // Inspect reports definitions that no owner has taken up
-			unknown = append(unknown, a)
+		next := a.job.dueAfter(a.since)
+		due := !next.IsZero() && now.Sub(next.Add(a.job.Jitter)) > admissionSlack
+		// Inspect reports definitions that no owner has taken up, or can run.
+		if a.served != term && (due && a.job.problem == "" || !a.registered && a.job.defined == 0) {
+			doubtful = append(doubtful, name)
 		}
 	}
-	if len(unknown) == 0 {
-		return names, nil
+	if len(doubtful) == 0 {
+		return nil, nil
 	}
-	owner, err := s.ownership(ctx)
-	if err != nil || owner == 0 {
-		return names, err
-	}
-	spec := func(a *awaited) clientv3.Op {
-		return clientv3.OpGet(s.keys.spec(a.job.Name), clientv3.WithCountOnly())
-	}
-	err = s.readEach(ctx, unknown, spec, func(a *awaited, got *pb.RangeResponse) error {
-		a.registered = got.Count > 0 // an owner has registered it once
-		return nil
-	})
+	moved, err := retry.Get(ctx, core.Of(s.claims).KV(), readTime,
+		clientv3.OpGet(s.keys.highs(), clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithMinModRev(term+1)))
 	if err != nil {
-		return names, err
+		return nil, err
 	}
-	for _, a := range unknown {
-		if !a.registered && a.missing == owner {
-			names = append(names, a.job.Name)
+	marks := byDigest(s.keys.highs(), moved.Kvs)
+	doubtful = slices.DeleteFunc(doubtful, func(name string) bool {
+		_, served := marks[keyspace.Digest(name)]
+		if a := of[name]; served {
+			a.served, a.registered, a.since = term, true, now
 		}
-		a.missing = owner
+		return served
+	})
+	for some := range slices.Chunk(doubtful, jobsPerRead) {
+		infos, unread, err := s.inspect(ctx, read, some...)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range some {
+			a, at := of[name], slices.IndexFunc(infos, func(i JobInfo) bool { return i.Job == name })
+			switch {
+			case at < 0 && unread != nil: // the owner logs it
+			case at >= 0 && infos[at].Unadmitted.IsZero():
+				a.registered, a.suspect = true, 0
+				if next := infos[at].Next; next.IsZero() || next.After(now) {
+					a.since = now
+				}
+			case a.suspect == term:
+				names = append(names, name)
+			default:
+				a.suspect = term
+			}
+		}
 	}
 	return names, nil
+}
+
+// aboutJob returns the log fields that identify a job, and further ones.
+func (s *Scheduler) aboutJob(job string, more ...zap.Field) []zap.Field {
+	return append([]zap.Field{zap.String("job", job), zap.String("key", jobKey(s.cfg.Group, job))}, more...)
 }

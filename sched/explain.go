@@ -25,24 +25,21 @@ import (
 //
 // Errors: [ErrUnknownJob], etcdclaims.ErrPassthrough, and those of the etcd client.
 func (s *Scheduler) Explain(ctx context.Context, job string, nominal time.Time) (text string, err error) {
-	nominal = nominal.UTC().Round(0)
-	if s.Passthrough() {
-		err = etcdclaims.ErrPassthrough
-	} else {
-		text, err = s.explainTick(ctx, job, nominal)
-	}
-	if err != nil {
+	if text, err = s.explainTick(ctx, job, nominal.UTC().Round(0)); err != nil {
 		return "", errtext.Wrap(fmt.Sprintf("sched: explain a tick of job %.80q", job), s.explained(err))
 	}
 	return text, nil
 }
 
 func (s *Scheduler) explainTick(ctx context.Context, job string, nominal time.Time) (string, error) {
-	st, err := s.read(ctx, job)
-	if err != nil {
-		return "", err
+	if s.Passthrough() {
+		return "", etcdclaims.ErrPassthrough
 	}
-	if st.specRev == 0 {
+	st, err := s.read(ctx, job)
+	switch {
+	case err != nil:
+		return "", err
+	case st.specRev == 0:
 		return "", s.unknownJob(job)
 	}
 	if text := st.inProgress(nominal); text != "" {
@@ -64,13 +61,11 @@ func (s *Scheduler) explainTick(ctx context.Context, job string, nominal time.Ti
 	if text, _ := s.undecided(job, nominal, st); text != "" {
 		return text, nil
 	}
-	schedule := s.scheduleOf(job, st)
-	text := givenUp(nominal, without(schedule, st.reset.Decided), records)
-	switch {
-	case text != "":
+	if text := givenUp(nominal, without(s.scheduleOf(job, st), st.reset.Decided), records); text != "" {
 		return text, nil
-	case len(records) >= st.spec.limit():
-		return fmt.Sprintf("not known: the job keeps %d records, and the oldest is of %s", len(records), stamp(records[len(records)-1].Nominal)), nil
+	}
+	if n := len(records); n >= st.spec.limit() {
+		return fmt.Sprintf("not known: the job keeps %d records, and the oldest is of %s", n, stamp(records[n-1].Nominal)), nil
 	}
 	return "did not run, and no record says why: it was given up at a pause, or before an operator moved the mark", nil
 }
@@ -197,15 +192,14 @@ func givenUp(nominal time.Time, schedule calendar.Schedule, records []Entry) str
 		if e.Missed == 0 || !e.Nominal.After(nominal) || isManual(e.id) {
 			continue
 		}
-		to := e.Nominal.Add(-1)
-		if e.Outcome == OutcomeMissed || e.Outcome == OutcomePaused {
+		to, itself := e.Nominal.Add(-1), e.Outcome == OutcomeMissed || e.Outcome == OutcomePaused
+		if itself {
 			to = e.Nominal // the record counts its own tick too
 		}
 		if schedule != nil && (Job{Schedule: schedule}).count(nominal.Add(-1), to) > e.Missed {
 			continue
 		}
-		switch e.Outcome {
-		case OutcomePaused, OutcomeMissed:
+		if itself {
 			return fmt.Sprintf("%s, one of %d ticks that one record counts, until %s: %s", e.Outcome, e.Missed, stamp(e.Nominal), cmp.Or(e.Error, why[e.Outcome]))
 		}
 		return fmt.Sprintf("missed, one of %d ticks that came due while no owner could admit them: CatchUp went on with the tick of %s", e.Missed, stamp(e.Nominal))

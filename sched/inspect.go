@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -153,29 +154,32 @@ func (i JobInfo) String() string {
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // Jobs yields all jobs of the group that an owner has registered or that are defined, sorted
-// by name. Jobs that no process has any more are included. The sequence ends after the first error.
+// by name. Jobs that no process has any more are included. For jobs whose state cannot be read
+// Jobs yields an error, and continues. Any other error ends the sequence.
 func (s *Scheduler) Jobs(ctx context.Context) iter.Seq2[JobInfo, error] {
 	return func(yield func(JobInfo, error) bool) {
 		names, err := s.names(ctx)
 		owner := s.ownerRead(ctx)
-		for size := jobsPerRead; err == nil && len(names) > 0; {
-			some := names[:min(size, len(names))]
+		fails := func(err error) bool {
+			return err != nil && !yield(JobInfo{}, errtext.Wrap(fmt.Sprintf("sched: list the jobs of group %q", s.cfg.Group), s.explained(err)))
+		}
+		for some := range slices.Chunk(names, jobsPerRead) {
 			var infos []JobInfo
-			infos, err = s.inspect(ctx, owner, some...)
-			if isTooLarge(err) && size > 1 {
-				size, err = size/2, nil
-				continue
-			}
+			var unread error
+			infos, unread, err = s.inspect(ctx, owner, some...)
 			for _, info := range infos {
 				if !yield(info, nil) {
 					return
 				}
 			}
-			names = names[len(some):]
+			if fails(unread) {
+				return
+			}
+			if err != nil {
+				break
+			}
 		}
-		if err != nil {
-			yield(JobInfo{}, errtext.Wrap(fmt.Sprintf("sched: list the jobs of group %q", s.cfg.Group), s.explained(err)))
-		}
+		fails(err)
 	}
 }
 
@@ -234,8 +238,8 @@ func (s *Scheduler) readJobs(ctx context.Context) (specs, notices []*mvccpb.KeyV
 //
 // Errors: [ErrUnknownJob], and those of the etcd client.
 func (s *Scheduler) Inspect(ctx context.Context, job string) (JobInfo, error) {
-	infos, err := s.inspect(ctx, s.ownerRead(ctx), job)
-	if err == nil && len(infos) == 0 {
+	infos, unread, err := s.inspect(ctx, s.ownerRead(ctx), job)
+	if err = cmp.Or(err, unread); err == nil && len(infos) == 0 {
 		err = s.unknownJob(job)
 	}
 	if err != nil {
@@ -244,37 +248,41 @@ func (s *Scheduler) Inspect(ctx context.Context, job string) (JobInfo, error) {
 	return infos[0], nil
 }
 
-// inspect returns the states of those of the jobs that exist, in their order, read at
-// one revision.
-func (s *Scheduler) inspect(ctx context.Context, owner ownerRead, jobs ...string) (infos []JobInfo, err error) {
+// inspect returns the states of those of the jobs that exist, in their order. Unread is the
+// error of the first job whose state cannot be decoded.
+func (s *Scheduler) inspect(ctx context.Context, owner ownerRead, jobs ...string) (infos []JobInfo, unread, err error) {
 	if s.Passthrough() {
 		for _, job := range jobs {
 			if j, ok := s.job(job); ok {
 				infos = append(infos, s.inspectLocal(j))
 			}
 		}
-		return infos, nil
+		return infos, nil, nil
 	}
 	all, err := s.readAll(ctx, jobs)
-	unknown, lost := s.unknownBefore(ctx, all)
-	if err == nil {
-		err = lost
+	if err != nil {
+		return nil, nil, err
+	}
+	unknown, err := s.unknownBefore(ctx, all)
+	if err != nil {
+		return nil, nil, err
 	}
 	for i, st := range all {
+		unread = cmp.Or(unread, st.err)
 		st.unknownBefore = st.definition.After != "" && unknown[st.definition.After]
 		if st.specRev == 0 && st.definitionRev == 0 {
 			continue
 		}
 		info := s.info(jobs[i], st)
 		if lost := st.notAdmitted(&info, s.now(), owner); lost != nil {
-			return infos, lost
+			return infos, unread, lost
 		}
 		if lost := s.passedOver(ctx, &info, st); lost != nil {
-			return infos, lost
+			return infos, unread, lost
 		}
 		infos = append(infos, info)
 	}
-	return infos, err
+	return infos, unread, nil
 }
 
 // info returns the state of a job as users see it.

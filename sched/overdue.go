@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/core"
+	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -19,125 +19,95 @@ type alarm struct {
 	job     Job
 	nominal time.Time // the tick that is watched; zero if no tick follows
 	at      time.Time // when to look at it
-	first   bool      // whether the tick may be from before the job was registered, or decided long ago
 	left    bool      // whether it was left to the owner when it reached its bound
 	watched int64     // the last ownership, by its revision, whose owner is known to watch the job
 }
 
-// ownerTime is how long past its bound a tick is left to an owner that may not watch the
-// job: it may not have the job, or have it without an Overdue.
-const ownerTime = time.Minute
+const (
+	// ownerTime is how long past its bound a tick is left to an owner that may not watch the
+	// job: it may not have the job, or have it without an Overdue.
+	ownerTime = time.Minute
+	// alarmPause is the least time between two looks at the alarms.
+	alarmPause = 100 * time.Millisecond
+)
 
 // watchOverdue reports overdue ticks until ctx ends. The owner of the group reports them.
 // Another process does if etcd does not answer, or if the group has no owner.
 func (s *Scheduler) watchOverdue(ctx context.Context) {
-	alarms := newQueue(func(a, b *alarm) bool { return a.at.Before(b.at) })
 	of := make(map[string]*alarm) // by the name of the job
-	latest := s.now()
-	for seen := -1; ctx.Err() == nil; {
+	for latest, seen := s.now(), -1; ctx.Err() == nil; {
 		now := s.now()
 		if now.Before(latest.Add(-clockSlip)) {
-			putBack(of, now, alarms)
+			for _, a := range of {
+				a.putBack(now)
+			}
 		}
 		latest = now
 		if jobs, generation := s.allJobs(); generation != seen {
-			seen, of = generation, alarmsOf(jobs, of, now, alarms)
-			s.ends.keep(of)
-			s.settleFirst(ctx, of, now, alarms)
+			seen, of = generation, alarmsOf(jobs, of, now)
 		}
-		past := alarms.takeWhile(len(alarms.items), func(a *alarm) bool { return !a.at.After(now) })
-		s.raise(ctx, past, now)
-		for _, a := range past {
+		s.raise(ctx, of, now)
+		s.ends.drop(now)
+		d := nap
+		for _, a := range of {
 			if !a.nominal.IsZero() {
-				alarms.set(a)
+				d = min(d, justAfter(a.at, s.now()))
 			}
 		}
-		d := nap
-		if a, ok := alarms.first(); ok {
-			d = min(d, justAfter(a.at, s.now()))
-		}
-		timer := time.NewTimer(d)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-		timer.Stop()
+		retry.Sleep(ctx, max(d, alarmPause))
 	}
 }
 
 // alarmsOf returns the alarms of jobs with an Overdue, by name. Those of jobs that have not
 // changed are kept.
-func alarmsOf(jobs []Job, old map[string]*alarm, now time.Time, queued *queue[*alarm]) map[string]*alarm {
+func alarmsOf(jobs []Job, old map[string]*alarm, now time.Time) map[string]*alarm {
 	of := make(map[string]*alarm)
 	for _, j := range jobs {
+		a := old[j.Name]
 		if j.Overdue == 0 {
 			continue
 		}
-		a := old[j.Name]
 		if a == nil || !a.job.same(j) {
-			if a = (&alarm{job: j}); a.follow(now.Add(-j.Overdue)) {
-				a.first = !a.nominal.After(now)
-				queued.set(a)
-			}
+			a = &alarm{job: j}
+			a.follow(now.Add(-j.Overdue))
 		}
 		of[j.Name] = a
-	}
-	for name, a := range old {
-		if of[name] != a {
-			queued.drop(a)
-		}
 	}
 	return of
 }
 
-// follow lets the alarm watch the first tick after t, and returns false if there is none.
-func (a *alarm) follow(t time.Time) bool {
-	if a.nominal = a.job.dueAfter(t); a.nominal.IsZero() {
-		return false
-	}
+// follow lets the alarm watch the first tick after t, if there is one.
+func (a *alarm) follow(t time.Time) {
+	a.nominal = a.job.dueAfter(t)
 	a.at, a.left = a.nominal.Add(a.job.Overdue), false
-	return true
 }
 
-// settleFirst drops the ticks of new alarms that are decided, or from before their jobs were
-// registered: later etcd may not answer. If it does not answer now, the ticks remain watched.
-func (s *Scheduler) settleFirst(ctx context.Context, of map[string]*alarm, now time.Time, queued *queue[*alarm]) {
-	var names []string
-	for name, a := range of {
-		if a.first {
-			names, a.first = append(names, name), false
-		}
+// putBack lets the alarm watch the tick that is due, after the clock was put back: its own may be
+// of the time that the clock had before.
+func (a *alarm) putBack(now time.Time) {
+	from := now.Add(-a.job.Overdue)
+	if !a.nominal.IsZero() {
+		from = earlier(from, a.nominal.Add(-1))
 	}
-	for some := range slices.Chunk(names, jobsPerRead) {
-		all, err := s.readAll(ctx, some)
-		for i, st := range all {
-			a := of[some[i]]
-			from := a.nominal.Add(-1)
-			switch {
-			case st.specRev == 0 && (st.definitionRev == 0 || !a.nominal.After(st.definition.At)):
-				from = now
-			case st.highRev != 0 && len(st.running)+len(st.waiting) == 0:
-				from = later(from, earlier(st.high, now))
-			}
-			if queued.drop(a); a.follow(from) {
-				queued.set(a)
-			}
-		}
-		if err != nil && !errors.As(err, new(unreadable)) {
-			return
-		}
-	}
+	a.follow(from)
 }
 
-// ends has the nominal times of the scheduled ticks whose end this process has recorded, for
-// jobs with an Overdue: while etcd does not answer, nothing else shows that they ended.
+// ends has the scheduled ticks whose end this process has recorded, of jobs with an Overdue, with
+// the times until which they have to end: while etcd does not answer, nothing else shows that
+// they ended.
 type ends struct {
 	mu sync.Mutex
-	of map[string]map[int64]bool // by the name of the job
+	of map[tickOf]time.Time
 }
 
-// mostEnds bounds the ends of one job. They are dropped as the alarm of the job passes them.
-const mostEnds = 10_000
+// tickOf identifies a scheduled tick.
+type tickOf struct {
+	job     string
+	nominal int64
+}
+
+// mostEnds bounds the ends.
+const mostEnds = 100_000
 
 // add notes a record.
 func (e *ends) add(j Job, p past) {
@@ -146,58 +116,38 @@ func (e *ends) add(j Job, p past) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if all := e.of[j.Name]; all != nil && len(all) < mostEnds {
-		all[p.Nominal.UnixNano()] = true
+	if e.of != nil && len(e.of) < mostEnds {
+		e.of[tickOf{j.Name, p.Nominal.UnixNano()}] = p.Nominal.Add(j.Overdue)
 	}
 }
 
-// keep limits the ends to those of the jobs that have alarms.
-func (e *ends) keep(alarms map[string]*alarm) {
+// drop forgets the ends that no alarm asks for any more.
+func (e *ends) drop(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	old := e.of
-	e.of = make(map[string]map[int64]bool, len(alarms))
-	for name := range alarms {
-		if e.of[name] = old[name]; e.of[name] == nil {
-			e.of[name] = make(map[int64]bool)
-		}
+	if e.of == nil {
+		e.of = make(map[tickOf]time.Time)
 	}
+	maps.DeleteFunc(e.of, func(_ tickOf, until time.Time) bool { return !until.After(now) })
 }
 
-// has reports whether a tick has ended.
+// has reports whether the tick of the alarm has ended.
 func (e *ends) has(a *alarm) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.of[a.job.Name][a.nominal.UnixNano()]
-}
-
-// drop forgets the ends up to the tick of an alarm.
-func (e *ends) drop(a *alarm) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	maps.DeleteFunc(e.of[a.job.Name], func(at int64, _ bool) bool { return at <= a.nominal.UnixNano() })
-}
-
-// putBack lets alarms watch the ticks that are due now, after the clock was put back. Their
-// ticks may be of the time that the clock had before, or they were to look again at such a
-// time.
-func putBack(of map[string]*alarm, now time.Time, queued *queue[*alarm]) {
-	for _, a := range of {
-		bound := now.Add(-a.job.Overdue)
-		switch {
-		case !a.nominal.IsZero() && !a.nominal.After(bound):
-			a.at = now
-		case !a.follow(bound):
-			queued.drop(a)
-			continue
-		}
-		queued.set(a)
-	}
+	_, ended := e.of[tickOf{a.job.Name, a.nominal.UnixNano()}]
+	return ended
 }
 
 // raise looks at ticks that have reached their bound, and reports those that have not
 // ended. What a process does not report, it looks at again: it may become the owner.
-func (s *Scheduler) raise(ctx context.Context, past []*alarm, now time.Time) {
+func (s *Scheduler) raise(ctx context.Context, of map[string]*alarm, now time.Time) {
+	var past []*alarm
+	for _, a := range of {
+		if !a.nominal.IsZero() && !a.at.After(now) {
+			past = append(past, a)
+		}
+	}
 	if len(past) == 0 {
 		return
 	}
@@ -243,7 +193,6 @@ func (s *Scheduler) raise(ctx context.Context, past []*alarm, now time.Time) {
 				hook(job, a.nominal, why)
 			}
 		}
-		s.ends.drop(a)
 		a.follow(a.nominal)
 	}
 }
@@ -287,23 +236,17 @@ func (s *Scheduler) late(ctx context.Context, a *alarm, hadTime bool) (st *jobSn
 // overdue returns the nominal time of the oldest scheduled tick that is past its bound, or
 // the zero Time. The next tick to be admitted is that of next.
 func (st *jobSnapshot) overdue(next, now time.Time) (oldest time.Time) {
-	if st.spec.Overdue == 0 {
-		return
-	}
-	past := func(nominal time.Time) {
-		if !nominal.IsZero() && now.Sub(nominal) > st.spec.Overdue && (oldest.IsZero() || nominal.Before(oldest)) {
-			oldest = nominal
-		}
-	}
-	past(next)
+	undone := []ready{{Nominal: next}}
 	for _, w := range st.waiting {
-		if !isManual(w.ID) {
-			past(w.Nominal)
-		}
+		undone = append(undone, w.ready)
 	}
 	for _, r := range st.running {
-		if !isManual(r.ID) {
-			past(r.Nominal)
+		undone = append(undone, r.ready)
+	}
+	for _, r := range undone {
+		past := st.spec.Overdue > 0 && now.Sub(r.Nominal) > st.spec.Overdue && !r.Nominal.IsZero() && !isManual(r.ID)
+		if past && (oldest.IsZero() || r.Nominal.Before(oldest)) {
+			oldest = r.Nominal
 		}
 	}
 	return oldest

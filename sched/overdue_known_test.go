@@ -36,28 +36,3 @@ func TestOverdueKnownToHaveEnded(t *testing.T) {
 		got.want(t, "due in the outage", "00:13 unknown")
 	})
 }
-
-// While etcd cannot be read, a process raises no alarm for a tick that was decided, or due
-// before the job was registered, when the process began.
-func TestOverdueBeforeTheProcess(t *testing.T) {
-	inFleet(t, func(t *testing.T, f *fleet) {
-		var got alarms
-		f.cfg.Hooks.Overdue = got.hook
-		f.until("00:05:00")
-		f.do(sched.Job{Name: "a", Schedule: tenMinutely, Overdue: 8 * time.Minute}, time.Second)
-		f.start(0)
-		f.until("00:06:00")
-		f.unreachable()
-		f.until("00:09:30")
-		got.want(t, "the tick of 00:00 was before the registration", "")
-		f.nodes[0].host.RemoveFaults()
-		f.until("00:13:00")
-		f.start(0)
-		f.until("00:14:00")
-		f.unreachable()
-		f.until("00:19:30")
-		got.want(t, "the other process ended the tick of 00:10", "")
-		f.until("00:28:30")
-		got.want(t, "due in the outage", "00:20 unknown, 00:20 unknown")
-	})
-}

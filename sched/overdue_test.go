@@ -289,7 +289,7 @@ func ExampleScheduler_Explain() {
 	// not due: the schedule TZ=UTC GAP=fire FOLD=first 0 30 2 * * * has no tick at this instant; the next one is at 2030-03-02T02:30:00Z
 }
 
-// A job whose state cannot be read causes no alarms of other jobs.
+// A job whose state cannot be read causes no alarms of other jobs, and hides none in a list.
 func TestOverdueBesideUnreadable(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		var got alarms
@@ -307,6 +307,15 @@ func TestOverdueBesideUnreadable(t *testing.T) {
 		defer got.mu.Unlock()
 		if len(got.all) != 1 || got.all[0].job != "job0" {
 			t.Errorf("alarms %v", got.all)
+		}
+		listed, failed := 0, 0
+		for _, err := range f.console().Jobs(t.Context()) {
+			if listed++; err != nil {
+				failed++
+			}
+		}
+		if listed != 6 || failed != 1 {
+			t.Errorf("%d jobs listed, %d with an error", listed, failed)
 		}
 	})
 }

@@ -207,7 +207,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	wg.Go(func() { s.start(member, handlers) })
 	wg.Go(func() { cancel(s.campaign(member)) })
 	wg.Go(func() { s.watchOverdue(member) })
-	wg.Go(func() { s.watchAdmissions(member) })
+	wg.Go(func() { s.watchConflict(member) })
 	wg.Go(func() { s.followDefinitions(member) })
 	wg.Wait()
 	s.prompt.Wait() // then drain knows their runs

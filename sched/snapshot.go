@@ -15,6 +15,7 @@ import (
 
 // jobSnapshot is the state of a job at one revision, except for its history.
 type jobSnapshot struct {
+	err       error // why the state cannot be decoded; the other fields are zero then
 	rev       int64 // the revision
 	spec      spec
 	specRev   int64 // 0 if the job is unknown
@@ -54,11 +55,10 @@ func (s *Scheduler) read(ctx context.Context, job string) (*jobSnapshot, error) 
 	if err != nil {
 		return nil, err
 	}
-	return all[0], nil
+	return all[0], all[0].err
 }
 
-// readAll reads the states of jobs by one request. With an error it returns the states
-// of those before the first that cannot be read.
+// readAll reads the states of jobs, by one request if etcd allows that many operations.
 func (s *Scheduler) readAll(ctx context.Context, jobs []string) ([]*jobSnapshot, error) {
 	var ops txn.Ops
 	var reads []jobReads
@@ -69,6 +69,14 @@ func (s *Scheduler) readAll(ctx context.Context, jobs []string) ([]*jobSnapshot,
 		reads = append(reads, s.keys.reads(&ops, job))
 	}
 	resp, err := retry.Read(ctx, core.Of(s.claims).KV(), readTime, ops...)
+	if half := len(jobs) / 2; isTooLarge(err) && half > 0 {
+		some, err := s.readAll(ctx, jobs[:half])
+		if err != nil {
+			return nil, err
+		}
+		others, err := s.readAll(ctx, jobs[half:])
+		return append(some, others...), err
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +84,7 @@ func (s *Scheduler) readAll(ctx context.Context, jobs []string) ([]*jobSnapshot,
 	for _, of := range reads {
 		st, err := of.snapshot(txn.ReplyIn(resp))
 		if err != nil {
-			return all, unreadable{err}
+			st = &jobSnapshot{err: unreadable{err}}
 		}
 		all = append(all, st)
 	}

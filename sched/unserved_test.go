@@ -86,8 +86,7 @@ func TestRequestsOfRemovedJobs(t *testing.T) {
 		}
 
 		f.asks("gone", 40, gone.Version)
-		f.asks("b", 5, b.Version) // by a program that does not look whether the job is defined
-		f.asks("code", 200, 0)    // of a process that has the job in code
+		f.asks("code", 200, 0) // of a process that has the job in code
 		f.define(following("c", "a"))
 		noErr(t, f.console().Undefine(t.Context(), "gone", gone.Version))
 		f.start(0)

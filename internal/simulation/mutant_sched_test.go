@@ -40,7 +40,7 @@ var schedMutants = []mutant{
 	},
 	{
 		name: "owner without jobs of this process, not noticed before they are due", of: "sched", tests: "TestTwoServicesInOneGroup",
-		edits: []edit{{"sched/conflict.go", "if !a.registered && a.missing == owner {", "if !a.registered && a.missing < 0 {"}},
+		edits: []edit{{"sched/conflict.go", "|| !a.registered && a.job.defined == 0) {", "|| !a.registered && a.job.defined < 0) {"}},
 	},
 	{
 		name: "requests that no owner serves, without a limit", of: "sched", tests: "TestRequestsThatNoOwnerServes|TestRequestsOfRemovedJobs",
