@@ -21,8 +21,8 @@ func (s Confirm) Build() txn.Request {
 	read.GetRequestRange().KeysOnly = true
 	in := &pb.TxnRequest{Compare: s.has(), Success: []*pb.RequestOp{read}, Failure: s.elsewhere()}
 	in.Failure = append(in.Failure, s.strayNote()...)
-	if s.Enqueues {
-		in.Failure = append(in.Failure, txn.Delete([]byte(s.PlaceKey())))
+	if s.Enqueues { // it may have been handed a claim that was taken away since
+		in.Failure = append(in.Failure, txn.Delete([]byte(s.PlaceKey())), txn.Delete([]byte(s.Notice(s.Instance, s.ID))))
 	}
 	_, record := s.Mode.Take()
 	r := txn.Request{Key: keys.Line, Also: keys.concerned(record != ""), Urgent: true, In: in}

@@ -1,0 +1,390 @@
+package world
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/etcdclaims/claims/internal/explore/search"
+	"github.com/etcdclaims/claims/internal/protocol"
+	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+)
+
+type event = search.Event[World]
+
+// told is a sentence that is made when it is needed.
+func told(format string, args ...any) func() string {
+	return func() string { return fmt.Sprintf(format, args...) }
+}
+
+// Events is described at search.State.
+func (w World) Events() []event {
+	all := make([]event, 0, 16)
+	for m := range w.net {
+		all = w.messageEvents(all, m)
+	}
+	for i := range w.clients {
+		all = w.clientEvents(all, i)
+		all = w.clientFaults(all, i)
+	}
+	return w.operatorEvents(w.renewalEvents(w.leaseEvents(all)))
+}
+
+// leaseEvents are the ends of leases that nobody renews.
+func (w World) leaseEvents(all []event) []event {
+	for _, id := range w.etcd.Leases() {
+		if w.owner(id) == nil && !w.moves(id) {
+			all = append(all, w.event(told("etcd ended the lease %x, which nobody renews", id), func(n *World) error { return n.end(id) }))
+		}
+	}
+	return all
+}
+
+// messageEvents are what can become of a message.
+func (w World) messageEvents(all []event, m int) []event {
+	at := &w.net[m]
+	name := w.clients[at.from].name
+	switch {
+	case at.of == stray:
+		return append(all, w.event(told("%s's late %s arrived", name, at.step), func(n *World) error { return n.arrive(m) }))
+	case at.isAnswered():
+		return append(all, w.event(told("%s got the late answer to its %s, which %s", name, at.step, result(at.resp, at.err)), func(n *World) error {
+			return n.reply(m)
+		}))
+	}
+	tell := func() string {
+		_, resp, err := w.etcd.Txn(at.in)
+		return fmt.Sprintf("%s's %s %s", name, at.step, result(resp, err))
+	}
+	all = append(all, w.event(tell, func(n *World) error {
+		if err := n.arrive(m); err != nil {
+			return err
+		}
+		return n.reply(m)
+	}))
+	add := func(f Fault, what string, do func(n *World) error) {
+		if w.may(f) {
+			all = append(all, w.event(told(what, name, at.step), func(n *World) error {
+				n.spend(f)
+				return do(n)
+			}))
+		}
+	}
+	add(LostRequest, "%s waited no longer for the answer to its %s, which had not arrived", func(n *World) error { return n.unanswered(m) })
+	add(LostReply, "%s's %s arrived, and the answer was lost", func(n *World) error {
+		if err := n.arrive(m); err != nil {
+			return err
+		}
+		return n.unanswered(m)
+	})
+	add(LateReply, "%s's %s arrived, and the answer is late", func(n *World) error { return n.arrive(m) })
+	add(Twice, "%s's %s arrived, and was sent again", func(n *World) error {
+		_, _, bad := n.transact(at.in)
+		return bad
+	})
+	return all
+}
+
+// result tells what became of a request.
+func result(resp *pb.TxnResponse, err error) string {
+	switch {
+	case err != nil:
+		return "was refused: " + err.Error()
+	case !resp.Succeeded:
+		return "was answered by its second branch"
+	}
+	return "was carried out"
+}
+
+// moves reports whether a claim is about to be moved to a lease.
+func (w World) moves(lease int64) bool {
+	for i := range w.clients {
+		for _, c := range w.clients[i].chores {
+			if c.move != nil && c.move.Lease == lease {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// clientEvents are what a client does by itself, or hears of.
+func (w World) clientEvents(all []event, i int) []event {
+	c := &w.clients[i]
+	if !c.alive() {
+		return all
+	}
+	add := func(what string, do func(n *World) error) {
+		all = append(all, w.event(told("%s %s", c.name, what), do))
+	}
+	if c.lease != 0 && !c.ended && !w.lives(c.lease) {
+		add("found out that its session had ended", func(n *World) error { return n.lose(i) })
+	}
+	if c.att != nil && c.act.Do == protocol.DoWait {
+		all = w.waitEvents(all, i)
+	}
+	if t := c.term; t != nil && t.end != nil && t.did.Kind == protocol.EndPause {
+		if c.ended {
+			add("had no more time to end its claim", func(n *World) error { return n.endStep(i, protocol.EndEvent{Kind: protocol.EndTimeUp}) })
+		} else {
+			add("tried again to end its claim", func(n *World) error { return n.endStep(i, protocol.EndEvent{Kind: protocol.EndResumes}) })
+		}
+	}
+	if w.hasGhosts(i) {
+		add("removed what a restore had brought back", func(n *World) error { return n.removeGhosts(i) })
+	}
+	if w.verifies(i) {
+		add("verified its claim", func(n *World) error { return n.verify(i) })
+	}
+	if c.term != nil && c.term.end == nil {
+		add("began to release its claim", func(n *World) error { return n.release(i) })
+	}
+	if c.state == running && c.att == nil && c.term == nil {
+		add("called for the key", func(n *World) error { return n.begin(i) })
+	}
+	if c.state == closing && c.att == nil && c.term == nil && len(c.chores) == 0 {
+		add("closed", func(n *World) error { return n.close(i) })
+	}
+	return all
+}
+
+// close ends the session of a client that has nothing to do any more.
+func (w *World) close(i int) error {
+	c := w.change(i)
+	c.state = closed
+	if w.lives(c.lease) {
+		return w.end(c.lease)
+	}
+	return nil
+}
+
+// verifies reports whether a verification would find something out.
+func (w World) verifies(i int) bool {
+	c := &w.clients[i]
+	if w.scope.Faults[Restore] > 0 && w.etcd.Revision() < c.seen {
+		return true
+	}
+	if c.term == nil || c.term.end != nil {
+		return false
+	}
+	return !w.etcd.Holds(c.term.held.Guard())
+}
+
+// waitEvents are what a caller in line hears; see inLine.Await of internal/line.
+func (w World) waitEvents(all []event, i int) []event {
+	c := &w.clients[i]
+	p := c.act.Position
+	if !c.deaf {
+		if kv := w.notice(c); kv != nil {
+			all = append(all, w.event(told("%s read its notice", c.name), func(n *World) error {
+				return n.step(i, protocol.Event{Kind: protocol.Noticed, KV: kv})
+			}))
+		}
+		if ev := w.heard(c); ev != nil {
+			all = append(all, w.event(told("%s saw that %s had changed", c.name, ev.Kv.Key), func(n *World) error {
+				n.change(i).cursor = ev.Kv.ModRevision
+				return n.step(i, protocol.Event{Kind: protocol.Heard, KV: ev.Kv, Deleted: ev.Type == mvccpb.Event_DELETE})
+			}))
+		}
+	}
+	if p.Pred == nil && p.Behind || w.etcd.Revision() > p.Rev && w.awaitedChanged(c) {
+		all = append(all, w.looksAgain(i))
+	}
+	return all
+}
+
+func (w World) looksAgain(i int) event {
+	return w.event(told("%s looked again", w.clients[i].name), func(n *World) error {
+		return n.step(i, protocol.Event{Kind: protocol.Woken})
+	})
+}
+
+// renewalEvents are what a caller in line does at each renewal of its session though it has heard of nothing.
+func (w World) renewalEvents(all []event) []event {
+	for i := range w.clients {
+		c := &w.clients[i]
+		if !c.alive() || c.att == nil || c.act.Do != protocol.DoWait {
+			continue
+		}
+		if _, _, rev := awaited(c); rev < 0 && w.etcd.Revision() <= c.act.Position.Rev {
+			all = append(all, w.looksAgain(i))
+		}
+	}
+	return all
+}
+
+// notice is the notice for a caller in line, as it is or as its watch may still report it.
+func (w World) notice(c *client) *mvccpb.KeyValue {
+	name := c.layout().Notice(c.instance(), c.att.ID)
+	events, err := w.etcd.Events(&pb.WatchCreateRequest{Key: []byte(name), StartRevision: c.cursor + 1})
+	if err == nil {
+		for _, ev := range events {
+			if ev.Type == mvccpb.Event_PUT {
+				return ev.Kv
+			}
+		}
+	}
+	if k := w.etcd.Get(name); k.Modified > 0 {
+		return &mvccpb.KeyValue{Key: []byte(name), Value: []byte(k.Value), Lease: k.Lease, ModRevision: k.Modified, CreateRevision: k.Created}
+	}
+	return nil
+}
+
+// awaited is what a caller in line watches: keys from the first on, and before the end, and the revision of
+// the first one as it knows it; -1 if any change is of interest. See awaitedKey of internal/line.
+func awaited(c *client) (key, end string, rev int64) {
+	a, p := c.att, c.act.Position
+	switch keys := a.Mode.Keys(); {
+	case p.Pred != nil:
+		return string(p.Pred.Key), "", p.Pred.ModRevision
+	case keys.First != "":
+		return a.Own(a.Mode.Keys().User), keys.End, -1
+	case p.Readers:
+		return string(p.Own.Key), a.SharersEnd(userKey), -1
+	case p.Own != nil:
+		return string(p.Own.Key), "", p.Own.ModRevision
+	}
+	return a.Own(userKey), "", 0
+}
+
+func (w World) awaitedChanged(c *client) bool {
+	key, _, rev := awaited(c)
+	return rev < 0 || w.etcd.Get(key).Modified != rev
+}
+
+// heard is the next event of what a caller in line watches.
+func (w World) heard(c *client) *mvccpb.Event {
+	key, end, _ := awaited(c)
+	events, err := w.etcd.Events(&pb.WatchCreateRequest{Key: []byte(key), RangeEnd: []byte(end), StartRevision: c.cursor + 1})
+	if err != nil || len(events) == 0 {
+		return nil
+	}
+	return events[0]
+}
+
+// clientFaults are what can happen to a client.
+func (w World) clientFaults(all []event, i int) []event {
+	c := &w.clients[i]
+	if c.state == dead && w.may(Restart) {
+		all = append(all, w.event(told("%s was started again", c.name), func(n *World) error {
+			n.spend(Restart)
+			return n.restart(i)
+		}))
+	}
+	if !c.alive() {
+		return all
+	}
+	add := func(f Fault, when bool, what string, do func(n *World) error) {
+		if when && w.may(f) {
+			all = append(all, w.event(told(what, c.name), func(n *World) error {
+				n.spend(f)
+				return do(n)
+			}))
+		}
+	}
+	busy := c.att != nil || c.term != nil
+	add(Crash, busy || len(c.chores) > 0, "%s died", func(n *World) error { n.die(i, dead); return nil })
+	add(Expiry, busy && !c.ended && w.lives(c.lease), "the lease of %s ended, after its deadline", func(n *World) error {
+		n.change(i).expired = true
+		return n.end(c.lease)
+	})
+	add(Revocation, busy && !c.ended && w.lives(c.lease), "the lease of %s was revoked before its deadline", func(n *World) error {
+		n.tampered = true
+		return n.end(c.lease)
+	})
+	add(Silence, busy && !c.ended && w.lives(c.lease), "the deadline of %s passed, and its lease went on", func(n *World) error { return n.lose(i) })
+	add(GivingUp, c.att != nil, "the caller of %s gave up", func(n *World) error {
+		n.forsake(i, ofCall)
+		n.change(i).gaveUp = true
+		return n.step(i, protocol.Event{Kind: protocol.TimeUp, Err: errGivenUp})
+	})
+	add(Closing, c.state == running, "%s was told to close", func(n *World) error { return n.shut(i) })
+	add(Deafness, !c.deaf && c.att != nil && c.act.Do == protocol.DoWait, "%s hears of no change any more", func(n *World) error {
+		n.change(i).deaf = true
+		return nil
+	})
+	return all
+}
+
+// restart puts another process in the place of a dead one, which makes the same call.
+func (w *World) restart(i int) error {
+	c := w.change(i)
+	c.lives++
+	c.state, c.lease, c.ended, c.expired, c.deaf, c.epoch, c.seen = running, 0, false, false, false, &txn.Epoch{}, 0
+	if int(c.calls) == len(w.scope.Callers[i].Calls) {
+		c.state = closing
+	}
+	return nil
+}
+
+// shut has a client make no more calls, and give up what it has.
+func (w *World) shut(i int) error {
+	c := w.change(i)
+	c.state = closing
+	if c.att != nil {
+		w.forsake(i, ofCall)
+		return w.step(i, protocol.Event{Kind: protocol.TimeUp, Err: errGivenUp})
+	}
+	return nil
+}
+
+// operatorEvents are what operators do.
+func (w World) operatorEvents(all []event) []event {
+	if w.may(Deletion) {
+		for _, k := range w.etcd.Under(prefix) {
+			if strings.HasPrefix(k.Name, layout.Void("")) {
+				continue // then what it stops may arrive, and holds the key until the session ends
+			}
+			all = append(all, w.event(told("an operator deleted %s", k.Name), func(n *World) error {
+				n.spend(Deletion)
+				n.tampered, n.restored = true, n.restored || k.Name == layout.Epoch()
+				return n.do(txn.Delete([]byte(k.Name)))
+			}))
+		}
+	}
+	if w.may(Force) {
+		for _, k := range w.etcd.Under(layout.Own("")) {
+			own := &mvccpb.KeyValue{Key: []byte(k.Name), Value: []byte(k.Value), Lease: k.Lease, ModRevision: k.Modified}
+			step := protocol.Force{Layout: layout, Key: strings.TrimPrefix(k.Name, layout.Own("")), Own: own}
+			all = append(all, w.event(told("an operator released %s by force", k.Name), func(n *World) error {
+				n.spend(Force)
+				n.tampered = true
+				_, _, bad := n.transact(step.Silently().In)
+				return bad
+			}))
+		}
+	}
+	if w.may(EpochRaise) {
+		all = append(all, w.event(told("an operator raised the epoch"), func(n *World) error {
+			n.spend(EpochRaise)
+			n.tampered, n.restored = true, false
+			before, _ := strconv.Atoi(n.etcd.Get(layout.Epoch()).Value)
+			return n.do(txn.Put([]byte(layout.Epoch()), fmt.Sprint(before+1), int64(0)))
+		}))
+	}
+	if w.may(Restore) {
+		if w.saved == nil {
+			return append(all, w.event(told("a snapshot was taken"), func(n *World) error {
+				n.saved = &w.etcd
+				return nil
+			}))
+		}
+		all = append(all, w.event(told("etcd was restored from the snapshot"), func(n *World) error {
+			n.spend(Restore)
+			n.etcd, n.saved, n.restored, n.rewound, n.tampered = *n.saved, nil, true, true, true
+			return nil
+		}))
+	}
+	return all
+}
+
+// do carries out an operation of an operator.
+func (w *World) do(op *pb.RequestOp) error {
+	_, err, bad := w.transact(&pb.TxnRequest{Success: []*pb.RequestOp{op}})
+	if err != nil {
+		return err
+	}
+	return bad
+}

@@ -1,0 +1,162 @@
+package world
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/etcdclaims/claims/internal/protocol"
+	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+)
+
+var (
+	errSession = errors.New("the session has ended")
+	errEpoch   = errors.New("the epoch went back")
+	errUnknown = errors.New("no answer came")
+	errGivenUp = errors.New("the caller waits no longer")
+)
+
+// owner is which part of a client waits for an answer: its call, its term, or the chore of that number.
+type owner int8
+
+const (
+	stray  owner = -1 // none does any more
+	ofCall owner = 0
+	ofTerm owner = 1
+	chores owner = 2 // the first
+)
+
+// message is a request, or the reply to it.
+type message struct {
+	from  int8
+	of    owner
+	step  string
+	in    *pb.TxnRequest
+	resp  *pb.TxnResponse // nil until it was carried out
+	err   error           // of etcd
+	floor int64           // the greatest revision that its sender had seen
+	bytes []byte
+}
+
+func (m *message) isAnswered() bool { return m.resp != nil || m.err != nil }
+
+func (m *message) encode() {
+	b := append(make([]byte, 0, 512), letter(int(m.from)), byte(m.of), flag(m.resp != nil)|flag(m.err != nil)<<1)
+	b = appendInt(b, m.floor)
+	if m.isAnswered() { // what it was does not matter any more, but to the story
+		b = appendValue(b, reflect.ValueOf(m.resp))
+	} else {
+		b = appendValue(b, reflect.ValueOf(m.in))
+	}
+	m.bytes = b
+}
+
+// send sends a request of a client. The batcher's ticket is that of the request alone.
+func (w *World) send(i int, of owner, step string, r txn.Request) error {
+	in := wire.Message(r)
+	if d := w.scope.Drop; d != nil && d.Step == step {
+		in, _ = d.without(in)
+	}
+	m := message{from: int8(i), of: of, step: step, in: in}
+	if w.scope.Faults[Restore] > 0 {
+		m.floor = w.clients[i].seen
+	}
+	m.encode()
+	w.net = append(w.net, m)
+	return nil
+}
+
+// remove takes a message from the net.
+func (w *World) remove(m int) { w.net = slices.Delete(w.net, m, m+1) }
+
+// forsake has a part of a client wait no longer for its answer. What was sent may still arrive.
+func (w *World) forsake(i int, of owner) {
+	for m := len(w.net) - 1; m >= 0; m-- {
+		switch at := &w.net[m]; {
+		case at.from != int8(i) || at.of != of || of == stray:
+		case at.isAnswered():
+			w.remove(m)
+		default:
+			at.of = stray
+			at.encode()
+		}
+	}
+}
+
+// arrive carries a request out.
+func (w *World) arrive(m int) error {
+	at := &w.net[m]
+	resp, err, bad := w.transact(at.in)
+	if bad != nil {
+		return bad
+	}
+	if at.of == stray {
+		w.remove(m)
+		return nil
+	}
+	at.resp, at.err = resp, err
+	at.encode()
+	return nil
+}
+
+// reply gives a part of a client the answer.
+func (w *World) reply(m int) error {
+	at := w.net[m]
+	w.remove(m)
+	i := int(at.from)
+	c := w.change(i)
+	if at.err == nil && w.scope.Faults[Restore] > 0 {
+		if at.resp.Header.Revision < at.floor {
+			return w.fail(i)
+		}
+		c.seen = max(c.seen, at.resp.Header.Revision)
+	}
+	if at.err != nil && at.of != ofTerm && !errors.Is(at.err, rpctypes.ErrLeaseNotFound) {
+		return fmt.Errorf("etcd refuses the %s of client %s: %w", at.step, c.name, at.err)
+	}
+	switch at.of {
+	case ofCall:
+		ev := protocol.Event{Kind: protocol.Replied, Reply: at.resp}
+		if at.err != nil { // see lease.Session.Gone
+			ev = protocol.Event{Kind: protocol.Failed, Class: protocol.SessionGone, Err: at.err}
+			if err := w.lose(i); err != nil {
+				return err
+			}
+		}
+		return w.step(i, ev)
+	case ofTerm:
+		return w.endStep(i, endEvent(at.resp, at.err))
+	}
+	return w.choreDone(i, at.of, at.resp, at.err)
+}
+
+// unanswered ends the wait for an answer.
+func (w *World) unanswered(m int) error {
+	at := w.net[m]
+	i := int(at.from)
+	w.forsake(i, at.of)
+	switch at.of {
+	case ofCall:
+		ev := protocol.Event{Kind: protocol.Failed, Class: protocol.Unknown, Err: errUnknown}
+		if w.clients[i].act.Do == protocol.DoQuery {
+			ev.Class = protocol.Passing
+		}
+		return w.step(i, ev)
+	case ofTerm:
+		kind := protocol.EndUnknown
+		if w.clients[i].term.did.Kind == protocol.EndRead {
+			kind = protocol.EndPassing
+		}
+		return w.endStep(i, protocol.EndEvent{Kind: kind})
+	}
+	return w.choreUnknown(i, at.of)
+}
+
+// fail has a client claim nothing any more: it has seen etcd's revision go back; see store.Store.see.
+func (w *World) fail(i int) error {
+	w.die(i, failed)
+	return nil
+}

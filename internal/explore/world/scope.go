@@ -1,0 +1,150 @@
+package world
+
+import (
+	"slices"
+
+	"github.com/etcdclaims/claims/internal/protocol"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// Scope is what a search covers.
+type Scope struct {
+	Name    string
+	Callers []Caller
+	Faults  Faults
+	// Most is how many faults there are at most in all. Zero means all of Faults.
+	Most int
+	// Drop is a condition that each request of a step lacks, or nil: a deliberate fault.
+	Drop *Condition
+
+	renamings []renaming // that make no difference
+}
+
+// isSymmetric reports whether all clients do the same.
+func (s *Scope) isSymmetric() bool {
+	return !slices.ContainsFunc(s.Callers, func(c Caller) bool { return !slices.Equal(c.Calls, s.Callers[0].Calls) })
+}
+
+// Caller is a client, and what it calls, one call after the other.
+type Caller struct {
+	Calls []Call
+}
+
+// Call is a call for the key, and what its holder does then.
+type Call struct {
+	Waits  bool // in line; else it takes the key or leaves it
+	Mode   Kind
+	Noted  bool // the claim has a note
+	Meets  bool // on the condition that a key does not exist
+	Writes bool // the holder writes to a resource, under its guard
+	Ops    bool // the claim ends together with an operation of the holder
+	Moves  bool // the holder's handler does not stop in time: its claim is moved to a lease that nobody renews
+	Frees  bool // the release hands the key to nobody
+}
+
+// Kind is how a call has the key.
+type Kind int
+
+// The kinds of calls.
+const (
+	Exclusive Kind = iota
+	Slots2
+	Shared
+)
+
+// userKey is the key that all calls are for.
+const userKey = "k"
+
+func (k Kind) mode(l protocol.Layout) protocol.Mode {
+	switch k {
+	case Slots2:
+		return protocol.NewSlots(l, userKey, 2, 0)
+	case Shared:
+		return protocol.NewShared(l, userKey)
+	}
+	return protocol.Exclusive{Layout: l, Key: userKey}
+}
+
+// Fault is a kind of fault, or of what else comes from outside.
+type Fault int
+
+// The faults.
+const (
+	LostRequest Fault = iota // no answer comes; the request arrives later, or never
+	LostReply                // no answer comes; the request was carried out
+	LateReply                // the answer takes its time
+	Twice                    // a request is carried out, and may be once more, later
+	Crash                    // a client's process dies
+	Restart                  // and another takes its place
+	Expiry                   // a lease ends, after the deadline of its client
+	Revocation               // a lease ends before that
+	Silence                  // the deadline of a client passes while its lease goes on
+	Deletion                 // an operator deletes a key
+	Force                    // an operator releases a claim by force
+	EpochRaise               // an operator raises the epoch
+	Restore                  // etcd is put back to an earlier state
+	GivingUp                 // a caller waits no longer
+	Closing                  // a client is closed before it has made its calls
+	Deafness                 // no event reaches a client any more
+	faults      = iota
+)
+
+var faultNames = [faults]string{
+	"request lost or late", "reply lost", "reply late", "request carried out twice", "crash", "restart", "lease expired", "lease revoked early",
+	"deadline passed early", "key deleted by hand", "released by force", "epoch raised", "restored", "caller gave up", "closed", "deaf watch",
+}
+
+// String returns the name of the fault.
+func (f Fault) String() string { return faultNames[f] }
+
+// Faults is how often each fault may happen.
+type Faults [faults]int8
+
+// One returns faults that may happen once each.
+func One(all ...Fault) (f Faults) {
+	for _, fault := range all {
+		f[fault] = 1
+	}
+	return f
+}
+
+// Condition is one condition of a step: the n-th of its request, those of nested transactions among them.
+type Condition struct {
+	Step string
+	N    int
+}
+
+// without returns a request without the condition, and whether there was one.
+func (c *Condition) without(in *pb.TxnRequest) (*pb.TxnRequest, bool) {
+	n := c.N
+	return dropped(in, &n)
+}
+
+func dropped(in *pb.TxnRequest, n *int) (*pb.TxnRequest, bool) {
+	if *n < len(in.Compare) {
+		out := &pb.TxnRequest{Success: in.Success, Failure: in.Failure}
+		out.Compare = append(append(out.Compare, in.Compare[:*n]...), in.Compare[*n+1:]...)
+		return out, true
+	}
+	*n -= len(in.Compare)
+	for i, ops := range [][]*pb.RequestOp{in.Success, in.Failure} {
+		for j, op := range ops {
+			inner := op.GetRequestTxn()
+			if inner == nil {
+				continue
+			}
+			if inner, ok := dropped(inner, n); ok {
+				out := &pb.TxnRequest{Compare: in.Compare, Success: in.Success, Failure: in.Failure}
+				ops = append([]*pb.RequestOp(nil), ops...)
+				ops[j] = &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: inner}}
+				if i == 0 {
+					out.Success = ops
+				} else {
+					out.Failure = ops
+				}
+				return out, true
+			}
+		}
+	}
+	return in, false
+}

@@ -1,0 +1,74 @@
+package world
+
+import "slices"
+
+// messages, sessions and operators are the faults that each kind of call is searched with.
+var (
+	messages  = One(LostRequest, LostReply, LateReply)
+	sessions  = One(Crash, Expiry, Revocation)
+	operators = One(Deletion, EpochRaise)
+)
+
+// and returns the faults of both.
+func (f Faults) and(more ...Faults) Faults {
+	for _, m := range more {
+		for i := range m {
+			f[i] += m[i]
+		}
+	}
+	return f
+}
+
+// all are n clients that make the calls, one after the other.
+func all(n int, calls ...Call) (callers []Caller) {
+	for range n {
+		callers = append(callers, Caller{Calls: calls})
+	}
+	return callers
+}
+
+// Scopes returns all scopes. Those that Quick names are searched within seconds together.
+func Scopes() (scopes []Scope) {
+	common := messages.and(sessions, operators)
+	add := func(name string, most int, faults Faults, callers []Caller) {
+		scopes = append(scopes, Scope{Name: name, Callers: callers, Faults: faults, Most: most})
+	}
+	kinds := []string{"exclusive", "slots", "shared"}
+	for kind, name := range kinds {
+		take, wait := Call{Mode: Kind(kind)}, Call{Mode: Kind(kind), Waits: true}
+		add(name+": 2 try", 1, common, all(2, take))
+		add(name+": 2 try, two faults", 2, common, all(2, take))
+		add(name+": 2 wait", 1, common, all(2, wait))
+		add(name+": 2 wait, two faults", 2, common, all(2, wait))
+		add(name+": 2 wait twice", 1, common, all(2, wait, wait))
+		add(name+": 3 wait", 1, common, all(3, wait))
+		others := One(Twice, Silence, GivingUp, Closing, Deafness, Force, Restart).and(One(Crash))
+		add(name+": 2 wait, other faults", 2, others, all(2, wait))
+		noted := Call{Mode: Kind(kind), Waits: true, Noted: true, Writes: true}
+		add(name+": 2 wait, with notes and writes", 1, common, all(2, noted))
+		ops := Call{Mode: Kind(kind), Waits: true, Ops: true}
+		add(name+": 2 wait, and end with an operation", 2, messages.and(sessions), all(2, ops))
+		meets := Call{Mode: Kind(kind), Waits: true, Meets: true}
+		add(name+": 2 wait, on a condition", 1, common, all(2, meets))
+		frees := Call{Mode: Kind(kind), Waits: true, Frees: true}
+		add(name+": 2 wait, without hand-over", 1, common, all(2, frees))
+		restores := One(Restore, EpochRaise, LateReply)
+		add(name+": 2 try, etcd restored", 2, restores, all(2, take, take))
+	}
+	wait := func(k Kind) Caller { return Caller{Calls: []Call{{Mode: k, Waits: true}}} }
+	add("exclusive and shared", 2, common, []Caller{wait(Exclusive), wait(Shared)})
+	add("exclusive and slots", 1, common, []Caller{wait(Exclusive), wait(Slots2)})
+	add("exclusive and two shared", 1, common, []Caller{wait(Exclusive), wait(Shared), wait(Shared)})
+	add("exclusive: 3 wait, two faults", 2, common, all(3, Call{Waits: true}))
+	add("exclusive: 2 wait, one of each fault", 0, One(Crash, LostRequest, LostReply, Expiry, Deletion), all(2, Call{Waits: true}))
+	return scopes
+}
+
+// quick are the scopes that `go test` searches.
+var quick = []string{
+	"exclusive: 2 try, two faults", "exclusive: 2 wait", "exclusive: 2 wait twice", "slots: 2 wait", "shared: 2 wait", "shared: 2 try",
+	"exclusive: 2 wait, with notes and writes", "exclusive and shared",
+}
+
+// IsQuick reports whether a scope is searched within seconds.
+func (s *Scope) IsQuick() bool { return slices.Contains(quick, s.Name) }

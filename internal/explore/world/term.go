@@ -1,0 +1,292 @@
+package world
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/etcdclaims/claims/internal/protocol"
+	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+)
+
+// term is a claim that a client has. It never changes.
+type term struct {
+	held    protocol.Held
+	noticed bool
+	line    protocol.Line
+	end     *protocol.Ending   // once its holder gives it up
+	did     protocol.EndAction // that the ending waits for
+}
+
+func (t *term) append(b []byte) []byte {
+	b = appendValue(append(b, flag(t.noticed), flag(t.end != nil)), reflect.ValueOf(&t.held))
+	b = appendValue(b, reflect.ValueOf(&t.line))
+	if t.end != nil {
+		b = appendValue(append(b, byte(t.did.Kind)), reflect.ValueOf(t.end))
+	}
+	return b
+}
+
+// grant gives a client the claim that its attempt has; see acquire.Acquirer.Grant.
+func (w *World) grant(i int, a *protocol.Acquisition, rev int64) error {
+	c := w.change(i)
+	if c.ended {
+		w.answered(i)
+		return w.undo(i, a)
+	}
+	held := protocol.NewHeld(&a.Try, a.Epoch.Fence(rev))
+	c.term = &term{held: held, noticed: a.Noticed, line: a.Line}
+	if w.etcd.Holds(held.Guard()) || w.scope.Faults[Restore] > 0 {
+		w.guards = append(w.guards[:len(w.guards):len(w.guards)], held)
+	}
+	if w.call(i).Writes {
+		fence := held.Token().Fence
+		write := protocol.Commit{Held: &held, Then: []*pb.RequestOp{txn.Put([]byte(resource), fmt.Sprint(fence), int64(0))}}
+		return w.send(i, stray, "Commit", write.Build())
+	}
+	return nil
+}
+
+// release has a client give its claim up; see term.Term.drop.
+func (w *World) release(i int) error {
+	c, call := w.change(i), w.call(i)
+	t := *c.term
+	t.end = &protocol.Ending{
+		Release: protocol.Release{Held: &t.held, Noted: call.Noted, Noticed: t.noticed, Alone: true},
+		Line:    t.line, Frees: call.Frees,
+	}
+	if call.Ops {
+		key := done + t.held.ID
+		t.end.Ops = &protocol.EndOps{Ops: []*pb.RequestOp{txn.Put([]byte(key), t.held.ID, int64(0))}, Concern: []string{key}}
+	}
+	c.term = &t
+	return w.endStep(i, protocol.EndEvent{Kind: protocol.EndBegins})
+}
+
+// endEvent is the event of an answer; see exit.came of internal/term.
+func endEvent(resp *pb.TxnResponse, err error) protocol.EndEvent {
+	switch {
+	case err == nil:
+		return protocol.EndEvent{Kind: protocol.EndReplied, Reply: resp}
+	case errors.Is(err, rpctypes.ErrLeaseNotFound):
+		return protocol.EndEvent{Kind: protocol.EndNoLease}
+	case errors.Is(err, rpctypes.ErrCompacted):
+		return protocol.EndEvent{Kind: protocol.EndCompacted}
+	}
+	return protocol.EndEvent{Kind: protocol.EndFinal} // such as a key that it puts and deletes: a hand-over to itself
+}
+
+// endStep reports an event to the ending of a claim, and does what follows; see exit.run of internal/term.
+func (w *World) endStep(i int, ev protocol.EndEvent) error {
+	c := w.change(i)
+	t := *c.term
+	end := *t.end
+	t.end, c.term = &end, &t
+	for t.did = end.Step(ev); ; t.did = end.Step(ev) {
+		switch t.did.Kind {
+		case protocol.EndSend, protocol.EndRead:
+			return w.send(i, ofTerm, endName(&end, t.did), t.did.Request)
+		case protocol.EndPause:
+			return nil
+		case protocol.EndAsk:
+			if ev.Kind = protocol.EndSessionLives; !w.lives(c.lease) {
+				ev.Kind, c.ended = protocol.EndSessionGone, true
+			}
+			continue
+		}
+		return w.endedTerm(i, &end, t.did)
+	}
+}
+
+func endName(e *protocol.Ending, a protocol.EndAction) string {
+	switch {
+	case a.Kind == protocol.EndRead:
+		return "read of the line"
+	case a.To != "":
+		return "hand-over"
+	}
+	return "release (" + e.String() + ")"
+}
+
+// endedTerm ends a claim as the action says; see exit.end of internal/term.
+func (w *World) endedTerm(i int, end *protocol.Ending, a protocol.EndAction) error {
+	c := w.change(i)
+	held := end.Held
+	c.term = nil
+	was := w.etcd.Get(done+held.ID).Modified > 0
+	switch {
+	case end.Ops == nil || w.scope.Faults[Restore] > 0:
+	case a.Kind == protocol.EndReleased && !was:
+		return fmt.Errorf("client %s was told that its operation was carried out", c.name)
+	case (a.Kind == protocol.EndLost && !a.Unsure || a.Kind == protocol.EndStays) && was:
+		return fmt.Errorf("client %s was told that its operation was not carried out", c.name)
+	}
+	switch a.Kind {
+	case protocol.EndReleased:
+		if err := w.clear(i, end, a); err != nil {
+			return err
+		}
+	case protocol.EndLost:
+		if err := w.found(i, end.Release, a.State); err != nil {
+			return err
+		}
+	case protocol.EndStays: // the holder releases it then
+		c.term = &term{held: *held, noticed: end.Noticed, line: end.Line}
+		return w.releaseOnly(i)
+	case protocol.EndUnsettled:
+		if err := w.rest(i, end); err != nil {
+			return err
+		}
+	case protocol.EndGiven, protocol.EndSend, protocol.EndRead, protocol.EndPause, protocol.EndAsk:
+	}
+	w.answered(i)
+	return nil
+}
+
+// releaseOnly gives a claim up whose end with an operation came to nothing.
+func (w *World) releaseOnly(i int) error {
+	c, call := w.change(i), w.call(i)
+	t := *c.term
+	t.end = &protocol.Ending{Release: protocol.Release{Held: &t.held, Noted: call.Noted, Noticed: t.noticed, Alone: true}, Line: t.line}
+	c.term = &t
+	return w.endStep(i, protocol.EndEvent{Kind: protocol.EndBegins})
+}
+
+// clear removes what a released claim has left; see exit.clear of internal/term.
+func (w *World) clear(i int, end *protocol.Ending, a protocol.EndAction) error {
+	if a.Away {
+		if err := w.clearAway(i, end.Release); err != nil {
+			return err
+		}
+	}
+	if !a.Emptied || !a.Remains {
+		return nil
+	}
+	guard := end.Mode.Guard(end.Fence)
+	record := &mvccpb.KeyValue{Key: guard.Name, ModRevision: guard.Rev}
+	step := protocol.Clear{Layout: end.Layout, Key: userKey, Record: record}
+	return w.chore(i, chore{kind: "Clear", request: step.Build()})
+}
+
+// clearAway removes the notice and the note of a claim that another request has ended; see term.Term.clearAway.
+func (w *World) clearAway(i int, r protocol.Release) error {
+	request, some := r.ClearAway(0)
+	if !some {
+		return nil
+	}
+	return w.chore(i, chore{kind: "ClearAway", claim: r.ID, request: request})
+}
+
+// verify finds out what has become of the claim of a client, and of the epoch; see term.Terms.Verify. It does not
+// change etcd.
+func (w *World) verify(i int) error {
+	c := w.change(i)
+	if w.scope.Faults[Restore] > 0 {
+		if w.etcd.Revision() < c.seen {
+			return w.fail(i)
+		}
+		c.seen = w.etcd.Revision()
+	}
+	step := protocol.Verify{Layout: c.layout()}
+	t := c.term
+	if t != nil && t.end == nil {
+		step.Held = []*protocol.Held{&t.held}
+	}
+	_, resp, err := w.etcd.Txn(step.Build())
+	if err != nil {
+		return err
+	}
+	epoch := step.Epoch(resp)
+	if err := c.learn(epoch, resp.Header.Revision); err != nil {
+		return w.fail(i)
+	}
+	if step.Held == nil {
+		return nil
+	}
+	found := protocol.Kept
+	if !resp.Succeeded {
+		_, resp, err = w.etcd.Txn(step.Reads().In)
+		if err != nil {
+			return err
+		}
+		states, _ := step.Judge(resp)
+		found = states[0]
+	}
+	if found == protocol.Kept {
+		found = t.held.OfEpoch(epoch)
+	}
+	if found == protocol.Kept {
+		return nil
+	}
+	release := protocol.Release{Held: &t.held, Noted: w.call(i).Noted, Noticed: t.noticed, Alone: true}
+	c.term = nil
+	w.answered(i)
+	return w.found(i, release, found)
+}
+
+// found ends a claim that was found to be lost; see term.Term.Found.
+func (w *World) found(i int, r protocol.Release, s protocol.State) error {
+	c := w.change(i)
+	record := s == protocol.RecordDeleted || s == protocol.RecordReplaced
+	var err error
+	switch {
+	case s == protocol.Kept:
+		return nil
+	case s == protocol.EpochRaised, record && !r.Mode.Guard(r.Fence).Unchanged:
+		err = w.zombie(i, r.Held)
+	case record:
+		end := &protocol.Ending{Release: r}
+		end.Step(protocol.EndEvent{Kind: protocol.EndLeft})
+		err = w.rest(i, end)
+	}
+	if err != nil || c.state == failed {
+		return err
+	}
+	return w.clearAway(i, r)
+}
+
+// zombie moves a claim to a lease that nobody renews; see term.Term.Zombie.
+func (w *World) zombie(i int, h *protocol.Held) error {
+	c := w.change(i)
+	held := *h
+	value := protocol.Holder{Claim: h.ID, Owner: c.name, Instance: c.instance(), Kind: protocol.KindZombie, Epoch: held.Token().Fence >> 47}.Encode()
+	m := &protocol.Move{Held: &held, To: value, Lease: w.nextLease(c)}
+	if err := w.grantLease(m.Lease); err != nil {
+		return err
+	}
+	return w.chore(i, chore{kind: "Move", claim: h.ID, move: m, request: m.Build()})
+}
+
+// hasGhosts reports whether a restore has brought back a key on the lease of a client that the client does not know of.
+func (w World) hasGhosts(i int) bool {
+	c := &w.clients[i]
+	return w.rewound && c.lease != 0 && !c.ended && len(w.ghosts(c)) > 0
+}
+
+// ghosts are those keys.
+func (w World) ghosts(c *client) (ops []*pb.RequestOp) {
+	for _, under := range []string{layout.Own(""), layout.Lines(), c.layout().Notices()} {
+		for _, k := range w.etcd.Under(under) {
+			claim := claimOf(k.Value)
+			if under != layout.Own("") {
+				claim = protocol.PlacedID([]byte(k.Name))
+			}
+			if k.Lease == c.lease && claim != "" && !w.knows(c, claim) {
+				ops = append(ops, txn.Delete([]byte(k.Name)))
+			}
+		}
+	}
+	return ops
+}
+
+// removeGhosts removes them; see term.Terms.RemoveGhosts.
+func (w *World) removeGhosts(i int) error {
+	_, err, bad := w.transact(&pb.TxnRequest{Success: w.ghosts(&w.clients[i])})
+	if err != nil {
+		return err
+	}
+	return bad
+}

@@ -1,0 +1,229 @@
+// Package world is a small world of claims: an etcd, the requests that are under way, and a few clients
+// with one key. The clients run the steps and the machines of internal/protocol, as they ship. What
+// their drivers add is mirrored here: internal/acquire for attempts and cleanups, internal/line for
+// waits, internal/term for ends.
+//
+// A state is a value. Package search visits all of them.
+package world
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/etcdclaims/claims/internal/explore/etcdmodel"
+	"github.com/etcdclaims/claims/internal/explore/search"
+	"github.com/etcdclaims/claims/internal/protocol"
+	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+const (
+	prefix   = "/p/"
+	resource = "/resource" // that holders write to
+	absent   = "/absent"   // that calls require not to exist
+	done     = "/done"     // that a claim's end puts
+	nobody   = -1
+)
+
+var layout = protocol.Layout{Prefix: prefix}
+
+// wire is how a request is sent by itself.
+var wire = txn.Config{EpochKey: []byte(layout.Epoch()), VoidKey: layout.Void}
+
+// World is a state of the world.
+type World struct {
+	scope   *Scope
+	etcd    etcdmodel.State
+	clients []client
+	net     []message
+	left    Faults // that may still happen
+	most    int8   // how many in all
+
+	saved    *etcdmodel.State // what etcd may be restored to
+	restored bool             // and no greater epoch was set since
+	rewound  bool             // it has been restored
+	tampered bool             // a claim may have ended before its holder could know
+	newest   int64            // the greatest fence of a claim on the whole key
+	written  int64            // the fence of the last write to the resource
+	guards   []protocol.Held  // of all claims that hold, for all that etcd knows
+	observer *[]operation     // what was done to etcd, for a replay
+}
+
+// New returns the state in which nothing has happened yet.
+func New(s *Scope) World {
+	w := World{scope: s, etcd: etcdmodel.New(1), left: s.Faults, most: int8(s.Most)}
+	if s.Most == 0 {
+		w.most = 100
+	}
+	if s.isSymmetric() {
+		s.renamings = renamings(len(s.Callers))
+	}
+	for i := range s.Callers {
+		c := client{name: string(letter(i)), epoch: &txn.Epoch{}}
+		c.encode()
+		w.clients = append(w.clients, c)
+	}
+	return w
+}
+
+// fork returns a copy that may be changed.
+func (w World) fork() *World {
+	w.clients, w.net = slices.Clone(w.clients), slices.Clone(w.net)
+	return &w
+}
+
+// Append is described at search.State. Of states that differ in the names of clients alone, one stands for all.
+func (w World) Append(b []byte) []byte {
+	at := len(b)
+	b = w.append(b, nil)
+	for i := range w.scope.renamings {
+		end := len(b)
+		b = w.append(b, &w.scope.renamings[i])
+		if bytes.Compare(b[end:], b[at:end]) < 0 {
+			copy(b[at:], b[end:])
+		}
+		b = b[:at+(len(b)-end)]
+	}
+	return b
+}
+
+func (w World) append(b []byte, r *renaming) []byte {
+	names := etcdmodel.Names{}
+	if r != nil {
+		names.Text = r.append
+		names.Lease = func(id int64) int64 { return int64(r[id>>7])<<7 | id&127 }
+	}
+	b = w.etcd.Append(b, names)
+	var parts [][]byte
+	for i := range w.clients {
+		parts = append(parts, w.clients[i].bytes)
+	}
+	b = appendParts(b, parts, r)
+	parts = parts[:0]
+	for i := range w.net {
+		parts = append(parts, w.net[i].bytes)
+	}
+	b = appendParts(b, parts, r)
+	for _, n := range w.left {
+		b = append(b, byte(n))
+	}
+	b = append(b, byte(w.most), flag(w.restored)|flag(w.tampered)<<1|flag(w.saved != nil)<<2|flag(w.rewound)<<3)
+	if w.saved != nil {
+		b = w.saved.Append(b, names)
+	}
+	b = appendInt(appendInt(b, w.written), w.newest)
+	parts = parts[:0]
+	for i := range w.guards {
+		parts = append(parts, []byte(w.guards[i].ID))
+	}
+	return appendParts(b, parts, r)
+}
+
+// appendParts appends parts in an order that depends on their bytes alone.
+func appendParts(b []byte, parts [][]byte, r *renaming) []byte {
+	if r != nil {
+		for i, p := range parts {
+			parts[i] = bytes.Clone(p)
+			r.apply(parts[i])
+		}
+	}
+	slices.SortFunc(parts, bytes.Compare)
+	for _, p := range parts {
+		b = append(appendInt(b, int64(len(p))), p...)
+	}
+	return b
+}
+
+func flag(set bool) byte {
+	if set {
+		return 1
+	}
+	return 0
+}
+
+// event is one that changes a copy of the state.
+func (w World) event(tell func() string, do func(n *World) error) search.Event[World] {
+	return search.Event[World]{Tell: tell, Do: func() (World, error) {
+		n := w.fork()
+		if err := do(n); err != nil {
+			return *n, err
+		}
+		for i := range n.clients {
+			n.clients[i].encode()
+		}
+		n.forget()
+		return *n, nil
+	}}
+}
+
+// spend takes a fault from what may still happen.
+func (w *World) spend(f Fault) {
+	w.left[f]--
+	w.most--
+}
+
+// may reports whether a fault may still happen.
+func (w World) may(f Fault) bool { return w.left[f] > 0 && w.most > 0 }
+
+// forget compacts etcd up to what a watch, or a proof of an end, may still ask for.
+func (w *World) forget() {
+	oldest := w.etcd.Revision()
+	for i := range w.clients {
+		if c := &w.clients[i]; c.cursor > 0 {
+			oldest = min(oldest, c.cursor)
+		}
+	}
+	w.etcd = w.etcd.Compact(oldest)
+}
+
+// transact carries out a transaction, and looks at what it has done.
+func (w *World) transact(in *pb.TxnRequest) (*pb.TxnResponse, error, error) {
+	before := w.etcd
+	next, resp, err := w.etcd.Txn(in)
+	if w.observer != nil {
+		*w.observer = append(*w.observer, operation{in: in, resp: resp, err: err})
+	}
+	if err != nil {
+		return nil, err, nil
+	}
+	w.etcd = next
+	return resp, nil, w.changed(before)
+}
+
+// grantLease grants a lease.
+func (w *World) grantLease(id int64) error {
+	next, err := w.etcd.Grant(id, 10)
+	if err != nil {
+		return err
+	}
+	w.etcd = next
+	if w.observer != nil {
+		*w.observer = append(*w.observer, operation{granted: id})
+	}
+	return nil
+}
+
+// end ends a lease.
+func (w *World) end(lease int64) error {
+	before := w.etcd
+	next, err := w.etcd.Revoke(lease)
+	if err != nil {
+		return err
+	}
+	if w.observer != nil {
+		*w.observer = append(*w.observer, operation{revoked: lease})
+	}
+	w.etcd = next
+	return w.changed(before)
+}
+
+// operation is what was done to etcd.
+type operation struct {
+	in               *pb.TxnRequest
+	resp             *pb.TxnResponse
+	err              error
+	granted, revoked int64
+}
+
+// lives reports whether etcd has a lease.
+func (w World) lives(lease int64) bool { return lease != 0 && w.etcd.KeepAlive(lease) > 0 }
