@@ -90,6 +90,12 @@ var importRules = []importRule{
 		never:  []string{"context", "sync/...", "time", "net/...", "os/...", "io/...", "log/...", "go.uber.org/...", "google.golang.org/...", "go.etcd.io/etcd/client/...", "./etcdclaims/..."},
 	},
 	{
+		why:    "so is what decides about items, whose values have instants that others read from a clock",
+		in:     []string{"./internal/item"},
+		direct: true,
+		never:  []string{"context", "sync/...", "net/...", "os/...", "io/...", "log/...", "math/rand/...", "github.com/google/...", "go.uber.org/...", "google.golang.org/...", "go.etcd.io/etcd/client/...", "./internal/clock", "./etcdclaims/..."},
+	},
+	{
 		why:   "what claims are made of knows nothing of them",
 		in:    []string{"./internal/outage", "./internal/ownwait", "./internal/watch", "./internal/localline", "./internal/store", "./internal/registry", "./internal/lease", "./internal/term", "./internal/acquire", "./internal/line", "./internal/life", "./internal/claimerr"},
 		never: []string{"./etcdclaims/..."},

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/item"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -51,7 +52,7 @@ type arrivals struct {
 
 // arrival is a visible item, and when this process may claim it.
 type arrival struct {
-	*picked
+	*item.Entry
 	due  time.Time
 	slot string // the slot that became free when due was computed, or ""
 }
@@ -161,11 +162,11 @@ func (a *arrivals) endRead(q *Queue, v view) {
 	case a.complete:
 		a.most = a.few()
 		for _, p := range v.ready {
-			a.put(p, a.turn(string(p.kv.Key), now))
+			a.put(p, a.turn(p.Key(), now))
 		}
 		a.lookBy = by // a backlog, which was just read, is not read again at once
 	case kept && q.cfg.MaxTaken == 0 && len(v.vested) == 0 && len(v.ready) > 0:
-		a.edge, a.most = v.ready[len(v.ready)-1].at, 2*len(v.ready)
+		a.edge, a.most = v.ready[len(v.ready)-1].At, 2*len(v.ready)
 		for _, p := range v.ready {
 			a.put(p, now)
 		}
@@ -202,7 +203,7 @@ func (a *arrivals) see(q *Queue, events []*clientv3.Event) {
 
 func (a *arrivals) apply(q *Queue, ev *clientv3.Event, now time.Time) {
 	key, put := string(ev.Kv.Key), ev.Type == mvccpb.Event_PUT
-	if id, ok := strings.CutPrefix(key, q.keys.idles()); ok {
+	if id, ok := strings.CutPrefix(key, q.keys.Idles()); ok {
 		if put {
 			a.others[id] = hash(id)
 		} else {
@@ -214,46 +215,46 @@ func (a *arrivals) apply(q *Queue, ev *clientv3.Event, now time.Time) {
 		return
 	}
 	switch {
-	case strings.HasPrefix(key, q.keys.slots()):
+	case strings.HasPrefix(key, q.keys.Slots()):
 		if put {
-			a.used[q.keys.slotOf(key)] = true
+			a.used[q.keys.SlotOf(key)] = true
 			if len(a.used) >= q.cfg.MaxTaken {
 				a.slotBy = time.Time{}
 			}
 			return
 		}
-		delete(a.used, q.keys.slotOf(key))
+		delete(a.used, q.keys.SlotOf(key))
 		a.freed, a.freedAt, a.slotBy = fmt.Sprint(key, ev.Kv.ModRevision), now, a.turn(key, now)
-	case strings.HasPrefix(key, q.keys.later()):
-		if at, err := vestingOf(strings.TrimPrefix(key, q.keys.later())); put && err == nil {
+	case strings.HasPrefix(key, q.keys.Later()):
+		if at, err := item.VestingOf(strings.TrimPrefix(key, q.keys.Later())); put && err == nil {
 			a.vestsIn(at.Sub(q.now()), now)
 		}
-	case key == q.keys.bell():
+	case key == q.keys.Bell():
 		a.paused = false
 		a.forgetItems()
 		a.lookBy = a.turn(key, now)
-	case !strings.HasPrefix(key, q.keys.ready()):
+	case !strings.HasPrefix(key, q.keys.Ready()):
 	case !put:
 		a.remove(key)
 	case !a.complete && a.edge == "": // then the claimer reads anyhow
 	default:
-		p, err := newPicked(q, ev.Kv)
+		p, err := q.keys.Entry(ev.Kv)
 		switch {
 		case err != nil:
 			q.skip(err)
 		case a.complete:
 			a.put(p, a.turn(key, now))
-		case p.at <= a.edge:
+		case p.At <= a.edge:
 			a.put(p, now)
 		}
 	}
 }
 
-func (a *arrivals) put(p *picked, due time.Time) {
-	key := string(p.kv.Key)
+func (a *arrivals) put(p *item.Entry, due time.Time) {
+	key := p.Key()
 	a.remove(key)
 	a.items[key] = &arrival{p, due, a.freed}
-	a.size += len(p.kv.Value)
+	a.size += len(p.KV.Value)
 	if len(a.items) > a.most || a.size > mostArrivalBytes {
 		a.forgetItems()
 		a.lookBy = clock.Mono()
@@ -274,19 +275,19 @@ func (a *arrivals) few() int { return max(fewArrivals, 4*len(a.others)) }
 
 func (a *arrivals) remove(key string) {
 	if it := a.items[key]; it != nil {
-		a.size -= len(it.kv.Value)
+		a.size -= len(it.KV.Value)
 		delete(a.items, key)
 	}
 }
 
 // settle drops items that this process has tried to claim, and notes the slots of
 // those that it got.
-func (a *arrivals) settle(q *Queue, tried []*picked, got []*Delivery) {
+func (a *arrivals) settle(q *Queue, tried []*item.Entry, got []*Delivery) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, p := range tried {
-		if it := a.items[string(p.kv.Key)]; it != nil && it.kv.ModRevision == p.kv.ModRevision {
-			a.remove(string(p.kv.Key))
+		if it := a.items[p.Key()]; it != nil && it.KV.ModRevision == p.KV.ModRevision {
+			a.remove(p.Key())
 		}
 	}
 	for _, l := range got {
@@ -299,7 +300,7 @@ func (a *arrivals) settle(q *Queue, tried []*picked, got []*Delivery) {
 // claimable returns the items that this process may claim now, in the order of the
 // queue, each with a slot if the queue has them. known is false if the claimer has to
 // read instead, also if of a backlog fewer than n are known.
-func (a *arrivals) claimable(q *Queue, n int, now time.Time) (items []*picked, known bool) {
+func (a *arrivals) claimable(q *Queue, n int, now time.Time) (items []*item.Entry, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
@@ -312,7 +313,7 @@ func (a *arrivals) claimable(q *Queue, n int, now time.Time) (items []*picked, k
 	}
 	for _, it := range a.eligible(q) {
 		if !now.Before(it.due) {
-			p := *it.picked
+			p := *it.Entry
 			items = append(items, &p)
 		}
 	}
@@ -330,16 +331,16 @@ func (a *arrivals) blocked(q *Queue, now time.Time) bool {
 // waited for it, so it is for each item's first process again.
 func (a *arrivals) eligible(q *Queue) []*arrival {
 	items := slices.Collect(maps.Values(a.items))
-	slices.SortFunc(items, func(a, b *arrival) int { return inOrder(a.picked, b.picked) })
+	slices.SortFunc(items, func(a, b *arrival) int { return item.ByOrder(a.Entry, b.Entry) })
 	if q.cfg.MaxTaken == 0 {
 		return items
 	}
 	free := q.freeSlots(a.used)
 	items = items[:min(len(items), len(free))]
 	for i, it := range items {
-		it.st.Slot = free[i]
+		it.State.Slot = free[i]
 		if it.slot != a.freed {
-			it.slot, it.due = a.freed, a.turn(string(it.kv.Key)+a.freed, a.freedAt)
+			it.slot, it.due = a.freed, a.turn(it.Key()+a.freed, a.freedAt)
 		}
 	}
 	return items

@@ -17,11 +17,11 @@ import (
 // batch makes the group commit of the session's calls: one for verbs and one for enqueues.
 // A round trip carries the guard of the session's claim once, however many calls share it.
 func (s *session) batch() {
-	s.verbs, s.puts = s.batcher(), s.batcher(s.q.activate())
+	s.verbs, s.puts = s.batcher(), s.batcher(s.q.keys.Activate())
 }
 
 // batcher returns group commit whose every round trip has further operations.
-func (s *session) batcher(also ...clientv3.Op) *txn.Batcher {
+func (s *session) batcher(also ...*pb.RequestOp) *txn.Batcher {
 	return txn.NewBatcher(txn.Config{
 		IO: s.io, Timeout: requestTimeout,
 		// The claim bounds the request, by its deadline and the client's timeout.
@@ -29,7 +29,7 @@ func (s *session) batcher(also ...clientv3.Op) *txn.Batcher {
 			return txn.CommitMessage(s.claim.Txn(ctx), in)
 		},
 		EpochKey: []byte(keyspace.EpochKey(s.q.claims.Prefix())),
-		Also:     txn.Then(also...).Success,
+		Also:     also,
 		Limits:   s.q.size.Limits,
 		OfAll:    func(err error) bool { return errors.Is(err, etcdclaims.ErrLost) || passing(err) },
 	})
@@ -38,11 +38,7 @@ func (s *session) batcher(also ...clientv3.Op) *txn.Batcher {
 // share carries out a transaction under the session's guard, in a round trip with others
 // if possible. Its conditions must not depend on what requests of other keys write, nor
 // its operations on their order.
-func (s *session) share(ctx context.Context, b *txn.Batcher, key string, cmps []clientv3.Cmp, then, els []clientv3.Op) (*clientv3.TxnResponse, error) {
-	in, err := txn.Message(s.claim.Txn(ctx).If(cmps...).Then(then...).Else(els...))
-	if err != nil {
-		return nil, err
-	}
+func (s *session) share(ctx context.Context, b *txn.Batcher, key string, in *pb.TxnRequest) (*pb.TxnResponse, error) {
 	if slices.ContainsFunc(in.Success, func(op *pb.RequestOp) bool { return op.GetRequestTxn() != nil }) {
 		key = "" // alone: etcd evaluates all conditions of a request first
 	}
@@ -62,7 +58,14 @@ func (s *session) share(ctx context.Context, b *txn.Batcher, key string, cmps []
 	if errors.Is(err, etcdclaims.ErrReleased) && !errors.Is(err, etcdclaims.ErrUnknown) {
 		err = errClosed // it is the session's claim, which the user does not know
 	}
-	return resp, err
+	return (*pb.TxnResponse)(resp), err
+}
+
+// check refuses a transaction with operations of a caller that must not be sent.
+func (s *session) check(ctx context.Context, in *pb.TxnRequest) error {
+	cmps, then, els := txn.Operations(in)
+	_, err := txn.Message(s.claim.Txn(ctx).If(cmps...).Then(then...).Else(els...))
+	return err
 }
 
 // underway are the keys of calls that share round trips.

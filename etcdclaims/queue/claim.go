@@ -8,11 +8,10 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
-	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/google/uuid"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -105,44 +104,18 @@ func (q *Queue) ask(ctx context.Context, w *want) (Batch, error) {
 	}
 }
 
-// taking has the operations of one item in a claiming request: the transaction itself, and in
-// it the read of the content, or the one that removes a second key.
-type taking struct{ op, content, second txn.Op }
-
-// takeItems claims the picked items: each item by itself, if it is where it was, the
-// queue is not paused, and its slot is free. refused is set if the request as a whole was
+// takeItems claims the picked items. refused is set if the request as a whole was
 // refused: the queue is paused, or the session's generation is another.
-//
-// A key of an item that this session has already is a second one, as a restore of some keys
-// leaves. It is removed, so that the item is not taken twice. If another session has the item,
-// no condition can refuse the second key: what says so stands below that session. A key for
-// each taken item would, and would cost each claim and each ending a write.
-func (q *Queue) takeItems(ctx context.Context, s *session, items []*picked) (leases []*Delivery, refused bool, err error) {
+func (q *Queue) takeItems(ctx context.Context, s *session, picked []*item.Entry) (leases []*Delivery, refused bool, err error) {
 	defer s.begin()()
-	now := q.now().UTC()
-	nonce := uuid.NewString()
-	var ops txn.Ops
-	takes := make([]taking, len(items))
-	for i, p := range items {
-		p.st.Attempts++
-		p.st.Owner, p.st.Since, p.st.Epoch, p.st.Nonce = q.claims.Owner(), now, keyspace.Epoch(s.claim.Fence()), nonce
-		taken := q.keys.takenBy(s.id) + p.st.ID
-		cmps := []clientv3.Cmp{unmoved(string(p.kv.Key), p.kv.ModRevision)}
-		second := clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(taken), ">", 0)}, []clientv3.Op{clientv3.OpDelete(string(p.kv.Key))}, nil)
-		cmps = append(cmps, absent(taken))
-		var then, els txn.Ops
-		takes[i].content, takes[i].second = then.Add(clientv3.OpGet(q.keys.item(p.st.ID))), els.Add(second)
-		then = append(then, clientv3.OpDelete(string(p.kv.Key)), clientv3.OpPut(taken, encode(p.st)))
-		if p.st.Slot > 0 {
-			cmps = append(cmps, absent(q.keys.slot(p.st.Slot)))
-			then = append(then, clientv3.OpPut(q.keys.slot(p.st.Slot), slotOwner(s.id, p.st.ID)))
-		}
-		takes[i].op = ops.Add(clientv3.OpTxn(cmps, then, els))
+	claim := item.Claim{
+		Keys: q.keys, Session: s.id, Items: picked, Owner: q.claims.Owner(),
+		Epoch: keyspace.Epoch(s.claim.Fence()), Now: q.now().UTC(), Nonce: uuid.NewString(),
 	}
-	resp, again, err := s.commit(ctx, []clientv3.Cmp{absent(q.keys.paused())}, ops, nil)
+	resp, again, err := s.commit(ctx, claim.Build())
 	switch {
 	case errors.Is(err, etcdclaims.ErrUnknown):
-		leases, err := q.takenAfterAll(ctx, s, items, nonce, err)
+		leases, err := q.takenAfterAll(ctx, s, claim, err)
 		if err != nil {
 			s.doubt()
 		}
@@ -152,39 +125,27 @@ func (q *Queue) takeItems(ctx context.Context, s *session, items []*picked) (lea
 	case again || !resp.Succeeded:
 		return nil, true, nil
 	}
-	for i, take := range takes {
-		if one := txn.ReplyIn(resp).Inner(take.op); one.Succeeded {
-			if l := q.delivered(s, items[i].st, one.Kvs(take.content), one.Rev); l != nil {
-				leases = append(leases, l)
-			}
-		} else if one.Inner(take.second).Succeeded {
-			s.doubt() // the key by which the session has the item may be one that no lease is of
+	got, second := claim.Judge(resp)
+	for _, taken := range got {
+		if l := q.delivered(s, taken); l != nil {
+			leases = append(leases, l)
 		}
+	}
+	if second > 0 {
+		s.doubt() // the key by which the session has the item may be one that no lease is of
 	}
 	return leases, false, nil
 }
 
-// delivered makes the delivery of an item that was taken. An item without content becomes a
-// dead letter: no worker can handle it.
-func (q *Queue) delivered(s *session, st state, item []*mvccpb.KeyValue, rev int64) *Delivery {
-	var c content
-	var err error
-	if len(item) > 0 {
-		c, err = decode[content](item[0].Key, item[0].Value)
-	}
-	if missing := len(item) == 0 || c.Missing; missing {
-		err = fmt.Errorf("item %q has no content", st.ID)
-	}
-	l := newDelivery(q, s, st, c, rev)
+// delivered makes the delivery of an item that was taken. It returns nil for one without content.
+func (q *Queue) delivered(s *session, taken item.Taken) *Delivery {
+	c, err := taken.Decode()
+	l := newDelivery(q, s, taken, c)
 	if err != nil {
 		q.skip(err)
 		q.spawn(func() {
-			discard := func() error { return l.Discard(q.ctx, err.Error()) }
-			if len(item) == 0 {
-				discard = func() error { return l.discardEmpty(q.ctx, err.Error()) }
-			}
-			if derr := discard(); derr != nil {
-				q.log.Warn("item without content not discarded", zap.String("item", st.ID), zap.Error(derr))
+			if derr := l.discard(q.ctx, err.Error(), taken.Content == nil); derr != nil {
+				q.log.Warn("item without content not discarded", zap.String("item", taken.State.ID), zap.Error(derr))
 			}
 		})
 		return nil
@@ -193,38 +154,26 @@ func (q *Queue) delivered(s *session, st state, item []*mvccpb.KeyValue, rev int
 }
 
 // takenAfterAll finds out what a claiming request of unknown outcome took.
-func (q *Queue) takenAfterAll(ctx context.Context, s *session, items []*picked, nonce string, unknown error) ([]*Delivery, error) {
-	var reads txn.Ops
-	taken := make([]txn.Op, len(items))
-	for i, p := range items {
-		taken[i] = reads.Add(clientv3.OpGet(q.keys.takenBy(s.id) + p.st.ID))
-	}
-	// Items and their contents are not read in one request: the contents may be
-	// too large together for the ones that were not taken.
-	resp, err := s.void(ctx, reads...)
+func (q *Queue) takenAfterAll(ctx context.Context, s *session, claim item.Claim, unknown error) ([]*Delivery, error) {
+	resp, err := s.void(ctx, claim.Reads()...)
 	if err != nil {
 		return nil, fmt.Errorf("%w (looking it up: %w)", unknown, err)
 	}
+	got, unreadable := claim.JudgeReads(resp)
+	for _, err := range unreadable {
+		q.skip(err)
+		s.doubt()
+	}
 	var leases []*Delivery
-	for i, read := range taken {
-		kv := txn.ReplyIn(resp).First(read)
-		if kv == nil {
-			continue
-		}
-		st, err := decodeState(kv)
-		switch {
-		case err != nil:
-			q.skip(err)
-			s.doubt()
-			continue
-		case st.Nonce != nonce:
-			continue
-		}
-		item, err := q.readContent(ctx, items[i].st.ID)
+	for _, taken := range got {
+		content, err := q.readContent(ctx, taken.State.ID)
 		if err != nil {
 			return leases, fmt.Errorf("%w (looking it up: %w)", unknown, err)
 		}
-		if l := q.delivered(s, st, item.Kvs, kv.ModRevision); l != nil {
+		if len(content.Kvs) > 0 {
+			taken.Content = content.Kvs[0]
+		}
+		if l := q.delivered(s, taken); l != nil {
 			leases = append(leases, l)
 		}
 	}
@@ -232,12 +181,12 @@ func (q *Queue) takenAfterAll(ctx context.Context, s *session, items []*picked, 
 }
 
 // readContent reads the content of an item. It fails after patience without an answer.
-func (q *Queue) readContent(ctx context.Context, id string) (item *clientv3.GetResponse, err error) {
+func (q *Queue) readContent(ctx context.Context, id string) (content *clientv3.GetResponse, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	err = retry.Do(ctx, passing, func() (err error) {
-		item, err = get(ctx, q.claims, q.keys.item(id))
+		content, err = get(ctx, q.claims, q.keys.Content(id))
 		return err
 	})
-	return item, err
+	return content, err
 }

@@ -19,14 +19,11 @@ const MaxPayloadBytes = 1 << 20
 
 // Limits and defaults, as the comments of Config, the options and Delivery state them.
 const (
-	maxNameBytes  = 128
-	maxIDBytes    = 512
-	maxErrorBytes = 1 << 10 // of an attempt, and of the reason of a pause
-	maxHistory    = 20      // attempts
-	mostTaken     = 10_000
+	maxNameBytes = 128
+	maxIDBytes   = 512
+	mostTaken    = 10_000
 
 	defaultTTL           = 30 * time.Second
-	defaultPriority      = 100
 	defaultRetention     = time.Hour
 	defaultSpaceReserve  = 5 // percent
 	defaultDeadRetention = 30 * 24 * time.Hour

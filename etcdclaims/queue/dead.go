@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -17,12 +19,12 @@ const pageSize = 100
 // DeadLetters yields the dead letters, oldest first, without payloads; Look returns an
 // item with its payload. It reads page by page. An error is the last value.
 func (q *Queue) DeadLetters(ctx context.Context) iter.Seq2[Info, error] {
-	return q.list(ctx, q.keys.dead())
+	return q.list(ctx, q.keys.Dead())
 }
 
 // Taken yields the items that workers have, in the order of sessions, without payloads.
 func (q *Queue) Taken(ctx context.Context) iter.Seq2[Info, error] {
-	return q.list(ctx, q.keys.taken())
+	return q.list(ctx, q.keys.Taken())
 }
 
 // list reads the keys under a prefix, as of one revision. What cannot be read is
@@ -66,14 +68,14 @@ func (q *Queue) listFrom(ctx context.Context, prefix, from string, rev int64) it
 // Errors: ErrNotFound if there is no such dead letter, or if its payload is lost.
 // Info.Why has that reason. Cancel that item, and enqueue it again.
 func (q *Queue) Redrive(ctx context.Context, id string) error {
-	return q.change(ctx, "redrive", "redrive", id, func(f found) ([]clientv3.Op, error) {
+	return q.change(ctx, "redrive", item.VerbRedrive, id, func(f found) (*pb.TxnRequest, error) {
 		if f.Where != Dead {
 			return nil, fmt.Errorf("%w among the dead letters: it is %s", ErrNotFound, f.Where)
 		}
 		if f.empty {
 			return nil, fmt.Errorf("%w with a payload: it has none any more", ErrNotFound)
 		}
-		return append([]clientv3.Op{q.activate()}, q.redriven(f, q.now())...), nil
+		return item.Redrive{Keys: q.keys, Entry: f.entry, Now: q.now()}.Build(), nil
 	})
 }
 
@@ -89,7 +91,7 @@ func (q *Queue) Purge(ctx context.Context, t time.Time) (n int, err error) {
 		if err != nil {
 			return n, q.fail("purge", err)
 		}
-		some, err := q.purgeSome(ctx, s, q.keys.dead()+keyspace.Instant(t))
+		some, err := q.purgeSome(ctx, s, q.keys.Dead()+keyspace.Instant(t))
 		n += some
 		switch {
 		case err == nil && some == 0:
@@ -106,38 +108,21 @@ func (q *Queue) Purge(ctx context.Context, t time.Time) (n int, err error) {
 
 // purgeSome removes some dead letters whose keys are before end.
 func (q *Queue) purgeSome(ctx context.Context, s *session, end string) (int, error) {
-	if end <= q.keys.dead() {
+	if end <= q.keys.Dead() {
 		return 0, nil
 	}
 	most := int64(q.size.items(opsToPurge))
-	resp, err := get(ctx, q.claims, q.keys.dead(), clientv3.WithRange(end), clientv3.WithLimit(most))
+	resp, err := get(ctx, q.claims, q.keys.Dead(), clientv3.WithRange(end), clientv3.WithLimit(most))
 	if err != nil || len(resp.Kvs) == 0 {
 		return 0, err
 	}
-	var ops []clientv3.Op
-	for _, kv := range resp.Kvs {
-		then := []clientv3.Op{clientv3.OpDelete(string(kv.Key))}
-		id := q.keys.bareID(string(kv.Key))
-		if st, err := decodeState(kv); err == nil {
-			id = st.ID
-		}
-		if id != "" {
-			then = append(then, clientv3.OpDelete(q.keys.item(id)), clientv3.OpDelete(q.keys.place(id)))
-		}
-		ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{unmoved(string(kv.Key), kv.ModRevision)}, then, nil))
-	}
-	done, err := s.claim.Txn(ctx).Then(ops...).Commit()
+	purge := item.Purge{Keys: q.keys, Letters: resp.Kvs}
+	done, err := s.send(ctx, purge.Build())
 	switch {
-	case q.size.refused(err, len(ops)+opsToPurge):
+	case q.size.refused(err, len(resp.Kvs)+opsToPurge):
 		return q.purgeSome(ctx, s, end)
 	case err != nil:
 		return 0, err
 	}
-	n := 0
-	for _, r := range done.Responses {
-		if r.GetResponseTxn().Succeeded {
-			n++
-		}
-	}
-	return n, nil
+	return purge.Judge(done), nil
 }

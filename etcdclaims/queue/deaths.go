@@ -89,7 +89,7 @@ func (q *Queue) watchDeathsOnce() (heard bool) {
 	removals := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithFilterPut()}
 	claims, stop := q.openWatch(q.ctx, q.ownKey(""), removals...)
 	defer stop()
-	entries, stop := q.openWatch(q.ctx, q.keys.workers(), removals...)
+	entries, stop := q.openWatch(q.ctx, q.keys.Workers(), removals...)
 	defer stop()
 	d := deaths{dead: map[string]*death{}, early: map[string]bool{}, look: myTurn()}
 	q.wakeKeeper()
@@ -105,7 +105,7 @@ func (q *Queue) watchDeathsOnce() (heard bool) {
 			}
 		case resp, open = <-entries:
 			for _, ev := range resp.Events {
-				d.settled(strings.TrimPrefix(string(ev.Kv.Key), q.keys.workers()))
+				d.settled(strings.TrimPrefix(string(ev.Kv.Key), q.keys.Workers()))
 			}
 		case <-t.C:
 			q.recoverDue(q.ctx, &d)
@@ -159,8 +159,8 @@ func (q *Queue) recoverDue(ctx context.Context, d *deaths) {
 func (q *Queue) recoverEnded(ctx context.Context, taken int) (found bool, err error) {
 	resp, err := q.read(ctx,
 		clientv3.OpGet(q.ownKey(""), clientv3.WithPrefix(), clientv3.WithCountOnly()),
-		clientv3.OpGet(q.keys.workers(), clientv3.WithPrefix(), clientv3.WithCountOnly()),
-		clientv3.OpGet(q.keys.taken(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
+		clientv3.OpGet(q.keys.Workers(), clientv3.WithPrefix(), clientv3.WithCountOnly()),
+		clientv3.OpGet(q.keys.Taken(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
 	if err != nil {
 		return false, err
 	}

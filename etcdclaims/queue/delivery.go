@@ -5,13 +5,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/keyspace"
 )
 
@@ -20,13 +20,8 @@ import (
 // is safe for concurrent use.
 type Delivery struct {
 	q       *Queue
-	content content
+	content item.Content
 	obtain  time.Time
-
-	// by names a lease that was adopted from a handle, among all leases of the handle;
-	// "" is the one that gave it. It is written with each verb, so that a lost reply is
-	// not taken for another's.
-	by string
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -38,23 +33,26 @@ type Delivery struct {
 	unsure map[string]error // verbs whose outcome is unknown, and why
 	note   noted
 
-	mu  sync.Mutex // s, st and rev change in Heartbeat alone
-	s   *session   // nil: resumed from a handle
-	sid string
-	st  state
-	rev int64 // ModRevision of the taken key
-	ep  int64 // epoch
-	err error // why the lease is over
+	mu   sync.Mutex // s and held change in Heartbeat alone
+	s    *session   // nil: resumed from a handle
+	held item.Held
+	err  error // why the lease is over
 
 	over time.Time // when this process learned that it is
 
 	leaving bool // a verb that ends the lease is under way, or of unknown outcome
 }
 
-func newDelivery(q *Queue, s *session, st state, c content, rev int64) *Delivery {
-	l := &Delivery{q: q, s: s, sid: s.id, st: st, content: c, rev: rev, obtain: st.Since, ep: keyspace.Epoch(s.claim.Fence()), done: make(chan struct{}), busy: make(chan struct{}, 1)}
-	l.ctx, l.cancel = context.WithCancelCause(l.carry(context.Background()))
+func newDelivery(q *Queue, s *session, taken item.Taken, c item.Content) *Delivery {
+	l := makeDelivery(q, item.Held{Keys: q.keys, Session: s.id, State: taken.State, Rev: taken.Rev, Epoch: keyspace.Epoch(s.claim.Fence())}, c)
+	l.s = s
 	l.follow(s)
+	return l
+}
+
+func makeDelivery(q *Queue, held item.Held, c item.Content) *Delivery {
+	l := &Delivery{q: q, held: held, content: c, obtain: held.State.Since, done: make(chan struct{}), busy: make(chan struct{}, 1)}
+	l.ctx, l.cancel = context.WithCancelCause(l.carry(context.Background()))
 	return l
 }
 
@@ -63,7 +61,7 @@ func (l *Delivery) follow(s *session) {
 	s.add(l)
 	own := s.claim.Context()
 	stop := context.AfterFunc(own, func() {
-		if now, _, _, _, _ := l.snapshot(); now == s {
+		if now, _, _ := l.snapshot(); now == s {
 			l.cancel(context.Cause(own))
 		}
 	})
@@ -140,7 +138,7 @@ func (l *Delivery) stay() {
 
 // abandon ends the lease locally, and has the rest of it in etcd given back.
 func (l *Delivery) abandon() {
-	s, _, _, _, err := l.snapshot()
+	s, _, err := l.snapshot()
 	if err != nil {
 		return
 	}
@@ -150,20 +148,33 @@ func (l *Delivery) abandon() {
 	}
 }
 
-// snapshot is what a request is made of.
-func (l *Delivery) snapshot() (s *session, sid string, st state, rev int64, err error) {
+// snapshot returns what changes of the lease.
+func (l *Delivery) snapshot() (s *session, held item.Held, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.s, l.sid, l.st, l.rev, l.err
+	return l.s, l.held, l.err
+}
+
+// by names a lease that was adopted; see item.Held.
+func (l *Delivery) by() string {
+	_, held, _ := l.snapshot()
+	return held.By
+}
+
+// hold is what a request of the caller that has the lease's turn is made of.
+func (l *Delivery) hold() item.Held {
+	s, held, _ := l.snapshot()
+	held.Elsewhere = s == nil
+	held.Noted = l.note.tried || held.By != "" // then another holder may have made one
+	return held
 }
 
 // ID returns the item's id.
 func (l *Delivery) ID() string { return l.state().ID }
 
-func (l *Delivery) state() state {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.st
+func (l *Delivery) state() item.State {
+	_, held, _ := l.snapshot()
+	return held.State
 }
 
 // Queue returns the name of the queue.
@@ -191,26 +202,25 @@ func (l *Delivery) Attempt() int { return l.state().Attempts }
 func (l *Delivery) MaxAttempts() int { return l.state().Max }
 
 // History returns the earlier attempts of the item, oldest first, at most the last 20.
-func (l *Delivery) History() []Attempt { return slices.Clone(l.state().History) }
+func (l *Delivery) History() []Attempt { return attempts(l.state().History) }
 
 // Fence returns the number that rises with each delivery of the item.
 func (l *Delivery) Fence() int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return keyspace.Fence(l.ep, l.rev)
+	_, held, _ := l.snapshot()
+	return held.Fence()
 }
 
 // Token returns the key and the fence of the delivery. Send it along with requests, and
 // guard writes with it. Its key is "queue/<queue>/item/<id>".
 func (l *Delivery) Token() fencing.Token {
-	return fencing.Token{Key: l.q.keys.tokenKey(l.ID()), Fence: l.Fence()}
+	return fencing.Token{Key: l.q.keys.TokenKey(l.ID()), Fence: l.Fence()}
 }
 
 // Key returns the item's place in the order of its queue: priority, vesting time and
 // sequence, as text. It is no key of etcd. The items of a queue are claimed in the order of
 // these texts.
 func (l *Delivery) Key() string {
-	return l.q.orderOf(l.state())
+	return l.q.keys.OrderOf(l.state())
 }
 
 // DeliveryID returns an id of this delivery: the first 32 hex digits of a SHA-256. The
@@ -255,7 +265,7 @@ func (l *Delivery) Remaining(now time.Time) time.Duration {
 }
 
 func (l *Delivery) remaining() time.Duration {
-	s, _, _, _, err := l.snapshot()
+	s, _, err := l.snapshot()
 	if err != nil || s == nil {
 		return 0
 	}
@@ -274,7 +284,7 @@ func (l *Delivery) Done() <-chan struct{} { return l.done }
 // this worker, the error matches etcdclaims.ErrReleased. After a loss, it matches
 // etcdclaims.ErrLost.
 func (l *Delivery) Err() error {
-	_, _, _, _, err := l.snapshot()
+	_, _, err := l.snapshot()
 	return err
 }
 
@@ -285,7 +295,7 @@ func (l *Delivery) Err() error {
 // can have the item before the reply arrives. If the verb changed nothing, Check returns
 // nil again.
 func (l *Delivery) Check() error {
-	s, _, _, _, err := l.snapshot()
+	s, _, err := l.snapshot()
 	l.mu.Lock()
 	leaving := l.leaving
 	l.mu.Unlock()

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,8 +11,11 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/core"
+	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -26,8 +30,8 @@ import (
 // Item again is safe while the item is in the queue. If the item has the option ID, it is
 // also safe for Config.Retention after it was completed. While etcd does not answer,
 // Enqueue fails within half a minute, even if ctx lasts longer.
-func (q *Queue) Enqueue(ctx context.Context, item Item) (added bool, err error) {
-	n, err := q.EnqueueAll(ctx, []Item{item})
+func (q *Queue) Enqueue(ctx context.Context, it Item) (added bool, err error) {
+	n, err := q.EnqueueAll(ctx, []Item{it})
 	return n == 1, err
 }
 
@@ -94,16 +98,16 @@ func (q *Queue) enqueue(ctx context.Context, items []Item, e *enqueuing) (added 
 		if err != nil {
 			return added, err
 		}
-		room, full, err := q.room(ctx)
+		room, err := q.room(ctx)
 		if err != nil {
 			return added, err
 		}
-		if q.cfg.MaxWaiting > 0 && room < len(items) {
-			some, err := q.partly(ctx, items, room, e)
+		if room != nil && q.cfg.MaxWaiting-room.Waiting < len(items) {
+			some, err := q.partly(ctx, items, q.cfg.MaxWaiting-room.Waiting, e)
 			return added + some, err
 		}
 		since := s.lastSeen()
-		some, done, err := q.send(ctx, s, items, full, e)
+		some, done, err := q.send(ctx, s, items, room, e)
 		switch {
 		case done:
 			return added + some, nil
@@ -131,38 +135,23 @@ func (q *Queue) enqueue(ctx context.Context, items []Item, e *enqueuing) (added 
 // send puts items, under the condition that the queue has room for them, and returns how
 // many of them were not there. done is false if the request was refused as a whole, or
 // failed. One item alone may share a round trip with those of other callers.
-func (q *Queue) send(ctx context.Context, s *session, items []Item, full []clientv3.Cmp, e *enqueuing) (added int, done bool, err error) {
-	if len(items) == 1 && full == nil {
-		op, at := q.put(items[0], e.now)
-		resp, again, err := s.put(ctx, items[0].id, op)
-		switch {
-		case err != nil || again:
-		case resp.Succeeded:
-			added = 1
-		default:
-			e.there(q, items[0], txn.ReplyIn(resp).Kvs(at))
+func (q *Queue) send(ctx context.Context, s *session, items []Item, room *item.Room, e *enqueuing) (added int, done bool, err error) {
+	if len(items) == 1 && room == nil {
+		one := q.enqueueOf(items[0], e.now)
+		resp, again, err := s.put(ctx, one)
+		if err != nil || again {
+			return 0, false, err
 		}
-		return added, err == nil && !again, err
+		return e.entered(items[0], one.Judge(resp)), true, nil
 	}
-	ops := txn.Ops{q.activate()}
-	puts, places := make([]txn.Op, len(items)), make([]txn.Op, len(items))
-	for i, it := range items {
-		op, at := q.put(it, e.now)
-		puts[i], places[i] = ops.Add(op), at
-	}
-	if full != nil {
-		ops = append(ops, clientv3.OpPut(q.keys.bound(), encode(map[string]any{"v": valueVersion})))
-	}
-	resp, again, err := s.commit(ctx, full, ops, nil)
+	all := q.enqueueAll(items, e.now)
+	all.Room = room
+	resp, again, err := s.commit(ctx, all.Build())
 	if err != nil || again || !resp.Succeeded {
 		return 0, false, err
 	}
-	for i, it := range items {
-		if put := txn.ReplyIn(resp).Inner(puts[i]); put.Succeeded {
-			added++
-		} else {
-			e.there(q, it, put.Kvs(places[i]))
-		}
+	for i, entered := range all.Judge(resp) {
+		added += e.entered(items[i], entered)
 	}
 	return added, true, nil
 }
@@ -177,9 +166,9 @@ func (q *Queue) notPut(ctx context.Context, s *session, items []Item, since int6
 	if err != nil {
 		return nil, err
 	}
-	var marks []clientv3.Op
+	var marks []*pb.RequestOp
 	for _, it := range items {
-		marks = append(marks, clientv3.OpPut(q.keys.mark(it.id), "", clientv3.WithLease(lease)))
+		marks = append(marks, q.enqueueOf(it, time.Time{}).Mark(int64(lease)))
 	}
 	resp, err := s.void(ctx, marks...)
 	if err != nil {
@@ -215,20 +204,18 @@ func (q *Queue) markLease(ctx context.Context) (lease clientv3.LeaseID, err erro
 func (q *Queue) putBetween(ctx context.Context, it Item, since, end int64) (bool, error) {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
 	defer cancel()
-	key := q.keys.item(it.id)
-	for resp := range q.claims.Etcd().Watch(ctx, key, clientv3.WithRange(q.keys.mark(it.id)+"\x00"), clientv3.WithRev(since+1)) {
+	one := q.enqueueOf(it, time.Time{})
+	from, to := one.History()
+	for resp := range q.claims.Etcd().Watch(ctx, from, clientv3.WithRange(to), clientv3.WithRev(since+1)) {
 		if err := resp.Err(); err != nil {
 			return false, err
 		}
-		for _, ev := range resp.Events {
-			switch {
-			case ev.Kv.ModRevision >= end:
-				return false, nil
-			case string(ev.Kv.Key) == key:
-				if c, err := decode[content](ev.Kv.Key, ev.Kv.Value); ev.IsCreate() && err == nil && c.Seq == it.seq {
-					return true, nil
-				}
-			}
+		events := make([]*mvccpb.Event, len(resp.Events))
+		for i, ev := range resp.Events {
+			events[i] = (*mvccpb.Event)(ev)
+		}
+		if put, known := one.Marked(events, end); known {
+			return put, nil
 		}
 	}
 	return false, fmt.Errorf("the history of the item cannot be read: %w", context.Cause(ctx))
@@ -239,12 +226,12 @@ func (q *Queue) partly(ctx context.Context, items []Item, room int, e *enqueuing
 	for i, it := range items {
 		if room <= 0 {
 			// An item that is there already needs no room.
-			resp, err := q.read(ctx, clientv3.OpGet(q.keys.place(it.id)), clientv3.OpGet(q.keys.item(it.id), clientv3.WithCountOnly()))
+			resp, err := q.read(ctx, clientv3.OpGet(q.keys.Place(it.id)), clientv3.OpGet(q.keys.Content(it.id), clientv3.WithCountOnly()))
 			if err != nil {
 				return added, err
 			}
 			if txn.Count(resp, 1) > 0 {
-				e.there(q, it, txn.Kvs(resp, 0))
+				e.entered(it, q.keys.Known(txn.Kvs(resp, 0)))
 				continue
 			}
 			return added, fmt.Errorf("%w: %d items wait; item %d of %d was not enqueued", ErrFull, q.cfg.MaxWaiting, i+1, len(items))
@@ -259,61 +246,43 @@ func (q *Queue) partly(ctx context.Context, items []Item, room int, e *enqueuing
 	return added, nil
 }
 
-// room returns how many items may still be enqueued, and the condition under which
-// that stays true: nothing was enqueued since, but by Op. Items that leave only make room, and
-// those that come back from workers and dead letters do so whether or not there is room. A
-// condition on the items themselves would make etcd read all of them before the next
-// request.
-func (q *Queue) room(ctx context.Context) (int, []clientv3.Cmp, error) {
+// room returns how many items wait, or nil if any number may.
+func (q *Queue) room(ctx context.Context) (*item.Room, error) {
 	if q.cfg.MaxWaiting == 0 {
-		return 0, nil, nil
+		return nil, nil
 	}
-	resp, err := q.read(ctx,
-		clientv3.OpGet(q.keys.ready(), clientv3.WithPrefix(), clientv3.WithCountOnly()),
-		clientv3.OpGet(q.keys.later(), clientv3.WithPrefix(), clientv3.WithCountOnly()),
-		clientv3.OpGet(q.keys.bound(), clientv3.WithKeysOnly()))
+	resp, err := q.answer(ctx, q.keys.ReadRoom())
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
-	waiting := txn.Count(resp, 0) + txn.Count(resp, 1)
-	rev := int64(0)
-	if kvs := txn.Kvs(resp, 2); len(kvs) > 0 {
-		rev = kvs[0].ModRevision
+	room := q.keys.JudgeRoom(resp)
+	return &room, nil
+}
+
+// enqueueOf is the step that enqueues an item.
+func (q *Queue) enqueueOf(it Item, now time.Time) item.Enqueue {
+	return item.Enqueue{Keys: q.keys, New: q.begun(it, now), Now: now}
+}
+
+// enqueueAll is the step that enqueues several.
+func (q *Queue) enqueueAll(items []Item, now time.Time) item.EnqueueAll {
+	all := item.EnqueueAll{Keys: q.keys, Now: now}
+	for _, it := range items {
+		all.Items = append(all.Items, q.begun(it, now))
 	}
-	return q.cfg.MaxWaiting - int(waiting), []clientv3.Cmp{unmoved(q.keys.bound(), rev)}, nil
+	return all
 }
 
-// activate notes that the queue has work, if that is not noted.
-func (q *Queue) activate() clientv3.Op {
-	key := q.keys.active()
-	return clientv3.OpTxn([]clientv3.Cmp{absent(key)}, []clientv3.Op{clientv3.OpPut(key, encode(spec{Version: valueVersion, Name: q.cfg.Name}))}, nil)
-}
-
-// put is the operation that enqueues an item, unless its id is there. Else it reads the item's
-// place, by at.
-func (q *Queue) put(it Item, now time.Time) (op clientv3.Op, at txn.Op) {
-	key := q.keys.item(it.id)
-	c, st := q.begun(it, now)
-	var els txn.Ops
-	at = els.Add(clientv3.OpGet(q.keys.place(it.id)))
-	return clientv3.OpTxn([]clientv3.Cmp{absent(key)},
-		[]clientv3.Op{clientv3.OpPut(key, encode(c)), clientv3.OpPut(q.indexKey(st, now), encode(st))}, els), at
-}
-
-// begun returns the values of an item that is enqueued.
-func (q *Queue) begun(it Item, now time.Time) (content, state) {
+// begun returns an item as it is enqueued.
+func (q *Queue) begun(it Item, now time.Time) item.New {
 	vesting := it.vesting
 	if vesting.IsZero() {
 		vesting = now.Add(it.delay)
 	}
-	st := state{Version: valueVersion, ID: it.id, Given: it.given, Seq: it.seq, Priority: it.priority, Vesting: vesting.UTC(), Max: it.max}
-	if st.Max == 0 {
-		st.Max = q.cfg.MaxAttempts
+	return item.New{
+		ID: it.id, Given: it.given, Seq: it.seq, Topic: it.topic, Payload: it.payload,
+		Priority: it.priority, Vesting: vesting, Max: cmp.Or(it.max, q.cfg.MaxAttempts),
 	}
-	return content{
-		Version: valueVersion, Topic: it.topic, Payload: it.payload, Given: it.given, Seq: it.seq,
-		Rank: rank(it.priority, q.cfg.HigherFirst), Vesting: st.Vesting, Enqueued: now.UTC(),
-	}, st
 }
 
 // Op returns the operation that enqueues items, for a transaction of the caller's
@@ -334,14 +303,12 @@ func (q *Queue) Op(items ...Item) (clientv3.Op, error) {
 	if len(items) == 0 || len(items) > itemsPerRequest {
 		return clientv3.Op{}, q.fail("enqueue", fmt.Errorf("%d items in one operation: want 1 to %d", len(items), itemsPerRequest))
 	}
-	ops := []clientv3.Op{q.activate()}
-	now := q.now()
-	for _, it := range sequenced(items) {
+	items = sequenced(items)
+	for _, it := range items {
 		if err := it.check(); err != nil {
 			return clientv3.Op{}, q.fail("enqueue", err)
 		}
-		op, _ := q.put(it, now)
-		ops = append(ops, op)
 	}
-	return clientv3.OpTxn(nil, ops, nil), nil
+	cmps, then, els := txn.Operations(q.enqueueAll(items, q.now()).Build())
+	return clientv3.OpTxn(cmps, then, els), nil
 }

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/item"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -71,8 +71,8 @@ type Event struct {
 type change struct {
 	id              string
 	taken, untaken  *mvccpb.KeyValue // put; deleted, as it was
-	put, gone       *state           // in the index
-	buried, exhumed *state           // among the dead letters
+	put, gone       *item.State      // in the index
+	buried, exhumed *item.State      // among the dead letters
 	verb            string           // that of its place, if a place was put
 }
 
@@ -93,10 +93,10 @@ func (q *Queue) eventsOf(changed []*clientv3.Event) (out []Event) {
 	for _, ev := range changed {
 		key := string(ev.Kv.Key)
 		switch {
-		case key == q.keys.paused():
+		case key == q.keys.Paused():
 			out = append(out, pausingEvent(ev))
-		case strings.HasPrefix(key, q.keys.taken()):
-			_, id, _ := strings.Cut(key[len(q.keys.taken()):], "/")
+		case strings.HasPrefix(key, q.keys.Taken()):
+			_, id, _ := strings.Cut(key[len(q.keys.Taken()):], "/")
 			switch c := of(id); {
 			case ev.Type == mvccpb.Event_PUT:
 				c.taken = ev.Kv
@@ -108,9 +108,9 @@ func (q *Queue) eventsOf(changed []*clientv3.Event) (out []Event) {
 			default:
 				c.untaken = &mvccpb.KeyValue{} // etcd has compacted it
 			}
-		case strings.HasPrefix(key, q.keys.place("")):
-			if p, err := decode[place](ev.Kv.Key, ev.Kv.Value); ev.Type == mvccpb.Event_PUT && err == nil {
-				of(key[len(q.keys.place("")):]).verb = p.Verb
+		case strings.HasPrefix(key, q.keys.Place("")):
+			if p, err := item.Decode[item.Place](ev.Kv.Key, ev.Kv.Value); ev.Type == mvccpb.Event_PUT && err == nil {
+				of(key[len(q.keys.Place("")):]).verb = p.Verb
 			}
 		default:
 			q.noteState(of, key, ev)
@@ -130,8 +130,8 @@ func (q *Queue) eventsOf(changed []*clientv3.Event) (out []Event) {
 
 // noteState notes a change in the index or among the dead letters.
 func (q *Queue) noteState(of func(id string) *change, key string, ev *clientv3.Event) {
-	waits := strings.HasPrefix(key, q.keys.ready()) || strings.HasPrefix(key, q.keys.later())
-	if !waits && !strings.HasPrefix(key, q.keys.dead()) {
+	waits := strings.HasPrefix(key, q.keys.Ready()) || strings.HasPrefix(key, q.keys.Later())
+	if !waits && !strings.HasPrefix(key, q.keys.Dead()) {
 		return
 	}
 	kv := ev.Kv
@@ -141,8 +141,8 @@ func (q *Queue) noteState(of func(id string) *change, key string, ev *clientv3.E
 	if kv == nil {
 		return
 	}
-	st, err := decodeState(kv)
-	if st.ID = max(st.ID, q.keys.bareID(key)); err != nil && st.ID == "" {
+	st, err := item.DecodeState(kv)
+	if st.ID = max(st.ID, q.keys.BareID(key)); err != nil && st.ID == "" {
 		return
 	}
 	switch c := of(st.ID); {
@@ -161,7 +161,7 @@ func pausingEvent(ev *clientv3.Event) Event {
 	if ev.Type != mvccpb.Event_PUT {
 		return Event{Kind: eventResumed}
 	}
-	p, _ := decode[pausing](ev.Kv.Key, ev.Kv.Value) // of a newer version: paused all the same
+	p, _ := item.Decode[item.Pausing](ev.Kv.Key, ev.Kv.Value) // of a newer version: paused all the same
 	return Event{Kind: eventPaused, Owner: p.By, Why: p.Why}
 }
 
@@ -204,9 +204,9 @@ func (c *change) event() (e Event) {
 		by = c.taken
 	}
 	if by != nil {
-		if st, err := decodeState(by); err == nil {
+		if st, err := item.DecodeState(by); err == nil {
 			e.Owner, e.Attempt = st.Owner, st.Attempts
-			e.Fence = keyspace.Fence(st.Epoch, by.ModRevision)
+			e.Fence = item.FenceOf(st, by)
 		}
 	}
 	return e

@@ -1,6 +1,8 @@
 package queue
 
-import "github.com/etcdclaims/claims/etcdclaims"
+import (
+	"github.com/etcdclaims/claims/etcdclaims"
+)
 
 // FailOption sets how long a failed item waits, or its priority from then on.
 type FailOption interface{ applyFail(*failOptions) }

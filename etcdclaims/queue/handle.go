@@ -8,6 +8,7 @@ import (
 	"strings"
 	"weak"
 
+	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/google/uuid"
@@ -18,8 +19,8 @@ import (
 // heartbeat, complete or fail the item: see [Queue.Adopt]. A handle is valid for this
 // delivery alone. It is not a secret, and protects nothing.
 func (l *Delivery) Handle() string {
-	_, sid, st, rev, _ := l.snapshot()
-	return strings.Join([]string{"1", sid, strconv.FormatInt(keyspace.Fence(l.ep, rev), 10), st.ID}, ":")
+	_, held, _ := l.snapshot()
+	return strings.Join([]string{"1", held.Session, strconv.FormatInt(held.Fence(), 10), held.State.ID}, ":")
 }
 
 // parseHandle reads a handle.
@@ -62,28 +63,27 @@ func (q *Queue) Adopt(ctx context.Context, handle string) (*Delivery, error) {
 	if err != nil {
 		return fail(err)
 	}
-	key, rev := q.keys.takenBy(sid)+id, keyspace.Revision(fence)
-	resp, err := q.read(ctx, clientv3.OpGet(key), clientv3.OpGet(q.keys.item(id)))
+	key, rev := q.keys.TakenBy(sid)+id, keyspace.Revision(fence)
+	resp, err := q.read(ctx, clientv3.OpGet(key), clientv3.OpGet(q.keys.Content(id)))
 	if err != nil {
 		return fail(err)
 	}
-	taken, item := txn.Kvs(resp, 0), txn.Kvs(resp, 1)
-	if len(taken) == 0 || taken[0].ModRevision != rev || len(item) == 0 {
-		if end, err := q.endOf(ctx, key, id, rev); err == nil && end.verb == "complete" {
+	taken, contents := txn.Kvs(resp, 0), txn.Kvs(resp, 1)
+	if len(taken) == 0 || taken[0].ModRevision != rev || len(contents) == 0 {
+		if end, err := q.endOf(ctx, key, id, rev); err == nil && end.Verb == item.VerbComplete {
 			return fail(ErrCompleted)
 		}
 		return fail(ErrSuperseded)
 	}
-	st, err := decodeState(taken[0])
+	st, err := item.DecodeState(taken[0])
 	if err != nil {
 		return fail(err)
 	}
-	c, err := decode[content](item[0].Key, item[0].Value)
+	c, err := item.Decode[item.Content](contents[0].Key, contents[0].Value)
 	if err != nil {
 		return fail(err)
 	}
-	l := &Delivery{q: q, by: uuid.NewString(), sid: sid, st: st, content: c, rev: rev, obtain: st.Since, ep: keyspace.Epoch(fence), done: make(chan struct{}), busy: make(chan struct{}, 1)}
-	l.ctx, l.cancel = context.WithCancelCause(l.carry(context.Background()))
+	l := makeDelivery(q, item.Held{Keys: q.keys, Session: sid, State: st, Rev: rev, Epoch: keyspace.Epoch(fence), By: uuid.NewString()}, c)
 	// A lease that its caller drops without a verb ends in etcd with its session. Nothing
 	// here may keep it.
 	dropped := weak.Make(l)

@@ -3,29 +3,27 @@ package queue
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // view is what a claimer reads before it claims.
 type view struct {
 	rev    int64
-	ready  []*picked // the first visible items
-	vested []*picked // later items whose time has come: visible, too
-	all    bool      // these are all
-	crowd  bool      // there may be more that have vested
-	count  int64     // of visible items up to where they were read
-	later  string    // the end of the later items that were read; "" if these were few
+	ready  []*item.Entry // the first visible items
+	vested []*item.Entry // later items whose time has come: visible, too
+	all    bool          // these are all
+	crowd  bool          // there may be more that have vested
+	count  int64         // of visible items up to where they were read
+	later  string        // the end of the later items that were read; "" if these were few
 	next   time.Time
 	paused bool
 	taken  int
@@ -84,7 +82,7 @@ func (q *Queue) lookNear(ctx context.Context, n int, near *reach) (view, error) 
 }
 
 // endOf is the end of the range that these items end.
-func endOf(items []*picked) string { return string(items[len(items)-1].kv.Key) + "\x00" }
+func endOf(items []*item.Entry) string { return items[len(items)-1].Key() + "\x00" }
 
 // upTo reads the first n keys below a prefix, up to end if that is not "".
 func upTo(prefix, end string, n int) clientv3.Op {
@@ -94,24 +92,20 @@ func upTo(prefix, end string, n int) clientv3.Op {
 // look reads the head of the queue in one request.
 func (q *Queue) look(ctx context.Context, n int, near reach) (v view, err error) {
 	now := q.now()
-	var ops txn.Ops
-	var slots txn.Op // of none unless they are limited
-	ready, waits := ops.Add(upTo(q.keys.ready(), near.ready, n)), ops.Add(upTo(q.keys.later(), near.later, itemsPerRequest))
-	paused := ops.Add(clientv3.OpGet(q.keys.paused(), clientv3.WithCountOnly()))
-	taken := ops.Add(clientv3.OpGet(q.keys.taken(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
-	if q.cfg.MaxTaken > 0 {
-		slots = ops.Add(clientv3.OpGet(q.keys.slots(), clientv3.WithPrefix(), clientv3.WithKeysOnly()))
+	step := item.Head{
+		Keys: q.keys, Ready: n, ReadyEnd: near.ready, Later: itemsPerRequest, LaterEnd: near.later,
+		Limited: q.cfg.MaxTaken > 0,
 	}
-	resp, err := q.read(ctx, ops...)
+	resp, err := q.answer(ctx, step.Build())
 	if err != nil {
 		return v, err
 	}
-	r := txn.ReplyIn(resp)
-	v.rev, v.count = r.Rev, r.Count(ready)
-	if v.ready, v.all, err = q.readable(ctx, q.keys.ready(), n, r.Range(ready)); err != nil {
+	f := step.Judge(resp)
+	v.rev, v.count, v.paused, v.taken, v.used = f.Rev, f.Ready.Count, f.Paused, f.Taken, f.Used
+	if v.ready, v.all, err = q.readable(ctx, q.keys.Ready(), n, f.Ready); err != nil {
 		return v, err
 	}
-	later, _, err := q.readable(ctx, q.keys.later(), itemsPerRequest, r.Range(waits))
+	later, _, err := q.readable(ctx, q.keys.Later(), itemsPerRequest, f.Later)
 	if err != nil {
 		return v, err
 	}
@@ -121,22 +115,14 @@ func (q *Queue) look(ctx context.Context, n int, near reach) (v view, err error)
 	v.vested, v.next = q.vested(later, now)
 	v.crowd = len(v.vested) == itemsPerRequest
 	v.all = v.all && !v.crowd
-	v.paused = r.Count(paused) > 0
-	v.taken = int(r.Count(taken))
-	if q.cfg.MaxTaken > 0 {
-		v.used = map[int]bool{}
-		for _, kv := range r.Kvs(slots) {
-			v.used[q.keys.slotOf(string(kv.Key))] = true
-		}
-	}
 	return v, nil
 }
 
 // vested returns those of the first later items that have vested, and when the next one
 // does; zero if it is not among them.
-func (q *Queue) vested(later []*picked, now time.Time) (vested []*picked, next time.Time) {
+func (q *Queue) vested(later []*item.Entry, now time.Time) (vested []*item.Entry, next time.Time) {
 	for _, p := range later {
-		vesting, err := vestingOf(strings.TrimPrefix(string(p.kv.Key), q.keys.later()))
+		vesting, err := item.VestingOf(strings.TrimPrefix(p.Key(), q.keys.Later()))
 		switch {
 		case err != nil:
 			q.skip(err)
@@ -151,13 +137,13 @@ func (q *Queue) vested(later []*picked, now time.Time) (vested []*picked, next t
 
 // nextVesting returns the earliest vesting time that lies ahead, or the zero time if all items have vested.
 func (q *Queue) nextVesting(ctx context.Context) (next time.Time, err error) {
-	behind := q.keys.later() + keyspace.Instant(q.now()) + "0" // the byte behind the slash
-	resp, err := q.read(ctx, clientv3.OpGet(behind, clientv3.WithRange(clientv3.GetPrefixRangeEnd(q.keys.later())), clientv3.WithLimit(1), clientv3.WithKeysOnly()))
+	behind := q.keys.Later() + keyspace.Instant(q.now()) + "0" // the byte behind the slash
+	resp, err := q.read(ctx, clientv3.OpGet(behind, clientv3.WithRange(clientv3.GetPrefixRangeEnd(q.keys.Later())), clientv3.WithLimit(1), clientv3.WithKeysOnly()))
 	if err != nil {
 		return next, err
 	}
 	for _, kv := range txn.Kvs(resp, 0) {
-		if next, err = vestingOf(strings.TrimPrefix(string(kv.Key), q.keys.later())); err != nil {
+		if next, err = item.VestingOf(strings.TrimPrefix(string(kv.Key), q.keys.Later())); err != nil {
 			q.skip(err)
 		}
 	}
@@ -167,12 +153,12 @@ func (q *Queue) nextVesting(ctx context.Context) (next time.Time, err error) {
 // readable returns the first n items below a prefix that this program can read, given
 // the first n there are, and whether these are all. Those that it cannot read hide no
 // others, however many they are: it reads on.
-func (q *Queue) readable(ctx context.Context, prefix string, n int, page *pb.RangeResponse) (items []*picked, all bool, err error) {
+func (q *Queue) readable(ctx context.Context, prefix string, n int, page *pb.RangeResponse) (items []*item.Entry, all bool, err error) {
 	const most = 1000 // with one request
-	items = make([]*picked, 0, len(page.Kvs))
+	items = make([]*item.Entry, 0, len(page.Kvs))
 	for {
 		for _, kv := range page.Kvs {
-			p, err := newPicked(q, kv)
+			p, err := q.keys.Entry(kv)
 			if err != nil {
 				q.skip(err)
 				continue
@@ -190,18 +176,6 @@ func (q *Queue) readable(ctx context.Context, prefix string, n int, page *pb.Ran
 	}
 }
 
-// vestingOf reads the instant that a key begins with.
-func vestingOf(s string) (time.Time, error) {
-	if len(s) < 20 {
-		return time.Time{}, fmt.Errorf("key %q does not begin with an instant", s)
-	}
-	n, err := strconv.ParseInt(s[:20], 10, 64)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("key %q does not begin with an instant: %w", s, err)
-	}
-	return time.Unix(0, n), nil
-}
-
 // freeSlots returns the slots that no item has.
 func (q *Queue) freeSlots(used map[int]bool) []int {
 	var free []int
@@ -213,56 +187,29 @@ func (q *Queue) freeSlots(used map[int]bool) []int {
 	return free
 }
 
-// picked is an item to be claimed.
-type picked struct {
-	kv *mvccpb.KeyValue
-	st state  // as it is to be
-	at string // its place in the order of the queue
-}
-
-func newPicked(q *Queue, kv *mvccpb.KeyValue) (*picked, error) {
-	st, err := decodeState(kv)
-	if err != nil {
-		return nil, err
-	}
-	return &picked{kv, st, q.orderOf(st)}, nil
-}
-
 // choose chooses n of the first visible items: all in order while no other process
 // claims, and at random from a window once others do. Of an item with several keys it
 // chooses one.
-func (c *claimer) choose(visible []*picked, n int) []*picked {
-	visible = distinct(visible, func(p *picked) string { return p.st.ID })
+func (c *claimer) choose(visible []*item.Entry, n int) []*item.Entry {
+	visible = distinct(visible, func(p *item.Entry) string { return p.State.ID })
 	if len(visible) > n && c.window > n {
 		visible = slices.Clone(visible[:min(c.window, len(visible))])
 		rand.Shuffle(len(visible), func(i, j int) { visible[i], visible[j] = visible[j], visible[i] })
 		visible = visible[:min(n, len(visible))]
-		slices.SortFunc(visible, inOrder)
+		slices.SortFunc(visible, item.ByOrder)
 	}
 	return visible[:min(n, len(visible))]
 }
 
 // claimedSize bounds what a request needs to claim an item.
-func claimedSize(p *picked) int { return len(p.kv.Value) + 8*maxErrorBytes }
-
-func inOrder(a, b *picked) int { return strings.Compare(a.at, b.at) }
+func claimedSize(p *item.Entry) int { return len(p.KV.Value) + 8*item.MaxErrorBytes }
 
 // promote moves later items whose time has come to the ready ones, the first of them
 // if they are many.
-func (q *Queue) promote(ctx context.Context, s *session, vested []*picked) error {
-	fit := q.size.items(opsToMove)
-	var ops []clientv3.Op
-	for _, p := range fitting(vested[:min(len(vested), fit)], func(p *picked) int { return len(p.kv.Value) + 1024 }) {
-		kv, st := p.kv, p.st
-		to := q.keys.ready() + p.at
-		then := []clientv3.Op{clientv3.OpDelete(string(kv.Key)), clientv3.OpPut(to, string(kv.Value))}
-		if st.Moved {
-			then = append(then, clientv3.OpPut(q.keys.place(st.ID), encode(place{Version: valueVersion, Key: to[len(q.keys.root):], Verb: "vest"})))
-		}
-		ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{unmoved(string(kv.Key), kv.ModRevision)}, then, nil))
-	}
-	_, err := s.claim.Txn(ctx).Then(ops...).Commit()
-	if q.size.refused(err, len(ops)+opsToMove) {
+func (q *Queue) promote(ctx context.Context, s *session, vested []*item.Entry) error {
+	some := fitting(vested[:min(len(vested), q.size.items(opsToMove))], func(p *item.Entry) int { return len(p.KV.Value) + 1024 })
+	_, err := s.send(ctx, item.Promote{Keys: q.keys, Items: some}.Build())
+	if q.size.refused(err, len(some)+opsToMove) {
 		return q.promote(ctx, s, vested)
 	}
 	return err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -60,14 +61,14 @@ func (h *healer) healSlots(ctx context.Context, s *session) error {
 	if h.q.cfg.MaxTaken == 0 {
 		return nil
 	}
-	kvs, _, err := h.next(ctx, &h.slots, h.q.keys.slots(), mostContents)
+	kvs, _, err := h.next(ctx, &h.slots, h.q.keys.Slots(), mostContents)
 	if err != nil {
 		return err
 	}
 	var ops txn.Ops
 	takers := make([]txn.Op, len(kvs))
 	for i, kv := range kvs {
-		takers[i] = ops.Add(clientv3.OpGet(h.q.keys.taken()+string(kv.Value), clientv3.WithCountOnly()))
+		takers[i] = ops.Add(clientv3.OpGet(item.FreeSlot{Keys: h.q.keys, Slot: kv}.Taker(), clientv3.WithCountOnly()))
 	}
 	answers, err := h.q.readAll(ctx, ops)
 	if err != nil {
@@ -77,14 +78,12 @@ func (h *healer) healSlots(ctx context.Context, s *session) error {
 		if answers.Count(takers[i]) > 0 {
 			continue
 		}
-		slot := string(kv.Key)
-		resp, err := s.claim.Txn(ctx).If(unmoved(slot, kv.ModRevision), absent(h.q.keys.taken()+string(kv.Value))).
-			Then(clientv3.OpDelete(slot)).Commit()
+		resp, err := s.send(ctx, item.FreeSlot{Keys: h.q.keys, Slot: kv}.Build())
 		if err != nil {
 			return err
 		}
 		if resp.Succeeded {
-			h.q.log.Warn("freed a slot that no item had", zap.String("etcd_key", slot), zap.ByteString("value", kv.Value))
+			h.q.log.Warn("freed a slot that no item had", zap.ByteString("etcd_key", kv.Key), zap.ByteString("value", kv.Value))
 		}
 	}
 	return nil
@@ -107,29 +106,20 @@ func (h *healer) next(ctx context.Context, last *string, prefix string, most int
 	return page.Kvs, page.Header.Revision, nil
 }
 
-// strayItem is a content that may have no key in the queue.
-type strayItem struct {
-	id      string
-	content content
-	rev     int64 // of the content
-	placed  place
-	placeAt int64 // ModRevision of its place; 0: it has none
-}
-
 // healItems makes items wait again that are nowhere in the queue. Look reports that they
 // are being moved, and Enqueue that the queue has them.
 func (h *healer) healItems(ctx context.Context, s *session) error {
-	kvs, rev, err := h.next(ctx, &h.items, h.q.keys.item(""), max(h.page, fewContents))
+	kvs, rev, err := h.next(ctx, &h.items, h.q.keys.Content(""), max(h.page, fewContents))
 	if err != nil {
 		return err
 	}
 	bytes := int64(0)
-	var items []*strayItem
+	var items []*item.Heal
 	for _, kv := range kvs {
 		bytes += int64(len(kv.Value))
-		c, err := decode[content](kv.Key, kv.Value)
-		if id := strings.TrimPrefix(string(kv.Key), h.q.keys.item("")); err == nil && c.Done == nil && !strings.HasSuffix(id, "\x00") {
-			items = append(items, &strayItem{id: id, content: c, rev: kv.ModRevision})
+		c, err := item.Decode[item.Content](kv.Key, kv.Value)
+		if id := strings.TrimPrefix(string(kv.Key), h.q.keys.Content("")); err == nil && c.Done == nil && !strings.HasSuffix(id, "\x00") {
+			items = append(items, &item.Heal{Keys: h.q.keys, ID: id, Content: c, Rev: kv.ModRevision, Max: h.q.cfg.MaxAttempts})
 		}
 	}
 	h.page = min(max(int64(len(kvs))*pageBytes/max(bytes, 1), fewContents), mostContents)
@@ -146,24 +136,24 @@ func (h *healer) healItems(ctx context.Context, s *session) error {
 
 // strays returns those items that have no key at a revision: neither where they were
 // enqueued, nor at their place, nor below a session.
-func (h *healer) strays(ctx context.Context, items []*strayItem, rev int64) ([]*strayItem, error) {
+func (h *healer) strays(ctx context.Context, items []*item.Heal, rev int64) ([]*item.Heal, error) {
 	k, at := h.q.keys, clientv3.WithRev(rev)
 	var ops txn.Ops
 	count := func(key string) txn.Op { return ops.Add(clientv3.OpGet(key, clientv3.WithCountOnly(), at)) }
 	type reads struct{ ready, later, place txn.Op }
 	begun := make([]reads, len(items))
 	for i, it := range items {
-		c := it.content
+		c := it.Content
 		begun[i] = reads{
-			count(k.readyAt(c.Rank, c.Vesting, c.Seq)), count(k.laterAt(c.Rank, c.Vesting, c.Seq)),
-			ops.Add(clientv3.OpGet(k.place(it.id), at)),
+			count(k.ReadyAt(c.Rank, c.Vesting, c.Seq)), count(k.LaterAt(c.Rank, c.Vesting, c.Seq)),
+			ops.Add(clientv3.OpGet(k.Place(it.ID), at)),
 		}
 	}
 	answers, err := h.q.readAll(ctx, ops)
 	if err != nil {
 		return nil, err
 	}
-	var left []*strayItem
+	var left []*item.Heal
 	var moved []reads
 	ops = nil
 	for i, it := range items {
@@ -171,14 +161,14 @@ func (h *healer) strays(ctx context.Context, items []*strayItem, rev int64) ([]*
 			continue
 		}
 		if kv := answers.First(begun[i].place); kv != nil {
-			if it.placed, err = decode[place](kv.Key, kv.Value); err != nil {
+			if it.Placed, err = item.Decode[item.Place](kv.Key, kv.Value); err != nil {
 				continue // of a newer version
 			}
-			it.placeAt = kv.ModRevision
+			it.PlaceAt = kv.ModRevision
 		}
 		left = append(left, it)
-		key := k.root + it.placed.Key
-		vested, ok := k.vested(key)
+		key := k.Placed(it.Placed)
+		vested, ok := k.Vested(key)
 		if !ok {
 			vested = key
 		}
@@ -191,10 +181,10 @@ func (h *healer) strays(ctx context.Context, items []*strayItem, rev int64) ([]*
 	if err != nil || taken == nil {
 		return nil, err
 	}
-	var strays []*strayItem
+	var strays []*item.Heal
 	for i, it := range left {
-		placed := it.placed.Key != "" && answers.Count(moved[i].place)+answers.Count(moved[i].ready) > 0
-		if !placed && !taken[it.id] {
+		placed := it.Placed.Key != "" && answers.Count(moved[i].place)+answers.Count(moved[i].ready) > 0
+		if !placed && !taken[it.ID] {
 			strays = append(strays, it)
 		}
 	}
@@ -204,7 +194,7 @@ func (h *healer) strays(ctx context.Context, items []*strayItem, rev int64) ([]*
 // takenAt returns the ids of the items that workers had at a revision; nil if they are
 // too many to be read.
 func (h *healer) takenAt(ctx context.Context, rev int64) (map[string]bool, error) {
-	prefix := h.q.keys.taken()
+	prefix := h.q.keys.Taken()
 	ids, from := map[string]bool{}, prefix
 	for len(ids) < mostTakenRead {
 		page, err := h.q.page(ctx, clientv3.OpGet(from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(takenPage), clientv3.WithKeysOnly(), clientv3.WithRev(rev)))
@@ -223,24 +213,12 @@ func (h *healer) takenAt(ctx context.Context, rev int64) (map[string]bool, error
 	return nil, nil
 }
 
-// requeue makes an item wait that has no key, where it was enqueued, and a dead letter
-// dead again. The content of its state is lost. The place is put with it, under the
-// condition that it is as it was: so a request that comes late does not make an item of
-// it twice.
-func (h *healer) requeue(ctx context.Context, s *session, it *strayItem) error {
-	q, c, now := h.q, it.content, h.q.now()
-	st := state{
-		Version: valueVersion, ID: it.id, Given: c.Given, Seq: c.Seq, Priority: priorityOf(c.Rank, q.cfg.HigherFirst),
-		Vesting: c.Vesting, Max: q.cfg.MaxAttempts,
-	}
-	ops := q.requeue(st, place{Verb: "heal"}, now)
-	if strings.HasPrefix(q.keys.root+it.placed.Key, q.keys.dead()) {
-		ops = q.bury(st, place{Verb: "heal"}, "the item's dead letter was missing, and with it what it said", now)
-	}
-	resp, err := s.claim.Txn(ctx).If(unmoved(q.keys.item(it.id), it.rev), unmoved(q.keys.place(it.id), it.placeAt)).
-		Then(append(ops, q.activate())...).Commit()
+// requeue makes an item wait again.
+func (h *healer) requeue(ctx context.Context, s *session, it *item.Heal) error {
+	it.Now = h.q.now()
+	resp, err := s.send(ctx, it.Build())
 	if err == nil && resp.Succeeded {
-		q.log.Warn("an item that was nowhere in the queue is there again", zap.String("item", it.id))
+		h.q.log.Warn("an item that was nowhere in the queue is there again", zap.String("item", it.ID))
 	}
 	return err
 }

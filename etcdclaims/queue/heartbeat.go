@@ -7,11 +7,10 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
-	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/google/uuid"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // Heartbeat verifies in etcd that this worker still has the item, and makes its lease
@@ -25,11 +24,11 @@ func (l *Delivery) Heartbeat(ctx context.Context, d time.Duration) (until time.T
 		return time.Time{}, l.fail("heartbeat", err)
 	}
 	defer done()
-	s, sid, st, rev, _ := l.snapshot()
+	s, _, _ := l.snapshot()
+	held := l.hold()
 	if d < 0 {
 		return time.Time{}, l.fail("heartbeat", fmt.Errorf("duration %v is negative", d))
 	}
-	key := l.q.keys.takenBy(sid) + st.ID
 	if s != nil && (d == 0 || d == s.ttl) {
 		if err := s.claim.Renew(ctx); err != nil {
 			if errors.Is(err, etcdclaims.ErrLost) {
@@ -38,12 +37,12 @@ func (l *Delivery) Heartbeat(ctx context.Context, d time.Duration) (until time.T
 			}
 			return time.Time{}, l.fail("heartbeat", err)
 		}
-		resp, err := l.q.read(ctx, clientv3.OpGet(key))
+		stands, err := l.q.stands(ctx, held)
 		if err != nil {
 			return time.Time{}, l.fail("heartbeat", err)
 		}
-		if kvs := txn.Kvs(resp, 0); len(kvs) == 0 || kvs[0].ModRevision != rev {
-			_, err := l.refused(ctx, "heartbeat", key, rev, nil, nil)
+		if !stands {
+			_, err := l.refused(ctx, item.VerbHeartbeat, held, item.Gone, nil)
 			return time.Time{}, err
 		}
 		return l.Deadline(), nil
@@ -63,7 +62,7 @@ func (l *Delivery) Heartbeat(ctx context.Context, d time.Duration) (until time.T
 			}
 			return time.Time{}, l.fail("heartbeat", err)
 		}
-		if until, err = l.rehome(ctx, next, key, sid, st, rev); !errors.Is(err, errNotThere) {
+		if until, err = l.rehome(ctx, next, held); !errors.Is(err, errNotThere) {
 			return until, err
 		}
 	}
@@ -75,30 +74,21 @@ var errNotThere = errors.New("session is over")
 
 // rehome moves the item to another session of this process, in one transaction under
 // both.
-func (l *Delivery) rehome(ctx context.Context, next *session, key, sid string, st state, rev int64) (until time.Time, err error) {
-	if keyspace.Epoch(next.claim.Fence()) != l.ep {
+func (l *Delivery) rehome(ctx context.Context, next *session, held item.Held) (until time.Time, err error) {
+	if keyspace.Epoch(next.claim.Fence()) != held.Epoch {
 		return time.Time{}, l.fail("heartbeat", ErrSuperseded)
 	}
-	to := l.q.keys.takenBy(next.id) + st.ID
-	st.Owner, st.Nonce = l.q.claims.Owner(), uuid.NewString() // by which this call knows its own
-	cmps := []clientv3.Cmp{
-		unmoved(key, rev),
-		clientv3.Compare(clientv3.CreateRevision(l.q.claims.OwnKey(l.q.keys.sessionKey(sid))), ">", 0),
-	}
-	value := encode(st)
-	ops, err := l.renote(ctx, next, st)
-	switch {
-	case errors.Is(err, ErrExpired):
-		return time.Time{}, errNotThere
-	case err != nil:
-		return time.Time{}, l.fail("heartbeat", err)
-	}
-	ops = append(ops, clientv3.OpPut(to, value))
-	if to != key { // else it was adopted by the process that had it
-		ops = append(ops, clientv3.OpDelete(key))
-	}
-	if st.Slot > 0 {
-		ops = append(ops, clientv3.OpPut(l.q.keys.slot(st.Slot), slotOwner(next.id, st.ID)))
+	move := item.Move{Held: held, To: next.id, Owner: l.q.claims.Owner(), Nonce: uuid.NewString()}
+	if l.note.rev > 0 {
+		move.Note = l.note.text
+		lease, err := next.leaseID(ctx)
+		switch {
+		case errors.Is(err, ErrExpired):
+			return time.Time{}, errNotThere
+		case err != nil:
+			return time.Time{}, l.fail("heartbeat", err)
+		}
+		move.Lease = int64(lease)
 	}
 	if next.expect(l) != nil { // before it is there, so that it is not taken for nobody's
 		return time.Time{}, errNotThere
@@ -119,7 +109,7 @@ func (l *Delivery) rehome(ctx context.Context, next *session, key, sid string, s
 	for try := 0; ; try++ {
 		// The generation of the session keeps it from coming late, when items without a
 		// lease have been given back, or the session is closed.
-		resp, again, err := next.commit(ctx, cmps, ops, []clientv3.Op{clientv3.OpGet(key), clientv3.OpGet(to)})
+		resp, again, err := next.commit(ctx, move.Build())
 		moved := int64(0)
 		switch {
 		case err == nil && resp == nil: // the generation was missing
@@ -127,10 +117,11 @@ func (l *Delivery) rehome(ctx context.Context, next *session, key, sid string, s
 			moved = resp.Header.Revision
 		case err == nil:
 			// An earlier try may have been carried out.
-			if kvs := txn.Kvs(resp, 1); unsure != nil && len(kvs) > 0 && string(kvs[0].Value) == value {
-				moved = kvs[0].ModRevision
-			} else if !again {
-				_, err := l.refused(ctx, "heartbeat", key, rev, resp, unsure)
+			if unsure != nil {
+				moved = move.Earlier(resp)
+			}
+			if moved == 0 && !again {
+				_, err := l.refused(ctx, item.VerbHeartbeat, held, held.Refused(resp), unsure)
 				return time.Time{}, err
 			}
 		case errors.Is(err, etcdclaims.ErrUnknown):
@@ -143,7 +134,7 @@ func (l *Delivery) rehome(ctx context.Context, next *session, key, sid string, s
 			return time.Time{}, l.fail("heartbeat", unsureOr(unsure, err))
 		}
 		if moved > 0 {
-			return l.moved(next, st, moved)
+			return l.moved(next, move.Moved(moved))
 		}
 		if !retry.Pause(ctx, try) {
 			return time.Time{}, l.fail("heartbeat", fmt.Errorf("%w (%w)", unsureOr(unsure, err), context.Cause(ctx)))
@@ -152,15 +143,15 @@ func (l *Delivery) rehome(ctx context.Context, next *session, key, sid string, s
 }
 
 // moved makes the lease one of another session.
-func (l *Delivery) moved(next *session, st state, rev int64) (time.Time, error) {
+func (l *Delivery) moved(next *session, held item.Held) (time.Time, error) {
 	l.mu.Lock()
 	before := l.s
-	l.s, l.sid, l.st, l.rev, l.leaving = next, next.id, st, rev, false
+	l.s, l.held, l.leaving = next, held, false
 	ended := l.err
 	l.mu.Unlock()
 	l.unsure = nil
 	if l.note.rev > 0 {
-		l.note.rev = rev
+		l.note.rev = held.Rev
 	}
 	if before != nil && before != next {
 		before.forget(l)

@@ -29,7 +29,7 @@ func (s *session) leaseOf(id string) *Delivery {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for l := range s.leases {
-		if _, sid, _, _, err := l.snapshot(); err == nil && sid == s.id && l.ID() == id {
+		if _, held, err := l.snapshot(); err == nil && held.Session == s.id && held.State.ID == id {
 			return l
 		}
 	}

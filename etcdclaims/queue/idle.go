@@ -3,10 +3,8 @@ package queue
 import (
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
-
 	"github.com/etcdclaims/claims/internal/clock"
+	"go.uber.org/zap"
 )
 
 // idle is the registration of this process as one that waits for items, below
@@ -29,7 +27,7 @@ func (i *idle) enter(s *session) {
 		return
 	}
 	i.q.claimer.arrivals.join(s.id)
-	_, again, err := s.commit(i.q.ctx, nil, []clientv3.Op{clientv3.OpPut(i.q.keys.idle(s.id), encode(map[string]any{"v": valueVersion}))}, nil)
+	_, again, err := s.commit(i.q.ctx, s.generation().Register())
 	switch {
 	case err != nil:
 		i.q.log.Debug("waiting process not registered", zap.Error(err))
@@ -54,7 +52,7 @@ func (i *idle) leave() {
 	}
 	s := i.s
 	i.s = nil
-	if _, _, err := s.commit(i.q.ctx, nil, []clientv3.Op{clientv3.OpDelete(i.q.keys.idle(s.id))}, nil); err != nil {
+	if _, _, err := s.commit(i.q.ctx, s.generation().Unregister()); err != nil {
 		i.q.log.Debug("waiting process not unregistered", zap.Error(err))
 	}
 }

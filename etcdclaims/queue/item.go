@@ -3,8 +3,6 @@ package queue
 import (
 	"errors"
 	"fmt"
-	"math"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -12,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/item"
 	"github.com/google/uuid"
 )
 
@@ -80,7 +79,7 @@ func OverDead() ItemOption { return itemOption(func(it *Item) { it.overDead = tr
 // NewItem returns an item with the payload, which must not be changed afterwards. An enqueue
 // refuses a payload larger than MaxPayloadBytes.
 func NewItem(payload []byte, opts ...ItemOption) Item {
-	it := Item{payload: payload, priority: defaultPriority, seq: newSeq()}
+	it := Item{payload: payload, priority: item.DefaultPriority, seq: newSeq()}
 	for _, opt := range opts {
 		if opt != nil {
 			opt.apply(&it)
@@ -117,28 +116,6 @@ func (it Item) check() error {
 		return checkName("topic", it.topic)
 	}
 	return nil
-}
-
-// rank writes a priority so that the order of bytes is the order in which items
-// are claimed.
-func rank(priority int, higherFirst bool) string {
-	n := uint64(int64(priority)) ^ 1<<63
-	if higherFirst {
-		n = math.MaxUint64 - n
-	}
-	return fmt.Sprintf("%016x", n)
-}
-
-// priorityOf reads what rank wrote.
-func priorityOf(rank string, higherFirst bool) int {
-	n, err := strconv.ParseUint(rank, 16, 64)
-	if err != nil {
-		return defaultPriority
-	}
-	if higherFirst {
-		n = math.MaxUint64 - n
-	}
-	return int(int64(n ^ 1<<63))
 }
 
 // size bounds what a request needs to enqueue the item.

@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -25,7 +26,7 @@ func (q *Queue) keep() {
 	failing := false // and that was logged
 	for try := 0; q.ctx.Err() == nil; try++ {
 		var ended error // why the claim ended: a request that failed then, failed by that
-		err := q.claims.Run(q.ctx, q.keys.keeperKey(), func(ctx context.Context) error {
+		err := q.claims.Run(q.ctx, q.keys.KeeperKey(), func(ctx context.Context) error {
 			err := q.keepHouse(ctx)
 			if ended = context.Cause(ctx); ended != nil {
 				return nil
@@ -138,11 +139,11 @@ func (q *Queue) vest(ctx context.Context) {
 func (q *Queue) vestNow(ctx context.Context, near *string) (next time.Time, err error) {
 	for {
 		now := q.now()
-		page, err := q.page(ctx, upTo(q.keys.later(), *near, itemsPerRequest))
+		page, err := q.page(ctx, upTo(q.keys.Later(), *near, itemsPerRequest))
 		if err != nil {
 			return next, err
 		}
-		later, _, err := q.readable(ctx, q.keys.later(), itemsPerRequest, page)
+		later, _, err := q.readable(ctx, q.keys.Later(), itemsPerRequest, page)
 		if err != nil {
 			return next, err
 		}
@@ -172,10 +173,10 @@ func (q *Queue) vestNow(ctx context.Context, near *string) (next time.Time, err 
 // instant. So an enqueue that comes at the same time finds it, or makes it anew.
 func (q *Queue) deactivate(ctx context.Context, s *session, empty time.Time) (time.Time, error) {
 	var ops txn.Ops
-	ready := ops.Add(clientv3.OpGet(q.keys.ready(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
-	later := ops.Add(clientv3.OpGet(q.keys.later(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
-	taken := ops.Add(clientv3.OpGet(q.keys.taken(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
-	active, spec := ops.Add(clientv3.OpGet(q.keys.active(), clientv3.WithCountOnly())), ops.Add(clientv3.OpGet(q.keys.spec()))
+	ready := ops.Add(clientv3.OpGet(q.keys.Ready(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
+	later := ops.Add(clientv3.OpGet(q.keys.Later(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
+	taken := ops.Add(clientv3.OpGet(q.keys.Taken(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
+	active, spec := ops.Add(clientv3.OpGet(q.keys.Active(), clientv3.WithCountOnly())), ops.Add(clientv3.OpGet(q.keys.Spec()))
 	resp, err := q.read(ctx, ops...)
 	if err != nil {
 		return empty, err
@@ -188,7 +189,7 @@ func (q *Queue) deactivate(ctx context.Context, s *session, empty time.Time) (ti
 	items, noted := r.Count(ready)+r.Count(later)+r.Count(taken), r.Count(active) > 0
 	switch {
 	case items > 0 && !noted:
-		_, err := s.claim.Txn(ctx).Then(q.activate()).Commit()
+		_, err := s.send(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{q.keys.Activate()}})
 		return time.Time{}, err
 	case items > 0 || !noted:
 		return time.Time{}, nil
@@ -199,8 +200,6 @@ func (q *Queue) deactivate(ctx context.Context, s *session, empty time.Time) (ti
 	if time.Since(empty) < emptyFor {
 		return empty, nil
 	}
-	_, err = s.claim.Txn(ctx).
-		If(absent(q.keys.ready()).WithPrefix(), absent(q.keys.later()).WithPrefix(), absent(q.keys.taken()).WithPrefix()).
-		Then(clientv3.OpDelete(q.keys.active())).Commit()
+	_, err = s.send(ctx, q.keys.Deactivate())
 	return time.Time{}, err
 }

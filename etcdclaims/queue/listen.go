@@ -3,6 +3,7 @@ package queue
 import (
 	"strings"
 
+	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -17,20 +18,20 @@ func (q *Queue) listen() {
 
 // listenOnce watches until the watch ends, and reports whether anything came of it.
 func (q *Queue) listenOnce() (heard bool) {
-	resp, err := q.read(q.ctx, clientv3.OpGet(q.keys.idles(), clientv3.WithPrefix(), clientv3.WithKeysOnly()))
+	resp, err := q.read(q.ctx, clientv3.OpGet(q.keys.Idles(), clientv3.WithPrefix(), clientv3.WithKeysOnly()))
 	if err != nil {
 		return false
 	}
 	var waiting []string
 	for _, kv := range txn.Kvs(resp, 0) {
-		waiting = append(waiting, strings.TrimPrefix(string(kv.Key), q.keys.idles()))
+		waiting = append(waiting, strings.TrimPrefix(string(kv.Key), q.keys.Idles()))
 	}
 	from := clientv3.WithRev(resp.Header.Revision + 1)
-	index, stop := q.openWatch(q.ctx, q.keys.index(), clientv3.WithPrefix(), from)
+	index, stop := q.openWatch(q.ctx, q.keys.Index(), clientv3.WithPrefix(), from)
 	defer stop()
 	var slots clientv3.WatchChan
 	if q.cfg.MaxTaken > 0 {
-		slots, stop = q.openWatch(q.ctx, q.keys.slots(), clientv3.WithPrefix(), from)
+		slots, stop = q.openWatch(q.ctx, q.keys.Slots(), clientv3.WithPrefix(), from)
 		defer stop()
 	}
 	q.claimer.arrivals.follow(waiting)
@@ -62,11 +63,11 @@ func (q *Queue) listenOnce() (heard bool) {
 // toVest reports whether an item was put that vests before the keeper moves items next.
 func (q *Queue) toVest(events []*clientv3.Event) bool {
 	for _, ev := range events {
-		key, later := strings.CutPrefix(string(ev.Kv.Key), q.keys.later())
+		key, later := strings.CutPrefix(string(ev.Kv.Key), q.keys.Later())
 		if !later || !ev.IsCreate() {
 			continue
 		}
-		if at, err := vestingOf(key); err == nil && at.UnixNano() < q.vests.Load() {
+		if at, err := item.VestingOf(key); err == nil && at.UnixNano() < q.vests.Load() {
 			return true
 		}
 	}

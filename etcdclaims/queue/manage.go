@@ -9,9 +9,10 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
-	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -56,9 +57,7 @@ type Info struct {
 // found is an item and the key that its state is under.
 type found struct {
 	Info
-	st    state
-	key   string
-	rev   int64
+	entry *item.Entry
 	empty bool // it has lost its content
 	notes []*mvccpb.KeyValue
 }
@@ -71,9 +70,9 @@ type found struct {
 func (q *Queue) Look(ctx context.Context, id string) (Info, error) {
 	f, err := q.find(ctx, id)
 	if err == nil && f.Where == Taken {
-		f.Note = noteOf(f.st, f.notes)
-		sid, _, _ := strings.Cut(strings.TrimPrefix(f.key, q.keys.taken()), "/")
-		if session, serr := q.claims.Lookup(ctx, q.keys.sessionKey(sid)); serr == nil { // else it is not known
+		f.Note = item.NoteOf(f.entry.State, f.notes)
+		sid, _, _ := strings.Cut(strings.TrimPrefix(f.entry.Key(), q.keys.Taken()), "/")
+		if session, serr := q.claims.Lookup(ctx, q.keys.SessionKey(sid)); serr == nil { // else it is not known
 			f.Until = session.Expires
 		}
 	}
@@ -98,7 +97,7 @@ func (q *Queue) find(ctx context.Context, id string) (f found, err error) {
 var errMoving = errors.New("item is being moved")
 
 func (q *Queue) findOnce(ctx context.Context, id string) (f found, err error) {
-	resp, err := q.read(ctx, clientv3.OpGet(q.keys.item(id)), clientv3.OpGet(q.keys.place(id)), clientv3.OpGet(q.keys.note(id)))
+	resp, err := q.read(ctx, clientv3.OpGet(q.keys.Content(id)), clientv3.OpGet(q.keys.Place(id)), clientv3.OpGet(q.keys.Note(id)))
 	if err != nil {
 		return f, err
 	}
@@ -107,7 +106,7 @@ func (q *Queue) findOnce(ctx context.Context, id string) (f found, err error) {
 	if len(items) == 0 {
 		return f, ErrNotFound
 	}
-	c, err := decode[content](items[0].Key, items[0].Value)
+	c, err := item.Decode[item.Content](items[0].Key, items[0].Value)
 	if err != nil {
 		return f, err
 	}
@@ -116,23 +115,23 @@ func (q *Queue) findOnce(ctx context.Context, id string) (f found, err error) {
 		f.Where, f.Owner, f.Fence, f.Since, f.Attempts = Completed, c.Done.Owner, c.Done.Fence, c.Done.At, c.Done.Attempt
 		return f, nil
 	}
-	keys := []string{q.keys.readyAt(c.Rank, c.Vesting, c.Seq), q.keys.laterAt(c.Rank, c.Vesting, c.Seq)}
+	keys := []string{q.keys.ReadyAt(c.Rank, c.Vesting, c.Seq), q.keys.LaterAt(c.Rank, c.Vesting, c.Seq)}
 	if len(places) > 0 {
-		p, err := decode[place](places[0].Key, places[0].Value)
+		p, err := item.Decode[item.Place](places[0].Key, places[0].Value)
 		if err != nil {
 			return f, err
 		}
-		keys = append(keys, q.keys.root+p.Key)
-		if vested, ok := q.keys.vested(q.keys.root + p.Key); ok { // meanwhile, by another request
+		keys = append(keys, q.keys.Placed(p))
+		if vested, ok := q.keys.Vested(q.keys.Placed(p)); ok { // meanwhile, by another request
 			keys = append(keys, vested)
 		}
 	}
-	lives, err := get(ctx, q.claims, q.keys.workers(), clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	lives, err := get(ctx, q.claims, q.keys.Workers(), clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
 		return f, err
 	}
 	for _, kv := range lives.Kvs {
-		keys = append(keys, q.keys.takenBy(strings.TrimPrefix(string(kv.Key), q.keys.workers()))+id)
+		keys = append(keys, q.keys.TakenBy(strings.TrimPrefix(string(kv.Key), q.keys.Workers()))+id)
 	}
 	return q.findAmong(ctx, f, keys)
 }
@@ -161,24 +160,24 @@ func (q *Queue) findAmong(ctx context.Context, f found, keys []string) (found, e
 
 // describe fills in the item's state.
 func (q *Queue) describe(f found, kv *mvccpb.KeyValue) (found, error) {
-	st, err := decodeState(kv)
-	if err != nil {
+	var err error
+	if f.entry, err = q.keys.Entry(kv); err != nil {
 		return f, err
 	}
-	f.key, f.rev, f.st = string(kv.Key), kv.ModRevision, st
-	f.ID, f.Priority, f.Vesting, f.Attempts, f.Max, f.History = st.ID, st.Priority, st.Vesting, st.Attempts, st.Max, st.History
+	st, key := f.entry.State, f.entry.Key()
+	f.ID, f.Priority, f.Vesting, f.Attempts, f.Max, f.History = st.ID, st.Priority, st.Vesting, st.Attempts, st.Max, attempts(st.History)
 	switch {
-	case strings.HasPrefix(f.key, q.keys.ready()):
+	case strings.HasPrefix(key, q.keys.Ready()):
 		f.Where = Ready
-	case strings.HasPrefix(f.key, q.keys.later()):
+	case strings.HasPrefix(key, q.keys.Later()):
 		if f.Where = Later; !st.Vesting.After(q.now()) {
 			f.Where = Ready // the keeper has not moved it yet
 		}
-	case strings.HasPrefix(f.key, q.keys.dead()):
+	case strings.HasPrefix(key, q.keys.Dead()):
 		f.Where, f.Since, f.Why = Dead, st.Died, st.Why
 	default:
 		f.Where, f.Owner, f.Since = Taken, st.Owner, st.Since
-		f.Fence = keyspace.Fence(st.Epoch, kv.ModRevision)
+		f.Fence = item.FenceOf(st, kv)
 	}
 	return f, nil
 }
@@ -188,7 +187,7 @@ func (q *Queue) describe(f found, kv *mvccpb.KeyValue) (found, error) {
 // carries the session's generation, so after void it cannot come late.
 // A lost reply is resolved by the history: verb is the result of endOf for an item on
 // which the operation was carried out.
-func (q *Queue) change(ctx context.Context, operation, verb, id string, make func(f found) ([]clientv3.Op, error)) error {
+func (q *Queue) change(ctx context.Context, operation, verb, id string, make func(f found) (*pb.TxnRequest, error)) error {
 	if err := q.closed(); err != nil {
 		return q.fail(operation, err)
 	}
@@ -202,14 +201,14 @@ func (q *Queue) change(ctx context.Context, operation, verb, id string, make fun
 		if err != nil {
 			return fail(err)
 		}
-		ops, err := make(f)
+		in, err := make(f)
 		if err != nil {
 			return fail(err)
 		}
-		if len(ops) == 0 {
+		if in == nil {
 			return nil // it is so already
 		}
-		resp, again, err := s.commit(ctx, []clientv3.Cmp{unmoved(f.key, f.rev)}, ops, nil)
+		resp, again, err := s.commit(ctx, in)
 		switch {
 		case err == nil && !again && resp.Succeeded:
 			return nil
@@ -235,15 +234,12 @@ func (q *Queue) change(ctx context.Context, operation, verb, id string, make fun
 // changed reports whether a request of unknown outcome was carried out on an item that
 // was found waiting. If not, it never will be.
 func (q *Queue) changed(ctx context.Context, s *session, f found, verb string) (bool, error) {
-	resp, err := s.void(ctx, clientv3.OpGet(f.key, clientv3.WithKeysOnly()))
-	if err != nil {
+	there, err := s.void(ctx, f.entry.Reads()...)
+	if err != nil || f.entry.Stands(there) {
 		return false, err
 	}
-	if kv := txn.First(resp, 0); kv != nil && kv.ModRevision == f.rev {
-		return false, nil
-	}
-	end, err := q.endOf(ctx, f.key, f.ID, f.rev)
-	return end.verb == verb, err
+	end, err := q.endOf(ctx, f.entry.Key(), f.ID, f.entry.KV.ModRevision)
+	return end.Verb == verb, err
 }
 
 // Cancel removes an item that no worker has, or a dead letter.
@@ -252,15 +248,15 @@ func (q *Queue) changed(ctx context.Context, s *session, f found, verb string) (
 // etcdclaims.ErrUnknown if a lost reply could not be resolved. If two calls cancel an item at
 // the same time and a reply is lost, both can return nil.
 func (q *Queue) Cancel(ctx context.Context, id string) error {
-	const removed = "complete" // is what endOf calls any removal
-	return q.change(ctx, "cancel", removed, id, func(f found) ([]clientv3.Op, error) {
+	const removed = item.VerbComplete // is what endOf calls any removal
+	return q.change(ctx, "cancel", removed, id, func(f found) (*pb.TxnRequest, error) {
 		switch f.Where {
 		case Taken:
 			return nil, fmt.Errorf("%w: %s has it", ErrTaken, f.Owner)
 		case Completed:
 			return nil, ErrNotFound
 		}
-		return []clientv3.Op{clientv3.OpDelete(f.key), clientv3.OpDelete(q.keys.item(id)), clientv3.OpDelete(q.keys.place(id))}, nil
+		return item.Cancel{Keys: q.keys, Entry: f.entry}.Build(), nil
 	})
 }
 
@@ -270,7 +266,7 @@ func (q *Queue) Cancel(ctx context.Context, id string) error {
 // Errors: ErrNotFound if no such item waits, ErrTaken if a worker has it, and
 // etcdclaims.ErrUnknown if a lost reply could not be resolved.
 func (q *Queue) SetPriority(ctx context.Context, id string, priority int) error {
-	return q.change(ctx, "set priority of", "priority", id, func(f found) ([]clientv3.Op, error) {
+	return q.change(ctx, "set priority of", "priority", id, func(f found) (*pb.TxnRequest, error) {
 		switch {
 		case f.Where == Taken:
 			return nil, fmt.Errorf("%w: %s has it", ErrTaken, f.Owner)
@@ -279,21 +275,8 @@ func (q *Queue) SetPriority(ctx context.Context, id string, priority int) error 
 		case f.Priority == priority:
 			return nil, nil
 		}
-		st, now := f.st, q.now()
-		if visible := strings.HasPrefix(f.key, q.keys.ready()); visible && st.Vesting.After(now) {
-			now = st.Vesting // by another clock
-		}
-		st.Priority = priority
-		return append([]clientv3.Op{clientv3.OpDelete(f.key)}, q.move(st, q.indexKey(st, now), place{Verb: "priority"})...), nil
+		return item.Reprioritize{Keys: q.keys, Entry: f.entry, Priority: priority, Now: q.now()}.Build(), nil
 	})
-}
-
-// pausing is the value of the key paused.
-type pausing struct {
-	Version int       `json:"v"`
-	By      string    `json:"by"`
-	Why     string    `json:"why"`
-	At      time.Time `json:"at"`
 }
 
 // Pause stops all claiming from the queue, in all processes, until Resume. Stats returns
@@ -302,23 +285,19 @@ type pausing struct {
 //
 // Errors: ErrUnchanged if the queue is paused already.
 func (q *Queue) Pause(ctx context.Context, why string) error {
-	key := q.keys.paused()
-	value := encode(pausing{Version: valueVersion, By: q.claims.Owner(), Why: cut(why), At: q.now().UTC()})
-	return q.fail("pause", q.toggle(ctx, absent(key), []clientv3.Op{clientv3.OpPut(key, value)}, "paused already"))
+	pause := q.keys.Pause(item.Pausing{By: q.claims.Owner(), Why: why, At: q.now().UTC()})
+	return q.fail("pause", q.toggle(ctx, pause, "paused already"))
 }
 
 // Resume ends a pause, and wakes all claimers that wait.
 //
 // Errors: ErrUnchanged if the queue is not paused.
 func (q *Queue) Resume(ctx context.Context) error {
-	key := q.keys.paused()
-	ops := []clientv3.Op{clientv3.OpDelete(key), clientv3.OpPut(q.keys.bell(), encode(spec{Version: valueVersion, Name: q.cfg.Name}))}
-	there := clientv3.Compare(clientv3.CreateRevision(key), ">", 0)
-	return q.fail("resume", q.toggle(ctx, there, ops, "not paused"))
+	return q.fail("resume", q.toggle(ctx, q.keys.Resume(), "not paused"))
 }
 
-// toggle does ops once if the condition holds. Otherwise the queue is as the text describes it.
-func (q *Queue) toggle(ctx context.Context, cmp clientv3.Cmp, ops []clientv3.Op, otherwise string) error {
+// toggle sends a request once. If its condition does not hold, the queue is as the text describes it.
+func (q *Queue) toggle(ctx context.Context, in *pb.TxnRequest, otherwise string) error {
 	var unsure error // the error of a try that may have been carried out
 	begun := clock.Mono()
 	for try := 0; ; try++ {
@@ -326,7 +305,7 @@ func (q *Queue) toggle(ctx context.Context, cmp clientv3.Cmp, ops []clientv3.Op,
 		if err != nil {
 			return unsureOr(unsure, err)
 		}
-		resp, again, err := s.commit(ctx, []clientv3.Cmp{cmp}, ops, nil)
+		resp, again, err := s.commit(ctx, in)
 		switch {
 		case err == nil && again:
 		case err == nil && resp.Succeeded:

@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/feed"
+	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/passthrough"
 	"github.com/etcdclaims/claims/internal/retry"
@@ -138,7 +139,7 @@ func (m *many) discover(ctx context.Context) error {
 	return nil
 }
 
-func (m *many) actives() string { return keys{top: m.claims.Prefix() + "queue/"}.actives() }
+func (m *many) actives() string { return item.Actives(m.claims.Prefix()) }
 
 // list reads which queues have work, and serves these.
 func (m *many) list(ctx context.Context) (rev int64, err error) {
@@ -198,7 +199,7 @@ func (m *many) serve(active *mvccpb.KeyValue) {
 	if m.queues[key] != nil {
 		return
 	}
-	named, err := decode[spec](active.Key, active.Value)
+	named, err := item.Decode[spec](active.Key, active.Value)
 	if err != nil || !strings.HasSuffix(key, "/"+keyspace.Digest(named.Name)) {
 		return // of a newer version, or not ours
 	}

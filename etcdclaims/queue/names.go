@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/core"
+	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/passthrough"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -23,13 +24,13 @@ func Names(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, err
 			yield("", err)
 			return
 		}
-		specOf := func(root string) clientv3.Op { return clientv3.OpGet(keys{root: root}.spec()) }
+		specOf := func(root string) clientv3.Op { return clientv3.OpGet(item.SpecBelow(root)) }
 		for kv, err := range retry.Subtrees(ctx, core.Of(claims).KV(), requestTimeout, claims.Prefix()+"queue/", specOf) {
 			if err != nil {
 				yield("", fmt.Errorf("list the queues: %w", txn.Denied(err)))
 				return
 			}
-			if s, err := decode[spec](kv.Key, kv.Value); err == nil && !yield(s.Name, nil) {
+			if s, err := item.Decode[spec](kv.Key, kv.Value); err == nil && !yield(s.Name, nil) {
 				return
 			}
 		}

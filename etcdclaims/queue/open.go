@@ -32,7 +32,7 @@ func storedConfig(ctx context.Context, claims *etcdclaims.Client, name string) (
 	if err != nil {
 		return Config{}, err
 	}
-	resp, err := q.read(ctx, clientv3.OpGet(q.keys.spec()), q.anyEntry())
+	resp, err := q.read(ctx, clientv3.OpGet(q.keys.Spec()), q.anyEntry())
 	if err != nil {
 		return Config{}, q.fail("open", err)
 	}
@@ -42,7 +42,7 @@ func storedConfig(ctx context.Context, claims *etcdclaims.Client, name string) (
 	case !there:
 		err = errNoQueue
 	case have.Name != name:
-		err = fmt.Errorf("value of %q is of the queue %q", q.keys.spec(), have.Name)
+		err = fmt.Errorf("value of %q is of the queue %q", q.keys.Spec(), have.Name)
 	}
 	if err != nil {
 		return Config{}, q.fail("open", err)

@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
+	"github.com/etcdclaims/claims/internal/item"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
 // DeadLetterError is returned by an enqueue of ids that are those of dead letters. These items
@@ -32,14 +31,15 @@ type enqueuing struct {
 	dead []Item // whose ids are dead letters
 }
 
-// there notes that the id of an item was there, given its place.
-func (e *enqueuing) there(q *Queue, it Item, at []*mvccpb.KeyValue) {
-	for _, kv := range at {
-		p, err := decode[place](kv.Key, kv.Value)
-		if err == nil && strings.HasPrefix(q.keys.root+p.Key, q.keys.dead()) {
-			e.dead = append(e.dead, it)
-		}
+// entered returns how many items were added, and notes one whose id is a dead letter.
+func (e *enqueuing) entered(it Item, what item.Entered) (added int) {
+	switch what {
+	case item.Added:
+		return 1
+	case item.HadBuried:
+		e.dead = append(e.dead, it)
 	}
+	return 0
 }
 
 // overDead replaces dead letters by items that have the option, and returns an error for the
@@ -74,12 +74,10 @@ var errAlive = errors.New("item is no dead letter")
 
 // replace puts an item in the place of its dead letter.
 func (q *Queue) replace(ctx context.Context, it Item, now time.Time) error {
-	return q.change(ctx, "enqueue", "replace", it.id, func(f found) ([]clientv3.Op, error) {
+	return q.change(ctx, "enqueue", item.VerbReplace, it.id, func(f found) (*pb.TxnRequest, error) {
 		if f.Where != Dead {
 			return nil, errAlive
 		}
-		c, st := q.begun(it, now)
-		ops := []clientv3.Op{q.activate(), clientv3.OpDelete(f.key), clientv3.OpPut(q.keys.item(it.id), encode(c))}
-		return append(ops, q.move(st, q.indexKey(st, now), place{Verb: "replace"})...), nil
+		return item.Replace{Keys: q.keys, Entry: f.entry, New: q.begun(it, now), Now: now}.Build(), nil
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/feed"
+	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/passthrough"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -31,7 +32,7 @@ import (
 type Queue struct {
 	claims *etcdclaims.Client
 	cfg    Config
-	keys   keys
+	keys   item.Keys
 	log    *zap.Logger
 	clock  clock.Clock
 
@@ -94,7 +95,7 @@ func newUnattached(claims *etcdclaims.Client, cfg Config) (*Queue, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = attach.Logger(claims, zap.NewNop)
 	}
-	q := &Queue{claims: claims, cfg: cfg, keys: newKeys(claims.Prefix(), cfg.Name), size: newRequestSize(), clock: clock.For(claims.Etcd()), forget: func() {}}
+	q := &Queue{claims: claims, cfg: cfg, keys: item.NewKeys(claims.Prefix(), cfg.Name, cfg.HigherFirst), size: newRequestSize(), clock: clock.For(claims.Etcd()), forget: func() {}}
 	q.log = cfg.Logger.With(zap.String("queue", cfg.Name))
 	q.ctx, q.stop = context.WithCancelCause(context.Background())
 	q.quota.reserve = cfg.SpaceReserve
@@ -193,6 +194,12 @@ const patience = 2 * requestTimeout
 // read carries out operations that change nothing.
 func (q *Queue) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	return retry.Read(ctx, core.Of(q.claims).KV(), requestTimeout, ops...)
+}
+
+// answer is read for the operations of a step.
+func (q *Queue) answer(ctx context.Context, reads []*pb.RequestOp) (*pb.TxnResponse, error) {
+	resp, err := q.read(ctx, txn.OpsOf(reads)...)
+	return (*pb.TxnResponse)(resp), err
 }
 
 // page reads a range by one request.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/etcdclaims/claims/internal/core"
+	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -23,7 +24,7 @@ func (q *Queue) Reconfigure(ctx context.Context) error {
 }
 
 func (q *Queue) reconfigure(ctx context.Context) error {
-	want, key := q.spec(), q.keys.spec()
+	want, key := q.spec(), q.keys.Spec()
 	resp, err := q.read(ctx, clientv3.OpGet(key))
 	if err != nil {
 		return err
@@ -36,9 +37,9 @@ func (q *Queue) reconfigure(ctx context.Context) error {
 	case !there:
 		return errNoQueue
 	case have != want:
-		unused := []string{q.keys.workers(), q.keys.taken()}
+		unused := []string{q.keys.Workers(), q.keys.Taken()}
 		if have.HigherFirst != want.HigherFirst {
-			unused = append(unused, q.keys.ready(), q.keys.later(), q.keys.dead())
+			unused = append(unused, q.keys.Ready(), q.keys.Later(), q.keys.Dead())
 		}
 		cmps := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", kvs[0].ModRevision)}
 		for _, prefix := range unused {
@@ -47,7 +48,7 @@ func (q *Queue) reconfigure(ctx context.Context) error {
 		limited, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
 		defer cancel()
 		done, err := core.Of(q.claims).KV().Txn(limited).If(cmps...).
-			Then(clientv3.OpPut(key, encode(want))).Else(clientv3.OpGet(key)).Commit()
+			Then(clientv3.OpPut(key, item.Encode(want))).Else(clientv3.OpGet(key)).Commit()
 		if err != nil {
 			return txn.Outcome(ctx, txn.Unanswered(ctx, err))
 		}

@@ -3,13 +3,11 @@ package queue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
-	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -27,24 +25,24 @@ import (
 // This program leaves nothing of that kind, but it would keep the queue from ever
 // being empty.
 func (q *Queue) recoverDead(ctx context.Context, via *session) (alive, moved int, err error) {
-	lives, err := get(ctx, q.claims, q.keys.workers(), clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	lives, err := get(ctx, q.claims, q.keys.Workers(), clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
 		return 0, 0, err
 	}
 	var ids []string
 	for _, kv := range lives.Kvs {
-		ids = append(ids, strings.TrimPrefix(string(kv.Key), q.keys.workers()))
+		ids = append(ids, strings.TrimPrefix(string(kv.Key), q.keys.Workers()))
 	}
-	slices.SortFunc(ids, func(a, b string) int { return strings.Compare(q.keys.takenBy(a), q.keys.takenBy(b)) })
-	from := q.keys.taken() // behind the items of the session before
+	slices.SortFunc(ids, func(a, b string) int { return strings.Compare(q.keys.TakenBy(a), q.keys.TakenBy(b)) })
+	from := q.keys.Taken() // behind the items of the session before
 	for some := range slices.Chunk(ids, itemsPerRequest/2) {
 		begin := from
 		var ops txn.Ops
 		strays, claims := make([]txn.Op, len(some)), make([]txn.Op, len(some))
 		for i, id := range some {
-			strays[i] = ops.Add(between(from, q.keys.takenBy(id)))
-			claims[i] = ops.Add(clientv3.OpGet(q.ownKey(id), clientv3.WithCountOnly()))
-			from = clientv3.GetPrefixRangeEnd(q.keys.takenBy(id))
+			strays[i] = ops.Add(between(from, q.keys.TakenBy(id)))
+			claims[i] = ops.Add(clientv3.OpGet(q.keys.Own(id), clientv3.WithCountOnly()))
+			from = clientv3.GetPrefixRangeEnd(q.keys.TakenBy(id))
 		}
 		answers, err := q.readAll(ctx, ops)
 		if err != nil {
@@ -52,12 +50,12 @@ func (q *Queue) recoverDead(ctx context.Context, via *session) (alive, moved int
 		}
 		for i, id := range some {
 			if answers.Count(strays[i]) > 0 {
-				n, err := q.recoverStrays(ctx, via, begin, q.keys.takenBy(id))
+				n, err := q.recoverStrays(ctx, via, begin, q.keys.TakenBy(id))
 				if moved += n; err != nil {
 					return alive, moved, err
 				}
 			}
-			begin = clientv3.GetPrefixRangeEnd(q.keys.takenBy(id))
+			begin = clientv3.GetPrefixRangeEnd(q.keys.TakenBy(id))
 			if answers.Count(claims[i]) > 0 {
 				alive++
 				continue
@@ -68,7 +66,7 @@ func (q *Queue) recoverDead(ctx context.Context, via *session) (alive, moved int
 			}
 		}
 	}
-	n, err := q.recoverStrays(ctx, via, from, clientv3.GetPrefixRangeEnd(q.keys.taken()))
+	n, err := q.recoverStrays(ctx, via, from, clientv3.GetPrefixRangeEnd(q.keys.Taken()))
 	return alive, moved + n, err
 }
 
@@ -102,15 +100,15 @@ func (q *Queue) recoverStrays(ctx context.Context, via *session, from, end strin
 			return moved, nil
 		}
 		key := string(kvs[0].Key)
-		if id, _, ok := strings.Cut(strings.TrimPrefix(key, q.keys.taken()), "/"); ok {
+		if id, _, ok := strings.Cut(strings.TrimPrefix(key, q.keys.Taken()), "/"); ok {
 			n, err := q.recoverSession(ctx, via, id)
 			if moved += n; err != nil {
 				return moved, err
 			}
-			from = clientv3.GetPrefixRangeEnd(q.keys.takenBy(id))
+			from = clientv3.GetPrefixRangeEnd(q.keys.TakenBy(id))
 			continue
 		}
-		if _, err := via.claim.Txn(ctx).If(unmoved(key, kvs[0].ModRevision)).Then(clientv3.OpDelete(key)).Commit(); err != nil {
+		if _, err := via.send(ctx, item.Sweep(kvs[0])); err != nil {
 			return moved, err
 		}
 		q.log.Warn("removed a key that is not of an item", zap.String("etcd_key", key))
@@ -120,11 +118,11 @@ func (q *Queue) recoverStrays(ctx context.Context, via *session, from, end strin
 
 // ownKey returns the key of the claim of a session.
 func (q *Queue) ownKey(session string) string {
-	return q.claims.OwnKey(q.keys.sessionKey(session))
+	return q.claims.OwnKey(q.keys.SessionKey(session))
 }
 
 // movedSize bounds what a request needs to move an item.
-func movedSize(kv *mvccpb.KeyValue) int { return len(kv.Value) + 8*maxErrorBytes }
+func movedSize(kv *mvccpb.KeyValue) int { return len(kv.Value) + 8*item.MaxErrorBytes }
 
 // movable is how many items are moved with one request.
 func (q *Queue) movable() int64 { return int64(min(itemsPerRequest/2, q.size.items(opsToMove))) }
@@ -132,104 +130,42 @@ func (q *Queue) movable() int64 { return int64(min(itemsPerRequest/2, q.size.ite
 // drain moves all that was taken under a dead session, in batches, and removes the
 // session's entry with the last.
 func (q *Queue) drain(ctx context.Context, via *session, id string) (moved int, err error) {
-	own, prefix := q.ownKey(id), q.keys.takenBy(id)
 	for {
-		got, err := get(ctx, q.claims, prefix, clientv3.WithPrefix(), clientv3.WithLimit(q.movable()))
+		got, err := get(ctx, q.claims, q.keys.TakenBy(id), clientv3.WithPrefix(), clientv3.WithLimit(q.movable()))
 		if err != nil {
 			return moved, err
 		}
-		got.Kvs = fitting(got.Kvs, movedSize)
-		if len(got.Kvs) == 0 {
-			_, err := via.claim.Txn(ctx).If(absent(own), absent(prefix).WithPrefix()).Then(clientv3.OpDelete(q.keys.worker(id)), clientv3.OpDelete(q.keys.idle(id))).Commit()
+		step := item.Recover{Keys: q.keys, Session: id, Taken: fitting(got.Kvs, movedSize), Now: q.now()}
+		if len(step.Taken) == 0 {
+			_, err := via.send(ctx, step.Settle())
 			return moved, err
 		}
-		slots, err := q.slotsOf(ctx, got.Kvs)
-		if err != nil {
+		if step.Slots, err = q.slotsOf(ctx, step.Taken); err != nil {
 			return moved, err
 		}
-		var ops []clientv3.Op
-		for _, kv := range got.Kvs {
-			ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{unmoved(string(kv.Key), kv.ModRevision)}, q.recovered(kv, slots), nil))
-		}
-		resp, err := via.claim.Txn(ctx).If(absent(own)).Then(ops...).Commit()
+		in, unreadable := step.Build()
+		q.skipAll(unreadable)
+		resp, err := via.send(ctx, in)
 		switch {
-		case q.size.refused(err, len(ops)+opsToMove):
+		case q.size.refused(err, len(in.Success)+opsToMove):
 			continue
 		case err != nil:
 			return moved, err
 		case !resp.Succeeded:
 			return moved, nil // the session is alive after all: it cannot be, but etcd knows
 		}
-		for _, r := range resp.Responses {
-			if r.GetResponseTxn().Succeeded {
-				moved++
-			}
-		}
+		moved += step.Judge(resp)
 	}
-}
-
-// recovered is the operations that move an item away from a dead session.
-func (q *Queue) recovered(kv *mvccpb.KeyValue, slots map[string]string) []clientv3.Op {
-	now := q.now()
-	st, err := q.takenState(kv)
-	if err != nil {
-		q.skip(err)
-		return q.buryBare(kv, slots, now)
-	}
-	ops := q.untaken(kv, st.ID)
-	if st.Slot > 0 {
-		ops = append(ops, clientv3.OpDelete(q.keys.slot(st.Slot)))
-	}
-	fence := keyspace.Fence(st.Epoch, kv.ModRevision)
-	st.ended(Attempt{Number: st.Attempts, Owner: st.Owner, Fence: fence, Ending: attemptLost, Error: "the worker's process died or lost its session", At: now.UTC()})
-	if st.Attempts >= st.Max {
-		return append(ops, q.bury(st, place{Verb: "lost", Fence: fence}, "lost with its worker in its last attempt", now)...)
-	}
-	return append(ops, q.uncover(st, place{Verb: "lost", Fence: fence}, now)...)
-}
-
-// untaken is the operations that remove the key of a taken item, and the worker's note: the
-// lease of etcd that the note is on can outlast the session.
-func (q *Queue) untaken(kv *mvccpb.KeyValue, id string) []clientv3.Op {
-	return []clientv3.Op{clientv3.OpDelete(string(kv.Key)), clientv3.OpDelete(q.keys.note(id))}
-}
-
-// takenState decodes the state of a taken item. The state of another item, copied here
-// by an operator, cannot be read: its worker may be alive.
-func (q *Queue) takenState(kv *mvccpb.KeyValue) (state, error) {
-	st, err := decodeState(kv)
-	if err != nil {
-		return state{}, err
-	}
-	if _, id, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), q.keys.taken()), "/"); id != st.ID {
-		return state{}, fmt.Errorf("%s has the state of item %q", kv.Key, st.ID)
-	}
-	return st, nil
-}
-
-// buryBare is the operations that put an item whose state cannot be read among the dead
-// letters, unchanged. People and newer versions of this program can read it there. Left
-// where it is it would keep its slot and its session for ever.
-func (q *Queue) buryBare(kv *mvccpb.KeyValue, slots map[string]string, now time.Time) []clientv3.Op {
-	owner := strings.TrimPrefix(string(kv.Key), q.keys.taken())
-	_, id, _ := strings.Cut(owner, "/")
-	to := q.keys.bareAt(now, id)
-	ops := append(q.untaken(kv, id), clientv3.OpPut(to, string(kv.Value)),
-		clientv3.OpPut(q.keys.place(id), encode(place{Version: valueVersion, Key: to[len(q.keys.root):], Verb: "lost"})))
-	if slot := slots[owner]; slot != "" {
-		ops = append(ops, clientv3.OpDelete(slot))
-	}
-	return ops
 }
 
 // slotsOf returns the keys of all slots by their values, if one of the taken items
 // cannot be read: then only its slot shows which it is.
 func (q *Queue) slotsOf(ctx context.Context, taken []*mvccpb.KeyValue) (map[string]string, error) {
-	readable := func(kv *mvccpb.KeyValue) bool { _, err := q.takenState(kv); return err == nil }
+	readable := func(kv *mvccpb.KeyValue) bool { _, err := q.keys.TakenState(kv); return err == nil }
 	if q.cfg.MaxTaken == 0 || !slices.ContainsFunc(taken, func(kv *mvccpb.KeyValue) bool { return !readable(kv) }) {
 		return nil, nil
 	}
-	resp, err := q.read(ctx, clientv3.OpGet(q.keys.slots(), clientv3.WithPrefix()))
+	resp, err := q.read(ctx, clientv3.OpGet(q.keys.Slots(), clientv3.WithPrefix()))
 	if err != nil {
 		return nil, err
 	}
@@ -238,6 +174,12 @@ func (q *Queue) slotsOf(ctx context.Context, taken []*mvccpb.KeyValue) (map[stri
 		slots[string(kv.Value)] = string(kv.Key)
 	}
 	return slots, nil
+}
+
+func (q *Queue) skipAll(unreadable []error) {
+	for _, err := range unreadable {
+		q.skip(err)
+	}
 }
 
 // skip counts a value that cannot be read, and logs some of them: each look finds
@@ -271,50 +213,34 @@ func (q *Queue) reconcile(ctx context.Context, s *session) error {
 // giveBack makes items wait again that are taken under a session of this process and
 // have no live lease. Their attempt does not count.
 func (q *Queue) giveBack(ctx context.Context, s *session) error {
-	prefix := q.keys.takenBy(s.id)
+	prefix := q.keys.TakenBy(s.id)
 	from := prefix
 	for try := 0; ; try++ {
 		// Requests that were sent before must not take anything any more.
-		resp, err := s.void(ctx, clientv3.OpGet(from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(q.movable())))
+		resp, err := s.void(ctx, item.Behind(from, prefix, int(q.movable())))
 		if err != nil {
 			return err
 		}
-		kvs := txn.Kvs(resp, 0)
+		kvs := resp.Responses[0].GetResponseRange().Kvs
 		if len(kvs) == 0 {
 			return nil
 		}
 		kvs = fitting(kvs, movedSize)
 		from = string(kvs[len(kvs)-1].Key) + "\x00"
 		kvs = s.nobodys(kvs, prefix)
+		if len(kvs) == 0 {
+			continue
+		}
 		slots, err := q.slotsOf(ctx, kvs)
 		if err != nil {
 			return err
 		}
-		now := q.now()
-		var ops []clientv3.Op
-		for _, kv := range kvs {
-			st, err := q.takenState(kv)
-			if err != nil {
-				q.skip(err)
-				ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{unmoved(string(kv.Key), kv.ModRevision)}, q.buryBare(kv, slots, now), nil))
-				continue
-			}
-			then := q.untaken(kv, st.ID)
-			if st.Slot > 0 {
-				then = append(then, clientv3.OpDelete(q.keys.slot(st.Slot)))
-			}
-			st.Attempts--
-			fence := keyspace.Fence(st.Epoch, kv.ModRevision)
-			ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{unmoved(string(kv.Key), kv.ModRevision)},
-				append(then, q.uncover(st, place{Verb: "release", Fence: fence}, now)...), nil))
-		}
-		if len(ops) == 0 {
-			continue
-		}
-		_, err = s.claim.Txn(ctx).Then(ops...).Commit()
+		in, unreadable := item.GiveBack{Keys: q.keys, Taken: kvs, Slots: slots, Now: q.now()}.Build()
+		q.skipAll(unreadable)
+		_, err = s.send(ctx, in)
 		switch {
 		case err == nil:
-		case q.size.refused(err, len(ops)+opsToMove):
+		case q.size.refused(err, len(in.Success)+opsToMove):
 			from = prefix
 		case errors.Is(err, etcdclaims.ErrLost), !passing(err):
 			return err
@@ -335,11 +261,11 @@ func (s *session) nobodys(kvs []*mvccpb.KeyValue, prefix string) []*mvccpb.KeyVa
 	s.mu.Lock()
 	have := make(map[taken]bool, len(s.leases))
 	for l := range s.leases {
-		_, sid, st, rev, _ := l.snapshot()
-		if sid != s.id {
-			rev = 0
+		_, held, _ := l.snapshot()
+		if held.Session != s.id {
+			held.Rev = 0
 		}
-		have[taken{st.ID, rev}] = true
+		have[taken{held.State.ID, held.Rev}] = true
 	}
 	s.mu.Unlock()
 	return slices.DeleteFunc(kvs, func(kv *mvccpb.KeyValue) bool {

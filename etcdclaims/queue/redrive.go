@@ -3,21 +3,12 @@ package queue
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/retry"
-	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
-
-// redriven is the operations that make a dead letter visible again.
-func (q *Queue) redriven(f found, now time.Time) []clientv3.Op {
-	st := f.st
-	st.Attempts, st.Vesting = 0, now.UTC()
-	return append([]clientv3.Op{clientv3.OpDelete(f.key)}, q.requeue(st, place{Verb: "redrive"}, now)...)
-}
 
 // RedriveAll redrives all dead letters, many with each request, and returns how many. They
 // are visible in the order in which they died. After an error some have been redriven.
@@ -40,12 +31,12 @@ func (q *Queue) RedriveAll(ctx context.Context) (n int, err error) {
 func (q *Queue) redriveListed(ctx context.Context) (n int, err error) {
 	var some []found
 	at := q.now() // a nanosecond later for each, so that their order stays
-	for f, err := range q.listFrom(ctx, q.keys.dead(), q.keys.dead(), 0) {
+	for f, err := range q.listFrom(ctx, q.keys.Dead(), q.keys.Dead(), 0) {
 		if err != nil {
 			return n, err
 		}
 		at = at.Add(1)
-		f.st.Vesting = at
+		f.entry.State.Vesting = at
 		if some = append(some, f); len(some) < q.size.items(opsToRedrive) {
 			continue
 		}
@@ -68,27 +59,20 @@ func (q *Queue) redriveSome(ctx context.Context, letters []found) (n int, err er
 			return n, q.fail("redrive", err)
 		}
 		some := fitting(letters[:min(len(letters), q.size.items(opsToRedrive))], redrivenSize)
-		ops := txn.Ops{q.activate()}
-		moves := make([]txn.Op, len(some))
-		for i, f := range some {
-			key := q.keys.item(f.ID)
-			// A content that marks a missing one was put with the dead letter. A place that was not
-			// may be of a later version, which nobody overwrites.
-			cmps := []clientv3.Cmp{
-				unmoved(f.key, f.rev), unmoved(q.keys.place(f.ID), f.rev),
-				clientv3.Compare(clientv3.CreateRevision(key), ">", 0), clientv3.Compare(clientv3.ModRevision(key), "<", f.rev),
-			}
-			moves[i] = ops.Add(clientv3.OpTxn(cmps, q.redriven(f, f.st.Vesting), nil))
+		all := item.RedriveAll{Keys: q.keys}
+		for _, f := range some {
+			all.Letters = append(all.Letters, f.entry)
 		}
-		resp, again, err := s.commit(ctx, nil, ops, nil)
+		resp, again, err := s.commit(ctx, all.Build())
 		var moved func(i int) (bool, error)
 		switch {
 		case err == nil && !again && resp.Succeeded:
-			moved = func(i int) (bool, error) { return txn.ReplyIn(resp).Inner(moves[i]).Succeeded, nil }
-		case err == nil, q.size.refused(err, len(ops)+opsToRedrive):
+			done := all.Judge(resp)
+			moved = func(i int) (bool, error) { return done[i], nil }
+		case err == nil, q.size.refused(err, 1+len(some)+opsToRedrive):
 		case errors.Is(err, etcdclaims.ErrUnknown):
 			moved = func(i int) (bool, error) {
-				done, verr := q.changed(ctx, s, some[i], "redrive")
+				done, verr := q.changed(ctx, s, some[i], item.VerbRedrive)
 				if verr != nil {
 					return false, q.fail("redrive", errors.Join(err, verr))
 				}
@@ -143,4 +127,4 @@ func (q *Queue) redriveOne(ctx context.Context, id string) (bool, error) {
 }
 
 // redrivenSize bounds what a request needs to redrive a dead letter.
-func redrivenSize(f found) int { return len(encode(f.st)) + 1024 }
+func redrivenSize(f found) int { return len(item.Encode(f.entry.State)) + 1024 }

@@ -116,7 +116,7 @@ func (l *Delivery) retention() *retention {
 	switch {
 	case l.remembered():
 		return &l.q.retained
-	case l.by != "":
+	case l.by() != "":
 		return &l.q.noted
 	}
 	return nil
@@ -129,7 +129,7 @@ func (l *Delivery) tombstoneLease(ctx context.Context) (clientv3.LeaseID, error)
 	leases := l.retention()
 	for try := 0; leases != nil; try++ {
 		id, err := leases.lease(ctx, l)
-		if errors.Is(err, rpctypes.ErrNoSpace) && l.by == "" {
+		if errors.Is(err, rpctypes.ErrNoSpace) && l.by() == "" {
 			l.q.log.Warn("completed item forgotten at once, etcd has no space for its id")
 			return clientv3.NoLease, nil
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/retry"
 )
 
@@ -40,7 +41,7 @@ func (c *claimer) claimSome(s *session, n int, wait bool) (b Batch, more bool, e
 		if v.paused {
 			return b, false, nil
 		}
-		visible := slices.SortedFunc(slices.Values(slices.Concat(v.ready, v.vested)), inOrder)
+		visible := slices.SortedFunc(slices.Values(slices.Concat(v.ready, v.vested)), item.ByOrder)
 		var free []int
 		if c.q.cfg.MaxTaken > 0 {
 			free = c.q.freeSlots(v.used)
@@ -63,14 +64,14 @@ func (c *claimer) claimSome(s *session, n int, wait bool) (b Batch, more bool, e
 		chosen := fitting(c.choose(visible, most), claimedSize)
 		for i, p := range chosen {
 			if c.q.cfg.MaxTaken > 0 {
-				p.st.Slot = free[i]
+				p.State.Slot = free[i]
 			}
 		}
 		b.Deliveries, err = c.claimPicked(s, chosen, most)
 		switch {
 		case err != nil:
 			return Batch{}, false, err
-		case len(b.Deliveries) == 0 && slices.ContainsFunc(chosen, func(p *picked) bool { return slices.Contains(v.vested, p) }):
+		case len(b.Deliveries) == 0 && slices.ContainsFunc(chosen, func(p *item.Entry) bool { return slices.Contains(v.vested, p) }):
 			continue // the keeper has moved them
 		}
 		// If all that were read are claimed there may be others behind them.
@@ -87,7 +88,7 @@ func (c *claimer) look(s *session, n int) (v view, err error) {
 	for try := 0; ; {
 		c.arrivals.beginRead()
 		v, err = q.lookNear(q.ctx, n, &c.near)
-		late := v.crowd && (q.keeping.Load() || q.now().Sub(v.vested[0].st.Vesting) > vestGrace)
+		late := v.crowd && (q.keeping.Load() || q.now().Sub(v.vested[0].State.Vesting) > vestGrace)
 		leave := err == nil && (!late || v.paused)
 		if leave && v.crowd {
 			v.next, err = q.nextVesting(q.ctx)
@@ -115,7 +116,7 @@ const mostMisses = 4
 
 // claimPicked claims the items, and adapts the window to how much of it others
 // were faster with. n is how many items were wanted.
-func (c *claimer) claimPicked(s *session, items []*picked, n int) ([]*Delivery, error) {
+func (c *claimer) claimPicked(s *session, items []*item.Entry, n int) ([]*Delivery, error) {
 	if len(items) == 0 {
 		return nil, nil
 	}
@@ -160,9 +161,9 @@ func (c *claimer) claimPicked(s *session, items []*picked, n int) ([]*Delivery, 
 }
 
 // readyOf returns how many of the items had been moved to the ready ones.
-func readyOf(q *Queue, items []*picked) (n int) {
+func readyOf(q *Queue, items []*item.Entry) (n int) {
 	for _, p := range items {
-		if strings.HasPrefix(string(p.kv.Key), q.keys.ready()) {
+		if strings.HasPrefix(p.Key(), q.keys.Ready()) {
 			n++
 		}
 	}

@@ -3,14 +3,15 @@ package queue
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -138,7 +139,7 @@ func (s *session) endAll() {
 		s.over = why
 	}
 	for l := range s.leases {
-		if now, _, _, _, _ := l.snapshot(); now == s { // else it was to come here from another session
+		if now, _, _ := l.snapshot(); now == s { // else it was to come here from another session
 			l.end(s.over)
 		}
 	}
@@ -187,33 +188,39 @@ func (s *session) forget(l *Delivery) {
 	delete(s.leases, l)
 }
 
+// send carries out a transaction under the guard of the session's claim.
+func (s *session) send(ctx context.Context, in *pb.TxnRequest) (*pb.TxnResponse, error) {
+	resp, err := txn.CommitMessage(s.claim.Txn(ctx), in)
+	return (*pb.TxnResponse)(resp), err
+}
+
 // commit carries out a transaction that is not guarded by an item's fence. It carries
 // the session's generation, so that it cannot come late: see void. If a condition
-// does not hold the response is that of els. again is set if it was the generation,
+// does not hold the response is that of the second branch. again is set if it was the generation,
 // which is known now.
-func (s *session) commit(ctx context.Context, cmps []clientv3.Cmp, then, els []clientv3.Op) (resp *clientv3.TxnResponse, again bool, err error) {
-	return s.ofGeneration(ctx, cmps, els, func(cmps []clientv3.Cmp, els []clientv3.Op) (*clientv3.TxnResponse, error) {
-		return s.claim.Txn(ctx).If(cmps...).Then(then...).Else(els...).Commit()
+func (s *session) commit(ctx context.Context, in *pb.TxnRequest) (resp *pb.TxnResponse, again bool, err error) {
+	return s.ofGeneration(ctx, in, func(in *pb.TxnRequest) (*pb.TxnResponse, error) { return s.send(ctx, in) })
+}
+
+// put is commit for an item that is enqueued, which may share a round trip
+// with others. It notes that the queue has work.
+func (s *session) put(ctx context.Context, it item.Enqueue) (resp *pb.TxnResponse, again bool, err error) {
+	return s.ofGeneration(ctx, it.Build(), func(in *pb.TxnRequest) (*pb.TxnResponse, error) {
+		return s.share(ctx, s.puts, it.ID, in)
 	})
 }
 
-// put is commit for the operations that enqueue one item, which may share a round trip
-// with others. It notes that the queue has work.
-func (s *session) put(ctx context.Context, id string, item clientv3.Op) (resp *clientv3.TxnResponse, again bool, err error) {
-	cmps, then, els := item.Txn()
-	return s.ofGeneration(ctx, cmps, els, func(cmps []clientv3.Cmp, els []clientv3.Op) (*clientv3.TxnResponse, error) {
-		return s.share(ctx, s.puts, id, cmps, then, els)
-	})
+// generation is that of the requests that are sent now.
+func (s *session) generation() item.Generation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return item.Generation{Keys: s.q.keys, Session: s.id, Rev: s.gen}
 }
 
 // ofGeneration has a transaction sent that requires the session's generation, too.
-func (s *session) ofGeneration(ctx context.Context, cmps []clientv3.Cmp, els []clientv3.Op, send func(cmps []clientv3.Cmp, els []clientv3.Op) (*clientv3.TxnResponse, error)) (resp *clientv3.TxnResponse, again bool, err error) {
-	s.mu.Lock()
-	gen := s.gen
-	s.mu.Unlock()
-	key := s.q.keys.worker(s.id)
-	resp, err = send(append(slices.Clip(cmps), unmoved(key, gen)), append(slices.Clip(els), clientv3.OpGet(key, clientv3.WithKeysOnly())))
-	if err != nil {
+func (s *session) ofGeneration(ctx context.Context, in *pb.TxnRequest, send func(*pb.TxnRequest) (*pb.TxnResponse, error)) (resp *pb.TxnResponse, again bool, err error) {
+	gen := s.generation()
+	if resp, err = send(gen.Require(in)); err != nil {
 		return resp, false, err
 	}
 	s.mu.Lock()
@@ -222,8 +229,8 @@ func (s *session) ofGeneration(ctx context.Context, cmps []clientv3.Cmp, els []c
 	if resp.Succeeded {
 		return resp, false, nil
 	}
-	kvs := txn.Kvs(resp, len(els))
-	if len(kvs) == 0 { // it was deleted, and perhaps the spec with it
+	now := gen.Judge(resp)
+	if now == 0 { // it was deleted, and perhaps the spec with it
 		s.q.specOK.Store(false)
 		_, err := s.void(ctx)
 		return nil, true, err
@@ -231,9 +238,8 @@ func (s *session) ofGeneration(ctx context.Context, cmps []clientv3.Cmp, els []c
 	// A void whose reply was lost may have come late itself.
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := kvs[0].ModRevision
 	s.gen = max(s.gen, now)
-	return resp, now != gen, nil
+	return resp, now != gen.Rev, nil
 }
 
 // lastSeen returns a revision that etcd has had.
@@ -248,7 +254,7 @@ func (s *session) lastSeen() int64 {
 // request that is not guarded by an item's fence carries the generation, so one of
 // unknown outcome can be looked up: keys that are not there now never will be. It fails
 // after patience without an answer.
-func (s *session) void(ctx context.Context, reads ...clientv3.Op) (resp *clientv3.TxnResponse, err error) {
+func (s *session) void(ctx context.Context, reads ...*pb.RequestOp) (resp *pb.TxnResponse, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	again := func(err error) bool {
@@ -257,8 +263,7 @@ func (s *session) void(ctx context.Context, reads ...clientv3.Op) (resp *clientv
 	tries := 0
 	err = retry.Do(ctx, again, func() (err error) {
 		tries++
-		put := clientv3.OpPut(s.q.keys.worker(s.id), encode(s.q.entry(s.ttl, tries)))
-		resp, err = s.claim.Txn(ctx).Then(append(slices.Clip(reads), put)...).Commit()
+		resp, err = s.send(ctx, s.generation().Void(item.Encode(s.q.entry(s.ttl, tries)), reads...))
 		return err
 	})
 	if err != nil {
@@ -278,8 +283,7 @@ func (s *session) close(ctx context.Context) error {
 	// the keeper of the queue finds it when the session is gone.
 	err := s.q.giveBack(ctx, s)
 	if err == nil {
-		none := absent(s.q.keys.takenBy(s.id)).WithPrefix() // else the keeper needs it
-		_, err = s.claim.Txn(ctx).If(none).Then(clientv3.OpDelete(s.q.keys.worker(s.id)), clientv3.OpDelete(s.q.keys.idle(s.id))).Commit()
+		_, err = s.send(ctx, s.generation().Leave())
 	}
 	if errors.Is(err, etcdclaims.ErrLost) {
 		err = nil // others have the items, or will

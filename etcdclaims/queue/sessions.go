@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/google/uuid"
@@ -122,9 +123,9 @@ func (s *sessions) acquire(ctx context.Context, ttl time.Duration) (id string, c
 			return "", nil, err
 		}
 		id := uuid.NewString()
-		claim, err := q.claims.TryAcquire(ctx, q.keys.sessionKey(id), option.OwnKey{}, etcdclaims.TTL(ttl),
-			etcdclaims.If(unmoved(q.keys.spec(), rev)),
-			etcdclaims.Then(clientv3.OpPut(q.keys.worker(id), encode(q.entry(ttl, 0)))))
+		claim, err := q.claims.TryAcquire(ctx, q.keys.SessionKey(id), option.OwnKey{}, etcdclaims.TTL(ttl),
+			etcdclaims.If(unmoved(q.keys.Spec(), rev)),
+			etcdclaims.Then(clientv3.OpPut(q.keys.Worker(id), item.Encode(q.entry(ttl, 0)))))
 		switch {
 		case errors.Is(err, etcdclaims.ErrRefused): // the spec was changed, or deleted by hand
 			if !retry.Pause(ctx, try) {

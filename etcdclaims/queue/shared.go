@@ -1,6 +1,8 @@
 package queue
 
-import "context"
+import (
+	"context"
+)
 
 // shared is a request that one caller makes, and for which others wait that need the same.
 type shared struct {

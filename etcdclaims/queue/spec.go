@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/core"
+	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -48,18 +49,18 @@ type entry struct {
 
 func (q *Queue) spec() spec {
 	return spec{
-		Version: valueVersion, Name: q.cfg.Name,
+		Version: item.Version, Name: q.cfg.Name,
 		HigherFirst: q.cfg.HigherFirst, MaxTaken: q.cfg.MaxTaken, MaxWaiting: q.cfg.MaxWaiting,
 	}
 }
 
 func (q *Queue) entry(ttl time.Duration, void int) entry {
-	return entry{Version: valueVersion, Owner: q.claims.Owner(), TTL: ttl.String(), Void: void, Spec: q.spec()}
+	return entry{Version: item.Version, Owner: q.claims.Owner(), TTL: ttl.String(), Void: void, Spec: q.spec()}
 }
 
 // anyEntry reads the entry of one session.
 func (q *Queue) anyEntry() clientv3.Op {
-	return clientv3.OpGet(q.keys.workers(), clientv3.WithPrefix(), clientv3.WithLimit(1))
+	return clientv3.OpGet(q.keys.Workers(), clientv3.WithPrefix(), clientv3.WithLimit(1))
 }
 
 // known returns the spec that etcd has. Its arguments are the key spec and the reply to anyEntry.
@@ -67,10 +68,10 @@ func (q *Queue) anyEntry() clientv3.Op {
 func known(key, entries []*mvccpb.KeyValue) (have spec, there, lost bool, err error) {
 	switch {
 	case len(key) > 0:
-		have, err = decode[spec](key[0].Key, key[0].Value)
+		have, err = item.Decode[spec](key[0].Key, key[0].Value)
 		return have, true, false, err
 	case len(entries) > 0:
-		e, err := decode[entry](entries[0].Key, entries[0].Value)
+		e, err := item.Decode[entry](entries[0].Key, entries[0].Value)
 		return e.Spec, e.Spec.Name != "", true, err
 	}
 	return have, false, false, nil
@@ -89,7 +90,7 @@ func (q *Queue) ensureSpec(ctx context.Context) error {
 
 // agreeOnSpec is ensureSpec that reads the spec in any case. It returns the key's ModRevision.
 func (q *Queue) agreeOnSpec(ctx context.Context) (rev int64, err error) {
-	want, key := q.spec(), q.keys.spec()
+	want, key := q.spec(), q.keys.Spec()
 	resp, err := q.read(ctx, clientv3.OpGet(key), q.anyEntry())
 	for err == nil {
 		kvs := txn.Kvs(resp, 0)
@@ -123,16 +124,16 @@ func (q *Queue) agreeOnSpec(ctx context.Context) (rev int64, err error) {
 // putSpec puts the key spec if it is missing. Unless the spec is that of a session, there must be
 // no session either. Otherwise putSpec reads both.
 func (q *Queue) putSpec(ctx context.Context, have spec, lost bool) (*clientv3.TxnResponse, error) {
-	key := q.keys.spec()
+	key := q.keys.Spec()
 	cmps := []clientv3.Cmp{absent(key)}
 	if !lost {
-		cmps = append(cmps, absent(q.keys.workers()).WithPrefix())
+		cmps = append(cmps, absent(q.keys.Workers()).WithPrefix())
 	}
 	limited, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
 	defer cancel()
 	// The request may be carried out twice or late: it only creates a key that is absent.
 	resp, err := core.Of(q.claims).KV().Txn(limited).If(cmps...).
-		Then(clientv3.OpPut(key, encode(have))).
+		Then(clientv3.OpPut(key, item.Encode(have))).
 		Else(clientv3.OpGet(key), q.anyEntry()).
 		Commit()
 	if err == nil && resp.Succeeded && lost {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/passthrough"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -63,8 +64,8 @@ func (q *Queue) stats(ctx context.Context) (Stats, error) {
 		return clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	}
 	ops := []clientv3.Op{
-		count(q.keys.ready()), count(q.keys.later()), count(q.keys.taken()), count(q.keys.dead()),
-		clientv3.OpGet(q.keys.paused()), q.firstReady(""),
+		count(q.keys.Ready()), count(q.keys.Later()), count(q.keys.Taken()), count(q.keys.Dead()),
+		clientv3.OpGet(q.keys.Paused()), q.firstReady(""),
 	}
 	ranks := q.ranks.known()
 	for _, r := range ranks {
@@ -77,7 +78,7 @@ func (q *Queue) stats(ctx context.Context) (Stats, error) {
 	n := func(i int) int { return int(txn.Count(resp, i)) }
 	st := Stats{Ready: n(0), Later: n(1), Taken: n(2), Dead: n(3), Skipped: q.skipped.Load()}
 	if kvs := txn.Kvs(resp, 4); len(kvs) > 0 {
-		if p, err := decode[pausing](kvs[0].Key, kvs[0].Value); err == nil {
+		if p, err := item.Decode[item.Pausing](kvs[0].Key, kvs[0].Value); err == nil {
 			st.Paused = Pausing{By: p.By, Why: p.Why, At: p.At}
 		}
 	}
@@ -117,11 +118,11 @@ func (r *ranks) learn(now []string) {
 
 // firstReady reads the first key of the visible items behind a rank.
 func (q *Queue) firstReady(rank string, opts ...clientv3.OpOption) clientv3.Op {
-	from := q.keys.ready() + rank
+	from := q.keys.Ready() + rank
 	if rank != "" {
 		from += "0" // the byte behind the slash
 	}
-	return clientv3.OpGet(from, append(opts, clientv3.WithRange(clientv3.GetPrefixRangeEnd(q.keys.ready())), clientv3.WithKeysOnly(), clientv3.WithLimit(1))...)
+	return clientv3.OpGet(from, append(opts, clientv3.WithRange(clientv3.GetPrefixRangeEnd(q.keys.Ready())), clientv3.WithKeysOnly(), clientv3.WithLimit(1))...)
 }
 
 // oldestReady returns when the item vested that has been visible for longest: the first
@@ -142,10 +143,10 @@ func (q *Queue) oldestReady(ctx context.Context, rev int64, first map[string][]*
 		if len(kvs) == 0 {
 			break
 		}
-		rest := string(kvs[0].Key[len(q.keys.ready()):])
+		rest := string(kvs[0].Key[len(q.keys.Ready()):])
 		var vesting string
 		rank, vesting, _ = strings.Cut(rest, "/")
-		if t, err := vestingOf(vesting); err == nil && len(rank) == rankLength && (oldest.IsZero() || t.Before(oldest)) {
+		if t, err := item.VestingOf(vesting); err == nil && len(rank) == rankLength && (oldest.IsZero() || t.Before(oldest)) {
 			oldest = t
 		}
 	}
@@ -160,14 +161,14 @@ func Active(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, er
 			yield("", err)
 			return
 		}
-		prefix := keys{top: claims.Prefix() + "queue/"}.actives()
+		prefix := item.Actives(claims.Prefix())
 		for page, err := range list(ctx, claims, clientv3.OpGet(prefix, clientv3.WithPrefix()), pageSize) {
 			if err != nil {
 				yield("", err)
 				return
 			}
 			for _, kv := range page.Kvs {
-				s, err := decode[spec](kv.Key, kv.Value)
+				s, err := item.Decode[spec](kv.Key, kv.Value)
 				if err != nil {
 					continue // of a newer version
 				}

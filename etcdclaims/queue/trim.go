@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/core"
+	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -37,13 +38,13 @@ func (q *Queue) trim(ctx context.Context, s *session) error {
 	if err != nil || from.IsZero() {
 		return err
 	}
-	resp, err := q.read(ctx, clientv3.OpGet(q.keys.trimmed()))
+	resp, err := q.read(ctx, clientv3.OpGet(q.keys.Trimmed()))
 	if err != nil {
 		return err
 	}
 	now := q.now().UTC()
 	if last := txn.Kvs(resp, 0); len(last) > 0 {
-		if mark, err := decode[trimming](last[0].Key, last[0].Value); err == nil && mark.At.After(from) {
+		if mark, err := item.Decode[trimming](last[0].Key, last[0].Value); err == nil && mark.At.After(from) {
 			from = mark.At
 		}
 	}
@@ -51,11 +52,11 @@ func (q *Queue) trim(ctx context.Context, s *session) error {
 		q.log.Info("dead letters trimmed slowly: the last trim was long ago, or this clock is ahead", zap.Duration("behind", now.Sub(limit)))
 		now = limit
 	}
-	mark := encode(trimming{Version: valueVersion, At: now})
-	if _, err := s.claim.Txn(ctx).Then(clientv3.OpPut(q.keys.trimmed(), mark)).Commit(); err != nil {
+	mark := clientv3.OpPut(q.keys.Trimmed(), item.Encode(trimming{Version: item.Version, At: now}))
+	if _, err := s.send(ctx, txn.Then(mark)); err != nil {
 		return err
 	}
-	before := q.keys.dead() + keyspace.Instant(now.Add(-q.cfg.DeadRetention))
+	before := q.keys.Dead() + keyspace.Instant(now.Add(-q.cfg.DeadRetention))
 	for {
 		n, err := q.purgeSome(ctx, s, before)
 		if err != nil || n == 0 {
@@ -67,13 +68,13 @@ func (q *Queue) trim(ctx context.Context, s *session) error {
 // oldestDead returns when the oldest dead letter died; zero if there are none. Keys that are
 // not of dead letters say nothing of that.
 func (q *Queue) oldestDead(ctx context.Context) (time.Time, error) {
-	all := clientv3.OpGet(q.keys.dead(), clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	all := clientv3.OpGet(q.keys.Dead(), clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	for page, err := range retry.List(ctx, core.Of(q.claims).KV(), requestTimeout, all, 1, pageSize) {
 		if err != nil {
 			return time.Time{}, err
 		}
 		for _, kv := range page.Kvs {
-			if died, err := vestingOf(strings.TrimPrefix(string(kv.Key), q.keys.dead())); err == nil {
+			if died, err := item.VestingOf(strings.TrimPrefix(string(kv.Key), q.keys.Dead())); err == nil {
 				return died, nil
 			}
 		}

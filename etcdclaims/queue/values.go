@@ -1,6 +1,8 @@
 package queue
 
-import "time"
+import (
+	"time"
+)
 
 // DeliveryValues describes a delivery at one instant. It is plain data that can be compared,
 // stored and sent. [Delivery.Values] returns it.

@@ -9,9 +9,11 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -31,41 +33,24 @@ type Outcome struct {
 // returned are allowed. Its errors are those of all verbs, see the package
 // documentation.
 func (l *Delivery) Complete(ctx context.Context, ops ...clientv3.Op) error {
+	then := txn.Then(ops...).Success
 	for try := 0; ; try++ {
 		keep, err := l.tombstoneLease(ctx)
 		if err != nil {
 			return l.fail("complete", err)
 		}
-		_, err = l.verb(ctx, "complete", func(st state, rev int64, now time.Time) []clientv3.Op {
-			key := l.q.keys.item(st.ID)
-			gone, placed := clientv3.OpDelete(key), l.unplace(st)
-			switch {
-			case keep != clientv3.NoLease && l.remembered():
-				c := content{Version: valueVersion, Topic: l.content.Topic, Seq: st.Seq, Given: true, Done: &tombstone{
-					Fence: keyspace.Fence(l.ep, rev), Owner: st.Owner, Attempt: st.Attempts, At: now.UTC(), By: l.by,
-				}}
-				gone = clientv3.OpPut(key, encode(c), clientv3.WithLease(keep))
-			case keep != clientv3.NoLease:
-				p := place{Version: valueVersion, Verb: "complete", Fence: keyspace.Fence(l.ep, rev), By: l.by}
-				placed = []clientv3.Op{clientv3.OpPut(l.q.keys.place(st.ID), encode(p), clientv3.WithLease(keep))}
-			}
-			return append(append([]clientv3.Op{gone}, placed...), ops...)
+		_, err = l.verb(ctx, item.VerbComplete, len(ops) > 0, func(h item.Held) *pb.TxnRequest {
+			return item.Complete{
+				Held: h, Topic: l.content.Topic, Keep: int64(keep), Remember: l.remembered(), Then: then, Now: l.q.now(),
+			}.Build()
 		})
 		again := errors.Is(err, rpctypes.ErrLeaseNotFound) || // it may have been revoked
-			errors.Is(err, rpctypes.ErrNoSpace) && l.by == "" && !errors.Is(err, etcdclaims.ErrUnknown)
+			errors.Is(err, rpctypes.ErrNoSpace) && l.by() == "" && !errors.Is(err, etcdclaims.ErrUnknown)
 		if keep == clientv3.NoLease || !again || try > 0 || l.Err() != nil {
 			return err // with a new lease it is one of the caller's
 		}
 		l.retention().forget(keep) // without space etcd grants no other: then no tombstone is put
 	}
-}
-
-// unplace removes the note of where the item is, if there is one.
-func (l *Delivery) unplace(st state) []clientv3.Op {
-	if !st.Moved {
-		return nil
-	}
-	return []clientv3.Op{clientv3.OpDelete(l.q.keys.place(st.ID))}
 }
 
 // Fail records that the attempt failed, and why. The item waits for its back-off, and
@@ -88,23 +73,18 @@ func (l *Delivery) Fail(ctx context.Context, cause error, opts ...FailOption) (O
 	now := l.q.now()
 	text := errtext.Text(cause)
 	var out Outcome
-	left, err := l.verb(ctx, "fail", func(st state, rev int64, _ time.Time) []clientv3.Op {
-		st.ended(Attempt{Number: st.Attempts, Owner: st.Owner, Fence: keyspace.Fence(l.ep, rev), Ending: attemptFailed, Error: text, At: now.UTC()})
-		if o.priority != nil {
-			st.Priority = *o.priority
+	left, err := l.verb(ctx, item.VerbFail, false, func(h item.Held) *pb.TxnRequest {
+		fail := item.Fail{Held: h, Cause: text, Permanent: etcdclaims.IsPermanent(cause), Priority: o.priority, Now: now}
+		out = Outcome{Dead: fail.Last(), Attempts: h.State.Attempts}
+		if !out.Dead {
+			wait, given := etcdclaims.RetryDelay(cause)
+			if !given {
+				wait = o.backoff(h.State.Attempts)
+			}
+			fail.Wait = wait
+			out.Until = fail.Until()
 		}
-		out = Outcome{Attempts: st.Attempts}
-		if st.Attempts >= st.Max || etcdclaims.IsPermanent(cause) {
-			out.Dead = true
-			return l.q.bury(st, l.place("fail", rev), "failed: "+text, now)
-		}
-		wait, given := etcdclaims.RetryDelay(cause)
-		if !given {
-			wait = o.backoff(st.Attempts)
-		}
-		st.Vesting = now.Add(max(wait, 0)).UTC()
-		out.Until = st.Vesting
-		return l.q.requeue(st, l.place("fail", rev), now)
+		return fail.Build()
 	})
 	switch {
 	case err != nil:
@@ -124,10 +104,8 @@ func (l *Delivery) Snooze(ctx context.Context, d time.Duration) (until time.Time
 	}
 	now := l.q.now()
 	until = now.Add(d).UTC()
-	left, err := l.verb(ctx, "snooze", func(st state, rev int64, _ time.Time) []clientv3.Op {
-		st.Attempts--
-		st.Vesting = until
-		return l.q.requeue(st, l.place("snooze", rev), now)
+	left, err := l.verb(ctx, item.VerbSnooze, false, func(h item.Held) *pb.TxnRequest {
+		return item.Snooze{Held: h, Until: until, Now: now}.Build()
 	})
 	switch {
 	case err != nil:
@@ -142,65 +120,24 @@ func (l *Delivery) Snooze(ctx context.Context, d time.Duration) (until time.Time
 // the attempt does not count.
 func (l *Delivery) Release(ctx context.Context) error {
 	now := l.q.now()
-	_, err := l.verb(ctx, "release", func(st state, rev int64, _ time.Time) []clientv3.Op {
-		st.Attempts--
-		return l.q.uncover(st, l.place("release", rev), now)
+	_, err := l.verb(ctx, item.VerbRelease, false, func(h item.Held) *pb.TxnRequest {
+		return item.Release{Held: h, Now: now}.Build()
 	})
 	return err
 }
 
 // Discard puts the item among the dead letters at once, with the reason.
 func (l *Delivery) Discard(ctx context.Context, reason string) error {
+	return l.discard(ctx, reason, false)
+}
+
+// discard is Discard. empty means that the item has no content.
+func (l *Delivery) discard(ctx context.Context, reason string, empty bool) error {
 	now := l.q.now()
-	_, err := l.verb(ctx, "discard", func(st state, rev int64, _ time.Time) []clientv3.Op {
-		p := l.place("discard", rev)
-		st.ended(Attempt{Number: st.Attempts, Owner: st.Owner, Fence: p.Fence, Ending: attemptDiscarded, Error: reason, At: now.UTC()})
-		return l.q.bury(st, p, "discarded: "+reason, now)
+	_, err := l.verb(ctx, item.VerbDiscard, false, func(h item.Held) *pb.TxnRequest {
+		return item.Discard{Held: h, Reason: reason, Empty: empty, Now: now}.Build()
 	})
 	return err
-}
-
-// discardEmpty is Discard for an item without content. It puts a content that is marked as
-// missing, because items are found by their contents. If one has been enqueued with the id
-// meanwhile, nothing is left of this one.
-func (l *Delivery) discardEmpty(ctx context.Context, reason string) error {
-	now := l.q.now()
-	_, err := l.verb(ctx, "discard", func(st state, rev int64, _ time.Time) []clientv3.Op {
-		key, p := l.q.keys.item(st.ID), l.place("discard", rev)
-		st.ended(Attempt{Number: st.Attempts, Owner: st.Owner, Fence: p.Fence, Ending: attemptDiscarded, Error: reason, At: now.UTC()})
-		c := content{Version: valueVersion, Given: st.Given, Seq: st.Seq, Rank: rank(st.Priority, l.q.cfg.HigherFirst), Vesting: st.Vesting, Enqueued: st.Vesting, Missing: true}
-		then := append(l.q.bury(st, p, "discarded: "+reason, now), clientv3.OpPut(key, encode(c)))
-		return []clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{absent(key)}, then, nil)}
-	})
-	return err
-}
-
-// place is the note about a verb of the lease.
-func (l *Delivery) place(verb string, rev int64) place {
-	return place{Verb: verb, Fence: keyspace.Fence(l.ep, rev), By: l.by}
-}
-
-// requeue is the operations that make a taken item wait. The note that the queue has
-// work stays: it is only removed while nothing is taken.
-func (q *Queue) requeue(st state, p place, now time.Time) []clientv3.Op {
-	st = st.waiting()
-	return q.move(st, q.indexKey(st, now), p)
-}
-
-// uncover is requeue for an item that is visible at once, in the place that it had: its vesting
-// time was past by the clock of who made it visible, and need not be by this one.
-func (q *Queue) uncover(st state, p place, now time.Time) []clientv3.Op {
-	if st.Vesting.After(now) {
-		now = st.Vesting
-	}
-	return q.requeue(st, p, now)
-}
-
-// bury is the operations that make an item a dead letter.
-func (q *Queue) bury(st state, p place, why string, now time.Time) []clientv3.Op {
-	st = st.waiting()
-	st.Why, st.Died = cut(why), now.UTC()
-	return q.move(st, q.keys.deadAt(st.Died, st.Seq), p)
 }
 
 // fail names the operation and the item in an error.
@@ -213,21 +150,16 @@ func (l *Delivery) fail(verb string, err error) error {
 
 // verb ends the lease in etcd by one transaction, which deletes the taken key under
 // its fence, and then locally. It returns how the item was left if only etcd's history
-// shows it, as after a lost reply: an earlier call may have done it. Else it returns nil.
-func (l *Delivery) verb(ctx context.Context, verb string, change func(st state, rev int64, now time.Time) []clientv3.Op) (left *state, err error) {
+// shows it, as after a lost reply: an earlier call may have done it. Else it returns nil. foreign
+// means that the request has operations of the caller's own.
+func (l *Delivery) verb(ctx context.Context, verb string, foreign bool, request func(item.Held) *pb.TxnRequest) (left *item.State, err error) {
 	done, err := l.turn(ctx)
 	if err != nil {
 		return nil, l.fail(verb, err)
 	}
 	defer done()
-	_, sid, st, rev, _ := l.snapshot()
-	key := l.q.keys.takenBy(sid) + st.ID
-	now := l.q.now()
-	ops := append([]clientv3.Op{clientv3.OpDelete(key)}, change(st, rev, now)...)
-	ops = append(ops, l.unnote(st.ID)...)
-	if st.Slot > 0 {
-		ops = append(ops, clientv3.OpDelete(l.q.keys.slot(st.Slot)))
-	}
+	held := l.hold()
+	in := request(held)
 	unsure := l.unsure[verb]
 	l.leave()
 	defer func() {
@@ -240,28 +172,33 @@ func (l *Delivery) verb(ctx context.Context, verb string, change func(st state, 
 		}
 	}()
 	for try := 0; ; try++ {
-		via, cmps, err := l.via(ctx)
+		via, err := l.via(ctx)
 		if err != nil {
 			return nil, l.fail(verb, unsureOr(unsure, err))
 		}
-		cmps = append(cmps, unmoved(key, rev))
-		resp, err := via.share(ctx, via.verbs, key, cmps, ops, []clientv3.Op{clientv3.OpGet(key)})
+		var resp *pb.TxnResponse
+		if foreign {
+			err = via.check(ctx, in)
+		}
+		if err == nil {
+			resp, err = via.share(ctx, via.verbs, held.Key(), in)
+		}
 		switch {
 		case err == nil && resp.Succeeded:
 			l.finish(errtext.Namesake("an earlier "+verb+" ended the lease", etcdclaims.ErrReleased))
 			return nil, nil
 		case err == nil:
-			return l.refused(ctx, verb, key, rev, resp, unsure)
+			return l.refused(ctx, verb, held, held.Refused(resp), unsure)
 		case errors.Is(err, rpctypes.ErrNoSpace):
 			// etcd answers so to what it refuses, and to the request by which it has run out
 			// of space, which it has carried out.
-			switch stands, rerr := l.q.stands(ctx, key, rev); {
+			switch stands, rerr := l.q.stands(ctx, held); {
 			case rerr != nil:
 				unsure = err
 			case stands:
 				return nil, l.fail(verb, unsureOr(unsure, rpctypes.ErrNoSpace))
 			default:
-				return l.refused(ctx, verb, key, rev, nil, err)
+				return l.refused(ctx, verb, held, item.Gone, err)
 			}
 		case errors.Is(err, etcdclaims.ErrUnknown):
 			unsure = err
@@ -270,7 +207,7 @@ func (l *Delivery) verb(ctx context.Context, verb string, change func(st state, 
 				continue // this process's session ended, not the lease: by another one
 			}
 			if unsure != nil {
-				return l.refused(ctx, verb, key, rev, nil, unsure)
+				return l.refused(ctx, verb, held, item.Gone, unsure)
 			}
 			l.finish(ErrExpired)
 			return nil, l.fail(verb, fmt.Errorf("%w: %w", ErrExpired, err))
@@ -283,14 +220,13 @@ func (l *Delivery) verb(ctx context.Context, verb string, change func(st state, 
 	}
 }
 
-// stands reports whether a key is as it was put at a revision.
-func (q *Queue) stands(ctx context.Context, key string, rev int64) (bool, error) {
-	resp, err := q.read(ctx, clientv3.OpGet(key, clientv3.WithKeysOnly()))
+// stands reports whether a worker's item is where it was.
+func (q *Queue) stands(ctx context.Context, held item.Held) (bool, error) {
+	resp, err := q.read(ctx, clientv3.OpGet(held.Key(), clientv3.WithKeysOnly()))
 	if err != nil {
 		return false, err
 	}
-	kvs := txn.Kvs(resp, 0)
-	return len(kvs) > 0 && kvs[0].ModRevision == rev, nil
+	return held.Judge(txn.Kvs(resp, 0)) == item.Stands, nil
 }
 
 // unsureOr returns an ErrUnknown if the outcome is unknown.
@@ -310,45 +246,36 @@ func (l *Delivery) resumed() bool {
 	return l.s == nil
 }
 
-// via returns the session whose guard the lease's requests carry, and what they must
-// require beyond it.
-func (l *Delivery) via(ctx context.Context) (*session, []clientv3.Cmp, error) {
-	s, sid, _, _, err := l.snapshot()
-	if err != nil {
-		return nil, nil, err
-	}
-	if s != nil {
-		return s, nil, nil
+// via returns the session whose guard the lease's requests carry.
+func (l *Delivery) via(ctx context.Context) (*session, error) {
+	s, held, err := l.snapshot()
+	if err != nil || s != nil {
+		return s, err
 	}
 	s, err = l.q.sessions.get(ctx, l.q.cfg.TTL)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	if keyspace.Epoch(s.claim.Fence()) != l.ep {
-		return nil, nil, ErrSuperseded
+	if keyspace.Epoch(s.claim.Fence()) != held.Epoch {
+		return nil, ErrSuperseded
 	}
-	return s, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(l.q.claims.OwnKey(l.q.keys.sessionKey(sid))), ">", 0)}, nil
+	return s, nil
 }
 
 // refused returns why a verb was refused. If that is because an earlier try of the verb
 // was carried out, refused returns no error but how the item was left; the state is empty
 // for verbs whose callers do not need it.
-func (l *Delivery) refused(ctx context.Context, verb, key string, rev int64, resp *clientv3.TxnResponse, unsure error) (*state, error) {
-	if resp != nil {
-		kvs := txn.Kvs(resp, 0)
-		switch {
-		case len(kvs) == 0:
-		case kvs[0].ModRevision == rev:
-			l.finish(ErrExpired) // the item is still there, its session is not
-			return nil, l.fail(verb, ErrExpired)
-		default:
-			// It was moved here again, or was overwritten: then no worker has it.
-			if s, _, _, _, _ := l.snapshot(); s != nil {
-				defer s.doubt()
-			}
+func (l *Delivery) refused(ctx context.Context, verb string, held item.Held, hold item.Standing, unsure error) (*item.State, error) {
+	switch hold {
+	case item.Stands:
+		l.finish(ErrExpired) // the item is still there, its session is not
+		return nil, l.fail(verb, ErrExpired)
+	case item.Anew:
+		if s, _, _ := l.snapshot(); s != nil {
+			defer s.doubt()
 		}
 	}
-	end, err := l.q.endOf(ctx, key, l.ID(), rev)
+	end, err := l.q.endOf(ctx, held.Key(), held.State.ID, held.Rev)
 	if err != nil {
 		if unsure == nil {
 			l.finish(ErrSuperseded)
@@ -356,10 +283,10 @@ func (l *Delivery) refused(ctx context.Context, verb, key string, rev int64, res
 		}
 		return nil, l.fail(verb, fmt.Errorf("%w (looking it up: %w)", unsure, err))
 	}
-	mine := end.by == l.by && end.verb != "heartbeat" && end.verb != "" // heartbeat finds its own by its nonce
-	if unsure != nil && end.verb == verb && mine {
-		var left state
-		if verb == "fail" || verb == "snooze" {
+	mine := held.Mine(end)
+	if unsure != nil && end.Verb == verb && mine {
+		var left item.State
+		if verb == item.VerbFail || verb == item.VerbSnooze {
 			if left, err = l.q.left(ctx, end); err != nil {
 				return nil, l.fail(verb, fmt.Errorf("%w (looking it up: %w)", unsure, err))
 			}
@@ -369,11 +296,11 @@ func (l *Delivery) refused(ctx context.Context, verb, key string, rev int64, res
 	}
 	why := ErrSuperseded
 	switch {
-	case mine && l.unsure[end.verb] != nil:
+	case mine && l.unsure[end.Verb] != nil:
 		why = etcdclaims.ErrReleased // by this lease, whose caller could not be told
-	case end.verb == "complete":
+	case end.Verb == item.VerbComplete:
 		why = ErrCompleted
 	}
 	l.finish(why)
-	return nil, l.fail(verb, fmt.Errorf("%w at revision %d (%s)", why, end.rev, cmp.Or(end.verb, "its keys were deleted by hand")))
+	return nil, l.fail(verb, fmt.Errorf("%w at revision %d (%s)", why, end.Rev, cmp.Or(end.Verb, "its keys were deleted by hand")))
 }

@@ -17,7 +17,7 @@ import (
 // count as visible, also if no keeper has moved them; their keys are held in memory.
 func (q *Queue) Waiting(ctx context.Context) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
-		end := q.keys.later() + keyspace.Instant(q.now()) + "0" // the byte behind the slash
+		end := q.keys.Later() + keyspace.Instant(q.now()) + "0" // the byte behind the slash
 		late, rev, err := q.lateItems(ctx, end)
 		if err != nil {
 			yield(Info{}, q.fail("list", err))
@@ -42,15 +42,15 @@ func (q *Queue) Waiting(ctx context.Context) iter.Seq2[Info, error] {
 			}
 			return true
 		}
-		for f, err := range q.listFrom(ctx, q.keys.ready(), q.keys.ready(), rev) {
-			if err == nil && !before(f.key) || !yield(f.Info, err) || err != nil {
+		for f, err := range q.listFrom(ctx, q.keys.Ready(), q.keys.Ready(), rev) {
+			if err == nil && !before(f.entry.Key()) || !yield(f.Info, err) || err != nil {
 				return
 			}
 		}
-		if !before(clientv3.GetPrefixRangeEnd(q.keys.ready())) {
+		if !before(clientv3.GetPrefixRangeEnd(q.keys.Ready())) {
 			return
 		}
-		for f, err := range q.listFrom(ctx, q.keys.later(), end, rev) {
+		for f, err := range q.listFrom(ctx, q.keys.Later(), end, rev) {
 			if !yield(f.Info, err) {
 				return
 			}
@@ -65,14 +65,14 @@ type lateItem struct{ key, ready string } // where it is, and where it belongs
 // that they are of.
 func (q *Queue) lateItems(ctx context.Context, end string) (late []lateItem, rev int64, err error) {
 	const most = 1000 // with one request
-	op := clientv3.OpGet(q.keys.later(), clientv3.WithRange(end), clientv3.WithKeysOnly())
+	op := clientv3.OpGet(q.keys.Later(), clientv3.WithRange(end), clientv3.WithKeysOnly())
 	for page, err := range list(ctx, q.claims, op, most) {
 		if err != nil {
 			return nil, 0, err
 		}
 		rev = cmp.Or(rev, page.Rev)
 		for _, kv := range page.Kvs {
-			if ready, ok := q.keys.vested(string(kv.Key)); ok {
+			if ready, ok := q.keys.Vested(string(kv.Key)); ok {
 				late = append(late, lateItem{string(kv.Key), ready})
 			}
 		}

@@ -68,7 +68,7 @@ func (w *watch) tell(e Event) bool {
 
 // sync finds out from where to watch, and yields that.
 func (w *watch) sync(ctx context.Context) bool {
-	from, end := w.q.keys.events()
+	from, end := w.q.keys.Events()
 	resp, err := w.q.read(ctx, clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(1), clientv3.WithKeysOnly()))
 	switch {
 	case ctx.Err() != nil:
@@ -91,7 +91,7 @@ func (w *watch) sync(ctx context.Context) bool {
 
 // follow yields events until the watch ends, and reports whether there were any.
 func (w *watch) follow(ctx context.Context) (progress bool) {
-	from, end := w.q.keys.events()
+	from, end := w.q.keys.Events()
 	news, stop := w.q.openWatch(ctx, from, clientv3.WithRange(end), clientv3.WithRev(w.next), clientv3.WithPrevKV())
 	defer stop()
 	f := feed.From(news, stop)

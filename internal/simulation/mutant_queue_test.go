@@ -4,40 +4,40 @@ package simulation_test
 var queueMutants = []mutant{
 	{
 		name: "verb without the item's fence", seeds: 100, queue: true,
-		edits: []edit{{"etcdclaims/queue/verbs.go", "		cmps = append(cmps, unmoved(key, rev))\n", ""}},
+		edits: []edit{{"internal/item/held.go", "[]*pb.Compare{unmoved(h.Key(), h.Rev)}", "[]*pb.Compare{}"}},
 	},
 	{
 		name: "items taken from a session that lives", seeds: 100, queue: true,
 		edits: []edit{
 			{"etcdclaims/queue/recover.go", "answers.Count(claims[i]) > 0 {\n				alive++\n", "answers.Count(claims[i]) > 1 {\n				alive++\n"},
-			{"etcdclaims/queue/recover.go", "via.claim.Txn(ctx).If(absent(own)).Then(ops...)", "via.claim.Txn(ctx).Then(ops...)"},
+			{"internal/item/recover.go", "in = &pb.TxnRequest{Compare: []*pb.Compare{absent(s.Own(s.Session))}}", "in = &pb.TxnRequest{}"},
 		},
 	},
 	{
 		name: "attempt not counted when a worker dies", seeds: 100, queue: true,
-		edits: []edit{{"etcdclaims/queue/recover.go", "	if st.Attempts >= st.Max {\n", "	st.Attempts--\n	if st.Attempts >= st.Max {\n"}},
+		edits: []edit{{"internal/item/recover.go", "		if st.Attempts >= st.Max {\n", "		st.Attempts--\n		if st.Attempts >= st.Max {\n"}},
 	},
 	{
 		name: "enqueue without the condition that the item is not there", seeds: 100, queue: true,
-		edits: []edit{{"etcdclaims/queue/enqueue.go", "	return clientv3.OpTxn([]clientv3.Cmp{absent(key)},\n", "	return clientv3.OpTxn(nil,\n"}},
+		edits: []edit{{"internal/item/enqueue.go", "		Compare: []*pb.Compare{absent(key)},\n", ""}},
 	},
 	{
 		name: "limit not in the claiming transaction", seeds: 100, queue: true,
-		edits: []edit{{"etcdclaims/queue/claim.go", "			cmps = append(cmps, absent(q.keys.slot(p.st.Slot)))\n", ""}},
+		edits: []edit{{"internal/item/claim.go", "			one.Compare = append(one.Compare, absent(s.slot(st.Slot)))\n", ""}},
 	},
 	{
 		name: "claim of an item that has moved", seeds: 100, queue: true,
-		edits: []edit{{"etcdclaims/queue/claim.go", "[]clientv3.Cmp{unmoved(string(p.kv.Key), p.kv.ModRevision)}", "[]clientv3.Cmp{}"}},
+		edits: []edit{{"internal/item/claim.go", "[]*pb.Compare{as(e.KV), absent(taken)}", "[]*pb.Compare{absent(taken)}"}},
 	},
 	{
 		name: "vested item moved from where it is not", seeds: 100, queue: true,
-		edits: []edit{{"etcdclaims/queue/head.go", "clientv3.OpTxn([]clientv3.Cmp{unmoved(string(kv.Key), kv.ModRevision)}, then, nil)", "clientv3.OpTxn(nil, then, nil)"}},
+		edits: []edit{{"internal/item/waiting.go", "inner([]*pb.Compare{as(e.KV)}, then...)", "inner(nil, then...)"}},
 	},
 	{
 		name: "release that drops the payload", seeds: 100, queue: true,
 		edits: []edit{{
-			"etcdclaims/queue/verbs.go", "		return l.q.uncover(st, l.place(\"release\", rev), now)\n",
-			"		return append(l.q.uncover(st, l.place(\"release\", rev), now), clientv3.OpDelete(l.q.keys.item(st.ID)))\n",
+			"internal/item/verbs.go", "s.ends(s.uncover(st, s.place(VerbRelease), s.Now)...)",
+			"s.ends(append(s.uncover(st, s.place(VerbRelease), s.Now), remove(s.Content(st.ID)))...)",
 		}},
 	},
 	{
@@ -46,22 +46,22 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "another's item taken for one's own", seeds: 200, queue: true,
-		edits: []edit{{"etcdclaims/queue/enqueue.go", "c.Seq == it.seq", "c.Seq != \"\""}},
+		edits: []edit{{"internal/item/enqueue.go", "c.Seq == s.Seq", "c.Seq != \"\""}},
 	},
 	{
 		name: "one attempt too many", seeds: 100, queue: true,
-		edits: []edit{{"etcdclaims/queue/verbs.go", "if st.Attempts >= st.Max ||", "if st.Attempts > st.Max ||"}},
+		edits: []edit{{"internal/item/verbs.go", "s.State.Attempts >= s.State.Max ||", "s.State.Attempts > s.State.Max ||"}},
 	},
 	{
 		name: "what comes before the items that were read ahead is passed", seeds: 100, queue: true,
-		edits: []edit{{"etcdclaims/queue/arrivals.go", "case p.at <= a.edge:", "case p.at < \"\":"}},
+		edits: []edit{{"etcdclaims/queue/arrivals.go", "case p.At <= a.edge:", "case p.At < \"\":"}},
 	},
 	// The rest is found by tests of the queue itself. In a run of the simulation these
 	// faults are rare: a process takes back what it claimed unknowingly within
 	// milliseconds, a request is seldom late by a whole call, and a queue seldom full.
 	{
 		name: "bounds changed while a process uses the queue", tests: "TestReconfigure", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/reconfigure.go", "unused := []string{q.keys.workers(), q.keys.taken()}", "unused := []string{}"}},
+		edits: []edit{{"etcdclaims/queue/reconfigure.go", "unused := []string{q.keys.Workers(), q.keys.Taken()}", "unused := []string{}"}},
 	},
 	{
 		name: "bounds whose second request is refused after the first", tests: "TestReconfigureUnderFaults", of: "etcdclaims/queue",
@@ -69,7 +69,7 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "session made under a spec that was changed", tests: "TestReconfigureBesideFirstUse", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/sessions.go", "			etcdclaims.If(unmoved(q.keys.spec(), rev)),\n", "			etcdclaims.If([]clientv3.Cmp{unmoved(q.keys.spec(), rev)}[:0]...),\n"}},
+		edits: []edit{{"etcdclaims/queue/sessions.go", "			etcdclaims.If(unmoved(q.keys.Spec(), rev)),\n", "			etcdclaims.If([]clientv3.Cmp{unmoved(q.keys.Spec(), rev)}[:0]...),\n"}},
 	},
 	{
 		name: "queue of WorkMany that ends before WorkMany", tests: "TestManyQueuesStopWithClient", of: "etcdclaims/queue",
@@ -85,11 +85,11 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "what a lost reply of a claim took is not found", tests: "TestClaimUnderFaults", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/claim.go", "		case st.Nonce != nonce:\n", "		case st.Nonce == nonce:\n			return nil, nil\n		case st.Nonce != nonce:\n"}},
+		edits: []edit{{"internal/item/claim.go", "			case st.Nonce == s.Nonce:\n", "			case st.Nonce != s.Nonce:\n"}},
 	},
 	{
 		name: "late request without the session's generation", tests: "TestClaimUnderFaults|TestEnqueueUnderFaults", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/session.go", "append(slices.Clip(cmps), unmoved(key, gen)),", "append(slices.Clip(cmps), clientv3.Compare(clientv3.CreateRevision(key), \">\", 0)),"}},
+		edits: []edit{{"internal/item/generation.go", "unmoved(s.Worker(s.Session), s.Rev)", "exists(s.Worker(s.Session))"}},
 	},
 	{
 		name: "claim that leaves dead workers to others", tests: "TestFirstClaimAfterDeath", of: "etcdclaims/queue",
@@ -97,15 +97,15 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "callers that enqueue one by one", tests: "TestEnqueuesShareRoundTrips", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/enqueue.go", "	if len(items) == 1 && full == nil {\n", "	if len(items) == 0 {\n"}},
+		edits: []edit{{"etcdclaims/queue/enqueue.go", "	if len(items) == 1 && room == nil {\n", "	if len(items) == 0 {\n"}},
 	},
 	{
 		name: "a repeated verb told by its own arguments", tests: "TestVerbCalledAgain", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/verbs.go", "if verb == \"fail\" || verb == \"snooze\" {", "if verb == \"\" {"}},
+		edits: []edit{{"etcdclaims/queue/verbs.go", "if verb == item.VerbFail || verb == item.VerbSnooze {", "if verb == \"\" {"}},
 	},
 	{
 		name: "room not checked in the transaction", tests: "TestMaxWaitingAcrossProcesses", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/enqueue.go", "s.commit(ctx, full, ops, nil)", "s.commit(ctx, full[:0], ops, nil)"}},
+		edits: []edit{{"internal/item/enqueue.go", "		in.Compare = []*pb.Compare{unmoved(s.bound(), s.Room.Rev)}\n", ""}},
 	},
 	{
 		name: "pause refused after an unknown outcome", tests: "TestPauseRefusedAfterUnknown", of: "etcdclaims/queue",
@@ -113,7 +113,7 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "keys deleted by hand taken for a verb", tests: "TestDeletedUnderWorker", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/ending.go", "txn.Count(resp, 2) > 0 && txn.Count(resp, 3) > 0 {", "len(resp.Responses) > 0 {"}},
+		edits: []edit{{"internal/item/ending.go", "counted(resp, 2) > 0 && counted(resp, 3) > 0 {", "len(resp.Responses) > 0 {"}},
 	},
 	{
 		name: "spec made anew beside sessions that have another", tests: "TestSpecDeleted", of: "etcdclaims/queue",
@@ -121,7 +121,7 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "recovered item that vests anew by another clock", tests: "TestVisibleByAnotherClock", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/verbs.go", "	if st.Vesting.After(now) {\n", "	if st.Vesting.Before(now) {\n"}},
+		edits: []edit{{"internal/item/waiting.go", "	if st.Vesting.After(now) {\n		now =", "	if st.Vesting.Before(now) {\n		now ="}},
 	},
 	{
 		name: "dead letters removed by one clock", tests: "TestFastKeeperTrimsSlowly", of: "etcdclaims/queue",
@@ -133,15 +133,15 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "redrive of all that overwrites a place of a later version", of: "cmd/claimctl", tests: "TestDeadCountedInError",
-		edits: []edit{{"etcdclaims/queue/redrive.go", "unmoved(f.key, f.rev), unmoved(q.keys.place(f.ID), f.rev),\n", "unmoved(f.key, f.rev),\n"}},
+		edits: []edit{{"internal/item/change.go", "unmoved(s.Place(e.State.ID), rev), ", ""}},
 	},
 	{
 		name: "dead letter whose redrive is not known, and not looked up", tests: "TestRedriveAllCosts", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/redrive.go", "done, verr := q.changed(ctx, s, some[i], \"redrive\")", "done, verr := false, error(nil)"}},
+		edits: []edit{{"etcdclaims/queue/redrive.go", "done, verr := q.changed(ctx, s, some[i], item.VerbRedrive)", "done, verr := false, error(nil)"}},
 	},
 	{
 		name: "dead letter that two redrive, moved twice", tests: "TestRedriveAllBesideAnother", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/redrive.go", "unmoved(f.key, f.rev), unmoved(q.keys.place(f.ID), f.rev),\n", "\n"}},
+		edits: []edit{{"internal/item/change.go", "append(one.Compare, unmoved(s.Place(e.State.ID), rev), ", "append(one.Compare[:0], "}},
 	},
 	{
 		name: "dead letter that died anew, left behind", tests: "TestRedriveAllBesideAnother", of: "etcdclaims/queue",
@@ -149,11 +149,14 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "enqueue that keeps silent about a dead letter", tests: "TestEnqueueOverDead", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/overdead.go", "			e.dead = append(e.dead, it)\n", ""}},
+		edits: []edit{{"etcdclaims/queue/overdead.go", "		e.dead = append(e.dead, it)\n", ""}},
 	},
 	{
 		name: "dead letter that stays beside the item in its place", tests: "TestEnqueueOverDead", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/overdead.go", "q.activate(), clientv3.OpDelete(f.key), ", "q.activate(), "}},
+		edits: []edit{{
+			"internal/item/change.go", "	return s.changes(append(ops, s.move(st, s.index(st, s.Now), Place{Verb: VerbReplace})...)...)\n",
+			"	in := s.changes(append(ops, s.move(st, s.index(st, s.Now), Place{Verb: VerbReplace})...)...)\n	in.Success = in.Success[1:]\n	return in\n",
+		}},
 	},
 	{
 		name: "note that is tried again without space", tests: "TestNoSpaceOfEachCall", of: "etcdclaims/queue",
@@ -165,19 +168,19 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "a verb of another holder taken for one's own", tests: "TestSameVerbOfTwoHolders", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/verbs.go", "mine := end.by == l.by && end.verb", "mine := end.verb"}},
+		edits: []edit{{"internal/item/ending.go", "end.By == h.By && end.Verb", "end.Verb"}},
 	},
 	{
 		name: "attempts of the dead in the epoch of who recovers them", tests: "TestEpochRaised", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/recover.go", "	fence := keyspace.Fence(st.Epoch, kv.ModRevision)\n	st.ended", "	fence := keyspace.Fence(keyspace.Epoch(q.sessions.byTTL[q.cfg.TTL].claim.Fence()), kv.ModRevision)\n	st.ended"}},
+		edits: []edit{{"internal/item/recover.go", "Rev: kv.ModRevision, Epoch: st.Epoch}", "Rev: kv.ModRevision, Epoch: st.Epoch + 1}"}},
 	},
 	{
 		name: "pause not in the claiming transaction", tests: "TestPauseBeforeClaimArrives", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/claim.go", "s.commit(ctx, []clientv3.Cmp{absent(q.keys.paused())}, ops, nil)", "s.commit(ctx, nil, ops, nil)"}},
+		edits: []edit{{"internal/item/claim.go", "in := &pb.TxnRequest{Compare: []*pb.Compare{absent(s.Paused())}}", "in := &pb.TxnRequest{}"}},
 	},
 	{
 		name: "queue noted as empty without the condition that it is", tests: "TestEnqueueBeforeDeactivationArrives", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/keeper.go", "		If(absent(q.keys.ready()).WithPrefix(), absent(q.keys.later()).WithPrefix(), absent(q.keys.taken()).WithPrefix()).\n", ""}},
+		edits: []edit{{"internal/item/activity.go", "		Compare: []*pb.Compare{txn.NoneUnder(k.Ready()), txn.NoneUnder(k.Later()), txn.NoneUnder(k.Taken())},\n", ""}},
 	},
 	{
 		name: "two believe that they have one item", tests: "TestChaos", of: "etcdclaims/queue",

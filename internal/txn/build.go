@@ -56,6 +56,14 @@ func ModifiedAt(key []byte, rev int64) *pb.Compare {
 	return &m.Compare
 }
 
+// ModifiedBefore returns the condition that the key's ModRevision is less than rev. It holds for a
+// key that does not exist.
+func ModifiedBefore(key []byte, rev int64) *pb.Compare {
+	c := ModifiedAt(key, rev)
+	c.Result = pb.Compare_LESS
+	return c
+}
+
 // ValueIs returns the condition that the key has the value.
 func ValueIs(key []byte, value string) *pb.Compare {
 	u := &pb.Compare_Value{Value: []byte(value)}

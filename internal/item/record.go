@@ -1,24 +1,31 @@
-package queue
+package item
 
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// valueVersion is the version of all stored values. Values of a newer version are
+// Version is the version of all stored values. Values of a newer version are
 // skipped and counted, never guessed at.
-const valueVersion = 1
+const Version = 1
 
-// content is the value of content/<id>: put once, by the enqueuing transaction. When
+const (
+	// MaxHistory is how many attempts an item remembers.
+	MaxHistory = 20
+	// MaxErrorBytes bounds each stored error.
+	MaxErrorBytes = 1024
+)
+
+// Content is the value of content/<id>: put once, by the enqueuing transaction. When
 // the item is completed it is deleted, or replaced by a tombstone that keeps the id
 // from being enqueued again.
-type content struct {
+type Content struct {
 	Version  int       `json:"v"`
 	Topic    string    `json:"topic,omitempty"`
 	Payload  []byte    `json:"payload,omitempty"`
@@ -28,13 +35,14 @@ type content struct {
 	Vesting  time.Time `json:"vesting"`
 	Enqueued time.Time `json:"enqueued"`
 
-	Done *tombstone `json:"done,omitempty"`
+	Done *Tombstone `json:"done,omitempty"`
 	// Missing is set if there was no content when a worker took the item: it was put with
 	// the item's dead letter, by which people find the item.
 	Missing bool `json:"missing,omitempty"`
 }
 
-type tombstone struct {
+// Tombstone is what remains of an item that was completed.
+type Tombstone struct {
 	Fence   int64     `json:"fence,string"`
 	Owner   string    `json:"owner"`
 	Attempt int       `json:"attempt"`
@@ -42,9 +50,9 @@ type tombstone struct {
 	By      string    `json:"by,omitempty"` // the adopted lease that completed it
 }
 
-// state is what changes of an item. It is the value of its key under index/, taken/
+// State is what changes of an item. It is the value of its key under index/, taken/
 // or dead/, and moves with the item.
-type state struct {
+type State struct {
 	Version  int       `json:"v"`
 	ID       string    `json:"id"`
 	Given    bool      `json:"given,omitempty"`
@@ -70,39 +78,41 @@ type state struct {
 
 // How attempts end.
 const (
-	attemptFailed    = "failed"
-	attemptLost      = "lost"
-	attemptDiscarded = "discarded"
+	AttemptFailed    = "failed"
+	AttemptLost      = "lost"
+	AttemptDiscarded = "discarded"
 )
 
 // Attempt is one attempt of an item that did not complete it.
 type Attempt struct {
-	Number int    `json:"attempt"`
-	Owner  string `json:"owner"` // label of the process
-	Fence  int64  `json:"fence,string"`
-	// Ending is how the attempt ended. "failed": the worker reported it. "lost": the worker's
-	// process died, or did not answer. "discarded": the worker gave the item up for good.
+	Number int       `json:"attempt"`
+	Owner  string    `json:"owner"`
+	Fence  int64     `json:"fence,string"`
 	Ending string    `json:"ending"`
-	Error  string    `json:"error,omitempty"` // up to 1,024 bytes
+	Error  string    `json:"error,omitempty"` // up to MaxErrorBytes
 	At     time.Time `json:"at"`
 }
 
 // slotOwner is the value of slot/<n>: whose item it is for.
 func slotOwner(session, id string) string { return session + "/" + id }
 
-// place is the value of place/<id>.
-type place struct {
+// Place is the value of place/<id>.
+type Place struct {
 	Version int    `json:"v"`
 	Key     string `json:"key"`             // below the queue's root; "" once the item is completed
 	Verb    string `json:"verb,omitempty"`  // what moved it
 	Fence   int64  `json:"fence,omitempty"` // of the lease that did
-	By      string `json:"by,omitempty"`    // and which one, if it was adopted: see Delivery.by
+	By      string `json:"by,omitempty"`    // and which one, if it was adopted: see Held.By
 }
 
-func encode(v any) string { return keyspace.Encode(v) }
+// Encode returns a value as it is stored.
+func Encode(v any) string { return keyspace.Encode(v) }
 
-// decode reads a value, and refuses one of a newer version.
-func decode[T any](key, value []byte) (T, error) {
+// bare is a value that says nothing.
+func bare() string { return Encode(map[string]any{"v": Version}) }
+
+// Decode reads a value, and refuses one of a newer version.
+func Decode[T any](key, value []byte) (T, error) {
 	var head struct {
 		Version int `json:"v"`
 	}
@@ -111,9 +121,9 @@ func decode[T any](key, value []byte) (T, error) {
 		return v, fmt.Errorf("value of %q cannot be read: %w", key, err)
 	}
 	switch {
-	case head.Version > valueVersion:
-		return v, fmt.Errorf("value of %q cannot be read: version %d is newer than version %d of this package", key, head.Version, valueVersion)
-	case head.Version < valueVersion:
+	case head.Version > Version:
+		return v, fmt.Errorf("value of %q cannot be read: version %d is newer than version %d of this package", key, head.Version, Version)
+	case head.Version < Version:
 		return v, fmt.Errorf("value of %q cannot be read: version %d is unknown", key, head.Version)
 	}
 	if err := json.Unmarshal(value, &v); err != nil {
@@ -122,9 +132,9 @@ func decode[T any](key, value []byte) (T, error) {
 	return v, nil
 }
 
-// decodeState reads the state of an item.
-func decodeState(kv *mvccpb.KeyValue) (state, error) {
-	st, err := decode[state](kv.Key, kv.Value)
+// DecodeState reads the state of an item.
+func DecodeState(kv *mvccpb.KeyValue) (State, error) {
+	st, err := Decode[State](kv.Key, kv.Value)
 	if err == nil && (st.ID == "" || st.Seq == "") {
 		err = fmt.Errorf("value of %q is not of an item", kv.Key)
 	}
@@ -132,21 +142,21 @@ func decodeState(kv *mvccpb.KeyValue) (state, error) {
 }
 
 // ended adds an attempt to the history, and drops the oldest if there are too many.
-func (st *state) ended(a Attempt) {
-	a.Error = cut(a.Error)
+func (st *State) ended(a Attempt) {
+	a.Error = Cut(a.Error)
 	st.History = append(st.History[:len(st.History):len(st.History)], a)
-	if over := len(st.History) - maxHistory; over > 0 {
+	if over := len(st.History) - MaxHistory; over > 0 {
 		st.History = st.History[over:]
 	}
 }
 
-// cut shortens a text to maxErrorBytes, at the end of a rune.
-func cut(s string) string {
-	if len(s) <= maxErrorBytes {
+// Cut shortens a text to MaxErrorBytes, at the end of a rune.
+func Cut(s string) string {
+	if len(s) <= MaxErrorBytes {
 		return s
 	}
 	const mark = "…"
-	n := maxErrorBytes - len(mark)
+	n := MaxErrorBytes - len(mark)
 	for n > 0 && !utf8.RuneStart(s[n]) {
 		n--
 	}
@@ -154,30 +164,29 @@ func cut(s string) string {
 }
 
 // waiting returns the item without what only a taken or dead one has.
-func (st state) waiting() state {
+func (st State) waiting() State {
 	st.Owner, st.Since, st.Epoch, st.Slot, st.Nonce, st.Why, st.Died = "", time.Time{}, 0, 0, "", "", time.Time{}
 	return st
 }
 
-// orderOf returns the place of an item in the order of the queue, as text.
-func (q *Queue) orderOf(st state) string {
-	return order(rank(st.Priority, q.cfg.HigherFirst), st.Vesting, st.Seq)
+// Entry is an item as it was read, and the key that its state is under.
+type Entry struct {
+	KV    *mvccpb.KeyValue
+	State State
+	At    string // its place in the order of the queue
 }
 
-// indexKey is where the item waits: among those that have vested by now, or not.
-func (q *Queue) indexKey(st state, now time.Time) string {
-	r := rank(st.Priority, q.cfg.HigherFirst)
-	if st.Vesting.After(now) {
-		return q.keys.laterAt(r, st.Vesting, st.Seq)
+// Entry reads an item.
+func (k Keys) Entry(kv *mvccpb.KeyValue) (*Entry, error) {
+	st, err := DecodeState(kv)
+	if err != nil {
+		return nil, err
 	}
-	return q.keys.readyAt(r, st.Vesting, st.Seq)
+	return &Entry{kv, st, k.OrderOf(st)}, nil
 }
 
-// move is the operations that put the item elsewhere, with its place: all keys but
-// the first one of an item are noted, so that it is found by its id. The caller sets
-// what p has beside version and key.
-func (q *Queue) move(st state, key string, p place) []clientv3.Op {
-	st.Moved = true
-	p.Version, p.Key = valueVersion, key[len(q.keys.root):]
-	return []clientv3.Op{clientv3.OpPut(key, encode(st)), clientv3.OpPut(q.keys.place(st.ID), encode(p))}
-}
+// Key returns the key that the item's state is under.
+func (e *Entry) Key() string { return string(e.KV.Key) }
+
+// ByOrder compares the places of two items in the order of their queue.
+func ByOrder(a, b *Entry) int { return strings.Compare(a.At, b.At) }

@@ -1,0 +1,143 @@
+package item
+
+import (
+	"strings"
+	"time"
+
+	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+)
+
+// changes is the request that carries out operations on an item that no worker has, if it is where it was
+// found. It is to require the generation of its session.
+func (e *Entry) changes(ops ...*pb.RequestOp) *pb.TxnRequest {
+	return &pb.TxnRequest{Compare: []*pb.Compare{as(e.KV)}, Success: append([]*pb.RequestOp{remove(e.Key())}, ops...)}
+}
+
+// Reads shows, once a change of unknown outcome is void, whether it was carried out.
+func (e *Entry) Reads() []*pb.RequestOp { return []*pb.RequestOp{keysOnly(get(e.Key()))} }
+
+// Stands takes the reply apart: it reports whether the item is where it was, so the change was not.
+func (e *Entry) Stands(resp *pb.TxnResponse) bool { return revision(kvs(resp, 0)) == e.KV.ModRevision }
+
+// Cancel removes an item that no worker has, or a dead letter.
+type Cancel struct {
+	Keys
+	*Entry
+}
+
+// Build returns the request.
+func (s Cancel) Build() *pb.TxnRequest {
+	return s.changes(remove(s.Content(s.State.ID)), remove(s.Place(s.State.ID)))
+}
+
+// Reprioritize changes the priority of an item that waits.
+type Reprioritize struct {
+	Keys
+	*Entry
+	Priority int
+	Now      time.Time
+}
+
+// Build returns the request.
+func (s Reprioritize) Build() *pb.TxnRequest {
+	st, now := s.State, s.Now
+	if visible := strings.HasPrefix(s.Entry.Key(), s.Ready()); visible && st.Vesting.After(now) {
+		now = st.Vesting // by another clock
+	}
+	st.Priority = s.Priority
+	return s.changes(s.move(st, s.index(st, now), Place{Verb: "priority"})...)
+}
+
+// Replace puts an item in the place of its dead letter.
+type Replace struct {
+	Keys
+	*Entry
+	New New
+	Now time.Time
+}
+
+// Build returns the request.
+func (s Replace) Build() *pb.TxnRequest {
+	c, st := s.begun(s.New, s.Now)
+	ops := []*pb.RequestOp{s.Activate(), put(s.Content(s.New.ID), Encode(c))}
+	return s.changes(append(ops, s.move(st, s.index(st, s.Now), Place{Verb: VerbReplace})...)...)
+}
+
+// The verbs by which dead letters are moved, as places name them.
+const (
+	VerbReplace = "replace"
+	VerbRedrive = "redrive"
+)
+
+// Redrive makes a dead letter visible again, as if it had not been begun. Its
+// history stays.
+type Redrive struct {
+	Keys
+	*Entry
+	Now time.Time
+}
+
+// Build returns the request.
+func (s Redrive) Build() *pb.TxnRequest {
+	in := s.changes(s.redriven(s.State, s.Now)...)
+	in.Success = append(in.Success, s.Activate())
+	return in
+}
+
+// redriven is the operations that put a dead letter among the visible items.
+func (k Keys) redriven(st State, now time.Time) []*pb.RequestOp {
+	st.Attempts, st.Vesting = 0, now.UTC()
+	return k.requeue(st, Place{Verb: VerbRedrive}, now)
+}
+
+// RedriveAll is Redrive for several dead letters, each visible from its State.Vesting on. Those that it
+// refuses were moved, or have no content.
+type RedriveAll struct {
+	Keys
+	Letters []*Entry
+}
+
+// Build returns the request. It is to require the generation of its session.
+func (s RedriveAll) Build() *pb.TxnRequest {
+	in := &pb.TxnRequest{Success: []*pb.RequestOp{s.Activate()}}
+	for _, e := range s.Letters {
+		key, rev := []byte(s.Content(e.State.ID)), e.KV.ModRevision
+		one := e.changes(s.redriven(e.State, e.State.Vesting)...)
+		// A content that marks a missing one was put with the dead letter. A place that was not
+		// may be of a later version, which nobody overwrites.
+		one.Compare = append(one.Compare, unmoved(s.Place(e.State.ID), rev), txn.CreatedAfter(key, 0), txn.ModifiedBefore(key, rev))
+		in.Success = append(in.Success, txn.Nest(one))
+	}
+	return in
+}
+
+// Judge reports of each dead letter whether it was moved.
+func (s RedriveAll) Judge(resp *pb.TxnResponse) []bool { return succeeded(resp.Responses[1:]) }
+
+// Purge removes dead letters. It can be repeated, and come late.
+type Purge struct {
+	Keys
+	Letters []*mvccpb.KeyValue
+}
+
+// Build returns the request.
+func (s Purge) Build() *pb.TxnRequest {
+	in := &pb.TxnRequest{}
+	for _, kv := range s.Letters {
+		then := []*pb.RequestOp{txn.Delete(kv.Key)}
+		id := s.BareID(string(kv.Key))
+		if st, err := DecodeState(kv); err == nil {
+			id = st.ID
+		}
+		if id != "" {
+			then = append(then, remove(s.Content(id)), remove(s.Place(id)))
+		}
+		in.Success = append(in.Success, inner([]*pb.Compare{as(kv)}, then...))
+	}
+	return in
+}
+
+// Judge returns how many were removed.
+func (s Purge) Judge(resp *pb.TxnResponse) int { return trues(succeeded(resp.Responses)) }

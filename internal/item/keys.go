@@ -1,0 +1,142 @@
+package item
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/etcdclaims/claims/internal/keyspace"
+)
+
+// Keys is the layout of a queue in etcd. Below the client's prefix and
+// queue/<digest of the name>/:
+//
+//	spec                              what all processes must agree on
+//	content/<id>                      what never changes of an item; once it is completed, that it was
+//	index/ready/<rank>/<vesting>/<seq>  items that have vested
+//	index/later/<vesting>/<rank>/<seq>  items that have not
+//	index/bell                        written when the queue is resumed
+//	index/idle/<session>              processes that wait for items
+//	taken/<session>/<id>              items that a worker has: put once per lease, so its ModRevision is the fence
+//	place/<id>                        where an item is that is not where it was enqueued
+//	note/<id>                         the note of the worker that has the item, on the lease of its session
+//	dead/<time>/<seq>                 dead letters
+//	dead/<time>/bare/<id>             dead letters whose state this program cannot read
+//	worker/<session>                  sessions that have, or had, items; its ModRevision is the session's generation
+//	slot/<n>                          one per taken item, in queues with MaxTaken
+//	bound                             written by each enqueue into a queue with MaxWaiting
+//	paused                            who paused the queue, and why
+//	trimmed                           by which time dead letters were last trimmed
+//
+// The keys below index/ have one prefix, for one watch. All keys but bound and the contents
+// are one range, for Watch. A session is a claim of the key SessionKey.
+// queue/active/<digest> names queues with work.
+type Keys struct {
+	prefix, root, name string
+	higherFirst        bool // claims the items with the greatest priority first
+}
+
+// NewKeys returns the layout of a queue of a client with the prefix.
+func NewKeys(prefix, name string, higherFirst bool) Keys {
+	return Keys{prefix: prefix, root: prefix + "queue/" + keyspace.Digest(name) + "/", name: name, higherFirst: higherFirst}
+}
+
+// SpecBelow returns the key spec of the queue whose keys have the root.
+func SpecBelow(root string) string { return root + "spec" }
+
+// Actives is the prefix of the names of queues with work.
+func Actives(prefix string) string { return prefix + "queue/active/" }
+
+// Index, Ready, Later, Idles, Taken, TakenBy, Dead, Workers and Slots are prefixes.
+
+func (k Keys) Spec() string                  { return SpecBelow(k.root) }
+func (k Keys) Content(id string) string      { return k.root + "content/" + id }
+func (k Keys) mark(id string) string         { return k.Content(id) + "\x00" } // no id has that
+func (k Keys) Index() string                 { return k.root + "index/" }
+func (k Keys) Bell() string                  { return k.Index() + "bell" }
+func (k Keys) Ready() string                 { return k.Index() + "ready/" }
+func (k Keys) Later() string                 { return k.Index() + "later/" }
+func (k Keys) Idles() string                 { return k.Index() + "idle/" }
+func (k Keys) Idle(session string) string    { return k.Idles() + session }
+func (k Keys) Taken() string                 { return k.root + "taken/" }
+func (k Keys) TakenBy(session string) string { return k.Taken() + session + "/" }
+func (k Keys) Place(id string) string        { return k.root + "place/" + id }
+func (k Keys) Note(id string) string         { return k.root + "note/" + id }
+func (k Keys) Dead() string                  { return k.root + "dead/" }
+func (k Keys) Trimmed() string               { return k.root + "trimmed" }
+func (k Keys) Workers() string               { return k.root + "worker/" }
+func (k Keys) Worker(session string) string  { return k.Workers() + session }
+func (k Keys) Slots() string                 { return k.root + "slot/" }
+func (k Keys) slot(n int) string             { return fmt.Sprintf("%s%05d", k.Slots(), n) }
+func (k Keys) bound() string                 { return k.root + "bound" }
+func (k Keys) Paused() string                { return k.root + "paused" }
+func (k Keys) Active() string                { return Actives(k.prefix) + keyspace.Digest(k.name) }
+
+// Events is the range of the keys that Watch follows.
+func (k Keys) Events() (from, end string) { return k.Dead(), k.root[:len(k.root)-1] + "0" }
+
+// SlotOf returns the number of a slot's key; 0 if it is not one of this package.
+func (k Keys) SlotOf(key string) int {
+	n, _ := strconv.Atoi(strings.TrimPrefix(key, k.Slots()))
+	return n
+}
+
+// ReadyAt is the key of an item that has vested.
+func (k Keys) ReadyAt(rank string, vesting time.Time, seq string) string {
+	return k.Ready() + order(rank, vesting, seq)
+}
+
+// order is the place of an item in the order of its queue, as text.
+func order(rank string, vesting time.Time, seq string) string {
+	return rank + "/" + keyspace.Instant(vesting) + "/" + seq
+}
+
+// LaterAt is the key of an item that has not vested.
+func (k Keys) LaterAt(rank string, vesting time.Time, seq string) string {
+	return k.Later() + keyspace.Instant(vesting) + "/" + rank + "/" + seq
+}
+
+// Vested returns where an item goes from a key among the later ones.
+func (k Keys) Vested(key string) (ready string, ok bool) {
+	late, ok := strings.CutPrefix(key, k.Later())
+	parts := strings.Split(late, "/")
+	if !ok || len(parts) != 3 {
+		return "", false
+	}
+	return k.Ready() + parts[1] + "/" + parts[0] + "/" + parts[2], true
+}
+
+func (k Keys) deadAt(t time.Time, seq string) string {
+	return k.Dead() + keyspace.Instant(t) + "/" + seq
+}
+
+func (k Keys) bareAt(t time.Time, id string) string { return k.deadAt(t, "bare/"+id) }
+
+// BareID returns the id of a dead letter whose state cannot be read, or "".
+func (k Keys) BareID(key string) string {
+	if rest := strings.TrimPrefix(key, k.Dead()); len(rest) > 20 {
+		if id, ok := strings.CutPrefix(rest[20:], "/bare/"); ok {
+			return id
+		}
+	}
+	return ""
+}
+
+// Placed returns the key that a place names.
+func (k Keys) Placed(p Place) string { return k.root + p.Key }
+
+// The keys of claims. No queue's name has a slash, so no such key belongs to another
+// queue.
+
+// SessionKey is the key whose claim is a session.
+func (k Keys) SessionKey(session string) string { return "queue/" + k.name + "/session/" + session }
+
+// Own is the key of the claim of a session in etcd.
+func (k Keys) Own(session string) string { return keyspace.Own(k.prefix, k.SessionKey(session)) }
+
+// KeeperKey is the key whose claim the keeper of the queue has.
+func (k Keys) KeeperKey() string { return "queue/" + k.name + "/keeper" }
+
+// TokenKey is the key of the token of an item.
+func (k Keys) TokenKey(id string) string { return "queue/" + k.name + "/item/" + id }

@@ -1,0 +1,170 @@
+package item_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/internal/item"
+	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// Each verb leaves the item in one place, is refused afterwards, and is found in the history.
+func TestVerbs(t *testing.T) {
+	for name, test := range map[string]struct {
+		verb     func(item.Held) *pb.TxnRequest
+		where    string
+		attempts int
+		as       string
+	}{
+		"complete":   {func(h item.Held) *pb.TxnRequest { return item.Complete{Held: h, Now: noon}.Build() }, "", 0, item.VerbComplete},
+		"remembered": {func(h item.Held) *pb.TxnRequest { return item.Complete{Held: h, Keep: 7, Remember: true}.Build() }, "", 0, item.VerbComplete},
+		"adopted":    {func(h item.Held) *pb.TxnRequest { return item.Complete{Held: h, Keep: 7}.Build() }, "", 0, item.VerbComplete},
+		"fail":       {func(h item.Held) *pb.TxnRequest { return item.Fail{Held: h, Now: noon}.Build() }, "ready", 1, item.VerbFail},
+		"back-off": {func(h item.Held) *pb.TxnRequest {
+			return item.Fail{Held: h, Now: noon, Wait: time.Minute}.Build()
+		}, "later", 1, item.VerbFail},
+		"permanent":  {func(h item.Held) *pb.TxnRequest { return item.Fail{Held: h, Now: noon, Permanent: true}.Build() }, "dead", 1, item.VerbFail},
+		"snooze":     {func(h item.Held) *pb.TxnRequest { return item.Snooze{Held: h, Until: noon.Add(1), Now: noon}.Build() }, "later", 0, item.VerbSnooze},
+		"release":    {func(h item.Held) *pb.TxnRequest { return item.Release{Held: h, Now: noon.Add(-time.Hour)}.Build() }, "ready", 0, item.VerbRelease},
+		"discard":    {func(h item.Held) *pb.TxnRequest { return item.Discard{Held: h, Now: noon}.Build() }, "dead", 1, item.VerbDiscard},
+		"by an hand": {func(h item.Held) *pb.TxnRequest { return removal(h.Key()) }, "", 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.etcd, _, _ = w.etcd.Grant(7, 60)
+			w.enqueue("a", noon)
+			held := w.claim("s1")
+			held.By, held.Noted = "b", true
+			in := test.verb(held)
+			resp := w.do(in)
+			if !resp.Succeeded {
+				t.Fatal("refused")
+			}
+			w.want(test.where)
+			if test.where != "" {
+				prefix := map[string]string{"ready": keys.Ready(), "later": keys.Later(), "dead": keys.Dead()}[test.where]
+				if st := w.entry(prefix).State; st.Attempts != test.attempts || !st.Moved || st.Owner != "" || st.Epoch != 0 {
+					t.Errorf("%+v", st)
+				}
+			}
+			if test.as == "" {
+				in = item.Release{Held: held, Now: noon}.Build()
+			}
+			if again := w.do(in); again.Succeeded || held.Refused(again) != item.Gone {
+				t.Error("the verb of a hold that has ended was carried out")
+			}
+			ended := item.Ended{Keys: keys, ID: "a", Rev: resp.Header.Revision}
+			end, err := ended.Judge(w.ask(ended.Build()...))
+			if err != nil || end.Verb != test.as && test.as != "" {
+				t.Errorf("%+v, %v", end, err)
+			}
+			if kept := name == "remembered" || name == "adopted" || test.where != ""; held.Mine(end) != kept {
+				t.Errorf("%+v is one's own: %v", end, held.Mine(end))
+			}
+			if test.where != "" {
+				if left, err := end.JudgeLeft(w.ask(end.Left()...)); err != nil || left.Attempts != test.attempts {
+					t.Errorf("%+v, %v", left, err)
+				}
+			}
+		})
+	}
+}
+
+func removal(key string) *pb.TxnRequest {
+	return &pb.TxnRequest{Success: []*pb.RequestOp{txn.Delete([]byte(key))}}
+}
+
+// The last attempt buries the item, with what all attempts said.
+func TestFailInTheLastAttempt(t *testing.T) {
+	w := newWorld(t)
+	w.enqueue("a", noon)
+	w.do(item.Fail{Held: w.claim("s1"), Cause: "one", Now: noon}.Build())
+	priority := 3
+	fail := item.Fail{Held: w.claim("s2"), Cause: "two", Priority: &priority, Now: noon}
+	if !fail.Last() {
+		t.Error("not the last attempt")
+	}
+	w.do(fail.Build())
+	w.want("dead")
+	st := w.entry(keys.Dead()).State
+	if len(st.History) != 2 || st.History[1].Error != "two" || st.History[0].Fence >= st.History[1].Fence || st.Why != "failed: two" || st.Priority != 3 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// A worker whose item was given to another is refused, also if the item is at the same key again.
+func TestVerbOfAFormerWorker(t *testing.T) {
+	w := newWorld(t)
+	w.enqueue("a", noon)
+	held := w.claim("s1")
+	w.do(item.Release{Held: held, Now: noon}.Build())
+	again := w.claim("s1")
+	resp := w.do(item.Complete{Held: held, Now: noon}.Build())
+	if resp.Succeeded || held.Refused(resp) != item.Anew || again.Fence() <= held.Fence() {
+		t.Errorf("%v after fence %d, now %d", resp.Succeeded, held.Fence(), again.Fence())
+	}
+	adopted := again
+	adopted.Elsewhere = true
+	w.delete(keys.Own("s1"))
+	if resp := w.do(item.Complete{Held: adopted, Now: noon}.Build()); resp.Succeeded || adopted.Refused(resp) != item.Stands {
+		t.Error("completed for a session that is over")
+	}
+	w.want("taken")
+}
+
+func TestMove(t *testing.T) {
+	w := newWorld(t)
+	w.enqueue("a", noon)
+	held := w.claim("s1")
+	move := item.Move{Held: held, To: "s2", Owner: "o2", Nonce: "n"}
+	resp := w.do(move.Build())
+	moved := move.Moved(resp.Header.Revision)
+	if !resp.Succeeded || moved.Fence() <= held.Fence() {
+		t.Fatalf("%v, fence %d after %d", resp.Succeeded, moved.Fence(), held.Fence())
+	}
+	again := w.do(move.Build())
+	other := move
+	other.Nonce = "m"
+	if again.Succeeded || move.Earlier(again) != moved.Rev || other.Earlier(again) != 0 {
+		t.Error("the second request does not find the first")
+	}
+	if w.do(item.Release{Held: held, Now: noon}.Build()).Succeeded {
+		t.Error("released with the fence from before")
+	}
+	ended := item.Ended{Keys: keys, ID: "a", Rev: moved.Rev}
+	if end, err := ended.Judge(w.ask(ended.Build()...)); err != nil || end.Verb != item.VerbHeartbeat || held.Mine(end) {
+		t.Errorf("%+v, %v", end, err)
+	}
+	if !w.do(item.Complete{Held: moved, Now: noon}.Build()).Succeeded {
+		t.Error("not completed with the new fence")
+	}
+	w.want("")
+}
+
+// A late copy of a note does not replace a later one, and a note is of one hold.
+func TestNotes(t *testing.T) {
+	w := newWorld(t)
+	w.enqueue("a", noon)
+	held := w.claim("s1")
+	first := item.WriteNote{Held: held, Text: []byte("1")}
+	rev := w.do(first.Build()).Header.Revision
+	hold, there, same := first.Found(w.do(first.Build()))
+	if hold != item.Stands || there != rev || !same {
+		t.Errorf("%v, %d, %v", hold, there, same)
+	}
+	second := item.WriteNote{Held: held, Text: []byte("2"), Before: rev}
+	w.do(second.Build())
+	if w.do(first.Build()).Succeeded {
+		t.Error("the late copy was stored")
+	}
+	note := w.under(keys.Note("a"))
+	if text := item.NoteOf(held.State, note); string(text) != "2" {
+		t.Errorf("note %q", text)
+	}
+	held.Noted = true
+	w.do(item.Release{Held: held, Now: noon}.Build())
+	if len(w.under(keys.Note("a"))) != 0 || item.NoteOf(w.claim("s2").State, note) != nil {
+		t.Error("the note outlasts its worker")
+	}
+}

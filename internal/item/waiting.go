@@ -1,0 +1,111 @@
+package item
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// DefaultPriority is that of items that say nothing else.
+const DefaultPriority = 100
+
+// rank writes a priority so that the order of bytes is the order in which items
+// are claimed.
+func (k Keys) rank(priority int) string {
+	n := uint64(int64(priority)) ^ 1<<63
+	if k.higherFirst {
+		n = math.MaxUint64 - n
+	}
+	return fmt.Sprintf("%016x", n)
+}
+
+// PriorityOf reads what rank wrote.
+func (k Keys) PriorityOf(rank string) int {
+	n, err := strconv.ParseUint(rank, 16, 64)
+	if err != nil {
+		return DefaultPriority
+	}
+	if k.higherFirst {
+		n = math.MaxUint64 - n
+	}
+	return int(int64(n ^ 1<<63))
+}
+
+// VestingOf reads the instant that a key begins with.
+func VestingOf(s string) (time.Time, error) {
+	if len(s) < 20 {
+		return time.Time{}, fmt.Errorf("key %q does not begin with an instant", s)
+	}
+	n, err := strconv.ParseInt(s[:20], 10, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("key %q does not begin with an instant: %w", s, err)
+	}
+	return time.Unix(0, n), nil
+}
+
+// OrderOf returns the place of an item in the order of the queue, as text.
+func (k Keys) OrderOf(st State) string { return order(k.rank(st.Priority), st.Vesting, st.Seq) }
+
+// index is where the item waits: among those that have vested by now, or not.
+func (k Keys) index(st State, now time.Time) string {
+	if st.Vesting.After(now) {
+		return k.LaterAt(k.rank(st.Priority), st.Vesting, st.Seq)
+	}
+	return k.ReadyAt(k.rank(st.Priority), st.Vesting, st.Seq)
+}
+
+// move is the operations that put the item elsewhere, with its place: all keys but
+// the first one of an item are noted, so that it is found by its id. The caller sets
+// what p has beside version and key.
+func (k Keys) move(st State, key string, p Place) []*pb.RequestOp {
+	st.Moved = true
+	p.Version, p.Key = Version, key[len(k.root):]
+	return []*pb.RequestOp{put(key, Encode(st)), put(k.Place(st.ID), Encode(p))}
+}
+
+// requeue is the operations that make an item wait. The note that the queue has
+// work stays: it is only removed while nothing is taken.
+func (k Keys) requeue(st State, p Place, now time.Time) []*pb.RequestOp {
+	st = st.waiting()
+	return k.move(st, k.index(st, now), p)
+}
+
+// uncover is requeue for an item that is visible at once, in the place that it had: its vesting
+// time was past by the clock of who made it visible, and need not be by this one.
+func (k Keys) uncover(st State, p Place, now time.Time) []*pb.RequestOp {
+	if st.Vesting.After(now) {
+		now = st.Vesting
+	}
+	return k.requeue(st, p, now)
+}
+
+// bury is the operations that make an item a dead letter.
+func (k Keys) bury(st State, p Place, why string, now time.Time) []*pb.RequestOp {
+	st = st.waiting()
+	st.Why, st.Died = Cut(why), now.UTC()
+	return k.move(st, k.deadAt(st.Died, st.Seq), p)
+}
+
+// Promote moves later items whose time has come to the ready ones. It can be repeated, and come late:
+// an item is moved only from where it was read.
+type Promote struct {
+	Keys
+	Items []*Entry
+}
+
+// Build returns the request.
+func (s Promote) Build() *pb.TxnRequest {
+	in := &pb.TxnRequest{}
+	for _, e := range s.Items {
+		to := s.Ready() + e.At
+		then := []*pb.RequestOp{remove(e.Key()), put(to, string(e.KV.Value))}
+		if e.State.Moved {
+			then = append(then, put(s.Place(e.State.ID), Encode(Place{Version: Version, Key: to[len(s.root):], Verb: "vest"})))
+		}
+		in.Success = append(in.Success, inner([]*pb.Compare{as(e.KV)}, then...))
+	}
+	return in
+}
