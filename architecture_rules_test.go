@@ -95,6 +95,7 @@ func TestImportRulesCanFail(t *testing.T) {
 		linked("./internal/history", "./internal/testetcd"),
 		imported("./etcdclaims", "testing"),
 		imported("./internal/clock", "testing/synctest"),
+		imported("./internal/tick", "sync"),
 		imported("./examples/quickstart", "testing"),
 		imported("./middleware", "net/http/httptest"),
 		imported("./etcdclaims", goleakPath),

@@ -96,6 +96,12 @@ var importRules = []importRule{
 		never:  []string{"context", "sync/...", "net/...", "os/...", "io/...", "log/...", "math/rand/...", "github.com/google/...", "go.uber.org/...", "google.golang.org/...", "go.etcd.io/etcd/client/...", "./internal/clock", "./etcdclaims/..."},
 	},
 	{
+		why:    "nor has what decides about ticks, which are times",
+		in:     []string{"./internal/tick"},
+		direct: true,
+		only:   []string{"bytes", "cmp", "crypto/sha256", "encoding/...", "errors", "fmt", "maps", "math/...", "slices", "strconv", "strings", "time", "go.etcd.io/etcd/api/...", "./internal/keyspace", "./internal/txn", "./sched/calendar"},
+	},
+	{
 		why:   "what claims are made of knows nothing of them",
 		in:    []string{"./internal/outage", "./internal/ownwait", "./internal/watch", "./internal/localline", "./internal/store", "./internal/registry", "./internal/lease", "./internal/term", "./internal/acquire", "./internal/line", "./internal/life", "./internal/claimerr"},
 		never: []string{"./etcdclaims/..."},

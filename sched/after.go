@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/sched/calendar"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -82,12 +83,12 @@ func (s *Scheduler) askAfter(ctx context.Context, r run) (ops []clientv3.Op, err
 	a := ask{Version: valueVersion, ID: r.Run, By: r.Job, At: r.Nominal, After: r.ID}
 	for _, name := range s.following(r.Job) {
 		a.Job = name
-		ops = append(ops, clientv3.OpPut(s.keys.asksOf(name)+a.ID, encode(a)))
+		ops = append(ops, clientv3.OpPut(s.keys.AsksOf(name)+a.ID, encode(a)))
 	}
 	for _, name := range slices.Sorted(maps.Keys(defined)) {
 		a.Job, a.Defined = name, defined[name]
-		put := clientv3.OpPut(s.keys.asksOf(name)+a.ID, encode(a))
-		is := clientv3.Compare(clientv3.CreateRevision(s.keys.definition(name)), ">", 0)
+		put := clientv3.OpPut(s.keys.AsksOf(name)+a.ID, encode(a))
+		is := clientv3.Compare(clientv3.CreateRevision(s.keys.Definition(name)), ">", 0)
 		ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{is}, []clientv3.Op{put}, nil))
 	}
 	return ops, nil
@@ -95,11 +96,11 @@ func (s *Scheduler) askAfter(ctx context.Context, r run) (ops []clientv3.Op, err
 
 // afterPause leaves out a tick after another job, because the job is paused.
 func (l *leadership) afterPause(c *jobState, r *request) decision {
-	p := past{ID: afterID + r.After, Outcome: OutcomeSkipped, Nominal: r.At, Ended: l.s.now(), Error: pausedAfter}
+	p := past{ID: tick.AfterID + r.After, Outcome: OutcomeSkipped, Nominal: r.At, Ended: l.s.now(), Error: pausedAfter}
 	return decision{
 		cmps: []clientv3.Cmp{
 			clientv3.Compare(clientv3.ModRevision(r.key), "=", r.rev),
-			clientv3.Compare(clientv3.CreateRevision(l.s.keys.paused(r.Job)), ">", 0),
+			clientv3.Compare(clientv3.CreateRevision(l.s.keys.Paused(r.Job)), ">", 0),
 		},
 		ops: append([]clientv3.Op{clientv3.OpDelete(r.key)}, l.s.record(c.job, p)...),
 		done: func(reply txn.Reply) {
@@ -118,7 +119,7 @@ func (l *leadership) afterPause(c *jobState, r *request) decision {
 func (l *local) admitAfter(r run) {
 	for _, name := range l.s.following(r.Job) {
 		if a := l.jobs[name]; a != nil {
-			l.admitTick(a, ready{Job: name, ID: afterID + r.ID, Nominal: r.Nominal, Actual: r.Nominal, Attempt: 1})
+			l.admitTick(a, ready{Job: name, ID: tick.AfterID + r.ID, Nominal: r.Nominal, Actual: r.Nominal, Attempt: 1})
 		}
 	}
 }

@@ -11,35 +11,25 @@ import (
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/option"
+	"github.com/etcdclaims/claims/internal/tick"
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/google/uuid"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
 
 const starting = "begin ticks"
 
-// excluding returns the prefixes of the recorded runs that exclude a run of the tick. Runs of
-// a backfill exclude those of its own ticks alone: it comes after all others, and runs of a
-// backfill with Allow exclude none.
-func (k keys) excluding(w waiter) []string {
-	switch {
-	case w.Parallel:
-		return nil
-	case isBackfill(w.ID):
-		return []string{k.runOf(w.Job), k.backfilling(w.Job) + backfillID + fillOf(w.ID) + "/"}
-	}
-	return []string{k.runOf(w.Job)}
-}
-
 // running returns the ticks of the recorded runs that exclude a run of the tick.
-func (s *Scheduler) running(w waiter) (ticks []*waiter) {
-	dirs := s.keys.excluding(w)
+func (s *Scheduler) running(r ready) (ticks []*waiter) {
+	dirs := s.keys.Excluding(r)
 	if !slices.ContainsFunc(dirs, func(dir string) bool { return s.view.countIn(s.view.dir(dir)) > 0 }) {
 		return nil
 	}
 	for key, is := range s.view.runs() {
 		if slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(key, dir) }) {
-			ticks = append(ticks, &waiter{ready: is.run.ready, key: s.keys.ready(w.Job, is.run.ID)})
+			ticks = append(ticks, &waiter{ready: is.run.Ready, key: s.keys.Ready(r.Job, is.run.ID)})
 		}
 	}
 	return ticks
@@ -50,29 +40,20 @@ func (s *Scheduler) running(w waiter) (ticks []*waiter) {
 // claim, and whether to try again later.
 func (s *Scheduler) begin(ctx context.Context, claim string, w waiter, ahead []*waiter) (cl *etcdclaims.Claim, r run, value string, again bool) {
 	r = s.newRun(claim, w.ready)
-	r.Admitted = w.admitted()
-	cmps := []clientv3.Cmp{
-		clientv3.Compare(clientv3.ModRevision(w.key), "=", w.rev),
-		clientv3.Compare(clientv3.ModRevision(s.keys.withdraw(w.Job)), "<", w.rev),
-	}
-	if !w.Parallel {
-		// A run of a dead process must be settled first: it may have to begin again.
-		for _, dir := range s.keys.excluding(w) {
-			cmps = append(cmps, absent(dir).WithPrefix())
-		}
-		for _, a := range ahead {
-			if byTurn(a, &w) < 0 {
-				cmps = append(cmps, absent(a.key))
-			}
+	r.Admitted = w.value().AdmittedAt()
+	st := tick.Begin{Keys: s.keys, Tick: w.value(), Run: r, Value: encode(r)}
+	for _, a := range ahead {
+		if byTurn(a, &w) < 0 {
+			st.Ahead = append(st.Ahead, a.key)
 		}
 	}
-	cl, value, err := s.claimRun(ctx, readTime, r, cmps, clientv3.OpDelete(w.key))
+	cl, err := s.claimRun(ctx, readTime, r, st.Build())
 	switch {
 	case err == nil:
 		s.view.remove(w.key, cl.Revision())
-		s.view.put(s.keys.run(w.Job, w.ID), value, cl.Revision())
-		return cl, r, value, false
-	case errors.Is(err, etcdclaims.ErrRefused) && !w.Parallel && s.stillWaits(ctx, w):
+		s.view.putRun(s.keys.Run(w.Job, w.ID), st.Value, &r, cl.Revision())
+		return cl, r, st.Value, false
+	case errors.Is(err, etcdclaims.ErrRefused) && s.stillWaits(ctx, st):
 	case errors.Is(err, etcdclaims.ErrRefused):
 		s.view.forget(w.key, w.rev) // another process has begun it, or it was withdrawn
 		return nil, r, "", false
@@ -89,40 +70,43 @@ func (s *Scheduler) begin(ctx context.Context, claim string, w waiter, ahead []*
 
 // newRun returns the run of a tick that is about to begin.
 func (s *Scheduler) newRun(claim string, of ready) run {
-	r := run{ready: of, Claim: claim, Run: uuid.NewString(), Owner: s.claims.Owner(), Instance: s.claims.Instance(), Began: s.now()}
+	r := run{Ready: of, Claim: claim, Run: uuid.NewString(), Owner: s.claims.Owner(), Instance: s.claims.Instance(), Began: s.now()}
 	r.Epoch = max(of.Epoch, s.epoch.Load())
 	return r
 }
 
-// claimRun claims a run and puts its record, in one transaction with what its caller adds.
-func (s *Scheduler) claimRun(ctx context.Context, most time.Duration, r run, cmps []clientv3.Cmp, op clientv3.Op) (cl *etcdclaims.Claim, value string, err error) {
+// claimRun claims a run, with what a step adds.
+func (s *Scheduler) claimRun(ctx context.Context, most time.Duration, r run, in *pb.TxnRequest) (*etcdclaims.Claim, error) {
 	// A stop does not cut this short: a process that knows of its begin can give the
 	// tick back.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), most)
 	defer cancel()
-	value = encode(r)
+	cmps, ops, _ := txn.Operations(in)
 	s.tries(r.Run)
-	cl, err = s.claims.TryAcquire(ctx, r.Claim,
-		option.OwnKey{}, option.Concern{Names: []string{s.keys.concern(r.Job, r.ID, r.Parallel)}}, etcdclaims.If(cmps...), etcdclaims.Then(op, clientv3.OpPut(s.keys.run(r.Job, r.ID), value)))
+	cl, err := s.claims.TryAcquire(ctx, r.Claim,
+		option.OwnKey{}, option.Concern{Names: []string{s.keys.Concern(r.Job, r.ID, r.Parallel)}}, etcdclaims.If(cmps...), etcdclaims.Then(ops...))
 	if err != nil {
 		// The claim may have been taken although the reply was lost. Then it is given up
 		// in the background, and the record of a run stays whose handler was never called.
 		s.begunNever(r.Run, !errors.Is(err, etcdclaims.ErrHeld))
-		return nil, "", err
+		return nil, err
 	}
 	s.outage.succeed(starting)
 	s.epoch.Store(keyspace.Epoch(cl.Fence()))
-	return cl, value, nil
+	return cl, nil
 }
 
 // stillWaits reports whether a tick that was refused may begin later: another run of its
 // job is recorded, or was until a moment ago. A tick that cannot be read may begin later.
-func (s *Scheduler) stillWaits(ctx context.Context, w waiter) bool {
-	if len(s.running(w)) > 0 {
+func (s *Scheduler) stillWaits(ctx context.Context, st tick.Begin) bool {
+	if st.Tick.Parallel {
+		return false
+	}
+	if len(s.running(st.Tick.Ready)) > 0 {
 		return true
 	}
-	resp, err := core.Of(s.claims).KV().Get(ctx, w.key, clientv3.WithKeysOnly())
-	return err != nil || len(resp.Kvs) > 0 && resp.Kvs[0].ModRevision == w.rev
+	resp, err := core.Of(s.claims).KV().Get(ctx, st.Tick.Key, clientv3.WithKeysOnly())
+	return err != nil || st.MayFollow(resp.Kvs)
 }
 
 // heard handles an event about a claim of the group.

@@ -97,7 +97,7 @@ func (s *Scheduler) followDefinitions(ctx context.Context) {
 			s.outage.succeed(readingDefinitions)
 			s.catalogued.Store(complete && !c.parsing)
 		case ctx.Err() == nil:
-			s.outage.fail(readingDefinitions, err, zap.String("etcd_key", s.keys.definitions()))
+			s.outage.fail(readingDefinitions, err, zap.String("etcd_key", s.keys.Definitions()))
 			retry.Pause(ctx, try)
 			try++
 			continue
@@ -129,7 +129,7 @@ func (c *catalog) complete() bool {
 // absorb takes over the notices that have changed.
 func (c *catalog) absorb() {
 	for key, is := range c.s.view.take(c.feed) {
-		id := strings.TrimPrefix(key, c.s.keys.allDefined())
+		id := strings.TrimPrefix(key, c.s.keys.AllDefined())
 		was := c.known[id]
 		n, err := notice{}, error(nil)
 		if !is.gone {
@@ -183,7 +183,7 @@ func (c *catalog) readSome(ctx context.Context, ids []string) error {
 	var ops txn.Ops
 	var reads []txn.Op
 	for _, id := range ids {
-		reads = append(reads, ops.Add(clientv3.OpGet(c.s.keys.definitions()+id)))
+		reads = append(reads, ops.Add(clientv3.OpGet(c.s.keys.Definitions()+id)))
 	}
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
 	defer cancel()
@@ -231,7 +231,7 @@ func (s *Scheduler) setDefined(name string, job *Job) {
 	defer s.mu.Unlock()
 	if job == nil {
 		delete(s.defined, name)
-		s.rings.forget(s.keys.past(name))
+		s.rings.forget(s.keys.Records(name))
 	} else {
 		s.defined[name] = *job
 	}
@@ -244,7 +244,7 @@ func (s *Scheduler) setDefined(name string, job *Job) {
 
 // shadowed logs that a job in code has the name of a definition.
 func (s *Scheduler) shadowed(name string) {
-	s.log.Warn("definition not taken up", zap.String("job", name), zap.String("etcd_key", s.keys.definition(name)), zap.Error(errInCode))
+	s.log.Warn("definition not taken up", zap.String("job", name), zap.String("etcd_key", s.keys.Definition(name)), zap.Error(errInCode))
 }
 
 // inCode reports whether a job in code of this process has the name.

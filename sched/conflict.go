@@ -125,11 +125,11 @@ func (s *Scheduler) notRun(ctx context.Context, of map[string]*awaited, now time
 		return nil, nil
 	}
 	moved, err := retry.Get(ctx, core.Of(s.claims).KV(), readTime,
-		clientv3.OpGet(s.keys.highs(), clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithMinModRev(term+1)))
+		clientv3.OpGet(s.keys.Highs(), clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithMinModRev(term+1)))
 	if err != nil {
 		return nil, err
 	}
-	marks := byDigest(s.keys.highs(), moved.Kvs)
+	marks := byDigest(s.keys.Highs(), moved.Kvs)
 	doubtful = slices.DeleteFunc(doubtful, func(name string) bool {
 		_, served := marks[keyspace.Digest(name)]
 		if a := of[name]; served {

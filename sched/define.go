@@ -82,7 +82,7 @@ func (s *Scheduler) Define(ctx context.Context, d Definition) (version int64, er
 		}
 		v.Payload = short.Bytes()
 	}
-	key, note := s.keys.definition(d.Name), s.keys.defined(d.Name)
+	key, note := s.keys.Definition(d.Name), s.keys.Defined(d.Name)
 	tell := clientv3.OpPut(note, encode(notice{Version: valueVersion, Job: d.Name, After: d.After}))
 	same := false
 	rev, err := s.operateAt(ctx, "define", d.Name, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
@@ -150,7 +150,7 @@ func (st *jobSnapshot) removed() bool {
 // definedAs is the condition that the definition of the job has the version. Version 0
 // means that the job is not defined.
 func (s *Scheduler) definedAs(job string, version int64) clientv3.Cmp {
-	return clientv3.Compare(clientv3.ModRevision(s.keys.definition(job)), "=", version)
+	return clientv3.Compare(clientv3.ModRevision(s.keys.Definition(job)), "=", version)
 }
 
 // otherVersion returns the error of a change that expects another version.
@@ -165,7 +165,7 @@ func (st *jobSnapshot) otherVersion() error {
 func (s *Scheduler) roomForDefinition(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
 	defer cancel()
-	resp, err := core.Of(s.claims).KV().Get(ctx, s.keys.definitions(), clientv3.WithPrefix(), clientv3.WithCountOnly())
+	resp, err := core.Of(s.claims).KV().Get(ctx, s.keys.Definitions(), clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err == nil && resp.Count >= mostDefinitions {
 		err = fmt.Errorf("the group has %d definitions, which is the limit", resp.Count)
 	}
@@ -205,11 +205,11 @@ func (s *Scheduler) Undefine(ctx context.Context, job string, version int64) err
 			return nil, nil, st.otherVersion()
 		}
 		k := s.keys
-		cmps := []clientv3.Cmp{s.definedAs(job, st.definitionRev), clientv3.Compare(clientv3.ModRevision(k.spec(job)), "=", st.specRev)}
-		ops := []clientv3.Op{clientv3.OpDelete(k.definition(job)), clientv3.OpDelete(k.defined(job))}
+		cmps := []clientv3.Cmp{s.definedAs(job, st.definitionRev), clientv3.Compare(clientv3.ModRevision(k.Spec(job)), "=", st.specRev)}
+		ops := []clientv3.Op{clientv3.OpDelete(k.Definition(job)), clientv3.OpDelete(k.Defined(job))}
 		if st.specRev == 0 || st.spec.inCode() { // no owner has taken it up, or the state is that of a job in code
 			if st.specRev == 0 {
-				ops = append(ops, clientv3.OpDelete(k.asksOf(job), clientv3.WithPrefix()))
+				ops = append(ops, clientv3.OpDelete(k.AsksOf(job), clientv3.WithPrefix()))
 			}
 			return cmps, ops, nil
 		}
@@ -217,20 +217,20 @@ func (s *Scheduler) Undefine(ctx context.Context, job string, version int64) err
 		gone.Hash, gone.Problem = "", fmt.Sprintf("the definition was removed by %s at %s; Forget removes what is left", by.By, stamp(by.At))
 		tries++
 		busy := tries > mostOrderly
-		ops = append(ops, clientv3.OpPut(k.spec(job), encode(gone)), clientv3.OpPut(k.withdraw(job), encode(by)),
-			clientv3.OpDelete(k.paused(job)), clientv3.OpDelete(k.fail(job)))
-		for _, dir := range []string{k.readyOf(job), k.backfills(job), k.asksOf(job)} {
+		ops = append(ops, clientv3.OpPut(k.Spec(job), encode(gone)), clientv3.OpPut(k.Withdraw(job), encode(by)),
+			clientv3.OpDelete(k.Paused(job)), clientv3.OpDelete(k.Fail(job)))
+		for _, dir := range []string{k.ReadyOf(job), k.Backfills(job), k.AsksOf(job)} {
 			ops = append(ops, clientv3.OpDelete(dir, clientv3.WithPrefix()))
 		}
 		// The mark is put so that an owner that does not know of this admits nothing.
 		if busy && st.highRev != 0 {
 			mark := keyspace.Instant(later(st.high, s.now()).Add(time.Second))
-			cmps = append(cmps, clientv3.Compare(clientv3.Value(k.high(job)), "<", mark))
-			ops = append(ops, clientv3.OpPut(k.high(job), mark))
+			cmps = append(cmps, clientv3.Compare(clientv3.Value(k.High(job)), "<", mark))
+			ops = append(ops, clientv3.OpPut(k.High(job), mark))
 		} else {
-			cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(k.high(job)), "=", st.highRev))
+			cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(k.High(job)), "=", st.highRev))
 			if st.highRev != 0 {
-				ops = append(ops, clientv3.OpPut(k.high(job), keyspace.Instant(st.high)))
+				ops = append(ops, clientv3.OpPut(k.High(job), keyspace.Instant(st.high)))
 			}
 		}
 		if len(st.waiting) > 0 && !busy {
@@ -238,8 +238,8 @@ func (s *Scheduler) Undefine(ctx context.Context, job string, version int64) err
 				cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(w.key), "=", w.rev))
 			}
 			p := st.waiting[0].leftOut(OutcomeCancelled, by.At)
-			p.Version, p.Job, p.Missed, p.Error = valueVersion, job, p.Missed+len(st.waiting)-1, by.explain(p.Error)
-			ops = append(ops, clientv3.OpPut(k.entry(job, p), encode(p)))
+			p.Version, p.Job, p.Missed, p.Error = valueVersion, job, p.Missed+len(st.waiting)-1, by.Explain(p.Error)
+			ops = append(ops, clientv3.OpPut(k.Entry(job, p), encode(p)))
 		}
 		return cmps, ops, nil
 	})
@@ -281,7 +281,7 @@ func (s *Scheduler) Definitions(ctx context.Context) iter.Seq2[Definition, error
 			return
 		}
 		what := fmt.Sprintf("sched: read the definitions of group %q", s.cfg.Group)
-		op := clientv3.OpGet(s.keys.definitions(), clientv3.WithPrefix())
+		op := clientv3.OpGet(s.keys.Definitions(), clientv3.WithPrefix())
 		for page, err := range retry.List(ctx, core.Of(s.claims).KV(), readTime, op, definitionsPerRead, definitionsPerRead) {
 			if err != nil {
 				yield(Definition{}, errtext.Wrap(what, s.explained(err)))

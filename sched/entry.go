@@ -48,7 +48,7 @@ func (e Entry) String() string {
 	return s
 }
 
-func (p past) entry(group string) Entry {
+func entryOf(group string, p past) Entry {
 	return Entry{
 		Group: group, Job: p.Job, ID: group + "/" + p.Job + "/" + p.ID, Outcome: p.Outcome, Nominal: p.Nominal.UTC(), Actual: p.Actual.UTC(),
 		Admitted: p.Admitted, Fence: p.Fence, Attempt: p.Attempt, Missed: p.Missed, Owner: p.Owner, Instance: p.Instance,

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -93,7 +92,7 @@ func (s *Scheduler) newActive(handlers context.Context, j Job, r run, cl *etcdcl
 	a.all = s.activeOf[id]
 	a.all.runs[a] = true
 	if s.view != nil {
-		for _, key := range []string{s.keys.cancel(j.Name), s.keys.newer(j.Name)} { // put before the run was registered here
+		for _, key := range []string{s.keys.Cancel(j.Name), s.keys.Newer(j.Name)} { // put before the run was registered here
 			a.cancelAsked(key, s.view.get(key))
 		}
 	}
@@ -187,7 +186,7 @@ func (s *Scheduler) execute(a *active, value string) {
 		}
 		s.mu.Unlock()
 		close(a.done)
-		if !s.Passthrough() && !s.view.get(s.keys.run(a.job.Name, a.run.ID)).gone {
+		if !s.Passthrough() && !s.view.get(s.keys.Run(a.job.Name, a.run.ID)).gone {
 			signal(s.rescan) // the owner must settle the record
 		}
 	}()
@@ -271,13 +270,13 @@ func judge(ctx context.Context, err error) Outcome {
 // finish records how a run ended, if the run still has its claim. Otherwise the owner
 // settles the run as if its process had died.
 func (s *Scheduler) finish(a *active, value string, outcome Outcome, err error) {
-	p := a.run.past()
+	p := a.run.Past()
 	p.Outcome, p.Fence, p.Ended = outcome, a.claim.Fence(), s.now()
 	if err != nil {
 		p.Error = limitText(errtext.Text(err))
 	}
 	a.outcome = outcome
-	p.Again = outcome.bad() && a.job.Retry.wants(err, a.run.Retries)
+	p.Again = outcome.Bad() && a.job.Retry.wants(err, a.run.Retries)
 	p, rerr := s.recordEnd(a, value, p)
 	fields := append(a.fields(), zap.Duration("took", p.Ended.Sub(p.Began)), zap.Bool("again", p.Again))
 	switch {
@@ -285,7 +284,7 @@ func (s *Scheduler) finish(a *active, value string, outcome Outcome, err error) 
 		p.Outcome, p.Again = OutcomeAbandoned, false
 		p.Error = limitText(fmt.Sprintf("the run ended as %s, but that could not be recorded: %v", outcome, rerr))
 		s.log.Warn("end of a run not recorded", append(fields, zap.String("ended", string(outcome)), zap.Error(rerr))...)
-	case outcome.bad() && !p.Again && a.job.Retry.Max > 0:
+	case outcome.Bad() && !p.Again && a.job.Retry.Max > 0:
 		s.log.Error("run failed; its tick has no attempt left", append(fields, zap.String("outcome", string(outcome)), zap.Error(err))...)
 	case err != nil:
 		s.log.Warn("run ended with an error", append(fields, zap.String("outcome", string(outcome)), zap.Error(err))...)
@@ -296,15 +295,7 @@ func (s *Scheduler) finish(a *active, value string, outcome Outcome, err error) 
 		s.ends.add(a.job, p)
 	}
 	if hook := s.cfg.Hooks.Finished; hook != nil {
-		hook(p.entry(s.cfg.Group))
-	}
-}
-
-// past returns the record of a run, without its outcome.
-func (r run) past() past {
-	return past{
-		Version: valueVersion, Job: r.Job, ID: r.ID, Nominal: r.Nominal, Actual: r.Actual, Admitted: r.Admitted, Attempt: r.Attempt,
-		Missed: r.Missed, Owner: r.Owner, Instance: r.Instance, Run: r.Run, Began: r.Began,
+		hook(entryOf(s.cfg.Group, p))
 	}
 }
 
@@ -315,8 +306,8 @@ func (s *Scheduler) recordEnd(a *active, value string, p past) (past, error) {
 	case p.Again:
 		next := a.retried(p)
 		a.next = &next
-	case p.Outcome == OutcomeInterrupted && a.run.mayBeginAgain(a.job):
-		next := a.run.again(p, "was interrupted")
+	case p.Outcome == OutcomeInterrupted && a.run.MayBeginAgain(a.job.rules()):
+		next := a.run.Again(p, "was interrupted")
 		a.next = &next
 	}
 	return s.end(a, value, p, a.next)
@@ -325,7 +316,7 @@ func (s *Scheduler) recordEnd(a *active, value string, p past) (past, error) {
 // giveBack makes a tick wait again whose handler was not called, unless the tick was
 // withdrawn or replaced.
 func (s *Scheduler) giveBack(a *active, value string) bool {
-	p, err := s.end(a, value, past{Ended: s.now()}, &a.run.ready)
+	p, err := s.end(a, value, past{Ended: s.now()}, &a.run.Ready)
 	if err == nil && p.Outcome != "" {
 		s.left(a.job, p)
 	}
@@ -336,8 +327,6 @@ func (s *Scheduler) giveBack(a *active, value string) bool {
 func (s *Scheduler) wait(a *active, try int) bool {
 	return retry.PauseUnless(context.WithoutCancel(a.ctx), a.claim.Done(), try) && a.claim.Err() == nil
 }
-
-func itoa(n int) string { return strconv.Itoa(n) }
 
 // lines joins lines.
 func lines(all []string) string { return strings.Join(all, "\n") }

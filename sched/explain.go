@@ -77,7 +77,7 @@ func explains(id string) bool { return !isManual(id) || isBackfill(id) }
 func (st *jobSnapshot) inProgress(nominal time.Time) string {
 	of := func(r ready) bool { return r.Nominal.Equal(nominal) && explains(r.ID) }
 	for _, r := range st.running {
-		if of(r.ready) {
+		if of(r.Ready) {
 			return fmt.Sprintf("running since %s by %s, attempt %d", stamp(r.Began), r.Owner, r.Attempt)
 		}
 	}
@@ -107,7 +107,7 @@ func (s *Scheduler) requested(ctx context.Context, job string, nominal time.Time
 	if !follows || st.requests == 0 {
 		return "", nil
 	}
-	resp, err := retry.Get(ctx, core.Of(s.claims).KV(), readTime, clientv3.OpGet(s.keys.asksOf(job), clientv3.WithPrefix()))
+	resp, err := retry.Get(ctx, core.Of(s.claims).KV(), readTime, clientv3.OpGet(s.keys.AsksOf(job), clientv3.WithPrefix()))
 	if err != nil {
 		return "", err
 	}
@@ -174,7 +174,7 @@ var why = map[Outcome]string{
 // explain explains a tick that has the record.
 func (e Entry) explain() string {
 	text := string(e.Outcome)
-	if e.Outcome.bad() && !e.Again {
+	if e.Outcome.Bad() && !e.Again {
 		text += " for good, with no attempt left"
 	}
 	if e.Attempt > 0 {

@@ -6,17 +6,17 @@ import (
 )
 
 // Waiting is where ticks are that wait to be begun.
-func Waiting(prefix, group string) string { return newKeys(prefix, group).readies() }
+func Waiting(prefix, group string) string { return newKeys(prefix, group).Readies() }
 
 // Asks is where requests are left for the owner.
-func Asks(prefix, group string) string { return newKeys(prefix, group).asks() }
+func Asks(prefix, group string) string { return newKeys(prefix, group).Asks() }
 
 // Postponed returns how many claims are remembered to be tried again, of one that
 // nothing waits for any more.
 func (s *Scheduler) Postponed(ctx context.Context) int {
 	b := s.newStarter(ctx)
 	defer s.view.unsubscribe(b.feed)
-	w := &waiter{ready: ready{Job: "a", ID: "1", Parallel: true}, key: s.keys.ready("a", "1"), rev: 1}
+	w := &waiter{ready: ready{Job: "a", ID: "1", Parallel: true}, key: s.keys.Ready("a", "1"), rev: 1}
 	b.add(w)
 	for _, l := range b.lanes {
 		l.at = time.Now().Add(time.Hour)

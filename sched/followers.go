@@ -58,7 +58,7 @@ func (s *Scheduler) definedFollowers(ctx context.Context, job string) (map[strin
 		return found, nil
 	}
 	resp, err := retry.Get(ctx, core.Of(s.claims).KV(), readTime,
-		clientv3.OpGet(s.keys.allDefined(), clientv3.WithPrefix()))
+		clientv3.OpGet(s.keys.AllDefined(), clientv3.WithPrefix()))
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ func (s *Scheduler) checkAfter(ctx context.Context, d Definition) ([]clientv3.Cm
 	if n >= mostAfter {
 		return nil, fmt.Errorf("%d jobs run after %q already, which is the limit", n, d.After)
 	}
-	unchanged := clientv3.Compare(clientv3.ModRevision(s.keys.allDefined()), "<", rev+1).WithPrefix()
+	unchanged := clientv3.Compare(clientv3.ModRevision(s.keys.AllDefined()), "<", rev+1).WithPrefix()
 	return []clientv3.Cmp{unchanged}, nil
 }
 
@@ -170,8 +170,8 @@ func (s *Scheduler) unknownBefore(ctx context.Context, all []*jobSnapshot) (map[
 	var ops txn.Ops
 	var specs, definitions []txn.Op
 	for _, name := range names {
-		specs = append(specs, ops.Add(clientv3.OpGet(s.keys.spec(name))))
-		definitions = append(definitions, ops.Add(clientv3.OpGet(s.keys.definition(name), clientv3.WithCountOnly())))
+		specs = append(specs, ops.Add(clientv3.OpGet(s.keys.Spec(name))))
+		definitions = append(definitions, ops.Add(clientv3.OpGet(s.keys.Definition(name), clientv3.WithCountOnly())))
 	}
 	resp, err := retry.Read(ctx, core.Of(s.claims).KV(), readTime, ops...)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/passthrough"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -31,7 +32,7 @@ func Groups(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, er
 			return
 		}
 		jobOf := func(root string) clientv3.Op {
-			return clientv3.OpGet(keys{root}.specs(), clientv3.WithPrefix(), clientv3.WithLimit(1))
+			return clientv3.OpGet(tick.KeysUnder(root).Specs(), clientv3.WithPrefix(), clientv3.WithLimit(1))
 		}
 		for kv, err := range retry.Subtrees(ctx, core.Of(claims).KV(), readTime, claims.Prefix()+"sched/", jobOf) {
 			if err != nil {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/sched/calendar"
 	"go.uber.org/zap"
 )
@@ -21,7 +22,7 @@ type guarded struct {
 // guard returns a schedule of the job that does not panic.
 func (s *Scheduler) guard(job string, schedule calendar.Schedule) calendar.Schedule {
 	switch schedule.(type) {
-	case counter, after: // of this module
+	case tick.Counter, after: // of this module
 		return schedule
 	}
 	var once sync.Once

@@ -223,8 +223,8 @@ func (s *Scheduler) names(ctx context.Context) ([]string, error) {
 // readJobs reads the specs of all jobs, and the notices of all definitions, at one revision.
 func (s *Scheduler) readJobs(ctx context.Context) (specs, notices []*mvccpb.KeyValue, rev int64, err error) {
 	var ops txn.Ops
-	ofSpecs := ops.Add(clientv3.OpGet(s.keys.specs(), clientv3.WithPrefix()))
-	ofNotices := ops.Add(clientv3.OpGet(s.keys.allDefined(), clientv3.WithPrefix()))
+	ofSpecs := ops.Add(clientv3.OpGet(s.keys.Specs(), clientv3.WithPrefix()))
+	ofNotices := ops.Add(clientv3.OpGet(s.keys.AllDefined(), clientv3.WithPrefix()))
 	resp, err := retry.Read(ctx, core.Of(s.claims).KV(), readTime, ops...)
 	if err != nil {
 		return nil, nil, 0, err
@@ -312,16 +312,16 @@ func (s *Scheduler) info(job string, st *jobSnapshot) JobInfo {
 		}
 	}
 	for _, w := range st.waiting {
-		i.Waiting = append(i.Waiting, w.ready.info(s.cfg.Group, w.admitted()))
+		i.Waiting = append(i.Waiting, infoOf(s.cfg.Group, w.ready, w.value().AdmittedAt()))
 	}
 	for _, r := range st.running {
-		t := r.ready.info(s.cfg.Group, r.Admitted)
+		t := infoOf(s.cfg.Group, r.Ready, r.Admitted)
 		t.Revision, t.Owner, t.Instance, t.Began = r.rev, r.Owner, r.Instance, r.Began
 		i.Running = append(i.Running, t)
 	}
 	i.Overdue = st.overdue(i.Next, s.now())
 	if st.last != nil {
-		e := st.last.entry(s.cfg.Group)
+		e := entryOf(s.cfg.Group, *st.last)
 		i.Last = &e
 	}
 	return i
@@ -355,7 +355,7 @@ func (st *jobSnapshot) problem() string {
 	return st.spec.Problem
 }
 
-func (r ready) info(group string, admitted int64) TickInfo {
+func infoOf(group string, r ready, admitted int64) TickInfo {
 	return TickInfo{
 		ID: group + "/" + r.Job + "/" + r.ID, Nominal: r.Nominal, Actual: r.Actual, Attempt: r.Attempt, Missed: r.Missed,
 		Admitted: admitted, Note: r.Note, After: r.After,
@@ -378,7 +378,7 @@ func (s *Scheduler) History(ctx context.Context, job string) iter.Seq2[Entry, er
 			yield(Entry{}, errtext.Wrap(fmt.Sprintf("sched: read the history of job %.80q", job), s.explained(err)))
 		}
 		var all []*mvccpb.KeyValue
-		op := clientv3.OpGet(s.keys.past(job), clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend))
+		op := clientv3.OpGet(s.keys.Records(job), clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend))
 		for page, err := range retry.List(ctx, core.Of(s.claims).KV(), readTime, op, pastsPerRead, pastsPerRead) {
 			if err != nil {
 				fail(err)
@@ -394,7 +394,7 @@ func (s *Scheduler) History(ctx context.Context, job string) iter.Seq2[Entry, er
 				fail(err)
 				return
 			}
-			if !yield(p.entry(s.cfg.Group), nil) {
+			if !yield(entryOf(s.cfg.Group, p), nil) {
 				return
 			}
 		}

@@ -199,14 +199,6 @@ func (j Job) hash() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// actual returns when the tick with the nominal time starts.
-func (j Job) actual(nominal time.Time) time.Time {
-	if j.Jitter == 0 {
-		return nominal
-	}
-	return nominal.Add(jitter(j.Name, nominal, j.Jitter, j.Schedule.Next(nominal)))
-}
-
 // parallel reports whether runs of the job can overlap. Otherwise they share one
 // claim.
 func (j Job) parallel() bool {

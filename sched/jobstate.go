@@ -5,6 +5,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/tick"
 )
 
 // jobState is the owner's copy of a job's state.
@@ -15,21 +16,23 @@ type jobState struct {
 	specRev  int64
 	high     time.Time // high-water mark
 	highRev  int64
-	failures countedFailures
+	failures tick.Counted
 	paused   bool
 	decided  instants  // ticks after the mark that are decided, oldest first: ResetMark has put the mark back
 	at       time.Time // when the job is due next; zero for never
 
-	changing bool      // whether its registration is pending
-	broken   bool      // whether its state cannot be read
-	held     bool      // whether it cannot be read which ticks after the mark are decided
-	single   bool      // whether to decide about one tick at a time
-	refused  bool      // whether its tick could not begin at once
-	planning bool      // whether the planner is making its plan
-	plan     *plan     // made by the planner for the current mark; nil if there is none
-	readAt   time.Time // when to read the job again, by the monotonic clock; zero if its state is not in doubt
-	doubts   int       // how many decisions in a row were refused
+	changing bool       // whether its registration is pending
+	broken   bool       // whether its state cannot be read
+	held     bool       // whether it cannot be read which ticks after the mark are decided
+	single   bool       // whether to decide about one tick at a time
+	refused  bool       // whether its tick could not begin at once
+	planning bool       // whether the planner is making its plan
+	plan     *tick.Plan // made by the planner for the current mark; nil if there is none
+	readAt   time.Time  // when to read the job again, by the monotonic clock; zero if its state is not in doubt
+	doubts   int        // how many decisions in a row were refused
 }
+
+func (c *jobState) mark() tick.Mark { return tick.Mark{At: c.high, Rev: c.highRev} }
 
 // registered reports whether ticks of the job may be admitted.
 func (c *jobState) registered() bool { return c.highRev != 0 && !c.changing && c.job.problem == "" }
@@ -77,7 +80,7 @@ func (l *leadership) place(c *jobState) {
 
 // schedule computes when the job is due next.
 func (l *leadership) schedule(c *jobState) {
-	c.at = c.planned().next(c.high)
+	c.at = c.planned().rules().Next(c.high)
 	l.place(c)
 }
 
@@ -127,8 +130,8 @@ func (l *leadership) hearWaiter(job string, backfill bool, key string, is kv) {
 		delete(all.keys, key)
 		l.late.drop(old)
 		if backfill {
-			all.backfills[fillOf(old.ID)]--
-			l.roomFor(job, fillOf(old.ID))
+			all.backfills[tick.FillOf(old.ID)]--
+			l.roomFor(job, tick.FillOf(old.ID))
 		} else {
 			all.line.remove(old)
 		}
@@ -142,12 +145,12 @@ func (l *leadership) hearWaiter(job string, backfill bool, key string, is kv) {
 	w := &waiter{ready: *is.ready, key: key, rev: is.rev}
 	all.keys[key] = w
 	if backfill {
-		all.backfills[fillOf(w.ID)]++
+		all.backfills[tick.FillOf(w.ID)]++
 	} else {
 		all.line.add(w)
 	}
 	l.watchDeadline(l.runnable(job), w)
-	if wd, ok := l.withdrawn[job]; ok && w.rev < wd.rev {
+	if wd, ok := l.withdrawn[job]; ok && w.rev < wd.Rev {
 		wd.due = true
 		l.withdrawn[job] = wd
 	}

@@ -3,24 +3,18 @@ package sched
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
 
-// withdrawal is a Cancel: ticks that were admitted before its revision must not begin.
+// withdrawal is a Cancel.
 type withdrawal struct {
-	cancelling
-	rev int64
-	due bool // whether such ticks may be left
-}
-
-// explain adds to the error of a record that the tick was cancelled.
-func (c cancelling) explain(text string) string {
-	return limitText(strings.TrimPrefix(text+"; cancelled by "+c.By+": "+c.Note, "; "))
+	tick.Withdrawal
+	due bool // whether ticks that it concerns may be left
 }
 
 // hearWithdrawal takes over a Cancel of waiting ticks.
@@ -29,12 +23,12 @@ func (l *leadership) hearWithdrawal(job string, is kv) {
 		delete(l.withdrawn, job)
 		return
 	}
-	key := l.s.keys.now() + kindWithdraw + "/" + job
+	key := l.s.keys.Now() + kindWithdraw + "/" + job
 	c, err := decode[cancelling](key, []byte(is.value))
 	if err != nil {
 		l.s.log.Error("cancellation unreadable; waiting ticks withdrawn without its note", zap.String("etcd_key", key), zap.Error(err))
 	}
-	l.withdrawn[job] = withdrawal{cancelling: c, rev: is.rev, due: true}
+	l.withdrawn[job] = withdrawal{Withdrawal: tick.Withdrawal{Cancelling: c, Rev: is.rev}, due: true}
 }
 
 // withdraw removes some of the ticks that were cancelled while they waited.
@@ -69,7 +63,7 @@ func (l *leadership) withdraw(ctx context.Context) (more bool, err error) {
 func (l *leadership) withdrawals(c *jobState, all *jobWaiting, wd withdrawal) (steps []decision) {
 	var ticks []*waiter
 	for _, w := range all.keys {
-		if w.rev < wd.rev {
+		if w.rev < wd.Rev {
 			ticks = append(ticks, w)
 		}
 	}
@@ -82,7 +76,7 @@ func (l *leadership) withdrawals(c *jobState, all *jobWaiting, wd withdrawal) (s
 	records := make([]past, len(ticks))
 	for i, w := range ticks {
 		records[i] = w.leftOut(OutcomeCancelled, now)
-		records[i].Error = wd.explain(records[i].Error)
+		records[i].Error = wd.Explain(records[i].Error)
 	}
 	if rest := len(ticks) - most; rest > 0 {
 		last := len(ticks) - 1
@@ -139,10 +133,10 @@ func (l *leadership) dropLate(ctx context.Context) (more bool, err error) {
 		if c == nil {
 			continue
 		}
-		p := w.leftOut(OutcomeLate, now)
-		t := l.tally(c, p)
+		st := &tick.Drop{Standing: l.standing(c, now), Tick: w.value(), Outcome: OutcomeLate}
+		in := st.Build()
 		switch {
-		case t.cmps == nil:
+		case !st.Counts():
 		case !c.readAt.IsZero():
 			continue // it is late again when the job has been read
 		case counts[c]:
@@ -151,22 +145,7 @@ func (l *leadership) dropLate(ctx context.Context) (more bool, err error) {
 		default:
 			counts[c] = true
 		}
-		d := decision{
-			cmps: append([]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(w.key), "=", w.rev)}, t.cmps...),
-			ops:  append(txn.Ops{clientv3.OpDelete(w.key)}, l.s.record(c.job, p)...),
-		}
-		pauses := t.add(&d.ops)
-		d.done = func(r txn.Reply) {
-			if !l.tallied(c, t, r.Succeeded, r, pauses) {
-				if t.cmps == nil { // otherwise a run may have counted a failure meanwhile
-					l.s.view.forget(w.key, w.rev) // the tick has begun, or was withdrawn
-				}
-				return
-			}
-			l.s.view.remove(w.key, r.Rev)
-			l.s.left(c.job, p)
-		}
-		todo = append(todo, d)
+		todo = append(todo, step(in, func(r txn.Reply) { l.dropped(c, w, st.Judge(r), r) }))
 	}
 	if err := l.take(ctx, todo); err != nil {
 		for _, w := range taken {
@@ -176,4 +155,16 @@ func (l *leadership) dropLate(ctx context.Context) (more bool, err error) {
 	}
 	first, ok := l.late.first()
 	return ok && over(first), nil
+}
+
+// dropped takes over whether a tick was given up.
+func (l *leadership) dropped(c *jobState, w *waiter, d tick.Decided, r txn.Reply) {
+	switch {
+	case r.Succeeded:
+		l.decided(c, d, r.Rev)
+	case d.Tally.Counts(): // a run may have counted a failure meanwhile
+		l.doubt(c)
+	default:
+		l.s.view.forget(w.key, w.rev) // the tick has begun, or was withdrawn
+	}
 }

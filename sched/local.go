@@ -8,6 +8,7 @@ import (
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/option"
+	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 )
@@ -55,11 +56,11 @@ func (l *local) round(ctx context.Context) time.Duration {
 	now, d := l.s.now(), nap
 	l.adopt(now)
 	for _, a := range l.jobs {
-		for p := a.job.plan(a.high, now, l.s.cfg.Grace, 1); !p.high.IsZero(); p = a.job.plan(a.high, now, l.s.cfg.Grace, 1) {
-			a.high = p.high
+		for p := a.job.plan(a.high, now, l.s.cfg.Grace, 1); !p.High.IsZero(); p = a.job.plan(a.high, now, l.s.cfg.Grace, 1) {
+			a.high = p.High
 			l.admit(a, p)
 		}
-		if next := a.job.next(a.high); !next.IsZero() {
+		if next := a.job.rules().Next(a.high); !next.IsZero() {
 			d = min(d, next.Sub(now))
 		}
 	}
@@ -81,7 +82,7 @@ func (l *local) adopt(now time.Time) {
 	for _, j := range l.s.order[len(l.jobs):] {
 		a := &localJob{job: j, high: now, waiting: line{order: byTime}}
 		if j.RunOnStart {
-			a.add(ready{Job: j.Name, ID: startID + j.hash() + "-" + uuid.NewString(), Nominal: now, Actual: now, Attempt: 1}, now)
+			a.add(ready{Job: j.Name, ID: tick.StartID + j.hash() + "-" + uuid.NewString(), Nominal: now, Actual: now, Attempt: 1}, now)
 		}
 		l.jobs[j.Name] = a
 	}
@@ -90,7 +91,7 @@ func (l *local) adopt(now time.Time) {
 // add lets a tick wait.
 func (a *localJob) add(r ready, now time.Time) {
 	w := &waiter{ready: r}
-	if rest := r.rests(now); rest > 0 {
+	if rest := r.Rests(now); rest > 0 {
 		w.begins = clock.Mono().Add(rest)
 	}
 	a.waiting.add(w)
@@ -117,7 +118,7 @@ func (l *local) oldest(now time.Time, next *time.Duration) (of *localJob, first 
 func (l *local) first(a *localJob, now time.Time, next *time.Duration) *waiter {
 	for i := 0; i < len(a.waiting.ticks); {
 		w := a.waiting.ticks[i]
-		if a.job.tooLate(w.Nominal, now) && !isManual(w.ID) {
+		if a.job.rules().TooLate(w.Nominal, now) && !isManual(w.ID) {
 			a.waiting.remove(w)
 			l.s.left(a.job, w.leftOut(OutcomeLate, now))
 			continue
@@ -144,14 +145,14 @@ func (l *local) begin(ctx context.Context, a *localJob, r ready) {
 	}
 	a.running++
 	l.running++
-	run := l.s.newActive(l.handlers, a.job, run{ready: r, Run: uuid.NewString(), Began: l.s.now()}, cl)
+	run := l.s.newActive(l.handlers, a.job, run{Ready: r, Run: uuid.NewString(), Began: l.s.now()}, cl)
 	go func() {
 		defer func() {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			a.running--
 			l.running--
-			if next := run.next; next != nil && (len(a.waiting.ticks) == 0 || !a.job.newestOnly(next.ID)) {
+			if next := run.next; next != nil && (len(a.waiting.ticks) == 0 || !a.job.rules().NewestOnly(next.ID)) {
 				a.add(*next, l.s.now())
 			}
 			if run.outcome == OutcomeOK {
@@ -164,21 +165,21 @@ func (l *local) begin(ctx context.Context, a *localJob, r ready) {
 }
 
 // admit decides about due ticks of a job.
-func (l *local) admit(a *localJob, due plan) {
+func (l *local) admit(a *localJob, due tick.Plan) {
 	s, j, now := l.s, a.job, l.s.now()
-	if len(due.ticks) == 0 || due.late {
-		p := past{ID: nominalID(due.high), Outcome: OutcomeMissed, Nominal: due.high, Missed: due.missed, Ended: now}
-		if due.late {
+	if len(due.Ticks) == 0 || due.Late {
+		p := past{ID: nominalID(due.High), Outcome: OutcomeMissed, Nominal: due.High, Missed: due.Missed, Ended: now}
+		if due.Late {
 			p.Outcome = OutcomeLate
 		}
 		s.left(j, p)
 		return
 	}
-	nominal := due.ticks[0]
+	nominal := due.Ticks[0]
 	l.s.gaveUp(j, due)
-	tick := j.firstAttempt(nominal)
-	tick.Missed = due.missed
-	l.admitTick(a, tick)
+	first := j.rules().First(nominal)
+	first.Missed = due.Missed
+	l.admitTick(a, first)
 }
 
 // admitTick lets a tick wait, or leaves it out, under the job's Overlap.
@@ -222,6 +223,6 @@ func (s *Scheduler) inspectLocal(j Job) JobInfo {
 	is := describe(s.cfg.Group, j)
 	return JobInfo{
 		Group: s.cfg.Group, Job: j.Name, Schedule: is.Schedule, Revision: is.Revision, CatchUp: is.CatchUp, Overlap: is.Overlap,
-		Guarantee: is.Guarantee, Next: j.next(s.now()),
+		Guarantee: is.Guarantee, Next: j.rules().Next(s.now()),
 	}
 }

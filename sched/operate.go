@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/google/uuid"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -29,7 +30,7 @@ import (
 // the error matches etcdclaims.ErrUnknown, the pause may have taken effect; after any
 // other error it has not.
 func (s *Scheduler) Pause(ctx context.Context, job, why string) error {
-	paused := s.keys.paused(job)
+	paused := s.keys.Paused(job)
 	value := encode(pause{Version: valueVersion, By: s.claims.Owner(), Note: limitText(why), At: s.now()})
 	return s.operate(ctx, "pause", job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
 		if st.removed() {
@@ -59,15 +60,15 @@ func (s *Scheduler) Resume(ctx context.Context, job string) error {
 		if st.paused == nil {
 			return nil, nil, fmt.Errorf("%w: the job is not paused", ErrUnchanged)
 		}
-		paused, high := s.keys.paused(job), s.keys.high(job)
+		paused, high := s.keys.Paused(job), s.keys.High(job)
 		cmps := []clientv3.Cmp{
 			clientv3.Compare(clientv3.ModRevision(paused), "=", st.pausedRev),
 			clientv3.Compare(clientv3.ModRevision(high), "=", st.highRev),
 		}
 		now := later(st.high, s.now())
-		ops := []clientv3.Op{clientv3.OpDelete(paused), clientv3.OpDelete(s.keys.fail(job)), clientv3.OpPut(high, keyspace.Instant(now))}
+		ops := []clientv3.Op{clientv3.OpDelete(paused), clientv3.OpDelete(s.keys.Fail(job)), clientv3.OpPut(high, keyspace.Instant(now))}
 		if p, any := s.ofPause(job, st, now); any {
-			ops = append(ops, clientv3.OpPut(s.keys.entry(job, p), encode(p)))
+			ops = append(ops, clientv3.OpPut(s.keys.Entry(job, p), encode(p)))
 		}
 		return cmps, ops, nil
 	})
@@ -101,7 +102,7 @@ func (s *Scheduler) ofPause(job string, st *jobSnapshot, until time.Time) (past,
 // it was not.
 func (s *Scheduler) RunNow(ctx context.Context, job string) (id string, err error) {
 	a := ask{Version: valueVersion, Job: job, ID: uuid.NewString(), By: s.claims.Owner(), At: s.now(), Trace: s.trace(ctx)}
-	return s.cfg.Group + "/" + job + "/" + manualID + a.ID, s.ask(ctx, "run", a)
+	return s.cfg.Group + "/" + job + "/" + tick.ManualID + a.ID, s.ask(ctx, "run", a)
 }
 
 // Backfill requests runs of all ticks of the job's schedule from the instant from up
@@ -142,7 +143,7 @@ func (s *Scheduler) Backfill(ctx context.Context, job string, from, to time.Time
 	if !from.Before(to) {
 		return "", fmt.Errorf("sched: backfill job %.80q: %v is not before %v", job, from, to)
 	}
-	return s.cfg.Group + "/" + job + "/" + backfillID + a.ID, s.ask(ctx, "backfill", a)
+	return s.cfg.Group + "/" + job + "/" + tick.BackfillID + a.ID, s.ask(ctx, "backfill", a)
 }
 
 // mostTrace is the most bytes of a trace that are stored with each tick of a request.
@@ -164,7 +165,7 @@ const mostYear = 9999
 
 // ask stores a request for the owner.
 func (s *Scheduler) ask(ctx context.Context, what string, a ask) error {
-	key := s.keys.asksOf(a.Job) + a.ID
+	key := s.keys.AsksOf(a.Job) + a.ID
 	return s.operate(ctx, what, a.Job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
 		if st.removed() {
 			return nil, nil, s.unknownJob(a.Job)
@@ -196,8 +197,8 @@ func (s *Scheduler) Cancel(ctx context.Context, job, why string) error {
 		}
 		// No condition depends on the state of the job, so a busy job cannot delay this.
 		return nil, []clientv3.Op{
-			clientv3.OpPut(s.keys.cancel(job), value), clientv3.OpPut(s.keys.withdraw(job), value),
-			clientv3.OpDelete(s.keys.asksOf(job), clientv3.WithPrefix()),
+			clientv3.OpPut(s.keys.Cancel(job), value), clientv3.OpPut(s.keys.Withdraw(job), value),
+			clientv3.OpDelete(s.keys.AsksOf(job), clientv3.WithPrefix()),
 		}, nil
 	})
 }
@@ -239,7 +240,7 @@ func (s *Scheduler) Forget(ctx context.Context, job string) error {
 				all = true
 			}
 			for _, r := range st.running {
-				key := k.run(job, r.ID)
+				key := k.Run(job, r.ID)
 				cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(s.claims.OwnKey(r.Claim)), "!=", r.rev),
 					clientv3.Compare(clientv3.ModRevision(key), "=", r.rev))
 				if !all {
@@ -249,23 +250,23 @@ func (s *Scheduler) Forget(ctx context.Context, job string) error {
 			if !all {
 				return cmps, ops, nil
 			}
-			for _, dir := range []string{k.runOf(job), k.backfilling(job)} {
+			for _, dir := range []string{k.RunOf(job), k.Backfilling(job)} {
 				// No run has begun since the state was read.
 				cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(dir), "<", st.rev+1).WithPrefix())
 			}
 			for _, dir := range []string{
-				k.runOf(job), k.backfilling(job), k.readyOf(job), k.backfills(job), k.asksOf(job), k.past(job),
+				k.RunOf(job), k.Backfilling(job), k.ReadyOf(job), k.Backfills(job), k.AsksOf(job), k.Records(job),
 			} {
 				ops = append(ops, clientv3.OpDelete(dir, clientv3.WithPrefix()))
 			}
 			for _, key := range []string{
-				k.spec(job), k.high(job), k.fail(job), k.paused(job), k.cancel(job),
-				k.newer(job), k.withdraw(job), k.reset(job),
+				k.Spec(job), k.High(job), k.Fail(job), k.Paused(job), k.Cancel(job),
+				k.Newer(job), k.Withdraw(job), k.Reset(job),
 			} {
 				ops = append(ops, clientv3.OpDelete(key))
 			}
 			for _, r := range st.running {
-				ops = append(ops, clientv3.OpDelete(k.stuck(job, r.ID)))
+				ops = append(ops, clientv3.OpDelete(k.Stuck(job, r.ID)))
 			}
 			return cmps, ops, nil
 		})
@@ -315,7 +316,7 @@ func (s *Scheduler) operateAt(ctx context.Context, what, job string, change func
 		if err != nil {
 			return fail(err)
 		}
-		claim, err := s.claims.TryAcquire(ctx, opKey(s.cfg.Group, uuid.NewString()), option.OwnKey{}, etcdclaims.If(cmps...), etcdclaims.Then(ops...))
+		claim, err := s.claims.TryAcquire(ctx, tick.OpClaim(s.cfg.Group, uuid.NewString()), option.OwnKey{}, etcdclaims.If(cmps...), etcdclaims.Then(ops...))
 		if errors.Is(err, etcdclaims.ErrRefused) && try < tries {
 			if try > 0 {
 				retry.Pause(ctx, try-1)

@@ -1,33 +1,32 @@
 package sched
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/etcdclaims/claims/internal/tick"
+)
 
 // Outcome is what happened to a tick.
-type Outcome string
+type Outcome = tick.Outcome
 
 // The outcomes of ticks.
 const (
-	OutcomeOK          Outcome = "ok"          // the handler returned nil
-	OutcomeFailed      Outcome = "failed"      // the handler returned an error, panicked ("panic: ..."), or called runtime.Goexit
-	OutcomeTimeout     Outcome = "timeout"     // the handler returned an error after its Timeout, or did not return within the drain
-	OutcomeCancelled   Outcome = "cancelled"   // the handler returned an error after Cancel or CancelRunning, or Cancel took back a waiting tick
-	OutcomeInterrupted Outcome = "interrupted" // the handler returned an error after its scheduler stopped, or while its claim was in doubt
-	OutcomeLost        Outcome = "lost"        // the process died, or the claim was lost, before the run ended
-	OutcomeSkipped     Outcome = "skipped"     // not run: the Overlap leaves it out: for a run in progress, for waiting ticks, or for a newer tick
-	OutcomeLate        Outcome = "late"        // not run: past its StartDeadline
-	OutcomePaused      Outcome = "paused"      // not run: due while the job was paused; one record for all ticks of the pause
-	OutcomeMissed      Outcome = "missed"      // not run: not admitted in time, and CatchUp leaves it out
+	OutcomeOK          Outcome = tick.OK        // the handler returned nil
+	OutcomeFailed      Outcome = tick.Failed    // the handler returned an error, panicked ("panic: ..."), or called runtime.Goexit
+	OutcomeTimeout     Outcome = tick.Timeout   // the handler returned an error after its Timeout, or did not return within the drain
+	OutcomeCancelled   Outcome = tick.Cancelled // the handler returned an error after Cancel or CancelRunning, or Cancel took back a waiting tick
+	OutcomeInterrupted Outcome = "interrupted"  // the handler returned an error after its scheduler stopped, or while its claim was in doubt
+	OutcomeLost        Outcome = tick.Lost      // the process died, or the claim was lost, before the run ended
+	OutcomeSkipped     Outcome = tick.Skipped   // not run: the Overlap leaves it out: for a run in progress, for waiting ticks, or for a newer tick
+	OutcomeLate        Outcome = tick.Late      // not run: past its StartDeadline
+	OutcomePaused      Outcome = "paused"       // not run: due while the job was paused; one record for all ticks of the pause
+	OutcomeMissed      Outcome = tick.Missed    // not run: not admitted in time, and CatchUp leaves it out
 
 	// OutcomeAbandoned is passed to Hooks.Finished only. The run ended, but its claim
 	// was lost, so its outcome could not be recorded. The tick is recorded as lost or
 	// run again.
 	OutcomeAbandoned Outcome = "abandoned"
 )
-
-// bad reports whether the outcome counts for PauseOnFailure.
-func (o Outcome) bad() bool {
-	return o == OutcomeFailed || o == OutcomeTimeout
-}
 
 // Errors of this package. Test with errors.Is.
 var (

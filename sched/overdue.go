@@ -241,7 +241,7 @@ func (st *jobSnapshot) overdue(next, now time.Time) (oldest time.Time) {
 		undone = append(undone, w.ready)
 	}
 	for _, r := range st.running {
-		undone = append(undone, r.ready)
+		undone = append(undone, r.Ready)
 	}
 	for _, r := range undone {
 		past := st.spec.Overdue > 0 && now.Sub(r.Nominal) > st.spec.Overdue && !r.Nominal.IsZero() && !isManual(r.ID)

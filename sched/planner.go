@@ -3,6 +3,8 @@ package sched
 import (
 	"sync"
 	"time"
+
+	"github.com/etcdclaims/claims/internal/tick"
 )
 
 // planner makes plans on goroutines of its own when that may take long: for schedules
@@ -16,7 +18,7 @@ type planner struct {
 type madePlan struct {
 	c    *jobState
 	rev  int64 // of the mark that the plan was made for
-	plan plan
+	plan tick.Plan
 }
 
 // longAgo is the age of a mark from which on the planner counts the missed ticks.
@@ -43,16 +45,16 @@ func (p *planner) take() []madePlan {
 }
 
 // planFor returns the plan of a job, or false if the planner is still making it.
-func (l *leadership) planFor(c *jobState, now time.Time) (p plan, ok bool) {
+func (l *leadership) planFor(c *jobState, now time.Time) (p tick.Plan, ok bool) {
 	if c.plan != nil {
 		p, c.plan = *c.plan, nil
 		return p, true
 	}
 	job := c.planned()
-	if !job.countsFast() && now.Sub(c.high) > longAgo {
+	if !job.rules().CountsFast() && now.Sub(c.high) > longAgo {
 		l.plans.start(c, job, now, l.s.cfg.Grace, l.ticks)
 		l.place(c)
-		return plan{}, false
+		return tick.Plan{}, false
 	}
 	return job.plan(c.high, now, l.s.cfg.Grace, l.ticks), true
 }
@@ -61,7 +63,7 @@ func (l *leadership) planFor(c *jobState, now time.Time) (p plan, ok bool) {
 func (l *leadership) hearPlans() {
 	for _, m := range l.plans.take() {
 		m.c.planning = false
-		if m.c.highRev == m.rev && !m.plan.high.IsZero() {
+		if m.c.highRev == m.rev && !m.plan.High.IsZero() {
 			m.c.plan = &m.plan
 		}
 		l.place(m.c)

@@ -7,8 +7,9 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
-	"github.com/etcdclaims/claims/internal/keyspace"
-	clientv3 "go.etcd.io/etcd/client/v3"
+	"github.com/etcdclaims/claims/internal/tick"
+	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
 // promptRun is the run of a tick that begins in the transaction that admits it. This saves a
@@ -17,28 +18,28 @@ type promptRun struct {
 	starter *starter
 	c       *jobState
 	job     Job
-	plan    plan
+	plan    tick.Plan
 	until   time.Duration // for how long it may be tried
 
-	rev int64 // at which it began
-	err error // why it did not
+	mark tick.Mark // from its begin on
+	err  error     // why it did not begin
 }
 
 // mayBegin returns the run of a due tick that can begin at once, as far as this process sees:
 // no tick waits, and no run is in progress, that the job's Overlap has to deal with.
-func (l *leadership) mayBegin(c *jobState, p plan, now time.Time) (*promptRun, bool) {
+func (l *leadership) mayBegin(c *jobState, p tick.Plan, now time.Time) (*promptRun, bool) {
 	s := l.s
 	r := &promptRun{starter: s.starter.Load(), c: c, plan: p, until: readTime}
-	if s.cfg.Spread || s.cfg.Limit > 0 || r.starter == nil || c.refused || len(p.ticks) != 1 || p.late {
+	if s.cfg.Spread || s.cfg.Limit > 0 || r.starter == nil || c.refused || len(p.Ticks) != 1 || p.Late {
 		return nil, false
 	}
 	if d := c.job.StartDeadline; d > 0 {
-		r.until = min(r.until, d-now.Sub(p.ticks[0]))
+		r.until = min(r.until, d-now.Sub(p.Ticks[0]))
 	}
 	if _, skips := c.job.CatchUp.(SkipMissed); skips {
-		r.until = min(r.until, s.cfg.Grace-now.Sub(c.job.actual(p.ticks[0])))
+		r.until = min(r.until, s.cfg.Grace-now.Sub(c.job.rules().Actual(p.Ticks[0])))
 	}
-	for _, dir := range l.before(c.job) {
+	for _, dir := range s.keys.Before(c.job.rules()) {
 		if s.view.countIn(dir) > 0 {
 			return nil, false
 		}
@@ -46,16 +47,6 @@ func (l *leadership) mayBegin(c *jobState, p plan, now time.Time) (*promptRun, b
 	var has bool
 	r.job, has = s.job(c.job.Name)
 	return r, has && r.until > 0
-}
-
-// before returns the directories of the ticks and runs that a tick of the job may have to wait
-// for, or replace.
-func (l *leadership) before(j Job) []string {
-	k := l.s.keys
-	if j.parallel() {
-		return []string{k.readyOf(j.Name)}
-	}
-	return []string{k.readyOf(j.Name), k.runOf(j.Name), k.backfilling(j.Name)}
 }
 
 // admit carries out decisions, and begins the runs that may begin at once. A tick that did not
@@ -85,7 +76,7 @@ func (l *leadership) admit(ctx context.Context, prompt []*promptRun, todo []deci
 func (l *leadership) knows(r *promptRun) error {
 	switch {
 	case r.err == nil:
-		l.moved(r.c, r.plan, r.rev)
+		l.moved(r.c, r.mark)
 		l.s.gaveUp(r.c.job, r.plan)
 	case errors.Is(r.err, etcdclaims.ErrUnknown):
 		return r.err
@@ -99,21 +90,20 @@ func (l *leadership) knows(r *promptRun) error {
 // whether that was carried out, and returns when the run has ended.
 func (l *leadership) begin(ctx context.Context, of *promptRun, begun func()) {
 	defer begun()
-	s, j, nominal := l.s, of.c.job, of.plan.ticks[0]
-	tick := j.firstAttempt(nominal)
-	tick.Missed = of.plan.missed
-	r := s.newRun(claimKey(s.cfg.Group, j.Name, tick.ID, !tick.Parallel), tick)
-	cmps := append(l.unmoved(of.c, of.plan), l.claim.Guard()...)
-	if !tick.Parallel {
-		for _, dir := range l.before(j) {
-			cmps = append(cmps, absent(dir).WithPrefix())
-		}
-	}
-	cl, value, err := s.claimRun(ctx, of.until, r, cmps, clientv3.OpPut(s.keys.high(j.Name), keyspace.Instant(of.plan.high)))
+	s, j := l.s, of.c.job.rules()
+	first := j.First(of.plan.Ticks[0])
+	first.Missed = of.plan.Missed
+	r := s.newRun(tick.RunClaim(s.cfg.Group, j.Name, first.ID, !first.Parallel), first)
+	st := tick.Prompt{Keys: s.keys, Job: j, Mark: of.c.mark(), Plan: of.plan, Run: r, Value: encode(r), Guard: guard(l.claim)}
+	cl, err := s.claimRun(ctx, of.until, r, st.Build())
 	if of.err = err; err != nil {
 		return
 	}
-	of.rev, r.Admitted = cl.Revision(), cl.Revision()
-	s.view.put(s.keys.run(j.Name, r.ID), value, of.rev)
-	of.starter.adopt(of.job, r, value, cl, begun)
+	mark, is := st.Judge(cl.Revision())
+	of.mark = mark
+	s.view.putRun(s.keys.Run(j.Name, r.ID), st.Value, is, mark.Rev)
+	of.starter.adopt(of.job, *is, st.Value, cl, begun)
 }
+
+// guard is the condition that a claim is held.
+func guard(claim *etcdclaims.Claim) []*pb.Compare { return txn.Of(claim.Guard(), nil, nil).Compare }

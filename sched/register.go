@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/google/uuid"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -47,10 +48,10 @@ func (l *leadership) refresh(ctx context.Context) error {
 	for _, c := range some {
 		name := c.job.Name
 		of = append(of, reads{
-			spec: ops.Add(clientv3.OpGet(k.spec(name))), high: ops.Add(clientv3.OpGet(k.high(name))), fail: ops.Add(clientv3.OpGet(k.fail(name))),
+			spec: ops.Add(clientv3.OpGet(k.Spec(name))), high: ops.Add(clientv3.OpGet(k.High(name))), fail: ops.Add(clientv3.OpGet(k.Fail(name))),
 			live: []txn.Op{
-				ops.Add(clientv3.OpGet(k.paused(name))), ops.Add(clientv3.OpGet(k.reset(name))),
-				ops.Add(clientv3.OpGet(k.readyOf(name), clientv3.WithPrefix())), ops.Add(clientv3.OpGet(k.asksOf(name), clientv3.WithPrefix())),
+				ops.Add(clientv3.OpGet(k.Paused(name))), ops.Add(clientv3.OpGet(k.Reset(name))),
+				ops.Add(clientv3.OpGet(k.ReadyOf(name), clientv3.WithPrefix())), ops.Add(clientv3.OpGet(k.AsksOf(name), clientv3.WithPrefix())),
 			},
 		})
 	}
@@ -134,16 +135,16 @@ func (l *leadership) known(c *jobState) (keys []string) {
 	for key := range l.requestsOf[c.id] {
 		keys = append(keys, key)
 	}
-	return append(keys, l.s.keys.paused(c.job.Name), l.s.keys.reset(c.job.Name))
+	return append(keys, l.s.keys.Paused(c.job.Name), l.s.keys.Reset(c.job.Name))
 }
 
 // load reads the state of all jobs.
 func (l *leadership) load(ctx context.Context) error {
 	k := l.s.keys
 	var ops txn.Ops
-	readSpecs := ops.Add(clientv3.OpGet(k.specs(), clientv3.WithPrefix()))
-	readHighs := ops.Add(clientv3.OpGet(k.highs(), clientv3.WithPrefix()))
-	readFails := ops.Add(clientv3.OpGet(k.fails(), clientv3.WithPrefix()))
+	readSpecs := ops.Add(clientv3.OpGet(k.Specs(), clientv3.WithPrefix()))
+	readHighs := ops.Add(clientv3.OpGet(k.Highs(), clientv3.WithPrefix()))
+	readFails := ops.Add(clientv3.OpGet(k.Fails(), clientv3.WithPrefix()))
 	resp, err := retry.Read(ctx, core.Of(l.s.claims).KV(), readTime, ops...)
 	if err != nil {
 		return txn.Denied(err)
@@ -154,9 +155,9 @@ func (l *leadership) load(ctx context.Context) error {
 		return err
 	}
 	l.absorb()
-	specs := byDigest(k.specs(), reply.Kvs(readSpecs))
-	highs := byDigest(k.highs(), reply.Kvs(readHighs))
-	fails := byDigest(k.fails(), reply.Kvs(readFails))
+	specs := byDigest(k.Specs(), reply.Kvs(readSpecs))
+	highs := byDigest(k.Highs(), reply.Kvs(readHighs))
+	fails := byDigest(k.Fails(), reply.Kvs(readFails))
 	_ = l.s.takeTouched()
 	jobs, _ := l.s.allJobs()
 	l.stale, l.changes = false, nil
@@ -168,7 +169,7 @@ func (l *leadership) load(ctx context.Context) error {
 		if !l.know(c, specs[c.id], highs[c.id]) {
 			broken++
 		}
-		if is := l.s.view.get(k.reset(j.Name)); !is.gone && is.rev > resp.Header.Revision {
+		if is := l.s.view.get(k.Reset(j.Name)); !is.gone && is.rev > resp.Header.Revision {
 			l.doubt(c) // the mark was put back after it was read here
 		}
 	}
@@ -196,7 +197,7 @@ func (l *leadership) know(c *jobState, sp, high *mvccpb.KeyValue) bool {
 	c.broken = err != nil
 	l.unserved[c.id] = l.unserved[c.id] || len(l.requestsOf[c.id]) > 0 && l.cannotServe(c.id)
 	if err != nil {
-		l.s.log.Error("job not taken over: its state cannot be read", zap.String("job", c.job.Name), zap.String("etcd_key", l.s.keys.spec(c.job.Name)), zap.Error(err))
+		l.s.log.Error("job not taken over: its state cannot be read", zap.String("job", c.job.Name), zap.String("etcd_key", l.s.keys.Spec(c.job.Name)), zap.Error(err))
 		c.highRev = 0
 		c.readAt = clock.Mono().Add(nap)
 		l.place(c)
@@ -204,9 +205,9 @@ func (l *leadership) know(c *jobState, sp, high *mvccpb.KeyValue) bool {
 	}
 	if by := ahead(c.job.Schedule, c.high, l.s.now()); c.highRev != 0 && by > 0 {
 		l.s.log.Error("high-water mark ahead of the clock; no tick is due before it; reset the mark",
-			zap.String("job", c.job.Name), zap.Duration("ahead", by), zap.String("etcd_key", l.s.keys.high(c.job.Name)))
+			zap.String("job", c.job.Name), zap.Duration("ahead", by), zap.String("etcd_key", l.s.keys.High(c.job.Name)))
 	}
-	c.paused = !l.s.view.get(l.s.keys.paused(c.job.Name)).gone
+	c.paused = !l.s.view.get(l.s.keys.Paused(c.job.Name)).gone
 	l.readReset(c)
 	if all := l.waiting[c.id]; all != nil {
 		for _, w := range all.keys {
@@ -228,7 +229,7 @@ func (l *leadership) know(c *jobState, sp, high *mvccpb.KeyValue) bool {
 func (c *jobState) read(sp, high *mvccpb.KeyValue) (err error) {
 	c.spec, c.specRev, c.high, c.highRev = spec{}, 0, time.Time{}, 0
 	if high != nil {
-		if c.high, err = dec(high.Value); err != nil {
+		if c.high, err = tick.Instant(high.Value); err != nil {
 			return fmt.Errorf("the high-water mark %s is invalid: %w; correct the value", high.Key, err)
 		}
 		c.highRev = high.ModRevision
@@ -282,22 +283,22 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 	}
 	st := decision{
 		cmps: []clientv3.Cmp{
-			clientv3.Compare(clientv3.ModRevision(k.spec(j.Name)), "=", c.specRev),
-			clientv3.Compare(clientv3.ModRevision(k.high(j.Name)), "=", c.highRev),
+			clientv3.Compare(clientv3.ModRevision(k.Spec(j.Name)), "=", c.specRev),
+			clientv3.Compare(clientv3.ModRevision(k.High(j.Name)), "=", c.highRev),
 		},
-		ops: []clientv3.Op{clientv3.OpPut(k.spec(j.Name), value)},
+		ops: []clientv3.Op{clientv3.OpPut(k.Spec(j.Name), value)},
 	}
 	st.cmps = append(st.cmps, l.stillDefined(j)...)
 	high := c.high
 	if begins {
 		high = later(c.high, now)
-		st.ops = append(st.ops, clientv3.OpPut(k.high(j.Name), keyspace.Instant(high)))
+		st.ops = append(st.ops, clientv3.OpPut(k.High(j.Name), keyspace.Instant(high)))
 	}
 	var key, first string
 	if starts {
 		// The id is new for each registration: after Forget the same revision starts again.
-		id := startID + is.Hash + "-" + uuid.NewString()
-		key, first = k.ready(j.Name, id),
+		id := tick.StartID + is.Hash + "-" + uuid.NewString()
+		key, first = k.Ready(j.Name, id),
 			encode(ready{
 				Version: valueVersion, Job: j.Name, ID: id, Nominal: now, Actual: now, Attempt: 1,
 				Parallel: j.parallel(), Epoch: l.s.epoch.Load(),
@@ -359,14 +360,14 @@ func (l *leadership) complaint(c *jobState) (decision, bool) {
 		return decision{}, false
 	}
 	return decision{
-		cmps: append(l.stillDefined(j), clientv3.Compare(clientv3.ModRevision(k.spec(j.Name)), "=", c.specRev)),
-		ops:  []clientv3.Op{clientv3.OpPut(k.spec(j.Name), value)},
+		cmps: append(l.stillDefined(j), clientv3.Compare(clientv3.ModRevision(k.Spec(j.Name)), "=", c.specRev)),
+		ops:  []clientv3.Op{clientv3.OpPut(k.Spec(j.Name), value)},
 		done: func(r txn.Reply) {
 			if !r.Succeeded {
 				l.doubt(c)
 				return
 			}
-			l.s.log.Error("definition cannot be run", zap.String("job", j.Name), zap.String("etcd_key", k.definition(j.Name)), zap.String("problem", j.problem))
+			l.s.log.Error("definition cannot be run", zap.String("job", j.Name), zap.String("etcd_key", k.Definition(j.Name)), zap.String("problem", j.problem))
 			c.spec, c.specRev, c.changing, c.doubts = is, r.Rev, false, 0
 			l.place(c)
 		},

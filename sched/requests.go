@@ -2,9 +2,9 @@ package sched
 
 import (
 	"context"
-	"strings"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/sched/calendar"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -101,7 +101,7 @@ func (l *leadership) serve(c *jobState) {
 
 // roomFor queues a backfill again after one of its ticks has begun.
 func (l *leadership) roomFor(job, fill string) {
-	if r := l.requests[l.s.keys.asks()+job+"/"+fill]; r != nil {
+	if r := l.requests[l.s.keys.Asks()+job+"/"+fill]; r != nil {
 		l.offer(r)
 	}
 }
@@ -112,12 +112,6 @@ func (l *leadership) room(r *request) int {
 		return fillAhead - all.backfills[r.ID]
 	}
 	return fillAhead
-}
-
-// fillOf returns the id of the request whose tick has the id.
-func fillOf(id string) string {
-	fill, _, _ := strings.Cut(strings.TrimPrefix(id, backfillID), "/")
-	return fill
 }
 
 // admitRequests serves some requests, oldest first: it admits manual ticks, and the
@@ -162,25 +156,24 @@ func (l *leadership) admitRequests(ctx context.Context) (more bool, err error) {
 
 // runNow admits a manual tick under the job's Overlap.
 func (l *leadership) runNow(c *jobState, r *request) decision {
-	tick := ready{Version: valueVersion, Job: r.Job, ID: manualID + r.ID, Nominal: r.At, Actual: r.At, Attempt: 1, Parallel: c.job.parallel(), Note: "requested by " + r.By, Trace: r.Trace}
-	cmps := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(r.key), "=", r.rev)}
-	if r.After != "" {
-		tick.ID, tick.Note = afterID+r.After, "after "+r.By
-		cmps = append(cmps, absent(l.s.keys.paused(r.Job)))
+	of := ready{
+		Version: valueVersion, Job: r.Job, ID: tick.ManualID + r.ID, Nominal: r.At, Actual: r.At, Attempt: 1,
+		Parallel: c.job.parallel(), Note: "requested by " + r.By, Trace: r.Trace,
 	}
-	v := l.decide(c, []ready{tick}, l.s.now())
-	d := decision{cmps: append(cmps, v.cmps...), ops: txn.Ops{clientv3.OpDelete(r.key)}}
-	decided := d.ops.Add(v.op)
-	d.done = func(reply txn.Reply) {
-		if !reply.Succeeded {
+	if r.After != "" {
+		of.ID, of.Note = tick.AfterID+r.After, "after "+r.By
+	}
+	st := tick.Serve{Standing: l.overlapping(c, l.s.now()), Request: r.key, Rev: r.rev, Tick: of, After: r.After != ""}
+	return step(st.Build(), func(reply txn.Reply) {
+		d, ok := st.Judge(reply)
+		if !ok {
 			l.doubt(c)
 			return
 		}
 		c.doubts = 0
 		l.s.view.remove(r.key, reply.Rev)
-		v.done(reply.Inner(decided))
-	}
-	return d
+		l.decided(c, d, reply.Rev)
+	})
 }
 
 // backfill admits the next ticks of a backfill, as many as may wait.
@@ -195,36 +188,27 @@ func (l *leadership) backfill(c *jobState, r *request) decision {
 		}
 		next.From = nominal
 		some = append(some, ready{
-			Version: valueVersion, Job: r.Job, ID: backfillID + r.ID + "/" + nominalID(nominal), Nominal: nominal, Actual: nominal, Attempt: 1,
+			Version: valueVersion, Job: r.Job, ID: tick.BackfillID + r.ID + "/" + nominalID(nominal), Nominal: nominal, Actual: nominal, Attempt: 1,
 			Parallel: r.Parallel, Epoch: l.s.epoch.Load(), Note: "requested by " + r.By, Trace: r.Trace,
 		})
 	}
-	d := decision{cmps: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(r.key), "=", r.rev)}}
-	value := encode(next)
-	if over {
-		d.ops = append(d.ops, clientv3.OpDelete(r.key))
-	} else {
-		d.ops = append(d.ops, clientv3.OpPut(r.key, value))
+	value := ""
+	if !over {
+		value = encode(next)
 	}
-	values := make([]string, len(some))
-	for i, tick := range some {
-		values[i] = encode(tick)
-		d.ops = append(d.ops, clientv3.OpPut(l.s.keys.ready(r.Job, tick.ID), values[i]))
-	}
-	d.done = func(reply txn.Reply) {
-		if !reply.Succeeded {
+	st := tick.Fill{Keys: l.s.keys, Request: r.key, Rev: r.rev, Ticks: some, Next: value}
+	return step(st.Build(), func(reply txn.Reply) {
+		d, ok := st.Judge(reply)
+		if !ok {
 			l.doubt(c)
 			return
 		}
 		c.doubts = 0
-		for i, tick := range some {
-			l.s.view.put(l.s.keys.ready(r.Job, tick.ID), values[i], reply.Rev)
-		}
+		l.decided(c, d, reply.Rev)
 		if over {
 			l.s.view.remove(r.key, reply.Rev)
 		} else {
 			l.s.view.put(r.key, value, reply.Rev)
 		}
-	}
-	return d
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/tick"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -43,11 +44,11 @@ func (s *Scheduler) ResetMark(ctx context.Context, job, why string, mayRepeat bo
 			return nil, nil, fmt.Errorf("%w: the history does not show what became of the ticks between %s and %s; "+
 				"raise History, or permit that they run again", ErrMayRepeat, stamp(is.to), stamp(is.from))
 		}
-		high := s.keys.high(job)
+		high := s.keys.High(job)
 		unmoved := clientv3.Compare(clientv3.ModRevision(high), "=", st.highRev)
 		return []clientv3.Cmp{unmoved, s.definedAs(job, st.definitionRev)}, []clientv3.Op{
 			clientv3.OpPut(high, keyspace.Instant(is.to)),
-			clientv3.OpPut(s.keys.reset(job), encode(resetting{by, is.decided})),
+			clientv3.OpPut(s.keys.Reset(job), encode(resetting{by, is.decided})),
 		}, nil
 	})
 	if err != nil {
@@ -112,7 +113,7 @@ func (s *Scheduler) planReset(ctx context.Context, job string, st *jobSnapshot) 
 				is.decided = append(is.decided, t.at)
 			}
 		}
-		if n := j.count(prev, to); n > t.missed || n >= countMost {
+		if n := j.count(prev, to); n > t.missed || n >= tick.CountMost {
 			doubt = to
 		}
 		prev = later(prev, t.at)
@@ -146,7 +147,7 @@ func (s *Scheduler) settledTicks(ctx context.Context, job string, st *jobSnapsho
 		at[nominal] = settled{nominal, max(missed, was.missed), whole && (!known || was.whole)}
 	}
 	for _, w := range st.waiting {
-		add(w.ID, w.Nominal, w.admitted(), w.Missed, false)
+		add(w.ID, w.Nominal, w.value().AdmittedAt(), w.Missed, false)
 	}
 	for _, r := range st.running {
 		add(r.ID, r.Nominal, r.Admitted, r.Missed, false)
@@ -186,7 +187,7 @@ func (c *jobState) planned() Job {
 // readReset takes over which ticks after the mark are decided. A value that cannot be read may
 // be of any tick, so it holds all ticks of the job, as a pause does.
 func (l *leadership) readReset(c *jobState) {
-	key := l.s.keys.reset(c.job.Name)
+	key := l.s.keys.Reset(c.job.Name)
 	is := l.s.view.get(key)
 	c.decided, c.held = nil, false
 	if is.gone {

@@ -74,18 +74,10 @@ func (r Retry) wait(retries int) time.Duration {
 // retried returns the tick for its next attempt after a run that failed as p. The wait is
 // stored as an instant and as a duration, so that a wrong clock cannot make it longer.
 func (a *active) retried(p past) ready {
-	next := a.run.again(p, "failed")
+	next := a.run.Again(p, "failed")
 	next.Last = nil // it is recorded
 	next.Wait = a.job.Retry.wait(next.Retries)
 	next.Retries++
 	next.After = p.Ended.Add(next.Wait)
 	return next
-}
-
-// rests returns how long a tick still waits for its next attempt.
-func (r ready) rests(now time.Time) time.Duration {
-	if r.After.IsZero() {
-		return 0
-	}
-	return min(r.After.Sub(now), r.Wait)
 }

@@ -3,9 +3,9 @@ package sched
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"sync"
 
+	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -22,35 +22,20 @@ type rings struct {
 }
 
 type ring struct {
-	limit  int
-	rev    int64    // of the last reply
-	count  int      // the number of records in the last reply
-	oldest []string // the keys of the oldest records in that reply, in the order of writing
+	tick.History
+	rev int64 // of the last reply
 }
 
-// trimAtOnce is how many more records one transaction deletes than it adds. It is also how many of
-// the newest records remain at least, up to the limit, if a clock was ahead when others were written.
-const trimAtOnce = 64
-
-// record returns the operations that add records, oldest first, and trim the history.
-// Records that would be trimmed at once are not written.
-func (s *Scheduler) record(job Job, all ...past) []clientv3.Op {
-	all = all[max(0, len(all)-job.History):]
-	prefix := s.keys.past(job.Name)
+// history returns the history of a job, as it is known.
+func (s *Scheduler) history(job Job) tick.History {
 	s.rings.mu.Lock()
 	defer s.rings.mu.Unlock()
-	r := s.rings.of(prefix, job)
-	var ops []clientv3.Op
-	var keys []string
-	for _, p := range all {
-		p.Version, p.Job = valueVersion, job.Name
-		key := s.keys.entry(job.Name, p)
-		ops, keys = append(ops, clientv3.OpPut(key, encode(p))), append(keys, key)
-	}
-	ops = append(ops, r.trim(keys)...)
-	// The ring changes only with a reply, because these operations may be in a branch
-	// that is not taken.
-	return append(ops, readOldest(prefix, len(all)))
+	return s.rings.of(s.keys.Records(job.Name), job).History
+}
+
+// record returns the operations that add records, oldest first, and trim the history.
+func (s *Scheduler) record(job Job, all ...past) []clientv3.Op {
+	return txn.OpsOf(s.history(job).Record(s.keys, job.Name, all...))
 }
 
 // of returns the ring of a job; the mutex is held.
@@ -60,7 +45,7 @@ func (r *rings) of(prefix string, job Job) *ring {
 		is = &ring{}
 		r.byPrefix[prefix] = is
 	}
-	is.limit = job.History
+	is.Limit = job.History
 	return is
 }
 
@@ -80,31 +65,23 @@ func (r *rings) forgetAll() {
 	clear(r.over)
 }
 
-// readOldest reads, for learn, the records to delete next.
-func readOldest(prefix string, added int) clientv3.Op {
-	return clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(int64(trimAtOnce+added)))
-}
-
 // recordWithdrawn returns the operations that remove waiting ticks and add a record for
 // each, unless the tick has begun. It also returns the transaction of each tick.
 func (s *Scheduler) recordWithdrawn(job Job, ticks []*waiter, records []past) (ops txn.Ops, each []txn.Op) {
-	prefix := s.keys.past(job.Name)
-	s.rings.mu.Lock()
-	defer s.rings.mu.Unlock()
 	var keys []string
 	var takeBack []clientv3.Op
 	for i, w := range ticks {
 		p := records[i]
 		p.Version, p.Job = valueVersion, job.Name
-		keys = append(keys, s.keys.entry(job.Name, p))
+		keys = append(keys, s.keys.Entry(job.Name, p))
 		takeBack = append(takeBack, clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(w.key), "=", w.rev)},
 			[]clientv3.Op{clientv3.OpDelete(w.key), clientv3.OpPut(keys[i], encode(p))}, nil))
 	}
-	ops = s.rings.of(prefix, job).trim(keys)
+	ops = txn.OpsOf(s.history(job).Trim(keys))
 	for _, op := range takeBack {
 		each = append(each, ops.Add(op))
 	}
-	ops.Add(readOldest(prefix, len(ticks)))
+	ops = append(ops, txn.OpsOf([]*pb.RequestOp{s.keys.ReadOldest(job.Name, len(ticks))})...)
 	return ops, each
 }
 
@@ -140,56 +117,11 @@ func (r *rings) cut(prefix string) []clientv3.Op {
 	if ring == nil {
 		return nil
 	}
-	ops := ring.trim(nil)
+	ops := ring.Trim(nil)
 	if len(ops) == 0 {
 		return nil
 	}
-	return append(ops, readOldest(prefix, 0))
-}
-
-// mostTrims is how many operations of one transaction trim a history at most. One is enough
-// unless clocks differ or records were written at the same time.
-const mostTrims = 8
-
-// trim returns the operations that delete the excess records when keys are added. Those that
-// were written first go. Where they follow each other in the order of keys, one range deletes
-// them, unless a clock was put back, or is behind another, and newer keys are within that range.
-func (r *ring) trim(keys []string) (ops []clientv3.Op) {
-	excess := r.oldest[:min(len(r.oldest), max(0, r.count+len(keys)-r.limit))]
-	if len(excess) == 0 {
-		return nil
-	}
-	var run []string
-	end := func() {
-		switch n := len(run); {
-		case n == 0:
-		// Other decisions of the same request can add records of the same time.
-		case len(keys) == 0 || timeOf(slices.Min(keys)) > timeOf(run[n-1]):
-			ops = append(ops, clientv3.OpDelete(run[0], clientv3.WithRange(run[n-1]+"\x00")))
-		default:
-			for _, old := range run {
-				if !slices.Contains(keys, old) {
-					ops = append(ops, clientv3.OpDelete(old))
-				}
-			}
-		}
-		run = nil
-	}
-	for _, key := range slices.Sorted(slices.Values(r.oldest)) {
-		if slices.Contains(excess, key) {
-			run = append(run, key)
-		} else {
-			end()
-		}
-	}
-	end()
-	return ops[:min(len(ops), mostTrims)]
-}
-
-// timeOf returns the part of a record's key that is its time.
-func timeOf(key string) string {
-	at, _, _ := strings.Cut(key[strings.LastIndexByte(key, '/')+1:], "-")
-	return at
+	return txn.OpsOf(append(ops, tick.ReadOldestOf(prefix, 0)))
 }
 
 // byCreation orders records as they were written, whatever the clocks were.
@@ -212,16 +144,16 @@ func (r *rings) learnOf(rev int64, got *pb.RangeResponse) {
 	defer r.mu.Unlock()
 	prefix := string(got.Kvs[0].Key[:r.prefix])
 	is := r.byPrefix[prefix]
-	if is == nil || !(rev > is.rev || rev == is.rev && int(got.Count) > is.count) {
+	if is == nil || !(rev > is.rev || rev == is.rev && int(got.Count) > is.Count) {
 		return
 	}
 	is.rev = rev
-	is.count, is.oldest = int(got.Count), is.oldest[:0:0]
+	is.Count, is.Oldest = int(got.Count), is.Oldest[:0:0]
 	// Of two clocks the one behind writes records whose keys are less than those of before.
 	for _, kv := range slices.SortedStableFunc(slices.Values(got.Kvs), byCreation) {
-		is.oldest = append(is.oldest, string(kv.Key))
+		is.Oldest = append(is.Oldest, string(kv.Key))
 	}
-	if is.count > is.limit {
+	if is.Count > is.Limit {
 		r.over[prefix] = is
 	} else {
 		delete(r.over, prefix)

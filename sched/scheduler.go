@@ -105,8 +105,8 @@ func New(claims *etcdclaims.Client, cfg Config) (*Scheduler, error) {
 	s.outage.log, s.outage.unreachable = s.log, claims.Unreachable
 	if !claims.Passthrough() {
 		s.keys = newKeys(claims.Prefix(), cfg.Group)
-		s.view = newView(claims, s.keys.now(), s.log, &s.outage, s.rings.forgetAll)
-		s.rings.byPrefix, s.rings.over, s.rings.prefix = make(map[string]*ring), make(map[string]*ring), len(s.keys.past(""))
+		s.view = newView(claims, s.keys.Now(), s.log, &s.outage, s.rings.forgetAll)
+		s.rings.byPrefix, s.rings.over, s.rings.prefix = make(map[string]*ring), make(map[string]*ring), len(s.keys.Records(""))
 	}
 	return s, nil
 }

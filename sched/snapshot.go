@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/sched/calendar"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -23,7 +24,7 @@ type jobSnapshot struct {
 	highRev   int64
 	paused    *pause // nil if the job is not paused
 	pausedRev int64
-	failures  failures
+	failures  tick.Failures
 	waiting   []waiter
 	running   []runner
 	last      *past
@@ -66,7 +67,7 @@ func (s *Scheduler) readAll(ctx context.Context, jobs []string) ([]*jobSnapshot,
 		if err := checkName(job); err != nil {
 			return nil, fmt.Errorf("%w: the name %w", ErrUnknownJob, err)
 		}
-		reads = append(reads, s.keys.reads(&ops, job))
+		reads = append(reads, readsOf(s.keys, &ops, job))
 	}
 	resp, err := retry.Read(ctx, core.Of(s.claims).KV(), readTime, ops...)
 	if half := len(jobs) / 2; isTooLarge(err) && half > 0 {
@@ -97,16 +98,16 @@ type jobReads struct {
 	waiting, running                                                      [2]txn.Op // the second of backfills
 }
 
-// reads adds the reads of the state of a job: jobsPerRead counts them.
-func (k keys) reads(ops *txn.Ops, job string) (r jobReads) {
+// readsOf adds the reads of the state of a job: jobsPerRead counts them.
+func readsOf(k keys, ops *txn.Ops, job string) (r jobReads) {
 	get := func(key string, opts ...clientv3.OpOption) txn.Op { return ops.Add(clientv3.OpGet(key, opts...)) }
 	all := clientv3.WithPrefix()
-	r.spec, r.high, r.paused, r.fail = get(k.spec(job)), get(k.high(job)), get(k.paused(job)), get(k.fail(job))
-	r.waiting = [2]txn.Op{get(k.readyOf(job), all), get(k.backfills(job), all)}
-	r.running = [2]txn.Op{get(k.runOf(job), all), get(k.backfilling(job), all)}
-	r.last = get(k.past(job), all, clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend), clientv3.WithLimit(1))
-	r.withdraw, r.reset = get(k.withdraw(job), clientv3.WithKeysOnly()), get(k.reset(job))
-	r.definition, r.requests = get(k.definition(job)), get(k.asksOf(job), all, clientv3.WithCountOnly())
+	r.spec, r.high, r.paused, r.fail = get(k.Spec(job)), get(k.High(job)), get(k.Paused(job)), get(k.Fail(job))
+	r.waiting = [2]txn.Op{get(k.ReadyOf(job), all), get(k.Backfills(job), all)}
+	r.running = [2]txn.Op{get(k.RunOf(job), all), get(k.Backfilling(job), all)}
+	r.last = get(k.Records(job), all, clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend), clientv3.WithLimit(1))
+	r.withdraw, r.reset = get(k.Withdraw(job), clientv3.WithKeysOnly()), get(k.Reset(job))
+	r.definition, r.requests = get(k.Definition(job)), get(k.AsksOf(job), all, clientv3.WithCountOnly())
 	return r
 }
 
@@ -121,7 +122,7 @@ func (r jobReads) snapshot(reply txn.Reply) (st *jobSnapshot, err error) {
 	}
 	for _, kv := range reply.Kvs(r.high) {
 		st.highRev = kv.ModRevision
-		if st.high, err = dec(kv.Value); err != nil {
+		if st.high, err = tick.Instant(kv.Value); err != nil {
 			return nil, fmt.Errorf("the high-water mark %s is invalid: %w; correct the value", kv.Key, err)
 		}
 	}
@@ -133,7 +134,7 @@ func (r jobReads) snapshot(reply txn.Reply) (st *jobSnapshot, err error) {
 		st.paused, st.pausedRev = &p, kv.ModRevision
 	}
 	for _, kv := range reply.Kvs(r.fail) {
-		if st.failures, err = decode[failures](string(kv.Key), kv.Value); err != nil {
+		if st.failures, err = decode[tick.Failures](string(kv.Key), kv.Value); err != nil {
 			return nil, err
 		}
 	}
@@ -145,11 +146,11 @@ func (r jobReads) snapshot(reply txn.Reply) (st *jobSnapshot, err error) {
 		if kv.ModRevision < withdrawn {
 			continue // the owner will remove it
 		}
-		tick, err := decode[ready](string(kv.Key), kv.Value)
+		r, err := decode[ready](string(kv.Key), kv.Value)
 		if err != nil {
 			return nil, err
 		}
-		st.waiting = append(st.waiting, waiter{ready: tick, key: string(kv.Key), rev: kv.ModRevision})
+		st.waiting = append(st.waiting, waiter{ready: r, key: string(kv.Key), rev: kv.ModRevision})
 	}
 	slices.SortFunc(st.waiting, func(a, b waiter) int { return byTime(&a, &b) })
 	for _, kv := range slices.Concat(reply.Kvs(r.running[0]), reply.Kvs(r.running[1])) {
@@ -157,7 +158,7 @@ func (r jobReads) snapshot(reply txn.Reply) (st *jobSnapshot, err error) {
 		if err != nil {
 			return nil, err
 		}
-		st.running = append(st.running, runner{*is.at(kv.ModRevision), kv.ModRevision})
+		st.running = append(st.running, runner{*is.At(kv.ModRevision), kv.ModRevision})
 	}
 	for _, kv := range reply.Kvs(r.last) {
 		p, err := decode[past](string(kv.Key), kv.Value)

@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/tick"
 )
 
 // starter begins waiting ticks in this process. Each begins with one transaction that
@@ -149,7 +150,7 @@ func (b *starter) absorb() {
 		b.remove(key)
 		if is.ready != nil {
 			w := &waiter{ready: *is.ready, key: key, rev: is.rev}
-			if rest := w.rests(b.s.now()); rest > 0 {
+			if rest := w.Rests(b.s.now()); rest > 0 {
 				w.begins = clock.Mono().Add(rest)
 			}
 			b.add(w)
@@ -168,7 +169,7 @@ func (b *starter) lane(claim string) *lane {
 }
 
 func (b *starter) add(w *waiter) {
-	l := b.lane(claimKey(b.s.cfg.Group, w.Job, w.ID, !w.Parallel))
+	l := b.lane(tick.RunClaim(b.s.cfg.Group, w.Job, w.ID, !w.Parallel))
 	b.lift(l) // before its order changes
 	l.unrest()
 	l.line.add(w)
@@ -238,11 +239,11 @@ func (b *starter) startSome(ctx context.Context) time.Duration {
 			}
 			continue
 		}
-		running := b.s.running(*w)
+		running := b.s.running(w.ready)
 		switch {
 		case len(running) > 0:
 			l.ahead = running
-		case !w.Parallel && (b.s.view.hasNews(b.feed, b.s.keys.readyOf(w.Job)) || isBackfill(w.ID) && b.s.view.hasNews(b.feed, b.s.keys.backfills(w.Job))):
+		case !w.Parallel && (b.s.view.hasNews(b.feed, b.s.keys.ReadyOf(w.Job)) || isBackfill(w.ID) && b.s.view.hasNews(b.feed, b.s.keys.Backfills(w.Job))):
 			b.place(l)
 			return 0 // a run may have just ended whose tick waits again
 		}
@@ -267,7 +268,7 @@ func (b *starter) begins(l *lane) (Job, *waiter) {
 		if !ok {
 			return Job{}, nil
 		}
-		if j.tooLate(w.Nominal, now) && !isManual(w.ID) {
+		if j.rules().TooLate(w.Nominal, now) && !isManual(w.ID) {
 			continue
 		}
 		if w.begins.After(clock.Mono()) {
@@ -322,7 +323,7 @@ func (b *starter) carryOut(j Job, r run, value string, cl *etcdclaims.Claim, act
 	select {
 	case <-a.done:
 	case <-cl.Done(): // the lane is free although the handler may not have returned
-		if !b.s.view.get(b.s.keys.run(j.Name, r.ID)).gone {
+		if !b.s.view.get(b.s.keys.Run(j.Name, r.ID)).gone {
 			signal(b.s.rescan)
 		}
 	}

@@ -57,19 +57,19 @@ func (s *Scheduler) noteStuck(ctx context.Context, a *active, value string) {
 	}
 	s.log.Warn("handler did not return after its context ended", append(a.fields(), zap.String("cause", st.Cause), zap.Duration("timeout", st.Timeout))...)
 	a.stuck.Store(true)
-	key := s.keys.run(a.job.Name, a.run.ID)
+	key := s.keys.Run(a.job.Name, a.run.ID)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTime)
 	defer cancel()
 	// If this fails, the record of the run only lacks the reason.
 	_, _ = a.claim.Txn(ctx).If(clientv3.Compare(clientv3.Value(key), "=", value)).
-		Then(clientv3.OpPut(s.keys.stuck(a.job.Name, a.run.ID), encode(st))).Commit()
+		Then(clientv3.OpPut(s.keys.Stuck(a.job.Name, a.run.ID), encode(st))).Commit()
 }
 
 // explain fills in why a run is settled by the owner, as far as that is known.
 func (s *Scheduler) explain(j Job, r run, p *past) {
 	p.Outcome = OutcomeLost
 	p.Error = "the process died, or the claim was lost, before the run ended"
-	key := s.keys.stuck(j.Name, r.ID)
+	key := s.keys.Stuck(j.Name, r.ID)
 	is := s.view.get(key)
 	if is.gone {
 		return

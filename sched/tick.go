@@ -2,8 +2,9 @@ package sched
 
 import (
 	"context"
-	"strings"
 	"time"
+
+	"github.com/etcdclaims/claims/internal/tick"
 )
 
 // Tick is one instant at which a job is due. Handlers receive it.
@@ -61,23 +62,8 @@ func withTick(ctx context.Context, t Tick) context.Context {
 	return context.WithValue(ctx, tickKey{}, t)
 }
 
-// The prefixes of the ids of manual ticks. Other ids are nominal times, whose keys in
-// etcd are in the order of time.
+func nominalID(t time.Time) string { return tick.NominalID(t) }
 
-const (
-	manualID   = "manual/"
-	backfillID = "backfill/"
-	startID    = "start/"
-	afterID    = "after/" // before the id of the tick whose success it follows
-)
+func isBackfill(id string) bool { return tick.IsBackfill(id) }
 
-func nominalID(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
-
-func isBackfill(id string) bool { return strings.HasPrefix(id, backfillID) }
-
-func isManual(id string) bool {
-	for strings.HasPrefix(id, afterID) {
-		id = strings.TrimPrefix(id, afterID)
-	}
-	return isBackfill(id) || strings.HasPrefix(id, manualID) || strings.HasPrefix(id, startID)
-}
+func isManual(id string) bool { return tick.IsManual(id) }

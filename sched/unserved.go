@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -74,7 +75,7 @@ func (l *leadership) giveUp(c *jobState, oldest []*request) decision {
 		why, job.History = c.job.problem, c.spec.limit()
 	}
 	p := past{
-		ID: afterID + last.After, Outcome: OutcomeMissed, Nominal: last.At, Missed: len(oldest), Ended: l.s.now(),
+		ID: tick.AfterID + last.After, Outcome: OutcomeMissed, Nominal: last.At, Missed: len(oldest), Ended: l.s.now(),
 		Error: limitText(fmt.Sprintf("more than %d ticks waited for an owner that can run the job: %s", mostUnserved, why)),
 	}
 	d := decision{cmps: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(last.key), "=", last.rev)}}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/tick"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.uber.org/zap"
 )
@@ -72,7 +73,7 @@ func (v *view) read(key, value string, rev int64) kv {
 	case kindRun:
 		var r run
 		if r, err = decode[run](key, []byte(value)); err == nil {
-			is.run = r.at(rev)
+			is.run = r.At(rev)
 		}
 	}
 	if err != nil {
@@ -104,7 +105,7 @@ func (v *view) kind(key string) string {
 func (v *view) jobOf(key string) (job string, backfill bool) {
 	_, rest, _ := strings.Cut(strings.TrimPrefix(key, v.root), "/")
 	job, _, _ = strings.Cut(rest, "/")
-	return strings.CutSuffix(job, backfillDir)
+	return strings.CutSuffix(job, tick.BackfillDir)
 }
 
 // dir returns the key up to its third word: a directory of a job.
@@ -183,6 +184,15 @@ func (v *view) put(key, value string, rev int64) {
 	if !v.knows(key, rev) {
 		v.change(key, v.read(key, value, rev))
 	}
+}
+
+// putTick and putRun are put for what this process has put itself.
+func (v *view) putTick(w tick.Put, rev int64) {
+	v.change(w.Key, kv{value: w.Value, rev: rev, ready: w.Ready})
+}
+
+func (v *view) putRun(key, value string, r *run, rev int64) {
+	v.change(key, kv{value: value, rev: rev, run: r})
 }
 
 func (v *view) remove(key string, rev int64) { v.change(key, kv{rev: rev, gone: true}) }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/etcdclaims/claims/internal/tick"
 )
 
 // waiter is a waiting tick: admitted, and not begun.
@@ -16,29 +18,11 @@ type waiter struct {
 	begins   time.Time // when it can begin, by the monotonic clock; zero for at once
 }
 
-// admitted is the revision at which the tick was admitted.
-func (w waiter) admitted() int64 {
-	if w.Admitted > 0 {
-		return w.Admitted
-	}
-	return w.rev
-}
+// value returns the tick as a step knows it.
+func (w waiter) value() tick.Waiting { return tick.Waiting{Ready: w.ready, Key: w.key, Rev: w.rev} }
 
-// leftOut returns the record of a waiting tick that will not begin. If an earlier
-// attempt of the tick has begun, it is the record of that attempt, which may have done
-// its work.
-func (w waiter) leftOut(why Outcome, now time.Time) past {
-	if w.Last == nil {
-		p := past{ID: w.ID, Outcome: why, Nominal: w.Nominal, Actual: w.Actual, Missed: w.Missed, Admitted: w.admitted(), Ended: now}
-		if w.Retries > 0 {
-			p.Attempt, p.Error = w.Attempt-1, w.Note
-		}
-		return p
-	}
-	p := *w.Last
-	p.Ended, p.Error = now, limitText(p.Error+"; the tick was not begun again: "+string(why))
-	return p
-}
+// leftOut returns the record of a waiting tick that will not begin.
+func (w waiter) leftOut(why Outcome, now time.Time) past { return w.value().LeftOut(why, now) }
 
 // byTime orders ticks by nominal time.
 func byTime(a, b *waiter) int {

@@ -71,7 +71,7 @@ var schedMutants = []mutant{
 	},
 	{
 		name: "tick that begins at once beside a run that must be settled", of: "sched", tests: "TestDeafOwnerBeginsNothing",
-		edits: []edit{{"sched/prompt.go", "\t\tfor _, dir := range l.before(j) {", "\t\tfor _, dir := range l.before(j)[:0] {"}},
+		edits: []edit{{"internal/tick/begin.go", "\t\tfor _, dir := range s.Before(s.Job) {", "\t\tfor _, dir := range s.Before(s.Job)[:0] {"}},
 	},
 	{
 		name: "tick that is tried at once for longer than it may start", of: "sched", tests: "TestBeginIsNotTriedForTooLong",
@@ -79,19 +79,19 @@ var schedMutants = []mutant{
 	},
 	{
 		name: "failures of one job that are counted side by side", of: "sched", tests: "TestFailuresAtTheSameTime",
-		edits: []edit{{"sched/ending.go", "if a.job.PauseOnFailure > 0 && next", "if a.job.PauseOnFailure < 0 && next"}},
+		edits: []edit{{"sched/ending.go", "if e.Tallies() && e.Next == nil {", "if e.Tallies() && e.Began < 0 {"}},
 	},
 	{
 		name: "tick whose retry is late or replaced, not counted as a failure", of: "sched", tests: "TestDroppedRetryIsAFailure",
-		edits: []edit{{"sched/failures.go", "\t\treturn p.Attempt > 0\n", "\t\treturn false\n"}},
+		edits: []edit{{"internal/tick/value.go", "\t\treturn p.Attempt > 0\n", "\t\treturn false\n"}},
 	},
 	{
 		name: "tick that a newer one replaces as it fails, not counted", of: "sched", tests: "TestDroppedRetryIsAFailure",
-		edits: []edit{{"sched/orphan.go", "w.pauses = t.add(&otherwise)", "w.pauses = t.add(new(txn.Ops))"}},
+		edits: []edit{{"internal/tick/again.go", "w.pauses = t.add(&otherwise)", "w.pauses = t.add(new(txn.Branch))"}},
 	},
 	{
 		name: "failures that the owner counts from what it knew", of: "sched", tests: "TestDroppedRetryAfterOthersCounted",
-		edits: []edit{{"sched/failures.go", "\tt := tally{cmps: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), \"=\", f.rev)}}", "\tt := tally{cmps: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), \">\", -1)}}"}},
+		edits: []edit{{"internal/tick/tally.go", "\tt := Tally{Compare: []*pb.Compare{txn.ModifiedAt(key, f.Rev)}}", "\tt := Tally{Compare: []*pb.Compare{txn.NotModifiedAt(key, -1)}}"}},
 	},
 	{
 		name: "mark that was put back, unheard by the owner", of: "sched", tests: "TestResetMarkOfNewJob",
@@ -139,11 +139,11 @@ var schedMutants = []mutant{
 	},
 	{
 		name: "tick that begins at once although its job was paused", of: "sched", tests: "TestDeafOwnerBeginsNothing",
-		edits: []edit{{"sched/prompt.go", "append(l.unmoved(of.c, of.plan), l.claim", "append(l.unmoved(of.c, of.plan)[:2], l.claim"}},
+		edits: []edit{{"internal/tick/begin.go", "append(s.Mark.unmoved(s.Keys, s.Job.Name, s.Plan), s.Guard", "append(s.Mark.unmoved(s.Keys, s.Job.Name, s.Plan)[:2], s.Guard"}},
 	},
 	{
 		name: "tick that begins at once under an owner of before", of: "sched", tests: "TestOwnerOfBeforeBeginsNothing",
-		edits: []edit{{"sched/prompt.go", "append(l.unmoved(of.c, of.plan), l.claim.Guard()...)", "l.unmoved(of.c, of.plan)"}},
+		edits: []edit{{"internal/tick/begin.go", "append(s.Mark.unmoved(s.Keys, s.Job.Name, s.Plan), s.Guard...)", "s.Mark.unmoved(s.Keys, s.Job.Name, s.Plan)"}},
 	},
 	{
 		name: "outage that the scheduler logs as well", of: "sched", tests: "TestOutageInTheLog",

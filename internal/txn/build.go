@@ -56,8 +56,15 @@ func ModifiedAt(key []byte, rev int64) *pb.Compare {
 	return &m.Compare
 }
 
-// ModifiedBefore returns the condition that the key's ModRevision is less than rev. It holds for a
-// key that does not exist.
+// NotModifiedAt returns the condition that the key's ModRevision is not rev.
+func NotModifiedAt(key []byte, rev int64) *pb.Compare {
+	c := ModifiedAt(key, rev)
+	c.Result = pb.Compare_NOT_EQUAL
+	return c
+}
+
+// ModifiedBefore returns the condition that the key's ModRevision is less than rev. It holds for
+// a key that does not exist.
 func ModifiedBefore(key []byte, rev int64) *pb.Compare {
 	c := ModifiedAt(key, rev)
 	c.Result = pb.Compare_LESS
@@ -68,6 +75,14 @@ func ModifiedBefore(key []byte, rev int64) *pb.Compare {
 func ValueIs(key []byte, value string) *pb.Compare {
 	u := &pb.Compare_Value{Value: []byte(value)}
 	return &pb.Compare{Key: key, Target: pb.Compare_VALUE, TargetUnion: u}
+}
+
+// ValueBefore returns the condition that the key has a value that is less. It does not hold for a
+// key that does not exist.
+func ValueBefore(key []byte, value string) *pb.Compare {
+	c := ValueIs(key, value)
+	c.Result = pb.Compare_LESS
+	return c
 }
 
 // OnLease returns the condition that the key is on the lease.

@@ -22,6 +22,15 @@ func (o *Ops) Add(op clientv3.Op) Op {
 	return Op(len(*o))
 }
 
+// Branch is Ops for a request that is built as a message.
+type Branch []*pb.RequestOp
+
+// Add adds an operation.
+func (b *Branch) Add(op *pb.RequestOp) Op {
+	*b = append(*b, op)
+	return Op(len(*b))
+}
+
 // Reply is the reply to the operations of the branch that was carried out. A handle of the
 // other branch means nothing to it.
 type Reply struct {

@@ -1,16 +1,12 @@
-package sched
+package tick
 
 import (
 	"slices"
 	"testing"
 	"time"
-	_ "time/tzdata" // for machines without a tz database
 
-	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched/calendar"
 )
-
-func TestMain(m *testing.M) { testetcd.Main(m) }
 
 // instant parses RFC 3339, with a space instead of the T.
 func instant(t *testing.T, s string) time.Time {
@@ -63,15 +59,15 @@ func TestCount(t *testing.T) {
 		"foreign": {foreign{calendar.Must(calendar.Every(time.Hour, 0))}, false},
 	} {
 		j := Job{Schedule: tt.schedule}
-		if got := j.countsFast(); got != tt.fast {
-			t.Errorf("%s: countsFast is %v", name, got)
+		if got := j.CountsFast(); got != tt.fast {
+			t.Errorf("%s: CountsFast is %v", name, got)
 		}
 		for limit, want := range map[int]int{1: 1, 4: 4, 5: 5, 6: 5} {
-			if got := j.countTo(from, to, limit); got != want {
+			if got := j.CountTo(from, to, limit); got != want {
 				t.Errorf("%s: %d are counted with limit %d, want %d", name, got, limit, want)
 			}
 		}
-		if got := j.countTo(to, from, 10); got != 0 {
+		if got := j.CountTo(to, from, 10); got != 0 {
 			t.Errorf("%s: %d between two times in reverse order", name, got)
 		}
 	}

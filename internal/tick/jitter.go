@@ -1,4 +1,4 @@
-package sched
+package tick
 
 import (
 	"crypto/sha256"

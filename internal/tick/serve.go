@@ -1,0 +1,74 @@
+package tick
+
+import (
+	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// Serve admits the tick that was requested by RunNow, or after another job.
+type Serve struct {
+	Standing
+	Request string // its key
+	Rev     int64
+	Tick    Ready
+	After   bool // the job is not paused: otherwise, the tick is skipped
+
+	verdict verdict
+	decided txn.Op
+}
+
+// Build returns the request, which removes that for the tick, so that one is served once.
+func (s *Serve) Build() *pb.TxnRequest {
+	in := &pb.TxnRequest{Compare: []*pb.Compare{txn.ModifiedAt([]byte(s.Request), s.Rev)}}
+	if s.After {
+		in.Compare = append(in.Compare, absent([]byte(s.Paused(s.Job.Name))))
+	}
+	s.verdict = s.decide([]Ready{s.Tick})
+	ops := txn.Branch{txn.Delete([]byte(s.Request))}
+	s.decided = ops.Add(txn.Nest(s.verdict.in))
+	in.Compare, in.Success = append(in.Compare, s.verdict.compare...), ops
+	return in
+}
+
+// Judge takes the reply apart. False means that what was read is out of date.
+func (s *Serve) Judge(r txn.Reply) (Decided, bool) {
+	if !r.Succeeded {
+		return Decided{}, false
+	}
+	return s.verdict.judge(r.Inner(s.decided)), true
+}
+
+// Fill admits the next ticks of a backfill.
+type Fill struct {
+	Keys
+	Request string // its key
+	Rev     int64
+	Ticks   []Ready
+	Next    string // the value of the request from then on, "" if no more ticks follow
+
+	puts []Put
+}
+
+// Build returns the request, which also moves that for the ticks on.
+func (s *Fill) Build() *pb.TxnRequest {
+	key := []byte(s.Request)
+	ops := txn.Branch{txn.Delete(key)}
+	if s.Next != "" {
+		ops[0] = txn.Put(key, s.Next, noLease)
+	}
+	s.puts = nil
+	for _, r := range s.Ticks {
+		put := s.waits(r)
+		s.puts = append(s.puts, put)
+		ops.Add(put.op())
+	}
+	return &pb.TxnRequest{Compare: []*pb.Compare{txn.ModifiedAt(key, s.Rev)}, Success: ops}
+}
+
+// Judge takes the reply apart. False means that what was read is out of date.
+func (s *Fill) Judge(r txn.Reply) (Decided, bool) {
+	if !r.Succeeded {
+		return Decided{}, false
+	}
+	return Decided{Waits: s.puts}, true
+}
