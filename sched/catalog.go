@@ -52,10 +52,6 @@ type catalog struct {
 	feed  *feed
 	known map[string]*defined // by the digest of the job
 	dirty map[string]bool     // those whose jobs must be made again
-
-	unparsed map[string]bool // those whose iCalendar texts must be parsed
-	parsing  bool            // whether a goroutine makes a job
-	made     chan madeJob    // has the job that it made
 }
 
 // defined is a definition as far as this process has read it.
@@ -74,13 +70,9 @@ const readsAtOnce = 32
 
 // followDefinitions takes over definitions until ctx ends.
 func (s *Scheduler) followDefinitions(ctx context.Context) {
-	c := &catalog{
-		s: s, feed: s.view.subscribe(kindDefined), known: make(map[string]*defined), dirty: make(map[string]bool),
-		unparsed: make(map[string]bool), made: make(chan madeJob, 1),
-	}
+	c := &catalog{s: s, feed: s.view.subscribe(kindDefined), known: make(map[string]*defined), dirty: make(map[string]bool)}
 	defer s.view.unsubscribe(c.feed)
 	defer s.undefineAll()
-	defer c.drain()
 	for try := 0; ctx.Err() == nil; {
 		synced := s.view.synced
 		complete := c.complete()
@@ -90,12 +82,11 @@ func (s *Scheduler) followDefinitions(ctx context.Context) {
 		c.absorb()
 		s.followersKnown(complete)
 		err := c.update(ctx)
-		c.parse()
 		switch {
 		case err == nil:
 			try = 0
 			s.outage.succeed(readingDefinitions)
-			s.catalogued.Store(complete && !c.parsing)
+			s.catalogued.Store(complete)
 		case ctx.Err() == nil:
 			s.outage.fail(readingDefinitions, err, zap.String("etcd_key", s.keys.Definitions()))
 			retry.Pause(ctx, try)
@@ -105,8 +96,6 @@ func (s *Scheduler) followDefinitions(ctx context.Context) {
 		select {
 		case <-c.feed.news:
 		case <-synced: // the notices that existed can be absorbed
-		case m := <-c.made:
-			c.take(m)
 		case <-s.relink:
 			for id, d := range c.known {
 				c.dirty[id] = c.dirty[id] || !s.inCode(d.Job)
@@ -213,15 +202,35 @@ func (c *catalog) readSome(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// publish makes the job of a definition, unless its texts must be parsed: see parse.
+// publish makes the job of a definition. An iCalendar text takes a fraction of a second at most.
 func (c *catalog) publish(id string, d *defined) {
 	delete(c.dirty, id)
-	if delete(c.unparsed, id); d.definition.hasICal() {
-		c.unparsed[id] = true
-		return
-	}
 	job := c.s.jobOf(d)
 	c.s.setDefined(d.Job, &job)
+}
+
+// jobOf returns the job of a definition that was read. It changes nothing.
+func (s *Scheduler) jobOf(d *defined) Job {
+	kind := d.definition.Kind
+	s.mu.Lock()
+	handler := s.kinds[kind]
+	s.mu.Unlock()
+	job, err := Job{}, d.err
+	switch {
+	case err != nil:
+	case handler == nil:
+		err = fmt.Errorf("the owner of the group has no handler of kind %q", kind)
+	default:
+		job, err = d.definition.job(handler, s.parser())
+	}
+	if err == nil {
+		return job
+	}
+	job = Job{Name: d.Job, Schedule: after(""), kind: kind, defined: d.rev, problem: limitText(err.Error())}
+	if schedule, err := d.definition.schedule(s.parser()); d.err == nil && err == nil {
+		job.Schedule, job.Overdue = schedule, d.definition.Overdue // for the alarm: the job does not run
+	}
+	return job
 }
 
 // setDefined replaces the job of a definition; a nil job removes it. A job in code with

@@ -1,9 +1,8 @@
 package sched
 
 import (
-	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -75,28 +74,18 @@ func (s *Scheduler) Define(ctx context.Context, d Definition) (version int64, er
 		return fail(err)
 	}
 	v.V = v.storedVersion()
-	if len(v.Payload) > 0 {
-		var short bytes.Buffer
-		if err := json.Compact(&short, v.Payload); err != nil {
-			return fail(err)
-		}
-		v.Payload = short.Bytes()
-	}
 	key, note := s.keys.Definition(d.Name), s.keys.Defined(d.Name)
 	tell := clientv3.OpPut(note, encode(notice{Version: valueVersion, Job: d.Name, After: d.After}))
-	same := false
 	rev, err := s.operateAt(ctx, "define", d.Name, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
-		same = false
+		version = 0
 		switch {
 		case st.definitionRev == 0 && st.specRev != 0 && st.spec.inCode():
 			return nil, nil, fmt.Errorf("%w; if no process has it any more, call Forget first", errInCode)
 		case st.definitionRev != 0 && st.definitionErr == nil && st.definition.sameAs(v):
 			version = st.definitionRev
-			if err := s.noticed(ctx, note); err != nil {
-				return nil, nil, err
-			}
-			same = true
-			return []clientv3.Cmp{s.definedAs(d.Name, version)}, []clientv3.Op{tell}, nil
+			// Without the notice, since an operator has deleted it, no process runs the job.
+			mend := clientv3.OpTxn([]clientv3.Cmp{absent(note)}, []clientv3.Op{tell}, nil)
+			return []clientv3.Cmp{s.definedAs(d.Name, version)}, []clientv3.Op{mend}, nil
 		case st.definitionErr != nil: // a value of a newer version is never overwritten
 			return nil, nil, st.definitionErr
 		case replaces != AnyVersion && replaces != st.definitionRev:
@@ -108,33 +97,15 @@ func (s *Scheduler) Define(ctx context.Context, d Definition) (version int64, er
 			}
 		}
 		cmps, err := s.checkAfter(ctx, d)
-		return append(cmps, s.definedAs(d.Name, st.definitionRev)), []clientv3.Op{
-			clientv3.OpPut(key, encode(v)),
-			tell,
-		}, err
+		return append(cmps, s.definedAs(d.Name, st.definitionRev)), []clientv3.Op{clientv3.OpPut(key, encode(v)), tell}, err
 	})
-	if errors.Is(err, errSame) || err == nil && same {
-		return version, nil
+	if err != nil {
+		return 0, err
 	}
-	return rev, err
+	return cmp.Or(version, rev), nil
 }
 
-var (
-	errInCode = errors.New("a job in code has this name")
-	errSame   = errors.New("the stored definition has the same content")
-)
-
-// noticed returns errSame if the notice of a definition is there. Without it, since an operator
-// has deleted it, no process runs the job.
-func (s *Scheduler) noticed(ctx context.Context, note string) error {
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
-	defer cancel()
-	resp, err := core.Of(s.claims).KV().Get(ctx, note, clientv3.WithCountOnly())
-	if err == nil && resp.Count > 0 {
-		err = errSame
-	}
-	return err
-}
+var errInCode = errors.New("a job in code has this name")
 
 // sameAs reports whether two values define the same job.
 func (v definitionValue) sameAs(o definitionValue) bool {

@@ -47,7 +47,6 @@ type leadership struct {
 
 	plans planner
 
-	reads int // jobs that one request reads
 	steps int // decisions in one transaction
 	ticks int // ticks in one decision
 
@@ -85,7 +84,7 @@ func newLeadership(s *Scheduler, claim *etcdclaims.Claim) *leadership {
 		unknown: make(unknown),
 		rescan:  true,
 		plans:   planner{done: make(chan struct{}, 1)},
-		reads:   mostReads, steps: mostSteps, ticks: mostTicks,
+		steps:   mostSteps, ticks: mostTicks,
 	}
 }
 

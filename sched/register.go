@@ -34,7 +34,7 @@ func (l *leadership) refresh(ctx context.Context) error {
 			return l.load(ctx)
 		}
 	}
-	some := l.doubtful.takeWhile(l.reads, func(c *jobState) bool { return time.Until(c.readAt) <= 0 })
+	some := l.doubtful.takeWhile(mostReads, func(c *jobState) bool { return time.Until(c.readAt) <= 0 })
 	if len(some) == 0 {
 		return nil
 	}
@@ -60,10 +60,6 @@ func (l *leadership) refresh(ctx context.Context) error {
 	if err != nil {
 		for _, c := range some {
 			l.place(c)
-		}
-		if isTooLarge(err) && l.reads > 1 {
-			l.reads /= 2
-			return nil
 		}
 		return txn.Denied(err)
 	}

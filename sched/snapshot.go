@@ -59,7 +59,7 @@ func (s *Scheduler) read(ctx context.Context, job string) (*jobSnapshot, error) 
 	return all[0], all[0].err
 }
 
-// readAll reads the states of jobs, by one request if etcd allows that many operations.
+// readAll reads the states of jobs at one revision.
 func (s *Scheduler) readAll(ctx context.Context, jobs []string) ([]*jobSnapshot, error) {
 	var ops txn.Ops
 	var reads []jobReads
@@ -70,14 +70,6 @@ func (s *Scheduler) readAll(ctx context.Context, jobs []string) ([]*jobSnapshot,
 		reads = append(reads, readsOf(s.keys, &ops, job))
 	}
 	resp, err := retry.Read(ctx, core.Of(s.claims).KV(), readTime, ops...)
-	if half := len(jobs) / 2; isTooLarge(err) && half > 0 {
-		some, err := s.readAll(ctx, jobs[:half])
-		if err != nil {
-			return nil, err
-		}
-		others, err := s.readAll(ctx, jobs[half:])
-		return append(some, others...), err
-	}
 	if err != nil {
 		return nil, err
 	}

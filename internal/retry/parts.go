@@ -11,8 +11,9 @@ import (
 )
 
 // InParts carries out operations that only read, at one revision. send carries out one request.
-// If the reply is over a limit of the client or of a proxy, the operations are halved. A range
-// that is too large by itself is read in pages, unless the operation gives it an order.
+// If the reply is over a limit of the client or of a proxy, or etcd allows fewer operations, the
+// operations are halved. A range that is too large by itself is read in pages, unless the
+// operation gives it an order.
 func InParts(ops []clientv3.Op, send func(ops ...clientv3.Op) (*clientv3.TxnResponse, error)) (*clientv3.TxnResponse, error) {
 	for {
 		p := parts{send: send}
@@ -51,7 +52,7 @@ func (p *parts) read(ops []clientv3.Op) ([]*pb.ResponseOp, error) {
 			p.first = resp
 		}
 		return resp.Responses, nil
-	case !txn.IsReplyTooLarge(err):
+	case !txn.IsReplyTooLarge(err) && !errors.Is(err, rpctypes.ErrTooManyOps):
 		return nil, err
 	case len(ops) > 1:
 		some, err := p.read(ops[:len(ops)/2])

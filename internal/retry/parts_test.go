@@ -19,6 +19,7 @@ import (
 type narrow struct {
 	*testing.T
 	keys, size, most int
+	mostOps          int // of one request; 0 for no limit
 	rev, compacted   int64
 	compactAt        int // the request before which the revision is compacted
 	requests         int
@@ -29,6 +30,9 @@ func (n *narrow) send(ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	if n.requests++; n.requests == n.compactAt {
 		n.rev++
 		n.compacted, n.refused = n.rev, map[string]bool{}
+	}
+	if n.mostOps > 0 && len(ops) > n.mostOps {
+		return nil, rpctypes.ErrTooManyOps
 	}
 	asked, bytesOf := "", 0
 	resp := &clientv3.TxnResponse{Header: &pb.ResponseHeader{Revision: n.rev}}
@@ -151,6 +155,23 @@ func TestPages(t *testing.T) {
 			if len(got) != 100 || !slices.IsSorted(got) || len(slices.Compact(got)) != 100 {
 				t.Errorf("descending %v: %d keys: %v", descending, len(got), got)
 			}
+		}
+	}
+}
+
+// Reads that are too many for one request are carried out by several, at one revision.
+func TestReadsThatAreTooMany(t *testing.T) {
+	t.Parallel()
+	n := newNarrow(t, 3)
+	n.mostOps = 4
+	ops := slices.Repeat([]clientv3.Op{clientv3.OpGet("k000", clientv3.WithRange("k002"))}, 9)
+	resp, err := InParts(ops, n.send)
+	if err != nil || len(resp.Responses) != len(ops) || resp.Header.Revision != n.rev {
+		t.Fatalf("%v, %v", resp, err)
+	}
+	for i, r := range resp.Responses {
+		if got := names(r.GetResponseRange().Kvs); !slices.Equal(got, []string{"k000", "k001"}) {
+			t.Errorf("%d: %v", i, got)
 		}
 	}
 }

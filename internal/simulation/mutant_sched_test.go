@@ -17,7 +17,7 @@ var schedMutants = []mutant{
 	},
 	{
 		name: "definition that stays without its notice", of: "sched", tests: "TestDefineAgainWithoutNotice",
-		edits: []edit{{"sched/define.go", "	if err == nil && resp.Count > 0 {\n		err = errSame\n", "	if err == nil && resp != nil {\n		err = errSame\n"}},
+		edits: []edit{{"sched/define.go", "[]clientv3.Cmp{absent(note)}, []clientv3.Op{tell}, nil)", "[]clientv3.Cmp{absent(note)}, nil, []clientv3.Op{tell})"}},
 	},
 	{
 		name: "job registered after its definition was removed", of: "sched", tests: "TestUndefineWhileOwnerRegisters",
@@ -128,10 +128,6 @@ var schedMutants = []mutant{
 	{
 		name: "handler called although its claim has ended", of: "sched", tests: "TestOwnerFrozenBeforeHandler",
 		edits: []edit{{"sched/execute.go", "if err = a.claim.Check(); err == nil {", "if err == nil {"}},
-	},
-	{
-		name: "definitions that wait until a calendar is parsed", of: "sched", tests: "TestDefineWhileParsing",
-		edits: []edit{{"sched/catalogparse.go", "go func() { c.made <- madeJob{id: id, of: d, job: c.s.jobOf(d)} }()", "c.made <- madeJob{id: id, of: d, job: c.s.jobOf(d)}"}},
 	},
 	{
 		name: "text that cannot be parsed, parsed again and again", of: "sched", tests: "TestDefineICalThatFailsOnce",
