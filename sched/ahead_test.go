@@ -56,7 +56,7 @@ func TestMarkAheadIsReported(t *testing.T) {
 		f.until("00:20:30")
 		i := f.inspect("a")
 		if want := time.Date(2000, 1, 1, 0, 15, 0, 0, time.UTC); !i.Overdue.Equal(want) ||
-			!strings.Contains(i.String(), "problem: the high-water mark") {
+			!strings.Contains(i.Problem, "the high-water mark") {
 			t.Errorf("%v", i)
 		}
 		if n := alarms.Load(); n < 8 || n > 12 || wrong.Load() != 0 {

@@ -149,7 +149,7 @@ func TestDefineICal(t *testing.T) {
 			t.Errorf("%+v", i)
 		}
 		f.cfg.ICal, f.operator = nil, nil
-		if i := f.inspect("a"); i.Problem != "" || !i.Next.IsZero() || !strings.Contains(i.String(), "EXCEPT ical(UTC: 1 events") {
+		if i := f.inspect("a"); i.Problem != "" || !i.Next.IsZero() || !strings.Contains(i.Schedule, "EXCEPT ical(UTC: 1 events") {
 			t.Errorf("%+v of a process that cannot parse it", i)
 		}
 		stored, err := f.console().Definition(t.Context(), "a")

@@ -80,7 +80,7 @@ func (s *Scheduler) followDefinitions(ctx context.Context) {
 			synced = nil
 		}
 		c.absorb()
-		s.followersKnown(complete)
+		s.followersKnown.Store(complete)
 		err := c.update(ctx)
 		switch {
 		case err == nil:
@@ -271,7 +271,8 @@ func (s *Scheduler) undefineAll() {
 		delete(s.defined, name)
 		s.touch(name)
 	}
-	s.followers, s.incoming = nil, make(followers)
+	s.followers = make(followers)
+	s.followersKnown.Store(false)
 	s.catalogued.Store(false)
 }
 

@@ -1,9 +1,6 @@
 package sched
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // Entry is the record of one tick: its outcome.
 type Entry struct {
@@ -25,27 +22,6 @@ type Entry struct {
 	Again    bool      // whether the run failed and the tick has another attempt; see Retry
 
 	id string // the tick in its job
-}
-
-// String returns one line of text. The format may change.
-func (e Entry) String() string {
-	s := fmt.Sprintf("%s %-11s %s", e.Ended.UTC().Format(time.RFC3339), e.Outcome, e.ID)
-	if !e.Began.IsZero() {
-		s += fmt.Sprintf(" attempt %d, fence %d, %v by %s", e.Attempt, e.Fence, e.Ended.Sub(e.Began).Round(time.Millisecond), e.Owner)
-	}
-	switch {
-	case e.Outcome == OutcomePaused:
-		s += fmt.Sprintf(", one record for %d ticks", e.Missed)
-	case e.Missed > 0:
-		s += fmt.Sprintf(", %d missed", e.Missed)
-	}
-	if e.Error != "" {
-		s += ": " + e.Error
-	}
-	if e.Again {
-		s += "; tried again"
-	}
-	return s
 }
 
 func entryOf(group string, p past) Entry {

@@ -327,6 +327,3 @@ func (s *Scheduler) giveBack(a *active, value string) bool {
 func (s *Scheduler) wait(a *active, try int) bool {
 	return retry.PauseUnless(context.WithoutCancel(a.ctx), a.claim.Done(), try) && a.claim.Err() == nil
 }
-
-// lines joins lines.
-func lines(all []string) string { return strings.Join(all, "\n") }

@@ -32,7 +32,7 @@ func (s *Scheduler) Remembered() int {
 	defer s.mu.Unlock()
 	s.rings.mu.Lock()
 	defer s.rings.mu.Unlock()
-	return len(s.touched) + len(s.rings.byPrefix) + len(s.rings.over) + len(s.incoming) + len(s.icals.known)
+	return len(s.touched) + len(s.rings.byPrefix) + len(s.rings.over) + len(s.followers) + len(s.icals.known)
 }
 
 // WaitAfter returns how long a tick waits after the given number of retries.

@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/retry"
-	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -28,18 +26,9 @@ func (s *Scheduler) setFollower(name string, is follower) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if is.before == "" {
-		delete(s.incoming, name)
+		delete(s.followers, name)
 	} else {
-		s.incoming[name] = is
-	}
-}
-
-// followersKnown publishes the followers once all notices were read.
-func (s *Scheduler) followersKnown(complete bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if complete {
-		s.followers = s.incoming
+		s.followers[name] = is
 	}
 }
 
@@ -49,12 +38,9 @@ func (s *Scheduler) followersKnown(complete bool) {
 // name.
 func (s *Scheduler) definedFollowers(ctx context.Context, job string) (map[string]int64, error) {
 	s.mu.Lock()
-	all, found := s.followers, map[string]int64(nil)
-	if all != nil {
-		found = s.pick(all, job)
-	}
+	found, known := s.pick(s.followers, job), s.followersKnown.Load()
 	s.mu.Unlock()
-	if all != nil {
+	if known {
 		return found, nil
 	}
 	resp, err := retry.Get(ctx, core.Of(s.claims).KV(), readTime,
@@ -62,7 +48,7 @@ func (s *Scheduler) definedFollowers(ctx context.Context, job string) (map[strin
 	if err != nil {
 		return nil, err
 	}
-	all = make(followers)
+	all := make(followers)
 	for _, kv := range resp.Kvs {
 		if n, err := decode[notice](string(kv.Key), kv.Value); err == nil && n.After != "" {
 			all[n.Job] = follower{before: n.After, version: kv.ModRevision}
@@ -154,37 +140,29 @@ func (s *Scheduler) checkAfter(ctx context.Context, d Definition) ([]clientv3.Cm
 	return []clientv3.Cmp{unchanged}, nil
 }
 
-// unknownBefore returns those jobs in the After of definitions that are unknown.
-func (s *Scheduler) unknownBefore(ctx context.Context, all []*jobSnapshot) (map[string]bool, error) {
+// readBefore sets unknownBefore of the definitions that run after a job that is neither defined
+// nor registered from code.
+func (s *Scheduler) readBefore(ctx context.Context, all []*jobSnapshot) error {
 	var names []string
 	for _, st := range all {
-		if st.definitionRev != 0 && st.definitionErr == nil && st.definition.After != "" {
+		if checkName(st.definition.After) == nil {
 			names = append(names, st.definition.After)
 		}
 	}
 	if len(names) == 0 {
-		return nil, nil
+		return nil
 	}
-	slices.Sort(names)
-	names = slices.Compact(names)
-	var ops txn.Ops
-	var specs, definitions []txn.Op
-	for _, name := range names {
-		specs = append(specs, ops.Add(clientv3.OpGet(s.keys.Spec(name))))
-		definitions = append(definitions, ops.Add(clientv3.OpGet(s.keys.Definition(name), clientv3.WithCountOnly())))
-	}
-	resp, err := retry.Read(ctx, core.Of(s.claims).KV(), readTime, ops...)
+	before, err := s.readAll(ctx, names)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	reply, unknown := txn.ReplyIn(resp), make(map[string]bool)
 	for i, name := range names {
-		known := reply.Count(definitions[i]) > 0
-		for _, kv := range reply.Kvs(specs[i]) {
-			sp, err := decode[spec](string(kv.Key), kv.Value)
-			known = known || err != nil || sp.inCode() // one of a later version is of a job that exists
+		b := before[i]
+		for _, st := range all {
+			if st.definition.After == name { // one of a later version is of a job that exists
+				st.unknownBefore = b.err == nil && b.definitionRev == 0 && (b.specRev == 0 || !b.spec.inCode())
+			}
 		}
-		unknown[name] = !known
 	}
-	return unknown, nil
+	return nil
 }

@@ -112,45 +112,6 @@ type TickInfo struct {
 	Began    time.Time
 }
 
-// String returns some lines of text. The format may change.
-func (i JobInfo) String() string {
-	out := []string{fmt.Sprintf("%s/%s: %s", i.Group, i.Job, i.Schedule)}
-	if i.Version != 0 {
-		out = append(out, fmt.Sprintf("  defined: kind %s, version %d", i.Kind, i.Version))
-	}
-	if i.Problem != "" {
-		out = append(out, "  problem: "+i.Problem)
-	}
-	switch {
-	case i.Paused != nil:
-		out = append(out, fmt.Sprintf("  paused by %s since %s: %s", i.Paused.By, stamp(i.Paused.At), i.Paused.Note))
-	case i.Next.IsZero():
-		out = append(out, "  next: not known, or never")
-	default:
-		out = append(out, "  next: "+stamp(i.Next))
-	}
-	if !i.Overdue.IsZero() {
-		out = append(out, "  overdue: the tick of "+stamp(i.Overdue))
-	}
-	for _, r := range i.Running {
-		out = append(out, fmt.Sprintf("  running: %s attempt %d by %s since %s", r.ID, r.Attempt, r.Owner, stamp(r.Began)))
-	}
-	for _, w := range i.Waiting {
-		text := "  waiting: " + w.ID
-		if !w.After.IsZero() {
-			text += fmt.Sprintf(" for attempt %d at %s: %s", w.Attempt, stamp(w.After), w.Note)
-		}
-		out = append(out, text)
-	}
-	if i.Requests > 0 {
-		out = append(out, fmt.Sprintf("  requests: %d wait for the owner", i.Requests))
-	}
-	if i.Last != nil {
-		out = append(out, "  last: "+i.Last.String())
-	}
-	return lines(out)
-}
-
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // Jobs yields all jobs of the group that an owner has registered or that are defined, sorted
@@ -263,13 +224,11 @@ func (s *Scheduler) inspect(ctx context.Context, owner ownerRead, jobs ...string
 	if err != nil {
 		return nil, nil, err
 	}
-	unknown, err := s.unknownBefore(ctx, all)
-	if err != nil {
+	if err := s.readBefore(ctx, all); err != nil {
 		return nil, nil, err
 	}
 	for i, st := range all {
 		unread = cmp.Or(unread, st.err)
-		st.unknownBefore = st.definition.After != "" && unknown[st.definition.After]
 		if st.specRev == 0 && st.definitionRev == 0 {
 			continue
 		}

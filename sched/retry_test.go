@@ -72,7 +72,7 @@ func TestRetry(t *testing.T) {
 		}
 		f.wantHistory("a", "failed 00:01:00", "failed 00:01:00", "ok 00:01:00")
 		for i, e := range f.entries("a") {
-			if e.Attempt != i+1 || e.Again != (i < 2) || e.Again != strings.HasSuffix(e.String(), "tried again") {
+			if e.Attempt != i+1 || e.Again != (i < 2) {
 				t.Errorf("%+v", e)
 			}
 		}
@@ -255,9 +255,6 @@ func TestRetryTakenBack(t *testing.T) {
 		f.until("00:10:10")
 		if w := f.inspect("cancel").Waiting; len(w) != 1 || w[0].Attempt != 2 || w[0].After.Sub(clock("00:10:00")) < 30*time.Second {
 			t.Errorf("%+v", w)
-		}
-		if text := f.inspect("cancel").String(); !strings.Contains(text, "for attempt 2 at ") {
-			t.Error(text)
 		}
 		noErr(t, f.console().Cancel(t.Context(), "cancel", "enough"))
 		f.until("00:15:00")

@@ -40,7 +40,8 @@ type Scheduler struct {
 
 	conflict atomic.Pointer[string] // why jobs of this process do not run; nil if nothing is known
 
-	catalogued atomic.Bool // whether this process has all definitions
+	catalogued     atomic.Bool // whether this process has all definitions
+	followersKnown atomic.Bool // whether it has all followers; cleared with the mutex held
 
 	nextDue atomic.Pointer[time.Time] // when the owner's next tick is due; nil if no tick is, or this process is not the owner
 	added   chan struct{}             // has an element when a job was added or changed
@@ -57,8 +58,7 @@ type Scheduler struct {
 	touched    map[string]bool         // the jobs that have changed since an owner took them over, by name
 	generation int                     // how often any job has changed
 	after      map[string][]string     // the jobs in code that run after a job
-	followers  followers               // the definitions that run after another job; nil until all of them are known
-	incoming   followers               // those that are known so far
+	followers  followers               // the definitions that run after another job, as far as they are known
 	order      []Job                   // the jobs in the order of Add; only grows
 	active     map[string]*active      // the runs of this process
 	activeOf   map[string]*jobRuns     // by the digest of the job
@@ -99,7 +99,7 @@ func New(claims *etcdclaims.Client, cfg Config) (*Scheduler, error) {
 	s := &Scheduler{
 		claims: claims, cfg: cfg, log: cfg.Logger.With(zap.String("group", cfg.Group)),
 		added: make(chan struct{}, 1), retry: make(chan struct{}, 1), rescan: make(chan struct{}, 1), relink: make(chan struct{}, 1),
-		jobs: make(map[string]Job), defined: make(map[string]Job), incoming: make(followers), kinds: make(map[string]kindHandler), touched: make(map[string]bool),
+		jobs: make(map[string]Job), defined: make(map[string]Job), followers: make(followers), kinds: make(map[string]kindHandler), touched: make(map[string]bool),
 		after: make(map[string][]string), active: make(map[string]*active), activeOf: make(map[string]*jobRuns), trying: make(map[string]struct{}), unbegun: make(map[string]struct{}),
 	}
 	s.outage.log, s.outage.unreachable = s.log, claims.Unreachable

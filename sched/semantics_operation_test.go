@@ -42,9 +42,6 @@ func TestSemantic23PauseResume(t *testing.T) {
 		if p := f.inspect("a").Paused; p == nil || p.By != "operator" || p.Note != "the disk is full" || p.At.IsZero() || !f.inspect("a").Next.IsZero() {
 			t.Errorf("%+v", p)
 		}
-		if text := f.inspect("a").String(); !strings.Contains(text, "paused by operator") || !strings.Contains(text, "the disk is full") {
-			t.Error(text)
-		}
 		noErr(t, f.console().Resume(t.Context(), "a"))
 		wantIs(t, f.console().Resume(t.Context(), "a"), sched.ErrUnchanged)
 		f.until("00:07:30")
@@ -242,7 +239,7 @@ func TestSemantic27History(t *testing.T) {
 				}
 			}
 		}
-		if last := f.inspect("a").Last; last == nil || last.Outcome != sched.OutcomeOK || !strings.Contains(last.String(), "ok") {
+		if last := f.inspect("a").Last; last == nil || last.Outcome != sched.OutcomeOK {
 			t.Errorf("%v", last)
 		}
 	})
@@ -438,7 +435,7 @@ func TestJobs(t *testing.T) {
 		if !slices.Equal(names, []string{"a", "b"}) {
 			t.Errorf("%v", names)
 		}
-		if i := f.inspect("b"); i.Next.Format("15:04") != "01:30" || !strings.Contains(i.String(), "next: 2000-01-01T01:30:00Z") {
+		if i := f.inspect("b"); i.Next.Format("15:04") != "01:30" {
 			t.Errorf("%v", i)
 		}
 		_, err := f.console().Inspect(t.Context(), "c")
