@@ -20,7 +20,7 @@ func (l *leadership) admitDue(ctx context.Context) (more bool, err error) {
 	var taken []*jobState
 	puts := 0
 	for len(taken) < mostSteps && puts < mostPuts && time.Since(began) < planTime {
-		some := l.due.takeWhile(1, isDue)
+		some := l.due.TakeWhile(1, isDue)
 		if len(some) == 0 {
 			break
 		}
@@ -61,7 +61,7 @@ func (l *leadership) admitDue(ctx context.Context) (more bool, err error) {
 		}
 		l.place(c)
 	}
-	first, ok := l.due.first()
+	first, ok := l.due.First()
 	return ok && isDue(first), nil
 }
 

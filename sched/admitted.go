@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/oplog"
 )
 
 // admissionSlack is how long after the TTL of the owner a tick that is due may be undecided: a
@@ -29,7 +30,7 @@ func (s *Scheduler) ownerRead(ctx context.Context) ownerRead {
 		is := groupOwner{ttl: etcdclaims.DefaultTTL}
 		for i, err := range s.claims.List(ctx, ownerKey(s.cfg.Group)) {
 			switch {
-			case isDenied(err): // a user who may read the jobs need not read the claims
+			case oplog.IsDenied(err): // a user who may read the jobs need not read the claims
 				is.name = "(not readable)"
 				return is, nil
 			case err != nil:

@@ -10,6 +10,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/oplog"
 	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -58,12 +59,12 @@ func (s *Scheduler) begin(ctx context.Context, claim string, w waiter, ahead []*
 		s.view.forget(w.key, w.rev) // another process has begun it, or it was withdrawn
 		return nil, r, "", false
 	case errors.Is(err, etcdclaims.ErrHeld):
-	case isDenied(err):
-		if s.outage.denied(starting, err, zap.String("key", claim)) {
+	case oplog.IsDenied(err):
+		if s.outage.Denied(starting, err, zap.String("key", claim)) {
 			s.deny(err)
 		}
 	default:
-		s.outage.fail(starting, err, zap.String("key", claim), zap.String("job", w.Job), zap.String("tick", w.ID))
+		s.outage.Fail(starting, err, zap.String("key", claim), zap.String("job", w.Job), zap.String("tick", w.ID))
 	}
 	return nil, r, "", true
 }
@@ -91,7 +92,7 @@ func (s *Scheduler) claimRun(ctx context.Context, most time.Duration, r run, in 
 		s.begunNever(r.Run, !errors.Is(err, etcdclaims.ErrHeld))
 		return nil, err
 	}
-	s.outage.succeed(starting)
+	s.outage.Succeed(starting)
 	s.epoch.Store(keyspace.Epoch(cl.Fence()))
 	return cl, nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/oplog"
 	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/retry"
 	"go.uber.org/zap"
@@ -23,20 +24,20 @@ func (s *Scheduler) campaign(ctx context.Context) error {
 		switch {
 		case errors.Is(err, etcdclaims.ErrClosed):
 			return err
-		case isDenied(err):
-			if s.outage.denied(what, err, zap.String("key", ownerKey(s.cfg.Group))) {
+		case oplog.IsDenied(err):
+			if s.outage.Denied(what, err, zap.String("key", ownerKey(s.cfg.Group))) {
 				return err
 			}
 			retry.Pause(ctx, try)
 			continue
 		case err != nil:
 			if ctx.Err() == nil {
-				s.outage.fail(what, err, zap.String("key", ownerKey(s.cfg.Group)))
+				s.outage.Fail(what, err, zap.String("key", ownerKey(s.cfg.Group)))
 				retry.Pause(ctx, try)
 			}
 			continue
 		}
-		s.outage.succeed(what)
+		s.outage.Succeed(what)
 		try = 0
 		if err := s.own(ctx, claim); err != nil {
 			return err

@@ -85,10 +85,10 @@ func (s *Scheduler) followDefinitions(ctx context.Context) {
 		switch {
 		case err == nil:
 			try = 0
-			s.outage.succeed(readingDefinitions)
+			s.outage.Succeed(readingDefinitions)
 			s.catalogued.Store(complete)
 		case ctx.Err() == nil:
-			s.outage.fail(readingDefinitions, err, zap.String("etcd_key", s.keys.Definitions()))
+			s.outage.Fail(readingDefinitions, err, zap.String("etcd_key", s.keys.Definitions()))
 			retry.Pause(ctx, try)
 			try++
 			continue

@@ -23,7 +23,7 @@ func (s *Scheduler) Postponed(ctx context.Context) int {
 		b.place(l)
 	}
 	b.remove(w.key)
-	return len(b.lanes) + len(b.later.items) + len(b.next.items) + len(b.where)
+	return len(b.lanes) + b.later.Len() + b.next.Len() + len(b.where)
 }
 
 // Remembered returns how many jobs this process remembers, other than those that it has.

@@ -66,15 +66,15 @@ func (l *leadership) doubt(c *jobState) {
 
 // place moves a job to its queue after its state has changed.
 func (l *leadership) place(c *jobState) {
-	l.due.drop(c)
-	l.doubtful.drop(c)
+	l.due.Drop(c)
+	l.doubtful.Drop(c)
 	switch {
 	case l.jobs[c.id] != c:
 	case !c.readAt.IsZero():
-		l.doubtful.set(c)
+		l.doubtful.Set(c)
 	case c.planning || c.paused || c.held || c.at.IsZero() || !c.registered():
 	default:
-		l.due.set(c)
+		l.due.Set(c)
 	}
 }
 
@@ -128,7 +128,7 @@ func (l *leadership) hearWaiter(job string, backfill bool, key string, is kv) {
 	}
 	if old := all.keys[key]; old != nil {
 		delete(all.keys, key)
-		l.late.drop(old)
+		l.late.Drop(old)
 		if backfill {
 			all.backfills[tick.FillOf(old.ID)]--
 			l.roomFor(job, tick.FillOf(old.ID))
@@ -162,7 +162,7 @@ func (l *leadership) watchDeadline(c *jobState, w *waiter) {
 		return
 	}
 	w.deadline = w.Nominal.Add(c.job.StartDeadline)
-	l.late.set(w)
+	l.late.Set(w)
 }
 
 // waitingOf returns the waiting ticks of a job in order, without those of backfills.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/core"
 	watchfeed "github.com/etcdclaims/claims/internal/feed"
+	"github.com/etcdclaims/claims/internal/oplog"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -21,9 +22,9 @@ func (v *view) follow(ctx context.Context) error {
 	for try := 0; ctx.Err() == nil; try++ {
 		rev, err := v.list(ctx)
 		if err != nil {
-			if !isDenied(err) {
-				v.outage.fail(reading, err, zap.String("etcd_key", v.root))
-			} else if v.outage.denied(reading, err, zap.String("etcd_key", v.root)) {
+			if !oplog.IsDenied(err) {
+				v.outage.Fail(reading, err, zap.String("etcd_key", v.root))
+			} else if v.outage.Denied(reading, err, zap.String("etcd_key", v.root)) {
 				return err
 			}
 			retry.Pause(ctx, try)
@@ -45,7 +46,7 @@ func (v *view) list(ctx context.Context) (rev int64, err error) {
 	if err != nil {
 		return 0, txn.Denied(err)
 	}
-	v.outage.succeed(reading)
+	v.outage.Succeed(reading)
 	rev = resp.Header.Revision
 	v.replace(resp.Kvs, since, rev)
 	return rev, nil
@@ -83,8 +84,8 @@ func (v *view) watch(ctx context.Context, rev int64) (well bool) {
 			return false // the watch waits for revisions of the time before the restore
 		case <-again.C:
 			_, err := v.list(ctx)
-			if err != nil && !isDenied(err) && ctx.Err() == nil {
-				v.outage.fail(reading, err, zap.String("etcd_key", v.root))
+			if err != nil && !oplog.IsDenied(err) && ctx.Err() == nil {
+				v.outage.Fail(reading, err, zap.String("etcd_key", v.root))
 			}
 			if err != nil {
 				return false

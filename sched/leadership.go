@@ -7,6 +7,8 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/oplog"
+	"github.com/etcdclaims/claims/internal/priority"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -25,19 +27,19 @@ type leadership struct {
 	claim *etcdclaims.Claim
 	feed  *feed
 
-	jobs     map[string]*jobState // by the digest of the name
-	due      *queue[*jobState]    // by when they are due
-	doubtful *queue[*jobState]    // by when they must be read again
-	changes  []decision           // pending registrations
-	stale    bool                 // whether all jobs must be read again
+	jobs     map[string]*jobState       // by the digest of the name
+	due      *priority.Queue[*jobState] // by when they are due
+	doubtful *priority.Queue[*jobState] // by when they must be read again
+	changes  []decision                 // pending registrations
+	stale    bool                       // whether all jobs must be read again
 
 	waiting     map[string]*jobWaiting         // by the digest of the job
-	late        *queue[*waiter]                // the ticks with a StartDeadline, by that
+	late        *priority.Queue[*waiter]       // the ticks with a StartDeadline, by that
 	withdrawn   map[string]withdrawal          // by the digest of the job
 	withdrawing []decision                     // pending decisions of withdrawals
 	requests    map[string]*request            // by key
 	requestsOf  map[string]map[string]*request // by the digest of the job, and key
-	asked       *queue[*request]               // the requests that can be served, oldest first
+	asked       *priority.Queue[*request]      // the requests that can be served, oldest first
 	unserved    map[string]bool                // the jobs whose requests may have to be given up, by digest
 
 	suspects []suspect // runs that may be orphans
@@ -73,14 +75,14 @@ func newLeadership(s *Scheduler, claim *etcdclaims.Claim) *leadership {
 	return &leadership{
 		s: s, claim: claim, feed: s.view.subscribe(kindAsk, kindPaused, kindReady, kindWithdraw, kindReset),
 		jobs:      make(map[string]*jobState),
-		due:       newQueue(func(a, b *jobState) bool { return a.at.Before(b.at) }),
-		doubtful:  newQueue(func(a, b *jobState) bool { return a.readAt.Before(b.readAt) }),
+		due:       priority.New(func(a, b *jobState) bool { return a.at.Before(b.at) }),
+		doubtful:  priority.New(func(a, b *jobState) bool { return a.readAt.Before(b.readAt) }),
 		stale:     true,
 		waiting:   make(map[string]*jobWaiting),
 		withdrawn: make(map[string]withdrawal),
-		late:      newQueue(func(a, b *waiter) bool { return a.deadline.Before(b.deadline) }),
+		late:      priority.New(func(a, b *waiter) bool { return a.deadline.Before(b.deadline) }),
 		requests:  make(map[string]*request), requestsOf: make(map[string]map[string]*request),
-		asked: newQueue(func(a, b *request) bool { return a.before(b) }), unserved: make(map[string]bool),
+		asked: priority.New(func(a, b *request) bool { return a.before(b) }), unserved: make(map[string]bool),
 		unknown: make(unknown),
 		rescan:  true,
 		plans:   planner{done: make(chan struct{}, 1)},
@@ -112,7 +114,7 @@ func (l *leadership) lead(ctx context.Context) error {
 		switch {
 		case err == nil:
 			try = 0
-			l.s.outage.succeed(admitting)
+			l.s.outage.Succeed(admitting)
 			if !more {
 				l.rest(ctx)
 			}
@@ -120,9 +122,9 @@ func (l *leadership) lead(ctx context.Context) error {
 			return nil
 		default:
 			about := []zap.Field{zap.String("key", ownerKey(l.s.cfg.Group)), zap.Int64("fence", l.claim.Fence())}
-			if !isDenied(err) {
-				l.s.outage.fail(admitting, err, about...)
-			} else if l.s.outage.denied(admitting, err, about...) {
+			if !oplog.IsDenied(err) {
+				l.s.outage.Fail(admitting, err, about...)
+			} else if l.s.outage.Denied(admitting, err, about...) {
 				return err
 			}
 			l.stale = true
@@ -143,7 +145,7 @@ func (l *leadership) lead(ctx context.Context) error {
 // announce notes for Stats when the next tick is due. It stays noted while a round
 // hangs, so that a tick that is not admitted is seen to be overdue.
 func (l *leadership) announce() {
-	c, ok := l.due.first()
+	c, ok := l.due.First()
 	if !ok {
 		l.s.nextDue.Store(nil)
 		return
@@ -171,7 +173,7 @@ func (l *leadership) round(ctx context.Context) (more bool, err error) {
 		l.register, l.settleOrphans, l.withdraw, l.dropLate, l.admitRequests, l.giveUpRequests, l.admitDue, l.trimHistories,
 	} {
 		left, err := duty(ctx)
-		if err != nil && !isTooLarge(err) && !isRefusal(err) {
+		if err != nil && !oplog.IsTooLarge(err) && !oplog.IsRefusal(err) {
 			return false, err
 		}
 		more = more || left
@@ -202,13 +204,13 @@ func (l *leadership) idle() time.Duration {
 	if l.s.view.anyRuns() {
 		d = orphanCheck - time.Since(l.looked)
 	}
-	if c, ok := l.due.first(); ok {
+	if c, ok := l.due.First(); ok {
 		d = min(d, c.at.Sub(now))
 	}
-	if w, ok := l.late.first(); ok {
+	if w, ok := l.late.First(); ok {
 		d = min(d, justAfter(w.deadline, now))
 	}
-	if c, ok := l.doubtful.first(); ok {
+	if c, ok := l.doubtful.First(); ok {
 		d = min(d, time.Until(c.readAt))
 	}
 	return max(d, 0)
@@ -269,11 +271,11 @@ func (l *leadership) take(ctx context.Context, steps []decision) error {
 		}
 		resp, err := l.claim.Txn(ctx).Then(ops...).Commit()
 		if err != nil {
-			if isTooLarge(err) && n > 1 {
+			if oplog.IsTooLarge(err) && n > 1 {
 				l.steps = n / 2 // this etcd allows fewer operations
 				continue
 			}
-			if isTooLarge(err) && l.ticks > 1 {
+			if oplog.IsTooLarge(err) && l.ticks > 1 {
 				l.ticks /= 2 // from the next round on
 			}
 			return err

@@ -125,7 +125,7 @@ func (l *leadership) trimHistories(ctx context.Context) (more bool, err error) {
 func (l *leadership) dropLate(ctx context.Context) (more bool, err error) {
 	now := l.s.now()
 	over := func(w *waiter) bool { return w.deadline.Before(now) }
-	taken := l.late.takeWhile(mostSteps, over)
+	taken := l.late.TakeWhile(mostSteps, over)
 	var todo []decision
 	counts := make(map[*jobState]bool) // one transaction counts one failure of a job
 	for _, w := range taken {
@@ -140,7 +140,7 @@ func (l *leadership) dropLate(ctx context.Context) (more bool, err error) {
 		case !c.readAt.IsZero():
 			continue // it is late again when the job has been read
 		case counts[c]:
-			l.late.set(w)
+			l.late.Set(w)
 			continue
 		default:
 			counts[c] = true
@@ -149,11 +149,11 @@ func (l *leadership) dropLate(ctx context.Context) (more bool, err error) {
 	}
 	if err := l.take(ctx, todo); err != nil {
 		for _, w := range taken {
-			l.late.set(w)
+			l.late.Set(w)
 		}
 		return false, err
 	}
-	first, ok := l.late.first()
+	first, ok := l.late.First()
 	return ok && over(first), nil
 }
 

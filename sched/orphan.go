@@ -139,10 +139,10 @@ func (s *Scheduler) watchRuns(ctx context.Context) {
 	for try := 0; ctx.Err() == nil; try++ {
 		for ev, err := range s.claims.Watch(ctx, "sched/"+s.cfg.Group+"/") {
 			if err != nil {
-				s.outage.fail(watching, err, zap.String("key", "sched/"+s.cfg.Group+"/"))
+				s.outage.Fail(watching, err, zap.String("key", "sched/"+s.cfg.Group+"/"))
 				break
 			}
-			s.outage.succeed(watching)
+			s.outage.Succeed(watching)
 			s.heard(ev)
 		}
 		retry.Pause(ctx, try+5)

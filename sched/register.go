@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/keyspace"
@@ -17,7 +16,6 @@ import (
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/google/uuid"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -28,13 +26,13 @@ func (l *leadership) refresh(ctx context.Context) error {
 		return l.load(ctx)
 	}
 	l.adopt()
-	if len(l.doubtful.items) > 4*mostReads {
-		first, _ := l.doubtful.first()
+	if l.doubtful.Len() > 4*mostReads {
+		first, _ := l.doubtful.First()
 		if time.Until(first.readAt) <= 0 {
 			return l.load(ctx)
 		}
 	}
-	some := l.doubtful.takeWhile(mostReads, func(c *jobState) bool { return time.Until(c.readAt) <= 0 })
+	some := l.doubtful.TakeWhile(mostReads, func(c *jobState) bool { return time.Until(c.readAt) <= 0 })
 	if len(some) == 0 {
 		return nil
 	}
@@ -111,12 +109,12 @@ func (l *leadership) remove(id string) {
 	delete(l.jobs, id)
 	l.place(c)
 	for _, r := range l.requestsOf[id] {
-		l.asked.drop(r)
+		l.asked.Drop(r)
 		l.unserved[id] = true
 	}
 	if all := l.waiting[id]; all != nil {
 		for _, w := range all.keys {
-			l.late.drop(w)
+			l.late.Drop(w)
 		}
 	}
 }
@@ -384,12 +382,3 @@ func byDigest(prefix string, kvs []*mvccpb.KeyValue) map[string]*mvccpb.KeyValue
 	}
 	return out
 }
-
-// isTooLarge reports whether a transaction was larger than etcd allows.
-func isTooLarge(err error) bool {
-	return errors.Is(err, etcdclaims.ErrTooLarge) || errors.Is(err, rpctypes.ErrTooManyOps)
-}
-
-// isRefusal reports whether etcd would refuse the same request again, for another reason than
-// a missing permission.
-func isRefusal(err error) bool { return txn.Judge(err) == txn.Final && !isDenied(txn.Denied(err)) }

@@ -37,7 +37,7 @@ func (r *request) backfill() bool { return !r.To.IsZero() }
 // hearRequest takes over a request that is new, has progressed, or is gone.
 func (l *leadership) hearRequest(key string, is kv) {
 	if old := l.requests[key]; old != nil {
-		l.asked.drop(old)
+		l.asked.Drop(old)
 		delete(l.requests, key)
 		delete(l.requestsOf[old.id], key)
 		if len(l.requestsOf[old.id]) == 0 {
@@ -67,7 +67,7 @@ func (l *leadership) hearRequest(key string, is kv) {
 // job has been read.
 func (l *leadership) offer(r *request) {
 	if c := l.jobs[r.id]; c != nil && c.registered() && c.readAt.IsZero() && !c.behind(r) && (!r.backfill() || l.room(r) > 0) {
-		l.asked.set(r)
+		l.asked.Set(r)
 	}
 }
 
@@ -120,7 +120,7 @@ func (l *leadership) room(r *request) int {
 // of a job whose runs exclude each other: etcd evaluates the conditions of all steps
 // before it carries out any.
 func (l *leadership) admitRequests(ctx context.Context) (more bool, err error) {
-	taken := l.asked.takeWhile(2*mostSteps, func(*request) bool { return true })
+	taken := l.asked.TakeWhile(2*mostSteps, func(*request) bool { return true })
 	served := make(map[string]bool)
 	backfills := 0
 	var todo []decision
@@ -151,7 +151,7 @@ func (l *leadership) admitRequests(ctx context.Context) (more bool, err error) {
 			l.offer(r)
 		}
 	}
-	return (more || len(l.asked.items) > 0) && err == nil, err
+	return (more || l.asked.Len() > 0) && err == nil, err
 }
 
 // runNow admits a manual tick under the job's Overlap.

@@ -14,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/oplog"
 	"github.com/etcdclaims/claims/internal/passthrough"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.uber.org/zap"
@@ -31,7 +32,7 @@ type Scheduler struct {
 	rings  rings
 	icals  icalCache
 
-	outage outage
+	outage *oplog.Log
 	ends   ends
 
 	going  atomic.Bool  // whether Run was called and has not returned
@@ -102,10 +103,10 @@ func New(claims *etcdclaims.Client, cfg Config) (*Scheduler, error) {
 		jobs: make(map[string]Job), defined: make(map[string]Job), followers: make(followers), kinds: make(map[string]kindHandler), touched: make(map[string]bool),
 		after: make(map[string][]string), active: make(map[string]*active), activeOf: make(map[string]*jobRuns), trying: make(map[string]struct{}), unbegun: make(map[string]struct{}),
 	}
-	s.outage.log, s.outage.unreachable = s.log, claims.Unreachable
+	s.outage = oplog.New(s.log, claims.Unreachable)
 	if !claims.Passthrough() {
 		s.keys = newKeys(claims.Prefix(), cfg.Group)
-		s.view = newView(claims, s.keys.Now(), s.log, &s.outage, s.rings.forgetAll)
+		s.view = newView(claims, s.keys.Now(), s.log, s.outage, s.rings.forgetAll)
 		s.rings.byPrefix, s.rings.over, s.rings.prefix = make(map[string]*ring), make(map[string]*ring), len(s.keys.Records(""))
 	}
 	return s, nil
@@ -217,7 +218,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 
 // outcome returns what Run returns: why it ended, unless its caller ended it, and the error of drain.
 func (s *Scheduler) outcome(member context.Context, drained error) error {
-	if cause := context.Cause(member); errors.Is(cause, etcdclaims.ErrClosed) || isDenied(cause) {
+	if cause := context.Cause(member); errors.Is(cause, etcdclaims.ErrClosed) || oplog.IsDenied(cause) {
 		return errors.Join(errtext.Wrap(fmt.Sprintf("sched: run group %q", s.cfg.Group), cause), drained)
 	}
 	return drained
@@ -225,7 +226,7 @@ func (s *Scheduler) outcome(member context.Context, drained error) error {
 
 // deny ends Run if err is a permission error of etcd.
 func (s *Scheduler) deny(err error) {
-	if !isDenied(err) {
+	if !oplog.IsDenied(err) {
 		return
 	}
 	s.mu.Lock()

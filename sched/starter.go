@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/priority"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/tick"
 )
@@ -23,13 +24,13 @@ type starter struct {
 	wg       sync.WaitGroup
 	slots    chan struct{} // requests in progress
 
-	lanes  map[string]*lane // by claim key
-	where  map[string]spot  // the places of ticks, by their key
-	next   *queue[*lane]    // lanes that can be tried, by their first tick
-	later  *queue[*lane]    // lanes whose claims were held, by when to try again
-	parked map[*lane]bool   // lanes whose ticks this process cannot begin
-	tries  int              // attempts in progress
-	busy   int              // attempts and runs of this process
+	lanes  map[string]*lane       // by claim key
+	where  map[string]spot        // the places of ticks, by their key
+	next   *priority.Queue[*lane] // lanes that can be tried, by their first tick
+	later  *priority.Queue[*lane] // lanes whose claims were held, by when to try again
+	parked map[*lane]bool         // lanes whose ticks this process cannot begin
+	tries  int                    // attempts in progress
+	busy   int                    // attempts and runs of this process
 
 	mu     sync.Mutex
 	posted []func()
@@ -95,8 +96,8 @@ func (s *Scheduler) newStarter(handlers context.Context) *starter {
 	return &starter{
 		s: s, handlers: handlers, feed: s.view.subscribe(kindReady, kindCancel), slots: make(chan struct{}, attemptsAtOnce),
 		lanes: make(map[string]*lane), where: make(map[string]spot), parked: make(map[*lane]bool),
-		next:  newQueue(func(a, b *lane) bool { return byTurn(a.line.ticks[0], b.line.ticks[0]) < 0 }),
-		later: newQueue(func(a, b *lane) bool { return a.at.Before(b.at) }),
+		next:  priority.New(func(a, b *lane) bool { return byTurn(a.line.ticks[0], b.line.ticks[0]) < 0 }),
+		later: priority.New(func(a, b *lane) bool { return a.at.Before(b.at) }),
 		post:  make(chan struct{}, 1),
 	}
 }
@@ -191,8 +192,8 @@ func (b *starter) remove(key string) {
 
 // lift removes a lane from its queue.
 func (b *starter) lift(l *lane) {
-	b.next.drop(l)
-	b.later.drop(l)
+	b.next.Drop(l)
+	b.later.Drop(l)
 	delete(b.parked, l)
 }
 
@@ -204,9 +205,9 @@ func (b *starter) place(l *lane) {
 	case len(l.line.ticks) == 0:
 		delete(b.lanes, l.claim)
 	case l.at.After(clock.Mono()):
-		b.later.set(l)
+		b.later.Set(l)
 	default:
-		b.next.set(l)
+		b.next.Set(l)
 	}
 }
 
@@ -217,7 +218,7 @@ func (b *starter) startSome(ctx context.Context) time.Duration {
 		return mostWait
 	}
 	now := clock.Mono()
-	for _, l := range b.later.takeWhile(len(b.later.items), func(l *lane) bool { return !l.at.After(now) }) {
+	for _, l := range b.later.TakeWhile(b.later.Len(), func(l *lane) bool { return !l.at.After(now) }) {
 		b.place(l)
 	}
 	most := attemptsAtOnce
@@ -225,7 +226,7 @@ func (b *starter) startSome(ctx context.Context) time.Duration {
 		most = spreadAtOnce
 	}
 	for b.tries < most && (s.cfg.Limit == 0 || b.busy < s.cfg.Limit) {
-		l, ok := b.next.first()
+		l, ok := b.next.First()
 		if !ok {
 			break
 		}
@@ -233,7 +234,7 @@ func (b *starter) startSome(ctx context.Context) time.Duration {
 		j, w := b.begins(l)
 		if w == nil {
 			if l.at.After(now) {
-				b.later.set(l) // its first tick waits for its next attempt
+				b.later.Set(l) // its first tick waits for its next attempt
 			} else {
 				b.parked[l] = true // the owner drops late ticks; another process may have the job
 			}
@@ -254,7 +255,7 @@ func (b *starter) startSome(ctx context.Context) time.Duration {
 		go b.try(ctx, j, l, *w)
 	}
 	d := mostWait
-	if l, ok := b.later.first(); ok {
+	if l, ok := b.later.First(); ok {
 		d = min(d, max(l.at.Sub(now), 0))
 	}
 	return d

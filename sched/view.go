@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/oplog"
 	"github.com/etcdclaims/claims/internal/tick"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.uber.org/zap"
@@ -23,7 +24,7 @@ type view struct {
 	claims *etcdclaims.Client
 	root   string
 	log    *zap.Logger
-	outage *outage
+	outage *oplog.Log
 
 	mu      sync.Mutex
 	kvs     map[string]kv
@@ -128,7 +129,7 @@ const (
 	reading = "read the live state"
 )
 
-func newView(claims *etcdclaims.Client, root string, log *zap.Logger, out *outage, rewound func()) *view {
+func newView(claims *etcdclaims.Client, root string, log *zap.Logger, out *oplog.Log, rewound func()) *view {
 	return &view{
 		claims: claims, root: root, log: log, outage: out, kvs: make(map[string]kv), count: make(map[string]int), begun: make(map[hold]string),
 		feeds: make(map[*feed]bool), synced: make(chan struct{}), rewind: make(chan struct{}, 1), rewound: rewound,

@@ -143,6 +143,6 @@ var schedMutants = []mutant{
 	},
 	{
 		name: "outage that the scheduler logs as well", of: "sched", tests: "TestOutageInTheLog",
-		edits: []edit{{"sched/outage.go", "\tcase away:\n", "\tcase away && now.IsZero():\n"}},
+		edits: []edit{{"internal/oplog/oplog.go", "\tcase away:\n", "\tcase away && now.IsZero():\n"}},
 	},
 }

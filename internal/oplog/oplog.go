@@ -1,4 +1,6 @@
-package sched
+// Package oplog logs how the requests of one user of a client end, by their purpose: those that etcd
+// denies or refuses for good, and those that fail while etcd answers others.
+package oplog
 
 import (
 	"context"
@@ -6,17 +8,17 @@ import (
 	"sync"
 	"time"
 
-	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/txn"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.uber.org/zap"
 )
 
-// outage follows how the requests of a scheduler end. The client logs that etcd is
-// unreachable, once for all who use it, so the failures of that time are not logged
-// again. It logs requests that fail while etcd answers others.
-type outage struct {
+// Log follows how requests end. The client logs that etcd is unreachable, once for all who use it,
+// so the failures of that time are not logged again.
+type Log struct {
 	log         *zap.Logger
-	unreachable func() error // of the client
+	unreachable func() error
 
 	mu         sync.Mutex
 	operations map[string]*operation
@@ -44,21 +46,23 @@ const (
 	refusedAgain = time.Minute
 )
 
+// New returns a Log. The client's function reports whether etcd answers.
+func New(log *zap.Logger, unreachable func() error) *Log {
+	return &Log{log: log, unreachable: unreachable, operations: make(map[string]*operation)}
+}
+
 // of returns an operation. The mutex is held.
-func (o *outage) of(what string) *operation {
+func (o *Log) of(what string) *operation {
 	op := o.operations[what]
 	if op == nil {
-		if o.operations == nil {
-			o.operations = make(map[string]*operation)
-		}
 		op = new(operation)
 		o.operations[what] = op
 	}
 	return op
 }
 
-// denied notes that etcd denied an operation, and reports whether that is final.
-func (o *outage) denied(what string, err error, fields ...zap.Field) bool {
+// Denied notes that etcd denied an operation, and reports whether that is final.
+func (o *Log) Denied(what string, err error, fields ...zap.Field) bool {
 	o.mu.Lock()
 	op := o.of(what)
 	first := op.refused.IsZero()
@@ -73,8 +77,8 @@ func (o *outage) denied(what string, err error, fields ...zap.Field) bool {
 	return final
 }
 
-// succeed notes that an operation succeeded.
-func (o *outage) succeed(what string) {
+// Succeed notes that an operation succeeded.
+func (o *Log) Succeed(what string) {
 	o.mu.Lock()
 	op := o.of(what)
 	since, warned := op.failing, op.warned
@@ -85,13 +89,13 @@ func (o *outage) succeed(what string) {
 	}
 }
 
-// fail notes that a request failed. The fields name its keys.
-func (o *outage) fail(what string, err error, fields ...zap.Field) {
+// Fail notes that a request failed. The fields name its keys.
+func (o *Log) Fail(what string, err error, fields ...zap.Field) {
 	if errors.Is(err, context.Canceled) {
 		return
 	}
 	fields = append(fields, zap.String("operation", what), zap.Error(err))
-	if isTooLarge(err) || isRefusal(err) {
+	if IsTooLarge(err) || IsRefusal(err) {
 		o.mu.Lock()
 		op := o.of(what)
 		tell := op.told.IsZero() || time.Since(op.told) >= refusedAgain
@@ -128,5 +132,14 @@ func (o *outage) fail(what string, err error, fields ...zap.Field) {
 	o.log.Debug("request failed; retrying", fields...)
 }
 
-// isDenied reports whether etcd refused a request because of a missing permission.
-func isDenied(err error) bool { return errors.Is(err, etcdclaims.ErrPermissionDenied) }
+// IsDenied reports whether etcd refused a request because of a missing permission.
+func IsDenied(err error) bool { return errors.Is(err, txn.ErrPermissionDenied) }
+
+// IsTooLarge reports whether a transaction was larger than etcd allows.
+func IsTooLarge(err error) bool {
+	return errors.Is(err, txn.ErrTooLarge) || errors.Is(err, rpctypes.ErrTooManyOps)
+}
+
+// IsRefusal reports whether etcd would refuse the same request again, for another reason than
+// a missing permission.
+func IsRefusal(err error) bool { return txn.Judge(err) == txn.Final && !IsDenied(txn.Denied(err)) }

@@ -1,4 +1,4 @@
-package sched
+package oplog
 
 import (
 	"testing"
@@ -16,15 +16,15 @@ func TestRefusedRequestsDoNotFlood(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.WarnLevel)
-		o := outage{log: zap.New(core), unreachable: func() error { return nil }}
+		o := New(zap.New(core), func() error { return nil })
 		for i := range 600 {
-			o.fail(reading, rpctypes.ErrTooManyOps, zap.String("key", "a"))
+			o.Fail("read", rpctypes.ErrTooManyOps, zap.String("key", "a"))
 			if i%3 == 0 {
-				o.succeed(reading)
+				o.Succeed("read")
 			}
 			time.Sleep(time.Second)
 		}
-		o.fail(starting, rpctypes.ErrTooManyOps, zap.String("key", "b"))
+		o.Fail("begin", rpctypes.ErrTooManyOps, zap.String("key", "b"))
 		if n := logs.FilterField(zap.String("key", "a")).Len(); n != 10 {
 			t.Errorf("%d lines in ten minutes", n)
 		}

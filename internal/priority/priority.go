@@ -1,20 +1,22 @@
-package sched
+// Package priority has a priority queue whose elements can be moved and removed.
+package priority
 
 import "container/heap"
 
-// queue is a priority queue whose elements can be moved and removed.
-type queue[T comparable] struct {
+// Queue is a priority queue. Its methods are not safe for concurrent use.
+type Queue[T comparable] struct {
 	less  func(a, b T) bool
 	items []T
 	place map[T]int // in items
 }
 
-func newQueue[T comparable](less func(a, b T) bool) *queue[T] {
-	return &queue[T]{less: less, place: make(map[T]int)}
+// New returns an empty queue, whose first element is the least.
+func New[T comparable](less func(a, b T) bool) *Queue[T] {
+	return &Queue[T]{less: less, place: make(map[T]int)}
 }
 
-// set adds an element, or moves it after its order has changed.
-func (q *queue[T]) set(item T) {
+// Set adds an element, or moves it after its order has changed.
+func (q *Queue[T]) Set(item T) {
 	if i, ok := q.place[item]; ok {
 		heap.Fix((*heapOf[T])(q), i)
 		return
@@ -22,37 +24,40 @@ func (q *queue[T]) set(item T) {
 	heap.Push((*heapOf[T])(q), item)
 }
 
-// drop removes an element, if the queue has it.
-func (q *queue[T]) drop(item T) {
+// Drop removes an element, if the queue has it.
+func (q *Queue[T]) Drop(item T) {
 	if i, ok := q.place[item]; ok {
 		heap.Remove((*heapOf[T])(q), i)
 	}
 }
 
-// first returns the least element.
-func (q *queue[T]) first() (item T, ok bool) {
+// Len returns how many elements the queue has.
+func (q *Queue[T]) Len() int { return len(q.items) }
+
+// First returns the least element.
+func (q *Queue[T]) First() (item T, ok bool) {
 	if len(q.items) == 0 {
 		return item, false
 	}
 	return q.items[0], true
 }
 
-// takeWhile removes and returns elements, least first, as long as wanted returns true,
+// TakeWhile removes and returns elements, least first, as long as wanted returns true,
 // up to limit of them.
-func (q *queue[T]) takeWhile(limit int, wanted func(T) bool) (taken []T) {
+func (q *Queue[T]) TakeWhile(limit int, wanted func(T) bool) (taken []T) {
 	for len(taken) < limit {
-		item, ok := q.first()
+		item, ok := q.First()
 		if !ok || !wanted(item) {
 			break
 		}
-		q.drop(item)
+		q.Drop(item)
 		taken = append(taken, item)
 	}
 	return taken
 }
 
 // heapOf has the methods that package heap wants.
-type heapOf[T comparable] queue[T]
+type heapOf[T comparable] Queue[T]
 
 func (h *heapOf[T]) Len() int           { return len(h.items) }
 func (h *heapOf[T]) Less(i, j int) bool { return h.less(h.items[i], h.items[j]) }
