@@ -108,7 +108,7 @@ func (l *leadership) afterPause(c *jobState, r *request) decision {
 				l.doubt(c)
 				return
 			}
-			l.s.view.remove(r.key, reply.Rev)
+			l.s.view.Remove(r.key, reply.Rev)
 			l.s.left(c.job, p)
 		},
 	}

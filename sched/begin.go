@@ -25,12 +25,12 @@ const starting = "begin ticks"
 // running returns the ticks of the recorded runs that exclude a run of the tick.
 func (s *Scheduler) running(r ready) (ticks []*waiter) {
 	dirs := s.keys.Excluding(r)
-	if !slices.ContainsFunc(dirs, func(dir string) bool { return s.view.countIn(s.view.dir(dir)) > 0 }) {
+	if !slices.ContainsFunc(dirs, func(dir string) bool { return s.view.CountIn(s.view.Dir(dir)) > 0 }) {
 		return nil
 	}
-	for key, is := range s.view.runs() {
+	for key, is := range s.view.Runs() {
 		if slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(key, dir) }) {
-			ticks = append(ticks, &waiter{ready: is.run.Ready, key: s.keys.Ready(r.Job, is.run.ID)})
+			ticks = append(ticks, &waiter{ready: is.Run.Ready, key: s.keys.Ready(r.Job, is.Run.ID)})
 		}
 	}
 	return ticks
@@ -51,12 +51,12 @@ func (s *Scheduler) begin(ctx context.Context, claim string, w waiter, ahead []*
 	cl, err := s.claimRun(ctx, readTime, r, st.Build())
 	switch {
 	case err == nil:
-		s.view.remove(w.key, cl.Revision())
-		s.view.putRun(s.keys.Run(w.Job, w.ID), st.Value, &r, cl.Revision())
+		s.view.Remove(w.key, cl.Revision())
+		s.view.PutRun(s.keys.Run(w.Job, w.ID), st.Value, &r, cl.Revision())
 		return cl, r, st.Value, false
 	case errors.Is(err, etcdclaims.ErrRefused) && s.stillWaits(ctx, st):
 	case errors.Is(err, etcdclaims.ErrRefused):
-		s.view.forget(w.key, w.rev) // another process has begun it, or it was withdrawn
+		s.view.Forget(w.key, w.rev) // another process has begun it, or it was withdrawn
 		return nil, r, "", false
 	case errors.Is(err, etcdclaims.ErrHeld):
 	case oplog.IsDenied(err):
@@ -118,7 +118,7 @@ func (s *Scheduler) heard(ev etcdclaims.Event) {
 		s.retryAll()
 	case etcdclaims.Freed:
 		s.free(ev.Info.Key)
-		if s.view.begunUnder(ev.Info.Key, ev.Info.Revision()) {
+		if s.view.BegunUnder(ev.Info.Key, ev.Info.Revision()) {
 			signal(s.rescan)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/live"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -49,7 +50,7 @@ func (s *Scheduler) Handle(kind string, handler func(ctx context.Context, t Tick
 // goroutine of follow.
 type catalog struct {
 	s     *Scheduler
-	feed  *feed
+	feed  *live.Feed
 	known map[string]*defined // by the digest of the job
 	dirty map[string]bool     // those whose jobs must be made again
 }
@@ -70,11 +71,11 @@ const readsAtOnce = 32
 
 // followDefinitions takes over definitions until ctx ends.
 func (s *Scheduler) followDefinitions(ctx context.Context) {
-	c := &catalog{s: s, feed: s.view.subscribe(kindDefined), known: make(map[string]*defined), dirty: make(map[string]bool)}
-	defer s.view.unsubscribe(c.feed)
+	c := &catalog{s: s, feed: s.view.Subscribe(live.KindDefined), known: make(map[string]*defined), dirty: make(map[string]bool)}
+	defer s.view.Unsubscribe(c.feed)
 	defer s.undefineAll()
 	for try := 0; ctx.Err() == nil; {
-		synced := s.view.synced
+		synced := s.view.Synced
 		complete := c.complete()
 		if complete {
 			synced = nil
@@ -94,7 +95,7 @@ func (s *Scheduler) followDefinitions(ctx context.Context) {
 			continue
 		}
 		select {
-		case <-c.feed.news:
+		case <-c.feed.News:
 		case <-synced: // the notices that existed can be absorbed
 		case <-s.relink:
 			for id, d := range c.known {
@@ -108,7 +109,7 @@ func (s *Scheduler) followDefinitions(ctx context.Context) {
 // complete reports whether the feed has all notices that existed when this process began.
 func (c *catalog) complete() bool {
 	select {
-	case <-c.s.view.synced:
+	case <-c.s.view.Synced:
 		return true
 	default:
 		return false
@@ -117,14 +118,14 @@ func (c *catalog) complete() bool {
 
 // absorb takes over the notices that have changed.
 func (c *catalog) absorb() {
-	for key, is := range c.s.view.take(c.feed) {
+	for key, is := range c.s.view.Take(c.feed) {
 		id := strings.TrimPrefix(key, c.s.keys.AllDefined())
 		was := c.known[id]
 		n, err := notice{}, error(nil)
-		if !is.gone {
-			n, err = decode[notice](key, []byte(is.value))
+		if !is.Gone {
+			n, err = decode[notice](key, []byte(is.Value))
 		}
-		if was != nil && (is.gone || err != nil || n.Job != was.Job) {
+		if was != nil && (is.Gone || err != nil || n.Job != was.Job) {
 			c.s.setFollower(was.Job, follower{})
 			c.s.setDefined(was.Job, nil)
 			delete(c.known, id)
@@ -132,15 +133,15 @@ func (c *catalog) absorb() {
 		if err != nil {
 			c.s.log.Error("definition ignored: its notice cannot be read", zap.String("etcd_key", key), zap.Error(err))
 		}
-		if is.gone || err != nil {
+		if is.Gone || err != nil {
 			continue
 		}
 		// The follower is replaced in one step: a success in between would request no tick.
-		c.s.setFollower(n.Job, follower{before: n.After, version: is.rev})
-		if was != nil && was.rev == is.rev {
+		c.s.setFollower(n.Job, follower{before: n.After, version: is.Rev})
+		if was != nil && was.rev == is.Rev {
 			continue // the definition was read before its notice arrived
 		}
-		c.known[id] = &defined{notice: n, rev: is.rev}
+		c.known[id] = &defined{notice: n, rev: is.Rev}
 		c.dirty[id] = true
 	}
 }

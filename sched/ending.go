@@ -72,12 +72,12 @@ func (s *Scheduler) tryEnd(ctx context.Context, a *active, e *tick.End, concern 
 	}
 	s.rings.learn(reply)
 	if ended.Waits != nil {
-		s.view.putTick(*ended.Waits, reply.Rev)
+		s.view.PutTick(*ended.Waits, reply.Rev)
 	}
 	if ended.Paused {
 		s.paused(j, e.Tally)
 	}
-	s.view.remove(s.keys.Run(j.Name, a.run.ID), reply.Rev)
+	s.view.Remove(s.keys.Run(j.Name, a.run.ID), reply.Rev)
 	return ended, true, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/live"
 	"github.com/etcdclaims/claims/internal/retry"
 	"go.uber.org/zap"
 )
@@ -93,7 +94,7 @@ func (s *Scheduler) newActive(handlers context.Context, j Job, r run, cl *etcdcl
 	a.all.runs[a] = true
 	if s.view != nil {
 		for _, key := range []string{s.keys.Cancel(j.Name), s.keys.Newer(j.Name)} { // put before the run was registered here
-			a.cancelAsked(key, s.view.get(key))
+			a.cancelAsked(key, s.view.Get(key))
 		}
 	}
 	return a
@@ -151,8 +152,8 @@ func (s *Scheduler) tries(id string) {
 }
 
 // cancelAsked ends the contexts of the runs that began before the cancellation.
-func (s *Scheduler) cancelAsked(key string, is kv) {
-	job, _ := s.view.jobOf(key)
+func (s *Scheduler) cancelAsked(key string, is live.KV) {
+	job, _ := s.view.JobOf(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for a := range s.activeOf[job].all() {
@@ -162,9 +163,9 @@ func (s *Scheduler) cancelAsked(key string, is kv) {
 
 // cancelAsked ends the context of the run if it began before the cancellation. A newer tick
 // does not cancel the runs of a backfill with Allow.
-func (a *active) cancelAsked(key string, is kv) {
+func (a *active) cancelAsked(key string, is live.KV) {
 	beside := isBackfill(a.run.ID) && a.run.Parallel
-	if !is.gone && is.rev > a.claim.Revision() && !(beside && strings.HasSuffix(key, "/newer")) {
+	if !is.Gone && is.Rev > a.claim.Revision() && !(beside && strings.HasSuffix(key, "/newer")) {
 		a.cancel(ErrCancelled)
 	}
 }
@@ -186,7 +187,7 @@ func (s *Scheduler) execute(a *active, value string) {
 		}
 		s.mu.Unlock()
 		close(a.done)
-		if !s.Passthrough() && !s.view.get(s.keys.Run(a.job.Name, a.run.ID)).gone {
+		if !s.Passthrough() && !s.view.Get(s.keys.Run(a.job.Name, a.run.ID)).Gone {
 			signal(s.rescan) // the owner must settle the record
 		}
 	}()

@@ -15,7 +15,7 @@ func Asks(prefix, group string) string { return newKeys(prefix, group).Asks() }
 // nothing waits for any more.
 func (s *Scheduler) Postponed(ctx context.Context) int {
 	b := s.newStarter(ctx)
-	defer s.view.unsubscribe(b.feed)
+	defer s.view.Unsubscribe(b.feed)
 	w := &waiter{ready: ready{Job: "a", ID: "1", Parallel: true}, key: s.keys.Ready("a", "1"), rev: 1}
 	b.add(w)
 	for _, l := range b.lanes {

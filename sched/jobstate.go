@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/live"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/tick"
 )
@@ -87,18 +88,18 @@ func (l *leadership) schedule(c *jobState) {
 // absorb takes over the changes since the last round.
 func (l *leadership) absorb() {
 	l.hearPlans()
-	for key, is := range l.s.view.take(l.feed) {
-		job, backfill := l.s.view.jobOf(key)
-		switch l.s.view.kind(key) {
-		case kindPaused:
-			l.hearPause(job, !is.gone)
-		case kindWithdraw:
+	for key, is := range l.s.view.Take(l.feed) {
+		job, backfill := l.s.view.JobOf(key)
+		switch l.s.view.Kind(key) {
+		case live.KindPaused:
+			l.hearPause(job, !is.Gone)
+		case live.KindWithdraw:
 			l.hearWithdrawal(job, is)
-		case kindAsk:
+		case live.KindAsk:
 			l.hearRequest(key, is)
-		case kindReset:
+		case live.KindReset:
 			l.hearReset(job)
-		case kindReady:
+		case live.KindReady:
 			l.hearWaiter(job, backfill, key, is)
 		}
 	}
@@ -120,7 +121,7 @@ func (l *leadership) hearPause(job string, paused bool) {
 	l.place(c)
 }
 
-func (l *leadership) hearWaiter(job string, backfill bool, key string, is kv) {
+func (l *leadership) hearWaiter(job string, backfill bool, key string, is live.KV) {
 	all := l.waiting[job]
 	if all == nil {
 		all = &jobWaiting{line: line{order: byTime}, backfills: make(map[string]int), keys: make(map[string]*waiter)}
@@ -136,13 +137,13 @@ func (l *leadership) hearWaiter(job string, backfill bool, key string, is kv) {
 			all.line.remove(old)
 		}
 	}
-	if is.ready == nil {
+	if is.Ready == nil {
 		if len(all.keys) == 0 {
 			delete(l.waiting, job)
 		}
 		return
 	}
-	w := &waiter{ready: *is.ready, key: key, rev: is.rev}
+	w := &waiter{ready: *is.Ready, key: key, rev: is.Rev}
 	all.keys[key] = w
 	if backfill {
 		all.backfills[tick.FillOf(w.ID)]++

@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/live"
 	"github.com/etcdclaims/claims/internal/oplog"
 	"github.com/etcdclaims/claims/internal/priority"
 	"github.com/etcdclaims/claims/internal/retry"
@@ -25,7 +26,7 @@ import (
 type leadership struct {
 	s     *Scheduler
 	claim *etcdclaims.Claim
-	feed  *feed
+	feed  *live.Feed
 
 	jobs     map[string]*jobState       // by the digest of the name
 	due      *priority.Queue[*jobState] // by when they are due
@@ -66,6 +67,8 @@ const (
 	patience  = 5                // the retries after which the delay no longer grows
 	planTime  = 50 * time.Millisecond
 
+	readTime = 5 * time.Second // the timeout of one request
+
 	unreadablePause = 500 * time.Millisecond // the least one, of an owner that cannot read the jobs
 
 	admitting = "admit ticks"
@@ -73,7 +76,7 @@ const (
 
 func newLeadership(s *Scheduler, claim *etcdclaims.Claim) *leadership {
 	return &leadership{
-		s: s, claim: claim, feed: s.view.subscribe(kindAsk, kindPaused, kindReady, kindWithdraw, kindReset),
+		s: s, claim: claim, feed: s.view.Subscribe(live.KindAsk, live.KindPaused, live.KindReady, live.KindWithdraw, live.KindReset),
 		jobs:      make(map[string]*jobState),
 		due:       priority.New(func(a, b *jobState) bool { return a.at.Before(b.at) }),
 		doubtful:  priority.New(func(a, b *jobState) bool { return a.readAt.Before(b.readAt) }),
@@ -93,7 +96,7 @@ func newLeadership(s *Scheduler, claim *etcdclaims.Claim) *leadership {
 // lead admits ticks until ctx ends, with the claim or the scheduler. It returns an
 // error only if retrying is useless.
 func (l *leadership) lead(ctx context.Context) error {
-	defer l.s.view.unsubscribe(l.feed)
+	defer l.s.view.Unsubscribe(l.feed)
 	ctx, cancel := context.WithCancel(ctx)
 	watched := make(chan struct{})
 	go func() {
@@ -102,7 +105,7 @@ func (l *leadership) lead(ctx context.Context) error {
 	}()
 	defer func() { cancel(); <-watched }()
 	select {
-	case <-l.s.view.synced:
+	case <-l.s.view.Synced:
 	case <-ctx.Done():
 		return nil
 	}
@@ -189,7 +192,7 @@ func (l *leadership) rest(ctx context.Context) {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-l.feed.news:
+	case <-l.feed.News:
 	case <-l.s.added:
 	case <-l.plans.done:
 	case <-l.s.rescan:
@@ -201,7 +204,7 @@ func (l *leadership) rest(ctx context.Context) {
 // idle returns how long nothing will be due.
 func (l *leadership) idle() time.Duration {
 	now, d := l.s.now(), nap
-	if l.s.view.anyRuns() {
+	if l.s.view.AnyRuns() {
 		d = orphanCheck - time.Since(l.looked)
 	}
 	if c, ok := l.due.First(); ok {

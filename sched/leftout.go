@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/live"
 	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -18,17 +19,17 @@ type withdrawal struct {
 }
 
 // hearWithdrawal takes over a Cancel of waiting ticks.
-func (l *leadership) hearWithdrawal(job string, is kv) {
-	if is.gone {
+func (l *leadership) hearWithdrawal(job string, is live.KV) {
+	if is.Gone {
 		delete(l.withdrawn, job)
 		return
 	}
-	key := l.s.keys.Now() + kindWithdraw + "/" + job
-	c, err := decode[cancelling](key, []byte(is.value))
+	key := l.s.keys.Now() + live.KindWithdraw + "/" + job
+	c, err := decode[cancelling](key, []byte(is.Value))
 	if err != nil {
 		l.s.log.Error("cancellation unreadable; waiting ticks withdrawn without its note", zap.String("etcd_key", key), zap.Error(err))
 	}
-	l.withdrawn[job] = withdrawal{Withdrawal: tick.Withdrawal{Cancelling: c, Rev: is.rev}, due: true}
+	l.withdrawn[job] = withdrawal{Withdrawal: tick.Withdrawal{Cancelling: c, Rev: is.Rev}, due: true}
 }
 
 // withdraw removes some of the ticks that were cancelled while they waited.
@@ -102,10 +103,10 @@ func (l *leadership) withdrawals(c *jobState, all *jobWaiting, wd withdrawal) (s
 
 func (l *leadership) withdrew(c *jobState, w *waiter, p past, r txn.Reply) {
 	if !r.Succeeded {
-		l.s.view.forget(w.key, w.rev) // the tick has begun
+		l.s.view.Forget(w.key, w.rev) // the tick has begun
 		return
 	}
-	l.s.view.remove(w.key, r.Rev)
+	l.s.view.Remove(w.key, r.Rev)
 	l.s.left(c.job, p)
 }
 
@@ -165,6 +166,6 @@ func (l *leadership) dropped(c *jobState, w *waiter, d tick.Decided, r txn.Reply
 	case d.Tally.Counts(): // a run may have counted a failure meanwhile
 		l.doubt(c)
 	default:
-		l.s.view.forget(w.key, w.rev) // the tick has begun, or was withdrawn
+		l.s.view.Forget(w.key, w.rev) // the tick has begun, or was withdrawn
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/live"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -20,20 +21,20 @@ const orphanCheck = 5 * time.Second
 // suspect is a run that may be an orphan.
 type suspect struct {
 	key string
-	is  kv
+	is  live.KV
 }
 
 // settleOrphans ends the records of some runs whose claim is gone.
 func (l *leadership) settleOrphans(ctx context.Context) (more bool, err error) {
 	if len(l.suspects) == 0 && (l.rescan || time.Since(l.looked) >= orphanCheck) {
 		l.rescan, l.looked = false, clock.Mono()
-		var runs map[string]kv
-		if l.s.view.anyRuns() {
-			runs = l.s.view.runs()
+		var runs map[string]live.KV
+		if l.s.view.AnyRuns() {
+			runs = l.s.view.Runs()
 		}
 		l.unknown.keep(runs)
 		for key, is := range runs {
-			if !l.s.runs(is.run.Run) {
+			if !l.s.runs(is.Run.Run) {
 				l.suspects = append(l.suspects, suspect{key, is})
 			}
 		}
@@ -45,9 +46,9 @@ func (l *leadership) settleOrphans(ctx context.Context) (more bool, err error) {
 	var ops txn.Ops
 	owns, specs := make([]txn.Op, len(some)), make([]txn.Op, len(some)) // specs of jobs that this owner cannot run
 	for i, su := range some {
-		owns[i] = ops.Add(clientv3.OpGet(l.s.claims.OwnKey(su.is.run.Claim), clientv3.WithKeysOnly()))
-		if l.runnable(keyspace.Digest(su.is.run.Job)) == nil {
-			specs[i] = ops.Add(clientv3.OpGet(l.s.keys.Spec(su.is.run.Job)))
+		owns[i] = ops.Add(clientv3.OpGet(l.s.claims.OwnKey(su.is.Run.Claim), clientv3.WithKeysOnly()))
+		if l.runnable(keyspace.Digest(su.is.Run.Job)) == nil {
+			specs[i] = ops.Add(clientv3.OpGet(l.s.keys.Spec(su.is.Run.Job)))
 		}
 	}
 	reading, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
@@ -60,17 +61,17 @@ func (l *leadership) settleOrphans(ctx context.Context) (more bool, err error) {
 	var steps []decision
 	counted := make(map[*jobState]bool)
 	for i, su := range some {
-		if !tick.IsOrphan(reply.First(owns[i]), su.is.rev) {
+		if !tick.IsOrphan(reply.First(owns[i]), su.is.Rev) {
 			continue
 		}
-		c := l.runnable(keyspace.Digest(su.is.run.Job))
+		c := l.runnable(keyspace.Digest(su.is.Run.Job))
 		if c == nil && specs[i] != 0 {
-			c = l.stranger(su.key, *su.is.run, reply.First(specs[i]))
+			c = l.stranger(su.key, *su.is.Run, reply.First(specs[i]))
 		}
 		if c == nil { // an owner that has the job settles it
 			continue
 		}
-		st, counts := l.settle(c, su.key, *su.is.run, su.is.rev)
+		st, counts := l.settle(c, su.key, *su.is.Run, su.is.Rev)
 		if counts && (counted[c] || !c.readAt.IsZero()) {
 			l.rescan = l.rescan || counted[c] // one transaction counts one failure of a job
 			continue
@@ -100,7 +101,7 @@ func (l *leadership) settle(c *jobState, key string, r run, rev int64) (d decisi
 		Begun:    !l.s.neverBegun(r.Run),
 		By:       l.withdrawn[c.id].Withdrawal,
 		Outdated: l.outdated(c, r.ID),
-		Stuck:    !l.s.view.get(l.s.keys.Stuck(j.Name, r.ID)).gone,
+		Stuck:    !l.s.view.Get(l.s.keys.Stuck(j.Name, r.ID)).Gone,
 	}
 	return step(st.Build(), func(reply txn.Reply) { l.settled(c, key, r, st.Judge(reply), reply.Rev) }), st.Counts()
 }
@@ -112,9 +113,9 @@ func (l *leadership) settled(c *jobState, key string, r run, d tick.Settled, rev
 	}
 	l.s.begunNever(r.Run, false)
 	if d.Waits != nil {
-		l.s.view.putTick(*d.Waits, rev)
+		l.s.view.PutTick(*d.Waits, rev)
 	}
-	l.s.view.remove(key, rev)
+	l.s.view.Remove(key, rev)
 	if d.Left != nil {
 		l.s.left(c.job, *d.Left)
 		return

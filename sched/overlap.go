@@ -33,13 +33,13 @@ func (w waitingTicks) At(i int) tick.Waiting { return w[i].value() }
 func (l *leadership) decided(c *jobState, d tick.Decided, rev int64) {
 	l.tallied(c, d.Tally, true, rev, d.Paused)
 	for _, w := range d.Gone {
-		l.s.view.remove(w.Key, rev)
+		l.s.view.Remove(w.Key, rev)
 	}
 	for _, p := range d.Left {
 		l.s.left(c.job, p)
 	}
 	for _, w := range d.Waits {
-		l.s.view.putTick(w, rev)
+		l.s.view.PutTick(w, rev)
 	}
 }
 

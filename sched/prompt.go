@@ -40,7 +40,7 @@ func (l *leadership) mayBegin(c *jobState, p tick.Plan, now time.Time) (*promptR
 		r.until = min(r.until, s.cfg.Grace-now.Sub(c.job.rules().Actual(p.Ticks[0])))
 	}
 	for _, dir := range s.keys.Before(c.job.rules()) {
-		if s.view.countIn(dir) > 0 {
+		if s.view.CountIn(dir) > 0 {
 			return nil, false
 		}
 	}
@@ -101,7 +101,7 @@ func (l *leadership) begin(ctx context.Context, of *promptRun, begun func()) {
 	}
 	mark, is := st.Judge(cl.Revision())
 	of.mark = mark
-	s.view.putRun(s.keys.Run(j.Name, r.ID), st.Value, is, mark.Rev)
+	s.view.PutRun(s.keys.Run(j.Name, r.ID), st.Value, is, mark.Rev)
 	of.starter.adopt(of.job, *is, st.Value, cl, begun)
 }
 

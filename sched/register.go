@@ -53,7 +53,7 @@ func (l *leadership) refresh(ctx context.Context) error {
 			},
 		})
 	}
-	since := l.s.view.latest()
+	since := l.s.view.Latest()
 	resp, err := retry.Read(ctx, core.Of(l.s.claims).KV(), readTime, ops...)
 	if err != nil {
 		for _, c := range some {
@@ -67,7 +67,7 @@ func (l *leadership) refresh(ctx context.Context) error {
 		for _, op := range of[i].live {
 			live = append(live, reply.Kvs(op)...)
 		}
-		if !l.s.view.correct(live, l.known(c), since, reply.Rev) {
+		if !l.s.view.Correct(live, l.known(c), since, reply.Rev) {
 			return l.load(ctx)
 		}
 		c.failures = l.s.readFailures(c.job.Name, reply.First(of[i].fail))
@@ -145,7 +145,7 @@ func (l *leadership) load(ctx context.Context) error {
 	}
 	reply := txn.ReplyIn(resp)
 	// The view may have been out of date when a decision failed.
-	if _, err := l.s.view.list(ctx); err != nil {
+	if _, err := l.s.view.List(ctx); err != nil {
 		return err
 	}
 	l.absorb()
@@ -163,7 +163,7 @@ func (l *leadership) load(ctx context.Context) error {
 		if !l.know(c, specs[c.id], highs[c.id]) {
 			broken++
 		}
-		if is := l.s.view.get(k.Reset(j.Name)); !is.gone && is.rev > resp.Header.Revision {
+		if is := l.s.view.Get(k.Reset(j.Name)); !is.Gone && is.Rev > resp.Header.Revision {
 			l.doubt(c) // the mark was put back after it was read here
 		}
 	}
@@ -201,7 +201,7 @@ func (l *leadership) know(c *jobState, sp, high *mvccpb.KeyValue) bool {
 		l.s.log.Error("high-water mark ahead of the clock; no tick is due before it; reset the mark",
 			zap.String("job", c.job.Name), zap.Duration("ahead", by), zap.String("etcd_key", l.s.keys.High(c.job.Name)))
 	}
-	c.paused = !l.s.view.get(l.s.keys.Paused(c.job.Name)).gone
+	c.paused = !l.s.view.Get(l.s.keys.Paused(c.job.Name)).Gone
 	l.readReset(c)
 	if all := l.waiting[c.id]; all != nil {
 		for _, w := range all.keys {
@@ -315,7 +315,7 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 			c.highRev = r.Rev
 		}
 		if starts {
-			l.s.view.put(key, first, r.Rev)
+			l.s.view.Put(key, first, r.Rev)
 		}
 		l.serve(c)
 		l.schedule(c)

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/live"
 	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/sched/calendar"
@@ -35,7 +36,7 @@ func (r *request) before(o *request) bool {
 func (r *request) backfill() bool { return !r.To.IsZero() }
 
 // hearRequest takes over a request that is new, has progressed, or is gone.
-func (l *leadership) hearRequest(key string, is kv) {
+func (l *leadership) hearRequest(key string, is live.KV) {
 	if old := l.requests[key]; old != nil {
 		l.asked.Drop(old)
 		delete(l.requests, key)
@@ -44,15 +45,15 @@ func (l *leadership) hearRequest(key string, is kv) {
 			delete(l.requestsOf, old.id)
 		}
 	}
-	if is.gone {
+	if is.Gone {
 		return
 	}
-	a, err := decode[ask](key, []byte(is.value))
+	a, err := decode[ask](key, []byte(is.Value))
 	if err != nil {
 		l.s.log.Error("request ignored: its value cannot be read", zap.String("etcd_key", key), zap.Error(err))
 		return
 	}
-	r := &request{ask: a, id: keyspace.Digest(a.Job), key: key, rev: is.rev}
+	r := &request{ask: a, id: keyspace.Digest(a.Job), key: key, rev: is.Rev}
 	l.requests[key] = r
 	if l.requestsOf[r.id] == nil {
 		l.requestsOf[r.id] = make(map[string]*request)
@@ -86,7 +87,7 @@ func (l *leadership) dropAsk(c *jobState, r *request) decision {
 				l.doubt(c)
 				return
 			}
-			l.s.view.remove(r.key, reply.Rev)
+			l.s.view.Remove(r.key, reply.Rev)
 			l.s.log.Info("tick dropped: the job was changed and no longer runs after the other", zap.String("job", r.Job), zap.String("after", r.By), zap.String("etcd_key", r.key))
 		},
 	}
@@ -171,7 +172,7 @@ func (l *leadership) runNow(c *jobState, r *request) decision {
 			return
 		}
 		c.doubts = 0
-		l.s.view.remove(r.key, reply.Rev)
+		l.s.view.Remove(r.key, reply.Rev)
 		l.decided(c, d, reply.Rev)
 	})
 }
@@ -206,9 +207,9 @@ func (l *leadership) backfill(c *jobState, r *request) decision {
 		c.doubts = 0
 		l.decided(c, d, reply.Rev)
 		if over {
-			l.s.view.remove(r.key, reply.Rev)
+			l.s.view.Remove(r.key, reply.Rev)
 		} else {
-			l.s.view.put(r.key, value, reply.Rev)
+			l.s.view.Put(r.key, value, reply.Rev)
 		}
 	})
 }

@@ -188,12 +188,12 @@ func (c *jobState) planned() Job {
 // be of any tick, so it holds all ticks of the job, as a pause does.
 func (l *leadership) readReset(c *jobState) {
 	key := l.s.keys.Reset(c.job.Name)
-	is := l.s.view.get(key)
+	is := l.s.view.Get(key)
 	c.decided, c.held = nil, false
-	if is.gone {
+	if is.Gone {
 		return
 	}
-	value, err := decode[resetting](key, []byte(is.value))
+	value, err := decode[resetting](key, []byte(is.Value))
 	if c.decided, c.held = value.Decided, err != nil; err != nil {
 		l.s.log.Error("ticks held: it cannot be read which ones are decided", zap.String("etcd_key", key), zap.Error(err))
 	}

@@ -13,7 +13,9 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/live"
 	"github.com/etcdclaims/claims/internal/oplog"
 	"github.com/etcdclaims/claims/internal/passthrough"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -28,7 +30,7 @@ type Scheduler struct {
 	cfg    Config
 	log    *zap.Logger
 	keys   keys
-	view   *view // nil: passthrough
+	view   *live.View // nil: passthrough
 	rings  rings
 	icals  icalCache
 
@@ -106,7 +108,7 @@ func New(claims *etcdclaims.Client, cfg Config) (*Scheduler, error) {
 	s.outage = oplog.New(s.log, claims.Unreachable)
 	if !claims.Passthrough() {
 		s.keys = newKeys(claims.Prefix(), cfg.Group)
-		s.view = newView(claims, s.keys.Now(), s.log, s.outage, s.rings.forgetAll)
+		s.view = live.New(core.Of(claims).KV(), claims.Etcd(), s.keys.Now(), s.log, s.outage, s.rings.forgetAll)
 		s.rings.byPrefix, s.rings.over, s.rings.prefix = make(map[string]*ring), make(map[string]*ring), len(s.keys.Records(""))
 	}
 	return s, nil
@@ -204,7 +206,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	s.mu.Lock()
 	s.denied = cancel
 	s.mu.Unlock()
-	wg.Go(func() { s.deny(s.view.follow(member)) })
+	wg.Go(func() { s.deny(s.view.Follow(member)) })
 	wg.Go(func() { s.start(member, handlers) })
 	wg.Go(func() { cancel(s.campaign(member)) })
 	wg.Go(func() { s.watchOverdue(member) })

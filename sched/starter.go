@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/live"
 	"github.com/etcdclaims/claims/internal/priority"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/tick"
@@ -20,7 +21,7 @@ import (
 type starter struct {
 	s        *Scheduler
 	handlers context.Context // of runs
-	feed     *feed
+	feed     *live.Feed
 	wg       sync.WaitGroup
 	slots    chan struct{} // requests in progress
 
@@ -75,12 +76,12 @@ func (s *Scheduler) start(ctx, handlers context.Context) {
 	s.starter.Store(b)
 	defer b.wg.Wait()
 	defer s.starter.Store(nil)
-	defer s.view.unsubscribe(b.feed)
+	defer s.view.Unsubscribe(b.feed)
 	for ctx.Err() == nil {
 		b.absorb()
 		timer := time.NewTimer(b.startSome(ctx))
 		select {
-		case <-b.feed.news:
+		case <-b.feed.News:
 		case <-b.post:
 		case <-s.retry:
 			b.retry(s.takeFreed())
@@ -94,7 +95,7 @@ func (s *Scheduler) start(ctx, handlers context.Context) {
 
 func (s *Scheduler) newStarter(handlers context.Context) *starter {
 	return &starter{
-		s: s, handlers: handlers, feed: s.view.subscribe(kindReady, kindCancel), slots: make(chan struct{}, attemptsAtOnce),
+		s: s, handlers: handlers, feed: s.view.Subscribe(live.KindReady, live.KindCancel), slots: make(chan struct{}, attemptsAtOnce),
 		lanes: make(map[string]*lane), where: make(map[string]spot), parked: make(map[*lane]bool),
 		next:  priority.New(func(a, b *lane) bool { return byTurn(a.line.ticks[0], b.line.ticks[0]) < 0 }),
 		later: priority.New(func(a, b *lane) bool { return a.at.Before(b.at) }),
@@ -143,14 +144,14 @@ func (b *starter) absorb() {
 	for _, do := range posted {
 		do()
 	}
-	for key, is := range b.s.view.take(b.feed) {
-		if b.s.view.kind(key) == kindCancel {
+	for key, is := range b.s.view.Take(b.feed) {
+		if b.s.view.Kind(key) == live.KindCancel {
 			b.s.cancelAsked(key, is)
 			continue
 		}
 		b.remove(key)
-		if is.ready != nil {
-			w := &waiter{ready: *is.ready, key: key, rev: is.rev}
+		if is.Ready != nil {
+			w := &waiter{ready: *is.Ready, key: key, rev: is.Rev}
 			if rest := w.Rests(b.s.now()); rest > 0 {
 				w.begins = clock.Mono().Add(rest)
 			}
@@ -244,7 +245,7 @@ func (b *starter) startSome(ctx context.Context) time.Duration {
 		switch {
 		case len(running) > 0:
 			l.ahead = running
-		case !w.Parallel && (b.s.view.hasNews(b.feed, b.s.keys.ReadyOf(w.Job)) || isBackfill(w.ID) && b.s.view.hasNews(b.feed, b.s.keys.Backfills(w.Job))):
+		case !w.Parallel && (b.s.view.HasNews(b.feed, b.s.keys.ReadyOf(w.Job)) || isBackfill(w.ID) && b.s.view.HasNews(b.feed, b.s.keys.Backfills(w.Job))):
 			b.place(l)
 			return 0 // a run may have just ended whose tick waits again
 		}
@@ -324,7 +325,7 @@ func (b *starter) carryOut(j Job, r run, value string, cl *etcdclaims.Claim, act
 	select {
 	case <-a.done:
 	case <-cl.Done(): // the lane is free although the handler may not have returned
-		if !b.s.view.get(b.s.keys.Run(j.Name, r.ID)).gone {
+		if !b.s.view.Get(b.s.keys.Run(j.Name, r.ID)).Gone {
 			signal(b.s.rescan)
 		}
 	}
@@ -364,7 +365,7 @@ func (b *starter) turn(ctx context.Context, w waiter) bool {
 	case <-ctx.Done():
 		return false
 	}
-	if is := b.s.view.get(w.key); is.gone || is.rev != w.rev {
+	if is := b.s.view.Get(w.key); is.Gone || is.Rev != w.rev {
 		<-b.slots
 		return false
 	}

@@ -70,11 +70,11 @@ func (s *Scheduler) explain(j Job, r run, p *past) {
 	p.Outcome = OutcomeLost
 	p.Error = "the process died, or the claim was lost, before the run ended"
 	key := s.keys.Stuck(j.Name, r.ID)
-	is := s.view.get(key)
-	if is.gone {
+	is := s.view.Get(key)
+	if is.Gone {
 		return
 	}
-	st, err := decode[stuckRun](key, []byte(is.value))
+	st, err := decode[stuckRun](key, []byte(is.Value))
 	if err != nil || st.Run != r.Run {
 		return
 	}

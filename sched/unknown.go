@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/live"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
@@ -35,7 +36,7 @@ func (u unknown) due(key string, is spec) bool {
 }
 
 // keep forgets runs that are gone.
-func (u unknown) keep(runs map[string]kv) {
+func (u unknown) keep(runs map[string]live.KV) {
 	maps.DeleteFunc(u, func(key string, _ time.Time) bool { _, there := runs[key]; return !there })
 }
 

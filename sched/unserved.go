@@ -87,11 +87,11 @@ func (l *leadership) giveUp(c *jobState, oldest []*request) decision {
 	}
 	d.done = func(reply txn.Reply) {
 		if !reply.Succeeded {
-			l.s.view.forget(last.key, last.rev)
+			l.s.view.Forget(last.key, last.rev)
 			return
 		}
 		for _, r := range oldest {
-			l.s.view.remove(r.key, reply.Rev)
+			l.s.view.Remove(r.key, reply.Rev)
 		}
 		l.s.log.Error("ticks given up: too many wait for an owner that can run the job", zap.String("job", job.Name), zap.Int("ticks", len(oldest)), zap.String("problem", why))
 		l.s.left(job, p)

@@ -30,8 +30,8 @@ var schedMutants = []mutant{
 	{
 		name: "definition read before its notice, followed as before", of: "sched", tests: "TestDefineAfterChangedAtOnce",
 		edits: []edit{{
-			"sched/catalog.go", "\t\tc.s.setFollower(n.Job, follower{before: n.After, version: is.rev})\n\t\tif was",
-			"\t\tif was == nil || was.rev != is.rev {\n\t\t\tc.s.setFollower(n.Job, follower{before: n.After, version: is.rev})\n\t\t}\n\t\tif was",
+			"sched/catalog.go", "\t\tc.s.setFollower(n.Job, follower{before: n.After, version: is.Rev})\n\t\tif was",
+			"\t\tif was == nil || was.rev != is.Rev {\n\t\t\tc.s.setFollower(n.Job, follower{before: n.After, version: is.Rev})\n\t\t}\n\t\tif was",
 		}},
 	},
 	{
@@ -56,7 +56,7 @@ var schedMutants = []mutant{
 	},
 	{
 		name: "view that reads nothing until its watch has begun", of: "sched", tests: "TestDeafProcessHearsByReading",
-		edits: []edit{{"sched/keywatch.go", "\twg.Go(func() {\n\t\tbegun <-", "\tfunc(f func()) { f() }(func() {\n\t\tbegun <-"}},
+		edits: []edit{{"internal/live/follow.go", "\twg.Go(func() {\n\t\tbegun <-", "\tfunc(f func()) { f() }(func() {\n\t\tbegun <-"}},
 	},
 	{
 		name: "ticks that are decided, by a later version, ignored", of: "sched", tests: "TestUnreadableResetHoldsTicks",
@@ -65,8 +65,8 @@ var schedMutants = []mutant{
 	{
 		name: "runs known by the revision of their claims alone", of: "sched", tests: "TestRunsThatBeganTogether",
 		edits: []edit{
-			{"sched/view.go", "delete(v.begun, hold{have.run.Claim, have.rev})", "delete(v.begun, hold{\"\", have.rev})"},
-			{"sched/view.go", "v.begun[hold{is.run.Claim, is.rev}] = key", "v.begun[hold{\"\", is.rev}] = key"},
+			{"internal/live/view.go", "delete(v.begun, hold{have.Run.Claim, have.Rev})", "delete(v.begun, hold{\"\", have.Rev})"},
+			{"internal/live/view.go", "v.begun[hold{is.Run.Claim, is.Rev}] = key", "v.begun[hold{\"\", is.Rev}] = key"},
 		},
 	},
 	{

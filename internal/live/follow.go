@@ -1,4 +1,4 @@
-package sched
+package live
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/core"
 	watchfeed "github.com/etcdclaims/claims/internal/feed"
 	"github.com/etcdclaims/claims/internal/oplog"
 	"github.com/etcdclaims/claims/internal/retry"
@@ -15,16 +14,16 @@ import (
 	"go.uber.org/zap"
 )
 
-// follow keeps the view up to date until ctx ends. It returns an error only if
+// Follow keeps the view up to date until ctx ends. It returns an error only if
 // retrying is useless.
-func (v *view) follow(ctx context.Context) error {
+func (v *View) Follow(ctx context.Context) error {
 	ctx = clientv3.WithRequireLeader(ctx)
 	for try := 0; ctx.Err() == nil; try++ {
-		rev, err := v.list(ctx)
+		rev, err := v.List(ctx)
 		if err != nil {
 			if !oplog.IsDenied(err) {
-				v.outage.Fail(reading, err, zap.String("etcd_key", v.root))
-			} else if v.outage.Denied(reading, err, zap.String("etcd_key", v.root)) {
+				v.ends.Fail(reading, err, zap.String("etcd_key", v.root))
+			} else if v.ends.Denied(reading, err, zap.String("etcd_key", v.root)) {
 				return err
 			}
 			retry.Pause(ctx, try)
@@ -39,14 +38,14 @@ func (v *view) follow(ctx context.Context) error {
 	return nil
 }
 
-// list reads all keys.
-func (v *view) list(ctx context.Context) (rev int64, err error) {
-	since := v.latest()
-	resp, err := retry.Get(ctx, core.Of(v.claims).KV(), readTime, clientv3.OpGet(v.root, clientv3.WithPrefix()))
+// List reads all keys.
+func (v *View) List(ctx context.Context) (rev int64, err error) {
+	since := v.Latest()
+	resp, err := retry.Get(ctx, v.etcd, readTime, clientv3.OpGet(v.root, clientv3.WithPrefix()))
 	if err != nil {
 		return 0, txn.Denied(err)
 	}
-	v.outage.Succeed(reading)
+	v.ends.Succeed(reading)
 	rev = resp.Header.Revision
 	v.replace(resp.Kvs, since, rev)
 	return rev, nil
@@ -57,12 +56,12 @@ func (v *view) list(ctx context.Context) (rev int64, err error) {
 //
 // clientv3 returns from Watch when etcd has created the watch, so a member that hangs
 // would keep this goroutine from reading. Therefore the watch begins beside the reads.
-func (v *view) watch(ctx context.Context, rev int64) (well bool) {
+func (v *View) watch(ctx context.Context, rev int64) (well bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	begun, begins := make(chan clientv3.WatchChan, 1), v.streamed(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		begun <- v.claims.Etcd().Watch(begins, v.root, clientv3.WithPrefix(), clientv3.WithRev(rev+1))
+		begun <- v.watcher.Watch(begins, v.root, clientv3.WithPrefix(), clientv3.WithRev(rev+1))
 	})
 	defer wg.Wait()
 	defer cancel()
@@ -83,9 +82,9 @@ func (v *view) watch(ctx context.Context, rev int64) (well bool) {
 		case <-v.rewind:
 			return false // the watch waits for revisions of the time before the restore
 		case <-again.C:
-			_, err := v.list(ctx)
+			_, err := v.List(ctx)
 			if err != nil && !oplog.IsDenied(err) && ctx.Err() == nil {
-				v.outage.Fail(reading, err, zap.String("etcd_key", v.root))
+				v.ends.Fail(reading, err, zap.String("etcd_key", v.root))
 			}
 			if err != nil {
 				return false
@@ -101,7 +100,7 @@ func (v *view) watch(ctx context.Context, rev int64) (well bool) {
 
 // streamed returns the context of a watch, on a new stream after a watch that could not
 // begin.
-func (v *view) streamed(ctx context.Context) context.Context {
+func (v *View) streamed(ctx context.Context) context.Context {
 	if v.stream == 0 {
 		return ctx
 	}
@@ -109,12 +108,12 @@ func (v *view) streamed(ctx context.Context) context.Context {
 }
 
 // hear takes over the events of a watch.
-func (v *view) hear(events []*clientv3.Event) {
+func (v *View) hear(events []*clientv3.Event) {
 	for _, ev := range events {
 		if ev.Type == clientv3.EventTypeDelete {
-			v.remove(string(ev.Kv.Key), ev.Kv.ModRevision)
+			v.Remove(string(ev.Kv.Key), ev.Kv.ModRevision)
 		} else {
-			v.put(string(ev.Kv.Key), string(ev.Kv.Value), ev.Kv.ModRevision)
+			v.Put(string(ev.Kv.Key), string(ev.Kv.Value), ev.Kv.ModRevision)
 		}
 	}
 }
