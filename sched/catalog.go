@@ -241,7 +241,7 @@ func (s *Scheduler) setDefined(name string, job *Job) {
 	defer s.mu.Unlock()
 	if job == nil {
 		delete(s.defined, name)
-		s.rings.forget(s.keys.Records(name))
+		s.histories.Forget(s.keys.Records(name))
 	} else {
 		s.defined[name] = *job
 	}

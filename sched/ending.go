@@ -67,10 +67,10 @@ func (s *Scheduler) tryEnd(ctx context.Context, a *active, e *tick.End, concern 
 	reply := txn.ReplyIn(resp)
 	ended, err = e.Judge(reply)
 	if !ended.Now {
-		s.rings.learnOf(reply.Rev, reply.Range(ended.History))
+		s.histories.LearnOf(reply.Rev, reply.Range(ended.History))
 		return ended, true, err
 	}
-	s.rings.learn(reply)
+	s.histories.Learn(reply)
 	if ended.Waits != nil {
 		s.view.PutTick(*ended.Waits, reply.Rev)
 	}
@@ -101,12 +101,12 @@ func (s *Scheduler) trimHistory(ctx context.Context, a *active, concern string) 
 	if s.owning.Load() {
 		return
 	}
-	ops := s.rings.excessOf(s.keys.Records(a.job.Name))
+	ops := s.histories.ExcessOf(s.keys.Records(a.job.Name))
 	if len(ops) == 0 {
 		return
 	}
 	// If this fails, the next record deletes more.
 	if resp, err := txn.Concerning(a.claim.Txn(ctx), concern).Then(ops...).Commit(); err == nil && resp.Succeeded {
-		s.rings.learn(txn.ReplyIn(resp))
+		s.histories.Learn(txn.ReplyIn(resp))
 	}
 }

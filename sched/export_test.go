@@ -30,9 +30,7 @@ func (s *Scheduler) Postponed(ctx context.Context) int {
 func (s *Scheduler) Remembered() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.rings.mu.Lock()
-	defer s.rings.mu.Unlock()
-	return len(s.touched) + len(s.rings.byPrefix) + len(s.rings.over) + len(s.followers) + len(s.icals.known)
+	return len(s.touched) + s.histories.Len() + len(s.followers) + len(s.icals.known)
 }
 
 // WaitAfter returns how long a tick waits after the given number of retries.

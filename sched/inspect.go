@@ -346,7 +346,7 @@ func (s *Scheduler) History(ctx context.Context, job string) iter.Seq2[Entry, er
 			all = append(all, page.Kvs...)
 		}
 		// Those of one revision stay in the order of their times.
-		slices.SortStableFunc(all, func(a, b *mvccpb.KeyValue) int { return byCreation(b, a) })
+		slices.SortStableFunc(all, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(b.CreateRevision, a.CreateRevision) })
 		for _, kv := range all {
 			p, err := decode[past](string(kv.Key), kv.Value)
 			if err != nil {

@@ -284,7 +284,7 @@ func (l *leadership) take(ctx context.Context, steps []decision) error {
 			return err
 		}
 		reply := txn.ReplyIn(resp)
-		l.s.rings.learn(reply)
+		l.s.histories.Learn(reply)
 		for i, st := range steps[:n] {
 			st.done(reply.Inner(taken[i]))
 		}

@@ -113,7 +113,7 @@ func (l *leadership) withdrew(c *jobState, w *waiter, p past, r txn.Reply) {
 // trimHistories deletes the oldest records of some histories that exceed their limit.
 func (l *leadership) trimHistories(ctx context.Context) (more bool, err error) {
 	var todo []decision
-	for _, ops := range l.s.rings.excess(mostSteps) {
+	for _, ops := range l.s.histories.Excess(mostSteps) {
 		todo = append(todo, decision{ops: ops, done: func(txn.Reply) {}})
 	}
 	if len(todo) == 0 {

@@ -26,13 +26,13 @@ import (
 // per attempt across all processes of a group. The methods of a Scheduler are safe
 // for concurrent use.
 type Scheduler struct {
-	claims *etcdclaims.Client
-	cfg    Config
-	log    *zap.Logger
-	keys   keys
-	view   *live.View // nil: passthrough
-	rings  rings
-	icals  icalCache
+	claims    *etcdclaims.Client
+	cfg       Config
+	log       *zap.Logger
+	keys      keys
+	view      *live.View // nil: passthrough
+	histories *live.Histories
+	icals     icalCache
 
 	outage *oplog.Log
 	ends   ends
@@ -108,8 +108,8 @@ func New(claims *etcdclaims.Client, cfg Config) (*Scheduler, error) {
 	s.outage = oplog.New(s.log, claims.Unreachable)
 	if !claims.Passthrough() {
 		s.keys = newKeys(claims.Prefix(), cfg.Group)
-		s.view = live.New(core.Of(claims).KV(), claims.Etcd(), s.keys.Now(), s.log, s.outage, s.rings.forgetAll)
-		s.rings.byPrefix, s.rings.over, s.rings.prefix = make(map[string]*ring), make(map[string]*ring), len(s.keys.Records(""))
+		s.histories = live.NewHistories(len(s.keys.Records("")))
+		s.view = live.New(core.Of(claims).KV(), claims.Etcd(), s.keys.Now(), s.log, s.outage, s.histories.ForgetAll)
 	}
 	return s, nil
 }

@@ -110,12 +110,12 @@ var schedMutants = []mutant{
 		edits: []edit{{"sched/resetmark.go", "if nominal.After(now) {", "if nominal.IsZero() {"}},
 	},
 	{
-		name: "late reply about a history taken for the newest", of: "sched", tests: "TestRingIgnoresLateReplies",
-		edits: []edit{{"sched/ring.go", "(rev > is.rev || ", "(rev != is.rev || "}},
+		name: "late reply about a history taken for the newest", of: "internal/live", tests: "TestHistoryIgnoresLateReplies",
+		edits: []edit{{"internal/live/histories.go", "(rev > is.rev || ", "(rev != is.rev || "}},
 	},
 	{
 		name: "record of a clock that is right, trimmed before those of one that was ahead", of: "sched", tests: "TestHistoryAfterAClockAhead",
-		edits: []edit{{"sched/ring.go", "cmp.Compare(a.CreateRevision, b.CreateRevision)", "cmp.Compare(a.Lease, b.Lease)"}},
+		edits: []edit{{"internal/live/histories.go", "cmp.Compare(a.CreateRevision, b.CreateRevision)", "cmp.Compare(a.Lease, b.Lease)"}},
 	},
 	{
 		name: "history that only the owner trims", of: "sched", tests: "TestHistoryAfterLateReplies",
