@@ -193,7 +193,7 @@ func TestSupersedeTriesAgain(t *testing.T) {
 
 // rev returns the revision of etcd.
 func (w *world) rev() (rev int64) {
-	w.Etcd.With(func(m *memetcd.Model) { rev = m.Rev })
+	w.Etcd.With(func(m *memetcd.Model) { rev = m.Revision() })
 	return rev
 }
 
@@ -342,9 +342,9 @@ func TestHeldByARecord(t *testing.T) {
 		{"shared", func(*world) {}, "k: shared by 1"},
 		{"its holders are gone", func(w *world) {
 			w.Etcd.With(func(m *memetcd.Model) {
-				for name := range m.Keys {
-					if name != layout.Own("k") {
-						delete(m.Keys, name)
+				for _, k := range m.Under("") {
+					if k.Name != layout.Own("k") {
+						m.Remove(k.Name)
 					}
 				}
 			})
@@ -355,7 +355,7 @@ func TestHeldByARecord(t *testing.T) {
 		run(t, tt.name, func(t *testing.T, w *world) {
 			w.hold(t, shared("k"))
 			h := Holder{Key: "k"}
-			w.Etcd.With(func(m *memetcd.Model) { h.Own = m.Keys[layout.Own("k")] })
+			w.Etcd.With(func(m *memetcd.Model) { h.Own = m.KV(layout.Own("k")) })
 			tt.do(w)
 			same(t, "outcome", outcome(w.HeldBy(t.Context(), h)), tt.want)
 		})

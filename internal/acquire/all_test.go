@@ -24,7 +24,7 @@ func (w *world) twice(key string) func(*pb.TxnRequest) error {
 			first = false
 			w.Etcd.With(func(m *memetcd.Model) {
 				m.Do(in)
-				delete(m.Keys, layout.Own(key))
+				m.Remove(layout.Own(key))
 			})
 		}
 		return nil

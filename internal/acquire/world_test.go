@@ -72,8 +72,8 @@ func (w *world) hold(tb testing.TB, o *Call) *term.Term {
 func (w *world) keys() string {
 	count := make(map[string]int)
 	w.Etcd.With(func(m *memetcd.Model) {
-		for name := range m.Keys {
-			name = strings.TrimPrefix(name, layout.Prefix)
+		for _, k := range m.Under("") {
+			name := strings.TrimPrefix(k.Name, layout.Prefix)
 			kind, rest, _ := strings.Cut(name, "/")
 			switch {
 			case kind == "session" && strings.Contains(rest, "/live/"):
@@ -89,11 +89,7 @@ func (w *world) keys() string {
 
 // value returns the value of a key in etcd, or "" if the key does not exist.
 func (w *world) value(name string) (value string) {
-	w.Etcd.With(func(m *memetcd.Model) {
-		if kv := m.Keys[name]; kv != nil {
-			value = string(kv.Value)
-		}
-	})
+	w.Etcd.With(func(m *memetcd.Model) { value = m.Get(name).Value })
 	return value
 }
 
@@ -104,8 +100,8 @@ func (w *world) balanced(t *testing.T) {
 	for _, s := range w.Pool.Live() {
 		claims := 0
 		w.Etcd.With(func(m *memetcd.Model) {
-			for name, kv := range m.Keys {
-				if strings.HasPrefix(name, layout.Own("")) && kv.Lease == int64(s.ID()) {
+			for _, k := range m.Under(layout.Own("")) {
+				if k.Lease == int64(s.ID()) {
 					claims++
 				}
 			}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/memetcd"
-	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -49,9 +48,7 @@ func newsOf(w *world) (n *Notices, begun chan *stream) {
 
 // put puts a key of the client's own.
 func put(w *world, name string) {
-	w.Etcd.With(func(m *memetcd.Model) {
-		m.Do(&pb.TxnRequest{Success: []*pb.RequestOp{txn.Put([]byte("/p/session/me/"+name), "v", int64(0))}})
-	})
+	w.Etcd.With(func(m *memetcd.Model) { m.Put("/p/session/me/"+name, "v", 0) })
 }
 
 // Each key has the same call, whether its event came or it was read. A question alone has an event of its end, and a
@@ -90,7 +87,7 @@ func TestEventsAndReads(t *testing.T) {
 func TestSentinelGone(t *testing.T) {
 	t.Parallel()
 	remove := func(w *world, s *Session) {
-		w.Etcd.With(func(m *memetcd.Model) { delete(m.Keys, s.Sentinel()) })
+		w.Etcd.With(func(m *memetcd.Model) { m.Remove(s.Sentinel()) })
 	}
 	for name, find := range map[string]func(n *Notices, s *Session) error{
 		"event": func(n *Notices, s *Session) error {
@@ -117,7 +114,7 @@ func TestSentinelGone(t *testing.T) {
 		s := w.open(t, true)
 		remove(w, s)
 		synctest.Wait()
-		s.born++
+		s.born += 2 // the removal has a revision of its own
 		if _, err := n.Read(); err != nil || s.Ended() {
 			t.Errorf("%v, a session that is younger than the read has ended: %v", err, s.Ended())
 		}
@@ -134,7 +131,7 @@ func TestReadPages(t *testing.T) {
 			put(w, "evict/"+strings.Repeat("x", i+1))
 		}
 		var first int64
-		w.Etcd.With(func(m *memetcd.Model) { first = m.Rev })
+		w.Etcd.With(func(m *memetcd.Model) { first = m.Revision() })
 		w.answers(func(kind string, _ *pb.TxnRequest) error {
 			if kind == memetcd.Range && w.sent[kind] == 2 {
 				put(w, "live/9")
@@ -180,7 +177,7 @@ func TestFollow(t *testing.T) {
 		w.answers(nil)
 		second := <-begun
 		var rev int64
-		w.Etcd.With(func(m *memetcd.Model) { rev = m.Rev })
+		w.Etcd.With(func(m *memetcd.Model) { rev = m.Revision() })
 		same(t, "from", second.after, rev)
 		same(t, "read", w.news.Take(), "evicted evict/b, missed, restored")
 

@@ -123,7 +123,7 @@ func TestOpen(t *testing.T) {
 			w.answers(nil)
 			s = w.open(t, false)
 			w.Etcd.With(func(m *memetcd.Model) {
-				kv := m.Keys[s.Sentinel()]
+				kv := m.KV(s.Sentinel())
 				if kv == nil || !s.HasSentinel(kv.ModRevision, kv.Lease) || s.HasSentinel(kv.ModRevision, 99) || s.HasSentinel(1, kv.Lease) {
 					t.Errorf("%s: sentinel %v", tt.name, kv)
 				}

@@ -67,7 +67,7 @@ func (x *waiting) hands(notice string) *mvccpb.KeyValue {
 			txn.Put([]byte(layout.Own("k")), x.a.PlaceValue, x.a.Lease), txn.Delete([]byte(x.a.PlaceKey())),
 			txn.Put(name, notice, x.a.Lease),
 		}})
-		kv.ModRevision = m.Rev
+		kv.ModRevision = m.Revision()
 	})
 	return kv
 }
@@ -193,7 +193,7 @@ func TestAwaitWatchesAfterAWhile(t *testing.T) {
 			same(t, "watched", w.watched(), tt.key)
 			for _, g := range w.watches {
 				var rev int64
-				w.Parts.Etcd.With(func(m *memetcd.Model) { rev = m.Rev })
+				w.Parts.Etcd.With(func(m *memetcd.Model) { rev = m.Revision() })
 				same(t, "from", g.rev, rev+1)
 			}
 			same(t, "outcome", x.ends(), "waits")

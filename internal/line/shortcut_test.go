@@ -79,7 +79,7 @@ func TestShortcut(t *testing.T) {
 		run(t, tt.name, func(t *testing.T, w *world) {
 			w.Other(layout.Own("k"), "x")
 			var rev int64
-			w.Parts.Etcd.With(func(m *memetcd.Model) { rev = m.Rev })
+			w.Parts.Etcd.With(func(m *memetcd.Model) { rev = m.Revision() })
 			s := &opening{w: w, news: make(chan struct{}, 1)}
 			s.over = &protocol.Over{Rev: rev, Guard: []*pb.Compare{txn.ModifiedAt([]byte(layout.Own("k")), rev)}}
 			w.shortcut = s

@@ -16,13 +16,7 @@ import (
 
 // places returns how many places in line there are.
 func (w *world) places() (n int) {
-	w.Parts.Etcd.With(func(m *memetcd.Model) {
-		for name := range m.Keys {
-			if len(name) > len(layout.Lines()) && name[:len(layout.Lines())] == layout.Lines() {
-				n++
-			}
-		}
-	})
+	w.Parts.Etcd.With(func(m *memetcd.Model) { n = len(m.Under(layout.Lines())) })
 	return n
 }
 
@@ -112,7 +106,7 @@ func TestPlace(t *testing.T) {
 			tt.call(o)
 			x := w.waits(t, o)
 			var h protocol.Holder
-			w.Parts.Etcd.With(func(m *memetcd.Model) { h, _ = protocol.DecodeHolder(m.Keys[x.a.PlaceKey()].Value) })
+			w.Parts.Etcd.With(func(m *memetcd.Model) { h, _ = protocol.DecodeHolder(m.KV(x.a.PlaceKey()).Value) })
 			same(t, "claim", h.Claim, x.a.ID)
 			same(t, "kind", h.Kind, tt.kind)
 			same(t, "outcome", x.ends(), "waits")

@@ -26,16 +26,15 @@ type Etcd struct {
 	// transaction, else nil. An error takes the place of the reply. They are set before the first request.
 	Sent, Replied func(kind string, in *pb.TxnRequest) error
 
-	mu     sync.Mutex
-	model  *Model
-	leases map[clientv3.LeaseID]int64 // their TTLs in seconds
-	last   clientv3.LeaseID
+	mu    sync.Mutex
+	model *Model
+	last  int64 // the last lease
 }
 
 // NewEtcd returns an etcd without keys and leases.
 func NewEtcd() *Etcd {
 	ignore := func(string, *pb.TxnRequest) error { return nil }
-	return &Etcd{Sent: ignore, Replied: ignore, model: New(), leases: make(map[clientv3.LeaseID]int64)}
+	return &Etcd{Sent: ignore, Replied: ignore, model: New()}
 }
 
 // Client returns a client. It has no connection, and no watches.
@@ -54,14 +53,13 @@ func (e *Etcd) With(f func(m *Model)) {
 func (e *Etcd) Lives(id clientv3.LeaseID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.leases[id] > 0
+	return e.model.KeepAlive(int64(id)) > 0
 }
 
 // EndLease ends a lease, with the keys on it.
 func (e *Etcd) EndLease(id clientv3.LeaseID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.leases, id)
 	e.model.End(int64(id))
 }
 
@@ -85,16 +83,6 @@ func do[R any](ctx context.Context, e *Etcd, kind string, in *pb.TxnRequest, f f
 	return resp, nil
 }
 
-// transact carries out a transaction, whose leases must exist.
-func (e *Etcd) transact(in *pb.TxnRequest) (*clientv3.TxnResponse, error) {
-	for _, op := range in.Success {
-		if put := op.GetRequestPut(); put != nil && put.Lease != 0 && e.leases[clientv3.LeaseID(put.Lease)] == 0 {
-			return nil, rpctypes.ErrLeaseNotFound
-		}
-	}
-	return (*clientv3.TxnResponse)(e.model.Do(in)), nil
-}
-
 // kv is the KV of an etcd. What is not defined here, tests do not need.
 type kv struct {
 	clientv3.KV
@@ -104,7 +92,8 @@ type kv struct {
 func (k kv) Txn(ctx context.Context) clientv3.Txn {
 	return txn.New(func(cmps []clientv3.Cmp, then, els []clientv3.Op) (*clientv3.TxnResponse, error) {
 		in := txn.Of(cmps, then, els)
-		return do(ctx, k.e, Txn, in, func() (*clientv3.TxnResponse, error) { return k.e.transact(in) })
+		resp, err := do(ctx, k.e, Txn, in, func() (*pb.TxnResponse, error) { return k.e.model.Try(in) })
+		return (*clientv3.TxnResponse)(resp), err
 	})
 }
 
@@ -114,8 +103,7 @@ func (k kv) one(ctx context.Context, op clientv3.Op) (*pb.TxnResponse, error) {
 	if op.IsGet() {
 		kind = Range
 	}
-	resp, err := do(ctx, k.e, kind, in, func() (*clientv3.TxnResponse, error) { return k.e.transact(in) })
-	return (*pb.TxnResponse)(resp), err
+	return do(ctx, k.e, kind, in, func() (*pb.TxnResponse, error) { return k.e.model.Try(in) })
 }
 
 // Do carries out a read.
@@ -132,9 +120,7 @@ func (k kv) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*cl
 	if err != nil {
 		return nil, err
 	}
-	got := resp.Responses[0].GetResponseRange()
-	got.Header = resp.Header
-	return (*clientv3.GetResponse)(got), nil
+	return (*clientv3.GetResponse)(resp.Responses[0].GetResponseRange()), nil
 }
 
 func (k kv) Delete(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.DeleteResponse, error) {
@@ -154,40 +140,40 @@ type leases struct {
 func (l leases) Grant(ctx context.Context, ttl int64) (*clientv3.LeaseGrantResponse, error) {
 	return do(ctx, l.e, Grant, nil, func() (*clientv3.LeaseGrantResponse, error) {
 		l.e.last++
-		l.e.leases[l.e.last] = ttl
-		return &clientv3.LeaseGrantResponse{ID: l.e.last, TTL: ttl}, nil
+		next, err := l.e.model.Grant(l.e.last, ttl)
+		l.e.model.State = next
+		return &clientv3.LeaseGrantResponse{ID: clientv3.LeaseID(l.e.last), TTL: ttl}, err
 	})
 }
 
 func (l leases) Revoke(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseRevokeResponse, error) {
 	return do(ctx, l.e, Revoke, nil, func() (*clientv3.LeaseRevokeResponse, error) {
-		if l.e.leases[id] == 0 {
-			return nil, rpctypes.ErrLeaseNotFound
-		}
-		delete(l.e.leases, id)
-		l.e.model.End(int64(id))
-		return &clientv3.LeaseRevokeResponse{}, nil
+		next, err := l.e.model.Revoke(int64(id))
+		l.e.model.State = next
+		return &clientv3.LeaseRevokeResponse{}, err
 	})
 }
 
 func (l leases) KeepAliveOnce(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseKeepAliveResponse, error) {
 	return do(ctx, l.e, KeepAlive, nil, func() (*clientv3.LeaseKeepAliveResponse, error) {
-		if l.e.leases[id] == 0 {
+		ttl := l.e.model.KeepAlive(int64(id))
+		if ttl == 0 {
 			return nil, rpctypes.ErrLeaseNotFound
 		}
-		return &clientv3.LeaseKeepAliveResponse{ID: id, TTL: l.e.leases[id]}, nil
+		return &clientv3.LeaseKeepAliveResponse{ID: id, TTL: ttl}, nil
 	})
 }
 
 func (l leases) TimeToLive(ctx context.Context, id clientv3.LeaseID, _ ...clientv3.LeaseOption) (*clientv3.LeaseTimeToLiveResponse, error) {
 	return do(ctx, l.e, TTL, nil, func() (*clientv3.LeaseTimeToLiveResponse, error) {
-		if l.e.leases[id] == 0 {
+		ttl := l.e.model.KeepAlive(int64(id))
+		if ttl == 0 {
 			return &clientv3.LeaseTimeToLiveResponse{ID: id, TTL: -1}, nil
 		}
-		resp := &clientv3.LeaseTimeToLiveResponse{ID: id, TTL: l.e.leases[id], GrantedTTL: l.e.leases[id]}
-		for name, kv := range l.e.model.Keys {
-			if kv.Lease == int64(id) {
-				resp.Keys = append(resp.Keys, []byte(name))
+		resp := &clientv3.LeaseTimeToLiveResponse{ID: id, TTL: ttl, GrantedTTL: ttl}
+		for _, k := range l.e.model.Under("") {
+			if k.Lease == int64(id) {
+				resp.Keys = append(resp.Keys, []byte(k.Name))
 			}
 		}
 		return resp, nil

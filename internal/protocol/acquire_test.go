@@ -66,7 +66,7 @@ func (c *caller) verdict(seen protocol.Seen) string {
 
 // epoch is what the model has.
 func (m *model) epoch() *txn.Epoch {
-	kv := m.Keys[layout.Epoch()]
+	kv := m.KV(layout.Epoch())
 	if kv == nil {
 		return &txn.Epoch{}
 	}
@@ -189,7 +189,7 @@ func TestTake(t *testing.T) {
 		"in the place of its own": {
 			before: func(m *model) { m.has("o", exclusive()) }, mode: exclusive,
 			with: func(c *caller) {
-				c.Over = &protocol.Over{Rev: c.Rev, Guard: []*pb.Compare{txn.ModifiedAt([]byte(layout.Own("k")), c.Rev)}}
+				c.Over = &protocol.Over{Rev: c.Revision(), Guard: []*pb.Compare{txn.ModifiedAt([]byte(layout.Own("k")), c.Revision())}}
 			},
 			want: "granted", keys: "own/k",
 		},
@@ -203,7 +203,7 @@ func TestTake(t *testing.T) {
 		"in the place of its own, with an unmet condition": {
 			before: func(m *model) { m.has("o", exclusive()) }, mode: exclusive,
 			with: func(c *caller) {
-				c.Over = &protocol.Over{Rev: c.Rev, Guard: []*pb.Compare{txn.ModifiedAt([]byte(layout.Own("k")), c.Rev)}}
+				c.Over = &protocol.Over{Rev: c.Revision(), Guard: []*pb.Compare{txn.ModifiedAt([]byte(layout.Own("k")), c.Revision())}}
 				c.Ask.If = unmet
 			},
 			want: "unmet", keys: "own/k",
@@ -273,7 +273,7 @@ func TestTake(t *testing.T) {
 func (m *model) waits(id string, mode protocol.Mode) *caller {
 	m.tb.Helper()
 	c := m.caller(id, mode, m.epoch())
-	if m.Keys[layout.Own("k")] != nil {
+	if m.KV(layout.Own("k")) != nil {
 		if got := c.join(); !strings.Contains(got, "held") {
 			m.tb.Fatalf("%s joins the line: %s", id, got)
 		}
@@ -335,7 +335,7 @@ func TestAdvance(t *testing.T) {
 		"a suspected holder": {
 			holder: exclusive, mode: exclusive, joins: "held by o",
 			then: func(m *model, c *caller) {
-				rev := m.Keys[layout.Own("k")].ModRevision
+				rev := m.KV(layout.Own("k")).ModRevision
 				c.Over = &protocol.Over{Rev: rev, Guard: []*pb.Compare{txn.ModifiedAt([]byte(layout.Own("k")), rev)}, Notify: txn.Put([]byte("/p/session/o/evict/o"), "", int64('o'))}
 			},
 			want: "granted", keys: "own/k session/o/evict/o",

@@ -138,16 +138,16 @@ func (p *play) do(name string) {
 		p.step(protocol.Event{Kind: protocol.Heard, KV: &mvccpb.KeyValue{Key: []byte(own), Value: []byte("{}"), ModRevision: 7}})
 	case "heard-own":
 		p.put(own, p.try.Value, p.try.Lease)
-		p.step(protocol.Event{Kind: protocol.Heard, KV: p.Keys[own]})
+		p.step(protocol.Event{Kind: protocol.Heard, KV: p.KV(own)})
 	case "notice", "notice-unread", "notice-of-other":
 		name, value := layout.Notice("i", p.try.ID), map[string]string{"notice": `{"v":1,"trace":"t","more":true}`, "notice-unread": "-"}[name]
 		if value == "" {
 			name = layout.Notice("i", "x")
 		}
 		p.put(name, value, p.try.Lease)
-		p.step(protocol.Event{Kind: protocol.Noticed, KV: p.Keys[name]})
+		p.step(protocol.Event{Kind: protocol.Noticed, KV: p.KV(name)})
 	case "opened":
-		kv := p.Keys[own]
+		kv := p.KV(own)
 		p.step(protocol.Event{Kind: protocol.Opened, Over: &protocol.Over{
 			Rev: kv.ModRevision, Guard: []*pb.Compare{txn.ModifiedAt(kv.Key, kv.ModRevision)}, Notify: txn.Put([]byte("/n"), "n", kv.Lease),
 		}})
@@ -167,7 +167,7 @@ func (p *play) do(name string) {
 	case "#out":
 		p.remove(p.try.PlaceKey())
 	case "#moved":
-		value := p.Keys[p.try.PlaceKey()].Value
+		value := p.KV(p.try.PlaceKey()).Value
 		p.remove(p.try.PlaceKey())
 		p.put(p.try.PlaceKey(), string(value), p.try.Lease)
 	case "#epoch":
@@ -205,7 +205,7 @@ func TestAcquisitionSupersedes(t *testing.T) {
 			t.Parallel()
 			m := newModel(t)
 			o := m.has("o", exclusive())
-			held := protocol.NewHeld(&o.Try, noEpoch.Fence(m.Rev))
+			held := protocol.NewHeld(&o.Try, noEpoch.Fence(m.Revision()))
 			p := m.plays(m.caller("c", exclusive(), noEpoch))
 			p.try.Supersede(&held)
 			if tt.unmet {

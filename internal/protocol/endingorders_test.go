@@ -89,19 +89,20 @@ func (o *orders) joins(id string) {
 }
 
 func (o *orders) held() bool {
-	return o.own.OfKey(o.Get(txn.Get([]byte(layout.Own(o.own.Key))).GetRequestRange()).Kvs) == protocol.Kept
+	resp, _ := o.Range(txn.Get([]byte(layout.Own(o.own.Key))).GetRequestRange())
+	return o.own.OfKey(resp.Kvs) == protocol.Kept
 }
 
 func (o *orders) guarded() bool { return o.Do(&pb.TxnRequest{Compare: o.own.Guard()}).Succeeded }
 
 // watching counts what a request of the ending does.
 func (o *orders) watching(f func()) {
-	held, x := o.held(), o.Keys["/x"]
+	held, x := o.held(), o.Get("/x")
 	f()
 	if held && !o.held() {
 		o.ended++
 	}
-	if o.Keys["/x"] != x {
+	if o.Get("/x") != x {
 		o.done++
 	}
 }
@@ -117,7 +118,7 @@ func (o *orders) interferes() {
 	case 4:
 		o.watching(o.arrive)
 	case 5:
-		o.put(layout.Epoch(), fmt.Sprint(o.Rev), 0)
+		o.put(layout.Epoch(), fmt.Sprint(o.Revision()), 0)
 	case 6:
 		o.remove(own)
 	case 7:
@@ -213,7 +214,7 @@ func (o *orders) judge() {
 		}
 	}
 	check(o.ended <= 1 && o.done <= 1, "it ended more than once")
-	own := o.Keys[layout.Own(o.own.Key)]
+	own := o.KV(layout.Own(o.own.Key))
 	switch a.Kind {
 	case protocol.EndGiven:
 		check(own != nil && string(own.Value) == o.local && own.Lease == o.own.Lease, "another has the key")
@@ -223,7 +224,7 @@ func (o *orders) judge() {
 		check(!o.held(), "the claim is there")
 		check(o.ended == 1 || a.Away && (o.unknown > 0 || o.called), "no request has done that")
 		check(o.ops == nil || o.ended == 1 && o.done == 1, "its operations were not carried out")
-		check(a.Away || o.Keys[layout.Note(o.own.Key)] == nil, "the note is there")
+		check(a.Away || o.KV(layout.Note(o.own.Key)) == nil, "the note is there")
 		check(own == nil || string(own.Value) != o.local, "the local waiter has it")
 	case protocol.EndLost:
 		check(!o.held() || o.ops != nil && !o.guarded() || o.Drops && !o.guarded(), "the claim is kept")

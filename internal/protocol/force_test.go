@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/etcdclaims/claims/internal/protocol"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
 // A key is freed by force only from the holder that was looked at, which is told why.
@@ -13,7 +12,7 @@ func TestForce(t *testing.T) {
 	m := newModel(t)
 	m.has("c", exclusive())
 	m.put(layout.Note("k"), "n", 'c')
-	force := protocol.Force{Layout: layout, Key: "k", Own: m.Keys[layout.Own("k")], By: "op", Reason: "why"}
+	force := protocol.Force{Layout: layout, Key: "k", Own: m.KV(layout.Own("k")), By: "op", Reason: "why"}
 	if resp := m.request(force.Build()); !resp.Succeeded || m.names() != "session/i/evict/c" {
 		t.Errorf("%v, etcd has %q", resp.Succeeded, m.names())
 	}
@@ -22,17 +21,17 @@ func TestForce(t *testing.T) {
 	if resp := m.request(force.Build()); resp.Succeeded {
 		t.Error("another holder lost the key")
 	}
-	force.Own = m.Get(&pb.RangeRequest{Key: []byte(layout.Own("k"))}).Kvs[0]
-	m.Keys[layout.Own("k")].Lease = 'p' // as after a restore
+	force.Own = m.KV(layout.Own("k"))
+	m.Restore(layout.Own("k"), 'p')
 	if resp := m.request(force.Build()); resp.Succeeded {
 		t.Error("a holder on another lease lost the key")
 	}
-	m.Keys[layout.Own("k")].Lease = 'o'
+	m.Restore(layout.Own("k"), 'o')
 	m.put(layout.Own("k"), string(force.Own.Value), 'o')
 	if resp := m.request(force.Build()); resp.Succeeded {
 		t.Error("a younger claim lost the key")
 	}
-	force.Own = m.Keys[layout.Own("k")]
+	force.Own = m.KV(layout.Own("k"))
 	m.put(layout.Notice("i", "o"), "{}", 'o')
 	if resp := m.request(force.Silently()); !resp.Succeeded || m.names() != "" {
 		t.Errorf("%v, etcd has %q", resp.Succeeded, m.names())
@@ -51,11 +50,11 @@ func TestWriteNote(t *testing.T) {
 	m.request(note.Build())
 	younger := protocol.WriteNote{Held: h, Value: "2"}
 	n := younger.Judge(m.request(younger.Build()))
-	if !n.Done || n.Rev != m.Rev {
+	if !n.Done || n.Rev != m.Revision() {
 		t.Errorf("%+v", n)
 	}
 	m.arrive()
-	if got := string(m.Keys[layout.Note("k")].Value); got != "2" {
+	if got := string(m.KV(layout.Note("k")).Value); got != "2" {
 		t.Errorf("the note is %q", got)
 	}
 	if again := younger.Judge(m.request(younger.Build())); !again.Done || again.Rev != n.Rev {
@@ -70,8 +69,8 @@ func TestWriteNote(t *testing.T) {
 	if n := third.Judge(m.request(third.Build())); n.Done || n.State != protocol.Replaced {
 		t.Errorf("under the claim of another: %+v", n)
 	}
-	first := protocol.WriteNote{Held: h, Value: "4", After: m.Keys[layout.Note("k")].ModRevision}
-	if m.request(first.Build()); string(m.Keys[layout.Note("k")].Value) != "3" {
+	first := protocol.WriteNote{Held: h, Value: "4", After: m.KV(layout.Note("k")).ModRevision}
+	if m.request(first.Build()); string(m.KV(layout.Note("k")).Value) != "3" {
 		t.Error("it has replaced the note of another")
 	}
 	m.remove(layout.Own("k"))

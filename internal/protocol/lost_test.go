@@ -62,7 +62,7 @@ func loseOne(t *testing.T, stepName string, step func(c *caller) string, mode fu
 	confirm := protocol.Confirm{Try: &c.Try, Enqueues: stepName != "take"}
 	rev := confirm.Judge(m.request(confirm.Build()))
 	m.arrive()
-	own := m.Keys[layout.Own(c.Mode.Keys().Claim)]
+	own := m.KV(layout.Own(c.Mode.Keys().Claim))
 	has := own != nil && string(own.Value) == c.Value
 	if has != (rev > 0) || has && own.ModRevision != rev {
 		t.Errorf("confirmed at %d, and etcd has %v", rev, own)
@@ -136,10 +136,10 @@ func TestTakeAll(t *testing.T) {
 		return protocol.TakeAll{&a.Try, &b}, a
 	}
 	all, _ := tries()
-	if r := all.Judge(m.request(all.Build())); r.Rev != m.Rev || m.names() != "own/k own/l" {
+	if r := all.Judge(m.request(all.Build())); r.Rev != m.Revision() || m.names() != "own/k own/l" {
 		t.Errorf("%+v, etcd has %q", r, m.names())
 	}
-	if r := all.Judge(m.request(all.Build())); r.Rev != m.Rev {
+	if r := all.Judge(m.request(all.Build())); r.Rev != m.Revision() {
 		t.Errorf("once more: %+v", r)
 	}
 	m.remove(layout.Own("k"))
@@ -160,7 +160,7 @@ func TestTakeAll(t *testing.T) {
 		t.Fatal(resp)
 	}
 	confirm := protocol.Confirm{Try: all[0], With: all[1:]}
-	if rev := confirm.Judge(m.request(confirm.Build())); rev != m.Keys[layout.Own("k")].ModRevision {
+	if rev := confirm.Judge(m.request(confirm.Build())); rev != m.KV(layout.Own("k")).ModRevision {
 		t.Errorf("confirmed at %d", rev)
 	}
 	m.remove(layout.Own("k")) // an operator takes the first away
@@ -228,7 +228,7 @@ func TestHeard(t *testing.T) {
 				value, lease = c.Value, c.Lease
 			}
 			m.put(tt.key, value, lease)
-			rev, again := c.Heard(m.Keys[tt.key], tt.deleted)
+			rev, again := c.Heard(m.KV(tt.key), tt.deleted)
 			if (rev > 0) != tt.given || again != tt.again {
 				t.Errorf("got %d, %v", rev, again)
 			}

@@ -29,7 +29,7 @@ func TestSurplusSlotIsNotTried(t *testing.T) {
 		}
 	}
 	m.End('o')
-	if got := c.advance(); got != "granted" || m.Keys[layout.Own("k#slot-0")] == nil {
+	if got := c.advance(); got != "granted" || m.KV(layout.Own("k#slot-0")) == nil {
 		t.Errorf("got %q, etcd has %q", got, m.names())
 	}
 }
@@ -94,19 +94,19 @@ func TestClear(t *testing.T) {
 	m := newModel(t)
 	m.has("a", shared())
 	m.has("b", shared())
-	all := protocol.Clear{Layout: layout, Key: "k", Record: m.Keys[layout.Own("k")]}
-	if n := all.Judge(m.request(all.Build())); n != 2 || m.Keys[layout.Own("k")] == nil {
+	all := protocol.Clear{Layout: layout, Key: "k", Record: m.KV(layout.Own("k"))}
+	if n := all.Judge(m.request(all.Build())); n != 2 || m.KV(layout.Own("k")) == nil {
 		t.Fatalf("%d share the key, etcd has %q", n, m.names())
 	}
 	m.End('a')
 	m.End('b')
 	younger := all
-	younger.Record = m.Keys[layout.Own("k")]
+	younger.Record = m.KV(layout.Own("k"))
 	m.put(layout.Own("k"), "x", 0)
-	if n := younger.Judge(m.request(younger.Build())); n != 0 || m.Keys[layout.Own("k")] == nil {
+	if n := younger.Judge(m.request(younger.Build())); n != 0 || m.KV(layout.Own("k")) == nil {
 		t.Errorf("%d share the key, etcd has %q", n, m.names())
 	}
-	all.Record = m.Keys[layout.Own("k")]
+	all.Record = m.KV(layout.Own("k"))
 	if n := all.Judge(m.request(all.Build())); n != 0 || m.names() != "" {
 		t.Errorf("%d share the key, etcd has %q", n, m.names())
 	}
@@ -192,11 +192,11 @@ func TestResize(t *testing.T) {
 			if tt.whole || tt.done {
 				return
 			}
-			owner := m.Keys[layout.Own("k")]
-			if resp := m.request(sized.Change); resp.Succeeded == tt.refused || tt.refused && m.Keys[layout.Own("k")] != owner {
+			owner := m.Get(layout.Own("k"))
+			if resp := m.request(sized.Change); resp.Succeeded == tt.refused || tt.refused && m.Get(layout.Own("k")) != owner {
 				t.Errorf("changed: %v", resp.Succeeded)
 			}
-			if kv := m.Keys[layout.Own("k")]; tt.want == "" && !tt.refused && kv != nil || tt.want != "" && string(kv.Value) != tt.want {
+			if kv := m.KV(layout.Own("k")); tt.want == "" && !tt.refused && kv != nil || tt.want != "" && string(kv.Value) != tt.want {
 				t.Errorf("the record is %v", kv)
 			}
 		})
@@ -221,7 +221,7 @@ func TestKnownRecord(t *testing.T) {
 			t.Parallel()
 			m := newModel(t)
 			m.has("a", shared())
-			known := m.Keys[layout.Own("k")].ModRevision
+			known := m.KV(layout.Own("k")).ModRevision
 			mode := protocol.NewShared(layout, "k").Knowing(known, 0)
 			c := m.caller("c", mode, noEpoch)
 			tt.then(m)
@@ -234,7 +234,7 @@ func TestKnownRecord(t *testing.T) {
 			if s, ok := c.Mode.(protocol.Shared); !ok || s.Knowing(known, 0) != s {
 				t.Error("it believes again in a record that it has found gone")
 			}
-			if got := c.take(); got != "granted" || c.held().Token().Fence != m.Keys[layout.Own("k")].ModRevision {
+			if got := c.take(); got != "granted" || c.held().Token().Fence != m.KV(layout.Own("k")).ModRevision {
 				t.Errorf("takes: %q", got)
 			}
 		})

@@ -50,54 +50,51 @@ func newModel(tb testing.TB) *model {
 				m.late = append(m.late, in)
 				return nil, txn.ErrUnknown
 			case losesReply:
-				m.Do(in)
+				_, _ = m.Try(in)
 				return nil, txn.ErrUnknown
 			case comesTwice:
-				m.Do(in)
+				_, _ = m.Try(in)
 			case losesBoth:
-				m.Do(in)
-				m.Do(in)
+				_, _ = m.Try(in)
+				_, _ = m.Try(in)
 				return nil, txn.ErrUnknown
 			}
-			return (*clientv3.TxnResponse)(m.Do(in)), nil
+			resp, err := m.Try(in)
+			return (*clientv3.TxnResponse)(resp), err
 		},
 	})
 	return m
 }
 
-// request carries out a request of the protocol. It returns nil if the reply is lost.
+// request carries out a request of the protocol. It returns nil if the reply is lost, or etcd refuses the request.
 func (m *model) request(r txn.Request) *pb.TxnResponse {
-	m.tb.Helper()
+	resp, _ := m.try(r)
+	return resp
+}
+
+func (m *model) try(r txn.Request) (*pb.TxnResponse, error) {
 	resp, err := m.send.Send(context.Background(), r)
-	if err != nil {
-		return nil
-	}
-	return (*pb.TxnResponse)(resp)
+	return (*pb.TxnResponse)(resp), err
 }
 
 // arrive carries out what was on its way.
 func (m *model) arrive() {
 	for _, in := range m.late {
-		m.Do(in)
+		_, _ = m.Try(in)
 	}
 	m.late = nil
 }
 
-// put puts a key.
-func (m *model) put(name, value string, lease int64) int64 {
-	m.Do(&pb.TxnRequest{Success: []*pb.RequestOp{txn.Put([]byte(name), value, lease)}})
-	return m.Rev
-}
+// put puts a key, and returns the revision.
+func (m *model) put(name, value string, lease int64) int64 { return m.Put(name, value, lease) }
 
-func (m *model) remove(name string) {
-	m.Do(&pb.TxnRequest{Success: []*pb.RequestOp{txn.Delete([]byte(name))}})
-}
+func (m *model) remove(name string) { m.Remove(name) }
 
 // names lists the keys of claims, lines, notes, notices and records, shortened.
 func (m *model) names() string {
 	var all []string
-	for name := range m.Keys {
-		short := strings.TrimPrefix(name, layout.Prefix)
+	for _, k := range m.Under("") {
+		short := strings.TrimPrefix(k.Name, layout.Prefix)
 		if parts := strings.Split(short, "/"); parts[0] == "wait" {
 			short = "wait/" + parts[2]
 		}
@@ -117,12 +114,13 @@ type caller struct {
 	protocol.Try
 }
 
-// caller returns one with an id, which is also its lease's.
+// caller returns one with an id, which is also that of its lease.
 func (m *model) caller(id string, mode protocol.Mode, epoch *txn.Epoch) *caller {
 	lease := int64(0)
 	for _, c := range id {
 		lease = lease<<8 + int64(c)
 	}
+	m.Lend(lease)
 	value := protocol.Holder{Claim: id, Owner: id, Instance: "i", Epoch: epoch.Value}.Encode()
 	return &caller{model: m, Try: protocol.Try{
 		Layout: layout, Mode: mode.For(id, epoch.Value), ID: id, Value: value, PlaceValue: value, Lease: lease, Epoch: epoch,

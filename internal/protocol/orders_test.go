@@ -79,19 +79,19 @@ func (w *world) finish(peace bool) {
 		}
 	}
 	for _, a := range w.actors {
-		if w.Keys[a.PlaceKey()] != nil {
+		if w.KV(a.PlaceKey()) != nil {
 			w.tb.Errorf("%s stays in line", a.ID)
 		}
 		w.release(a)
 	}
-	for name, kv := range w.Keys {
-		if strings.HasPrefix(name, layout.Void("")) {
+	for _, k := range w.Under("") {
+		if strings.HasPrefix(k.Name, layout.Void("")) {
 			continue
 		}
 		for _, a := range w.actors {
-			beside := a.Beside != nil && name == "/b" && string(kv.Value) == a.Beside.Value
-			if a.act.End != protocol.AnswerWon && (kv.Lease == a.Lease || beside) {
-				w.tb.Errorf("%s of %s is left", name, a.ID)
+			beside := a.Beside != nil && k.Name == "/b" && k.Value == a.Beside.Value
+			if a.act.End != protocol.AnswerWon && (k.Lease == a.Lease || beside) {
+				w.tb.Errorf("%s of %s is left", k.Name, a.ID)
 			}
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/etcdclaims/claims/internal/protocol"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
@@ -25,7 +24,7 @@ func TestSuspicion(t *testing.T) {
 			then: func(m *model) { m.put(layout.Own("k"), protocol.Holder{Claim: "p", Owner: "p"}.Encode(), 'p') }, want: "held by p",
 		},
 		"the same revision, on another lease": {
-			then: func(m *model) { m.Keys[layout.Own("k")].Lease = 'p' }, want: "held by o",
+			then: func(m *model) { m.Restore(layout.Own("k"), 'p') }, want: "held by o",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -34,7 +33,7 @@ func TestSuspicion(t *testing.T) {
 			m.put(layout.Own("k"), protocol.Holder{Claim: "o", Owner: "o", Instance: "o", Suspectable: true}.Encode(), 'o')
 			c := m.caller("c", exclusive(), noEpoch)
 			c.join()
-			own := m.Get(&pb.RangeRequest{Key: []byte(layout.Own("k"))}).Kvs[0]
+			own := m.KV(layout.Own("k"))
 			h, ok := protocol.Accuses(layout, own, 0)
 			if !ok {
 				t.Fatal("it may not suspect the holder")
@@ -46,7 +45,7 @@ func TestSuspicion(t *testing.T) {
 			if got := c.advance(); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
-			notice := m.Keys[layout.Eviction("o", "o")]
+			notice := m.KV(layout.Eviction("o", "o"))
 			if told := notice != nil && notice.Lease == 'o'; told != (tt.want == "granted") {
 				t.Errorf("the holder is told: %v", notice)
 			}

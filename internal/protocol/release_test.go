@@ -11,7 +11,7 @@ import (
 
 // held is the claim of a caller that has its key.
 func (c *caller) held() *protocol.Held {
-	kv := c.Keys[layout.Own(c.Mode.Keys().Claim)]
+	kv := c.KV(layout.Own(c.Mode.Keys().Claim))
 	h := protocol.NewHeld(&c.Try, c.Epoch.Fence(kv.ModRevision))
 	return &h
 }
@@ -167,7 +167,7 @@ func TestNoticeHasTheNext(t *testing.T) {
 	r := protocol.Release{Held: c.held(), Trace: "t"}
 	in, to := r.Pass(m.readLine(r).Line)
 	m.request(in)
-	n, err := protocol.DecodeNotice(m.Keys[layout.Notice("i", to)].Value)
+	n, err := protocol.DecodeNotice(m.KV(layout.Notice("i", to)).Value)
 	if err != nil || to != "v" || len(n.Next) != 1 || n.Next[0].ID != "w" || n.More || n.Trace != "t" {
 		t.Fatalf("%s: %+v, %v", to, n, err)
 	}
@@ -218,8 +218,8 @@ func TestReleaseWithOperations(t *testing.T) {
 			line := m.readLine(r).Line
 			in, _ := r.Pass(line)
 			resp := m.request(r.With(in, []*pb.RequestOp{txn.Put([]byte("/x"), "done", int64(0))}, nil))
-			if resp.Succeeded == tt.refused || (m.Keys["/x"] == nil) != tt.refused {
-				t.Errorf("carried out: %v, %v", resp.Succeeded, m.Keys["/x"])
+			if resp.Succeeded == tt.refused || (m.KV("/x") == nil) != tt.refused {
+				t.Errorf("carried out: %v, %v", resp.Succeeded, m.KV("/x"))
 			}
 			if _, remains := r.Emptied(resp, 1); remains {
 				t.Errorf("etcd has %q", m.names())
@@ -259,8 +259,8 @@ func TestWithin(t *testing.T) {
 	m := newModel(t)
 	c, own := m.has("c", exclusive()), layout.Own("k")
 	r := protocol.Release{Held: c.held()}
-	if resp := m.request(r.Within(protocol.Line{}, "next", 'c')); !resp.Succeeded || string(m.Keys[own].Value) != "next" {
-		t.Errorf("%v, %v", resp.Succeeded, m.Keys[own])
+	if resp := m.request(r.Within(protocol.Line{}, "next", 'c')); !resp.Succeeded || string(m.KV(own).Value) != "next" {
+		t.Errorf("%v, %v", resp.Succeeded, m.KV(own))
 	}
 	m.End('c')
 	c = m.has("c", exclusive())
@@ -286,13 +286,14 @@ func TestMove(t *testing.T) {
 	c := m.has("c", exclusive())
 	m.put(layout.Note("k"), "n", 'c')
 	m.put(layout.Notice("i", "c"), "{}", 'c')
+	m.Lend('r')
 	move := protocol.Move{Held: c.held(), To: "resting", Lease: 'r'}
 	for range 2 {
 		if !move.Judge(m.request(move.Build())) {
 			t.Error("not moved")
 		}
 	}
-	if kv := m.Keys[layout.Own("k")]; kv.Lease != 'r' || m.names() != "own/k" {
+	if kv := m.KV(layout.Own("k")); kv.Lease != 'r' || m.names() != "own/k" {
 		t.Errorf("%v, etcd has %q", kv, m.names())
 	}
 	m.End('r')
@@ -320,7 +321,7 @@ func TestGuard(t *testing.T) {
 		"kept":                        {mode: exclusive, then: func(*model) {}, want: "kept"},
 		"deleted":                     {mode: exclusive, then: func(m *model) { m.remove(layout.Own("k")) }, want: "deleted"},
 		"put again":                   {mode: exclusive, then: func(m *model) { m.put(layout.Own("k"), "x", 'c') }, want: "replaced"},
-		"of another lease":            {mode: exclusive, then: func(m *model) { m.Keys[layout.Own("k")].Lease = 'd' }, want: "replaced"}, // as after a restore
+		"of another lease":            {mode: exclusive, then: func(m *model) { m.Restore(layout.Own("k"), 'd') }, want: "replaced"},
 		"another epoch":               {mode: exclusive, then: func(m *model) { m.put(layout.Epoch(), "1", 0) }, want: "epoch raised"},
 		"a slot":                      {mode: slots, then: func(*model) {}, want: "kept"},
 		"a slot of another number":    {mode: slots, then: func(m *model) { record(m, protocol.Holder{Kind: protocol.KindSlots, Slots: 9}.Encode()) }, want: "kept"},

@@ -46,7 +46,7 @@ func TestBeside(t *testing.T) {
 	rev := m.put("/b", "theirs", 0)
 	resp := m.request(protocol.Take{Try: &c.Try}.Build())
 	taken := protocol.Take{Try: &c.Try}.Judge(resp)
-	if taken.Rev > 0 || taken.Own != nil || taken.Beside == nil || taken.Beside.ModRevision != rev || m.Keys[layout.Own("k")] != nil {
+	if taken.Rev > 0 || taken.Own != nil || taken.Beside == nil || taken.Beside.ModRevision != rev || m.KV(layout.Own("k")) != nil {
 		t.Errorf("%+v, etcd has %q", taken, m.names())
 	}
 	look := protocol.Look{Try: &c.Try}
@@ -54,8 +54,8 @@ func TestBeside(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 	c.Beside.Rev = rev
-	if got := c.take(); got != "granted" || string(m.Keys["/b"].Value) != "mine" || m.Keys["/b"].Lease != c.Lease {
-		t.Errorf("takes: %q, beside it is %v", got, m.Keys["/b"])
+	if got := c.take(); got != "granted" || string(m.KV("/b").Value) != "mine" || m.KV("/b").Lease != c.Lease {
+		t.Errorf("takes: %q, beside it is %v", got, m.KV("/b"))
 	}
 }
 
@@ -106,7 +106,7 @@ func TestAdvanceOnlyFromItsPlace(t *testing.T) {
 				if tt.want != "moved" {
 					return
 				}
-				if !c.Epoch.Is(m.epoch()) || c.Queued != m.Keys[c.PlaceKey()].CreateRevision {
+				if !c.Epoch.Is(m.epoch()) || c.Queued != m.KV(c.PlaceKey()).CreateRevision {
 					t.Errorf("it is in line since %d under epoch %v", c.Queued, c.Epoch)
 				}
 				if got := c.advance(); got != "granted" {

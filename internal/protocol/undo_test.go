@@ -31,7 +31,7 @@ func TestUndo(t *testing.T) {
 			if has {
 				want = "/b"
 			}
-			if got := m.names(); got != want || m.Keys[layout.Void(c.Ticket)] == nil { // which stops a request that arrives once more
+			if got := m.names(); got != want || m.KV(layout.Void(c.Ticket)) == nil { // which stops a request that arrives once more
 				t.Errorf("etcd has %q, want %q and a void", got, want)
 			}
 			if r.Beside != txn.TakesBack {
@@ -92,7 +92,7 @@ func TestStrayNote(t *testing.T) {
 			c := m.caller("c", exclusive(), noEpoch)
 			c.Ask.Note = "n"
 			confirm := protocol.Confirm{Try: &c.Try}
-			if rev := confirm.Judge(m.request(confirm.Build())); rev > 0 || (m.Keys[layout.Note("k")] == nil) != tt.stray {
+			if rev := confirm.Judge(m.request(confirm.Build())); rev > 0 || (m.KV(layout.Note("k")) == nil) != tt.stray {
 				t.Errorf("confirmed at %d, etcd has %q", rev, m.names())
 			}
 		})
@@ -109,10 +109,10 @@ func TestDrop(t *testing.T) {
 		m.put(layout.Own(protocol.SlotKey("k", i)), value, c.Lease)
 	}
 	m.put(layout.Note("k#slot-1"), "n", c.Lease)
-	c.Found(m.Keys[layout.Own("k#slot-0")])
+	c.Found(m.KV(layout.Own("k#slot-0")))
 	claims := c.Elsewhere(m.request(protocol.Leave{Try: &c.Try}.Build()))
 	m.put(layout.Own("k#slot-3"), "handed on", c.Lease)
-	m.Keys[layout.Own("k#slot-4")].Lease = 'o'
+	m.Restore(layout.Own("k#slot-4"), 'o')
 	r, some := protocol.Drop{Try: &c.Try, Claims: claims}.Build()
 	m.request(r)
 	if got, want := m.names(), "own/k own/k#slot-0 own/k#slot-2 own/k#slot-3 own/k#slot-4"; !some || got != want {

@@ -1,15 +1,18 @@
 package protocol_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
+	"github.com/etcdclaims/claims/internal/explore/etcdmodel"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
 // world is a model in which several attempts for one key go on at the same time, in a random order.
@@ -18,10 +21,9 @@ type world struct {
 	rng    *rand.Rand
 	actors []*actor
 	undos  []func()
-	puts   map[string]string           // by name and revision, all claims that there ever were
-	before map[string]*mvccpb.KeyValue // the keys as they were
-	events []protocol.Event            // what a watch has reported
-	ended  map[int64]bool              // leases
+	puts   map[string]string // by name and revision, all claims that there ever were
+	before etcdmodel.State   // the keys as they were
+	events []protocol.Event  // what a watch has reported
 	story  []string
 }
 
@@ -34,7 +36,7 @@ type actor struct {
 
 func newWorld(t *testing.T, seed uint64) *world {
 	t.Helper()
-	w := &world{model: newModel(t), rng: rand.New(rand.NewPCG(seed, 0)), puts: make(map[string]string), ended: make(map[int64]bool)}
+	w := &world{model: newModel(t), rng: rand.New(rand.NewPCG(seed, 0)), puts: make(map[string]string)}
 	if w.chance(3) {
 		w.has("o", []func() protocol.Mode{exclusive, slots, shared}[w.rng.IntN(3)]())
 	}
@@ -67,31 +69,18 @@ func (w *world) tell(a *actor, what string, args ...any) {
 
 // look notes what has changed, as a watch would report it.
 func (w *world) look() {
-	for name, kv := range w.Keys {
-		if old := w.before[name]; old == nil || old.ModRevision != kv.ModRevision {
-			w.puts[fmt.Sprint(name, " ", kv.ModRevision)] = string(kv.Value)
-			w.events = append(w.events, protocol.Event{Kind: protocol.Heard, KV: kv})
+	for _, k := range w.Under("") {
+		if w.before.Get(k.Name).Modified != k.Modified {
+			w.puts[fmt.Sprint(k.Name, " ", k.Modified)] = k.Value
+			w.events = append(w.events, protocol.Event{Kind: protocol.Heard, KV: w.KV(k.Name)})
 		}
 	}
-	for name, kv := range w.before {
-		if w.Keys[name] == nil {
-			w.events = append(w.events, protocol.Event{Kind: protocol.Heard, KV: &mvccpb.KeyValue{Key: kv.Key, ModRevision: w.Rev}, Deleted: true})
+	for _, k := range w.before.Under("") {
+		if w.Get(k.Name).Modified == 0 {
+			w.events = append(w.events, protocol.Event{Kind: protocol.Heard, KV: &mvccpb.KeyValue{Key: []byte(k.Name), ModRevision: w.Revision()}, Deleted: true})
 		}
 	}
-	w.before = make(map[string]*mvccpb.KeyValue, len(w.Keys))
-	for name, kv := range w.Keys {
-		w.before[name] = kv
-	}
-}
-
-// onEnded reports whether a transaction puts a key on a lease that has ended: etcd refuses it.
-func (w *world) onEnded(in *pb.TxnRequest) bool {
-	return slices.ContainsFunc(append(slices.Clone(in.Success), in.Failure...), func(op *pb.RequestOp) bool {
-		if inner := op.GetRequestTxn(); inner != nil {
-			return w.onEnded(inner)
-		}
-		return w.ended[op.GetRequestPut().GetLease()]
-	})
+	w.before = w.State
 }
 
 // step reports an event to an attempt, and checks what it makes of it.
@@ -120,25 +109,17 @@ func (w *world) step(a *actor, ev protocol.Event) {
 	a.held = &held
 }
 
-// settle carries out a cleanup. Without the lease there is nothing to clean up.
-func (w *world) settle(a *actor, r txn.Request) *pb.TxnResponse {
-	if w.ended[a.Lease] || w.onEnded(r.In) {
-		return nil
-	}
-	return w.request(r)
-}
-
 func (w *world) undo(a *actor) {
 	var besides []*pb.RequestOp
 	if a.Beside != nil {
 		besides = []*pb.RequestOp{txn.Nest(&pb.TxnRequest{
 			Compare: []*pb.Compare{txn.ValueIs([]byte("/b"), a.Beside.Value)}, Success: []*pb.RequestOp{txn.Delete([]byte("/b"))},
 		})}
-		if w.ended[a.Lease] {
+		if w.KeepAlive(a.Lease) == 0 {
 			w.request(txn.Request{In: &pb.TxnRequest{Success: besides}})
 		}
 	}
-	w.drop(a, w.settle(a, a.Undoing(besides).Build()))
+	w.drop(a, w.request(a.Undoing(besides).Build()))
 }
 
 func (w *world) drop(a *actor, resp *pb.TxnResponse) {
@@ -153,10 +134,6 @@ func (w *world) drop(a *actor, resp *pb.TxnResponse) {
 // answer carries an attempt's request out, or not, and reports its reply, or none.
 func (w *world) answer(a *actor, calm bool) {
 	query := a.act.Do == protocol.DoQuery
-	if w.ended[a.Lease] && w.onEnded(a.act.Request.In) {
-		w.step(a, protocol.Event{Kind: protocol.Failed, Class: protocol.SessionGone, Err: errTest})
-		return
-	}
 	failed := func(class protocol.Class) {
 		w.step(a, protocol.Event{Kind: protocol.Failed, Class: class, Err: errTest})
 	}
@@ -187,9 +164,11 @@ func (w *world) answer(a *actor, calm bool) {
 			w.tell(a, "fate %d", w.fate)
 		}
 	}
-	resp := w.request(a.act.Request)
+	resp, err := w.try(a.act.Request)
 	w.look()
 	switch {
+	case errors.Is(err, rpctypes.ErrLeaseNotFound):
+		failed(protocol.SessionGone)
 	case resp != nil:
 		w.step(a, protocol.Event{Kind: protocol.Replied, Reply: resp})
 	case query:
@@ -203,9 +182,7 @@ func (w *world) answer(a *actor, calm bool) {
 func (w *world) cut(a *actor) {
 	if a.act.Do == protocol.DoSend {
 		w.fate = []fate{loses, losesReply, comesLate}[w.rng.IntN(3)]
-		if !w.onEnded(a.act.Request.In) {
-			w.request(a.act.Request)
-		}
+		w.request(a.act.Request)
 		w.fate = arrives
 	}
 	kind := protocol.TimeUp
@@ -238,8 +215,8 @@ func (w *world) move(a *actor, calm bool) {
 	case protocol.DoPrepare:
 		a.Value = protocol.Holder{Claim: a.ID, Owner: a.ID, Instance: "i", Epoch: a.Epoch.Value}.Encode()
 		if a.Beside != nil {
-			if a.Beside.Rev = 0; w.Keys["/b"] != nil {
-				a.Beside.Rev = w.Keys["/b"].ModRevision
+			if a.Beside.Rev = 0; w.KV("/b") != nil {
+				a.Beside.Rev = w.KV("/b").ModRevision
 			}
 		}
 		w.step(a, protocol.Event{Kind: protocol.Prepared})
@@ -253,7 +230,7 @@ func (w *world) move(a *actor, calm bool) {
 }
 
 func (w *world) hint(a *actor) {
-	notice := w.Keys[layout.Notice("i", a.ID)]
+	notice := w.KV(layout.Notice("i", a.ID))
 	switch n := w.rng.IntN(8); {
 	case n < 2 && len(w.events) > 0:
 		w.step(a, w.events[len(w.events)-1-w.rng.IntN(min(4, len(w.events)))])
@@ -276,13 +253,11 @@ func (w *world) release(a *actor) {
 	}
 	r := protocol.Release{Held: a.held, Noticed: a.Noticed, Noted: a.Ask.Note != "", Alone: true}
 	in := r.Delete()
-	if a.Line.Known && w.chance(2) && !w.ended[a.Lease] {
-		if pass, _ := r.Pass(w.readLine(r).Line); !w.onEnded(pass.In) {
-			in = pass
-		}
+	if a.Line.Known && w.chance(2) {
+		in, _ = r.Pass(w.readLine(r).Line)
 	}
 	w.tell(a, "releases")
-	if resp := w.request(in); !resp.Succeeded {
+	if resp := w.request(in); resp == nil || !resp.Succeeded {
 		w.request(r.Delete())
 	}
 	a.held = nil
@@ -297,7 +272,6 @@ func (w *world) other() {
 		w.put(layout.Epoch(), fmt.Sprint(w.epoch().Value+1), 0)
 	case 1:
 		w.tell(a, "its session ends")
-		w.ended[a.Lease] = true
 		w.End(a.Lease)
 	case 2:
 		w.tell(a, "its place is deleted")
@@ -318,10 +292,8 @@ func (w *world) background() {
 		i := w.rng.IntN(n)
 		in := w.late[i]
 		w.late = slices.Delete(w.late, i, i+1)
-		if !w.onEnded(in) {
-			w.tell(nil, "a late request arrives")
-			w.Do(in)
-		}
+		w.tell(nil, "a late request arrives")
+		_, _ = w.Try(in)
 	} else if n := len(w.undos); n > 0 {
 		w.tell(nil, "an undo")
 		undo := w.undos[0]

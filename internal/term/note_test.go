@@ -17,11 +17,7 @@ import (
 
 // noted returns the note of a key in etcd.
 func (w *world) noted(key string) (value string) {
-	w.Etcd.With(func(m *memetcd.Model) {
-		if kv := m.Keys[layout.Note(key)]; kv != nil {
-			value = string(kv.Value)
-		}
-	})
+	w.Etcd.With(func(m *memetcd.Model) { value = m.Get(layout.Note(key)).Value })
 	return value
 }
 

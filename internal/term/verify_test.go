@@ -30,7 +30,7 @@ func TestVerify(t *testing.T) {
 		{"one was deleted", func(w *world, _ *Term) { w.Remove(layout.Own("b")) }, "lost b: deleted", 2},
 		{"one has another owner", func(w *world, _ *Term) { w.Put(layout.Own("b"), "{}", 0) }, "lost b: superseded", 2},
 		{"one was put again, on another lease", func(w *world, _ *Term) {
-			w.Etcd.With(func(m *memetcd.Model) { m.Keys[layout.Own("b")].Lease++ })
+			w.Etcd.With(func(m *memetcd.Model) { m.Restore(layout.Own("b"), m.Get(layout.Own("b")).Lease+1) })
 		}, "lost b: superseded", 2},
 		{"the epoch was raised", func(w *world, _ *Term) { w.raise() }, "lost a: superseded, lost b: superseded, lost c: superseded", 1},
 		{"a key changed that is waited for", func(w *world, _ *Term) {

@@ -123,7 +123,7 @@ func (w *world) raise() { w.Put(layout.Epoch(), "1", 0) }
 
 // has reports whether etcd has a key.
 func (w *world) has(name string) (there bool) {
-	w.Etcd.With(func(m *memetcd.Model) { there = m.Keys[name] != nil })
+	w.Etcd.With(func(m *memetcd.Model) { there = m.KV(name) != nil })
 	return there
 }
 
@@ -135,7 +135,7 @@ func (w *world) owner(key string) string {
 
 // leaseOf returns the lease that a key is on.
 func (w *world) leaseOf(key string) (id int64) {
-	w.Etcd.With(func(m *memetcd.Model) { id = m.Keys[layout.Own(key)].Lease })
+	w.Etcd.With(func(m *memetcd.Model) { id = m.KV(layout.Own(key)).Lease })
 	return id
 }
 

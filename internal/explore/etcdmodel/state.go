@@ -64,6 +64,12 @@ func (s State) Get(name string) Key {
 	return Key{}
 }
 
+// With returns the state with a key as it is given, which no transaction has put: as a restore may leave it.
+func (s State) With(k Key) State {
+	s.keys, _ = set(slices.Clone(s.keys), k.Name, &k)
+	return s
+}
+
 // Holds reports whether all conditions hold.
 func (s State) Holds(all []*pb.Compare) bool {
 	return !slices.ContainsFunc(all, func(c *pb.Compare) bool { return !s.holds(c) })

@@ -16,8 +16,6 @@ import (
 	"github.com/etcdclaims/claims/internal/outage"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/store"
-	"github.com/etcdclaims/claims/internal/txn"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -75,22 +73,19 @@ func (p *Parts) End() {
 
 // Put puts a key in etcd, and returns the revision.
 func (p *Parts) Put(name, value string, lease int64) (rev int64) {
-	p.Etcd.With(func(m *memetcd.Model) {
-		m.Do(&pb.TxnRequest{Success: []*pb.RequestOp{txn.Put([]byte(name), value, lease)}})
-		rev = m.Rev
-	})
+	p.Etcd.With(func(m *memetcd.Model) { rev = m.Put(name, value, lease) })
 	return rev
 }
 
 // Remove removes a key from etcd.
 func (p *Parts) Remove(name string) {
-	p.Etcd.With(func(m *memetcd.Model) { delete(m.Keys, name) })
+	p.Etcd.With(func(m *memetcd.Model) { m.Remove(name) })
 }
 
 // Owner returns the holder of a key in etcd. It is zero if the key is free.
 func (p *Parts) Owner(key string) (h protocol.Holder) {
 	p.Etcd.With(func(m *memetcd.Model) {
-		if kv := m.Keys[Layout.Own(key)]; kv != nil {
+		if kv := m.KV(Layout.Own(key)); kv != nil {
 			h, _ = protocol.DecodeHolder(kv.Value)
 		}
 	})
