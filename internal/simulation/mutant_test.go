@@ -107,7 +107,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "model that evaluates nested conditions after earlier operations", of: "internal/explore/etcdmodel", tests: "TestModelIsEtcd",
-		edits: []edit{{"internal/explore/etcdmodel/txn.go", "!w.begin.holds(c)", "!w.holds(c)"}},
+		edits: []edit{{"internal/explore/etcdmodel/txn.go", "!w.begin.Holds(in.Compare)", "!w.Holds(in.Compare)"}},
 	},
 	{
 		name: "model with a revision for each write of a transaction", of: "internal/explore/etcdmodel", tests: "TestModelIsEtcd",
