@@ -18,7 +18,7 @@ import (
 func TestDocumentedGoCompiles(t *testing.T) {
 	t.Parallel()
 	blocks := documentedGo(t)
-	if len(blocks) < 14 {
+	if len(blocks) < 8 {
 		t.Errorf("found %d blocks of Go only", len(blocks))
 	}
 	dir := t.TempDir()
@@ -96,7 +96,7 @@ func TestSamplesClose(t *testing.T) {
 			}
 		}
 	}
-	if found < 12 {
+	if found < 10 {
 		t.Errorf("found %d only", found)
 	}
 }
