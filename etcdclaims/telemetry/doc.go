@@ -30,8 +30,8 @@
 // handler are its children. A context passed to Claim.Bind keeps the span that it has, if
 // that is not the span of the acquiring call. If the previous holder handed the key over,
 // the span of the claim usually links to that holder's span. For that purpose a sampled
-// trace context is stored in etcd with the hand-over. docs/telemetry.md lists the cases in
-// which the link is missing.
+// trace context is stored in etcd with the hand-over. There is no link if the holder died,
+// or if the waiter sees the key change before it has the notice.
 //
 // # Cost
 //
