@@ -12,8 +12,7 @@ import (
 	"testing"
 )
 
-// A document names tests as evidence. In the table "Cases of others" the second column
-// names tests of other projects.
+// A document names tests as evidence.
 func TestDocumentedTestsExist(t *testing.T) {
 	t.Parallel()
 	tests := map[string]bool{}
@@ -47,19 +46,10 @@ func TestDocumentedTestsExist(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		others := false
-		for line := range strings.Lines(string(text)) {
-			if strings.HasPrefix(line, "## ") {
-				others = line == "## Cases of others\n"
-			}
-			if columns := strings.Split(line, "|"); others && len(columns) > 3 {
-				line = columns[3]
-			}
-			for _, match := range name.FindAllStringSubmatch(line, -1) {
-				found++
-				if !tests[match[1]] {
-					t.Errorf("%s: there is no %s", path, match[1])
-				}
+		for _, match := range name.FindAllStringSubmatch(string(text), -1) {
+			found++
+			if !tests[match[1]] {
+				t.Errorf("%s: there is no %s", path, match[1])
 			}
 		}
 	}
