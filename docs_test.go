@@ -1,6 +1,7 @@
 package claims_test
 
 import (
+	"errors"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -117,4 +118,74 @@ func anchorsOf(t *testing.T, known map[string]map[string]bool, document string) 
 	}
 	known[document] = all
 	return all
+}
+
+// Each command of the documents that measures or tests something finds what it names.
+func TestDocumentedCommandsFind(t *testing.T) {
+	t.Parallel()
+	documents, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := regexp.MustCompile(`(?:cd (\S+) && )?go (?:-C (\S+) )?(?:test|run) (\./\S+)?[^` + "`\n" + `]*`)
+	wanted := regexp.MustCompile(`-(run|bench|only) '?\^?(?:\(([^)]*)\)|([\w|]+))`)
+	found := 0
+	for _, document := range append(documents, "README.md", "CONTRIBUTING.md") {
+		text, err := os.ReadFile(document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range command.FindAllStringSubmatch(string(text), -1) {
+			code := sourceOf(t, filepath.Join(match[1], match[2], match[3]))
+			for _, flag := range wanted.FindAllStringSubmatch(match[0], -1) {
+				format := map[string]string{"run": "func Test%s", "bench": "func Benchmark%s", "only": `name: "%s`}[flag[1]]
+				for name := range strings.SplitSeq(flag[2]+flag[3], "|") {
+					found++
+					name = strings.TrimPrefix(name, "Test")
+					if !strings.Contains(code, strings.ReplaceAll(format, "%s", name)) {
+						t.Errorf("%s: %s finds no %s", document, match[0], name)
+					}
+				}
+			}
+		}
+	}
+	if found < 15 {
+		t.Errorf("found %d names only", found)
+	}
+}
+
+// sourceOf returns the code of a package with its tests.
+func sourceOf(t *testing.T, dir string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var code strings.Builder
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code.Write(text)
+	}
+	return code.String()
+}
+
+// What the README says of costs is what the benchmarks have.
+func TestFiguresAgree(t *testing.T) {
+	t.Parallel()
+	readme, err1 := os.ReadFile("README.md")
+	benchmarks, err2 := os.ReadFile("docs/benchmarks.md")
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	row := regexp.MustCompile(`(?m)^\| ratio to Mutex \| ([\d.]+) \|.* ([\d.]+) \| [\d.]+ \|$`).FindSubmatch(benchmarks)
+	said := regexp.MustCompile(`256 goroutines make ([\d.]+) times as many .*Mutex, and\s+one goroutine ([\d.]+) times`).FindSubmatch(readme)
+	if row == nil || said == nil {
+		t.Fatalf("the benchmarks have %q, the README %q", row, said)
+	}
+	if string(row[1]) != string(said[2]) || !strings.HasPrefix(string(row[2]), string(said[1])) {
+		t.Errorf("the benchmarks have %s and %s, the README %s and %s", row[1], row[2], said[2], said[1])
+	}
 }

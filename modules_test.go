@@ -1,15 +1,22 @@
 package claims_test
 
 import (
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
 )
 
-// ARCHITECTURE.md says how many modules a program links, which is one of the things that
-// people choose a library by.
+// ARCHITECTURE.md and the README have how many modules a program links, which is one of the
+// things that people choose a library by.
 func TestLinkedModules(t *testing.T) {
 	t.Parallel()
+	for _, document := range []string{"README.md", "ARCHITECTURE.md"} {
+		text, err := os.ReadFile(document)
+		if err != nil || !strings.Contains(string(text), "links 18 modules") {
+			t.Errorf("%s has another number of modules; %v", document, err)
+		}
+	}
 	for pkg, want := range map[string]int{"./etcdclaims": 18, "./etcdclaims/claimtest": 61} {
 		out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", pkg).Output()
 		if err != nil {
