@@ -32,7 +32,8 @@
 // # Failing closed
 //
 // If anything goes wrong before the wrapped handler or function is called, it is
-// not called. That includes an unknown outcome of the acquisition. If it panics or calls
+// not called. That includes an unknown outcome of the acquisition, which is answered with 503:
+// no claim remains. Only a request whose handler was called gets 504. If it panics or calls
 // runtime.Goexit, the claim is released, and the panic or Goexit continues. If the claim
 // was lost, a Problem response (RFC 9457) replaces the handler's response. A response that
 // was already begun is cut off, so that it does not look complete.
