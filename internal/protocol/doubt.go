@@ -52,12 +52,12 @@ func (a *Acquisition) confirmed(ev Event) Action {
 // after its release, that place would be handed the key for a caller that is gone.
 func (a *Acquisition) leave(rev int64) Action {
 	a.has = rev
-	return a.query(Leaving, Leave{&a.Try}.Build())
+	return a.query(Leaving, Leave{&a.Try, rev}.Build())
 }
 
 // left gives up what the place was handed meanwhile.
 func (a *Acquisition) left(ev Event) Action {
-	if len(ev.Reply.Responses) > 0 {
+	if ev.Reply.Responses[0].GetResponseRange() != nil { // of a Leave, not of a Drop
 		if r, some := (Drop{Try: &a.Try, Claims: a.Elsewhere(ev.Reply)}).Build(); some {
 			return a.query(Leaving, r)
 		}

@@ -116,7 +116,7 @@ func TestTwice(t *testing.T) {
 				if got := j.join(); got != "granted twice" {
 					t.Errorf("join: %s", got)
 				}
-				m.request(protocol.Leave{Try: &j.Try}.Build())
+				m.request(protocol.Leave{Try: &j.Try, Rev: m.Revision()}.Build())
 				if got := m.names(); strings.Contains(got, "wait/") {
 					t.Errorf("etcd has %q", got)
 				}

@@ -110,16 +110,23 @@ func (t *Try) Elsewhere(resp *pb.TxnResponse) []*mvccpb.KeyValue {
 }
 
 // Leave deletes the place of a try that has the key already: its request was carried out twice,
-// so that it has joined the line behind itself.
-type Leave struct{ *Try }
+// so that it has joined the line behind itself. If the claim was taken away since, that place may have been
+// handed the key.
+type Leave struct {
+	*Try
+	Rev int64 // at which it has the key
+}
 
 // Build returns the request.
 func (s Leave) Build() txn.Request {
 	keys := s.Mode.Keys()
-	ops := append(s.elsewhere(), txn.Delete([]byte(s.PlaceKey())))
+	ops := append(s.elsewhere(), txn.Delete([]byte(s.PlaceKey())), txn.Delete([]byte(s.Notice(s.Instance, s.ID))))
 	r := txn.Request{Key: keys.Line, Urgent: true}
-	if keys.First != "" { // the place may have been handed another claim meanwhile
-		ops = append(ops, txn.Delete([]byte(s.Notice(s.Instance, s.ID))))
+	if keys.First == "" { // else the reply shows what it was handed
+		own := []byte(s.Own(keys.Claim))
+		ops = append(ops, txn.Nest(&pb.TxnRequest{
+			Compare: append(s.has(), txn.ModifiedAfter(own, s.Rev)), Success: []*pb.RequestOp{txn.Delete(own)},
+		}))
 	}
 	if !keys.Record {
 		r.Beside = txn.TakesBack

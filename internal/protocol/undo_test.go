@@ -110,7 +110,7 @@ func TestDrop(t *testing.T) {
 	}
 	m.put(layout.Note("k#slot-1"), "n", c.Lease)
 	c.Found(m.KV(layout.Own("k#slot-0")))
-	claims := c.Elsewhere(m.request(protocol.Leave{Try: &c.Try}.Build()))
+	claims := c.Elsewhere(m.request(protocol.Leave{Try: &c.Try, Rev: m.Revision()}.Build()))
 	m.put(layout.Own("k#slot-3"), "handed on", c.Lease)
 	m.Restore(layout.Own("k#slot-4"), 'o')
 	r, some := protocol.Drop{Try: &c.Try, Claims: claims}.Build()

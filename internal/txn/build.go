@@ -63,6 +63,13 @@ func NotModifiedAt(key []byte, rev int64) *pb.Compare {
 	return c
 }
 
+// ModifiedAfter returns the condition that the key's ModRevision is greater than rev.
+func ModifiedAfter(key []byte, rev int64) *pb.Compare {
+	c := ModifiedAt(key, rev)
+	c.Result = pb.Compare_GREATER
+	return c
+}
+
 // ModifiedBefore returns the condition that the key's ModRevision is less than rev. It holds for
 // a key that does not exist.
 func ModifiedBefore(key []byte, rev int64) *pb.Compare {

@@ -44,7 +44,7 @@ func Scopes() (scopes []Scope) {
 		add(name+": 3 wait", 1, common, all(3, wait))
 		others := One(Twice, Silence, GivingUp, Closing, Deafness, Force, Restart).and(One(Crash))
 		add(name+": 2 wait, other faults", 2, others, all(2, wait))
-		noted := Call{Mode: Kind(kind), Waits: true, Noted: true, Writes: true}
+		noted := Call{Mode: Kind(kind), Waits: true, Noted: true, Writes: Kind(kind) != Slots2}
 		add(name+": 2 wait, with notes and writes", 1, common, all(2, noted))
 		ops := Call{Mode: Kind(kind), Waits: true, Ops: true}
 		add(name+": 2 wait, and end with an operation", 2, messages.and(sessions), all(2, ops))
@@ -57,7 +57,7 @@ func Scopes() (scopes []Scope) {
 	}
 	wait := func(k Kind) Caller { return Caller{Calls: []Call{{Mode: k, Waits: true}}} }
 	add("exclusive and shared", 2, common, []Caller{wait(Exclusive), wait(Shared)})
-	add("exclusive and slots", 1, common, []Caller{wait(Exclusive), wait(Slots2)})
+	add("exclusive and slots, which try", 1, common, []Caller{{Calls: []Call{{}}}, {Calls: []Call{{Mode: Slots2}}}})
 	add("exclusive and two shared", 1, common, []Caller{wait(Exclusive), wait(Shared), wait(Shared)})
 	add("exclusive: 3 wait, two faults", 2, common, all(3, Call{Waits: true}))
 	add("exclusive: 2 wait, one of each fault", 0, One(Crash, LostRequest, LostReply, Expiry, Deletion), all(2, Call{Waits: true}))
