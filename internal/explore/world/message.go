@@ -57,6 +57,9 @@ func (m *message) encode() {
 // send sends a request of a client. The batcher's ticket is that of the request alone.
 func (w *World) send(i int, of owner, step string, r txn.Request) error {
 	in := wire.Message(r)
+	if w.scope.saw != nil {
+		w.scope.saw.saw(step, in)
+	}
 	if d := w.scope.Drop; d != nil && d.Step == step {
 		in, _ = d.without(in)
 	}

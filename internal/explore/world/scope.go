@@ -18,6 +18,7 @@ type Scope struct {
 	Drop *Condition
 
 	renamings []renaming // that make no difference
+	saw       *steps     // or nil
 }
 
 // isSymmetric reports whether all clients do the same.

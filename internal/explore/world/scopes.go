@@ -59,6 +59,9 @@ func Scopes() (scopes []Scope) {
 	add("exclusive and shared", 2, common, []Caller{wait(Exclusive), wait(Shared)})
 	add("exclusive and slots, which try", 1, common, []Caller{{Calls: []Call{{}}}, {Calls: []Call{{Mode: Slots2}}}})
 	add("exclusive and two shared", 1, common, []Caller{wait(Exclusive), wait(Shared), wait(Shared)})
+	add("exclusive: one tries, one waits", 1, common, []Caller{{Calls: []Call{{}, {}}}, wait(Exclusive)})
+	writes := Call{Waits: true, Writes: true}
+	add("exclusive: 2 wait twice, and write", 1, common, all(2, writes, writes))
 	add("exclusive: 3 wait, two faults", 2, common, all(3, Call{Waits: true}))
 	add("exclusive: 2 wait, one of each fault", 0, One(Crash, LostRequest, LostReply, Expiry, Deletion), all(2, Call{Waits: true}))
 	return scopes

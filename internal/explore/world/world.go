@@ -46,7 +46,7 @@ type World struct {
 	newest   int64            // the greatest fence of a claim on the whole key
 	written  int64            // the fence of the last write to the resource
 	guards   []protocol.Held  // of all claims that hold, for all that etcd knows
-	observer *[]operation     // what was done to etcd, for a replay
+	observer *[]Operation     // what was done to etcd, for a replay
 }
 
 // New returns the state in which nothing has happened yet.
@@ -181,7 +181,7 @@ func (w *World) transact(in *pb.TxnRequest) (*pb.TxnResponse, error, error) {
 	before := w.etcd
 	next, resp, err := w.etcd.Txn(in)
 	if w.observer != nil {
-		*w.observer = append(*w.observer, operation{in: in, resp: resp, err: err})
+		*w.observer = append(*w.observer, Operation{Txn: in, Reply: resp, Err: err})
 	}
 	if err != nil {
 		return nil, err, nil
@@ -198,7 +198,7 @@ func (w *World) grantLease(id int64) error {
 	}
 	w.etcd = next
 	if w.observer != nil {
-		*w.observer = append(*w.observer, operation{granted: id})
+		*w.observer = append(*w.observer, Operation{Granted: id})
 	}
 	return nil
 }
@@ -211,18 +211,10 @@ func (w *World) end(lease int64) error {
 		return err
 	}
 	if w.observer != nil {
-		*w.observer = append(*w.observer, operation{revoked: lease})
+		*w.observer = append(*w.observer, Operation{Revoked: lease})
 	}
 	w.etcd = next
 	return w.changed(before)
-}
-
-// operation is what was done to etcd.
-type operation struct {
-	in               *pb.TxnRequest
-	resp             *pb.TxnResponse
-	err              error
-	granted, revoked int64
 }
 
 // lives reports whether etcd has a lease.

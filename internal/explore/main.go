@@ -1,0 +1,127 @@
+// Explore searches every order of events in small worlds of claims, and prints a table of what it has
+// searched. A violation is printed as a story, and written as a test that takes the same way on a real etcd.
+//
+//	go run ./internal/explore                    all scopes
+//	go run ./internal/explore -scope exclusive   those that a regular expression matches
+//	go run ./internal/explore -drop              drops each condition of each step in turn, and lists what no scope notices
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/etcdclaims/claims/internal/explore/search"
+	"github.com/etcdclaims/claims/internal/explore/world"
+)
+
+// scope is a world and its faults.
+type scope struct {
+	name   string
+	faults string
+	run    func(search.Options) search.Result
+	test   func(*search.Violation) string // the source of a test, or nil
+}
+
+func main() {
+	only := flag.String("scope", "", "searches the scopes that the regular expression matches")
+	most := flag.Int("most", 0, "bounds the states of each scope; 0 means no bound")
+	drop := flag.Bool("drop", false, "drops each condition in turn")
+	flag.Parse()
+	debug.SetGCPercent(400) // states are short-lived, and memory is there
+	pattern, err := regexp.Compile(*only)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	ok := false
+	if *drop {
+		ok = dropEach(pattern, *most)
+	} else {
+		ok = table(pattern, *most)
+	}
+	if !ok {
+		os.Exit(1)
+	}
+}
+
+func scopes() (all []scope) {
+	for _, s := range world.Scopes() {
+		all = append(all, scope{
+			name: "claims: " + s.Name, faults: s.Describe(),
+			run:  func(o search.Options) search.Result { return search.Run([]world.World{world.New(&s)}, o) },
+			test: func(v *search.Violation) string { return world.Source(s.Name, v) },
+		})
+	}
+	return all
+}
+
+// table searches scopes, and prints a row for each.
+func table(only *regexp.Regexp, most int) bool {
+	ok := true
+	fmt.Println("| scope | faults | states | events | depth | s | complete |\n|---|---|---:|---:|---:|---:|---|")
+	for _, s := range scopes() {
+		if !only.MatchString(s.name) {
+			continue
+		}
+		r := s.run(search.Options{Most: most})
+		complete := "yes"
+		if !r.Complete {
+			complete = "no"
+		}
+		fmt.Printf("| %s | %s | %d | %d | %d | %.0f | %s |\n", s.name, s.faults, r.States, r.Events, r.Depth, r.Elapsed.Seconds(), complete)
+		if r.Bad == nil {
+			continue
+		}
+		ok = false
+		fmt.Printf("\n%v\n\n", r.Bad)
+		if s.test != nil {
+			write(s.test(r.Bad))
+		}
+	}
+	return ok
+}
+
+// write writes a test that replays a violation.
+func write(source string) {
+	name := fmt.Sprintf("internal/explore/world/replay_%d_test.go", time.Now().Unix()) //nolint:forbidigo // the name of a file
+	if err := os.WriteFile(name, []byte(source), 0o644); err != nil {                  //nolint:gosec // source code
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	fmt.Printf("go test -run TestReplay ./internal/explore/world   # %s\n\n", name)
+}
+
+// dropEach drops each condition of each step in turn, and lists those that no scope needs.
+func dropEach(only *regexp.Regexp, most int) bool {
+	noticed, all := map[world.Condition]string{}, map[world.Condition]bool{}
+	for _, s := range world.Scopes() {
+		if !only.MatchString(s.Name) {
+			continue
+		}
+		for _, c := range world.Conditions(s, search.Options{Most: most}) {
+			all[c] = true
+			if noticed[c] != "" {
+				continue
+			}
+			if r := world.Without(s, c, search.Options{Most: most}); r.Bad != nil {
+				noticed[c] = s.Name
+				fmt.Printf("%s without condition %d: %v, after %d events (%s)\n", c.Step, c.N, r.Bad.Err, len(r.Bad.Way)-1, s.Name)
+			}
+		}
+	}
+	var left []string
+	for c := range all {
+		if noticed[c] == "" {
+			left = append(left, fmt.Sprintf("%s, condition %d", c.Step, c.N))
+		}
+	}
+	slices.Sort(left)
+	fmt.Printf("%d conditions, %d of them needed in what was searched. Not needed there:\n%s\n", len(all), len(noticed), strings.Join(left, "\n"))
+	return true
+}
