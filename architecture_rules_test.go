@@ -96,6 +96,7 @@ func TestImportRulesCanFail(t *testing.T) {
 		imported("./etcdclaims", "testing"),
 		imported("./internal/clock", "testing/synctest"),
 		imported("./internal/tick", "sync"),
+		imported("./internal/jobstate", "context"),
 		imported("./examples/quickstart", "testing"),
 		imported("./middleware", "net/http/httptest"),
 		imported("./etcdclaims", goleakPath),

@@ -102,6 +102,12 @@ var importRules = []importRule{
 		only:   []string{"bytes", "cmp", "crypto/sha256", "encoding/...", "errors", "fmt", "maps", "math/...", "slices", "strconv", "strings", "time", "go.etcd.io/etcd/api/...", "./internal/keyspace", "./internal/txn", "./sched/calendar"},
 	},
 	{
+		why:    "nor has what explains the state of a job",
+		in:     []string{"./internal/jobstate"},
+		direct: true,
+		only:   []string{"bytes", "cmp", "crypto/sha256", "encoding/...", "errors", "fmt", "maps", "math/...", "slices", "strconv", "strings", "time", "go.etcd.io/etcd/api/...", "./internal/tick", "./internal/txn", "./sched/calendar"},
+	},
+	{
 		why:   "what claims are made of knows nothing of them",
 		in:    []string{"./internal/outage", "./internal/ownwait", "./internal/watch", "./internal/localline", "./internal/store", "./internal/registry", "./internal/lease", "./internal/term", "./internal/acquire", "./internal/line", "./internal/life", "./internal/claimerr", "./internal/live", "./internal/oplog", "./internal/priority"},
 		never: []string{"./etcdclaims/..."},

@@ -7,12 +7,9 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/jobstate"
 	"github.com/etcdclaims/claims/internal/oplog"
 )
-
-// admissionSlack is how long after the TTL of the owner a tick that is due may be undecided: a
-// take-over, and a round of the new owner.
-const admissionSlack = 5 * time.Second
 
 // groupOwner is the owner of a group, as far as another process sees it.
 type groupOwner struct {
@@ -50,12 +47,12 @@ func (s *Scheduler) ownerRead(ctx context.Context) ownerRead {
 // notAdmitted sets Unadmitted and Problem of a job whose next tick the owner should have
 // decided about by now. A job that has another problem is left as it is.
 func (st *jobSnapshot) notAdmitted(i *JobInfo, now time.Time, owner ownerRead) error {
-	late := now.Sub(i.Next.Add(st.spec.Jitter)) // the least Duration for a distant year
-	if i.Problem != "" || i.Next.IsZero() || late <= admissionSlack {
+	late := now.Sub(i.Next.Add(st.Spec.Jitter)) // the least Duration for a distant year
+	if i.Problem != "" || i.Next.IsZero() || late <= jobstate.Slack {
 		return nil
 	}
 	is, err := owner()
-	if err != nil || late-admissionSlack <= is.ttl {
+	if err != nil || late-jobstate.Slack <= is.ttl {
 		return err
 	}
 	i.Unadmitted = i.Next

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/jobstate"
 	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/sched/calendar"
@@ -38,7 +38,7 @@ func (after) Next(time.Time) time.Time { return time.Time{} }
 func (a after) String() string { return afterText + string(a) }
 
 const (
-	afterText   = "@after "
+	afterText   = jobstate.AfterText
 	mostAfter   = 32
 	pausedAfter = "the job is paused"
 )
@@ -47,7 +47,7 @@ const (
 func (s *Scheduler) follow(job Job) error {
 	before, is := job.Schedule.(after)
 	if !is {
-		if _, filtered := whole(job.Schedule).(after); filtered {
+		if _, filtered := jobstate.Whole(job.Schedule).(after); filtered {
 			return errors.New("calendar.Except and Only do not apply to After")
 		}
 		return nil
@@ -123,6 +123,3 @@ func (l *local) admitAfter(r run) {
 		}
 	}
 }
-
-// before returns the name of the job that the job runs after.
-func (s spec) before() (string, bool) { return strings.CutPrefix(s.Schedule, afterText) }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/core"
+	"github.com/etcdclaims/claims/internal/jobstate"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -115,7 +116,7 @@ func (s *Scheduler) notRun(ctx context.Context, of map[string]*awaited, now time
 	var doubtful []string
 	for name, a := range of {
 		next := a.job.dueAfter(a.since)
-		due := !next.IsZero() && now.Sub(next.Add(a.job.Jitter)) > admissionSlack
+		due := !next.IsZero() && now.Sub(next.Add(a.job.Jitter)) > jobstate.Slack
 		// Inspect reports definitions that no owner has taken up, or can run.
 		if a.served != term && (due && a.job.problem == "" || !a.registered && a.job.defined == 0) {
 			doubtful = append(doubtful, name)

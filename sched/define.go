@@ -79,7 +79,7 @@ func (s *Scheduler) Define(ctx context.Context, d Definition) (version int64, er
 	rev, err := s.operateAt(ctx, "define", d.Name, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
 		version = 0
 		switch {
-		case st.definitionRev == 0 && st.specRev != 0 && st.spec.inCode():
+		case st.definitionRev == 0 && st.SpecRev != 0 && st.Spec.InCode():
 			return nil, nil, fmt.Errorf("%w; if no process has it any more, call Forget first", errInCode)
 		case st.definitionRev != 0 && st.definitionErr == nil && st.definition.sameAs(v):
 			version = st.definitionRev
@@ -115,7 +115,7 @@ func (v definitionValue) sameAs(o definitionValue) bool {
 
 // removed reports whether the job is unknown, or its definition was removed.
 func (st *jobSnapshot) removed() bool {
-	return st.specRev == 0 || st.definitionRev == 0 && !st.spec.inCode()
+	return st.SpecRev == 0 || st.definitionRev == 0 && !st.Spec.InCode()
 }
 
 // definedAs is the condition that the definition of the job has the version. Version 0
@@ -176,15 +176,15 @@ func (s *Scheduler) Undefine(ctx context.Context, job string, version int64) err
 			return nil, nil, st.otherVersion()
 		}
 		k := s.keys
-		cmps := []clientv3.Cmp{s.definedAs(job, st.definitionRev), clientv3.Compare(clientv3.ModRevision(k.Spec(job)), "=", st.specRev)}
+		cmps := []clientv3.Cmp{s.definedAs(job, st.definitionRev), clientv3.Compare(clientv3.ModRevision(k.Spec(job)), "=", st.SpecRev)}
 		ops := []clientv3.Op{clientv3.OpDelete(k.Definition(job)), clientv3.OpDelete(k.Defined(job))}
-		if st.specRev == 0 || st.spec.inCode() { // no owner has taken it up, or the state is that of a job in code
-			if st.specRev == 0 {
+		if st.SpecRev == 0 || st.Spec.InCode() { // no owner has taken it up, or the state is that of a job in code
+			if st.SpecRev == 0 {
 				ops = append(ops, clientv3.OpDelete(k.AsksOf(job), clientv3.WithPrefix()))
 			}
 			return cmps, ops, nil
 		}
-		gone := st.spec
+		gone := st.Spec
 		gone.Hash, gone.Problem = "", fmt.Sprintf("the definition was removed by %s at %s; Forget removes what is left", by.By, stamp(by.At))
 		tries++
 		busy := tries > mostOrderly
@@ -194,22 +194,22 @@ func (s *Scheduler) Undefine(ctx context.Context, job string, version int64) err
 			ops = append(ops, clientv3.OpDelete(dir, clientv3.WithPrefix()))
 		}
 		// The mark is put so that an owner that does not know of this admits nothing.
-		if busy && st.highRev != 0 {
-			mark := keyspace.Instant(later(st.high, s.now()).Add(time.Second))
+		if busy && st.HighRev != 0 {
+			mark := keyspace.Instant(later(st.High, s.now()).Add(time.Second))
 			cmps = append(cmps, clientv3.Compare(clientv3.Value(k.High(job)), "<", mark))
 			ops = append(ops, clientv3.OpPut(k.High(job), mark))
 		} else {
-			cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(k.High(job)), "=", st.highRev))
-			if st.highRev != 0 {
-				ops = append(ops, clientv3.OpPut(k.High(job), keyspace.Instant(st.high)))
+			cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(k.High(job)), "=", st.HighRev))
+			if st.HighRev != 0 {
+				ops = append(ops, clientv3.OpPut(k.High(job), keyspace.Instant(st.High)))
 			}
 		}
-		if len(st.waiting) > 0 && !busy {
-			for _, w := range st.waiting[:min(len(st.waiting), mostForgotten)] {
-				cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(w.key), "=", w.rev))
+		if len(st.Waiting) > 0 && !busy {
+			for _, w := range st.Waiting[:min(len(st.Waiting), mostForgotten)] {
+				cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(w.Key), "=", w.Rev))
 			}
-			p := st.waiting[0].leftOut(OutcomeCancelled, by.At)
-			p.Version, p.Job, p.Missed, p.Error = valueVersion, job, p.Missed+len(st.waiting)-1, by.Explain(p.Error)
+			p := st.Waiting[0].LeftOut(OutcomeCancelled, by.At)
+			p.Version, p.Job, p.Missed, p.Error = valueVersion, job, p.Missed+len(st.Waiting)-1, by.Explain(p.Error)
 			ops = append(ops, clientv3.OpPut(k.Entry(job, p), encode(p)))
 		}
 		return cmps, ops, nil

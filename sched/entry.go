@@ -20,14 +20,12 @@ type Entry struct {
 	Ended    time.Time // when the tick was recorded, by the clock of the process that recorded it
 	Error    string    // the error of the handler, or why the tick did not run; empty if there is none
 	Again    bool      // whether the run failed and the tick has another attempt; see Retry
-
-	id string // the tick in its job
 }
 
 func entryOf(group string, p past) Entry {
 	return Entry{
 		Group: group, Job: p.Job, ID: group + "/" + p.Job + "/" + p.ID, Outcome: p.Outcome, Nominal: p.Nominal.UTC(), Actual: p.Actual.UTC(),
 		Admitted: p.Admitted, Fence: p.Fence, Attempt: p.Attempt, Missed: p.Missed, Owner: p.Owner, Instance: p.Instance,
-		Began: p.Began, Ended: p.Ended, Error: p.Error, Again: p.Again, id: p.ID,
+		Began: p.Began, Ended: p.Ended, Error: p.Error, Again: p.Again,
 	}
 }

@@ -119,8 +119,8 @@ func (s *Scheduler) checkAfter(ctx context.Context, d Definition) ([]clientv3.Cm
 		}
 	}
 	for _, kv := range specs {
-		if sp, err := decode[spec](string(kv.Key), kv.Value); err == nil && sp.inCode() {
-			before[sp.Job], _ = sp.before()
+		if sp, err := decode[spec](string(kv.Key), kv.Value); err == nil && sp.InCode() {
+			before[sp.Job], _ = sp.Before()
 		}
 	}
 	delete(before, d.Name)
@@ -160,7 +160,7 @@ func (s *Scheduler) readBefore(ctx context.Context, all []*jobSnapshot) error {
 		b := before[i]
 		for _, st := range all {
 			if st.definition.After == name { // one of a later version is of a job that exists
-				st.unknownBefore = b.err == nil && b.definitionRev == 0 && (b.specRev == 0 || !b.spec.inCode())
+				st.unknownBefore = b.err == nil && b.definitionRev == 0 && (b.SpecRev == 0 || !b.Spec.InCode())
 			}
 		}
 	}

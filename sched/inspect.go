@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/jobstate"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/sched/calendar"
@@ -112,7 +113,7 @@ type TickInfo struct {
 	Began    time.Time
 }
 
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+func stamp(t time.Time) string { return jobstate.Stamp(t) }
 
 // Jobs yields all jobs of the group that an owner has registered or that are defined, sorted
 // by name. Jobs that no process has any more are included. For jobs whose state cannot be read
@@ -229,7 +230,7 @@ func (s *Scheduler) inspect(ctx context.Context, owner ownerRead, jobs ...string
 	}
 	for i, st := range all {
 		unread = cmp.Or(unread, st.err)
-		if st.specRev == 0 && st.definitionRev == 0 {
+		if st.SpecRev == 0 && st.definitionRev == 0 {
 			continue
 		}
 		info := s.info(jobs[i], st)
@@ -247,9 +248,9 @@ func (s *Scheduler) inspect(ctx context.Context, owner ownerRead, jobs ...string
 // info returns the state of a job as users see it.
 func (s *Scheduler) info(job string, st *jobSnapshot) JobInfo {
 	i := JobInfo{
-		Group: s.cfg.Group, Job: job, Schedule: st.spec.Schedule, Revision: st.spec.Revision, CatchUp: st.spec.CatchUp,
-		Overlap: st.spec.Overlap, Guarantee: st.spec.Guarantee, Since: st.spec.Since, High: st.high, Failures: st.failures.InARow,
-		Kind: st.spec.Kind, Version: st.definitionRev, Problem: st.problem(), Requests: st.requests,
+		Group: s.cfg.Group, Job: job, Schedule: st.Spec.Schedule, Revision: st.Spec.Revision, CatchUp: st.Spec.CatchUp,
+		Overlap: st.Spec.Overlap, Guarantee: st.Spec.Guarantee, Since: st.Spec.Since, High: st.High, Failures: st.Failures.InARow,
+		Kind: st.Spec.Kind, Version: st.definitionRev, Problem: st.problem(), Requests: st.Requests,
 	}
 	if i.Schedule == "" { // no owner could register the definition
 		i.Schedule, i.Kind = s.definitionText(st.definition), st.definition.Kind
@@ -258,29 +259,29 @@ func (s *Scheduler) info(job string, st *jobSnapshot) JobInfo {
 	if i.After == i.Schedule {
 		i.After = ""
 	}
-	if st.paused != nil {
-		i.Paused = &Pause{By: st.paused.By, Note: st.paused.Note, At: st.paused.At}
-	} else if schedule := s.scheduleOf(job, st); schedule != nil && st.spec.Hash != "" {
-		schedule = without(schedule, st.reset.Decided)
-		i.schedule, i.Next = schedule, schedule.Next(st.high)
+	if st.Paused != nil {
+		i.Paused = &Pause{By: st.Paused.By, Note: st.Paused.Note, At: st.Paused.At}
+	} else if schedule := s.scheduleOf(job, st); schedule != nil && st.Spec.Hash != "" {
+		schedule = jobstate.Without(schedule, st.Reset.Decided)
+		i.schedule, i.Next = schedule, schedule.Next(st.High)
 		if i.Problem == "" && i.Version != 0 && st.never(i) {
-			i.Problem = "no tick follows: the schedule has no instant after " + stamp(st.high)
+			i.Problem = "no tick follows: the schedule has no instant after " + stamp(st.High)
 		}
-		if i.Ahead = ahead(schedule, st.high, s.now()); i.Problem == "" && i.Ahead > 0 {
-			i.Problem = st.aheadBy(i.Ahead)
+		if i.Ahead = jobstate.Ahead(schedule, st.High, s.now()); i.Problem == "" && i.Ahead > 0 {
+			i.Problem = st.AheadBy(i.Ahead)
 		}
 	}
-	for _, w := range st.waiting {
-		i.Waiting = append(i.Waiting, infoOf(s.cfg.Group, w.ready, w.value().AdmittedAt()))
+	for _, w := range st.Waiting {
+		i.Waiting = append(i.Waiting, infoOf(s.cfg.Group, w.Ready, w.AdmittedAt()))
 	}
-	for _, r := range st.running {
+	for _, r := range st.Running {
 		t := infoOf(s.cfg.Group, r.Ready, r.Admitted)
-		t.Revision, t.Owner, t.Instance, t.Began = r.rev, r.Owner, r.Instance, r.Began
+		t.Revision, t.Owner, t.Instance, t.Began = r.Rev, r.Owner, r.Instance, r.Began
 		i.Running = append(i.Running, t)
 	}
-	i.Overdue = st.overdue(i.Next, s.now())
-	if st.last != nil {
-		e := entryOf(s.cfg.Group, *st.last)
+	i.Overdue = st.Overdue(i.Next, s.now())
+	if st.Last != nil {
+		e := entryOf(s.cfg.Group, *st.Last)
 		i.Last = &e
 	}
 	return i
@@ -289,29 +290,29 @@ func (s *Scheduler) info(job string, st *jobSnapshot) JobInfo {
 // never reports whether a job with a schedule has run at no time, and never will.
 func (st *jobSnapshot) never(i JobInfo) bool {
 	starts, is := i.schedule.(interface{ OnStart() bool })
-	return i.Next.IsZero() && i.After == "" && !(is && starts.OnStart()) && !st.definition.RunOnStart && st.last == nil && len(st.waiting)+len(st.running) == 0
+	return i.Next.IsZero() && i.After == "" && !(is && starts.OnStart()) && !st.definition.RunOnStart && st.Last == nil && len(st.Waiting)+len(st.Running) == 0
 }
 
 // problem returns why the job does not run as it is defined, or an empty text.
 func (st *jobSnapshot) problem() string {
 	switch {
-	case st.resetErr != nil:
-		return "no tick is admitted, because it cannot be read which ones are decided: " + st.resetErr.Error()
-	case st.definitionRev == 0 && !st.spec.inCode() && st.spec.Hash != "":
+	case st.ResetErr != nil:
+		return "no tick is admitted, because it cannot be read which ones are decided: " + st.ResetErr.Error()
+	case st.definitionRev == 0 && !st.Spec.InCode() && st.Spec.Hash != "":
 		return "the definition is gone"
 	case st.definitionRev == 0:
-		return st.spec.Problem // that it was removed
-	case st.specRev != 0 && st.spec.inCode():
+		return st.Spec.Problem // that it was removed
+	case st.SpecRev != 0 && st.Spec.InCode():
 		return errInCode.Error() + ", and runs instead of the definition"
 	case st.definitionErr != nil:
 		return st.definitionErr.Error()
-	case st.spec.Defined != st.definitionRev:
+	case st.Spec.Defined != st.definitionRev:
 		return fmt.Sprintf("no owner has taken up version %d of the definition so far", st.definitionRev)
 	}
-	if st.unknownBefore && st.spec.Problem == "" {
+	if st.unknownBefore && st.Spec.Problem == "" {
 		return fmt.Sprintf("the job %q, after which it runs, is neither defined nor registered by an owner", st.definition.After)
 	}
-	return st.spec.Problem
+	return st.Spec.Problem
 }
 
 func infoOf(group string, r ready, admitted int64) TickInfo {
@@ -319,6 +320,23 @@ func infoOf(group string, r ready, admitted int64) TickInfo {
 		ID: group + "/" + r.Job + "/" + r.ID, Nominal: r.Nominal, Actual: r.Actual, Attempt: r.Attempt, Missed: r.Missed,
 		Admitted: admitted, Note: r.Note, After: r.After,
 	}
+}
+
+// passedOver sets Overdue of a job whose mark is ahead of the clock.
+func (s *Scheduler) passedOver(ctx context.Context, i *JobInfo, st *jobSnapshot) error {
+	if i.Ahead == 0 || !i.Overdue.IsZero() || st.Spec.Overdue == 0 || i.schedule == nil {
+		return nil
+	}
+	to := s.now().Add(-st.Spec.Overdue)
+	newest := (Job{Schedule: i.schedule}).lastOnes(to.AddDate(-1, 0, 0), to, 1)
+	if len(newest) == 0 || st.InProgress(newest[0]) != "" {
+		return nil
+	}
+	text, err := s.overtaken(ctx, i.Job, newest[0], st)
+	if text != "" {
+		i.Overdue = newest[0]
+	}
+	return err
 }
 
 // pastsPerRead is how many records History reads by one request. It is more than the default of
@@ -333,29 +351,37 @@ func (s *Scheduler) History(ctx context.Context, job string) iter.Seq2[Entry, er
 		if s.Passthrough() {
 			return
 		}
-		fail := func(err error) {
-			yield(Entry{}, errtext.Wrap(fmt.Sprintf("sched: read the history of job %.80q", job), s.explained(err)))
-		}
-		var all []*mvccpb.KeyValue
-		op := clientv3.OpGet(s.keys.Records(job), clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend))
-		for page, err := range retry.List(ctx, core.Of(s.claims).KV(), readTime, op, pastsPerRead, pastsPerRead) {
-			if err != nil {
-				fail(err)
-				return
-			}
-			all = append(all, page.Kvs...)
-		}
-		// Those of one revision stay in the order of their times.
-		slices.SortStableFunc(all, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(b.CreateRevision, a.CreateRevision) })
-		for _, kv := range all {
-			p, err := decode[past](string(kv.Key), kv.Value)
-			if err != nil {
-				fail(err)
-				return
-			}
+		records, err := s.records(ctx, job)
+		for _, p := range records {
 			if !yield(entryOf(s.cfg.Group, p), nil) {
 				return
 			}
 		}
+		if err != nil {
+			yield(Entry{}, errtext.Wrap(fmt.Sprintf("sched: read the history of job %.80q", job), s.explained(err)))
+		}
 	}
+}
+
+// records returns the records of a job, newest first. With an error it returns those before the
+// first that cannot be read.
+func (s *Scheduler) records(ctx context.Context, job string) (records []past, err error) {
+	var all []*mvccpb.KeyValue
+	op := clientv3.OpGet(s.keys.Records(job), clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend))
+	for page, err := range retry.List(ctx, core.Of(s.claims).KV(), readTime, op, pastsPerRead, pastsPerRead) {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.Kvs...)
+	}
+	// Those of one revision stay in the order of their times.
+	slices.SortStableFunc(all, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(b.CreateRevision, a.CreateRevision) })
+	for _, kv := range all {
+		p, err := decode[past](string(kv.Key), kv.Value)
+		if err != nil {
+			return records, err
+		}
+		records = append(records, p)
+	}
+	return records, nil
 }

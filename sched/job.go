@@ -6,13 +6,17 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/jobstate"
 	"github.com/etcdclaims/claims/sched/calendar"
+	"go.uber.org/zap"
 )
 
 // Job is a function to run at each tick of a schedule, once across all processes of
@@ -102,7 +106,7 @@ type Job struct {
 const (
 	mostNameBytes    = 200
 	mostHistory      = 1000
-	defaultHistory   = 20
+	defaultHistory   = jobstate.DefaultHistory
 	defaultMaxStarts = etcdclaims.DefaultMaxAttempts
 )
 
@@ -191,7 +195,7 @@ func checkName(name string) error {
 }
 
 // text returns the schedule as text.
-func (j Job) text() string { return scheduleText(j.Schedule) }
+func (j Job) text() string { return jobstate.Text(j.Schedule) }
 
 // hash identifies the revision of the job.
 func (j Job) hash() string {
@@ -204,4 +208,17 @@ func (j Job) hash() string {
 func (j Job) parallel() bool {
 	_, allow := j.Overlap.(Allow)
 	return allow
+}
+
+// guard returns a schedule of the job that does not panic.
+func (s *Scheduler) guard(job string, schedule calendar.Schedule) calendar.Schedule {
+	if _, follows := schedule.(after); follows {
+		return schedule
+	}
+	var once sync.Once
+	return jobstate.Guard(schedule, func(panicked any) {
+		once.Do(func() {
+			s.log.Error("schedule panicked; the job has no further tick", zap.String("job", job), zap.Any("panic", panicked), zap.ByteString("stack", debug.Stack()))
+		})
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/jobstate"
 	"github.com/etcdclaims/claims/internal/live"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/tick"
@@ -19,8 +20,8 @@ type jobState struct {
 	highRev  int64
 	failures tick.Counted
 	paused   bool
-	decided  instants  // ticks after the mark that are decided, oldest first: ResetMark has put the mark back
-	at       time.Time // when the job is due next; zero for never
+	decided  jobstate.Instants // ticks after the mark that are decided, oldest first: ResetMark has put the mark back
+	at       time.Time         // when the job is due next; zero for never
 
 	changing bool       // whether its registration is pending
 	broken   bool       // whether its state cannot be read

@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/jobstate"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/retry"
@@ -36,8 +37,8 @@ func (s *Scheduler) Pause(ctx context.Context, job, why string) error {
 		if st.removed() {
 			return nil, nil, s.unknownJob(job)
 		}
-		if st.paused != nil {
-			return nil, nil, fmt.Errorf("%w: the job is paused already, by %s at %s: %s", ErrUnchanged, st.paused.By, st.paused.At.Format(time.RFC3339), st.paused.Note)
+		if st.Paused != nil {
+			return nil, nil, fmt.Errorf("%w: the job is paused already, by %s at %s: %s", ErrUnchanged, st.Paused.By, st.Paused.At.Format(time.RFC3339), st.Paused.Note)
 		}
 		return []clientv3.Cmp{absent(paused), s.definedAs(job, st.definitionRev)}, []clientv3.Op{clientv3.OpPut(paused, value)}, nil
 	})
@@ -54,18 +55,18 @@ func (s *Scheduler) Pause(ctx context.Context, job, why string) error {
 // other error it has not.
 func (s *Scheduler) Resume(ctx context.Context, job string) error {
 	return s.operate(ctx, "resume", job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
-		if st.specRev == 0 {
+		if st.SpecRev == 0 {
 			return nil, nil, s.unknownJob(job)
 		}
-		if st.paused == nil {
+		if st.Paused == nil {
 			return nil, nil, fmt.Errorf("%w: the job is not paused", ErrUnchanged)
 		}
 		paused, high := s.keys.Paused(job), s.keys.High(job)
 		cmps := []clientv3.Cmp{
-			clientv3.Compare(clientv3.ModRevision(paused), "=", st.pausedRev),
-			clientv3.Compare(clientv3.ModRevision(high), "=", st.highRev),
+			clientv3.Compare(clientv3.ModRevision(paused), "=", st.PausedRev),
+			clientv3.Compare(clientv3.ModRevision(high), "=", st.HighRev),
 		}
-		now := later(st.high, s.now())
+		now := later(st.High, s.now())
 		ops := []clientv3.Op{clientv3.OpDelete(paused), clientv3.OpDelete(s.keys.Fail(job)), clientv3.OpPut(high, keyspace.Instant(now))}
 		if p, any := s.ofPause(job, st, now); any {
 			ops = append(ops, clientv3.OpPut(s.keys.Entry(job, p), encode(p)))
@@ -81,15 +82,15 @@ func (s *Scheduler) ofPause(job string, st *jobSnapshot, until time.Time) (past,
 	if schedule == nil {
 		return past{}, false
 	}
-	j := Job{Schedule: without(schedule, st.reset.Decided)}
-	last := j.lastOnes(st.high, until, 1)
+	j := Job{Schedule: jobstate.Without(schedule, st.Reset.Decided)}
+	last := j.lastOnes(st.High, until, 1)
 	if len(last) == 0 {
 		return past{}, false
 	}
-	why := fmt.Sprintf("paused by %s since %s: %s", st.paused.By, stamp(st.paused.At), st.paused.Note)
+	why := fmt.Sprintf("paused by %s since %s: %s", st.Paused.By, stamp(st.Paused.At), st.Paused.Note)
 	return past{
 		Version: valueVersion, Job: job, ID: nominalID(last[0]), Outcome: OutcomePaused, Nominal: last[0],
-		Missed: j.count(st.high, until), Ended: s.now(), Error: limitText(why),
+		Missed: j.count(st.High, until), Ended: s.now(), Error: limitText(why),
 	}, true
 }
 
@@ -192,7 +193,7 @@ func (s *Scheduler) ask(ctx context.Context, what string, a ask) error {
 func (s *Scheduler) Cancel(ctx context.Context, job, why string) error {
 	value := encode(cancelling{Version: valueVersion, By: s.claims.Owner(), Note: limitText(why), At: s.now()})
 	return s.operate(ctx, "cancel", job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
-		if st.specRev == 0 {
+		if st.SpecRev == 0 {
 			return nil, nil, s.unknownJob(job)
 		}
 		// No condition depends on the state of the job, so a busy job cannot delay this.
@@ -226,23 +227,23 @@ func (s *Scheduler) Forget(ctx context.Context, job string) error {
 	for {
 		all := false
 		err := s.operate(ctx, "forget", job, func(st *jobSnapshot) (cmps []clientv3.Cmp, ops []clientv3.Op, err error) {
-			if st.definitionRev != 0 && (st.specRev == 0 || !st.spec.inCode()) {
+			if st.definitionRev != 0 && (st.SpecRev == 0 || !st.Spec.InCode()) {
 				return nil, nil, errors.New("the job is defined; remove its definition first")
 			}
-			if st.specRev == 0 && st.highRev == 0 && len(st.running)+len(st.waiting)+st.requests == 0 {
+			if st.SpecRev == 0 && st.HighRev == 0 && len(st.Running)+len(st.Waiting)+st.Requests == 0 {
 				return nil, nil, s.unknownJob(job)
 			}
 			k := s.keys
 			cmps = append(cmps, s.definedAs(job, st.definitionRev))
-			if len(st.running) > mostForgotten {
-				st.running = st.running[:mostForgotten]
+			if len(st.Running) > mostForgotten {
+				st.Running = st.Running[:mostForgotten]
 			} else {
 				all = true
 			}
-			for _, r := range st.running {
+			for _, r := range st.Running {
 				key := k.Run(job, r.ID)
-				cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(s.claims.OwnKey(r.Claim)), "!=", r.rev),
-					clientv3.Compare(clientv3.ModRevision(key), "=", r.rev))
+				cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(s.claims.OwnKey(r.Claim)), "!=", r.Rev),
+					clientv3.Compare(clientv3.ModRevision(key), "=", r.Rev))
 				if !all {
 					ops = append(ops, clientv3.OpDelete(key))
 				}
@@ -252,7 +253,7 @@ func (s *Scheduler) Forget(ctx context.Context, job string) error {
 			}
 			for _, dir := range []string{k.RunOf(job), k.Backfilling(job)} {
 				// No run has begun since the state was read.
-				cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(dir), "<", st.rev+1).WithPrefix())
+				cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(dir), "<", st.Rev+1).WithPrefix())
 			}
 			for _, dir := range []string{
 				k.RunOf(job), k.Backfilling(job), k.ReadyOf(job), k.Backfills(job), k.AsksOf(job), k.Records(job),
@@ -265,7 +266,7 @@ func (s *Scheduler) Forget(ctx context.Context, job string) error {
 			} {
 				ops = append(ops, clientv3.OpDelete(key))
 			}
-			for _, r := range st.running {
+			for _, r := range st.Running {
 				ops = append(ops, clientv3.OpDelete(k.Stuck(job, r.ID)))
 			}
 			return cmps, ops, nil

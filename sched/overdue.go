@@ -173,7 +173,7 @@ func (s *Scheduler) raise(ctx context.Context, of map[string]*alarm, now time.Ti
 				why = fmt.Sprintf("not known, because the state of the job cannot be read: %v", err)
 			case err != nil:
 				unreachable = err // for the other jobs too
-			case others && st.spec.Overdue > 0 && st.highRev > owner:
+			case others && st.Spec.Overdue > 0 && st.HighRev > owner:
 				// The owner has moved the mark of the job in this term, so it has the job.
 				a.at, a.watched = now.Add(nap), owner
 				continue
@@ -214,16 +214,16 @@ func (s *Scheduler) ownership(ctx context.Context) (rev int64, err error) {
 // the time to do so.
 func (s *Scheduler) late(ctx context.Context, a *alarm, hadTime bool) (st *jobSnapshot, why string, err error) {
 	st, err = s.read(ctx, a.job.Name)
-	if err != nil || st.highRev == 0 && !a.nominal.After(st.definition.At) { // due before the job was defined
+	if err != nil || st.HighRev == 0 && !a.nominal.After(st.definition.At) { // due before the job was defined
 		return st, "", err
 	}
-	if st.specRev == 0 && !hadTime {
+	if st.SpecRev == 0 && !hadTime {
 		return st, "", nil
 	}
-	if why = st.inProgress(a.nominal); why != "" {
+	if why = st.InProgress(a.nominal); why != "" {
 		return st, why, nil
 	}
-	if a.nominal.After(st.high) {
+	if a.nominal.After(st.High) {
 		if text, late := s.undecided(a.job.Name, a.nominal, st); late {
 			why = text
 		}
@@ -231,23 +231,4 @@ func (s *Scheduler) late(ctx context.Context, a *alarm, hadTime bool) (st *jobSn
 	}
 	why, err = s.overtaken(ctx, a.job.Name, a.nominal, st)
 	return st, why, err
-}
-
-// overdue returns the nominal time of the oldest scheduled tick that is past its bound, or
-// the zero Time. The next tick to be admitted is that of next.
-func (st *jobSnapshot) overdue(next, now time.Time) (oldest time.Time) {
-	undone := []ready{{Nominal: next}}
-	for _, w := range st.waiting {
-		undone = append(undone, w.ready)
-	}
-	for _, r := range st.running {
-		undone = append(undone, r.Ready)
-	}
-	for _, r := range undone {
-		past := st.spec.Overdue > 0 && now.Sub(r.Nominal) > st.spec.Overdue && !r.Nominal.IsZero() && !isManual(r.ID)
-		if past && (oldest.IsZero() || r.Nominal.Before(oldest)) {
-			oldest = r.Nominal
-		}
-	}
-	return oldest
 }

@@ -3,6 +3,7 @@ package sched
 import (
 	"time"
 
+	"github.com/etcdclaims/claims/internal/jobstate"
 	"github.com/etcdclaims/claims/internal/tick"
 )
 
@@ -16,47 +17,9 @@ type (
 	past       = tick.Past
 	pause      = tick.Pause
 	cancelling = tick.Cancelling
+	spec       = jobstate.Spec
+	resetting  = jobstate.Resetting
 )
-
-// spec is the value of spec/: the job as its owner registered it.
-type spec struct {
-	Version   int           `json:"v"`
-	Group     string        `json:"group"`
-	Job       string        `json:"job"`
-	Schedule  string        `json:"schedule"`
-	Revision  string        `json:"revision,omitempty"`
-	Hash      string        `json:"hash"`
-	Since     time.Time     `json:"since"` // of this revision
-	Born      time.Time     `json:"born"`  // of the job
-	CatchUp   string        `json:"catchUp"`
-	Overlap   string        `json:"overlap"`
-	Guarantee string        `json:"guarantee"`
-	History   int           `json:"history,omitempty"` // 0 in values of an earlier version: the default
-	Overdue   time.Duration `json:"overdue,omitempty"`
-	Jitter    time.Duration `json:"jitter,omitempty"`
-	Started   []string      `json:"started,omitempty"`        // the revisions whose RunOnStart was due
-	Kind      string        `json:"kind,omitempty"`           // empty for a job in code
-	Defined   int64         `json:"defined,string,omitempty"` // the version of the definition that was taken up
-	Problem   string        `json:"problem,omitempty"`        // why the owner cannot run that
-}
-
-// inCode reports whether an owner has registered the job from code, and not by its
-// definition.
-func (s spec) inCode() bool { return s.Defined == 0 }
-
-// limit returns how many records of the job are kept.
-func (s spec) limit() int {
-	if s.History == 0 {
-		return defaultHistory
-	}
-	return s.History
-}
-
-// resetting is the value of reset/: the mark was put back.
-type resetting struct {
-	cancelling
-	Decided instants `json:"decided,omitempty"` // the ticks after the new mark that must not be admitted again
-}
 
 // ask is the value of ask/: RunNow, or a Backfill and its progress.
 type ask struct {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/core"
+	"github.com/etcdclaims/claims/internal/jobstate"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/tick"
@@ -197,7 +198,7 @@ func (l *leadership) know(c *jobState, sp, high *mvccpb.KeyValue) bool {
 		l.place(c)
 		return false
 	}
-	if by := ahead(c.job.Schedule, c.high, l.s.now()); c.highRev != 0 && by > 0 {
+	if by := jobstate.Ahead(c.job.Schedule, c.high, l.s.now()); c.highRev != 0 && by > 0 {
 		l.s.log.Error("high-water mark ahead of the clock; no tick is due before it; reset the mark",
 			zap.String("job", c.job.Name), zap.Duration("ahead", by), zap.String("etcd_key", l.s.keys.High(c.job.Name)))
 	}

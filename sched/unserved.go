@@ -72,7 +72,7 @@ func (l *leadership) giveUp(c *jobState, oldest []*request) decision {
 	case c.broken:
 		why = "the state of the job cannot be read"
 	default:
-		why, job.History = c.job.problem, c.spec.limit()
+		why, job.History = c.job.problem, c.spec.Limit()
 	}
 	p := past{
 		ID: tick.AfterID + last.After, Outcome: OutcomeMissed, Nominal: last.At, Missed: len(oldest), Ended: l.s.now(),

@@ -99,15 +99,15 @@ var schedMutants = []mutant{
 	},
 	{
 		name: "mark put back over ticks that may have run", of: "sched", tests: "TestResetMarkThatMayRepeat",
-		edits: []edit{{"sched/resetmark.go", "if is.mayRepeat && !mayRepeat {", "if is.mayRepeat && !mayRepeat && job == \"\" {"}},
+		edits: []edit{{"sched/resetmark.go", "if is.MayRepeat && !mayRepeat {", "if is.MayRepeat && !mayRepeat && job == \"\" {"}},
 	},
 	{
 		name: "mark put back over ticks that ran", of: "sched", tests: "TestResetMark",
-		edits: []edit{{"sched/resetmark.go", "encode(resetting{by, is.decided})", "encode(resetting{by, nil})"}},
+		edits: []edit{{"sched/resetmark.go", "Decided: is.Decided})", "Decided: nil})"}},
 	},
 	{
 		name: "mark put back once more over ticks that ran before the first time", of: "sched", tests: "TestResetMarkTwice",
-		edits: []edit{{"sched/resetmark.go", "if nominal.After(now) {", "if nominal.IsZero() {"}},
+		edits: []edit{{"internal/jobstate/mark.go", "if nominal.After(now) {", "if nominal.IsZero() {"}},
 	},
 	{
 		name: "late reply about a history taken for the newest", of: "internal/live", tests: "TestHistoryIgnoresLateReplies",
