@@ -109,7 +109,7 @@ var importRules = []importRule{
 	},
 	{
 		why:   "what claims are made of knows nothing of them",
-		in:    []string{"./internal/outage", "./internal/ownwait", "./internal/watch", "./internal/localline", "./internal/store", "./internal/registry", "./internal/lease", "./internal/term", "./internal/acquire", "./internal/line", "./internal/life", "./internal/claimerr", "./internal/live", "./internal/oplog", "./internal/priority"},
+		in:    []string{"./internal/outage", "./internal/ownwait", "./internal/watch", "./internal/localline", "./internal/store", "./internal/registry", "./internal/lease", "./internal/term", "./internal/acquire", "./internal/line", "./internal/life", "./internal/claimerr", "./internal/live", "./internal/oplog", "./internal/priority", "./internal/lanes", "./internal/jobstate"},
 		never: []string{"./etcdclaims/..."},
 	},
 	{

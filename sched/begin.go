@@ -10,6 +10,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/lanes"
 	"github.com/etcdclaims/claims/internal/oplog"
 	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/tick"
@@ -30,7 +31,7 @@ func (s *Scheduler) running(r ready) (ticks []*waiter) {
 	}
 	for key, is := range s.view.Runs() {
 		if slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(key, dir) }) {
-			ticks = append(ticks, &waiter{ready: is.Run.Ready, key: s.keys.Ready(r.Job, is.Run.ID)})
+			ticks = append(ticks, &waiter{Waiting: tick.Waiting{Ready: is.Run.Ready, Key: s.keys.Ready(r.Job, is.Run.ID)}})
 		}
 	}
 	return ticks
@@ -40,23 +41,23 @@ func (s *Scheduler) running(r ready) (ticks []*waiter) {
 // It does not if an earlier one of the ticks ahead waits. If begin fails it returns no
 // claim, and whether to try again later.
 func (s *Scheduler) begin(ctx context.Context, claim string, w waiter, ahead []*waiter) (cl *etcdclaims.Claim, r run, value string, again bool) {
-	r = s.newRun(claim, w.ready)
-	r.Admitted = w.value().AdmittedAt()
-	st := tick.Begin{Keys: s.keys, Tick: w.value(), Run: r, Value: encode(r)}
+	r = s.newRun(claim, w.Ready)
+	r.Admitted = w.Waiting.AdmittedAt()
+	st := tick.Begin{Keys: s.keys, Tick: w.Waiting, Run: r, Value: encode(r)}
 	for _, a := range ahead {
-		if byTurn(a, &w) < 0 {
-			st.Ahead = append(st.Ahead, a.key)
+		if lanes.ByTurn(a, &w) < 0 {
+			st.Ahead = append(st.Ahead, a.Key)
 		}
 	}
 	cl, err := s.claimRun(ctx, readTime, r, st.Build())
 	switch {
 	case err == nil:
-		s.view.Remove(w.key, cl.Revision())
+		s.view.Remove(w.Key, cl.Revision())
 		s.view.PutRun(s.keys.Run(w.Job, w.ID), st.Value, &r, cl.Revision())
 		return cl, r, st.Value, false
 	case errors.Is(err, etcdclaims.ErrRefused) && s.stillWaits(ctx, st):
 	case errors.Is(err, etcdclaims.ErrRefused):
-		s.view.Forget(w.key, w.rev) // another process has begun it, or it was withdrawn
+		s.view.Forget(w.Key, w.Rev) // another process has begun it, or it was withdrawn
 		return nil, r, "", false
 	case errors.Is(err, etcdclaims.ErrHeld):
 	case oplog.IsDenied(err):

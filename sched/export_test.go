@@ -3,6 +3,8 @@ package sched
 import (
 	"context"
 	"time"
+
+	"github.com/etcdclaims/claims/internal/tick"
 )
 
 // Waiting is where ticks are that wait to be begun.
@@ -16,14 +18,13 @@ func Asks(prefix, group string) string { return newKeys(prefix, group).Asks() }
 func (s *Scheduler) Postponed(ctx context.Context) int {
 	b := s.newStarter(ctx)
 	defer s.view.Unsubscribe(b.feed)
-	w := &waiter{ready: ready{Job: "a", ID: "1", Parallel: true}, key: s.keys.Ready("a", "1"), rev: 1}
+	w := &waiter{Waiting: tick.Waiting{Ready: ready{Job: "a", ID: "1", Parallel: true}, Key: s.keys.Ready("a", "1"), Rev: 1}}
 	b.add(w)
-	for _, l := range b.lanes {
-		l.at = time.Now().Add(time.Hour)
-		b.place(l)
-	}
-	b.remove(w.key)
-	return len(b.lanes) + b.later.Len() + b.next.Len() + len(b.where)
+	l := b.lanes.Of(tick.RunClaim(s.cfg.Group, "a", "1", false))
+	l.At = time.Now().Add(time.Hour)
+	b.lanes.Place(l)
+	b.lanes.Remove(w.Key)
+	return b.lanes.Len()
 }
 
 // Remembered returns how many jobs this process remembers, other than those that it has.

@@ -26,8 +26,8 @@ func (s *Scheduler) recordWithdrawn(job Job, ticks []*waiter, records []past) (o
 		p := records[i]
 		p.Version, p.Job = valueVersion, job.Name
 		keys = append(keys, s.keys.Entry(job.Name, p))
-		takeBack = append(takeBack, clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(w.key), "=", w.rev)},
-			[]clientv3.Op{clientv3.OpDelete(w.key), clientv3.OpPut(keys[i], encode(p))}, nil))
+		takeBack = append(takeBack, clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(w.Key), "=", w.Rev)},
+			[]clientv3.Op{clientv3.OpDelete(w.Key), clientv3.OpPut(keys[i], encode(p))}, nil))
 	}
 	ops = txn.OpsOf(s.history(job).Trim(keys))
 	for _, op := range takeBack {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/jobstate"
+	"github.com/etcdclaims/claims/internal/lanes"
 	"github.com/etcdclaims/claims/internal/live"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/tick"
@@ -49,7 +50,7 @@ func (l *leadership) runnable(id string) *jobState {
 
 // jobWaiting holds the waiting ticks of one job.
 type jobWaiting struct {
-	line      line           // without backfills
+	line      lanes.Line     // without backfills
 	backfills map[string]int // the number of waiting ticks, by the id of the request
 	keys      map[string]*waiter
 }
@@ -125,7 +126,7 @@ func (l *leadership) hearPause(job string, paused bool) {
 func (l *leadership) hearWaiter(job string, backfill bool, key string, is live.KV) {
 	all := l.waiting[job]
 	if all == nil {
-		all = &jobWaiting{line: line{order: byTime}, backfills: make(map[string]int), keys: make(map[string]*waiter)}
+		all = &jobWaiting{line: lanes.Line{Order: lanes.ByTime}, backfills: make(map[string]int), keys: make(map[string]*waiter)}
 		l.waiting[job] = all
 	}
 	if old := all.keys[key]; old != nil {
@@ -135,7 +136,7 @@ func (l *leadership) hearWaiter(job string, backfill bool, key string, is live.K
 			all.backfills[tick.FillOf(old.ID)]--
 			l.roomFor(job, tick.FillOf(old.ID))
 		} else {
-			all.line.remove(old)
+			all.line.Remove(old)
 		}
 	}
 	if is.Ready == nil {
@@ -144,15 +145,15 @@ func (l *leadership) hearWaiter(job string, backfill bool, key string, is live.K
 		}
 		return
 	}
-	w := &waiter{ready: *is.Ready, key: key, rev: is.Rev}
+	w := &waiter{Waiting: tick.Waiting{Ready: *is.Ready, Key: key, Rev: is.Rev}}
 	all.keys[key] = w
 	if backfill {
 		all.backfills[tick.FillOf(w.ID)]++
 	} else {
-		all.line.add(w)
+		all.line.Add(w)
 	}
 	l.watchDeadline(l.runnable(job), w)
-	if wd, ok := l.withdrawn[job]; ok && w.rev < wd.Rev {
+	if wd, ok := l.withdrawn[job]; ok && w.Rev < wd.Rev {
 		wd.due = true
 		l.withdrawn[job] = wd
 	}
@@ -163,7 +164,7 @@ func (l *leadership) watchDeadline(c *jobState, w *waiter) {
 	if c == nil || c.job.StartDeadline == 0 || isManual(w.ID) {
 		return
 	}
-	w.deadline = w.Nominal.Add(c.job.StartDeadline)
+	w.Deadline = w.Nominal.Add(c.job.StartDeadline)
 	l.late.Set(w)
 }
 
@@ -171,7 +172,7 @@ func (l *leadership) watchDeadline(c *jobState, w *waiter) {
 func (l *leadership) waitingOf(c *jobState) []*waiter {
 	l.absorb() // ticks that this process has begun since no longer wait
 	if all := l.waiting[c.id]; all != nil {
-		return all.line.ticks
+		return all.line.Ticks
 	}
 	return nil
 }

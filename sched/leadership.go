@@ -83,7 +83,7 @@ func newLeadership(s *Scheduler, claim *etcdclaims.Claim) *leadership {
 		stale:     true,
 		waiting:   make(map[string]*jobWaiting),
 		withdrawn: make(map[string]withdrawal),
-		late:      priority.New(func(a, b *waiter) bool { return a.deadline.Before(b.deadline) }),
+		late:      priority.New(func(a, b *waiter) bool { return a.Deadline.Before(b.Deadline) }),
 		requests:  make(map[string]*request), requestsOf: make(map[string]map[string]*request),
 		asked: priority.New(func(a, b *request) bool { return a.before(b) }), unserved: make(map[string]bool),
 		unknown: make(unknown),
@@ -211,7 +211,7 @@ func (l *leadership) idle() time.Duration {
 		d = min(d, c.at.Sub(now))
 	}
 	if w, ok := l.late.First(); ok {
-		d = min(d, justAfter(w.deadline, now))
+		d = min(d, justAfter(w.Deadline, now))
 	}
 	if c, ok := l.doubtful.First(); ok {
 		d = min(d, time.Until(c.readAt))

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/lanes"
 	"github.com/etcdclaims/claims/internal/live"
 	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -64,19 +65,19 @@ func (l *leadership) withdraw(ctx context.Context) (more bool, err error) {
 func (l *leadership) withdrawals(c *jobState, all *jobWaiting, wd withdrawal) (steps []decision) {
 	var ticks []*waiter
 	for _, w := range all.keys {
-		if w.rev < wd.Rev {
+		if w.Rev < wd.Rev {
 			ticks = append(ticks, w)
 		}
 	}
 	if len(ticks) == 0 {
 		return nil
 	}
-	slices.SortFunc(ticks, byTime)
+	slices.SortFunc(ticks, lanes.ByTime)
 	now := l.s.now()
 	most := max(1, min(20, c.job.History-2)) // leave room for the records of cancelled runs
 	records := make([]past, len(ticks))
 	for i, w := range ticks {
-		records[i] = w.leftOut(OutcomeCancelled, now)
+		records[i] = w.LeftOut(OutcomeCancelled, now)
 		records[i].Error = wd.Explain(records[i].Error)
 	}
 	if rest := len(ticks) - most; rest > 0 {
@@ -93,8 +94,8 @@ func (l *leadership) withdrawals(c *jobState, all *jobWaiting, wd withdrawal) (s
 	}})
 	for i, w := range ticks[n:] {
 		steps = append(steps, decision{
-			cmps: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(w.key), "=", w.rev)},
-			ops:  []clientv3.Op{clientv3.OpDelete(w.key)},
+			cmps: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(w.Key), "=", w.Rev)},
+			ops:  []clientv3.Op{clientv3.OpDelete(w.Key)},
 			done: func(r txn.Reply) { l.withdrew(c, w, records[n+i], r) },
 		})
 	}
@@ -103,10 +104,10 @@ func (l *leadership) withdrawals(c *jobState, all *jobWaiting, wd withdrawal) (s
 
 func (l *leadership) withdrew(c *jobState, w *waiter, p past, r txn.Reply) {
 	if !r.Succeeded {
-		l.s.view.Forget(w.key, w.rev) // the tick has begun
+		l.s.view.Forget(w.Key, w.Rev) // the tick has begun
 		return
 	}
-	l.s.view.Remove(w.key, r.Rev)
+	l.s.view.Remove(w.Key, r.Rev)
 	l.s.left(c.job, p)
 }
 
@@ -125,7 +126,7 @@ func (l *leadership) trimHistories(ctx context.Context) (more bool, err error) {
 // dropLate gives up waiting ticks that are past their StartDeadline.
 func (l *leadership) dropLate(ctx context.Context) (more bool, err error) {
 	now := l.s.now()
-	over := func(w *waiter) bool { return w.deadline.Before(now) }
+	over := func(w *waiter) bool { return w.Deadline.Before(now) }
 	taken := l.late.TakeWhile(mostSteps, over)
 	var todo []decision
 	counts := make(map[*jobState]bool) // one transaction counts one failure of a job
@@ -134,7 +135,7 @@ func (l *leadership) dropLate(ctx context.Context) (more bool, err error) {
 		if c == nil {
 			continue
 		}
-		st := &tick.Drop{Standing: l.standing(c, now), Tick: w.value(), Outcome: OutcomeLate}
+		st := &tick.Drop{Standing: l.standing(c, now), Tick: w.Waiting, Outcome: OutcomeLate}
 		in := st.Build()
 		switch {
 		case !st.Counts():
@@ -166,6 +167,6 @@ func (l *leadership) dropped(c *jobState, w *waiter, d tick.Decided, r txn.Reply
 	case d.Tally.Counts(): // a run may have counted a failure meanwhile
 		l.doubt(c)
 	default:
-		l.s.view.Forget(w.key, w.rev) // the tick has begun, or was withdrawn
+		l.s.view.Forget(w.Key, w.Rev) // the tick has begun, or was withdrawn
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/lanes"
 	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/google/uuid"
@@ -18,7 +19,7 @@ import (
 type localJob struct {
 	job     Job
 	high    time.Time
-	waiting line
+	waiting lanes.Line
 	running int
 }
 
@@ -69,8 +70,8 @@ func (l *local) round(ctx context.Context) time.Duration {
 		if a == nil {
 			break
 		}
-		a.waiting.remove(w)
-		l.begin(ctx, a, w.ready)
+		a.waiting.Remove(w)
+		l.begin(ctx, a, w.Ready)
 	}
 	return max(d, 0)
 }
@@ -80,7 +81,7 @@ func (l *local) adopt(now time.Time) {
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()
 	for _, j := range l.s.order[len(l.jobs):] {
-		a := &localJob{job: j, high: now, waiting: line{order: byTime}}
+		a := &localJob{job: j, high: now, waiting: lanes.Line{Order: lanes.ByTime}}
 		if j.RunOnStart {
 			a.add(ready{Job: j.Name, ID: tick.StartID + j.hash() + "-" + uuid.NewString(), Nominal: now, Actual: now, Attempt: 1}, now)
 		}
@@ -90,11 +91,11 @@ func (l *local) adopt(now time.Time) {
 
 // add lets a tick wait.
 func (a *localJob) add(r ready, now time.Time) {
-	w := &waiter{ready: r}
+	w := &waiter{Waiting: tick.Waiting{Ready: r}}
 	if rest := r.Rests(now); rest > 0 {
-		w.begins = clock.Mono().Add(rest)
+		w.Begins = clock.Mono().Add(rest)
 	}
-	a.waiting.add(w)
+	a.waiting.Add(w)
 }
 
 // oldest returns the tick that begins first and its job, or nil if no tick can begin. It
@@ -116,14 +117,14 @@ func (l *local) oldest(now time.Time, next *time.Duration) (of *localJob, first 
 // first is oldest for one job, whether or not a run of it is in progress. A tick that waits
 // for its next attempt delays those behind it, unless the runs of the job may overlap.
 func (l *local) first(a *localJob, now time.Time, next *time.Duration) *waiter {
-	for i := 0; i < len(a.waiting.ticks); {
-		w := a.waiting.ticks[i]
+	for i := 0; i < len(a.waiting.Ticks); {
+		w := a.waiting.Ticks[i]
 		if a.job.rules().TooLate(w.Nominal, now) && !isManual(w.ID) {
-			a.waiting.remove(w)
-			l.s.left(a.job, w.leftOut(OutcomeLate, now))
+			a.waiting.Remove(w)
+			l.s.left(a.job, w.LeftOut(OutcomeLate, now))
 			continue
 		}
-		rest := time.Until(w.begins)
+		rest := time.Until(w.Begins)
 		if rest <= 0 {
 			return w
 		}
@@ -152,7 +153,7 @@ func (l *local) begin(ctx context.Context, a *localJob, r ready) {
 			defer l.mu.Unlock()
 			a.running--
 			l.running--
-			if next := run.next; next != nil && (len(a.waiting.ticks) == 0 || !a.job.rules().NewestOnly(next.ID)) {
+			if next := run.next; next != nil && (len(a.waiting.Ticks) == 0 || !a.job.rules().NewestOnly(next.ID)) {
 				a.add(*next, l.s.now())
 			}
 			if run.outcome == OutcomeOK {
@@ -185,7 +186,7 @@ func (l *local) admit(a *localJob, due tick.Plan) {
 // admitTick lets a tick wait, or leaves it out, under the job's Overlap.
 func (l *local) admitTick(a *localJob, r ready) {
 	s, j, now := l.s, a.job, l.s.now()
-	waiting := len(a.waiting.ticks)
+	waiting := len(a.waiting.Ticks)
 	var full bool
 	switch policy := j.Overlap.(type) {
 	case BufferOne:
@@ -194,16 +195,16 @@ func (l *local) admitTick(a *localJob, r ready) {
 		full = waiting >= policy.max()
 	case Allow:
 	case CancelRunning:
-		for _, w := range a.waiting.ticks {
-			s.left(j, w.leftOut(OutcomeSkipped, now))
+		for _, w := range a.waiting.Ticks {
+			s.left(j, w.LeftOut(OutcomeSkipped, now))
 		}
-		a.waiting.ticks = nil
+		a.waiting.Ticks = nil
 		s.cancelRuns(j.Name)
 	default:
 		full = a.running > 0 || waiting > 0
 	}
 	if full {
-		s.left(j, waiter{ready: r}.leftOut(OutcomeSkipped, now))
+		s.left(j, tick.Waiting{Ready: r}.LeftOut(OutcomeSkipped, now))
 		return
 	}
 	a.add(r, now)

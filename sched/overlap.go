@@ -27,7 +27,7 @@ func (l *leadership) overlapping(c *jobState, now time.Time) tick.Standing {
 type waitingTicks []*waiter
 
 func (w waitingTicks) Len() int              { return len(w) }
-func (w waitingTicks) At(i int) tick.Waiting { return w[i].value() }
+func (w waitingTicks) At(i int) tick.Waiting { return w[i].Waiting }
 
 // decided takes over what became of ticks.
 func (l *leadership) decided(c *jobState, d tick.Decided, rev int64) {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/jobstate"
+	"github.com/etcdclaims/claims/internal/lanes"
 	"github.com/etcdclaims/claims/internal/tick"
 )
 
@@ -19,6 +20,7 @@ type (
 	cancelling = tick.Cancelling
 	spec       = jobstate.Spec
 	resetting  = jobstate.Resetting
+	waiter     = lanes.Tick
 )
 
 // ask is the value of ask/: RunNow, or a Backfill and its progress.

@@ -123,8 +123,8 @@ func (l *leadership) remove(id string) {
 // known returns the live keys of a job that the owner knows.
 func (l *leadership) known(c *jobState) (keys []string) {
 	if all := l.waiting[c.id]; all != nil {
-		for _, w := range all.line.ticks {
-			keys = append(keys, w.key)
+		for _, w := range all.line.Ticks {
+			keys = append(keys, w.Key)
 		}
 	}
 	for key := range l.requestsOf[c.id] {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/lanes"
 	"github.com/etcdclaims/claims/internal/live"
-	"github.com/etcdclaims/claims/internal/priority"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/tick"
 )
@@ -25,43 +25,13 @@ type starter struct {
 	wg       sync.WaitGroup
 	slots    chan struct{} // requests in progress
 
-	lanes  map[string]*lane       // by claim key
-	where  map[string]spot        // the places of ticks, by their key
-	next   *priority.Queue[*lane] // lanes that can be tried, by their first tick
-	later  *priority.Queue[*lane] // lanes whose claims were held, by when to try again
-	parked map[*lane]bool         // lanes whose ticks this process cannot begin
-	tries  int                    // attempts in progress
-	busy   int                    // attempts and runs of this process
+	lanes *lanes.Lanes
+	tries int // attempts in progress
+	busy  int // attempts and runs of this process
 
 	mu     sync.Mutex
 	posted []func()
 	post   chan struct{} // has an element when something was posted
-}
-
-// lane holds the ticks that need the same claim.
-type lane struct {
-	claim string
-	line  line
-	busy  int // the attempts and runs of this process
-	// ahead holds the ticks whose runs were recorded when an attempt was last made. If
-	// such a run was lost, its tick waits again, and begins before later ones.
-	ahead []*waiter
-	at    time.Time // when to try again
-	rests bool      // because of the first tick's back-off, not because the claim was held
-	try   int
-}
-
-// unrest forgets the back-off of the first tick: another tick may be the first.
-func (l *lane) unrest() {
-	if l.rests {
-		l.at, l.rests = time.Time{}, false
-	}
-}
-
-// spot is the place of a tick.
-type spot struct {
-	lane *lane
-	w    *waiter
 }
 
 const (
@@ -84,9 +54,9 @@ func (s *Scheduler) start(ctx, handlers context.Context) {
 		case <-b.feed.News:
 		case <-b.post:
 		case <-s.retry:
-			b.retry(s.takeFreed())
+			b.lanes.Retry(s.takeFreed())
 		case <-timer.C:
-			b.unpark()
+			b.lanes.Unpark()
 		case <-ctx.Done():
 		}
 		timer.Stop()
@@ -96,34 +66,8 @@ func (s *Scheduler) start(ctx, handlers context.Context) {
 func (s *Scheduler) newStarter(handlers context.Context) *starter {
 	return &starter{
 		s: s, handlers: handlers, feed: s.view.Subscribe(live.KindReady, live.KindCancel), slots: make(chan struct{}, attemptsAtOnce),
-		lanes: make(map[string]*lane), where: make(map[string]spot), parked: make(map[*lane]bool),
-		next:  priority.New(func(a, b *lane) bool { return byTurn(a.line.ticks[0], b.line.ticks[0]) < 0 }),
-		later: priority.New(func(a, b *lane) bool { return a.at.Before(b.at) }),
+		lanes: lanes.New(),
 		post:  make(chan struct{}, 1),
-	}
-}
-
-// retry queues lanes to be tried at once: those of the freed claims, or all.
-func (b *starter) retry(freed []string, all bool) {
-	if all {
-		for _, l := range b.lanes {
-			l.at, l.try = time.Time{}, 0
-			b.place(l)
-		}
-		return
-	}
-	for _, claim := range freed {
-		if l := b.lanes[claim]; l != nil {
-			l.at = time.Time{}
-			b.place(l)
-		}
-	}
-}
-
-// unpark queues the lanes that this process could not begin.
-func (b *starter) unpark() {
-	for l := range b.parked {
-		b.place(l)
 	}
 }
 
@@ -149,67 +93,19 @@ func (b *starter) absorb() {
 			b.s.cancelAsked(key, is)
 			continue
 		}
-		b.remove(key)
+		b.lanes.Remove(key)
 		if is.Ready != nil {
-			w := &waiter{ready: *is.Ready, key: key, rev: is.Rev}
+			w := &waiter{Waiting: tick.Waiting{Ready: *is.Ready, Key: key, Rev: is.Rev}}
 			if rest := w.Rests(b.s.now()); rest > 0 {
-				w.begins = clock.Mono().Add(rest)
+				w.Begins = clock.Mono().Add(rest)
 			}
 			b.add(w)
 		}
 	}
 }
 
-// lane returns the lane of a claim.
-func (b *starter) lane(claim string) *lane {
-	l := b.lanes[claim]
-	if l == nil {
-		l = &lane{claim: claim, line: line{order: byTurn}}
-		b.lanes[claim] = l
-	}
-	return l
-}
-
-func (b *starter) add(w *waiter) {
-	l := b.lane(tick.RunClaim(b.s.cfg.Group, w.Job, w.ID, !w.Parallel))
-	b.lift(l) // before its order changes
-	l.unrest()
-	l.line.add(w)
-	b.where[w.key] = spot{l, w}
-	b.place(l)
-}
-
-func (b *starter) remove(key string) {
-	at, ok := b.where[key]
-	if !ok {
-		return
-	}
-	delete(b.where, key)
-	b.lift(at.lane)
-	at.lane.unrest()
-	at.lane.line.remove(at.w)
-	b.place(at.lane)
-}
-
-// lift removes a lane from its queue.
-func (b *starter) lift(l *lane) {
-	b.next.Drop(l)
-	b.later.Drop(l)
-	delete(b.parked, l)
-}
-
-// place moves a lane to its queue.
-func (b *starter) place(l *lane) {
-	b.lift(l)
-	switch {
-	case l.busy > 0:
-	case len(l.line.ticks) == 0:
-		delete(b.lanes, l.claim)
-	case l.at.After(clock.Mono()):
-		b.later.Set(l)
-	default:
-		b.next.Set(l)
-	}
+func (b *starter) add(t *waiter) {
+	b.lanes.Add(tick.RunClaim(b.s.cfg.Group, t.Job, t.ID, !t.Parallel), t)
 }
 
 // startSome begins ticks, oldest first, and returns after how long to call it again.
@@ -219,53 +115,47 @@ func (b *starter) startSome(ctx context.Context) time.Duration {
 		return mostWait
 	}
 	now := clock.Mono()
-	for _, l := range b.later.TakeWhile(b.later.Len(), func(l *lane) bool { return !l.at.After(now) }) {
-		b.place(l)
-	}
+	b.lanes.Wake(now)
 	most := attemptsAtOnce
 	if s.cfg.Spread {
 		most = spreadAtOnce
 	}
 	for b.tries < most && (s.cfg.Limit == 0 || b.busy < s.cfg.Limit) {
-		l, ok := b.next.First()
-		if !ok {
+		l := b.lanes.Next()
+		if l == nil {
 			break
 		}
-		b.lift(l)
+		b.lanes.Lift(l)
 		j, w := b.begins(l)
 		if w == nil {
-			if l.at.After(now) {
-				b.later.Set(l) // its first tick waits for its next attempt
+			if l.At.After(now) {
+				b.lanes.Place(l) // its first tick waits for its next attempt
 			} else {
-				b.parked[l] = true // the owner drops late ticks; another process may have the job
+				b.lanes.Park(l) // the owner drops late ticks; another process may have the job
 			}
 			continue
 		}
-		running := b.s.running(w.ready)
+		running := b.s.running(w.Ready)
 		switch {
 		case len(running) > 0:
-			l.ahead = running
+			l.Ahead = running
 		case !w.Parallel && (b.s.view.HasNews(b.feed, b.s.keys.ReadyOf(w.Job)) || isBackfill(w.ID) && b.s.view.HasNews(b.feed, b.s.keys.Backfills(w.Job))):
-			b.place(l)
+			b.lanes.Place(l)
 			return 0 // a run may have just ended whose tick waits again
 		}
-		l.busy++
+		l.Busy++
 		b.busy++
 		b.tries++
 		b.wg.Add(1)
 		go b.try(ctx, j, l, *w)
 	}
-	d := mostWait
-	if l, ok := b.later.First(); ok {
-		d = min(d, max(l.at.Sub(now), 0))
-	}
-	return d
+	return b.lanes.Soonest(now, mostWait)
 }
 
 // begins returns the first tick of a lane that can begin, or nil.
-func (b *starter) begins(l *lane) (Job, *waiter) {
+func (b *starter) begins(l *lanes.Lane) (Job, *waiter) {
 	now := b.s.now()
-	for _, w := range l.line.ticks {
+	for _, w := range l.Line.Ticks {
 		j, ok := b.s.job(w.Job)
 		if !ok {
 			return Job{}, nil
@@ -273,8 +163,8 @@ func (b *starter) begins(l *lane) (Job, *waiter) {
 		if j.rules().TooLate(w.Nominal, now) && !isManual(w.ID) {
 			continue
 		}
-		if w.begins.After(clock.Mono()) {
-			l.at, l.rests = w.begins, true
+		if w.Begins.After(clock.Mono()) {
+			l.At, l.Rests = w.Begins, true
 			return j, nil
 		}
 		return j, w
@@ -283,20 +173,20 @@ func (b *starter) begins(l *lane) (Job, *waiter) {
 }
 
 // try makes one attempt to begin a tick, and runs it.
-func (b *starter) try(ctx context.Context, j Job, l *lane, w waiter) {
+func (b *starter) try(ctx context.Context, j Job, l *lanes.Lane, w waiter) {
 	begun, held := false, false
 	defer func() {
 		b.do(func() {
-			l.busy--
+			l.Busy--
 			b.busy--
 			if !begun {
 				b.tries--
 			}
 			if held {
-				l.at, l.rests = clock.Mono().Add(retry.Delay(l.try)), false
-				l.try++
+				l.At, l.Rests = clock.Mono().Add(retry.Delay(l.Try)), false
+				l.Try++
 			}
-			b.place(l)
+			b.lanes.Place(l)
 		})
 		if !begun {
 			b.wg.Done()
@@ -305,14 +195,14 @@ func (b *starter) try(ctx context.Context, j Job, l *lane, w waiter) {
 	if !b.turn(ctx, w) {
 		return
 	}
-	cl, r, value, refused := b.s.begin(ctx, l.claim, w, l.ahead)
+	cl, r, value, refused := b.s.begin(ctx, l.Claim, w, l.Ahead)
 	held = refused
 	<-b.slots
 	if cl == nil {
 		return
 	}
 	begun = true
-	b.do(func() { b.tries--; l.try, l.ahead = 0, nil })
+	b.do(func() { b.tries--; l.Try, l.Ahead = 0, nil })
 	b.carryOut(j, r, value, cl, b.wg.Done)
 }
 
@@ -334,17 +224,17 @@ func (b *starter) carryOut(j Job, r run, value string, cl *etcdclaims.Claim, act
 // adopt carries out a run that the owner has begun.
 func (b *starter) adopt(j Job, r run, value string, cl *etcdclaims.Claim, active func()) {
 	b.do(func() {
-		l := b.lane(r.Claim)
-		b.lift(l)
-		l.busy++
+		l := b.lanes.Of(r.Claim)
+		b.lanes.Lift(l)
+		l.Busy++
 		b.busy++
 	})
 	b.carryOut(j, r, value, cl, active)
 	b.do(func() {
-		l := b.lane(r.Claim) // the same: it stays while it is busy
-		l.busy--
+		l := b.lanes.Of(r.Claim) // the same: it stays while it is busy
+		l.Busy--
 		b.busy--
-		b.place(l)
+		b.lanes.Place(l)
 	})
 }
 
@@ -365,7 +255,7 @@ func (b *starter) turn(ctx context.Context, w waiter) bool {
 	case <-ctx.Done():
 		return false
 	}
-	if is := b.s.view.Get(w.key); is.Gone || is.Rev != w.rev {
+	if is := b.s.view.Get(w.Key); is.Gone || is.Rev != w.Rev {
 		<-b.slots
 		return false
 	}

@@ -1,0 +1,157 @@
+package lanes
+
+import (
+	"time"
+
+	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/priority"
+)
+
+// Lane has the ticks that need the same claim.
+type Lane struct {
+	Claim string
+	Line  Line
+	Busy  int // the attempts and runs of this process
+	// Ahead has the ticks whose runs were recorded when an attempt was last made. If
+	// such a run was lost, its tick waits again, and begins before later ones.
+	Ahead []*Tick
+	At    time.Time // when to try again, by the monotonic clock
+	Rests bool      // because of the first tick's back-off, not because the claim was held
+	Try   int
+}
+
+// unrest forgets the back-off of the first tick: another tick may be the first.
+func (l *Lane) unrest() {
+	if l.Rests {
+		l.At, l.Rests = time.Time{}, false
+	}
+}
+
+// Lanes has all lanes of a process. Its methods are not safe for concurrent use.
+type Lanes struct {
+	byClaim map[string]*Lane
+	where   map[string]place       // the places of ticks, by their keys
+	next    *priority.Queue[*Lane] // those that can be tried, by their first tick
+	later   *priority.Queue[*Lane] // those whose claims were held, by when to try again
+	parked  map[*Lane]bool         // those whose ticks this process cannot begin
+}
+
+type place struct {
+	lane *Lane
+	tick *Tick
+}
+
+// New returns no lanes.
+func New() *Lanes {
+	return &Lanes{
+		byClaim: make(map[string]*Lane), where: make(map[string]place), parked: make(map[*Lane]bool),
+		next:  priority.New(func(a, b *Lane) bool { return ByTurn(a.Line.Ticks[0], b.Line.Ticks[0]) < 0 }),
+		later: priority.New(func(a, b *Lane) bool { return a.At.Before(b.At) }),
+	}
+}
+
+// Of returns the lane of a claim.
+func (l *Lanes) Of(claim string) *Lane {
+	lane := l.byClaim[claim]
+	if lane == nil {
+		lane = &Lane{Claim: claim, Line: Line{Order: ByTurn}}
+		l.byClaim[claim] = lane
+	}
+	return lane
+}
+
+// Len returns how many lanes and ticks there are.
+func (l *Lanes) Len() int { return len(l.byClaim) + l.later.Len() + l.next.Len() + len(l.where) }
+
+// Add adds a tick that needs the claim.
+func (l *Lanes) Add(claim string, t *Tick) {
+	lane := l.Of(claim)
+	l.Lift(lane) // before its order changes
+	lane.unrest()
+	lane.Line.Add(t)
+	l.where[t.Key] = place{lane, t}
+	l.Place(lane)
+}
+
+// Remove removes the tick with the key.
+func (l *Lanes) Remove(key string) {
+	at, ok := l.where[key]
+	if !ok {
+		return
+	}
+	delete(l.where, key)
+	l.Lift(at.lane)
+	at.lane.unrest()
+	at.lane.Line.Remove(at.tick)
+	l.Place(at.lane)
+}
+
+// Lift removes a lane from its queue.
+func (l *Lanes) Lift(lane *Lane) {
+	l.next.Drop(lane)
+	l.later.Drop(lane)
+	delete(l.parked, lane)
+}
+
+// Place moves a lane to its queue. One without ticks is forgotten.
+func (l *Lanes) Place(lane *Lane) {
+	l.Lift(lane)
+	switch {
+	case lane.Busy > 0:
+	case len(lane.Line.Ticks) == 0:
+		delete(l.byClaim, lane.Claim)
+	case lane.At.After(clock.Mono()):
+		l.later.Set(lane)
+	default:
+		l.next.Set(lane)
+	}
+}
+
+// Park lets a lane that was lifted wait until Unpark, or until its ticks change: this process
+// cannot begin any of them.
+func (l *Lanes) Park(lane *Lane) { l.parked[lane] = true }
+
+// Unpark lets all lanes that were parked be tried.
+func (l *Lanes) Unpark() {
+	for lane := range l.parked {
+		l.Place(lane)
+	}
+}
+
+// Retry lets lanes be tried at once: those of claims that are free, or all.
+func (l *Lanes) Retry(freed []string, all bool) {
+	if all {
+		for _, lane := range l.byClaim {
+			lane.At, lane.Try = time.Time{}, 0
+			l.Place(lane)
+		}
+		return
+	}
+	for _, claim := range freed {
+		if lane := l.byClaim[claim]; lane != nil {
+			lane.At = time.Time{}
+			l.Place(lane)
+		}
+	}
+}
+
+// Next returns the lane to try first, or nil.
+func (l *Lanes) Next() *Lane {
+	lane, _ := l.next.First()
+	return lane
+}
+
+// Wake lets the lanes be tried whose time has come.
+func (l *Lanes) Wake(now time.Time) {
+	for _, lane := range l.later.TakeWhile(l.later.Len(), func(lane *Lane) bool { return !lane.At.After(now) }) {
+		l.Place(lane)
+	}
+}
+
+// Soonest returns the time until the next lane can be tried that waits for one, up to most.
+func (l *Lanes) Soonest(now time.Time, most time.Duration) time.Duration {
+	if lane, ok := l.later.First(); ok {
+		return min(most, max(lane.At.Sub(now), 0))
+	}
+	return most
+}

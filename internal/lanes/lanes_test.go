@@ -1,0 +1,76 @@
+package lanes
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/tick"
+)
+
+func at(id string, minute int) *Tick {
+	nominal := time.Date(2026, 3, 1, 12, minute, 0, 0, time.UTC)
+	return &Tick{Waiting: tick.Waiting{Ready: tick.Ready{ID: id, Nominal: nominal}, Key: id}}
+}
+
+// The lane whose first tick is the oldest is next, backfills come last, and a lane that is busy, is
+// parked or waits for its time is not tried.
+func TestLanes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := New()
+		next := func(when, want string) {
+			t.Helper()
+			got := ""
+			if lane := l.Next(); lane != nil {
+				got = lane.Claim + " " + lane.Line.Ticks[0].ID
+			}
+			if got != want {
+				t.Errorf("%s: %q is next, want %q", when, got, want)
+			}
+		}
+		next("nothing waits", "")
+		l.Add("fill", at(tick.BackfillID+"x", 0))
+		l.Add("a", at("a3", 3))
+		l.Add("b", at("b2", 2))
+		next("of two", "b b2")
+		l.Add("a", at("a1", 1))
+		next("an older one", "a a1")
+		a := l.Of("a")
+		a.Busy++
+		l.Place(a)
+		next("a is busy", "b b2")
+		a.Busy--
+		a.At = clock.Mono().Add(time.Minute)
+		l.Place(a)
+		b := l.Next()
+		l.Lift(b)
+		l.Park(b)
+		next("b is parked", "fill "+tick.BackfillID+"x")
+		if d := l.Soonest(clock.Mono(), time.Hour); d != time.Minute {
+			t.Errorf("sooner by %v", d)
+		}
+		time.Sleep(time.Minute)
+		l.Wake(clock.Mono())
+		next("a minute later", "a a1")
+		l.Unpark()
+		l.Remove("a1")
+		next("the first is gone", "b b2")
+		a.At, a.Rests = clock.Mono().Add(time.Hour), true
+		l.Place(a)
+		l.Remove("b2")
+		l.Add("a", at("a0", 0)) // it does not rest
+		next("another is the first", "a a0")
+		a.At = clock.Mono().Add(time.Hour)
+		l.Place(a)
+		l.Retry([]string{"a"}, false)
+		next("the claim is free", "a a0")
+		for _, key := range []string{"a0", "a3", tick.BackfillID + "x"} {
+			l.Remove(key)
+		}
+		if next("all are gone", ""); l.Len() != 0 {
+			t.Errorf("%d are left", l.Len())
+		}
+	})
+}
