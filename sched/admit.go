@@ -102,7 +102,7 @@ func (s *Scheduler) gaveUp(j Job, p tick.Plan) {
 func (s *Scheduler) left(j Job, p past) {
 	p.Job = j.Name
 	if p.Attempt == 0 { // otherwise another attempt may follow
-		s.ends.add(j, p)
+		s.noteEnd(j, p)
 	}
 	fields := []zap.Field{
 		zap.String("job", j.Name), zap.String("tick", p.ID), zap.String("key", jobKey(s.cfg.Group, j.Name)),

@@ -175,9 +175,7 @@ func (c *catalog) readSome(ctx context.Context, ids []string) error {
 	for _, id := range ids {
 		reads = append(reads, ops.Add(clientv3.OpGet(c.s.keys.Definitions()+id)))
 	}
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
-	defer cancel()
-	resp, err := core.Of(c.s.claims).KV().Txn(ctx).Then(ops...).Commit()
+	resp, err := retry.Read(ctx, core.Of(c.s.claims).KV(), readTime, ops...)
 	if err != nil {
 		return txn.Denied(err)
 	}

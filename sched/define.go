@@ -134,9 +134,7 @@ func (st *jobSnapshot) otherVersion() error {
 
 // roomForDefinition returns an error if no more jobs can be defined.
 func (s *Scheduler) roomForDefinition(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
-	defer cancel()
-	resp, err := core.Of(s.claims).KV().Get(ctx, s.keys.Definitions(), clientv3.WithPrefix(), clientv3.WithCountOnly())
+	resp, err := retry.Get(ctx, core.Of(s.claims).KV(), readTime, clientv3.OpGet(s.keys.Definitions(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
 	if err == nil && resp.Count >= mostDefinitions {
 		err = fmt.Errorf("the group has %d definitions, which is the limit", resp.Count)
 	}

@@ -293,7 +293,7 @@ func (s *Scheduler) finish(a *active, value string, outcome Outcome, err error) 
 		s.log.Debug("run ended", fields...)
 	}
 	if rerr == nil && a.next == nil {
-		s.ends.add(a.job, p)
+		s.noteEnd(a.job, p)
 	}
 	if hook := s.cfg.Hooks.Finished; hook != nil {
 		hook(entryOf(s.cfg.Group, p))

@@ -153,10 +153,9 @@ const jobsPerRead = 9
 func (s *Scheduler) names(ctx context.Context) ([]string, error) {
 	var names []string
 	if s.Passthrough() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for name := range s.jobs {
-			names = append(names, name)
+		jobs, _ := s.allJobs()
+		for _, j := range jobs {
+			names = append(names, j.Name)
 		}
 		slices.Sort(names)
 		return names, nil

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/core"
@@ -47,7 +45,7 @@ func (s *Scheduler) watchOverdue(ctx context.Context) {
 			seen, of = generation, alarmsOf(jobs, of, now)
 		}
 		s.raise(ctx, of, now)
-		s.ends.drop(now)
+		s.ends.Drop(now)
 		d := nap
 		for _, a := range of {
 			if !a.nominal.IsZero() {
@@ -92,51 +90,11 @@ func (a *alarm) putBack(now time.Time) {
 	a.follow(from)
 }
 
-// ends has the scheduled ticks whose end this process has recorded, of jobs with an Overdue, with
-// the times until which they have to end: while etcd does not answer, nothing else shows that
-// they ended.
-type ends struct {
-	mu sync.Mutex
-	of map[tickOf]time.Time
-}
-
-// tickOf identifies a scheduled tick.
-type tickOf struct {
-	job     string
-	nominal int64
-}
-
-// mostEnds bounds the ends.
-const mostEnds = 100_000
-
-// add notes a record.
-func (e *ends) add(j Job, p past) {
-	if j.Overdue == 0 || p.Again || isManual(p.ID) {
-		return
+// noteEnd notes that a scheduled tick of a job with an Overdue has ended.
+func (s *Scheduler) noteEnd(j Job, p past) {
+	if j.Overdue > 0 && !p.Again && !isManual(p.ID) {
+		s.ends.Add(j.Name, p.Nominal, p.Nominal.Add(j.Overdue))
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.of != nil && len(e.of) < mostEnds {
-		e.of[tickOf{j.Name, p.Nominal.UnixNano()}] = p.Nominal.Add(j.Overdue)
-	}
-}
-
-// drop forgets the ends that no alarm asks for any more.
-func (e *ends) drop(now time.Time) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.of == nil {
-		e.of = make(map[tickOf]time.Time)
-	}
-	maps.DeleteFunc(e.of, func(_ tickOf, until time.Time) bool { return !until.After(now) })
-}
-
-// has reports whether the tick of the alarm has ended.
-func (e *ends) has(a *alarm) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	_, ended := e.of[tickOf{a.job.Name, a.nominal.UnixNano()}]
-	return ended
 }
 
 // raise looks at ticks that have reached their bound, and reports those that have not
@@ -179,7 +137,7 @@ func (s *Scheduler) raise(ctx context.Context, of map[string]*alarm, now time.Ti
 				continue
 			}
 		}
-		if unreachable != nil && !s.ends.has(a) {
+		if unreachable != nil && !s.ends.Has(a.job.Name, a.nominal) {
 			why = fmt.Sprintf("not known, because etcd cannot be read: %v", unreachable)
 		}
 		if ctx.Err() != nil {
@@ -200,13 +158,12 @@ func (s *Scheduler) raise(ctx context.Context, of map[string]*alarm, now time.Ti
 // ownership returns the revision at which the owner of the group became that, or 0 if the
 // group has no owner.
 func (s *Scheduler) ownership(ctx context.Context) (rev int64, err error) {
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
-	defer cancel()
-	resp, err := core.Of(s.claims).KV().Get(ctx, s.claims.OwnKey(ownerKey(s.cfg.Group)), clientv3.WithKeysOnly())
-	if err == nil && len(resp.Kvs) > 0 {
-		rev = resp.Kvs[0].ModRevision
+	own := clientv3.OpGet(s.claims.OwnKey(ownerKey(s.cfg.Group)), clientv3.WithKeysOnly())
+	resp, err := retry.Get(ctx, core.Of(s.claims).KV(), readTime, own)
+	if err != nil || len(resp.Kvs) == 0 {
+		return 0, err
 	}
-	return rev, err
+	return resp.Kvs[0].ModRevision, nil
 }
 
 // late returns the state of the job of a tick that has reached its bound, and why the tick has

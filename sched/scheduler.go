@@ -35,7 +35,7 @@ type Scheduler struct {
 	icals     icalCache
 
 	outage *oplog.Log
-	ends   ends
+	ends   live.Ends
 
 	going  atomic.Bool  // whether Run was called and has not returned
 	epoch  atomic.Int64 // the epoch of the last claim of this process
