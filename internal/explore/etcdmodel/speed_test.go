@@ -12,13 +12,14 @@ import (
 // tenKeys returns an etcd with ten keys of claims, and no history.
 func tenKeys(b *testing.B) etcdmodel.State {
 	b.Helper()
-	m, err := etcdmodel.New(1).Grant(1, 60)
+	m, _ := etcdmodel.New(1).Grant(1, 60)
 	for i := range 10 {
 		value := fmt.Sprintf(`{"v":1,"claim":"%032d","owner":"worker-%d","instance":"%032d","ttl":15}`, i, i, i)
-		m, _, err = m.Txn(&pb.TxnRequest{Success: []*pb.RequestOp{txn.Put(fmt.Appendf(nil, "/etcdclaims/own/orders/%d", i), value, int64(1))}})
+		next, _, err := m.Txn(&pb.TxnRequest{Success: []*pb.RequestOp{txn.Put(fmt.Appendf(nil, "/etcdclaims/own/orders/%d", i), value, int64(1))}})
 		if err != nil {
 			b.Fatal(err)
 		}
+		m = next
 	}
 	return m.Compact(m.Revision())
 }

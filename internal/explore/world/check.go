@@ -135,7 +135,7 @@ func (w World) accounted(k *etcdmodel.Key, claim string) error {
 		return nil
 	}
 	c := w.owner(k.Lease)
-	if c == nil || w.knows(c, claim) || w.rewound {
+	if c == nil || w.knows(c, claim) || w.rewound || w.restored {
 		return nil
 	}
 	return fmt.Errorf("%s is there for %s, of which its client knows nothing", k.Name, claim)
