@@ -40,7 +40,10 @@ type Pausing struct {
 // Pause stops all claiming.
 func (k Keys) Pause(p Pausing) *pb.TxnRequest {
 	p.Version, p.Why = Version, Cut(p.Why)
-	return &pb.TxnRequest{Compare: []*pb.Compare{absent(k.Paused())}, Success: []*pb.RequestOp{put(k.Paused(), Encode(p))}}
+	return &pb.TxnRequest{
+		Compare: []*pb.Compare{absent(k.Paused())},
+		Success: []*pb.RequestOp{put(k.Paused(), Encode(p))},
+	}
 }
 
 // Resume ends a pause, and wakes all claimers that wait.

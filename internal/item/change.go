@@ -107,7 +107,8 @@ func (s RedriveAll) Build() *pb.TxnRequest {
 		one := e.changes(s.redriven(e.State, e.State.Vesting)...)
 		// A content that marks a missing one was put with the dead letter. A place that was not
 		// may be of a later version, which nobody overwrites.
-		one.Compare = append(one.Compare, unmoved(s.Place(e.State.ID), rev), txn.CreatedAfter(key, 0), txn.ModifiedBefore(key, rev))
+		one.Compare = append(one.Compare, unmoved(s.Place(e.State.ID), rev))
+		one.Compare = append(one.Compare, txn.CreatedAfter(key, 0), txn.ModifiedBefore(key, rev))
 		in.Success = append(in.Success, txn.Nest(one))
 	}
 	return in

@@ -52,7 +52,8 @@ func (s Ended) Judge(resp *pb.TxnResponse) (Ending, error) {
 		}
 		return end, nil
 	}
-	if c, err := Decode[Content](items[0].Key, items[0].Value); err == nil && c.Done != nil && items[0].ModRevision == s.Rev {
+	c, err := Decode[Content](items[0].Key, items[0].Value)
+	if err == nil && c.Done != nil && items[0].ModRevision == s.Rev {
 		end.Verb, end.By = VerbComplete, c.Done.By
 		return end, nil
 	}

@@ -23,7 +23,10 @@ type New struct {
 
 // begun returns the values of an item that is enqueued.
 func (k Keys) begun(it New, now time.Time) (Content, State) {
-	st := State{Version: Version, ID: it.ID, Given: it.Given, Seq: it.Seq, Priority: it.Priority, Vesting: it.Vesting.UTC(), Max: it.Max}
+	st := State{
+		Version: Version, ID: it.ID, Given: it.Given, Seq: it.Seq,
+		Priority: it.Priority, Vesting: it.Vesting.UTC(), Max: it.Max,
+	}
 	return Content{
 		Version: Version, Topic: it.Topic, Payload: it.Payload, Given: it.Given, Seq: it.Seq,
 		Rank: k.rank(it.Priority), Vesting: st.Vesting, Enqueued: now.UTC(),

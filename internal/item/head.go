@@ -39,7 +39,8 @@ type Front struct {
 // Judge takes the reply apart.
 func (s Head) Judge(resp *pb.TxnResponse) Front {
 	f := Front{
-		Rev: resp.Header.GetRevision(), Ready: resp.Responses[0].GetResponseRange(), Later: resp.Responses[1].GetResponseRange(),
+		Rev:   resp.Header.GetRevision(),
+		Ready: resp.Responses[0].GetResponseRange(), Later: resp.Responses[1].GetResponseRange(),
 		Paused: counted(resp, 2) > 0, Taken: int(counted(resp, 3)),
 	}
 	if s.Limited {

@@ -70,7 +70,9 @@ func (s GiveBack) Build() (in *pb.TxnRequest, unreadable []error) {
 
 // from is the operations that move items away from a session, each if it is as it was. An item whose state
 // cannot be read is buried.
-func (k Keys) from(taken []*mvccpb.KeyValue, slots map[string]string, now time.Time, to func(Held) []*pb.RequestOp) (ops []*pb.RequestOp, unreadable []error) {
+func (k Keys) from(
+	taken []*mvccpb.KeyValue, slots map[string]string, now time.Time, to func(Held) []*pb.RequestOp,
+) (ops []*pb.RequestOp, unreadable []error) {
 	for _, kv := range taken {
 		st, err := k.TakenState(kv)
 		var then []*pb.RequestOp

@@ -9,34 +9,42 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
+// step builds the request of a verb, or another one that ends a hold.
+type step interface{ Build() *pb.TxnRequest }
+
+type byHand struct{ item.Held }
+
+func (s byHand) Build() *pb.TxnRequest {
+	return &pb.TxnRequest{Success: []*pb.RequestOp{txn.Delete([]byte(s.Key()))}}
+}
+
 // Each verb leaves the item in one place, is refused afterwards, and is found in the history.
 func TestVerbs(t *testing.T) {
+	soon := noon.Add(time.Minute)
 	for name, test := range map[string]struct {
-		verb     func(item.Held) *pb.TxnRequest
+		verb     func(h item.Held) step
 		where    string
 		attempts int
 		as       string
 	}{
-		"complete":   {func(h item.Held) *pb.TxnRequest { return item.Complete{Held: h, Now: noon}.Build() }, "", 0, item.VerbComplete},
-		"remembered": {func(h item.Held) *pb.TxnRequest { return item.Complete{Held: h, Keep: 7, Remember: true}.Build() }, "", 0, item.VerbComplete},
-		"adopted":    {func(h item.Held) *pb.TxnRequest { return item.Complete{Held: h, Keep: 7}.Build() }, "", 0, item.VerbComplete},
-		"fail":       {func(h item.Held) *pb.TxnRequest { return item.Fail{Held: h, Now: noon}.Build() }, "ready", 1, item.VerbFail},
-		"back-off": {func(h item.Held) *pb.TxnRequest {
-			return item.Fail{Held: h, Now: noon, Wait: time.Minute}.Build()
-		}, "later", 1, item.VerbFail},
-		"permanent":  {func(h item.Held) *pb.TxnRequest { return item.Fail{Held: h, Now: noon, Permanent: true}.Build() }, "dead", 1, item.VerbFail},
-		"snooze":     {func(h item.Held) *pb.TxnRequest { return item.Snooze{Held: h, Until: noon.Add(1), Now: noon}.Build() }, "later", 0, item.VerbSnooze},
-		"release":    {func(h item.Held) *pb.TxnRequest { return item.Release{Held: h, Now: noon.Add(-time.Hour)}.Build() }, "ready", 0, item.VerbRelease},
-		"discard":    {func(h item.Held) *pb.TxnRequest { return item.Discard{Held: h, Now: noon}.Build() }, "dead", 1, item.VerbDiscard},
-		"by an hand": {func(h item.Held) *pb.TxnRequest { return removal(h.Key()) }, "", 0, ""},
+		"complete":   {func(h item.Held) step { return item.Complete{Held: h} }, "", 0, item.VerbComplete},
+		"remembered": {func(h item.Held) step { return item.Complete{Held: h, Keep: 7, Remember: true} }, "", 0, item.VerbComplete},
+		"adopted":    {func(h item.Held) step { return item.Complete{Held: h, Keep: 7} }, "", 0, item.VerbComplete},
+		"fail":       {func(h item.Held) step { return item.Fail{Held: h, Now: noon} }, "ready", 1, item.VerbFail},
+		"back-off":   {func(h item.Held) step { return item.Fail{Held: h, Now: noon, Wait: 1} }, "later", 1, item.VerbFail},
+		"permanent":  {func(h item.Held) step { return item.Fail{Held: h, Permanent: true} }, "dead", 1, item.VerbFail},
+		"snooze":     {func(h item.Held) step { return item.Snooze{Held: h, Until: soon, Now: noon} }, "later", 0, item.VerbSnooze},
+		"release":    {func(h item.Held) step { return item.Release{Held: h} }, "ready", 0, item.VerbRelease},
+		"discard":    {func(h item.Held) step { return item.Discard{Held: h} }, "dead", 1, item.VerbDiscard},
+		"by hand":    {func(h item.Held) step { return byHand{h} }, "", 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.etcd, _, _ = w.etcd.Grant(7, 60)
+			w.etcd, _ = w.etcd.Grant(7, 60)
 			w.enqueue("a", noon)
 			held := w.claim("s1")
 			held.By, held.Noted = "b", true
-			in := test.verb(held)
+			in := test.verb(held).Build()
 			resp := w.do(in)
 			if !resp.Succeeded {
 				t.Fatal("refused")
@@ -71,10 +79,6 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
-func removal(key string) *pb.TxnRequest {
-	return &pb.TxnRequest{Success: []*pb.RequestOp{txn.Delete([]byte(key))}}
-}
-
 // The last attempt buries the item, with what all attempts said.
 func TestFailInTheLastAttempt(t *testing.T) {
 	w := newWorld(t)
@@ -88,7 +92,10 @@ func TestFailInTheLastAttempt(t *testing.T) {
 	w.do(fail.Build())
 	w.want("dead")
 	st := w.entry(keys.Dead()).State
-	if len(st.History) != 2 || st.History[1].Error != "two" || st.History[0].Fence >= st.History[1].Fence || st.Why != "failed: two" || st.Priority != 3 {
+	if h := st.History; len(h) != 2 || h[1].Error != "two" || h[0].Fence >= h[1].Fence {
+		t.Errorf("%+v", h)
+	}
+	if st.Why != "failed: two" || st.Priority != 3 {
 		t.Errorf("%+v", st)
 	}
 }

@@ -103,7 +103,8 @@ func (s Promote) Build() *pb.TxnRequest {
 		to := s.Ready() + e.At
 		then := []*pb.RequestOp{remove(e.Key()), put(to, string(e.KV.Value))}
 		if e.State.Moved {
-			then = append(then, put(s.Place(e.State.ID), Encode(Place{Version: Version, Key: to[len(s.root):], Verb: "vest"})))
+			p := Place{Version: Version, Key: to[len(s.root):], Verb: "vest"}
+			then = append(then, put(s.Place(e.State.ID), Encode(p)))
 		}
 		in.Success = append(in.Success, inner([]*pb.Compare{as(e.KV)}, then...))
 	}

@@ -133,7 +133,7 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "redrive of all that overwrites a place of a later version", of: "cmd/claimctl", tests: "TestDeadCountedInError",
-		edits: []edit{{"internal/item/change.go", "unmoved(s.Place(e.State.ID), rev), ", ""}},
+		edits: []edit{{"internal/item/change.go", "		one.Compare = append(one.Compare, unmoved(s.Place(e.State.ID), rev))\n", ""}},
 	},
 	{
 		name: "dead letter whose redrive is not known, and not looked up", tests: "TestRedriveAllCosts", of: "etcdclaims/queue",
@@ -141,7 +141,7 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "dead letter that two redrive, moved twice", tests: "TestRedriveAllBesideAnother", of: "etcdclaims/queue",
-		edits: []edit{{"internal/item/change.go", "append(one.Compare, unmoved(s.Place(e.State.ID), rev), ", "append(one.Compare[:0], "}},
+		edits: []edit{{"internal/item/change.go", "append(one.Compare, unmoved(s.Place(e.State.ID), rev))", "one.Compare[:0]"}},
 	},
 	{
 		name: "dead letter that died anew, left behind", tests: "TestRedriveAllBesideAnother", of: "etcdclaims/queue",
