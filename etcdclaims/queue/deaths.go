@@ -87,7 +87,7 @@ func (q *Queue) watchDeaths() {
 // anything came of it.
 func (q *Queue) watchDeathsOnce() (heard bool) {
 	removals := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithFilterPut()}
-	claims, stop := q.openWatch(q.ctx, q.ownKey(""), removals...)
+	claims, stop := q.openWatch(q.ctx, q.keys.Own(""), removals...)
 	defer stop()
 	entries, stop := q.openWatch(q.ctx, q.keys.Workers(), removals...)
 	defer stop()
@@ -100,7 +100,7 @@ func (q *Queue) watchDeathsOnce() (heard bool) {
 		select {
 		case resp, open = <-claims:
 			for _, ev := range resp.Events {
-				d.ended(strings.TrimPrefix(string(ev.Kv.Key), q.ownKey("")))
+				d.ended(strings.TrimPrefix(string(ev.Kv.Key), q.keys.Own("")))
 				q.wakeKeeper()
 			}
 		case resp, open = <-entries:
@@ -158,7 +158,7 @@ func (q *Queue) recoverDue(ctx context.Context, d *deaths) {
 // unless it dies. They differ for a moment, too, while a session is closed.
 func (q *Queue) recoverEnded(ctx context.Context, taken int) (found bool, err error) {
 	resp, err := q.read(ctx,
-		clientv3.OpGet(q.ownKey(""), clientv3.WithPrefix(), clientv3.WithCountOnly()),
+		clientv3.OpGet(q.keys.Own(""), clientv3.WithPrefix(), clientv3.WithCountOnly()),
 		clientv3.OpGet(q.keys.Workers(), clientv3.WithPrefix(), clientv3.WithCountOnly()),
 		clientv3.OpGet(q.keys.Taken(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
 	if err != nil {

@@ -96,7 +96,7 @@ func (s *session) leaseID(ctx context.Context) (clientv3.LeaseID, error) {
 	if lease != clientv3.NoLease {
 		return lease, nil
 	}
-	resp, err := get(ctx, s.q.claims, s.q.ownKey(s.id))
+	resp, err := get(ctx, s.q.claims, s.q.keys.Own(s.id))
 	switch {
 	case err != nil:
 		return clientv3.NoLease, err

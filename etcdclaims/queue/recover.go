@@ -116,11 +116,6 @@ func (q *Queue) recoverStrays(ctx context.Context, via *session, from, end strin
 	}
 }
 
-// ownKey returns the key of the claim of a session.
-func (q *Queue) ownKey(session string) string {
-	return q.claims.OwnKey(q.keys.SessionKey(session))
-}
-
 // movedSize bounds what a request needs to move an item.
 func movedSize(kv *mvccpb.KeyValue) int { return len(kv.Value) + 8*item.MaxErrorBytes }
 

@@ -31,7 +31,7 @@ func conditionOf(step string, c *pb.Compare) condition {
 	if len(c.RangeEnd) > 0 {
 		on += " range"
 	}
-	return condition{step, on + " " + strings.ToLower(c.Target.String())}
+	return condition{step, on + " " + strings.ToLower(c.Target.String()+" "+c.Result.String())}
 }
 
 // isGuard reports whether a step is that of a session's guard, which carries another one.
@@ -80,7 +80,7 @@ func TestDroppedConditions(t *testing.T) {
 					}
 					return without(in, func(c *pb.Compare) bool { return conditionOf(step, c) == dropped })
 				}
-				r := search.Run([]items.State{items.Start(scope)}, search.Options{Most: 50_000})
+				r := search.Run([]items.State{items.Start(scope)}, search.Options{Most: 10_000})
 				if states += r.States; r.Bad != nil {
 					t.Logf("found in scope %s after %d states: %v", scope.Name, states, r.Bad.Err)
 					return

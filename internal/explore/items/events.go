@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/etcdclaims/claims/internal/explore/search"
+	"github.com/etcdclaims/claims/internal/item"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
 type event = search.Event[State]
@@ -38,6 +40,13 @@ func (s State) Events() (all []event) {
 			all = append(all, s.choices(i)...)
 		}
 	}
+	if s.paused() {
+		all = append(all, s.operator("resumed", keys.Resume()))
+	} else if s.left[Pause] > 0 {
+		paused := s
+		paused.left[Pause]--
+		all = append(all, paused.operator("paused", keys.Pause(item.Pausing{})))
+	}
 	for n, r := range s.strays {
 		if n > 0 && slices.Equal(r.sig, s.strays[n-1].sig) {
 			continue
@@ -47,6 +56,16 @@ func (s State) Events() (all []event) {
 		}, func(s *State) error { return s.strayArrives(n) }))
 	}
 	return all
+}
+
+func (s *State) paused() bool { return s.etcd.Get(keys.Paused()).Modified > 0 }
+
+// operator is what an operator does to the queue.
+func (s State) operator(what string, in *pb.TxnRequest) event {
+	return s.act(func() string { return "an operator " + what + " the queue" }, func(s *State) (err error) {
+		s.etcd, _, err = s.etcd.Txn(in)
+		return err
+	})
 }
 
 // network is what can become of a request of the worker.
@@ -180,6 +199,9 @@ func (s State) steps(i int, one bool) (all []event) {
 	for _, name := range names(s.etcd.Under(keys.Later())) {
 		add("promoted an item", func(s *State) error { return s.promote(i, name) })
 	}
+	if s.paused() {
+		return all // see the read of its head in queue/round.go
+	}
 	ready := names(s.etcd.Under(keys.Ready()))
 	if all := ready; s.scope.Batch > 1 && len(all) > 1 {
 		add("claimed all items", func(s *State) error { return s.claimItems(i, all...) })
@@ -236,6 +258,9 @@ func (s State) choices(i int) (all []event) {
 
 // Calm is the next event of a run without faults.
 func (s State) Calm() (event, bool) {
+	if s.paused() {
+		return s.operator("resumed", keys.Resume()), true
+	}
 	for i := range s.workers {
 		w := &s.workers[i]
 		switch {

@@ -165,6 +165,9 @@ func TestFaultsAreFound(t *testing.T) {
 		"nobody promotes": {
 			of(on("promotion", omitting("/")), items.Fail), "does not come to rest",
 		},
+		"claim while the queue is paused": {
+			of(on("claim", dropping("/paused")), items.Pause), "a was claimed from a queue that is paused",
+		},
 		"late claim of a request that was made void": {
 			of(on("claim", dropping("/worker/")), items.Late), "a is not done",
 		},

@@ -65,6 +65,9 @@ func (s *State) account(step string, by int, held item.Held, before etcdmodel.St
 			if step != stepClaim || s.workers[by].dead {
 				continue
 			}
+			if before.Get(keys.Paused()).Modified > 0 {
+				return fmt.Errorf("%s was claimed from a queue that is paused", id)
+			}
 			st, err := keys.TakenState(&mvccpb.KeyValue{Key: []byte(key.Name), Value: []byte(key.Value)})
 			if err != nil {
 				return err

@@ -49,6 +49,7 @@ const (
 	Alarm                 // a worker takes a session that lives for one that is over
 	Adopt                 // a worker adopts what the other one holds, which goes on
 	Move                  // a worker moves an adopted item to its session
+	Pause                 // an operator pauses the queue, and resumes it some time later
 	kinds     = iota
 )
 
@@ -78,6 +79,7 @@ func Scopes() []*Scope {
 		{Name: "caller gives up", Items: 1, Max: 2, Batch: 1, Budget: Once(GiveUp, Late, LostReply, Release)},
 		{Name: "adopted", Items: 1, Max: 2, Batch: 1, Budget: Once(Adopt, Move, Late, LostReply)},
 		{Name: "adopted and lost", Items: 1, Max: 2, Batch: 1, Budget: Once(Adopt, Move, Expiry, Release)},
+		{Name: "pause", Items: 2, Max: 2, Batch: 1, Budget: Once(Pause, Late)},
 		{Name: "enqueue", Items: 2, Max: 1, Batch: 1, Enqueue: true, Remember: true, Budget: Once(Late)},
 		{Name: "enqueue of forgotten ids", Items: 1, Max: 1, Batch: 1, Enqueue: true, Budget: Once(Late, LostReply)},
 	}
