@@ -167,10 +167,12 @@ func (s *State) unknown(i int) {
 	}
 }
 
-// abandon ends the first hold, and has the item given back. See abandon in queue/delivery.go.
+// abandon ends the first hold, and has the item given back. See abandon in queue/delivery.go, and the end of
+// rehome in queue/heartbeat.go.
 func (s *State) abandon(i int) {
 	w := &s.workers[i]
-	w.sent, w.doubt = nil, w.doubt || !w.holds[0].Elsewhere
+	_, moves := w.step.(item.Move)
+	w.sent, w.doubt = nil, w.doubt || moves || !w.holds[0].Elsewhere
 	w.drop()
 }
 

@@ -97,7 +97,7 @@ func (s State) network(i int) (all []event) {
 				return nil
 			}))
 		}
-		if _, ends := w.step.(verb); ends && s.left[GiveUp] > 0 {
+		if w.sent.held.Rev > 0 && s.left[GiveUp] > 0 {
 			all = append(all, s.spend(GiveUp, tell("%s waited no longer for its %s, and gave the item up"), func(s *State) error {
 				s.stray(s.workers[i].sent)
 				s.abandon(i)

@@ -168,6 +168,9 @@ func TestFaultsAreFound(t *testing.T) {
 		"claim while the queue is paused": {
 			of(on("claim", dropping("/paused")), items.Pause), "a was claimed from a queue that is paused",
 		},
+		"late move of a request that was made void": {
+			of(on("heartbeat", dropping("/worker/")), items.Adopt, items.Move, items.GiveUp), "a is not done",
+		},
 		"late claim of a request that was made void": {
 			of(on("claim", dropping("/worker/")), items.Late), "a is not done",
 		},

@@ -115,7 +115,7 @@ func (s *State) endOf(step string, by int, held item.Held, key *etcdmodel.Key, b
 			if n < 0 {
 				continue
 			}
-			if step == stepGiveBack && holds == &w.holds && !w.dead {
+			if step == stepGiveBack && holds == &w.holds && !(*holds)[n].Elsewhere {
 				return fmt.Errorf("%s was given back under %s, which has it", id, w.name(i))
 			}
 			*holds = slices.Clone(*holds)
