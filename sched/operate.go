@@ -9,10 +9,10 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/jobstate"
-	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/tick"
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/google/uuid"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -61,16 +61,12 @@ func (s *Scheduler) Resume(ctx context.Context, job string) error {
 		if st.Paused == nil {
 			return nil, nil, fmt.Errorf("%w: the job is not paused", ErrUnchanged)
 		}
-		paused, high := s.keys.Paused(job), s.keys.High(job)
-		cmps := []clientv3.Cmp{
-			clientv3.Compare(clientv3.ModRevision(paused), "=", st.PausedRev),
-			clientv3.Compare(clientv3.ModRevision(high), "=", st.HighRev),
-		}
 		now := later(st.High, s.now())
-		ops := []clientv3.Op{clientv3.OpDelete(paused), clientv3.OpDelete(s.keys.Fail(job)), clientv3.OpPut(high, keyspace.Instant(now))}
+		to := tick.Resume{Keys: s.keys, Job: job, PauseRev: st.PausedRev, Mark: tick.Mark{At: st.High, Rev: st.HighRev}, To: now}
 		if p, any := s.ofPause(job, st, now); any {
-			ops = append(ops, clientv3.OpPut(s.keys.Entry(job, p), encode(p)))
+			to.Past = &p
 		}
+		cmps, ops, _ := txn.Operations(to.Build())
 		return cmps, ops, nil
 	})
 }

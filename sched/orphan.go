@@ -61,7 +61,7 @@ func (l *leadership) settleOrphans(ctx context.Context) (more bool, err error) {
 	var steps []decision
 	counted := make(map[*jobState]bool)
 	for i, su := range some {
-		if !tick.IsOrphan(reply.First(owns[i]), su.is.Rev) {
+		if !tick.IsOrphan(reply.First(owns[i]).GetModRevision(), su.is.Rev) {
 			continue
 		}
 		c := l.runnable(keyspace.Digest(su.is.Run.Job))

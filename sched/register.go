@@ -276,32 +276,22 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 	if !begins && !starts && value == encode(c.spec) {
 		return decision{}, false
 	}
-	st := decision{
-		cmps: []clientv3.Cmp{
-			clientv3.Compare(clientv3.ModRevision(k.Spec(j.Name)), "=", c.specRev),
-			clientv3.Compare(clientv3.ModRevision(k.High(j.Name)), "=", c.highRev),
-		},
-		ops: []clientv3.Op{clientv3.OpPut(k.Spec(j.Name), value)},
-	}
-	st.cmps = append(st.cmps, l.stillDefined(j)...)
+	st := &tick.Register{Keys: k, Job: j.rules(), SpecRev: c.specRev, MarkRev: c.highRev, Spec: value}
 	high := c.high
 	if begins {
 		high = later(c.high, now)
-		st.ops = append(st.ops, clientv3.OpPut(k.High(j.Name), keyspace.Instant(high)))
+		st.To = high
 	}
-	var key, first string
 	if starts {
-		// The id is new for each registration: after Forget the same revision starts again.
-		id := tick.StartID + is.Hash + "-" + uuid.NewString()
-		key, first = k.Ready(j.Name, id),
-			encode(ready{
-				Version: valueVersion, Job: j.Name, ID: id, Nominal: now, Actual: now, Attempt: 1,
-				Parallel: j.parallel(), Epoch: l.s.epoch.Load(),
-			})
-		st.ops = append(st.ops, clientv3.OpPut(key, first))
+		st.First = &ready{
+			Version: valueVersion, Job: j.Name, Nominal: now, Actual: now, Attempt: 1, Parallel: j.parallel(), Epoch: l.s.epoch.Load(),
+			// The id is new for each registration: after Forget the same revision starts again.
+			ID: tick.StartID + is.Hash + "-" + uuid.NewString(),
+		}
 	}
-	st.done = func(r txn.Reply) {
-		if !r.Succeeded {
+	return step(st.Build(), func(r txn.Reply) {
+		d, ok := st.Judge(r)
+		if !ok {
 			l.doubt(c) // another request of our own came before
 			return
 		}
@@ -315,13 +305,10 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 		if begins {
 			c.highRev = r.Rev
 		}
-		if starts {
-			l.s.view.Put(key, first, r.Rev)
-		}
+		l.decided(c, d, r.Rev)
 		l.serve(c)
 		l.schedule(c)
-	}
-	return st, true
+	}), true
 }
 
 // describe returns the specification of a job, without its past.

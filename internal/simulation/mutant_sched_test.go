@@ -21,7 +21,7 @@ var schedMutants = []mutant{
 	},
 	{
 		name: "job registered after its definition was removed", of: "sched", tests: "TestUndefineWhileOwnerRegisters",
-		edits: []edit{{"sched/register.go", "\treturn []clientv3.Cmp{l.s.definedAs(j.Name, j.defined)}\n", "\treturn nil\n"}},
+		edits: []edit{{"internal/tick/operate.go", "\tif s.Job.Defined != 0 {\n", "\tif s.Job.Defined < 0 {\n"}},
 	},
 	{
 		name: "circle of two definitions that are stored at a time", of: "sched", tests: "TestDefineAfterCircle",

@@ -144,7 +144,7 @@ func TestSettle(t *testing.T) {
 			t.Errorf("%s: settled although its claim is held: %+v", name, d)
 		}
 		own := keyspace.Own("/e/", run.Claim)
-		if kvs := w.under(own); tick.IsOrphan(kvs[0], rev) || !tick.IsOrphan(kvs[0], rev-1) || !tick.IsOrphan(nil, rev) {
+		if kvs := w.under(own); tick.IsOrphan(kvs[0].ModRevision, rev) || !tick.IsOrphan(0, rev) {
 			t.Errorf("%s: by the claim it is not known whether it is an orphan", name)
 		}
 		w.do(&pb.TxnRequest{Success: []*pb.RequestOp{txn.Delete([]byte(own))}})

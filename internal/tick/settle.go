@@ -3,13 +3,13 @@ package tick
 import (
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// IsOrphan reports whether a run is without an owner, by the key of its claim. The claim and the
+// IsOrphan reports whether a run is without an owner, by the revisions of the key of its claim, 0 if that
+// is gone, and of its record. The claim and the
 // record of a run are put in one transaction, so a claim of another revision is not the run's. A run
 // deletes its record before it gives up its claim.
-func IsOrphan(own *mvccpb.KeyValue, rev int64) bool { return own == nil || own.ModRevision != rev }
+func IsOrphan(own, rev int64) bool { return own != rev }
 
 // Withdrawal is a Cancel: ticks that were admitted before its revision must not begin.
 type Withdrawal struct {

@@ -1,0 +1,72 @@
+package tick
+
+import (
+	"time"
+
+	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// Register stores an owner's version of a job. A new job, and one whose schedule has changed, begins
+// then: its mark is moved forward, never back.
+type Register struct {
+	Keys
+	Job     Job
+	SpecRev int64 // 0 if the job has no specification
+	MarkRev int64 // 0 if it has no mark
+	Spec    string
+	To      time.Time // the mark from then on, zero if it stays
+	First   *Ready    // the tick of RunOnStart, nil if none is due
+
+	put Put
+}
+
+// Build returns the request. A definition that was removed or changed is not registered.
+func (s *Register) Build() *pb.TxnRequest {
+	spec, high := []byte(s.Keys.Spec(s.Job.Name)), []byte(s.High(s.Job.Name))
+	in := &pb.TxnRequest{Compare: []*pb.Compare{txn.ModifiedAt(spec, s.SpecRev), txn.ModifiedAt(high, s.MarkRev)}}
+	if s.Job.Defined != 0 {
+		in.Compare = append(in.Compare, txn.ModifiedAt([]byte(s.Definition(s.Job.Name)), s.Job.Defined))
+	}
+	in.Success = []*pb.RequestOp{txn.Put(spec, s.Spec, noLease)}
+	if !s.To.IsZero() {
+		in.Success = append(in.Success, txn.Put(high, keyspace.Instant(s.To), noLease))
+	}
+	if s.First != nil {
+		s.put = s.waits(*s.First)
+		in.Success = append(in.Success, s.put.op())
+	}
+	return in
+}
+
+// Judge returns what waits since. False means that another request came before.
+func (s *Register) Judge(r txn.Reply) (d Decided, ok bool) {
+	if r.Succeeded && s.First != nil {
+		d.Waits = []Put{s.put}
+	}
+	return d, r.Succeeded
+}
+
+// Resume ends a pause: the mark is moved over the ticks of the pause.
+type Resume struct {
+	Keys
+	Job      string
+	PauseRev int64
+	Mark     Mark
+	To       time.Time
+	Past     *Past // the record of those ticks, nil if there are none
+}
+
+// Build returns the request.
+func (s Resume) Build() *pb.TxnRequest {
+	paused, high := []byte(s.Paused(s.Job)), []byte(s.High(s.Job))
+	in := &pb.TxnRequest{
+		Compare: []*pb.Compare{txn.ModifiedAt(paused, s.PauseRev), txn.ModifiedAt(high, s.Mark.Rev)},
+		Success: []*pb.RequestOp{txn.Delete(paused), txn.Delete([]byte(s.Fail(s.Job))), txn.Put(high, keyspace.Instant(s.To), noLease)},
+	}
+	if s.Past != nil {
+		in.Success = append(in.Success, txn.Put([]byte(s.Entry(s.Job, *s.Past)), Encode(*s.Past), noLease))
+	}
+	return in
+}
