@@ -76,7 +76,7 @@ func (s *Scheduler) followDefinitions(ctx context.Context) {
 	defer s.undefineAll()
 	for try := 0; ctx.Err() == nil; {
 		synced := s.view.Synced
-		complete := c.complete()
+		complete := s.view.IsSynced() // the feed has all notices that existed when this process began
 		if complete {
 			synced = nil
 		}
@@ -103,16 +103,6 @@ func (s *Scheduler) followDefinitions(ctx context.Context) {
 			}
 		case <-ctx.Done():
 		}
-	}
-}
-
-// complete reports whether the feed has all notices that existed when this process began.
-func (c *catalog) complete() bool {
-	select {
-	case <-c.s.view.Synced:
-		return true
-	default:
-		return false
 	}
 }
 

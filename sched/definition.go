@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -315,4 +316,16 @@ func (d *Definition) UnmarshalJSON(text []byte) error {
 	}
 	*d = is
 	return nil
+}
+
+// escaped are the characters that package json escapes inside the JSON that it is given.
+var escaped = strings.NewReplacer(`\\`, `\\`, `\u003c`, "<", `\u003e`, ">", `\u0026`, "&", `\u2028`, "\u2028", `\u2029`, "\u2029")
+
+// unescaped returns a payload without these escapes, as Define took it: with them it can
+// exceed the limit.
+func unescaped(payload json.RawMessage) json.RawMessage {
+	if payload == nil {
+		return nil
+	}
+	return json.RawMessage(escaped.Replace(string(payload)))
 }

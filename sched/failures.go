@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/etcdclaims/claims/internal/core"
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/tick"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -35,14 +36,15 @@ func (s *Scheduler) countEnd(ctx context.Context, j Job, e *tick.End) error {
 	if !e.Tallies() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
-	defer cancel()
-	resp, err := core.Of(s.claims).KV().Get(ctx, s.keys.Fail(j.Name))
+	resp, err := retry.Get(ctx, core.Of(s.claims).KV(), readTime, clientv3.OpGet(s.keys.Fail(j.Name)))
 	if err != nil {
 		return err
 	}
-	// The run ends also if they cannot be read.
-	e.Tally = s.keys.CountEnd(e.Job, s.readFailures(j.Name, first(resp.Kvs)), e.Left(), e.Began)
+	var kv *mvccpb.KeyValue
+	if len(resp.Kvs) > 0 {
+		kv = resp.Kvs[0]
+	}
+	e.Tally = s.keys.CountEnd(e.Job, s.readFailures(j.Name, kv), e.Left(), e.Began) // also if they cannot be read
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/etcdclaims/claims/internal/jobstate"
 	"github.com/etcdclaims/claims/internal/lanes"
 	"github.com/etcdclaims/claims/internal/tick"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // valueVersion is stored in every value, so that later versions can recognize it.
@@ -43,3 +44,19 @@ func encode(v any) string { return tick.Encode(v) }
 func decode[T any](key string, value []byte) (T, error) { return tick.Decode[T](key, value) }
 
 func limitText(s string) string { return tick.LimitText(s) }
+
+// keys are the keys of a group in etcd.
+type keys = tick.Keys
+
+func newKeys(prefix, group string) keys { return tick.NewKeys(prefix, group) }
+
+// The keys of claims.
+
+func ownerKey(group string) string { return tick.OwnerClaim(group) }
+
+func jobKey(group, job string) string { return tick.JobClaim(group, job) }
+
+// absent is the condition that a key does not exist.
+func absent(key string) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
+}

@@ -356,13 +356,6 @@ func (l *leadership) complaint(c *jobState) (decision, bool) {
 	}, true
 }
 
-func first(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
-	if len(kvs) == 0 {
-		return nil
-	}
-	return kvs[0]
-}
-
 func byDigest(prefix string, kvs []*mvccpb.KeyValue) map[string]*mvccpb.KeyValue {
 	out := make(map[string]*mvccpb.KeyValue, len(kvs))
 	for _, kv := range kvs {

@@ -141,6 +141,16 @@ func New(etcd clientv3.KV, watcher clientv3.Watcher, root string, log *zap.Logge
 	}
 }
 
+// IsSynced reports whether all keys were read.
+func (v *View) IsSynced() bool {
+	select {
+	case <-v.Synced:
+		return true
+	default:
+		return false
+	}
+}
+
 // Subscribe returns a feed of the kinds. It begins with all keys that exist.
 func (v *View) Subscribe(kinds ...string) *Feed {
 	v.mu.Lock()
@@ -362,9 +372,7 @@ func (v *View) replace(all []*mvccpb.KeyValue, since, rev int64) {
 			delete(v.kvs, key)
 		}
 	}
-	select {
-	case <-v.Synced:
-	default:
+	if !v.IsSynced() {
 		close(v.Synced)
 	}
 }
