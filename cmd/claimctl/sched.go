@@ -189,7 +189,7 @@ jobs are named on the standard error.`,
 		if err != nil {
 			return err
 		}
-		return printOne(a, viewJob(i), func(w io.Writer) { _, _ = fmt.Fprintln(w, i) })
+		return printOne(a, viewJob(i), func(w io.Writer) { _, _ = fmt.Fprintln(w, jobText(i)) })
 	})
 	history := verb("history", "Show the last ticks of a job, newest first", func(ctx context.Context, s *sched.Scheduler, job string) error {
 		if _, err := s.Inspect(ctx, job); err != nil {
