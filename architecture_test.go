@@ -90,8 +90,8 @@ var importRules = []importRule{
 		never:  []string{"context", "sync/...", "time", "net/...", "os/...", "io/...", "log/...", "go.uber.org/...", "google.golang.org/...", "go.etcd.io/etcd/client/...", "./etcdclaims/..."},
 	},
 	{
-		why:    "so is what decides about items, whose values have instants that others read from a clock",
-		in:     []string{"./internal/item"},
+		why:    "so is what decides about items and about records of work, whose values have instants that others read from a clock",
+		in:     []string{"./internal/item", "./internal/record"},
 		direct: true,
 		never:  []string{"context", "sync/...", "net/...", "os/...", "io/...", "log/...", "math/rand/...", "github.com/google/...", "go.uber.org/...", "google.golang.org/...", "go.etcd.io/etcd/client/...", "./internal/clock", "./etcdclaims/..."},
 	},

@@ -6,6 +6,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/beside"
+	"github.com/etcdclaims/claims/internal/record"
 )
 
 // TryBegin claims the key as etcdclaims.Client.TryAcquire does, and keeps a durable record of
@@ -61,7 +62,7 @@ func (c *Runner) begin(ctx context.Context, key string, opts []Option, acquire a
 	if err != nil {
 		return nil, fmt.Errorf("begin work %q: %w", key, err)
 	}
-	w := &plan{key: key, opts: o, c: c}
+	w := &plan{known: record.Known{Key: key}, opts: o, c: c}
 	if c.host != nil {
 		claims = append(claims, beside.Option{Companion: w})
 		defer w.over()
@@ -78,8 +79,8 @@ func (c *Runner) begin(ctx context.Context, key string, opts []Option, acquire a
 
 // newWork returns the handle of work that was begun.
 func (c *Runner) newWork(cl *etcdclaims.Claim, w *plan) *Work {
-	out := &Work{Claim: cl, c: c, record: begun(w.prev, w.anew)}
-	out.record.Key, out.record.AtMostOnce = w.key, w.opts.atMostOnce
+	out := &Work{Claim: cl, c: c, record: w.known.Next()}
+	out.record.AtMostOnce = w.opts.atMostOnce
 	if c.host == nil {
 		return out
 	}
@@ -87,8 +88,8 @@ func (c *Runner) newWork(cl *etcdclaims.Claim, w *plan) *Work {
 	out.term.OwnedBy(out)
 	out.record = w.record()
 	out.record.Fence = cl.Fence()
-	if w.prev != nil {
-		if out.previous = *w.prev; w.orphan() {
+	if prev := w.known.Prev; prev != nil {
+		if out.previous = *prev; w.orphan() {
 			out.previous.State = StateOrphaned
 			c.stats.tookOver.Add(1)
 		}

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/beside"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/record"
 	"github.com/etcdclaims/claims/internal/retention"
 	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -19,7 +22,22 @@ func (w *Work) failed(cause error) Record {
 	if w.c.host != nil {
 		now = w.c.host.Now()
 	}
-	return w.record.failed(cause, w.c.cfg, now)
+	return Record(w.record.Failed(failure(cause, w.c.cfg), now))
+}
+
+// failure is what an error means for the work.
+func failure(cause error, cfg Config) record.Failure {
+	if cause == nil {
+		cause = errors.New("failed without a cause")
+	}
+	f := record.Failure{Error: errtext.Text(cause), Permanent: etcdclaims.IsPermanent(cause), Limit: cfg.MaxAttempts, After: cfg.Backoff}
+	if panicked, ok := errors.AsType[*panicError](cause); ok {
+		f.Stack = string(panicked.Stack)
+	}
+	if after, given := etcdclaims.RetryDelay(cause); given {
+		f.After = func(int) time.Duration { return after }
+	}
+	return f
 }
 
 // ending is one try to end work, with the lease for its record. It does not change once its request is
@@ -80,17 +98,15 @@ func (w *Work) endAfter(how Record) (ended Record, err error) {
 }
 
 // outcome completes the record of how the attempt ends. none means that no record is left.
-func (w *Work) outcome(r Record) (out Record, none bool) {
+func (w *Work) outcome(r Record) (out record.Record, none bool) {
 	now := w.c.host.Now()
-	out = w.record
 	switch r.State {
 	case StateFree:
-		return out.givenBack(w.previous, now)
+		return w.record.GivenBack(w.previous, now)
 	case StateDone:
-		out.State, out.Result, out.Ended, out.Error, out.Stack = StateDone, r.Result, now.UTC(), "", ""
-		return out, false
+		return w.record.Done(r.Result, now), false
 	}
-	return r, false
+	return record.Record(r), false
 }
 
 // tryEnd is end. It also returns the request, or nil if it failed before that. The caller calls
@@ -127,12 +143,12 @@ func (w *Work) tryEnd(ctx context.Context, how Record, ops []clientv3.Op) (Recor
 		},
 	}
 	if !none {
-		lease, err := on.Get(ctx, r.lasts())
+		lease, err := on.Get(ctx, r.Lasts())
 		if err != nil {
-			return r, nil, w.fail("end work", c.host.Explain(err))
+			return Record(r), nil, w.fail("end work", c.host.Explain(err))
 		}
 		e.lease = lease
-		e.request.Own = r.stored().put(c.recordKey(r.Key), lease)
+		e.request.Own = put(c.recordKey(r.Key), r.Value(), lease)
 	}
 	err := w.term.End(ctx, e.request)
 	if !errors.Is(err, etcdclaims.ErrUnknown) && on.Gone(err, e.lease) {
@@ -143,11 +159,12 @@ func (w *Work) tryEnd(ctx context.Context, how Record, ops []clientv3.Op) (Recor
 		w.over.Store(true)
 		c.records.Disown(w)
 	}
+	out := Record(r)
 	if err == nil {
-		w.ended.Store(&r)
-		w.count(r)
+		w.ended.Store(&out)
+		w.count(out)
 	}
-	return r, e, err
+	return out, e, err
 }
 
 // endedBefore returns the error of an end of work that has ended, or nil.

@@ -2,12 +2,12 @@ package work
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/record"
 	"github.com/etcdclaims/claims/internal/retention"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -31,7 +31,7 @@ import (
 func (c *Runner) Retry(ctx context.Context, key string) (Record, error) {
 	var out Record
 	id := uuid.NewString()
-	err := c.intervene(ctx, key, "retry", func(r Record) (*record, error) {
+	err := c.intervene(ctx, key, "retry", func(r Record) (*record.Value, error) {
 		switch r.State {
 		case StateDone:
 			return nil, &Error{Record: r}
@@ -41,13 +41,12 @@ func (c *Runner) Retry(ctx context.Context, key string) (Record, error) {
 			out = r
 			return nil, errNothingToDo
 		}
-		out = r.retried(c.host.Now())
-		stored := out.stored()
-		stored.Retry = id
+		next := record.Record(r).Retried(c.host.Now())
+		stored := next.Value()
+		out, stored.Retry = Record(next), id
 		return &stored, nil
 	}, func(kv *mvccpb.KeyValue) bool {
-		var stored record
-		return kv != nil && json.Unmarshal(kv.Value, &stored) == nil && stored.Retry == id
+		return kv != nil && record.Read(kv.Value).Retry == id
 	})
 	if err != nil {
 		return Record{}, err
@@ -66,7 +65,7 @@ func (c *Runner) Retry(ctx context.Context, key string) (Record, error) {
 // case and is a *etcdclaims.HeldError. It matches etcdclaims.ErrUnknown if the record may have been
 // deleted.
 func (c *Runner) Forget(ctx context.Context, key string, states ...State) error {
-	err := c.intervene(ctx, key, "forget", func(r Record) (*record, error) {
+	err := c.intervene(ctx, key, "forget", func(r Record) (*record.Value, error) {
 		if len(states) > 0 && !slices.Contains(states, r.State) {
 			return nil, fmt.Errorf("%w: the work is %s", etcdclaims.ErrRefused, r.State)
 		}
@@ -85,7 +84,7 @@ var errNothingToDo = errors.New("nothing to do")
 // delete it, if it is still that record and the key is still free. If the reply is lost, the record is
 // read again, and done returns whether the change was carried out.
 func (c *Runner) intervene(ctx context.Context, key, call string,
-	change func(Record) (*record, error), done func(*mvccpb.KeyValue) bool,
+	change func(Record) (*record.Value, error), done func(*mvccpb.KeyValue) bool,
 ) error {
 	if err := c.checkKey(key); err != nil {
 		return err
@@ -121,7 +120,7 @@ func (c *Runner) intervene(ctx context.Context, key, call string,
 		op, lease := clientv3.OpDelete(c.recordKey(key)), (*retention.Lease)(nil)
 		if err == nil && next != nil {
 			if lease, err = c.records.Get(ctx, 0); err == nil {
-				op = next.put(c.recordKey(key), lease)
+				op = put(c.recordKey(key), *next, lease)
 			}
 		}
 		if err != nil {

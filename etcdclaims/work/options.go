@@ -2,7 +2,6 @@ package work
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/option"
@@ -46,8 +45,6 @@ func Again(states ...State) Option {
 	}
 	return workOption{set: func(o *options) { o.again = append(o.again, states...) }}
 }
-
-func (o *options) beginsAgain(s State) bool { return slices.Contains(o.again, s) }
 
 // split separates the options of work from those of claims.
 func split(opts []Option) (o options, claims []etcdclaims.AcquireOption, err error) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/beside"
+	"github.com/etcdclaims/claims/internal/record"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -201,13 +202,13 @@ func (o *outcome) ends(kv *mvccpb.KeyValue, of []*seeker) (all []*seeker) {
 	if kv == nil {
 		return nil
 	}
-	r, err := decodeRecord(o.key, kv)
+	r, err := record.Decode(o.key, kv)
 	if err != nil {
 		return nil // deleted, or unreadable
 	}
 	now := o.all.host.Now()
 	for _, s := range of {
-		if r.isOver(now, s.again) {
+		if r.IsOver(now, s.again) {
 			all = append(all, s)
 		}
 	}

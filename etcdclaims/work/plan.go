@@ -2,30 +2,23 @@ package work
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/beside"
+	"github.com/etcdclaims/claims/internal/record"
 	"github.com/etcdclaims/claims/internal/retention"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// plan is what an acquiring call knows of the record of its work. A new plan assumes that no
-// record exists. If one does, etcd refuses the first request and returns it. A plan is the companion
-// of the claim, and belongs to the goroutine of the call.
+// plan is what an acquiring call does with the record of its work. It is the companion of the claim, and
+// belongs to the goroutine of the call.
 type plan struct {
-	c    *Runner
-	key  string
-	opts options
-	call beside.Call
-
-	kv   *mvccpb.KeyValue // the record before, as it was read last, or nil
-	rev  int64            // that the record must have: its ModRevision, or -1 to read it anew
-	prev *Record          // what it says, or nil
-	err  error            // why it could not be read
-	anew bool             // done or dead work is begun again: its attempts count from here
+	c     *Runner
+	opts  options
+	call  beside.Call
+	known record.Known
 
 	put        beside.Attempt   // the last attempt
 	lease      *retention.Lease // that the record of the attempt is put on
@@ -41,16 +34,16 @@ func (w *plan) over() {
 }
 
 // Key names the record.
-func (w *plan) Key() string { return w.c.recordKey(w.key) }
+func (w *plan) Key() string { return w.c.recordKey(w.known.Key) }
 
 // Rev is the ModRevision of the record that the plan is made for.
-func (w *plan) Rev() int64 { return w.rev }
+func (w *plan) Rev() int64 { return w.known.Rev }
 
 // Begin learns of the call.
 func (w *plan) Begin(call beside.Call) { w.call = call }
 
 // Known returns the record that was read last.
-func (w *plan) Known() *mvccpb.KeyValue { return w.kv }
+func (w *plan) Known() *mvccpb.KeyValue { return w.known.KV }
 
 // Granted reports whether the work is taken over from an owner that has died.
 func (w *plan) Granted(superseded bool) (tookOver bool) {
@@ -69,35 +62,20 @@ func leaseOf(put *beside.Put) *retention.Lease {
 }
 
 // Changed takes over a record that has changed.
-func (w *plan) Changed(kv *mvccpb.KeyValue) bool {
-	w.kv = kv
-	rev := int64(0)
-	if kv != nil {
-		rev = kv.ModRevision
-	}
-	if rev == w.rev {
-		return false
-	}
-	w.prev, w.rev, w.err, w.anew = nil, rev, nil, false
-	if kv != nil {
-		r, err := decodeRecord(w.key, kv)
-		w.prev, w.err = &r, err
-	}
-	return true
-}
+func (w *plan) Changed(kv *mvccpb.KeyValue) bool { return w.known.Changed(kv) }
 
 // orphan reports whether the work's last owner is gone without a word. It is
 // only asked where the key was seen to be free.
 func (w *plan) orphan() bool {
-	return w.prev != nil && w.prev.State == StateClaimed && !w.superseded
+	return w.known.Prev != nil && w.known.Prev.State == StateClaimed && !w.superseded
 }
 
 // isOver reports whether the record is one with which the work is not begun now.
-func (w *plan) isOver() bool { return w.prev != nil && w.prev.isOver(w.c.host.Now(), w.opts.again) }
+func (w *plan) isOver() bool { return w.known.IsOver(w.c.host.Now(), w.opts.again) }
 
 // Turn waits until the call may join the line. An error means that its waiting is over.
 func (w *plan) Turn(ctx context.Context, waits func()) error {
-	w.seeker = w.c.outcomes.seek(w.key, w.Key(), w.opts.again, w.call.OutOfTurn)
+	w.seeker = w.c.outcomes.seek(w.known.Key, w.Key(), w.opts.again, w.call.OutOfTurn)
 	select {
 	case <-w.seeker.turn:
 		return nil
@@ -110,10 +88,10 @@ func (w *plan) Turn(ctx context.Context, waits func()) error {
 			return nil
 		case <-w.seeker.news:
 			if w.learn(); w.isOver() {
-				return &beside.Verdict{Err: &Error{Record: *w.prev}}
+				return &beside.Verdict{Err: &Error{Record: Record(*w.known.Prev)}}
 			}
 		case <-ctx.Done():
-			return w.c.host.Waited(ctx, w.key, w.seeker.found(nil))
+			return w.c.host.Waited(ctx, w.known.Key, w.seeker.found(nil))
 		}
 	}
 }
@@ -139,7 +117,7 @@ func (w *plan) Prepare(ctx context.Context) error {
 			return err
 		}
 		if !told {
-			c.outcomes.read(w.key) // for others that wait: no watch has brought it
+			c.outcomes.read(w.known.Key) // for others that wait: no watch has brought it
 		}
 		return &beside.Verdict{Err: err}
 	}
@@ -160,19 +138,19 @@ func (w *plan) Prepare(ctx context.Context) error {
 func (w *plan) Put(a beside.Attempt) *beside.Put {
 	w.put = a
 	r := w.record()
-	stored := r.stored()
+	stored := r.Value()
 	stored.Epoch = a.Epoch
-	return &beside.Put{Key: w.Key(), Value: stored.encode(), Lease: w.lease.ID(), Number: r.Attempt, On: w.lease}
+	return &beside.Put{Key: w.Key(), Value: stored.Encode(), Lease: w.lease.ID(), Number: r.Attempt, On: w.lease}
 }
 
 // record is the record of the last attempt.
-func (w *plan) record() Record {
-	r := begun(w.prev, w.anew)
-	r.Key, r.Claim, r.Begun = w.key, w.put.Claim, w.put.Since.UTC()
+func (w *plan) record() record.Record {
+	r, prev := w.known.Next(), w.known.Prev
+	r.Claim, r.Begun = w.put.Claim, w.put.Since.UTC()
 	r.Owner, r.Instance = w.c.claims.Owner(), w.c.claims.Instance()
 	r.Note, r.AtMostOnce = string(w.call.Note), w.opts.atMostOnce
-	if w.call.Note == nil && w.prev != nil {
-		r.Note = w.prev.Note
+	if w.call.Note == nil && prev != nil {
+		r.Note = prev.Note
 	}
 	return r
 }
@@ -182,28 +160,16 @@ func (w *plan) record() Record {
 func (w *plan) Undo(put *beside.Put) beside.Undo {
 	u := &recordUndo{
 		host:  w.c.host,
-		claim: claimIn(put.Value),
+		claim: record.Read([]byte(put.Value)).Claim,
 		key:   put.Key,
 		put:   put.Value,
 		lease: leaseOf(put),
 	}
-	if w.kv != nil {
-		u.before, u.on = w.restored(), clientv3.LeaseID(w.kv.Lease)
+	if before := w.known.KV; before != nil {
+		u.before, u.on = w.known.Restored(), clientv3.LeaseID(before.Lease)
 	}
 	w.undoing = w.c.undos.add(u)
 	return u
-}
-
-// restored returns the record as it was before the attempt. To
-// that of an orphan it adds the fence: it was the revision of the record, which is
-// another when it is put back.
-func (w *plan) restored() string {
-	var r record
-	if w.prev != nil && w.prev.State == StateClaimed && json.Unmarshal(w.kv.Value, &r) == nil && r.Fence == 0 {
-		r.Fence = w.prev.Fence
-		return r.encode()
-	}
-	return string(w.kv.Value)
 }
 
 // Undone waits until the last attempt is undone.

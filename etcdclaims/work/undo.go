@@ -7,8 +7,10 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/beside"
+	"github.com/etcdclaims/claims/internal/record"
 	"github.com/etcdclaims/claims/internal/retention"
 	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -64,13 +66,8 @@ func (u *recordUndo) wait(ctx context.Context) error {
 }
 
 // Ops put the record back if it is that of the attempt.
-func (u *recordUndo) Ops() []clientv3.Op {
-	before := clientv3.OpDelete(u.key)
-	if u.before != "" {
-		before = clientv3.OpPut(u.key, u.before, clientv3.WithLease(u.on))
-	}
-	is := clientv3.Compare(clientv3.Value(u.key), "=", u.put)
-	return []clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{is}, []clientv3.Op{before}, nil)}
+func (u *recordUndo) Ops() []*pb.RequestOp {
+	return []*pb.RequestOp{record.Undo(u.key, u.put, u.before, int64(u.on))}
 }
 
 // Settled releases callers that wait for the undo, unless it is tried again soon.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/beside"
+	"github.com/etcdclaims/claims/internal/record"
 	"github.com/etcdclaims/claims/internal/retention"
 )
 
@@ -26,8 +27,8 @@ type Work struct {
 	c        *Runner
 	term     beside.Term      // nil: passthrough
 	lease    *retention.Lease // that the record is on
-	record   Record           // of this attempt, as it was begun
-	previous Record           // zero for the first attempt
+	record   record.Record    // of this attempt, as it was begun
+	previous record.Record    // zero for the first attempt
 
 	over  atomic.Bool            // it has ended, or may have
 	ended atomic.Pointer[Record] // how, once that is known
@@ -47,7 +48,7 @@ func (w *Work) Attempt() int { return w.record.Attempt }
 //     Runner.Retry. A first attempt that is given back leaves no record.
 //   - StateDone or StateDead if the work was begun with Again.
 //   - StateClaimed if this client superseded the attempt.
-func (w *Work) Previous() (r Record, ok bool) { return w.previous, w.previous.State != "" }
+func (w *Work) Previous() (r Record, ok bool) { return Record(w.previous), w.previous.State != "" }
 
 // Complete records the work as done and releases the claim, in one transaction
 // together with ops. The ops are therefore carried out if and only if the work
@@ -77,8 +78,8 @@ func (w *Work) Complete(ctx context.Context, ops ...clientv3.Op) error {
 // returns etcdclaims.ErrTooLarge: store what is larger elsewhere, because a result is read
 // with each record.
 func (w *Work) CompleteWith(ctx context.Context, result []byte, ops ...clientv3.Op) error {
-	if len(result) > maxResultBytes {
-		return w.fail("complete work", fmt.Errorf("%w: the result has %d bytes, the limit is %d: store it elsewhere, in the same transaction", etcdclaims.ErrTooLarge, len(result), maxResultBytes))
+	if len(result) > record.MaxResultBytes {
+		return w.fail("complete work", fmt.Errorf("%w: the result has %d bytes, the limit is %d: store it elsewhere, in the same transaction", etcdclaims.ErrTooLarge, len(result), record.MaxResultBytes))
 	}
 	_, err := w.end(ctx, Record{State: StateDone, Result: string(result)}, ops)
 	return err

@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/etcdclaims/claims/internal/beside"
+	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -99,13 +101,13 @@ type unput struct {
 	put *beside.Put
 }
 
-func (u *unput) Ops() []clientv3.Op {
+func (u *unput) Ops() []*pb.RequestOp {
 	u.p.mu.Lock()
 	defer u.p.mu.Unlock()
-	is := clientv3.Compare(clientv3.Value(partnerKey), "=", u.put.Value)
-	return []clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{is}, []clientv3.Op{
-		clientv3.OpPut(partnerKey, "undone", clientv3.WithLease(u.p.lease)),
-	}, nil)}
+	return []*pb.RequestOp{txn.Nest(&pb.TxnRequest{
+		Compare: []*pb.Compare{txn.ValueIs([]byte(partnerKey), u.put.Value)},
+		Success: []*pb.RequestOp{txn.Put([]byte(partnerKey), "undone", u.p.lease)},
+	})}
 }
 
 func (u *unput) LeaseGone(context.Context) (bool, error) {

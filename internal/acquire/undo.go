@@ -63,7 +63,7 @@ func (u *undoing) build() {
 	if u.beside != nil {
 		// An attempt that no caller got must not count, even if its lease, and the
 		// claim with it, is gone before it can be undone.
-		besides = txn.Then(u.beside.Ops()...).Success
+		besides = u.beside.Ops()
 	}
 	u.step = u.a.Undoing(besides)
 	u.all = u.step.Build()
@@ -90,7 +90,7 @@ func (u *undoing) do(ctx context.Context) error {
 func (u *undoing) send(ctx context.Context) error {
 	a, st := u.a, u.a.ac.Store
 	if u.ended {
-		_, err := st.Do(ctx, txn.Request{Key: a.lineKey(), Urgent: true, In: txn.Then(u.beside.Ops()...)})
+		_, err := st.Do(ctx, txn.Request{Key: a.lineKey(), Urgent: true, In: &pb.TxnRequest{Success: u.beside.Ops()}})
 		return err
 	}
 	resp, err := st.Do(ctx, u.all)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/option"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -96,7 +97,7 @@ func (p *Put) Attempt() int {
 // Undo puts back what was under the key before an attempt.
 type Undo interface {
 	// Ops do that, or nothing if the attempt has put nothing: each has a condition of its own.
-	Ops() []clientv3.Op
+	Ops() []*pb.RequestOp
 	// LeaseGone is called when etcd has answered that a lease does not exist, which is not that of
 	// the claim. It reports whether Ops are others now.
 	LeaseGone(ctx context.Context) (changed bool, err error)

@@ -51,7 +51,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "record of an attempt that nobody got, left behind", of: "etcdclaims/work", tests: "TestUndoOfWorkWithoutALease|TestBeginInAnOutage",
-		edits: []edit{{"etcdclaims/work/undo.go", "clientv3.Value(u.key), \"=\", u.put)", "clientv3.Value(u.key), \"=\", u.claim)"}},
+		edits: []edit{{"internal/record/known.go", "txn.ValueIs([]byte(key), put)", "txn.ValueIs([]byte(key), before)"}},
 	},
 	{
 		name: "given back and unknown, taken for lost", tests: "TestLossyWorkEnding",
@@ -288,7 +288,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "work in a state of a later version begun", tests: "TestUpgradeRecord",
-		edits: []edit{{"etcdclaims/work/record.go", "	case !r.State.stored():\n", "	case r.State == \"\":\n"}},
+		edits: []edit{{"internal/record/record.go", "	case !v.State.stored():\n", "	case v.State == \"\":\n"}},
 	},
 	{
 		name: "History that asks for progress once", tests: "TestHistoryAsksAgainForProgress",
@@ -400,7 +400,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "error cut inside a rune", of: "etcdclaims/work", tests: "TestFailCutsBetweenRunes",
-		edits: []edit{{"etcdclaims/work/record.go", "for !utf8.RuneStart(s[cut]) {", "for cut < 0 {"}},
+		edits: []edit{{"internal/record/record.go", "for !utf8.RuneStart(s[cut]) {", "for cut < 0 {"}},
 	},
 	{
 		name: "prefix within the keys of another client's callers", tests: "TestConfigRefused",
