@@ -1,4 +1,4 @@
-// Explore searches every order of events in small worlds of claims, and prints a table of what it has
+// Explore searches every order of events in small worlds of claims and of groups, and prints a table of what it has
 // searched. A violation is printed as a story, and written as a test that takes the same way on a real etcd.
 //
 //	go run ./internal/explore                    all scopes
@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/explore/partitions"
 	"github.com/etcdclaims/claims/internal/explore/search"
 	"github.com/etcdclaims/claims/internal/explore/world"
 )
@@ -56,6 +57,12 @@ func scopes() (all []scope) {
 			name: "claims: " + s.Name, faults: s.Describe(),
 			run:  func(o search.Options) search.Result { return search.Run([]world.World{world.New(&s)}, o) },
 			test: func(v *search.Violation) string { return world.Source(s.Name, v) },
+		})
+	}
+	for _, s := range partitions.Scopes() {
+		all = append(all, scope{
+			name: "groups: " + s.String(), faults: s.Describe(),
+			run: func(o search.Options) search.Result { return search.Run([]partitions.World{partitions.New(&s)}, o) },
 		})
 	}
 	return all

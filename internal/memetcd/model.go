@@ -1,5 +1,5 @@
-// Package memetcd is etcd in memory, for tests of what needs no server: the model of etcd as a state that changes, and a
-// client that asks it. No lease ends by itself.
+// Package memetcd is etcd in memory, for tests of what needs no server: the model of etcd as a state that
+// changes, and a client that asks it. No lease ends by itself.
 package memetcd
 
 import (

@@ -15,7 +15,8 @@ func tenKeys(b *testing.B) etcdmodel.State {
 	m, _ := etcdmodel.New(1).Grant(1, 60)
 	for i := range 10 {
 		value := fmt.Sprintf(`{"v":1,"claim":"%032d","owner":"worker-%d","instance":"%032d","ttl":15}`, i, i, i)
-		next, _, err := m.Txn(&pb.TxnRequest{Success: []*pb.RequestOp{txn.Put(fmt.Appendf(nil, "/etcdclaims/own/orders/%d", i), value, int64(1))}})
+		put := txn.Put(fmt.Appendf(nil, "/etcdclaims/own/orders/%d", i), value, int64(1))
+		next, _, err := m.Txn(&pb.TxnRequest{Success: []*pb.RequestOp{put}})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -29,7 +30,9 @@ func BenchmarkTxn(b *testing.B) {
 	m := tenKeys(b)
 	key := func(i int) []byte { return fmt.Appendf(nil, "/etcdclaims/own/orders/%d", i) }
 	in := &pb.TxnRequest{
-		Compare: []*pb.Compare{txn.CreatedAt(key(3), 5), txn.ModifiedAt(key(7), 9), txn.OnLease(key(7), int64(1)), txn.NoneUnder("/etcdclaims/wait/")},
+		Compare: []*pb.Compare{
+			txn.CreatedAt(key(3), 5), txn.ModifiedAt(key(7), 9), txn.OnLease(key(7), int64(1)), txn.NoneUnder("/etcdclaims/wait/"),
+		},
 		Success: []*pb.RequestOp{txn.Put(key(3), "value", int64(1)), txn.Put(key(10), "value", int64(1))},
 	}
 	b.ReportAllocs()

@@ -88,7 +88,8 @@ func (w *writer) put(put *pb.PutRequest) (*pb.ResponseOp, error) {
 	if w.log.before == nil || !put.PrevKv {
 		return putDone, err
 	}
-	return &pb.ResponseOp{Response: &pb.ResponseOp_ResponsePut{ResponsePut: &pb.PutResponse{PrevKv: w.log.before.kv()}}}, err
+	resp := &pb.PutResponse{PrevKv: w.log.before.kv()}
+	return &pb.ResponseOp{Response: &pb.ResponseOp_ResponsePut{ResponsePut: resp}}, err
 }
 
 func (w *writer) remove(del *pb.DeleteRangeRequest) (*pb.ResponseOp, error) {
