@@ -16,8 +16,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/explore/items"
 	"github.com/etcdclaims/claims/internal/explore/partitions"
 	"github.com/etcdclaims/claims/internal/explore/search"
+	"github.com/etcdclaims/claims/internal/explore/ticks"
 	"github.com/etcdclaims/claims/internal/explore/world"
 )
 
@@ -34,7 +36,8 @@ func main() {
 	most := flag.Int("most", 0, "bounds the states of each scope; 0 means no bound")
 	drop := flag.Bool("drop", false, "drops each condition in turn")
 	flag.Parse()
-	debug.SetGCPercent(400) // states are short-lived, and memory is there
+	debug.SetGCPercent(400) // most of what is allocated lives for one event
+	debug.SetMemoryLimit(8 << 30)
 	pattern, err := regexp.Compile(*only)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -63,6 +66,18 @@ func scopes() (all []scope) {
 		all = append(all, scope{
 			name: "groups: " + s.String(), faults: s.Describe(),
 			run: func(o search.Options) search.Result { return search.Run([]partitions.World{partitions.New(&s)}, o) },
+		})
+	}
+	for _, s := range items.Scopes() {
+		all = append(all, scope{
+			name: "queue: " + s.Name, faults: s.Describe(),
+			run: func(o search.Options) search.Result { return search.Run([]items.State{items.Start(s)}, o) },
+		})
+	}
+	for _, s := range ticks.Scopes() {
+		all = append(all, scope{
+			name: "schedules: " + s.Name, faults: s.Describe(),
+			run: func(o search.Options) search.Result { return search.Run(ticks.New(s), o) },
 		})
 	}
 	return all

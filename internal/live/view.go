@@ -203,15 +203,17 @@ func (v *View) Put(key, value string, rev int64) {
 	}
 }
 
-// PutTick and PutRun are Put for what this process has put itself.
+// PutTick is Put for a record of a tick that this process has put itself.
 func (v *View) PutTick(w tick.Put, rev int64) {
 	v.change(w.Key, KV{Value: w.Value, Rev: rev, Ready: w.Ready})
 }
 
+// PutRun is the same for a run.
 func (v *View) PutRun(key, value string, r *tick.Run, rev int64) {
 	v.change(key, KV{Value: value, Rev: rev, Run: r})
 }
 
+// Remove notes that a key was deleted at the revision.
 func (v *View) Remove(key string, rev int64) { v.change(key, KV{Rev: rev, Gone: true}) }
 
 func (v *View) change(key string, is KV) {

@@ -8,6 +8,8 @@
 package items
 
 import (
+	"strings"
+
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
@@ -52,6 +54,22 @@ const (
 	Pause                 // an operator pauses the queue, and resumes it some time later
 	kinds     = iota
 )
+
+var kindNames = [kinds]string{
+	"request lost or late", "reply lost", "request twice", "crash", "lease lost", "handler failed", "buried", "discarded", "given back", "snoozed",
+	"caller gave up", "false alarm", "adopted", "moved", "queue paused",
+}
+
+// Describe names what may happen in a scope besides what must.
+func (s *Scope) Describe() string {
+	var names []string
+	for kind, n := range s.Budget {
+		if n > 0 {
+			names = append(names, kindNames[kind])
+		}
+	}
+	return "each of: " + strings.Join(names, ", ")
+}
 
 // Budget is how often each kind may happen.
 type Budget [kinds]int8

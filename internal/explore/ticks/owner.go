@@ -86,7 +86,7 @@ func (w State) elected(i int) (State, error) {
 	_, in := w.claim(i, id, tick.OwnerClaim(group), &pb.TxnRequest{})
 	next, resp, err := w.etcd.Txn(in)
 	if err != nil || !resp.Succeeded {
-		return w, fmt.Errorf("the ownership was free and not given: %v, %v", resp, err)
+		return w, fmt.Errorf("the ownership was free and not given: %v, %w", resp, err)
 	}
 	w.etcd = next
 	p.sent++

@@ -24,6 +24,8 @@ import (
 
 // Scope is what a search covers.
 type Scope struct {
+	Name    string
+	Quick   bool // it is searched in a second
 	Overlap tick.Overlap
 	Again   bool // AtLeastOnce
 	Spread  bool // each process begins ticks; otherwise the owner does, at once if it can
