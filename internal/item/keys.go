@@ -48,30 +48,68 @@ func SpecBelow(root string) string { return root + "spec" }
 // Actives is the prefix of the names of queues with work.
 func Actives(prefix string) string { return prefix + "queue/active/" }
 
-// Index, Ready, Later, Idles, Taken, TakenBy, Dead, Workers and Slots are prefixes.
+// Spec is the key of what all processes must agree on.
+func (k Keys) Spec() string { return SpecBelow(k.root) }
 
-func (k Keys) Spec() string                  { return SpecBelow(k.root) }
-func (k Keys) Content(id string) string      { return k.root + "content/" + id }
-func (k Keys) mark(id string) string         { return k.Content(id) + "\x00" } // no id has that
-func (k Keys) Index() string                 { return k.root + "index/" }
-func (k Keys) Bell() string                  { return k.Index() + "bell" }
-func (k Keys) Ready() string                 { return k.Index() + "ready/" }
-func (k Keys) Later() string                 { return k.Index() + "later/" }
-func (k Keys) Idles() string                 { return k.Index() + "idle/" }
-func (k Keys) Idle(session string) string    { return k.Idles() + session }
-func (k Keys) Taken() string                 { return k.root + "taken/" }
+// Content is the key of what never changes of an item.
+func (k Keys) Content(id string) string { return k.root + "content/" + id }
+
+func (k Keys) mark(id string) string { return k.Content(id) + "\x00" } // no id has that
+
+// Index is the prefix of what waiting claimers follow.
+func (k Keys) Index() string { return k.root + "index/" }
+
+// Bell is the key that is written when the queue is resumed.
+func (k Keys) Bell() string { return k.Index() + "bell" }
+
+// Ready is the prefix of items that have vested.
+func (k Keys) Ready() string { return k.Index() + "ready/" }
+
+// Later is the prefix of items that have not vested.
+func (k Keys) Later() string { return k.Index() + "later/" }
+
+// Idles is the prefix of the processes that wait for items.
+func (k Keys) Idles() string { return k.Index() + "idle/" }
+
+// Idle is the key of one of them.
+func (k Keys) Idle(session string) string { return k.Idles() + session }
+
+// Taken is the prefix of items that workers have.
+func (k Keys) Taken() string { return k.root + "taken/" }
+
+// TakenBy is the prefix of those of one session.
 func (k Keys) TakenBy(session string) string { return k.Taken() + session + "/" }
-func (k Keys) Place(id string) string        { return k.root + "place/" + id }
-func (k Keys) Note(id string) string         { return k.root + "note/" + id }
-func (k Keys) Dead() string                  { return k.root + "dead/" }
-func (k Keys) Trimmed() string               { return k.root + "trimmed" }
-func (k Keys) Workers() string               { return k.root + "worker/" }
-func (k Keys) Worker(session string) string  { return k.Workers() + session }
-func (k Keys) Slots() string                 { return k.root + "slot/" }
-func (k Keys) slot(n int) string             { return fmt.Sprintf("%s%05d", k.Slots(), n) }
-func (k Keys) bound() string                 { return k.root + "bound" }
-func (k Keys) Paused() string                { return k.root + "paused" }
-func (k Keys) Active() string                { return Actives(k.prefix) + keyspace.Digest(k.name) }
+
+// Place is the key of where an item is that is not where it was enqueued.
+func (k Keys) Place(id string) string { return k.root + "place/" + id }
+
+// Note is the key of the note of the worker that has an item.
+func (k Keys) Note(id string) string { return k.root + "note/" + id }
+
+// Dead is the prefix of dead letters.
+func (k Keys) Dead() string { return k.root + "dead/" }
+
+// Trimmed is the key of the time by which dead letters were last trimmed.
+func (k Keys) Trimmed() string { return k.root + "trimmed" }
+
+// Workers is the prefix of the entries of sessions.
+func (k Keys) Workers() string { return k.root + "worker/" }
+
+// Worker is the key of one of them.
+func (k Keys) Worker(session string) string { return k.Workers() + session }
+
+// Slots is the prefix of the slots of a queue with MaxTaken.
+func (k Keys) Slots() string { return k.root + "slot/" }
+
+func (k Keys) slot(n int) string { return fmt.Sprintf("%s%05d", k.Slots(), n) }
+
+func (k Keys) bound() string { return k.root + "bound" }
+
+// Paused is the key of who paused the queue, and why.
+func (k Keys) Paused() string { return k.root + "paused" }
+
+// Active is the key of the note that the queue has work.
+func (k Keys) Active() string { return Actives(k.prefix) + keyspace.Digest(k.name) }
 
 // Events is the range of the keys that Watch follows.
 func (k Keys) Events() (from, end string) { return k.Dead(), k.root[:len(k.root)-1] + "0" }

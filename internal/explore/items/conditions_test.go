@@ -2,7 +2,6 @@ package items_test
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -89,7 +88,7 @@ func TestDroppedConditions(t *testing.T) {
 			if why := unneeded[dropped]; why == "" {
 				t.Errorf("not found in %d states", states)
 			} else {
-				t.Log(fmt.Sprintf("not found in %d states: %s", states, why))
+				t.Logf("not found in %d states: %s", states, why)
 			}
 		})
 	}
