@@ -127,9 +127,8 @@ func TestChecks(t *testing.T) {
 			"the guard of", "hand-over for partition 0 arrived",
 		},
 		{
-			"a fence of before", of(1, partitions.AtOnce, partitions.One(partitions.Leave)),
-			partitions.Wrong{Rev: func(int64) int64 { return 7 }},
-			"the fence 7 of partition 0 follows 7", "began to leave",
+			"a fence of before", two, partitions.Wrong{Rev: func(rev int64) int64 { return rev - 1 }},
+			"has the fence", "for partition 0 arrived",
 		},
 		{
 			"a place in line that stays", two,

@@ -177,7 +177,7 @@ func (w *World) concluded(i, p int, act protocol.Action) error {
 		if over {
 			break
 		}
-		return w.own(r, p, a, act.Rev)
+		return w.own(i, p, a, act.Rev)
 	case protocol.AnswerStopped:
 		return nil
 	case protocol.AnswerUnsettled, protocol.AnswerAgain, protocol.AnswerLater, protocol.AnswerLostPlace:
@@ -191,17 +191,17 @@ func (w *World) concluded(i, p int, act protocol.Action) error {
 }
 
 // own gives a member the partition that its attempt has won; see acquire.Grant.
-func (w *World) own(r *run, p int, a *protocol.Acquisition, rev int64) error {
+func (w *World) own(i, p int, a *protocol.Acquisition, rev int64) error {
+	m, r := w.change(i), w.changeRun(i, p)
 	if wrong := w.scope.Wrong.Rev; wrong != nil {
 		rev = wrong(rev)
 	}
 	held := protocol.NewHeld(&a.Try, a.Epoch.Fence(rev))
 	r.held, r.noticed, r.line = &held, a.Noticed, a.Line
-	if held.Fence <= w.newest[p] {
-		return fmt.Errorf("the fence %d of partition %d follows %d", held.Fence, p, w.newest[p])
+	// The fence is etcd's revision, which rises with each owner. A claim that has ended meanwhile may be an older one.
+	if now := w.etcd.Get(layout.Own(key(p))); now.Value == a.Value && now.Modified != held.Fence {
+		return fmt.Errorf("%s has the fence %d for partition %d, and etcd %d", m.name, held.Fence, p, now.Modified)
 	}
-	w.newest = slices.Clone(w.newest)
-	w.newest[p] = held.Fence
 	if w.holds(&held) {
 		w.guards = append(slices.Clip(w.guards), held)
 	}

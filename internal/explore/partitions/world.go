@@ -43,13 +43,12 @@ type World struct {
 	leases  int64      // granted so far
 
 	tampered bool            // a claim may have ended before its owner could know
-	newest   []int64         // by partition: the fence of its last owner
 	guards   []protocol.Held // of all claims that hold, for all that etcd knows
 }
 
 // New returns the state in which nothing has happened yet.
 func New(s *Scope) World {
-	w := World{scope: s, etcd: etcdmodel.New(revisions), left: s.Faults, newest: make([]int64, s.Partitions)}
+	w := World{scope: s, etcd: etcdmodel.New(revisions), left: s.Faults}
 	for i := range s.Members {
 		w.members = append(w.members, member{
 			name: string(rune('A' + i)), life: 1, runs: make([]run, s.Partitions),
@@ -89,10 +88,6 @@ func (w World) Append(b []byte) []byte {
 	c.bool(w.tampered)
 	for i := range w.guards {
 		c.text(w.guards[i].ID)
-	}
-	for p, n := range w.newest {
-		c.partition = int64(p)
-		c.int(n)
 	}
 	return c.fill()
 }
