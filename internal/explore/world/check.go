@@ -16,6 +16,10 @@ func (w *World) changed(before etcdmodel.State) error {
 	if w.scope.Faults[Restore] == 0 { // what does not hold any more never holds again
 		w.guards = slices.DeleteFunc(slices.Clone(w.guards), func(h protocol.Held) bool { return !w.etcd.Holds(h.Guard()) })
 	}
+	was, is := before.Get(recordKey), w.etcd.Get(recordKey)
+	if err := w.recordChanged(was.Modified, is.Modified, was.Value, is.Value); err != nil {
+		return err
+	}
 	now := w.etcd.Get(resource)
 	if now.Modified > before.Get(resource).Modified {
 		fence, err := strconv.ParseInt(now.Value, 10, 64)
@@ -79,6 +83,9 @@ func (w World) Check() error {
 		if err := w.accounted(k, protocol.PlacedID([]byte(k.Name))); err != nil {
 			return err
 		}
+	}
+	if err := w.checkWork(); err != nil {
+		return err
 	}
 	return w.notes()
 }
@@ -193,7 +200,7 @@ func (w World) Settled() error {
 	}
 	for _, k := range w.etcd.Under(prefix) {
 		switch {
-		case k.Name == layout.Epoch():
+		case k.Name == layout.Epoch(), k.Name == recordKey:
 		case k.Name == layout.Own(userKey) && k.Lease == 0: // the record of slots, or of readers that have died
 			if strings.Contains(k.Value, protocol.KindShared) && w.left == w.scope.Faults {
 				return fmt.Errorf("%s is left, although no reader has died", k.Name)
@@ -201,6 +208,9 @@ func (w World) Settled() error {
 		default:
 			return fmt.Errorf("%s is left", k.Name)
 		}
+	}
+	if w.begun > 0 {
+		return w.settledWork()
 	}
 	return nil
 }

@@ -21,6 +21,7 @@ type chore struct {
 	att     *protocol.Acquisition // whose stray claims the reply may show, or nil
 	rest    *protocol.Ending      // of a claim that is given up in the background, or nil
 	did     protocol.EndAction    // that the rest waits for
+	besides []*pb.RequestOp       // put back the record of the attempt; such a chore outlives its session
 	move    *protocol.Move        // of a claim whose handler goes on, or nil
 }
 
@@ -28,6 +29,9 @@ func (c *chore) append(b []byte) []byte {
 	b = append(append(append(b, byte(c.id)), c.kind...), c.claim...)
 	if c.att != nil {
 		b = appendValue(b, reflect.ValueOf(c.att))
+	}
+	if c.besides != nil {
+		b = append(appendValue(b, reflect.ValueOf(c.besides)), flag(c.att != nil))
 	}
 	if c.move != nil {
 		b = appendInt(append(b, flag(c.move.Unsure)), c.move.Lease)
@@ -41,7 +45,7 @@ func (c *chore) append(b []byte) []byte {
 // chore begins one.
 func (w *World) chore(i int, c chore) error {
 	cl := w.change(i)
-	if cl.ended {
+	if cl.ended && c.besides == nil {
 		return nil // the end of the lease does it
 	}
 	for c.id = chores; ; c.id++ { // the first number that is free
@@ -73,7 +77,8 @@ func (c *client) takeChore(id owner) chore {
 // undo removes all that an attempt has put or may yet put; see acquire.Attempt.Undo.
 func (w *World) undo(i int, a *protocol.Acquisition) error {
 	now := *a
-	return w.chore(i, chore{kind: "Undo", claim: a.ID, att: &now, request: now.Undoing(nil).Build()})
+	besides := w.clients[i].besides(a)
+	return w.chore(i, chore{kind: "Undo", claim: a.ID, att: &now, besides: besides, request: now.Undoing(besides).Build()})
 }
 
 // rest gives a claim up in the background; see exit.later of internal/term.
@@ -87,6 +92,15 @@ func (w *World) rest(i int, end *protocol.Ending) error {
 func (w *World) choreDone(i int, id owner, resp *pb.TxnResponse, err error) error {
 	c := w.change(i)
 	done := c.takeChore(id)
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) && done.besides != nil { // see undoing.withoutLease of internal/acquire
+		if !w.lives(c.lease) {
+			if err := w.lose(i); err != nil {
+				return err
+			}
+		}
+		done.att, done.request = nil, txn.Request{Key: userKey, Urgent: true, In: &pb.TxnRequest{Success: done.besides}}
+		return w.chore(i, done)
+	}
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) && !w.lives(c.lease) {
 		return w.lose(i)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/internal/explore/etcdmodel"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/protocol"
+	"github.com/etcdclaims/claims/internal/record"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -44,6 +45,11 @@ type client struct {
 	cursor int64                 // revision of what it knows while it waits
 	mode   protocol.Mode         // what the call has learnt of the key
 	gaveUp bool                  // its caller waits no longer
+	known  *record.Known         // what the call knows of its record, or nil
+	undone string                // the attempt whose undo it waits for, or ""
+	buries bool                  // it marks an orphan as dead
+	burial txn.Request           // by this
+	over   bool                  // the call has its answer: it does not begin its work again
 	term   *term                 // the claim that it has, or is giving up
 	chores []chore
 
@@ -115,6 +121,10 @@ func (c *client) encode() {
 	if c.mode != nil {
 		b = appendValue(b, reflect.ValueOf(c.mode))
 	}
+	if b = append(b, flag(c.buries)|flag(c.over)<<1|flag(c.known != nil)<<2); c.known != nil {
+		b = append(appendInt(b, c.known.Rev), c.undone...)
+		b = appendValue(b, reflect.ValueOf(c.known.KV))
+	}
 	if b = append(b, flag(c.att != nil)); c.att != nil {
 		b = appendAttempt(append(b, byte(c.act.Do)), c.att)
 		if c.act.Do == protocol.DoWait {
@@ -144,6 +154,9 @@ func (w World) call(i int) Call {
 
 // begin makes the next attempt of a call, in a session that has not ended; see acquire.Loop.
 func (w *World) begin(i int) error {
+	if begins, err := w.beginsWork(i); !begins {
+		return err
+	}
 	c, call := w.change(i), w.call(i)
 	if c.lease == 0 || c.ended {
 		c.lease, c.ended, c.expired = w.nextLease(c), false, false
@@ -165,6 +178,7 @@ func (w *World) begin(i int) error {
 		a.Ask.If, a.Ask.Concern = []*pb.Compare{txn.CreatedAt([]byte(absent), 0)}, []string{absent}
 	}
 	describe(c, a)
+	putBeside(c, call, a)
 	if a.PlaceValue = a.Value; call.Meets { // as line.selfServing
 		a.PlaceValue = protocol.Holder{Claim: id, Owner: c.name, Instance: c.instance(), Kind: protocol.KindSelf}.Encode()
 	}
@@ -266,6 +280,11 @@ func (c *client) learn(kvs []*mvccpb.KeyValue, asOf int64) error {
 func (w *World) concluded(i int, act protocol.Action) error {
 	c := w.change(i)
 	a := c.att
+	if act.News {
+		known := *c.known
+		known.Changed(act.Beside)
+		c.known = &known
+	}
 	if act.Undo {
 		if err := w.undo(i, a); err != nil {
 			return err
@@ -292,6 +311,7 @@ func (w *World) concluded(i int, act protocol.Action) error {
 			return fmt.Errorf("client %s was told that its condition does not hold", c.name)
 		}
 	case protocol.NotEnded, protocol.AnswerHeld, protocol.AnswerBehind, protocol.AnswerStopped:
+		c.over = true
 	}
 	if again && c.state == running && !c.gaveUp {
 		return w.begin(i)
@@ -303,8 +323,12 @@ func (w *World) concluded(i int, act protocol.Action) error {
 // answered ends a call.
 func (w *World) answered(i int) {
 	c := w.change(i)
+	over := c.over || w.call(i).Work != Completes || c.state != running
+	c.mode, c.gaveUp, c.known, c.undone, c.over = nil, false, nil, "", false
+	if !over { // its caller calls again, until the work is known to be over
+		return
+	}
 	c.calls++
-	c.mode, c.gaveUp = nil, false
 	if int(c.calls) == len(w.scope.Callers[i].Calls) && c.state == running {
 		c.state = closing
 	}
@@ -318,10 +342,15 @@ func (w *World) lose(i int) error {
 	}
 	c.ended = true
 	w.forsake(i, ofTerm)
+	var kept []chore
 	for _, chore := range c.chores {
-		w.forsake(i, chore.id)
+		if chore.besides != nil { // outlives the session
+			kept = append(kept, chore)
+		} else {
+			w.forsake(i, chore.id)
+		}
 	}
-	c.chores = nil
+	c.chores = kept
 	if c.term != nil {
 		c.term = nil
 		w.answered(i)
@@ -337,6 +366,8 @@ func (w *World) die(i int, s state) {
 	c := w.change(i)
 	c.state = s
 	w.forsake(i, ofCall)
+	w.forsake(i, ofWork)
+	c.known, c.undone, c.buries, c.burial, c.over = nil, "", false, txn.Request{}, false
 	w.forsake(i, ofTerm)
 	for _, chore := range c.chores {
 		w.forsake(i, chore.id)

@@ -141,7 +141,7 @@ func (w World) clientEvents(all []event, i int) []event {
 	if c.term != nil && c.term.end == nil {
 		add("began to release its claim", func(n *World) error { return n.release(i) })
 	}
-	if c.state == running && c.att == nil && c.term == nil {
+	if c.state == running && c.att == nil && c.term == nil && !c.waitsForRecord() {
 		add("called for the key", func(n *World) error { return n.begin(i) })
 	}
 	if c.state == closing && c.att == nil && c.term == nil && len(c.chores) == 0 {

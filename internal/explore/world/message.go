@@ -23,6 +23,7 @@ var (
 type owner int8
 
 const (
+	ofWork owner = -2 // its call, about the record
 	stray  owner = -1 // none does any more
 	ofCall owner = 0
 	ofTerm owner = 1
@@ -130,6 +131,8 @@ func (w *World) reply(m int) error {
 			}
 		}
 		return w.step(i, ev)
+	case ofWork:
+		return w.buried(i, at.resp)
 	case ofTerm:
 		return w.endStep(i, endEvent(at.resp, at.err))
 	}
@@ -148,6 +151,8 @@ func (w *World) unanswered(m int) error {
 			ev.Class = protocol.Passing
 		}
 		return w.step(i, ev)
+	case ofWork:
+		return w.send(i, ofWork, "Bury", w.clients[i].burial)
 	case ofTerm:
 		kind := protocol.EndUnknown
 		if w.clients[i].term.did.Kind == protocol.EndRead {

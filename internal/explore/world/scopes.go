@@ -64,13 +64,20 @@ func Scopes() (scopes []Scope) {
 	add("exclusive: 2 wait twice, and write", 1, common, all(2, writes, writes))
 	add("exclusive: 3 wait, two faults", 2, common, all(3, Call{Waits: true}))
 	add("exclusive: 2 wait, one of each fault", 0, One(Crash, LostRequest, LostReply, Expiry, Deletion), all(2, Call{Waits: true}))
+	faults := messages.and(sessions, One(EpochRaise))
+	complete, once := Call{Work: Completes}, Call{Work: Completes, AtMostOnce: true}
+	add("work: 2 complete", 1, faults, all(2, complete))
+	add("work: 2 complete, two faults", 2, faults, all(2, complete))
+	add("work: 2 fail, and complete", 1, faults, all(2, Call{Work: Fails}, complete))
+	add("work: 2 give back, and complete", 1, faults, all(2, Call{Work: GivesBack}, complete))
+	add("work: 2 at most once, two faults", 2, faults, all(2, once))
 	return scopes
 }
 
 // quick are the scopes that `go test` searches.
 var quick = []string{
 	"exclusive: 2 try, two faults", "exclusive: 2 wait", "exclusive: 2 wait twice", "slots: 2 wait", "shared: 2 wait", "shared: 2 try",
-	"exclusive: 2 wait, with notes and writes", "exclusive and shared",
+	"exclusive: 2 wait, with notes and writes", "exclusive and shared", "work: 2 complete",
 }
 
 // IsQuick reports whether a scope is searched within seconds.

@@ -6,6 +6,7 @@ import (
 	"reflect"
 
 	"github.com/etcdclaims/claims/internal/protocol"
+	"github.com/etcdclaims/claims/internal/record"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -17,6 +18,7 @@ type term struct {
 	held    protocol.Held
 	noticed bool
 	line    protocol.Line
+	known   *record.Known      // what the attempt knew of the record, or nil
 	end     *protocol.Ending   // once its holder gives it up
 	did     protocol.EndAction // that the ending waits for
 }
@@ -24,6 +26,9 @@ type term struct {
 func (t *term) append(b []byte) []byte {
 	b = appendValue(append(b, flag(t.noticed), flag(t.end != nil)), reflect.ValueOf(&t.held))
 	b = appendValue(b, reflect.ValueOf(&t.line))
+	if t.known != nil {
+		b = appendValue(appendInt(b, t.known.Rev), reflect.ValueOf(t.known.KV))
+	}
 	if t.end != nil {
 		b = appendValue(append(b, byte(t.did.Kind)), reflect.ValueOf(t.end))
 	}
@@ -34,11 +39,15 @@ func (t *term) append(b []byte) []byte {
 func (w *World) grant(i int, a *protocol.Acquisition, rev int64) error {
 	c := w.change(i)
 	if c.ended {
+		err := w.undo(i, a)
 		w.answered(i)
-		return w.undo(i, a)
+		return err
 	}
 	held := protocol.NewHeld(&a.Try, a.Epoch.Fence(rev))
-	c.term = &term{held: held, noticed: a.Noticed, line: a.Line}
+	c.term = &term{held: held, noticed: a.Noticed, line: a.Line, known: c.known}
+	if c.known != nil {
+		w.got(a.ID)
+	}
 	if w.etcd.Holds(held.Guard()) || w.scope.Faults[Restore] > 0 {
 		w.guards = append(w.guards[:len(w.guards):len(w.guards)], held)
 	}
@@ -61,6 +70,9 @@ func (w *World) release(i int) error {
 	if call.Ops {
 		key := done + t.held.ID
 		t.end.Ops = &protocol.EndOps{Ops: []*pb.RequestOp{txn.Put([]byte(key), t.held.ID, int64(0))}, Concern: []string{key}}
+	}
+	if call.Work != Unrecorded {
+		t.end.Ops, t.end.Frees = endOps(c, call, &t, call.Work), true
 	}
 	c.term = &t
 	return w.endStep(i, protocol.EndEvent{Kind: protocol.EndBegins})
@@ -114,8 +126,9 @@ func endName(e *protocol.Ending, a protocol.EndAction) string {
 // endedTerm ends a claim as the action says; see exit.end of internal/term.
 func (w *World) endedTerm(i int, end *protocol.Ending, a protocol.EndAction) error {
 	c := w.change(i)
-	held := end.Held
+	held, known := end.Held, c.term.known
 	c.term = nil
+	c.over = known != nil && a.Kind == protocol.EndReleased
 	was := w.etcd.Get(done+held.ID).Modified > 0
 	switch {
 	case end.Ops == nil || w.scope.Faults[Restore] > 0:
@@ -134,7 +147,7 @@ func (w *World) endedTerm(i int, end *protocol.Ending, a protocol.EndAction) err
 			return err
 		}
 	case protocol.EndStays: // the holder releases it then
-		c.term = &term{held: *held, noticed: end.Noticed, line: end.Line}
+		c.term = &term{held: *held, noticed: end.Noticed, line: end.Line, known: known}
 		return w.releaseOnly(i)
 	case protocol.EndUnsettled:
 		if err := w.rest(i, end); err != nil {
@@ -152,6 +165,10 @@ func (w *World) releaseOnly(i int) error {
 	t := *c.term
 	t.end = &protocol.Ending{Release: protocol.Release{Held: &t.held, Noted: call.Noted, Noticed: t.noticed, Alone: true}, Line: t.line}
 	c.term = &t
+	if t.known != nil { // see term.Term.LeaveFor
+		t.end.Ops, t.end.Frees = endOps(c, call, &t, GivesBack), true
+		return w.endStep(i, protocol.EndEvent{Kind: protocol.EndLeft})
+	}
 	return w.endStep(i, protocol.EndEvent{Kind: protocol.EndBegins})
 }
 

@@ -45,6 +45,8 @@ type World struct {
 	tampered bool             // a claim may have ended before its holder could know
 	newest   int64            // the greatest fence of a claim on the whole key
 	written  int64            // the fence of the last write to the resource
+	counted  string           // of each attempt that the record counts: see recordChanged
+	begun    int8             // how many callers got an attempt at work
 	guards   []protocol.Held  // of all claims that hold, for all that etcd knows
 	observer *[]Operation     // what was done to etcd, for a replay
 }
@@ -111,7 +113,8 @@ func (w World) append(b []byte, r *renaming) []byte {
 	if w.saved != nil {
 		b = w.saved.Append(b, names)
 	}
-	b = appendInt(appendInt(b, w.written), w.newest)
+	b = append(appendInt(appendInt(b, w.written), w.newest), byte(w.begun))
+	b = append(appendInt(b, int64(len(w.counted))), w.counted...)
 	parts = parts[:0]
 	for i := range w.guards {
 		parts = append(parts, []byte(w.guards[i].ID))
