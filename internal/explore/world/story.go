@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/etcdclaims/claims/internal/explore/search"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
 // Describe names the faults of a scope.
@@ -21,15 +20,6 @@ func (s *Scope) Describe() string {
 		return "each of: " + strings.Join(names, ", ")
 	}
 	return fmt.Sprintf("%d of: %s", s.Most, strings.Join(names, ", "))
-}
-
-// Operation is one thing that was done to etcd: a transaction with its reply or its error, or a lease that was
-// granted or ended.
-type Operation struct {
-	Txn              *pb.TxnRequest
-	Reply            *pb.TxnResponse
-	Err              error
-	Granted, Revoked int64
 }
 
 // Trace goes a way in a scope. It returns what was done to etcd on it, what happened in words, and the violation.

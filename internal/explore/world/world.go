@@ -220,5 +220,14 @@ func (w *World) end(lease int64) error {
 	return w.changed(before)
 }
 
+// Operation is one thing that was done to etcd: a transaction with its reply or its error, or a lease that was
+// granted or ended.
+type Operation struct {
+	Txn              *pb.TxnRequest
+	Reply            *pb.TxnResponse
+	Err              error
+	Granted, Revoked int64
+}
+
 // lives reports whether etcd has a lease.
 func (w World) lives(lease int64) bool { return lease != 0 && w.etcd.KeepAlive(lease) > 0 }
