@@ -28,8 +28,8 @@ var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
 const recordKey = prefix + "work/" + userKey
 
-// beginsWork reports whether the call may make an attempt, as far as the record is known; see work.plan.Prepare. If not,
-// it has its answer, waits for an undo of its client, or buries an orphan.
+// beginsWork reports whether the call may make an attempt, as far as the record is known; see work.plan.Prepare.
+// If not, it has its answer, waits for an undo of its client, or buries an orphan.
 func (w *World) beginsWork(i int) (bool, error) {
 	c, call := w.change(i), w.call(i)
 	if call.Work == Unrecorded {
@@ -86,7 +86,7 @@ func (w *World) buried(i int, resp *pb.TxnResponse) error {
 		return nil
 	}
 	k := *c.known
-	if len(resp.Responses[0].GetResponseRange().Kvs) > 0 { // held again: no attempt succeeds before it has read the record
+	if len(resp.Responses[0].GetResponseRange().Kvs) > 0 { // held again: an attempt must read the record first
 		k = record.Known{Key: userKey, Rev: -1}
 	} else if kvs := resp.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
 		k.Changed(kvs[0])
@@ -167,8 +167,8 @@ func endOps(c *client, call Call, t *term, how Outcome) *protocol.EndOps {
 	return ends
 }
 
-// recordChanged follows the attempts that the record counts. counted has a byte for each: 1 if its caller has the claim,
-// or had it.
+// recordChanged follows the attempts that the record counts. counted has a byte for each: 1 if its caller has the
+// claim, or had it.
 func (w *World) recordChanged(before, now int64, was, is string) error {
 	if before == now {
 		return nil
@@ -243,7 +243,8 @@ func (w World) claimsEnded() (n int) {
 // settledWork checks what a record is in the end.
 func (w World) settledWork() error {
 	r := record.Read([]byte(w.etcd.Get(recordKey).Value))
-	retried := w.left[EpochRaise] == w.scope.Faults[EpochRaise] // else the key is held by nobody for a while, and callers that try leave
+	// After the epoch was raised, nobody holds the key for a while, and callers that try leave.
+	retried := w.left[EpochRaise] == w.scope.Faults[EpochRaise]
 	for i := range w.clients {
 		c := &w.clients[i]
 		calls := w.scope.Callers[i].Calls
