@@ -161,6 +161,7 @@ func fieldsOf(t reflect.Type) []int {
 		f := t.Field(i)
 		switch {
 		case message && (!f.IsExported() || f.Name == "Header"): // those of parts do not matter
+		case f.Name == "MaxCreateRevision": // the one before that of the place, which is a condition, too
 		case f.Name == "Rev" && (t == reflect.TypeFor[protocol.Position]() || t == reflect.TypeFor[protocol.Seen]()):
 			// From where on to watch, and what is known of the epoch: here, what has changed is seen as it is.
 		default:
