@@ -38,8 +38,10 @@ func TestOrder(t *testing.T) {
 	}
 	higher := item.NewKeys("/c/", "orders", true)
 	for _, pair := range [][2]string{
-		{at(keys, -1, 1, "b"), at(keys, 1, 0, "a")}, {at(keys, math.MinInt, 1, "b"), at(keys, math.MaxInt, 0, "a")},
-		{at(keys, 0, 0, "b"), at(keys, 0, 1, "a")}, {at(keys, 0, 0, "a"), at(keys, 0, 0, "b")},
+		{at(keys, -1, 1, "b"), at(keys, 1, 0, "a")},
+		{at(keys, math.MinInt, 1, "b"), at(keys, math.MaxInt, 0, "a")},
+		{at(keys, 0, 0, "b"), at(keys, 0, 1, "a")},
+		{at(keys, 0, 0, "a"), at(keys, 0, 0, "b")},
 		{at(higher, 1, 1, "b"), at(higher, -1, 0, "a")},
 	} {
 		if pair[0] >= pair[1] {

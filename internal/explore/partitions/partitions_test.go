@@ -127,7 +127,8 @@ func TestChecks(t *testing.T) {
 			"the guard of", "hand-over for partition 0 arrived",
 		},
 		{
-			"a fence of before", two, partitions.Wrong{Rev: func(rev int64) int64 { return rev - 1 }},
+			"a fence of before", two,
+			partitions.Wrong{Rev: func(rev int64) int64 { return rev - 1 }},
 			"has the fence", "for partition 0 arrived",
 		},
 		{

@@ -35,8 +35,11 @@ func (s *Scope) Describe() string {
 		n    int
 		what string
 	}{
-		{s.Faults, "request lost, late or twice, or reply lost"}, {s.Ends, "process or lease ended"}, {s.Pauses, "job paused"},
-		{s.Deleted, "mark deleted by hand"}, {s.Forced, "ownership taken away"},
+		{s.Faults, "request lost, late or twice, or reply lost"},
+		{s.Ends, "process or lease ended"},
+		{s.Pauses, "job paused"},
+		{s.Deleted, "mark deleted by hand"},
+		{s.Forced, "ownership taken away"},
 	} {
 		if f.n > 0 {
 			all = append(all, fmt.Sprintf("%d of: %s", f.n, f.what))
