@@ -47,8 +47,13 @@ func TestDroppedRetryIsAFailure(t *testing.T) {
 				}
 			}
 			c.job.Name, c.job.Schedule, c.job.PauseOnFailure, c.job.History = "a", minutely, 3, 200
+			over := make(chan struct{}) // a tick that waited when the job was paused can still run
+			defer close(over)
 			c.job.Handler = func(context.Context, sched.Tick) error {
-				time.Sleep(c.takes)
+				select {
+				case <-time.After(c.takes):
+				case <-over:
+				}
 				return errors.New("broken")
 			}
 			if c.takes > 0 {
