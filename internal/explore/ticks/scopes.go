@@ -25,6 +25,11 @@ func Scopes() []Scope {
 		{Name: "buffer, spread, again: one end", Overlap: tick.BufferAll, Ticks: 2, Ends: 1, Spread: true, Again: true},
 		{Name: "cancel, again: one end", Overlap: tick.CancelRunning, Ticks: 2, Ends: 1, Again: true},
 		{Name: "allow, spread: one fault", Overlap: tick.Allow, Ticks: 2, Faults: 1, Spread: true},
+		{Name: "once: one tick, one fault, one end", Ticks: 1, Faults: 1, Ends: 1},
+		{Name: "again: one tick, one fault, one end", Ticks: 1, Faults: 1, Ends: 1, Again: true},
+		{Name: "again: one tick, two ends", Ticks: 1, Ends: 2, Again: true},
+		{Name: "again, spread: one tick, two faults", Ticks: 1, Faults: 2, Again: true, Spread: true},
+		{Name: "allow, spread: one tick, one end", Overlap: tick.Allow, Ticks: 1, Ends: 1, Spread: true},
 	}
 }
 
