@@ -617,8 +617,9 @@ func TestSlotsCarriedOutTwice(t *testing.T) {
 			host.Inject(twice)
 			host.Inject(claimtest.Fault{On: steps.Leave, DelayRequest: sec})
 			holder := acquiring(ctx, b, "k", etcdclaims.Slots(2))
-			got := w.within(sec/2, holder)
+			time.Sleep(sec / 2)
 			release(t, other)
+			got := w.within(sec, holder) // once its place is deleted
 			time.Sleep(3 * sec)
 			next := tryClaim(t, a, "k", etcdclaims.Slots(2))
 			if next.Slot() == got.Slot() {

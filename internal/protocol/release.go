@@ -78,7 +78,7 @@ func (s Release) Pass(l Line) (r txn.Request, to string) {
 	name := []byte(s.Place(keys.Line, first.ID))
 	in.Compare = append(in.Compare, txn.ModifiedAt(name, first.Rev))
 	h, grantable := first.takes(s.epoch())
-	if !grantable || first.ID == s.ID { // its own, which a request that was carried out twice has put; see Leave
+	if !grantable {
 		return s.request(in), "" // it sees that the key is free
 	}
 	in.Compare = append(in.Compare, conditions...)

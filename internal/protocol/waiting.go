@@ -25,7 +25,6 @@ func (a *Acquisition) joined(ev Event) Action {
 		return a.end(AnswerFailed, Action{Err: err})
 	}
 	if joined.Twice {
-		a.handedOver() // perhaps to the place of the first time
 		return a.leave(joined.Rev)
 	}
 	a.position = joined.Position

@@ -102,6 +102,29 @@ var mutants = []mutant{
 		edits: []edit{{"internal/protocol/doubt.go", "	case Unknown, NoSpace:\n", "	case NoSpace:\n"}},
 	},
 	{
+		name: "copy of a request that was found to be carried out", of: "internal/explore/world", tests: "TestScopes",
+		edits: []edit{{"internal/txn/send.go", "Success: append(slices.Clip(in.Success), void)", "Success: in.Success"}},
+	},
+	{
+		name: "reader in line twice", of: "internal/explore/world", tests: "TestScopes",
+		edits: []edit{{"internal/protocol/join.go", `case keys.Mark != "":`, `case keys.Mark == "?":`}},
+	},
+	{
+		name: "two slots for one caller", of: "internal/explore/world", tests: "TestScopes",
+		edits: []edit{{"internal/protocol/join.go", `case keys.First != "": // that was`, `case keys.First == "?": // that was`}},
+	},
+	{
+		name: "notice of a claim that was taken away", of: "internal/explore/world", tests: "TestScopes",
+		edits: []edit{{
+			"internal/protocol/undo.go", "in.Failure, txn.Delete([]byte(s.PlaceKey())), txn.Delete([]byte(s.Notice(s.Instance, s.ID))))",
+			"in.Failure, txn.Delete([]byte(s.PlaceKey())))",
+		}},
+	},
+	{
+		name: "claim of a place that was there by mistake", of: "internal/explore/world", tests: "TestScopes",
+		edits: []edit{{"internal/protocol/undo.go", `if keys.First == "" { // else the reply`, `if keys.First == "?" { // else the reply`}},
+	},
+	{
 		name: "place behind the own claim that stays", of: "internal/protocol", tests: "TestOrders",
 		edits: []edit{{"internal/protocol/doubt.go", "if a.claims == Joining {", "if a.claims == phases {"}},
 	},

@@ -44,6 +44,8 @@ func Scopes() (scopes []Scope) {
 		add(name+": 3 wait", 1, common, all(3, wait))
 		others := One(Twice, Silence, GivingUp, Closing, Deafness, Force, Restart).and(One(Crash))
 		add(name+": 2 wait, other faults", 2, others, all(2, wait))
+		add(name+": 2 wait, a request sent twice", 1, One(Twice), all(2, wait))
+		add(name+": 2 wait, requests sent twice", 2, One(Twice, LostRequest, LostReply, Force), all(2, wait))
 		noted := Call{Mode: Kind(kind), Waits: true, Noted: true, Writes: Kind(kind) != Slots2}
 		add(name+": 2 wait, with notes and writes", 1, common, all(2, noted))
 		ops := Call{Mode: Kind(kind), Waits: true, Ops: true}
@@ -76,8 +78,9 @@ func Scopes() (scopes []Scope) {
 
 // quick are the scopes that `go test` searches.
 var quick = []string{
-	"exclusive: 2 try, two faults", "exclusive: 2 wait", "exclusive: 2 wait twice", "slots: 2 wait", "shared: 2 wait", "shared: 2 try",
-	"exclusive: 2 wait, with notes and writes", "exclusive and shared", "work: 2 complete",
+	"exclusive: 2 try, two faults", "exclusive: 2 wait", "exclusive: 2 wait, two faults", "slots: 2 wait, a request sent twice", "slots: 2 wait", "shared: 2 wait", "shared: 2 try",
+	"exclusive: 2 wait, with notes and writes", "exclusive: 2 wait, requests sent twice", "shared: 2 wait, a request sent twice",
+	"work: 2 complete",
 }
 
 // IsQuick reports whether a scope is searched within seconds.

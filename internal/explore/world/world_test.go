@@ -31,7 +31,7 @@ func TestScopes(t *testing.T) {
 			r := search.Run([]world.World{world.New(&s)}, search.Options{Workers: 1})
 			if r.Bad != nil {
 				t.Errorf("%v", r.Bad)
-			} else if !r.Complete || r.States < 1000 {
+			} else if !r.Complete || r.States < 100 {
 				t.Errorf("%d states, complete: %v", r.States, r.Complete)
 			}
 		})
