@@ -39,8 +39,8 @@ type Request struct {
 	// Open says that the request's conditions may still hold after it was carried out,
 	// as those of a caller's own transaction may.
 	Open bool
-	// Void is put whichever branch is carried out, if not nil. Requests that share a
-	// round trip, after the one that they shared before was lost, put it once.
+	// Void is put whichever branch is carried out, if not nil. A request with a Void has no
+	// Ticket, no Epoch, and is not Nested. Requests that share a round trip, after the one that they shared before was lost, put it once.
 	Void *Void
 
 	// Urgent says that the request gives up a key, a place in line, or an attempt. It
