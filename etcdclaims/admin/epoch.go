@@ -56,12 +56,9 @@ func RaiseEpoch(ctx context.Context, etcd *clientv3.Client, prefix string, above
 		if err != nil {
 			return fail(err)
 		}
-		var now txn.Epoch
-		if len(resp.Kvs) > 0 {
-			if now.Value, err = keyspace.StoredEpoch(resp.Kvs[0].Key, resp.Kvs[0].Value); err != nil {
-				return fail(err)
-			}
-			now.Rev = resp.Kvs[0].ModRevision
+		now, err := txn.ReadEpoch(resp.Kvs, resp.Header.Revision)
+		if err != nil {
+			return fail(err)
 		}
 		last := max(now.Value, above)
 		if last >= keyspace.MaxEpoch {

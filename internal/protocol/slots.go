@@ -267,8 +267,8 @@ func (s Resize) Judge(resp *pb.TxnResponse) Sized {
 	}
 	in := &pb.TxnRequest{Compare: []*pb.Compare{txn.ModifiedAt(name, rev)}}
 	if s.N == 0 {
-		younger := txn.ModifiedAt([]byte(keys.First), resp.Header.Revision+1) // no slot was taken since
-		younger.RangeEnd, younger.Result = []byte(keys.End), pb.Compare_LESS
+		younger := txn.ModifiedBefore([]byte(keys.First), resp.Header.Revision+1) // no slot was taken since
+		younger.RangeEnd = []byte(keys.End)
 		in.Compare = append(in.Compare, txn.NoneUnder(s.Waiting(keys.Line)), younger)
 		in.Success = []*pb.RequestOp{txn.Delete(name)}
 	} else {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -28,13 +27,9 @@ func (s *Store) ReadEpoch(ctx context.Context) error {
 
 // LearnEpoch takes over the value of the epoch's key at a revision.
 func (s *Store) LearnEpoch(kvs []*mvccpb.KeyValue, asOf int64) error {
-	e := &txn.Epoch{AsOf: asOf}
-	if len(kvs) > 0 {
-		v, err := keyspace.StoredEpoch(kvs[0].Key, kvs[0].Value)
-		if err != nil {
-			return err
-		}
-		e.Value, e.Rev = v, kvs[0].ModRevision
+	e, err := txn.ReadEpoch(kvs, asOf)
+	if err != nil {
+		return err
 	}
 	for {
 		have := s.epoch.Load()

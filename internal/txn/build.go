@@ -20,19 +20,21 @@ func CreatedAt(key []byte, rev int64) *pb.Compare {
 	return &m.Compare
 }
 
+// with returns a condition of equality as one of another kind.
+func with(r pb.Compare_CompareResult, c *pb.Compare) *pb.Compare {
+	c.Result = r
+	return c
+}
+
 // CreatedAfter returns the condition that the key's CreateRevision is greater than rev.
 func CreatedAfter(key []byte, rev int64) *pb.Compare {
-	c := CreatedAt(key, rev)
-	c.Result = pb.Compare_GREATER
-	return c
+	return with(pb.Compare_GREATER, CreatedAt(key, rev))
 }
 
 // CreatedBefore returns the condition that the key's CreateRevision is less than rev. It
 // holds for a key that does not exist.
 func CreatedBefore(key []byte, rev int64) *pb.Compare {
-	c := CreatedAt(key, rev)
-	c.Result = pb.Compare_LESS
-	return c
+	return with(pb.Compare_LESS, CreatedAt(key, rev))
 }
 
 // NoneUnder returns the condition that no key has the prefix.
@@ -58,24 +60,18 @@ func ModifiedAt(key []byte, rev int64) *pb.Compare {
 
 // NotModifiedAt returns the condition that the key's ModRevision is not rev.
 func NotModifiedAt(key []byte, rev int64) *pb.Compare {
-	c := ModifiedAt(key, rev)
-	c.Result = pb.Compare_NOT_EQUAL
-	return c
+	return with(pb.Compare_NOT_EQUAL, ModifiedAt(key, rev))
 }
 
 // ModifiedAfter returns the condition that the key's ModRevision is greater than rev.
 func ModifiedAfter(key []byte, rev int64) *pb.Compare {
-	c := ModifiedAt(key, rev)
-	c.Result = pb.Compare_GREATER
-	return c
+	return with(pb.Compare_GREATER, ModifiedAt(key, rev))
 }
 
 // ModifiedBefore returns the condition that the key's ModRevision is less than rev. It holds for
 // a key that does not exist.
 func ModifiedBefore(key []byte, rev int64) *pb.Compare {
-	c := ModifiedAt(key, rev)
-	c.Result = pb.Compare_LESS
-	return c
+	return with(pb.Compare_LESS, ModifiedAt(key, rev))
 }
 
 // ValueIs returns the condition that the key has the value.
@@ -87,9 +83,7 @@ func ValueIs(key []byte, value string) *pb.Compare {
 // ValueBefore returns the condition that the key has a value that is less. It does not hold for a
 // key that does not exist.
 func ValueBefore(key []byte, value string) *pb.Compare {
-	c := ValueIs(key, value)
-	c.Result = pb.Compare_LESS
-	return c
+	return with(pb.Compare_LESS, ValueIs(key, value))
 }
 
 // OnLease returns the condition that the key is on the lease.

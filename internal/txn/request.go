@@ -6,6 +6,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/keyspace"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -111,6 +112,18 @@ type Epoch struct {
 	Value int64
 	Rev   int64 // ModRevision of the epoch's key, 0 if it does not exist
 	AsOf  int64 // revision at which the key was read
+}
+
+// ReadEpoch returns the epoch that was read at a revision from the epoch's key.
+func ReadEpoch(kvs []*mvccpb.KeyValue, asOf int64) (*Epoch, error) {
+	if len(kvs) == 0 {
+		return &Epoch{AsOf: asOf}, nil
+	}
+	v, err := keyspace.StoredEpoch(kvs[0].Key, kvs[0].Value)
+	if err != nil {
+		return nil, err
+	}
+	return &Epoch{Value: v, Rev: kvs[0].ModRevision, AsOf: asOf}, nil
 }
 
 // Is reports whether both are the same epoch.

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/etcdclaims/claims/internal/explore/etcdmodel"
-	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/record"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -258,13 +257,9 @@ var stepNames = map[protocol.Phase]string{
 
 // learn takes over the epoch as it was read at a revision; see store.LearnEpoch.
 func (c *client) learn(kvs []*mvccpb.KeyValue, asOf int64) error {
-	e := &txn.Epoch{AsOf: asOf}
-	if len(kvs) > 0 {
-		v, err := keyspace.StoredEpoch(kvs[0].Key, kvs[0].Value)
-		if err != nil {
-			return err
-		}
-		e.Value, e.Rev = v, kvs[0].ModRevision
+	e, err := txn.ReadEpoch(kvs, asOf)
+	if err != nil {
+		return err
 	}
 	switch {
 	case asOf < c.epoch.AsOf || e.Is(c.epoch):
