@@ -5,29 +5,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/etcdclaims/claims/internal/explore/etcdmodel"
 	"github.com/etcdclaims/claims/internal/explore/items"
 	"github.com/etcdclaims/claims/internal/explore/search"
 	"google.golang.org/protobuf/proto"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
-
-// without returns a copy of a request without those conditions of its own, and of what is nested in it, that
-// drop names.
-func without(in *pb.TxnRequest, drop func(*pb.Compare) bool) *pb.TxnRequest {
-	in = proto.Clone(in).(*pb.TxnRequest)
-	eachOf(in, func(one *pb.TxnRequest) { one.Compare = slices.DeleteFunc(one.Compare, drop) })
-	return in
-}
-
-func eachOf(in *pb.TxnRequest, f func(*pb.TxnRequest)) {
-	f(in)
-	for _, op := range slices.Concat(in.Success, in.Failure) {
-		if inner := op.GetRequestTxn(); inner != nil {
-			eachOf(inner, f)
-		}
-	}
-}
 
 // on returns a change of the requests of one step.
 func on(step string, change func(*pb.TxnRequest) *pb.TxnRequest) change {
@@ -42,7 +26,7 @@ func on(step string, change func(*pb.TxnRequest) *pb.TxnRequest) change {
 // dropping drops the conditions on keys whose name contains a part.
 func dropping(part string) func(*pb.TxnRequest) *pb.TxnRequest {
 	return func(in *pb.TxnRequest) *pb.TxnRequest {
-		return without(in, func(c *pb.Compare) bool { return strings.Contains(string(c.Key), part) })
+		return etcdmodel.Without(in, func(c *pb.Compare) bool { return strings.Contains(string(c.Key), part) })
 	}
 }
 
@@ -50,7 +34,7 @@ func dropping(part string) func(*pb.TxnRequest) *pb.TxnRequest {
 func changing(part, from, to string) func(*pb.TxnRequest) *pb.TxnRequest {
 	return func(in *pb.TxnRequest) *pb.TxnRequest {
 		in = proto.Clone(in).(*pb.TxnRequest)
-		eachOf(in, func(one *pb.TxnRequest) {
+		etcdmodel.Transactions(in, func(one *pb.TxnRequest) {
 			for _, op := range one.Success {
 				if put := op.GetRequestPut(); put != nil && strings.Contains(string(put.Key), part) {
 					put.Value = []byte(strings.Replace(string(put.Value), from, to, 1))
@@ -65,7 +49,7 @@ func changing(part, from, to string) func(*pb.TxnRequest) *pb.TxnRequest {
 func omitting(part string) func(*pb.TxnRequest) *pb.TxnRequest {
 	return func(in *pb.TxnRequest) *pb.TxnRequest {
 		in = proto.Clone(in).(*pb.TxnRequest)
-		eachOf(in, func(one *pb.TxnRequest) {
+		etcdmodel.Transactions(in, func(one *pb.TxnRequest) {
 			one.Success = slices.DeleteFunc(one.Success, func(op *pb.RequestOp) bool {
 				key := string(op.GetRequestPut().GetKey()) + string(op.GetRequestDeleteRange().GetKey())
 				return strings.Contains(key, part)

@@ -6,8 +6,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 
+	"github.com/etcdclaims/claims/internal/explore/values"
 	"github.com/etcdclaims/claims/internal/protocol"
 )
 
@@ -110,64 +110,23 @@ func (c *code) fill() []byte {
 	return c.b
 }
 
-// structFields has the result of fieldsOf by type.
-var structFields sync.Map
+// Bool, Int, Text and Bytes are described at values.Sink.
+func (c *code) Bool(v bool)    { c.bool(v) }
+func (c *code) Int(n int64)    { c.int(n) }
+func (c *code) Text(s string)  { c.text(s) }
+func (c *code) Bytes(b []byte) { c.text(string(b)) }
 
-// value appends bytes that differ for any two values of a type. It follows pointers.
-func (c *code) value(v reflect.Value) {
-	switch v.Kind() {
-	case reflect.Bool:
-		c.bool(v.Bool())
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		c.int(v.Int())
-	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		c.int(int64(v.Uint())) //nolint:gosec // they are small
-	case reflect.String:
-		c.text(v.String())
-	case reflect.Slice:
-		if v.Type().Elem().Kind() == reflect.Uint8 {
-			c.text(string(v.Bytes()))
-			return
-		}
-		c.int(int64(v.Len()))
-		for i := range v.Len() {
-			c.value(v.Index(i))
-		}
-	case reflect.Pointer, reflect.Interface:
-		if c.bool(!v.IsNil()); v.IsNil() {
-			return
-		}
-		if v.Kind() == reflect.Interface {
-			c.text(v.Elem().Type().Name() + v.Elem().Type().String())
-		}
-		c.value(v.Elem())
-	case reflect.Struct:
-		for _, i := range fieldsOf(v.Type()) {
-			c.value(v.Field(i))
-		}
-	default:
-		panic("partitions: no bytes for a value of type " + v.Type().String())
+var walker = values.Walker{Skips: func(t reflect.Type, f reflect.StructField) bool {
+	switch f.Name {
+	case "Header": // those of parts of messages do not matter
+		return strings.HasSuffix(t.PkgPath(), "pb")
+	case "MaxCreateRevision": // the one before that of the place, which is a condition, too
+		return true
+	case "Rev": // from where on to watch, and what is known of the epoch: here, what has changed is seen as it is
+		return t == reflect.TypeFor[protocol.Position]() || t == reflect.TypeFor[protocol.Seen]()
 	}
-}
+	return false
+}}
 
-// fieldsOf returns the fields of a struct that count. What protobuf keeps for itself does not.
-func fieldsOf(t reflect.Type) []int {
-	if fields, ok := structFields.Load(t); ok {
-		return fields.([]int) //nolint:forcetypeassert // the map has nothing else
-	}
-	fields := make([]int, 0, t.NumField())
-	message := strings.HasSuffix(t.PkgPath(), "pb")
-	for i := range t.NumField() {
-		f := t.Field(i)
-		switch {
-		case message && (!f.IsExported() || f.Name == "Header"): // those of parts do not matter
-		case f.Name == "MaxCreateRevision": // the one before that of the place, which is a condition, too
-		case f.Name == "Rev" && (t == reflect.TypeFor[protocol.Position]() || t == reflect.TypeFor[protocol.Seen]()):
-			// From where on to watch, and what is known of the epoch: here, what has changed is seen as it is.
-		default:
-			fields = append(fields, i)
-		}
-	}
-	structFields.Store(t, fields)
-	return fields
-}
+// value appends bytes that differ for any two values of a type.
+func (c *code) value(v reflect.Value) { walker.Walk(c, v) }

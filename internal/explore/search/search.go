@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -143,7 +144,7 @@ func Run[S State[S]](starts []S, o Options) Result {
 	var buf []byte
 	for i, start := range starts {
 		hash := s.hash(start, &buf)
-		if s.enter(start, hash, node{hash, uint16(i)}) {
+		if s.enter(start, hash, node{hash, uint16(i)}, &buf) {
 			level = append(level, visit[S]{start, hash})
 		}
 	}
@@ -197,7 +198,7 @@ func (s *search[S]) expand(level []visit[S]) []visit[S] {
 						s.bad.CompareAndSwap(nil, &found{v.hash, n, err})
 						return
 					}
-					if hash := s.hash(to, &buf); s.enter(to, hash, node{v.hash, uint16(n)}) {
+					if hash := s.hash(to, &buf); s.enter(to, hash, node{v.hash, uint16(n)}, &buf) {
 						next[w] = append(next[w], visit[S]{to, hash})
 					}
 				}
@@ -215,15 +216,15 @@ func (s *search[S]) expand(level []visit[S]) []visit[S] {
 	return fresh
 }
 
-// enter adds a state, and checks it if it is new.
-func (s *search[S]) enter(state S, hash uint64, from node) bool {
+// enter adds a state, and checks it if it is new. buf is for bytes of states.
+func (s *search[S]) enter(state S, hash uint64, from node, buf *[]byte) bool {
 	if !s.seen[hash%shards].add(hash, from) {
 		return false
 	}
 	s.states.Add(1)
 	err := state.Check()
 	if err == nil {
-		err = s.calmly(state, hash)
+		err = s.calmly(state, hash, buf)
 	}
 	if err != nil {
 		s.bad.CompareAndSwap(nil, &found{hash, -1, err})
@@ -232,9 +233,8 @@ func (s *search[S]) enter(state S, hash uint64, from node) bool {
 }
 
 // calmly has a state come to rest. What others have come to rest from is not tried again.
-func (s *search[S]) calmly(state S, hash uint64) error {
+func (s *search[S]) calmly(state S, hash uint64, buf *[]byte) error {
 	var way []uint64
-	var buf []byte
 	for n := 0; !s.calm[hash%shards].has(hash); n++ {
 		if n == longestCalm {
 			return errors.New("it does not come to rest, although nothing fails any more")
@@ -251,7 +251,7 @@ func (s *search[S]) calmly(state S, hash uint64) error {
 		if err != nil {
 			return err
 		}
-		state, hash = next, s.hash(next, &buf)
+		state, hash = next, s.hash(next, buf)
 	}
 	for _, hash := range way {
 		s.calm[hash%shards].add(hash, struct{}{})
@@ -274,9 +274,7 @@ func (s *search[S]) violation(bad *found) *Violation {
 		}
 		at = n.before
 	}
-	for i, j := 0, len(way)-1; i < j; i, j = i+1, j-1 {
-		way[i], way[j] = way[j], way[i]
-	}
+	slices.Reverse(way)
 	v := &Violation{Err: bad.err, Way: way}
 	last, story, err := Follow(s.starts, way)
 	v.Story = story

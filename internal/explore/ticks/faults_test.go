@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/etcdclaims/claims/internal/explore/etcdmodel"
 	"github.com/etcdclaims/claims/internal/explore/search"
 	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -13,15 +14,8 @@ import (
 
 // without removes conditions from a request, and from those that are nested in it.
 func without(in *pb.TxnRequest, of func(c *pb.Compare) bool) {
-	in.Compare = slices.DeleteFunc(slices.Clone(in.Compare), of)
-	in.Success = slices.Clone(in.Success)
-	for n, op := range in.Success {
-		if inner := op.GetRequestTxn(); inner != nil {
-			inner = &pb.TxnRequest{Compare: inner.Compare, Success: inner.Success, Failure: inner.Failure}
-			without(inner, of)
-			in.Success[n] = txn.Nest(inner)
-		}
-	}
+	less := etcdmodel.Without(in, of)
+	in.Compare, in.Success, in.Failure = less.Compare, less.Success, less.Failure
 }
 
 // skips removes operations likewise.

@@ -3,22 +3,10 @@ package world
 import (
 	"sync"
 
+	"github.com/etcdclaims/claims/internal/explore/etcdmodel"
 	"github.com/etcdclaims/claims/internal/explore/search"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
-
-// conditions counts those of a request, with those of nested transactions.
-func conditions(in *pb.TxnRequest) int {
-	n := len(in.Compare)
-	for _, ops := range [][]*pb.RequestOp{in.Success, in.Failure} {
-		for _, op := range ops {
-			if inner := op.GetRequestTxn(); inner != nil {
-				n += conditions(inner)
-			}
-		}
-	}
-	return n
-}
 
 // steps collects how many conditions the requests of each step have at most.
 type steps struct {
@@ -27,7 +15,8 @@ type steps struct {
 }
 
 func (s *steps) saw(step string, in *pb.TxnRequest) {
-	n := conditions(in)
+	n := 0
+	etcdmodel.Transactions(in, func(one *pb.TxnRequest) { n += len(one.Compare) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.of[step] = max(s.of[step], n)

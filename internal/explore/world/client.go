@@ -89,8 +89,7 @@ func (w World) mentions(what []byte) bool {
 		}
 	}
 	for i := range w.clients {
-		c := w.clients[i]
-		c.bytes = nil
+		c := w.clients[i] // a copy: its bytes are made if it is changing
 		if c.encode(); bytes.Contains(c.bytes, what) {
 			return true
 		}

@@ -3,14 +3,10 @@ package world
 import (
 	"reflect"
 	"slices"
-	"strings"
-	"sync"
 
+	"github.com/etcdclaims/claims/internal/explore/values"
 	"github.com/etcdclaims/claims/internal/protocol"
 )
-
-// structFields has the result of fieldsOf by type.
-var structFields sync.Map
 
 // appendInt appends a number in bytes that are no letters, but for the letter of the client in the id of a lease.
 func appendInt(b []byte, n int64) []byte {
@@ -23,45 +19,21 @@ func appendInt(b []byte, n int64) []byte {
 	return append(b, byte(n))
 }
 
-// appendValue appends bytes that differ for any two values of a type. It follows pointers. Functions
-// cannot be compared, and what protobuf keeps for itself is no part of a message.
+// sink takes values apart into bytes.
+type sink struct{ b []byte }
+
+func (s *sink) Bool(v bool)    { s.b = append(s.b, flag(v)) }
+func (s *sink) Int(n int64)    { s.b = appendInt(s.b, n) }
+func (s *sink) Text(t string)  { s.b = append(appendInt(s.b, int64(len(t))), t...) }
+func (s *sink) Bytes(t []byte) { s.b = append(appendInt(s.b, int64(len(t))), t...) }
+
+var walker values.Walker
+
+// appendValue appends bytes that differ for any two values of a type.
 func appendValue(b []byte, v reflect.Value) []byte {
-	switch v.Kind() {
-	case reflect.Bool:
-		return append(b, flag(v.Bool()))
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		return appendInt(b, v.Int())
-	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		return appendInt(b, int64(v.Uint())) //nolint:gosec // any bytes do
-	case reflect.String:
-		return append(appendInt(b, int64(v.Len())), v.String()...)
-	case reflect.Slice:
-		b = appendInt(b, int64(v.Len()))
-		if v.Type().Elem().Kind() == reflect.Uint8 {
-			return append(b, v.Bytes()...)
-		}
-		for i := range v.Len() {
-			b = appendValue(b, v.Index(i))
-		}
-		return b
-	case reflect.Pointer:
-		if v.IsNil() {
-			return append(b, 0)
-		}
-		return appendValue(append(b, 1), v.Elem())
-	case reflect.Interface:
-		if v.IsNil() {
-			return append(b, 0)
-		}
-		b = append(append(b, v.Elem().Type().Name()...), 1)
-		return appendValue(b, v.Elem())
-	case reflect.Struct:
-		for _, i := range fieldsOf(v.Type()) {
-			b = appendValue(b, v.Field(i))
-		}
-		return b
-	}
-	panic("world: no bytes for a value of type " + v.Type().String())
+	s := sink{b}
+	walker.Walk(&s, v)
+	return s.b
 }
 
 // appendAttempt appends an attempt, without what it has read and used: it reads that again before it looks at it.
@@ -75,22 +47,6 @@ func appendAttempt(b []byte, a *protocol.Acquisition) []byte {
 		}
 	}
 	return b
-}
-
-// fieldsOf returns the fields of a struct that count.
-func fieldsOf(t reflect.Type) []int {
-	if fields, ok := structFields.Load(t); ok {
-		return fields.([]int) //nolint:forcetypeassert // the map has nothing else
-	}
-	fields := make([]int, 0, t.NumField())
-	message := strings.HasSuffix(t.PkgPath(), "pb")
-	for i := range t.NumField() {
-		if f := t.Field(i); !message || f.IsExported() {
-			fields = append(fields, i)
-		}
-	}
-	structFields.Store(t, fields)
-	return fields
 }
 
 // renaming gives each letter of a client another.

@@ -62,7 +62,7 @@ func (w *World) send(i int, of owner, step string, r txn.Request) error {
 		w.scope.saw.saw(step, in)
 	}
 	if d := w.scope.Drop; d != nil && d.Step == step {
-		in, _ = d.without(in)
+		in = d.without(in)
 	}
 	m := message{from: int8(i), of: of, step: step, in: in}
 	if w.scope.Faults[Restore] > 0 {

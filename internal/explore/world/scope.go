@@ -3,6 +3,7 @@ package world
 import (
 	"slices"
 
+	"github.com/etcdclaims/claims/internal/explore/etcdmodel"
 	"github.com/etcdclaims/claims/internal/protocol"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
@@ -118,37 +119,8 @@ type Condition struct {
 	N    int
 }
 
-// without returns a request without the condition, and whether there was one.
-func (c *Condition) without(in *pb.TxnRequest) (*pb.TxnRequest, bool) {
-	n := c.N
-	return dropped(in, &n)
-}
-
-func dropped(in *pb.TxnRequest, n *int) (*pb.TxnRequest, bool) {
-	if *n < len(in.Compare) {
-		out := &pb.TxnRequest{Success: in.Success, Failure: in.Failure}
-		out.Compare = append(append(out.Compare, in.Compare[:*n]...), in.Compare[*n+1:]...)
-		return out, true
-	}
-	*n -= len(in.Compare)
-	for i, ops := range [][]*pb.RequestOp{in.Success, in.Failure} {
-		for j, op := range ops {
-			inner := op.GetRequestTxn()
-			if inner == nil {
-				continue
-			}
-			if inner, ok := dropped(inner, n); ok {
-				out := &pb.TxnRequest{Compare: in.Compare, Success: in.Success, Failure: in.Failure}
-				ops = append([]*pb.RequestOp(nil), ops...)
-				ops[j] = &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: inner}}
-				if i == 0 {
-					out.Success = ops
-				} else {
-					out.Failure = ops
-				}
-				return out, true
-			}
-		}
-	}
-	return in, false
+// without returns a request without the condition.
+func (c *Condition) without(in *pb.TxnRequest) *pb.TxnRequest {
+	n := -1
+	return etcdmodel.Without(in, func(*pb.Compare) bool { n++; return n == c.N })
 }

@@ -59,14 +59,16 @@ func (w *World) grant(i int, a *protocol.Acquisition, rev int64) error {
 	return nil
 }
 
+// leaving is the step that gives the claim up; see term.Term.leaving.
+func (t *term) leaving(call Call) protocol.Release {
+	return protocol.Release{Held: &t.held, Noted: call.Noted, Noticed: t.noticed, Alone: true}
+}
+
 // release has a client give its claim up; see term.Term.drop.
 func (w *World) release(i int) error {
 	c, call := w.change(i), w.call(i)
 	t := *c.term
-	t.end = &protocol.Ending{
-		Release: protocol.Release{Held: &t.held, Noted: call.Noted, Noticed: t.noticed, Alone: true},
-		Line:    t.line, Frees: call.Frees,
-	}
+	t.end = &protocol.Ending{Release: t.leaving(call), Line: t.line, Frees: call.Frees}
 	if call.Ops {
 		key := done + t.held.ID
 		t.end.Ops = &protocol.EndOps{Ops: []*pb.RequestOp{txn.Put([]byte(key), t.held.ID, int64(0))}, Concern: []string{key}}
@@ -163,7 +165,7 @@ func (w *World) endedTerm(i int, end *protocol.Ending, a protocol.EndAction) err
 func (w *World) releaseOnly(i int) error {
 	c, call := w.change(i), w.call(i)
 	t := *c.term
-	t.end = &protocol.Ending{Release: protocol.Release{Held: &t.held, Noted: call.Noted, Noticed: t.noticed, Alone: true}, Line: t.line}
+	t.end = &protocol.Ending{Release: t.leaving(call), Line: t.line}
 	c.term = &t
 	if t.known != nil { // see term.Term.LeaveFor
 		t.end.Ops, t.end.Frees = endOps(c, call, &t, GivesBack), true
@@ -238,7 +240,7 @@ func (w *World) verify(i int) error {
 	if found == protocol.Kept {
 		return nil
 	}
-	release := protocol.Release{Held: &t.held, Noted: w.call(i).Noted, Noticed: t.noticed, Alone: true}
+	release := t.leaving(w.call(i))
 	c.term = nil
 	w.answered(i)
 	return w.found(i, release, found)
