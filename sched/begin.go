@@ -86,7 +86,8 @@ func (s *Scheduler) claimRun(ctx context.Context, most time.Duration, r run, in 
 	cmps, ops, _ := txn.Operations(in)
 	s.tries(r.Run)
 	cl, err := s.claims.TryAcquire(ctx, r.Claim,
-		option.OwnKey{}, option.Concern{Names: []string{s.keys.Concern(r.Job, r.ID, r.Parallel)}}, etcdclaims.If(cmps...), etcdclaims.Then(ops...))
+		option.OwnKey{}, option.Concern{Names: []string{s.keys.Concern(r.Job, r.ID, r.Parallel)}},
+		etcdclaims.If(cmps...), etcdclaims.Then(ops...))
 	if err != nil {
 		// The claim may have been taken although the reply was lost. Then it is given up
 		// in the background, and the record of a run stays whose handler was never called.

@@ -134,7 +134,8 @@ func (st *jobSnapshot) otherVersion() error {
 
 // roomForDefinition returns an error if no more jobs can be defined.
 func (s *Scheduler) roomForDefinition(ctx context.Context) error {
-	resp, err := retry.Get(ctx, core.Of(s.claims).KV(), readTime, clientv3.OpGet(s.keys.Definitions(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
+	count := clientv3.OpGet(s.keys.Definitions(), clientv3.WithPrefix(), clientv3.WithCountOnly())
+	resp, err := retry.Get(ctx, core.Of(s.claims).KV(), readTime, count)
 	if err == nil && resp.Count >= mostDefinitions {
 		err = fmt.Errorf("the group has %d definitions, which is the limit", resp.Count)
 	}

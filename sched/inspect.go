@@ -289,7 +289,8 @@ func (s *Scheduler) info(job string, st *jobSnapshot) JobInfo {
 // never reports whether a job with a schedule has run at no time, and never will.
 func (st *jobSnapshot) never(i JobInfo) bool {
 	starts, is := i.schedule.(interface{ OnStart() bool })
-	return i.Next.IsZero() && i.After == "" && !(is && starts.OnStart()) && !st.definition.RunOnStart && st.Last == nil && len(st.Waiting)+len(st.Running) == 0
+	return i.Next.IsZero() && i.After == "" && !(is && starts.OnStart()) && !st.definition.RunOnStart &&
+		st.Last == nil && len(st.Waiting)+len(st.Running) == 0
 }
 
 // problem returns why the job does not run as it is defined, or an empty text.

@@ -218,7 +218,8 @@ func (s *Scheduler) guard(job string, schedule calendar.Schedule) calendar.Sched
 	var once sync.Once
 	return jobstate.Guard(schedule, func(panicked any) {
 		once.Do(func() {
-			s.log.Error("schedule panicked; the job has no further tick", zap.String("job", job), zap.Any("panic", panicked), zap.ByteString("stack", debug.Stack()))
+			s.log.Error("schedule panicked; the job has no further tick", zap.String("job", job),
+				zap.Any("panic", panicked), zap.ByteString("stack", debug.Stack()))
 		})
 	})
 }

@@ -38,7 +38,8 @@ func (s *Scheduler) Pause(ctx context.Context, job, why string) error {
 			return nil, nil, s.unknownJob(job)
 		}
 		if st.Paused != nil {
-			return nil, nil, fmt.Errorf("%w: the job is paused already, by %s at %s: %s", ErrUnchanged, st.Paused.By, st.Paused.At.Format(time.RFC3339), st.Paused.Note)
+			return nil, nil, fmt.Errorf("%w: the job is paused already, by %s at %s: %s",
+				ErrUnchanged, st.Paused.By, st.Paused.At.Format(time.RFC3339), st.Paused.Note)
 		}
 		return []clientv3.Cmp{absent(paused), s.definedAs(job, st.definitionRev)}, []clientv3.Op{clientv3.OpPut(paused, value)}, nil
 	})
@@ -313,7 +314,8 @@ func (s *Scheduler) operateAt(ctx context.Context, what, job string, change func
 		if err != nil {
 			return fail(err)
 		}
-		claim, err := s.claims.TryAcquire(ctx, tick.OpClaim(s.cfg.Group, uuid.NewString()), option.OwnKey{}, etcdclaims.If(cmps...), etcdclaims.Then(ops...))
+		claim, err := s.claims.TryAcquire(ctx, tick.OpClaim(s.cfg.Group, uuid.NewString()), option.OwnKey{},
+			etcdclaims.If(cmps...), etcdclaims.Then(ops...))
 		if errors.Is(err, etcdclaims.ErrRefused) && try < tries {
 			if try > 0 {
 				retry.Pause(ctx, try-1)

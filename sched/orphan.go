@@ -120,7 +120,8 @@ func (l *leadership) settled(c *jobState, key string, r run, d tick.Settled, rev
 		l.s.left(c.job, *d.Left)
 		return
 	}
-	l.s.log.Warn("tick waits for another attempt", zap.String("job", c.job.Name), zap.String("key", r.Claim), zap.String("tick", r.ID), zap.Int("attempt", d.Waits.Ready.Attempt))
+	l.s.log.Warn("tick waits for another attempt", zap.String("job", c.job.Name),
+		zap.String("key", r.Claim), zap.String("tick", r.ID), zap.Int("attempt", d.Waits.Ready.Attempt))
 }
 
 // outdated reports whether a newer tick is about to replace one that would wait again.

@@ -10,7 +10,14 @@ import (
 
 // standing returns what a decision about ticks of a job is based on.
 func (l *leadership) standing(c *jobState, now time.Time) tick.Standing {
-	return tick.Standing{Keys: l.s.keys, Job: c.job.rules(), Failures: c.failures, History: l.s.history(c.job), Epoch: l.s.epoch.Load(), Now: now}
+	return tick.Standing{
+		Keys:     l.s.keys,
+		Job:      c.job.rules(),
+		Failures: c.failures,
+		History:  l.s.history(c.job),
+		Epoch:    l.s.epoch.Load(),
+		Now:      now,
+	}
 }
 
 // overlapping is standing with the waiting ticks, which may be replaced or fill the buffer.

@@ -192,7 +192,8 @@ func (l *leadership) know(c *jobState, sp, high *mvccpb.KeyValue) bool {
 	c.broken = err != nil
 	l.unserved[c.id] = l.unserved[c.id] || len(l.requestsOf[c.id]) > 0 && l.cannotServe(c.id)
 	if err != nil {
-		l.s.log.Error("job not taken over: its state cannot be read", zap.String("job", c.job.Name), zap.String("etcd_key", l.s.keys.Spec(c.job.Name)), zap.Error(err))
+		l.s.log.Error("job not taken over: its state cannot be read", zap.String("job", c.job.Name),
+			zap.String("etcd_key", l.s.keys.Spec(c.job.Name)), zap.Error(err))
 		c.highRev = 0
 		c.readAt = clock.Mono().Add(nap)
 		l.place(c)
@@ -349,7 +350,8 @@ func (l *leadership) complaint(c *jobState) (decision, bool) {
 				l.doubt(c)
 				return
 			}
-			l.s.log.Error("definition cannot be run", zap.String("job", j.Name), zap.String("etcd_key", k.Definition(j.Name)), zap.String("problem", j.problem))
+			l.s.log.Error("definition cannot be run", zap.String("job", j.Name),
+				zap.String("etcd_key", k.Definition(j.Name)), zap.String("problem", j.problem))
 			c.spec, c.specRev, c.changing, c.doubts = is, r.Rev, false, 0
 			l.place(c)
 		},

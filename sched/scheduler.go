@@ -102,7 +102,8 @@ func New(claims *etcdclaims.Client, cfg Config) (*Scheduler, error) {
 	s := &Scheduler{
 		claims: claims, cfg: cfg, log: cfg.Logger.With(zap.String("group", cfg.Group)),
 		added: make(chan struct{}, 1), retry: make(chan struct{}, 1), rescan: make(chan struct{}, 1), relink: make(chan struct{}, 1),
-		jobs: make(map[string]Job), defined: make(map[string]Job), followers: make(followers), kinds: make(map[string]kindHandler), touched: make(map[string]bool),
+		jobs: make(map[string]Job), defined: make(map[string]Job), followers: make(followers),
+		kinds: make(map[string]kindHandler), touched: make(map[string]bool),
 		after: make(map[string][]string), active: make(map[string]*active), activeOf: make(map[string]*jobRuns), trying: make(map[string]struct{}), unbegun: make(map[string]struct{}),
 	}
 	s.outage = oplog.New(s.log, claims.Unreachable)

@@ -139,7 +139,8 @@ func (b *starter) startSome(ctx context.Context) time.Duration {
 		switch {
 		case len(running) > 0:
 			l.Ahead = running
-		case !w.Parallel && (b.s.view.HasNews(b.feed, b.s.keys.ReadyOf(w.Job)) || isBackfill(w.ID) && b.s.view.HasNews(b.feed, b.s.keys.Backfills(w.Job))):
+		case !w.Parallel && (b.s.view.HasNews(b.feed, b.s.keys.ReadyOf(w.Job)) ||
+			isBackfill(w.ID) && b.s.view.HasNews(b.feed, b.s.keys.Backfills(w.Job))):
 			b.lanes.Place(l)
 			return 0 // a run may have just ended whose tick waits again
 		}

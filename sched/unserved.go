@@ -93,7 +93,8 @@ func (l *leadership) giveUp(c *jobState, oldest []*request) decision {
 		for _, r := range oldest {
 			l.s.view.Remove(r.key, reply.Rev)
 		}
-		l.s.log.Error("ticks given up: too many wait for an owner that can run the job", zap.String("job", job.Name), zap.Int("ticks", len(oldest)), zap.String("problem", why))
+		l.s.log.Error("ticks given up: too many wait for an owner that can run the job", zap.String("job", job.Name),
+			zap.Int("ticks", len(oldest)), zap.String("problem", why))
 		l.s.left(job, p)
 	}
 	return d

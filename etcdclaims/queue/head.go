@@ -138,7 +138,8 @@ func (q *Queue) vested(later []*item.Entry, now time.Time) (vested []*item.Entry
 // nextVesting returns the earliest vesting time that lies ahead, or the zero time if all items have vested.
 func (q *Queue) nextVesting(ctx context.Context) (next time.Time, err error) {
 	behind := q.keys.Later() + keyspace.Instant(q.now()) + "0" // the byte behind the slash
-	resp, err := q.read(ctx, clientv3.OpGet(behind, clientv3.WithRange(clientv3.GetPrefixRangeEnd(q.keys.Later())), clientv3.WithLimit(1), clientv3.WithKeysOnly()))
+	resp, err := q.read(ctx, clientv3.OpGet(behind,
+		clientv3.WithRange(clientv3.GetPrefixRangeEnd(q.keys.Later())), clientv3.WithLimit(1), clientv3.WithKeysOnly()))
 	if err != nil {
 		return next, err
 	}

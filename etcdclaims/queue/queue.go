@@ -95,7 +95,14 @@ func newUnattached(claims *etcdclaims.Client, cfg Config) (*Queue, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = attach.Logger(claims, zap.NewNop)
 	}
-	q := &Queue{claims: claims, cfg: cfg, keys: item.NewKeys(claims.Prefix(), cfg.Name, cfg.HigherFirst), size: newRequestSize(), clock: clock.For(claims.Etcd()), forget: func() {}}
+	q := &Queue{
+		claims: claims,
+		cfg:    cfg,
+		keys:   item.NewKeys(claims.Prefix(), cfg.Name, cfg.HigherFirst),
+		size:   newRequestSize(),
+		clock:  clock.For(claims.Etcd()),
+		forget: func() {},
+	}
 	q.log = cfg.Logger.With(zap.String("queue", cfg.Name))
 	q.ctx, q.stop = context.WithCancelCause(context.Background())
 	q.quota.reserve = cfg.SpaceReserve

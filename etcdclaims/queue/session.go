@@ -218,7 +218,9 @@ func (s *session) generation() item.Generation {
 }
 
 // ofGeneration has a transaction sent that requires the session's generation, too.
-func (s *session) ofGeneration(ctx context.Context, in *pb.TxnRequest, send func(*pb.TxnRequest) (*pb.TxnResponse, error)) (resp *pb.TxnResponse, again bool, err error) {
+func (s *session) ofGeneration(
+	ctx context.Context, in *pb.TxnRequest, send func(*pb.TxnRequest) (*pb.TxnResponse, error),
+) (resp *pb.TxnResponse, again bool, err error) {
 	gen := s.generation()
 	if resp, err = send(gen.Require(in)); err != nil {
 		return resp, false, err

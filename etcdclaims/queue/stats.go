@@ -122,7 +122,8 @@ func (q *Queue) firstReady(rank string, opts ...clientv3.OpOption) clientv3.Op {
 	if rank != "" {
 		from += "0" // the byte behind the slash
 	}
-	return clientv3.OpGet(from, append(opts, clientv3.WithRange(clientv3.GetPrefixRangeEnd(q.keys.Ready())), clientv3.WithKeysOnly(), clientv3.WithLimit(1))...)
+	opts = append(opts, clientv3.WithRange(clientv3.GetPrefixRangeEnd(q.keys.Ready())), clientv3.WithKeysOnly(), clientv3.WithLimit(1))
+	return clientv3.OpGet(from, opts...)
 }
 
 // oldestReady returns when the item vested that has been visible for longest: the first

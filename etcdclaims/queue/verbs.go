@@ -152,7 +152,9 @@ func (l *Delivery) fail(verb string, err error) error {
 // its fence, and then locally. It returns how the item was left if only etcd's history
 // shows it, as after a lost reply: an earlier call may have done it. Else it returns nil. foreign
 // means that the request has operations of the caller's own.
-func (l *Delivery) verb(ctx context.Context, verb string, foreign bool, request func(item.Held) *pb.TxnRequest) (left *item.State, err error) {
+func (l *Delivery) verb(
+	ctx context.Context, verb string, foreign bool, request func(item.Held) *pb.TxnRequest,
+) (left *item.State, err error) {
 	done, err := l.turn(ctx)
 	if err != nil {
 		return nil, l.fail(verb, err)

@@ -79,7 +79,9 @@ func (w *Work) Complete(ctx context.Context, ops ...clientv3.Op) error {
 // with each record.
 func (w *Work) CompleteWith(ctx context.Context, result []byte, ops ...clientv3.Op) error {
 	if len(result) > record.MaxResultBytes {
-		return w.fail("complete work", fmt.Errorf("%w: the result has %d bytes, the limit is %d: store it elsewhere, in the same transaction", etcdclaims.ErrTooLarge, len(result), record.MaxResultBytes))
+		err := fmt.Errorf("%w: the result has %d bytes, the limit is %d: store it elsewhere, in the same transaction",
+			etcdclaims.ErrTooLarge, len(result), record.MaxResultBytes)
+		return w.fail("complete work", err)
 	}
 	_, err := w.end(ctx, Record{State: StateDone, Result: string(result)}, ops)
 	return err

@@ -144,6 +144,7 @@ func dropEach(only *regexp.Regexp, most int) bool {
 		}
 	}
 	slices.Sort(left)
-	fmt.Printf("%d conditions, %d of them needed in what was searched. Not needed there:\n%s\n", len(all), len(noticed), strings.Join(left, "\n"))
+	fmt.Printf("%d conditions, %d of them needed in what was searched. Not needed there:\n%s\n",
+		len(all), len(noticed), strings.Join(left, "\n"))
 	return true
 }

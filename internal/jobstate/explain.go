@@ -113,9 +113,11 @@ func GivenUp(nominal time.Time, schedule calendar.Schedule, records []tick.Past)
 			continue
 		}
 		if itself {
-			return fmt.Sprintf("%s, one of %d ticks that one record counts, until %s: %s", p.Outcome, p.Missed, Stamp(p.Nominal), cmp.Or(p.Error, why[p.Outcome]))
+			return fmt.Sprintf("%s, one of %d ticks that one record counts, until %s: %s",
+				p.Outcome, p.Missed, Stamp(p.Nominal), cmp.Or(p.Error, why[p.Outcome]))
 		}
-		return fmt.Sprintf("missed, one of %d ticks that came due while no owner could admit them: CatchUp went on with the tick of %s", p.Missed, Stamp(p.Nominal))
+		return fmt.Sprintf("missed, one of %d ticks that came due while no owner could admit them: CatchUp went on with the tick of %s",
+			p.Missed, Stamp(p.Nominal))
 	}
 	return ""
 }

@@ -136,7 +136,8 @@ const (
 // restored from a backup.
 func New(etcd clientv3.KV, watcher clientv3.Watcher, root string, log *zap.Logger, ends *oplog.Log, rewound func()) *View {
 	return &View{
-		etcd: etcd, watcher: watcher, root: root, log: log, ends: ends, kvs: make(map[string]KV), count: make(map[string]int), begun: make(map[hold]string),
+		etcd: etcd, watcher: watcher, root: root, log: log, ends: ends,
+		kvs: make(map[string]KV), count: make(map[string]int), begun: make(map[hold]string),
 		feeds: make(map[*Feed]bool), Synced: make(chan struct{}), rewind: make(chan struct{}, 1), rewound: rewound,
 	}
 }

@@ -41,7 +41,7 @@ type lease struct{ id, ttl int64 }
 type change struct {
 	rev           int64
 	name          string
-	before, after *Key // nil if there was none, or is none
+	before, after *Key // nil while the key does not exist
 	older         *change
 }
 
@@ -56,7 +56,7 @@ func (s State) Under(prefix string) []*Key {
 	return within(s.keys, []byte(prefix), []byte(keyspace.RangeEnd(prefix)))
 }
 
-// Get returns the key of a name. Its Modified is 0 if there is none.
+// Get returns the key of a name. Modified is 0 if the key does not exist.
 func (s State) Get(name string) Key {
 	if i, found := find(s.keys, name); found {
 		return *s.keys[i]

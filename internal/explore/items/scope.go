@@ -24,7 +24,7 @@ type Scope struct {
 	Remember bool   // ids of completed items are remembered
 	Budget   Budget // how often each kind of event may happen
 
-	// Change is a deliberate fault: it returns what is sent in place of the request of a step.
+	// Change is a deliberate fault: it returns the request that is sent in place of a step's own.
 	Change func(step string, in *pb.TxnRequest) *pb.TxnRequest
 	// Hasty is another: a worker takes no reply for a refusal.
 	Hasty bool
@@ -56,7 +56,8 @@ const (
 )
 
 var kindNames = [kinds]string{
-	"request lost or late", "reply lost", "request twice", "crash", "lease lost", "handler failed", "buried", "discarded", "given back", "snoozed",
+	"request lost or late", "reply lost", "request twice", "crash", "lease lost",
+	"handler failed", "buried", "discarded", "given back", "snoozed",
 	"caller gave up", "false alarm", "adopted", "moved", "queue paused",
 }
 

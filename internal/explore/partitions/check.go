@@ -17,7 +17,7 @@ func (w *World) holds(h *protocol.Held) bool {
 	return w.etcd.Holds(h.Guard())
 }
 
-// passed checks that the release of a partition has handed it to who is in line, as long as nothing has failed.
+// passed checks that a release has handed the partition to the member in line, as long as nothing has failed.
 func (w *World) passed(p int) error {
 	line := w.etcd.Under(layout.Waiting(key(p)))
 	if w.etcd.Get(layout.Own(key(p))).Modified > 0 || len(line) == 0 || w.left != w.scope.Faults || w.closing {

@@ -230,7 +230,7 @@ func (w World) memberEvents(all []event, i int, now view) []event {
 	}
 	news := m.state != leaving && (!slices.Equal(m.view.listed, now.listed) || m.state == joined && !m.knows)
 	if w.scope.Grain == Coarse && (news || !slices.Equal(m.view.owners, now.owners)) {
-		add(told("saw who is a member, and who owns what"), func(n *World) error {
+		add(told("read the members and the owners of partitions"), func(n *World) error {
 			m := n.change(i)
 			m.view, m.knows = now, m.knows || m.state == joined
 			return nil
@@ -378,7 +378,7 @@ func (w World) impatience(all []event, i int, spends int8) []event {
 	if m.state != parting || !slices.ContainsFunc(m.runs, func(r run) bool { return r.held != nil && r.end == nil }) {
 		return all
 	}
-	told := told("%s waited no longer for who is to have its partitions", m.name)
+	told := told("%s stopped waiting for the members that take over its partitions", m.name)
 	return append(all, w.event(told, func(n *World) error {
 		n.left[Impatience] -= spends
 		for p, r := range n.members[i].runs {

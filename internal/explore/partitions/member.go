@@ -29,7 +29,7 @@ type member struct {
 	name   string
 	state  state
 	life   int8  // which of its processes it is
-	lease  int64 // of the session, 0 if there is none
+	lease  int64 // of the session; 0 without a session
 	ended  bool  // the session has ended, as far as the member knows
 	knows  bool  // its view has its entry; see Member.since of group
 	view   view
@@ -41,8 +41,8 @@ type member struct {
 
 // view is what a member knows of the group: see group.View.
 type view struct {
-	listed []string // by member: the instance of its entry, "" if there is none
-	owners []string // by partition: the instance of the owner, "" if there is none
+	listed []string // by member: the instance of its entry, or ""
+	owners []string // by partition: the instance of the owner, or ""
 }
 
 func (m *member) instance() string { return fmt.Sprint(m.name, m.life) }

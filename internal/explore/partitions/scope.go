@@ -19,7 +19,7 @@ type Scope struct {
 	Wrong Wrong
 }
 
-// Wrong is a deliberate fault. The zero value is none.
+// Wrong is a deliberate fault. Zero means no fault.
 type Wrong struct {
 	Request func(step string, in *pb.TxnRequest) *pb.TxnRequest // sent in place of a step's
 	Plan    func(member string, a group.Assignment) group.Plan  // that a member makes
@@ -69,7 +69,7 @@ const (
 	Revocation               // a lease ends before the deadline
 	Leave                    // a member leaves in order
 	Cut                      // a member waits no longer for a partition while a request for it is under way
-	Impatience               // one that leaves waits no longer for who is to have its partitions
+	Impatience               // a member that leaves stops waiting for the members that take over its partitions
 	faults      = iota
 )
 

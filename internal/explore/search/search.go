@@ -29,8 +29,8 @@ type State[S any] interface {
 	Check() error
 	// Calm returns the next event of a run in which nothing fails any more. False means that nothing is left to be done.
 	Calm() (Event[S], bool)
-	// Settled returns what is wrong with a state in which nothing is left to be done: what was left
-	// behind, or who was not served.
+	// Settled returns what is wrong with a state in which nothing is left to be done, such as a key that
+	// was left behind or a caller that was not served.
 	Settled() error
 }
 

@@ -32,7 +32,7 @@ type outer struct {
 func TestWalk(t *testing.T) {
 	t.Parallel()
 	w := values.Walker{Skips: func(_ reflect.Type, f reflect.StructField) bool { return f.Name == "ignored" }}
-	v := outer{yes: true, text: "a", ignored: 5, kv: &mvccpb.KeyValue{Key: []byte("k"), Lease: 3}, any: inner{7}, list: []inner{{8}, {9}}}
+	v := outer{yes: true, text: "a", ignored: 5, kv: &mvccpb.KeyValue{Key: []byte("k"), Lease: 3}, none: nil, any: inner{7}, list: []inner{{8}, {9}}}
 	for range 2 { // the second time it knows the fields
 		got := told{}
 		w.Walk(&got, reflect.ValueOf(v))

@@ -32,7 +32,7 @@ type client struct {
 	calls int8 // that have an answer
 	lives int8 // processes so far
 
-	lease   int64 // of the session, 0 if there is none
+	lease   int64 // of the session; 0 without a session
 	ended   bool  // the session has ended, as far as the client knows
 	expired bool  // etcd has ended the lease after its deadline
 	deaf    bool

@@ -50,9 +50,8 @@ func (w World) messageEvents(all []event, m int) []event {
 	case at.of == stray:
 		return append(all, w.event(told("%s's late %s arrived", name, at.step), func(n *World) error { return n.arrive(m) }))
 	case at.isAnswered():
-		return append(all, w.event(told("%s got the late answer to its %s, which %s", name, at.step, result(at.resp, at.err)), func(n *World) error {
-			return n.reply(m)
-		}))
+		tell := told("%s got the late answer to its %s, which %s", name, at.step, result(at.resp, at.err))
+		return append(all, w.event(tell, func(n *World) error { return n.reply(m) }))
 	}
 	tell := func() string {
 		_, resp, err := w.etcd.Txn(at.in)
@@ -294,7 +293,9 @@ func (w World) clientFaults(all []event, i int) []event {
 		n.tampered = true
 		return n.end(c.lease)
 	})
-	add(Silence, busy && !c.ended && w.lives(c.lease), "the deadline of %s passed, and its lease went on", func(n *World) error { return n.lose(i) })
+	add(Silence, busy && !c.ended && w.lives(c.lease), "the deadline of %s passed, and its lease went on", func(n *World) error {
+		return n.lose(i)
+	})
 	add(GivingUp, c.att != nil, "the caller of %s gave up", func(n *World) error {
 		n.forsake(i, ofCall)
 		n.change(i).gaveUp = true

@@ -95,7 +95,8 @@ const (
 )
 
 var faultNames = [faults]string{
-	"request lost or late", "reply lost", "reply late", "request carried out twice", "crash", "restart", "lease expired", "lease revoked early",
+	"request lost or late", "reply lost", "reply late", "request carried out twice",
+	"crash", "restart", "lease expired", "lease revoked early",
 	"deadline passed early", "key deleted by hand", "released by force", "epoch raised", "restored", "caller gave up", "closed", "deaf watch",
 }
 

@@ -78,7 +78,8 @@ func Scopes() (scopes []Scope) {
 
 // quick are the scopes that `go test` searches.
 var quick = []string{
-	"exclusive: 2 try, two faults", "exclusive: 2 wait", "exclusive: 2 wait, two faults", "slots: 2 wait, a request sent twice", "slots: 2 wait", "shared: 2 wait", "shared: 2 try",
+	"exclusive: 2 try, two faults", "exclusive: 2 wait", "exclusive: 2 wait, two faults",
+	"slots: 2 wait, a request sent twice", "slots: 2 wait", "shared: 2 wait", "shared: 2 try",
 	"exclusive: 2 wait, with notes and writes", "exclusive: 2 wait, requests sent twice", "shared: 2 wait, a request sent twice",
 	"work: 2 complete",
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/record"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -271,7 +272,9 @@ func (w *World) found(i int, r protocol.Release, s protocol.State) error {
 func (w *World) zombie(i int, h *protocol.Held) error {
 	c := w.change(i)
 	held := *h
-	value := protocol.Holder{Claim: h.ID, Owner: c.name, Instance: c.instance(), Kind: protocol.KindZombie, Epoch: held.Token().Fence >> 47}.Encode()
+	value := protocol.Holder{
+		Claim: h.ID, Owner: c.name, Instance: c.instance(), Kind: protocol.KindZombie, Epoch: keyspace.Epoch(held.Fence),
+	}.Encode()
 	m := &protocol.Move{Held: &held, To: value, Lease: w.nextLease(c)}
 	if err := w.grantLease(m.Lease); err != nil {
 		return err
