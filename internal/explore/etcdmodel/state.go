@@ -138,10 +138,11 @@ func (s State) lease(id int64) (int, bool) {
 }
 
 // Names change the names of clients: Text appends a name or value of a key to b, Lease returns the id of
-// a lease. The zero value changes nothing.
+// a lease. Revision appends a revision. The zero value changes nothing.
 type Names struct {
-	Text  func(b []byte, text string) []byte
-	Lease func(id int64) int64
+	Text     func(b []byte, text string) []byte
+	Lease    func(id int64) int64
+	Revision func(b []byte, rev int64) []byte
 }
 
 // Append appends the state to b, as it would be if all requests had come with other names. The bytes
@@ -149,7 +150,7 @@ type Names struct {
 // is not part of them: compact what nobody will ask for. The end of a lease has events in the order of
 // the old names.
 func (s State) Append(b []byte, names Names) []byte {
-	b = appendInts(b, s.rev, s.compacted, int64(len(s.keys)), int64(len(s.leases)))
+	b = appendInts(names.revisions(b, s.rev, s.compacted), int64(len(s.keys)), int64(len(s.leases)))
 	type part struct{ from, to int }
 	var some [32]part
 	leases, parts, begin := s.leases, some[:0], len(b)
@@ -175,7 +176,7 @@ func (s State) Append(b []byte, names Names) []byte {
 		b = appendInts(b, l.id, l.ttl)
 	}
 	for c := s.log; c != nil; c = c.older {
-		b = names.append(names.append(appendInts(b, c.rev), c.name, c.after), c.name, c.before)
+		b = names.append(names.append(names.revisions(b, c.rev), c.name, c.after), c.name, c.before)
 	}
 	return b
 }
@@ -198,7 +199,17 @@ func (n Names) append(b []byte, name string, k *Key) []byte {
 		}
 		binary.BigEndian.PutUint32(b[at:], uint32(len(b)-at-4))
 	}
-	return appendInts(b, k.Created, k.Modified, lease)
+	return appendInts(n.revisions(b, k.Created, k.Modified), lease)
+}
+
+func (n Names) revisions(b []byte, all ...int64) []byte {
+	if n.Revision == nil {
+		return appendInts(b, all...)
+	}
+	for _, rev := range all {
+		b = n.Revision(b, rev)
+	}
+	return b
 }
 
 func appendInts(b []byte, ints ...int64) []byte {

@@ -202,7 +202,7 @@ func (w World) Settled() error {
 		switch {
 		case k.Name == layout.Epoch(), k.Name == recordKey:
 		case k.Name == layout.Own(userKey) && k.Lease == 0: // the record of slots, or of readers that have died
-			if strings.Contains(k.Value, protocol.KindShared) && w.left == w.scope.Faults {
+			if strings.Contains(k.Value, protocol.KindShared) && w.most == w.scope.most() {
 				return fmt.Errorf("%s is left, although no reader has died", k.Name)
 			}
 		default:

@@ -67,7 +67,7 @@ func (c *client) alive() bool { return c.state != dead && c.state != closed && c
 // one that there never was. As a number it begins with the letter of the client.
 func (w World) nextLease(c *client) int64 {
 	id := int64(c.name[0])<<7 + 1
-	for ; w.lives(id) || w.mentions(appendInt(nil, id)); id++ {
+	for ; w.lives(id) || w.saved != nil && w.saved.KeepAlive(id) > 0 || w.mentions(appendInt(nil, id)); id++ {
 	}
 	return id
 }
@@ -264,6 +264,8 @@ func (c *client) learn(kvs []*mvccpb.KeyValue, asOf int64) error {
 	case asOf < c.epoch.AsOf || e.Is(c.epoch):
 	case e.Value < c.epoch.Value:
 		return errEpoch
+	case c.seen == 0: // without restores, when it was read tells no more than when it was raised
+		c.epoch = &txn.Epoch{Value: e.Value, Rev: e.Rev, AsOf: e.Rev}
 	default:
 		c.epoch = e
 	}
@@ -367,4 +369,10 @@ func (w *World) die(i int, s state) {
 		w.forsake(i, chore.id)
 	}
 	c.att, c.act, c.cursor, c.mode, c.term, c.chores = nil, nil, 0, nil, nil, nil
+	c.leave()
+}
+
+// leave has a process that has ended know nothing any more.
+func (c *client) leave() {
+	c.lease, c.ended, c.expired, c.deaf, c.seen, c.epoch = 0, false, false, false, 0, &txn.Epoch{}
 }

@@ -9,12 +9,16 @@ import (
 )
 
 // appendInt appends a number in bytes that are no letters, but for the letter of the client in the id of a lease.
+// Revisions are as values.Rank wants them.
 func appendInt(b []byte, n int64) []byte {
+	if n >= values.Revisions {
+		return values.AppendRevision(b, n)
+	}
 	if letter := n >> 7; letter >= 'A' && letter <= 'Z' {
 		b, n = append(b, 0xff, byte(letter)), n&127
 	}
 	for ; n >= 32 || n < 0; n = int64(uint64(n) >> 5) { //nolint:gosec // any bytes do
-		b = append(b, byte(n&31)|32)
+		b = append(b, byte(n&31)|0x80)
 	}
 	return append(b, byte(n))
 }

@@ -152,9 +152,10 @@ func (w World) clientEvents(all []event, i int) []event {
 // close ends the session of a client that has nothing to do any more.
 func (w *World) close(i int) error {
 	c := w.change(i)
+	lease := c.lease
 	c.state = closed
-	if w.lives(c.lease) {
-		return w.end(c.lease)
+	if c.leave(); w.lives(lease) {
+		return w.end(lease)
 	}
 	return nil
 }
@@ -313,8 +314,7 @@ func (w World) clientFaults(all []event, i int) []event {
 func (w *World) restart(i int) error {
 	c := w.change(i)
 	c.lives++
-	c.state, c.lease, c.ended, c.expired, c.deaf, c.epoch, c.seen = running, 0, false, false, false, &txn.Epoch{}, 0
-	if int(c.calls) == len(w.scope.Callers[i].Calls) {
+	if c.state = running; int(c.calls) == len(w.scope.Callers[i].Calls) {
 		c.state = closing
 	}
 	return nil

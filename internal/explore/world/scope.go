@@ -13,7 +13,8 @@ type Scope struct {
 	Name    string
 	Callers []Caller
 	Faults  Faults
-	// Most is how many faults there are at most in all. Zero means all of Faults.
+	// Most is how many faults there are at most in all, each of those in Faults any number of times. Zero means each of
+	// Faults as often as it says.
 	Most int
 	// Drop is a condition that each request of a step lacks, or nil: a deliberate fault.
 	Drop *Condition
@@ -25,6 +26,23 @@ type Scope struct {
 // isSymmetric reports whether all clients do the same.
 func (s *Scope) isSymmetric() bool {
 	return !slices.ContainsFunc(s.Callers, func(c Caller) bool { return !slices.Equal(c.Calls, s.Callers[0].Calls) })
+}
+
+// most is how many faults there are at most.
+func (s *Scope) most() (n int8) {
+	if s.Most > 0 {
+		return int8(s.Most)
+	}
+	for _, times := range s.Faults {
+		n += times
+	}
+	return n
+}
+
+// repeats reports whether a fault may happen again, so that which have happened makes no difference. Records of work
+// count what has ended attempts. A second restore before the epoch was raised is an operator's mistake.
+func (s *Scope) repeats() bool {
+	return s.Most > 0 && s.Faults[Restore] == 0 && !slices.ContainsFunc(s.Callers, func(c Caller) bool { return c.Calls[0].Work != Unrecorded })
 }
 
 // Caller is a client, and what it calls, one call after the other.

@@ -19,7 +19,11 @@ func (s *Scope) Describe() string {
 	if s.Most == 0 || s.Most >= total {
 		return "each of: " + strings.Join(names, ", ")
 	}
-	return fmt.Sprintf("%d of: %s", s.Most, strings.Join(names, ", "))
+	text := fmt.Sprintf("%d of: %s", s.Most, strings.Join(names, ", "))
+	if s.Most > 1 && s.repeats() {
+		text += "; or one of them again"
+	}
+	return text
 }
 
 // Trace goes a way in a scope. It returns what was done to etcd on it, what happened in words, and the violation.
@@ -28,7 +32,7 @@ func Trace(name string, way []int) (operations []Operation, story []string, err 
 		if s.Name != name {
 			continue
 		}
-		w := New(&s)
+		w := newAt(&s, 1) // where a real etcd begins
 		w.observer = &operations
 		var last World
 		if last, story, err = search.Follow([]World{w}, way); err == nil {

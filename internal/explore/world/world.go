@@ -9,9 +9,12 @@ package world
 import (
 	"bytes"
 	"slices"
+	"strings"
 
 	"github.com/etcdclaims/claims/internal/explore/etcdmodel"
 	"github.com/etcdclaims/claims/internal/explore/search"
+	"github.com/etcdclaims/claims/internal/explore/values"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -52,11 +55,11 @@ type World struct {
 }
 
 // New returns the state in which nothing has happened yet.
-func New(s *Scope) World {
-	w := World{scope: s, etcd: etcdmodel.New(1), left: s.Faults, most: int8(s.Most)}
-	if s.Most == 0 {
-		w.most = 100
-	}
+func New(s *Scope) World { return newAt(s, values.Revisions) }
+
+// newAt is New with an etcd that has reached a revision.
+func newAt(s *Scope, rev int64) World {
+	w := World{scope: s, etcd: etcdmodel.New(rev), left: s.Faults, most: s.most()}
 	if s.isSymmetric() {
 		s.renamings = renamings(len(s.Callers))
 	}
@@ -74,7 +77,8 @@ func (w World) fork() *World {
 	return &w
 }
 
-// Append is described at search.State. Of states that differ in the names of clients alone, one stands for all.
+// Append is described at search.State. Of states that differ in the names of clients alone, one stands for all. So it
+// does for states that differ in revisions, and not in the order of these.
 func (w World) Append(b []byte) []byte {
 	at := len(b)
 	b = w.append(b, nil)
@@ -86,11 +90,11 @@ func (w World) Append(b []byte) []byte {
 		}
 		b = b[:at+(len(b)-end)]
 	}
-	return b
+	return values.Rank(b, at)
 }
 
 func (w World) append(b []byte, r *renaming) []byte {
-	names := etcdmodel.Names{}
+	names := etcdmodel.Names{Revision: appendInt}
 	if r != nil {
 		names.Text = r.append
 		names.Lease = func(id int64) int64 { return int64(r[id>>7])<<7 | id&127 }
@@ -113,7 +117,11 @@ func (w World) append(b []byte, r *renaming) []byte {
 	if w.saved != nil {
 		b = w.saved.Append(b, names)
 	}
-	b = append(appendInt(appendInt(b, w.written), w.newest), byte(w.begun))
+	newest := w.newest
+	if w.scope.Faults[Restore] == 0 { // then each revision is greater than those before, and only the epoch counts
+		newest = keyspace.Epoch(newest)
+	}
+	b = append(appendInt(appendInt(b, w.written), newest), byte(w.begun))
 	b = append(appendInt(b, int64(len(w.counted))), w.counted...)
 	parts = parts[:0]
 	for i := range w.guards {
@@ -161,15 +169,20 @@ func (w World) event(tell func() string, do func(n *World) error) search.Event[W
 
 // spend takes a fault from what may still happen.
 func (w *World) spend(f Fault) {
-	w.left[f]--
-	w.most--
+	if w.most--; !w.scope.repeats() {
+		w.left[f]--
+	}
 }
 
 // may reports whether a fault may still happen.
 func (w World) may(f Fault) bool { return w.left[f] > 0 && w.most > 0 }
 
-// forget compacts etcd up to what a watch, or a proof of an end, may still ask for.
+// forget compacts etcd up to what a watch, or a proof of an end, may still ask for. It forgets requests that nobody
+// waits for and that can change nothing any more.
 func (w *World) forget() {
+	if w.scope.Faults[Restore] == 0 {
+		w.net = slices.DeleteFunc(w.net, func(m message) bool { return m.of == stray && w.spent(m.in) })
+	}
 	oldest := w.etcd.Revision()
 	for i := range w.clients {
 		if c := &w.clients[i]; c.cursor > 0 {
@@ -177,6 +190,47 @@ func (w *World) forget() {
 		}
 	}
 	w.etcd = w.etcd.Compact(oldest)
+}
+
+// spent reports whether a request changes nothing, now and later: a condition wants a revision that its key has no
+// longer, what it puts is for a lease that has ended, or will have ended when its void is gone.
+func (w *World) spent(in *pb.TxnRequest) bool {
+	never := func(c *pb.Compare) bool { return w.never(c, in.Success) }
+	return (slices.ContainsFunc(in.Compare, never) || w.allSpent(in.Success)) && w.allSpent(in.Failure)
+}
+
+func (w *World) never(c *pb.Compare, then []*pb.RequestOp) bool {
+	if c.Result != pb.Compare_EQUAL || len(c.RangeEnd) > 0 {
+		return false
+	}
+	k := w.etcd.Get(string(c.Key))
+	switch c.Target {
+	case pb.Compare_CREATE:
+		if strings.HasPrefix(k.Name, layout.Void("")) { // nobody deletes it but the end of its lease
+			return slices.ContainsFunc(then, func(op *pb.RequestOp) bool { return op.GetRequestPut().GetLease() == k.Lease })
+		}
+		return c.GetCreateRevision() > 0 && k.Created != c.GetCreateRevision()
+	case pb.Compare_MOD:
+		return c.GetModRevision() > 0 && k.Modified != c.GetModRevision()
+	}
+	return false
+}
+
+// allSpent reports whether a branch changes nothing, or is refused.
+func (w *World) allSpent(ops []*pb.RequestOp) bool {
+	changes := false
+	for _, op := range ops {
+		switch {
+		case op.GetRequestPut() != nil:
+			if lease := op.GetRequestPut().Lease; lease != 0 && !w.lives(lease) {
+				return true
+			}
+			changes = true
+		case op.GetRequestDeleteRange() != nil, op.GetRequestTxn() != nil && !w.spent(op.GetRequestTxn()):
+			changes = true
+		}
+	}
+	return !changes
 }
 
 // transact carries out a transaction, and looks at what it has done.
