@@ -13,7 +13,6 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/etcdclaims/work"
-	"github.com/etcdclaims/claims/examples/demoetcd"
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
@@ -22,15 +21,6 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/grpc"
 )
-
-// secured starts a member that accepts TLS only.
-func secured(t *testing.T) *demoetcd.Secured {
-	t.Helper()
-	s, err := demoetcd.StartSecured(t.TempDir())
-	noErr(t, err)
-	t.Cleanup(s.Stop)
-	return s
-}
 
 // connections are those of a client.
 type connections struct {
@@ -57,7 +47,7 @@ func (c *connections) breakAll() {
 }
 
 // securedClient returns a client with the certificate and the CA of the files, and what it logs.
-func securedClient(t *testing.T, s *demoetcd.Secured, files transport.TLSInfo, ttl time.Duration,
+func securedClient(t *testing.T, s *testetcd.Secured, files transport.TLSInfo, ttl time.Duration,
 	by *connections,
 ) (*etcdclaims.Client, outageLog) {
 	t.Helper()
@@ -93,14 +83,12 @@ func unreachableBecause(t *testing.T, c *etcdclaims.Client, logs outageLog, reas
 // certificate in the same files ends the outage.
 func TestExpiredCertificateIsNamed(t *testing.T) {
 	t.Parallel()
-	s := secured(t)
-	files, err := s.Certificate("app")
-	noErr(t, err)
+	s := testetcd.StartSecured(t)
+	files := s.Certificate(t, "app")
 	var by connections
 	c, logs := securedClient(t, s, files, 2*time.Second, &by)
 	cl := tryClaim(t, c, "k")
-	_, err = s.CertificateUntil("app", time.Now().Add(-time.Minute))
-	noErr(t, err)
+	s.CertificateUntil(t, "app", time.Now().Add(-time.Minute))
 	by.breakAll()
 	<-cl.Done()
 	reason := regexp.MustCompile("tls: expired certificate|as it does when it refuses the client's certificate")
@@ -110,8 +98,7 @@ func TestExpiredCertificateIsNamed(t *testing.T) {
 	}
 	unreachableBecause(t, c, logs, reason)
 	callsName(t, c, reason)
-	_, err = s.Certificate("app")
-	noErr(t, err)
+	s.Certificate(t, "app")
 	eventually(t, "the end of the outage", func() bool { return c.Unreachable() == nil })
 	tryClaim(t, c, "k2")
 }
@@ -129,14 +116,11 @@ func TestWrongCAIsNamed(t *testing.T) {
 }
 
 // trustingAnother returns an etcd, and the files of a client that trusts the CA of another etcd.
-func trustingAnother(t *testing.T) (*demoetcd.Secured, transport.TLSInfo) {
+func trustingAnother(t *testing.T) (*testetcd.Secured, transport.TLSInfo) {
 	t.Helper()
-	s, other := secured(t), secured(t)
-	files, err := s.Certificate("app")
-	noErr(t, err)
-	foreign, err := other.Certificate("app")
-	noErr(t, err)
-	files.TrustedCAFile = foreign.TrustedCAFile
+	s, other := testetcd.StartSecured(t), testetcd.StartSecured(t)
+	files := s.Certificate(t, "app")
+	files.TrustedCAFile = other.Certificate(t, "app").TrustedCAFile
 	return s, files
 }
 

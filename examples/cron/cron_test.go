@@ -1,81 +1,38 @@
-package main_test
+package main
 
 import (
-	"bytes"
-	"os"
-	"os/exec"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
-	"time"
+	"testing/synctest"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/etcdclaims/claims/examples/demoproc"
-	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { testetcd.Main(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestCron(t *testing.T) {
-	if err := demoproc.Signals(); err != nil {
-		t.Skip(err)
-	}
-	if testing.Short() {
-		t.Skip("takes half a minute")
-	}
-	bin := testetcd.Program(t, "cron")
-	t.Run("OK", func(t *testing.T) {
-		testetcd.SkipUnlessLong(t, "takes half a minute")
-		t.Parallel()
-		server := testetcd.Shared(t)
-		wants := []string{
-			`the clock of process-\d, the owner, is wrong by 2s now`,
-			`(?m)^ +second +\d+ +\d+ +\d+ +0 +0 +0 +0$`,
-			`(?m)^ +long +[1-4] .* 0 +0$`,
-			`(?m)^ +overlapping +\d+ .* 0 +0$`,
-			`(?m)^ +failing +\d .* 0 +0$`,
-			`process-\d is killed: the one that runs the job long`,
-			`process-\d, the owner, is frozen`,
-			`process-\d continues`,
-		}
-		out, err := command(t, bin, "-for", "19s", "-endpoints", strings.Join(server.Endpoints(), ",")).CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v:\n%s", err, out)
-		}
-		for _, want := range wants {
-			if !regexp.MustCompile(want).Match(out) {
-				t.Errorf("it does not say %q", want)
-			}
-		}
-		t.Logf("%s", out)
-		resp, err := server.Client(t).Get(t.Context(), "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, kv := range resp.Kvs {
-			t.Errorf("left over: %s", kv.Key)
-		}
-	})
-	t.Run("fails", func(t *testing.T) {
-		t.Parallel()
-		f := func(want string, args ...string) {
-			t.Helper()
-			out, err := command(t, bin, args...).CombinedOutput()
-			if err == nil || !bytes.Contains(out, []byte(want)) {
-				t.Errorf("%q ended with %v and printed:\n%s\nwant it to say %q", args, err, out, want)
-			}
-		}
-		f("want at least 15s", "-for", "1s")
-		f("unexpected argument", "fast")
-		f("demoetcd", "-endpoints", ",")
-	})
+// safe is written to by several goroutines.
+type safe struct {
+	mu sync.Mutex
+	strings.Builder
 }
 
-func command(t *testing.T, bin string, args ...string) *exec.Cmd {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), bin, args...)
-	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir()) // where its etcd lies
-	cmd.WaitDelay = 10 * time.Second
-	return cmd
+func (s *safe) Write(text []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Builder.Write(text)
+}
+
+func TestEachTickRunsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out safe
+		err := run(t.Context(), claimtest.Start(t).Etcd(t), "/cron/", &out)
+		story := `^(member-\d) is the owner now, and admits all ticks\n(?s:.*)(member-\d) leaves\n(member-\d) is the owner now(?s:.*)\n1[0-2] ticks of count were due, 1[0-2] ran\n$`
+		match := regexp.MustCompile(story).FindStringSubmatch(out.String())
+		if err != nil || match == nil || match[1] != match[2] || match[2] == match[3] || strings.Count(out.String(), " reports for ") < 2 {
+			t.Errorf("%v:\n%s", err, &out)
+		}
+	})
 }

@@ -5,15 +5,17 @@ package demoetcd
 import (
 	"context"
 	"crypto/rand"
-	"crypto/tls"
 	"errors"
+	"flag"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
-	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
@@ -31,20 +33,26 @@ func Logger() *zap.Logger {
 
 // Dial returns a client of the etcd at the endpoints. It logs errors only: the
 // client warns of each request that ends with its context.
-func Dial(endpoints []string) (*clientv3.Client, error) { return dial(endpoints, nil) }
-
-// DialTLS is Dial with the certificate of a user.
-func DialTLS(endpoint string, certificate transport.TLSInfo) (*clientv3.Client, error) {
-	secret, err := certificate.ClientConfig()
-	if err != nil {
-		return nil, err
-	}
-	return dial([]string{endpoint}, secret)
+func Dial(endpoints []string) (*clientv3.Client, error) {
+	logger := Logger().WithOptions(zap.IncreaseLevel(zap.ErrorLevel))
+	return clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 5 * time.Second, Logger: logger})
 }
 
-func dial(endpoints []string, secret *tls.Config) (*clientv3.Client, error) {
-	logger := Logger().WithOptions(zap.IncreaseLevel(zap.ErrorLevel))
-	return clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 5 * time.Second, TLS: secret, Logger: logger})
+// Main runs an example that prints to standard output, on the etcd of its flag -endpoints or
+// else on one of its own. All keys of the example are below the prefix, which no other run uses.
+// Main exits with 0 only if f returns nil.
+func Main(name string, f func(ctx context.Context, etcd *clientv3.Client, prefix string, out io.Writer) error) {
+	endpoints := flag.String("endpoints", "", "etcd URLs separated by commas (default: an etcd in this process)")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := Use(ctx, name, *endpoints, func(etcd *clientv3.Client, _ []string, prefix string) error {
+		return f(ctx, etcd, prefix, os.Stdout)
+	})
+	stop()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		os.Exit(1)
+	}
 }
 
 // Use opens an etcd as Open does, and calls f with a client, the endpoints, and a
@@ -100,35 +108,20 @@ func Open(endpoints string) (eps []string, stop func(), err error) {
 // directory, and returns its endpoint. It listens at the address; port 0 takes a free
 // port. Call stop as that of Open.
 func Start(listen string) (endpoint string, stop func(), err error) {
-	dir, err := os.MkdirTemp("", "demoetcd-*")
+	at, err := url.Parse("http://" + listen)
 	if err != nil {
 		return "", nil, err
 	}
-	member, err := start(dir, "http://"+listen, transport.TLSInfo{})
-	if err != nil {
-		return "", nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	return "http://" + member.Clients[0].Addr().String(), func() {
-		member.Close()
-		_ = os.RemoveAll(dir) // what is left over is for the system to tidy up
-	}, nil
-}
-
-// start returns a member that serves at the URL, with the certificate if it is one of https.
-func start(dir, listen string, certificate transport.TLSInfo) (*embed.Etcd, error) {
-	at, err := url.Parse(listen)
-	if err != nil {
-		return nil, err
-	}
 	cfg := embed.NewConfig()
-	cfg.Dir = dir
+	if cfg.Dir, err = os.MkdirTemp("", "demoetcd-*"); err != nil {
+		return "", nil, err
+	}
 	cfg.LogLevel = "fatal" // an example's own lines are what its user wants to read
 	// With port 0 the system picks one as etcd opens it: a port that was looked
 	// up before could be gone by then. Nobody needs to find the member by what
 	// it advertises, since it stays alone.
 	clients, peers := []url.URL{*at}, []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = clients, clients
-	cfg.ClientTLSInfo = certificate
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = peers, peers
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
 	cfg.UnsafeNoFsync = true      // its data goes with it
@@ -136,15 +129,19 @@ func start(dir, listen string, certificate transport.TLSInfo) (*embed.Etcd, erro
 
 	member, err := embed.StartEtcd(cfg)
 	if err != nil {
-		return nil, err
+		return "", nil, errors.Join(err, os.RemoveAll(cfg.Dir))
+	}
+	stop = func() {
+		member.Close()
+		_ = os.RemoveAll(cfg.Dir) // what is left over is for the system to tidy up
 	}
 	select {
 	case <-member.Server.ReadyNotify():
-		return member, nil
+		return "http://" + member.Clients[0].Addr().String(), stop, nil
 	case err = <-member.Err():
 	case <-time.After(patience):
 		err = fmt.Errorf("not ready after %v", patience)
 	}
-	member.Close()
-	return nil, err
+	stop()
+	return "", nil, err
 }

@@ -2,14 +2,14 @@ package demoetcd_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
-
 	"github.com/etcdclaims/claims/examples/demoetcd"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 )
 
 func TestMain(m *testing.M) { testetcd.Main(m) }
@@ -50,34 +50,20 @@ func TestOpenGiven(t *testing.T) {
 	}
 }
 
-func TestSecured(t *testing.T) {
-	s, err := demoetcd.StartSecured(t.TempDir())
+// A run leaves no keys in an etcd that is not its own.
+func TestUseLeavesNothing(t *testing.T) {
+	server := testetcd.Shared(t)
+	var used string
+	err := demoetcd.Use(t.Context(), "demo", strings.Join(server.Endpoints(), ","), func(etcd *clientv3.Client, _ []string, prefix string) error {
+		used = prefix
+		_, err := etcd.Put(t.Context(), prefix+"key", "value")
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { s.Stop() }()
-	certificate, err := s.Certificate("app")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.EnableAuth(t.Context(), "app", demoetcd.Grant{Prefix: "/app/", Write: true}, demoetcd.Grant{Prefix: "/read/"}); err != nil {
-		t.Fatal(err)
-	}
-	s.Stop()
-	if err := s.Start(); err != nil {
-		t.Fatal(err)
-	}
-	etcd, err := demoetcd.DialTLS(s.Endpoint, certificate)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = etcd.Close() }()
-	for key, permitted := range map[string]bool{"/app/1": true, "/read/1": false, "/other/1": false} {
-		if _, err := etcd.Put(t.Context(), key, ""); (err == nil) != permitted {
-			t.Errorf("put %s: %v", key, err)
-		}
-	}
-	if _, err := etcd.Get(t.Context(), "/read/1"); err != nil {
-		t.Error(err)
+	left, err := server.Client(t).Get(t.Context(), used, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil || left.Count > 0 || used == "" {
+		t.Errorf("%v are left over below %q, %v", left, used, err)
 	}
 }

@@ -11,20 +11,21 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
-// GoRoot returns the directory of the Go distribution.
-func GoRoot(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
-	if err != nil {
-		return "", fmt.Errorf("find the Go distribution: %w", err)
+// command is the argument that makes the program a worker.
+const command = "worker"
+
+// Job decodes the job of this process into j and returns true, if the process is a worker.
+func Job(j any) (bool, error) {
+	if len(os.Args) != 3 || os.Args[1] != command {
+		return false, nil
 	}
-	return strings.TrimSpace(string(out)), nil
+	return true, json.Unmarshal([]byte(os.Args[2]), j)
 }
 
 // ErrNoOrders is the cause with which the context of Orders ends when the parent
@@ -153,13 +154,6 @@ func (g *Group[E]) Start(name string, job any) (*Process, error) {
 		}
 	}()
 	return p, nil
-}
-
-// Expect expects a worker to die. Call it from Handle.
-func (g *Group[E]) Expect(name string) {
-	for _, w := range g.Workers {
-		w.killed = w.killed || w.Name == name
-	}
 }
 
 // Order sends an order to all workers.

@@ -16,21 +16,68 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/etcdclaims/claims/examples/demoproc"
 )
 
 func main() {
-	demoproc.Program[job]{
-		Name: "quickstart",
-		Flags: func(flags *flag.FlagSet, j *job) {
-			flags.StringVar(&j.Root, "root", "", "directory whose .go files are counted (default: the Go distribution's)")
-			flags.IntVar(&j.Pace, "pace", 500, "files per second and worker, 0 for no limit")
-		},
-		Timeout: 90 * time.Second,
-		Parent:  demonstrate,
-		Worker:  runWorker,
-	}.Main()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	log.SetFlags(log.Ltime)
+	log.SetOutput(os.Stdout)
+	var j job
+	worker, err := demoproc.Job(&j)
+	switch {
+	case err != nil:
+	case worker:
+		err = runWorker(ctx, j)
+	default:
+		err = parse(ctx, j)
+	}
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "quickstart:", err)
+		os.Exit(1)
+	}
+}
+
+// parse runs the parent as the flags say.
+func parse(ctx context.Context, j job) error {
+	flag.StringVar(&j.Root, "root", "", "directory whose .go files are counted (default: the Go distribution's)")
+	flag.IntVar(&j.Pace, "pace", 500, "files per second and worker, 0 for no limit")
+	endpoints := flag.String("endpoints", "", "etcd URLs separated by commas (default: an etcd in this process)")
+	timeout := flag.Duration("timeout", 90*time.Second, "when to give up")
+	flag.Parse()
+	switch {
+	case flag.NArg() > 0:
+		return fmt.Errorf("unexpected argument %q", flag.Arg(0))
+	case j.Pace < 0:
+		return fmt.Errorf("-pace %d is negative", j.Pace)
+	}
+	if j.Root == "" {
+		root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
+		if err != nil {
+			return fmt.Errorf("find the Go distribution: %w", err)
+		}
+		j.Root = filepath.Join(strings.TrimSpace(string(root)), "src")
+	}
+	late := fmt.Errorf("not done after %v", *timeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, *timeout, late)
+	defer cancel()
+	err := demonstrate(ctx, j, *endpoints)
+	if err != nil && errors.Is(context.Cause(ctx), late) && !errors.Is(err, late) {
+		return fmt.Errorf("%w: %w", late, err) // of a request that was waited for
+	}
+	return err
 }

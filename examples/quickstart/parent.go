@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"path/filepath"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -30,16 +29,6 @@ type parent struct {
 }
 
 func demonstrate(ctx context.Context, j job, endpoints string) (err error) {
-	if j.Pace < 0 {
-		return fmt.Errorf("-pace %d is negative", j.Pace)
-	}
-	if j.Root == "" {
-		root, err := demoproc.GoRoot(ctx)
-		if err != nil {
-			return err
-		}
-		j.Root = filepath.Join(root, "src")
-	}
 	p := &parent{job: j, printed: time.Now(), ready: make(map[string]event), heirs: make(map[string]event)}
 	p.Of = 3
 	if p.files, err = listFiles(p.Root); err != nil {

@@ -1,69 +1,28 @@
-package main_test
+package main
 
 import (
-	"bytes"
-	"os"
-	"os/exec"
-	"regexp"
 	"strings"
 	"testing"
-	"time"
+	"testing/synctest"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/etcdclaims/claims/examples/demoproc"
-	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { testetcd.Main(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestShards(t *testing.T) {
-	testetcd.SkipUnlessLong(t, "runs twelve processes")
-	if err := demoproc.Signals(); err != nil {
-		t.Skip(err)
-	}
-	bin := testetcd.Program(t, "shards")
-	run := func(args ...string) (string, error) {
-		cmd := exec.CommandContext(t.Context(), bin, args...)
-		cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
-		cmd.WaitDelay = 10 * time.Second
-		text, err := cmd.CombinedOutput()
-		return string(text), err
-	}
-	server := testetcd.Shared(t)
-	text, err := run("-events", "20000", "-batches", "10", "-timeout", "3m", "-endpoints", strings.Join(server.Endpoints(), ","))
-	if err != nil {
-		t.Fatalf("%v:\n%s", err, text)
-	}
-	for _, want := range []string{
-		`9 members own all partitions, 28 to 29 each`,
-		`12 members own all partitions, 21 to 22 each`,
-		`worker-03 is about to write the total of partition \d+ with fence \d+`,
-		`worker-03 is frozen`,
-		`worker-01 is killed`,
-		`their partitions have other owners after \S+ s`,
-		`worker-03 cannot write the total of partition \d+ with fence \d+: `,
-		`10 members own all partitions, 25 to 26 each`,
-		`worker-04 leaves`,
-		`20000 events, sum \d+: as one process counts; [1-9]\d* late writes refused`,
-	} {
-		if !regexp.MustCompile(want).MatchString(text) {
-			t.Errorf("it does not print %q", want)
+const story = `partitions: member-1 4 member-2 4 member-3 4
+partitions: member-1 3 member-2 3 member-3 3 member-4 3
+partitions: member-2 4 member-3 4 member-4 4
+the late write of member-1 is refused: true
+each partition was counted one by one
+`
+
+func TestPartitionsMoveAndCountOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		if err := run(t.Context(), claimtest.Start(t).Etcd(t), "/shards/", &out); err != nil || out.String() != story {
+			t.Errorf("%v, got\n%swant\n%s", err, &out, story)
 		}
-	}
-	if t.Failed() {
-		t.Log(text)
-	}
-	resp, err := server.Client(t).Get(t.Context(), "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, kv := range resp.Kvs {
-		if !bytes.Contains(kv.Key, []byte("/claims/session/")) { // of killed workers
-			t.Errorf("left over: %s", kv.Key)
-		}
-	}
-	if text, err := run("-events", "3"); err == nil || !strings.Contains(text, "want at least 256") {
-		t.Errorf("%v: %s", err, text)
-	}
+	})
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
-	"github.com/etcdclaims/claims/examples/demoetcd"
 	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -19,7 +18,7 @@ import (
 )
 
 // examineBy returns an examination of a member by a client with the certificate of the files.
-func examineBy(t *testing.T, s *demoetcd.Secured, files transport.TLSInfo) *Examination {
+func examineBy(t *testing.T, s *testetcd.Secured, files transport.TLSInfo) *Examination {
 	t.Helper()
 	settings, err := files.ClientConfig()
 	if err != nil {
@@ -35,21 +34,10 @@ func examineBy(t *testing.T, s *demoetcd.Secured, files transport.TLSInfo) *Exam
 // What ends a handshake is named, and so is a certificate that is about to expire.
 func TestCertificates(t *testing.T) {
 	t.Parallel()
-	start := func() *demoetcd.Secured {
-		s, err := demoetcd.StartSecured(t.TempDir())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(s.Stop)
-		return s
-	}
-	s, other := start(), start()
-	files := func(s *demoetcd.Secured, user string, left time.Duration) transport.TLSInfo {
-		info, err := s.CertificateUntil(user, time.Now().Add(left))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return info
+	s, other := testetcd.StartSecured(t), testetcd.StartSecured(t)
+	files := func(s *testetcd.Secured, user string, left time.Duration) transport.TLSInfo {
+		t.Helper()
+		return s.CertificateUntil(t, user, time.Now().Add(left))
 	}
 	member := "endpoint " + s.Endpoint
 	t.Run("valid", func(t *testing.T) {

@@ -1,6 +1,6 @@
-// An example that exports metrics: whoever requires the SDK does not require the
-// exporter, nor Prometheus, with which its tests read boards and alert rules.
-module github.com/etcdclaims/claims/examples/observe
+// The tests of docs/grafana: whoever requires the SDK does not require Prometheus, by which
+// they evaluate its boards and alert rules.
+module github.com/etcdclaims/claims/internal/alerts
 
 go 1.26.0
 
@@ -12,6 +12,7 @@ require (
 	go.opentelemetry.io/otel/exporters/prometheus v0.67.0
 	go.opentelemetry.io/otel/sdk/metric v1.45.0
 	go.uber.org/goleak v1.3.0
+	go.uber.org/zap v1.28.0
 	go.yaml.in/yaml/v3 v3.0.4
 )
 
@@ -108,7 +109,6 @@ require (
 	go.opentelemetry.io/proto/otlp v1.11.0 // indirect
 	go.uber.org/atomic v1.11.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
-	go.uber.org/zap v1.28.0 // indirect
 	go.yaml.in/yaml/v2 v2.4.4 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/exp v0.0.0-20260112195511-716be5621a96 // indirect

@@ -1,15 +1,15 @@
-package main
+package alerts
 
 import (
 	"bufio"
-	"io"
+	"context"
 	"net/http"
-	"os"
-	"os/exec"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"go.uber.org/goleak"
 )
 
@@ -17,36 +17,27 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
-// start runs the example until the test ends, and returns where its metrics are.
+// start runs a fleet until the test ends, and returns where its metrics are.
 func start(t *testing.T) (url string) {
 	t.Helper()
-	bin := t.TempDir() + "/observe"
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", bin, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	cmd := exec.CommandContext(t.Context(), bin)
-	cmd.Stderr = io.Discard
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	etcd := claimtest.Start(t).Etcd(t)
+	tel, metrics, err := newTelemetry()
+	check(t, err)
+	server := httptest.NewServer(metrics)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- runFleet(ctx, etcd, "/fleet/", tel) }()
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(os.Interrupt)
-		if err := cmd.Wait(); err != nil && t.Context().Err() == nil {
+		stop()
+		if err := <-done; err != nil {
 			t.Error(err)
 		}
+		server.Close()
+		check(t, tel.Close())
 	})
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(strings.TrimPrefix(line, "metrics at "))
+	return server.URL
 }
 
-// scrape returns the names of the time series at the URL.
 func scrape(t *testing.T, url string) map[string]bool {
 	t.Helper()
 	resp, err := http.Get(url) //nolint:noctx // the test's own server
@@ -64,9 +55,7 @@ func scrape(t *testing.T, url string) map[string]bool {
 	return names
 }
 
-// TestRun runs the example, and compares what it exports with boards, alert rules
-// and documentation.
-func TestRun(t *testing.T) {
+func TestFleet(t *testing.T) {
 	url := start(t)
 	deadline := time.Now().Add(time.Minute)
 	for {

@@ -1,4 +1,4 @@
-package main
+package alerts
 
 import (
 	"context"
@@ -13,11 +13,11 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/etcdclaims/telemetry"
 	"github.com/etcdclaims/claims/etcdclaims/work"
-	"github.com/etcdclaims/claims/examples/demoetcd"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/calendar"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 )
 
 // member is what a process of the fleet would have.
@@ -33,7 +33,7 @@ func runFleet(ctx context.Context, etcd *clientv3.Client, prefix string, tel *te
 	var errs []error
 	for i := range 3 {
 		// With short leases there is something to see soon.
-		cfg := etcdclaims.Config{Prefix: prefix, Owner: fmt.Sprint("member-", i), TTL: etcdclaims.MinTTL, Logger: demoetcd.Logger()}
+		cfg := etcdclaims.Config{Prefix: prefix, Owner: fmt.Sprint("member-", i), TTL: etcdclaims.MinTTL, Logger: zap.NewNop()}
 		tel.Instrument(&cfg)
 		claims, err := etcdclaims.New(etcd, cfg)
 		if err != nil {
@@ -130,7 +130,7 @@ func (m member) deadOwner(ctx context.Context, other member, key string) {
 
 // schedule runs a job every second.
 func (m member) schedule(ctx context.Context, tel *telemetry.Telemetry) error {
-	cfg := sched.Config{Group: "reports", Logger: demoetcd.Logger()}
+	cfg := sched.Config{Group: "reports", Logger: zap.NewNop()}
 	tel.InstrumentScheduler(&cfg)
 	s, err := sched.New(m.claims, cfg)
 	if err != nil {
@@ -150,7 +150,7 @@ var errMailbox = errors.New("no such mailbox")
 
 // sendMail enqueues mail and sends it; some cannot be sent.
 func (m member) sendMail(ctx context.Context, tel *telemetry.Telemetry) error {
-	q, err := queue.New(m.claims, queue.Config{Name: "mail", MaxAttempts: 1, Logger: demoetcd.Logger()})
+	q, err := queue.New(m.claims, queue.Config{Name: "mail", MaxAttempts: 1, Logger: zap.NewNop()})
 	if err != nil {
 		return err
 	}
