@@ -2,8 +2,6 @@ package sched
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -43,45 +41,14 @@ const (
 	pausedAfter = "the job is paused"
 )
 
-// follow notes which job a job runs after. The mutex is held.
-func (s *Scheduler) follow(job Job) error {
-	before, is := job.Schedule.(after)
-	if !is {
-		if _, filtered := jobstate.Whole(job.Schedule).(after); filtered {
-			return errors.New("calendar.Except and Only do not apply to After")
-		}
-		return nil
-	}
-	if err := checkName(string(before)); err != nil {
-		return fmt.Errorf("the name of the job before %w", err)
-	}
-	if len(s.after[string(before)]) >= mostAfter {
-		return fmt.Errorf("%d jobs run after %q already, which is the limit", mostAfter, string(before))
-	}
-	for at, more := before, true; more; at, more = s.jobs[string(at)].Schedule.(after) {
-		if string(at) == job.Name {
-			return errors.New("the job would run after itself")
-		}
-	}
-	s.after[string(before)] = append(s.after[string(before)], job.Name)
-	return nil
-}
-
-// following returns the names of the jobs that run after a job.
-func (s *Scheduler) following(job string) []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.after[job]
-}
-
 // askAfter returns the operations that request the ticks after a run that succeeded.
 func (s *Scheduler) askAfter(ctx context.Context, r run) (ops []clientv3.Op, err error) {
-	defined, err := s.definedFollowers(ctx, r.Job)
+	defined, err := s.catalog.definedFollowers(ctx, r.Job)
 	if err != nil {
 		return nil, err
 	}
 	a := ask{Version: valueVersion, ID: r.Run, By: r.Job, At: r.Nominal, After: r.ID}
-	for _, name := range s.following(r.Job) {
+	for _, name := range s.catalog.following(r.Job) {
 		a.Job = name
 		ops = append(ops, clientv3.OpPut(s.keys.AsksOf(name)+a.ID, encode(a)))
 	}
@@ -117,7 +84,7 @@ func (l *leadership) afterPause(c *jobState, r *request) decision {
 // admitAfter lets the jobs after a job run that has succeeded in a passthrough scheduler.
 // The mutex is held.
 func (l *local) admitAfter(r run) {
-	for _, name := range l.s.following(r.Job) {
+	for _, name := range l.s.catalog.following(r.Job) {
 		if a := l.jobs[name]; a != nil {
 			l.admitTick(a, ready{Job: name, ID: tick.AfterID + r.ID, Nominal: r.Nominal, Actual: r.Nominal, Attempt: 1})
 		}

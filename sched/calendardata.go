@@ -90,21 +90,20 @@ type parsed struct {
 // mostParsed is how many texts a process keeps beside the calendars that its jobs have.
 const mostParsed = 64
 
-// parser returns the function that parses iCalendar texts, or nil if Config.ICal is not set.
-func (s *Scheduler) parser() func(text, zone string) (calendar.Calendar, error) {
-	if s.cfg.ICal == nil {
+// parser returns parse with the cache, or nil for nil.
+func (c *icalCache) parser(parse func(text, zone string) (calendar.Calendar, error)) func(text, zone string) (calendar.Calendar, error) {
+	if parse == nil {
 		return nil
 	}
 	return func(text, zone string) (calendar.Calendar, error) {
 		id := sha256.Sum256([]byte(zone + "\n" + text))
-		c := &s.icals
 		c.mu.Lock()
 		is, known := c.known[id]
 		c.mu.Unlock()
 		if known {
 			return is.calendar, is.err
 		}
-		is.calendar, is.err = s.cfg.ICal(text, zone)
+		is.calendar, is.err = parse(text, zone)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.known == nil || len(c.known) >= mostParsed {

@@ -7,314 +7,313 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/etcdclaims/claims/internal/core"
-	"github.com/etcdclaims/claims/internal/keyspace"
-	"github.com/etcdclaims/claims/internal/live"
+	"github.com/etcdclaims/claims/internal/jobstate"
 	"github.com/etcdclaims/claims/internal/retry"
-	"github.com/etcdclaims/claims/internal/txn"
+	"github.com/etcdclaims/claims/sched/calendar"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
 
+// catalog has the jobs of this process: those in code, and those of definitions. Any goroutine
+// adds jobs and looks them up, also while Run is not in progress.
+type catalog struct {
+	*group
+	icals    icalCache
+	relink   chan struct{} // has an element when a kind was registered
+	complete atomic.Bool   // whether this process has all definitions
+
+	mu         sync.Mutex
+	jobs       map[string]Job         // in code, by name
+	order      []Job                  // the same in the order of Add; only grows
+	defined    map[string]Job         // by definitions, by name
+	kinds      map[string]kindHandler // by kind
+	after      map[string][]string    // the jobs in code that run after a job
+	followers  followers              // the definitions that run after another job, as far as they are known
+	known      bool                   // whether all of these are
+	generation int                    // how often any job has changed
+	readers    map[*changes]bool
+}
+
 // kindHandler is the function of a kind.
 type kindHandler = func(ctx context.Context, t Tick, payload json.RawMessage) error
 
-// Handle registers the function that runs the defined jobs of a kind in this process,
-// before or during Run. It is what Job.Handler is for a job in code. The payload is that of the
-// definition, as far as this process knew it when the attempt began. Register the same kinds in all processes: the owner of the group
-// admits ticks of the kinds that its own process has.
-//
-// Handle returns an error if the kind is not UTF-8 of 1 to 200 bytes without control
-// characters. It also does if handler is nil, or if the kind has a function already.
-func (s *Scheduler) Handle(kind string, handler func(ctx context.Context, t Tick, payload json.RawMessage) error) error {
-	err := checkName(kind)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch _, twice := s.kinds[kind]; {
-	case err != nil:
-	case handler == nil:
-		err = errors.New("has no handler")
-	case twice:
-		err = errors.New("has a handler already")
-	default:
-		s.kinds[kind] = handler
-		signal(s.relink)
+// changes are the jobs that a reader of the catalog has to look up again.
+type changes struct {
+	news  chan struct{} // has an element when there are any
+	names map[string]bool
+}
+
+// follower is a definition that runs after another job.
+type follower struct {
+	before  string // the other job
+	version int64
+}
+
+// followers are the definitions that run after other jobs, by name.
+type followers map[string]follower
+
+func newCatalog(g *group) *catalog {
+	return &catalog{
+		group: g, relink: make(chan struct{}, 1), jobs: make(map[string]Job), defined: make(map[string]Job),
+		kinds: make(map[string]kindHandler), after: make(map[string][]string), followers: make(followers), readers: make(map[*changes]bool),
+	}
+}
+
+// subscribe returns what changes from now on, until unsubscribe.
+func (c *catalog) subscribe() *changes {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	reader := &changes{news: make(chan struct{}, 1), names: make(map[string]bool)}
+	c.readers[reader] = true
+	return reader
+}
+
+func (c *catalog) unsubscribe(reader *changes) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.readers, reader)
+}
+
+// take returns the names of the jobs that have changed since its last call.
+func (c *catalog) take(reader *changes) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	names := slices.Sorted(maps.Keys(reader.names))
+	clear(reader.names)
+	return names
+}
+
+// touch notes that a job was added, changed or removed. The mutex is held.
+func (c *catalog) touch(name string) {
+	c.generation++
+	for reader := range c.readers {
+		reader.names[name] = true
+		signal(reader.news)
+	}
+}
+
+// add adds a job in code.
+func (c *catalog) add(job Job) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, twice := c.jobs[job.Name]; twice {
+		return errors.New("a job of that name was added before")
+	}
+	if err := c.follow(job); err != nil {
+		return err
+	}
+	job.Schedule = withoutPanics(c.log, job.Name, job.Schedule)
+	c.jobs[job.Name] = job
+	c.order = append(c.order, job)
+	c.touch(job.Name)
+	if _, defined := c.defined[job.Name]; defined {
+		c.shadowed(job.Name)
+	}
+	return nil
+}
+
+// follow notes which job a job in code runs after. The mutex is held.
+func (c *catalog) follow(job Job) error {
+	before, is := job.Schedule.(after)
+	if !is {
+		if _, filtered := jobstate.Whole(job.Schedule).(after); filtered {
+			return errors.New("calendar.Except and Only do not apply to After")
+		}
 		return nil
 	}
-	return fmt.Errorf("sched: handle: the kind %.80q %w", kind, err)
-}
-
-// catalog keeps the defined jobs of this process up to date. Its state belongs to the
-// goroutine of follow.
-type catalog struct {
-	s     *Scheduler
-	feed  *live.Feed
-	known map[string]*defined // by the digest of the job
-	dirty map[string]bool     // those whose jobs must be made again
-}
-
-// defined is a definition as far as this process has read it.
-type defined struct {
-	notice
-	rev        int64 // of the notice
-	read       bool
-	definition Definition
-	err        error // why it cannot be read
-}
-
-const readingDefinitions = "read the definitions"
-
-// readsAtOnce is how many definitions one request reads.
-const readsAtOnce = 32
-
-// followDefinitions takes over definitions until ctx ends.
-func (s *Scheduler) followDefinitions(ctx context.Context) {
-	c := &catalog{s: s, feed: s.view.Subscribe(live.KindDefined), known: make(map[string]*defined), dirty: make(map[string]bool)}
-	defer s.view.Unsubscribe(c.feed)
-	defer s.undefineAll()
-	for try := 0; ctx.Err() == nil; {
-		synced := s.view.Synced
-		complete := s.view.IsSynced() // the feed has all notices that existed when this process began
-		if complete {
-			synced = nil
-		}
-		c.absorb()
-		s.followersKnown.Store(complete)
-		err := c.update(ctx)
-		switch {
-		case err == nil:
-			try = 0
-			s.outage.Succeed(readingDefinitions)
-			s.catalogued.Store(complete)
-		case ctx.Err() == nil:
-			s.outage.Fail(readingDefinitions, err, zap.String("etcd_key", s.keys.Definitions()))
-			retry.Pause(ctx, try)
-			try++
-			continue
-		}
-		select {
-		case <-c.feed.News:
-		case <-synced: // the notices that existed can be absorbed
-		case <-s.relink:
-			for id, d := range c.known {
-				c.dirty[id] = c.dirty[id] || !s.inCode(d.Job)
-			}
-		case <-ctx.Done():
+	if err := checkName(string(before)); err != nil {
+		return fmt.Errorf("the name of the job before %w", err)
+	}
+	if len(c.after[string(before)]) >= mostAfter {
+		return fmt.Errorf("%d jobs run after %q already, which is the limit", mostAfter, string(before))
+	}
+	for at, more := before, true; more; at, more = c.jobs[string(at)].Schedule.(after) {
+		if string(at) == job.Name {
+			return errors.New("the job would run after itself")
 		}
 	}
-}
-
-// absorb takes over the notices that have changed.
-func (c *catalog) absorb() {
-	for key, is := range c.s.view.Take(c.feed) {
-		id := strings.TrimPrefix(key, c.s.keys.AllDefined())
-		was := c.known[id]
-		n, err := notice{}, error(nil)
-		if !is.Gone {
-			n, err = decode[notice](key, []byte(is.Value))
-		}
-		if was != nil && (is.Gone || err != nil || n.Job != was.Job) {
-			c.s.setFollower(was.Job, follower{})
-			c.s.setDefined(was.Job, nil)
-			delete(c.known, id)
-		}
-		if err != nil {
-			c.s.log.Error("definition ignored: its notice cannot be read", zap.String("etcd_key", key), zap.Error(err))
-		}
-		if is.Gone || err != nil {
-			continue
-		}
-		// The follower is replaced in one step: a success in between would request no tick.
-		c.s.setFollower(n.Job, follower{before: n.After, version: is.Rev})
-		if was != nil && was.rev == is.Rev {
-			continue // the definition was read before its notice arrived
-		}
-		c.known[id] = &defined{notice: n, rev: is.Rev}
-		c.dirty[id] = true
-	}
-}
-
-// update makes the jobs of the definitions that have changed.
-func (c *catalog) update(ctx context.Context) error {
-	var unread []string
-	for id, dirty := range c.dirty {
-		d := c.known[id]
-		switch {
-		case d == nil || !dirty:
-			delete(c.dirty, id)
-		case !d.read:
-			unread = append(unread, id)
-		default:
-			c.publish(id, d)
-		}
-	}
-	for some := range slices.Chunk(unread, readsAtOnce) {
-		if err := c.readSome(ctx, some); err != nil {
-			return err
-		}
-	}
+	c.after[string(before)] = append(c.after[string(before)], job.Name)
 	return nil
 }
 
-// readSome reads definitions.
-func (c *catalog) readSome(ctx context.Context, ids []string) error {
-	var ops txn.Ops
-	var reads []txn.Op
-	for _, id := range ids {
-		reads = append(reads, ops.Add(clientv3.OpGet(c.s.keys.Definitions()+id)))
+// handle registers the function of a kind.
+func (c *catalog) handle(kind string, handler kindHandler) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.kinds[kind] != nil {
+		return errors.New("has a handler already")
 	}
-	resp, err := retry.Read(ctx, core.Of(c.s.claims).KV(), readTime, ops...)
-	if err != nil {
-		return txn.Denied(err)
-	}
-	reply := txn.ReplyIn(resp)
-	for i, id := range ids {
-		d := c.known[id]
-		kv := reply.First(reads[i])
-		d.read = true
-		if kv == nil { // the notice is about to go too
-			c.s.setDefined(d.Job, nil)
-			c.s.setFollower(d.Job, follower{})
-			delete(c.known, id)
-			continue
-		}
-		// It can be newer than the notice that is known, whose successor is on its way.
-		d.rev = kv.ModRevision
-		d.definition, d.err = definitionFrom(kv)
-		if d.err == nil && (d.definition.Name != d.Job || keyspace.Digest(d.Job) != id) {
-			d.err = fmt.Errorf("the value of %s is that of job %.80q", kv.Key, d.definition.Name)
-		}
-		c.publish(id, d)
-	}
+	c.kinds[kind] = handler
+	signal(c.relink)
 	return nil
 }
 
-// publish makes the job of a definition. An iCalendar text takes a fraction of a second at most.
-func (c *catalog) publish(id string, d *defined) {
-	delete(c.dirty, id)
-	job := c.s.jobOf(d)
-	c.s.setDefined(d.Job, &job)
-}
-
-// jobOf returns the job of a definition that was read. It changes nothing.
-func (s *Scheduler) jobOf(d *defined) Job {
-	kind := d.definition.Kind
-	s.mu.Lock()
-	handler := s.kinds[kind]
-	s.mu.Unlock()
-	job, err := Job{}, d.err
-	switch {
-	case err != nil:
-	case handler == nil:
-		err = fmt.Errorf("the owner of the group has no handler of kind %q", kind)
-	default:
-		job, err = d.definition.job(handler, s.parser())
-	}
-	if err == nil {
-		return job
-	}
-	job = Job{Name: d.Job, Schedule: after(""), kind: kind, defined: d.rev, problem: limitText(err.Error())}
-	if schedule, err := d.definition.schedule(s.parser()); d.err == nil && err == nil {
-		job.Schedule, job.Overdue = schedule, d.definition.Overdue // for the alarm: the job does not run
-	}
-	return job
+// handlerOf returns the function of a kind, or nil.
+func (c *catalog) handlerOf(kind string) kindHandler {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.kinds[kind]
 }
 
 // setDefined replaces the job of a definition; a nil job removes it. A job in code with
 // the name has precedence.
-func (s *Scheduler) setDefined(name string, job *Job) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (c *catalog) setDefined(name string, job *Job) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if job == nil {
-		delete(s.defined, name)
-		s.histories.Forget(s.keys.Records(name))
+		delete(c.defined, name)
+		c.histories.Forget(c.keys.Records(name))
 	} else {
-		s.defined[name] = *job
+		c.defined[name] = *job
 	}
-	if _, inCode := s.jobs[name]; !inCode {
-		s.touch(name)
+	if _, inCode := c.jobs[name]; !inCode {
+		c.touch(name)
 	} else if job != nil {
-		s.shadowed(name)
+		c.shadowed(name)
 	}
 }
 
 // shadowed logs that a job in code has the name of a definition.
-func (s *Scheduler) shadowed(name string) {
-	s.log.Warn("definition not taken up", zap.String("job", name), zap.String("etcd_key", s.keys.Definition(name)), zap.Error(errInCode))
+func (c *catalog) shadowed(name string) {
+	c.log.Warn("definition not taken up", zap.String("job", name), zap.String("etcd_key", c.keys.Definition(name)), zap.Error(errInCode))
 }
 
 // inCode reports whether a job in code of this process has the name.
-func (s *Scheduler) inCode(name string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, is := s.jobs[name]
+func (c *catalog) inCode(name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, is := c.jobs[name]
 	return is
 }
 
-func (s *Scheduler) undefineAll() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for name := range s.defined {
-		delete(s.defined, name)
-		s.touch(name)
+func (c *catalog) undefineAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name := range c.defined {
+		delete(c.defined, name)
+		c.touch(name)
 	}
-	s.followers = make(followers)
-	s.followersKnown.Store(false)
-	s.catalogued.Store(false)
-}
-
-// touch notes that a job was added, changed or removed. The mutex is held. An owner reads all
-// jobs first, so other processes need not remember them.
-func (s *Scheduler) touch(name string) {
-	if s.owning.Load() {
-		s.touched[name] = true
-	}
-	s.generation++
-	s.freedAll = true
-	signal(s.added)
-	signal(s.retry)
-}
-
-// takeTouched returns the names of the jobs that have changed since its last call.
-func (s *Scheduler) takeTouched() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.touched) == 0 {
-		return nil
-	}
-	names := slices.Sorted(maps.Keys(s.touched))
-	clear(s.touched)
-	return names
+	c.followers, c.known = make(followers), false
+	c.complete.Store(false)
 }
 
 // lookUp returns a job in code, or else one that is defined, even if this process cannot
 // run it.
-func (s *Scheduler) lookUp(name string) (Job, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	j, ok := s.jobs[name]
+func (c *catalog) lookUp(name string) (Job, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	j, ok := c.jobs[name]
 	if !ok {
-		j, ok = s.defined[name]
+		j, ok = c.defined[name]
 	}
 	return j, ok
 }
 
-// allJobs returns the jobs in code in the order of Add, and those that are defined. It
+// job returns a job that this process can run.
+func (c *catalog) job(name string) (Job, bool) {
+	j, ok := c.lookUp(name)
+	return j, ok && j.problem == ""
+}
+
+// all returns the jobs in code in the order of Add, and those that are defined. It
 // returns a number too that is greater after each change.
-func (s *Scheduler) allJobs() (jobs []Job, generation int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	jobs = slices.Clone(s.order)
-	for name, j := range s.defined {
-		if _, inCode := s.jobs[name]; !inCode {
+func (c *catalog) all() (jobs []Job, generation int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	jobs = slices.Clone(c.order)
+	for name, j := range c.defined {
+		if _, inCode := c.jobs[name]; !inCode {
 			jobs = append(jobs, j)
 		}
 	}
-	return jobs, s.generation
+	return jobs, c.generation
 }
 
-// same reports whether two jobs of one name come from the same definition, or both from
-// code.
-func (j Job) same(o Job) bool { return j.defined == o.defined && j.problem == o.problem }
+// setFollower takes over a definition. One that runs after no job is dropped.
+func (c *catalog) setFollower(name string, is follower) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if is.before == "" {
+		delete(c.followers, name)
+	} else {
+		c.followers[name] = is
+	}
+}
+
+// knowsFollowers notes whether the followers are all that there are.
+func (c *catalog) knowsFollowers(all bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.known = all
+}
+
+// following returns the names of the jobs in code that run after a job.
+func (c *catalog) following(job string) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.after[job]
+}
+
+// definedFollowers returns the definitions that run after a job, with their versions. While
+// this process does not know all of them, as in its first moments and while it stops, they
+// are read from etcd. A job in code of this process has precedence over a definition of its
+// name.
+func (c *catalog) definedFollowers(ctx context.Context, job string) (map[string]int64, error) {
+	c.mu.Lock()
+	found, known := c.pick(c.followers, job), c.known
+	c.mu.Unlock()
+	if known {
+		return found, nil
+	}
+	resp, err := retry.Get(ctx, core.Of(c.claims).KV(), readTime,
+		clientv3.OpGet(c.keys.AllDefined(), clientv3.WithPrefix()))
+	if err != nil {
+		return nil, err
+	}
+	all := make(followers)
+	for _, kv := range resp.Kvs {
+		if n, err := decode[notice](string(kv.Key), kv.Value); err == nil && n.After != "" {
+			all[n.Job] = follower{before: n.After, version: kv.ModRevision}
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pick(all, job), nil
+}
+
+// pick returns those that run after a job. The mutex is held.
+func (c *catalog) pick(all followers, job string) map[string]int64 {
+	var found map[string]int64
+	for name, f := range all {
+		if _, inCode := c.jobs[name]; f.before != job || inCode {
+			continue
+		}
+		if circle := circleFrom(name, f.before, func(job string) string { return c.beforeOf(all, job) }); circle != nil {
+			c.log.Error("tick not requested: the jobs run after each other in a circle", zap.String("job", name), zap.Strings("circle", circle))
+			continue
+		}
+		if found == nil {
+			found = make(map[string]int64)
+		}
+		found[name] = f.version
+	}
+	return found
+}
+
+// beforeOf returns the job that a job runs after, or an empty text. The mutex is held.
+func (c *catalog) beforeOf(all followers, job string) string {
+	if j, inCode := c.jobs[job]; inCode {
+		before, _ := j.Schedule.(after)
+		return string(before)
+	}
+	return all[job].before
+}
+
+// parser returns the function that parses iCalendar texts, or nil if Config.ICal is not set.
+func (c *catalog) parser() func(text, zone string) (calendar.Calendar, error) {
+	return c.icals.parser(c.cfg.ICal)
+}

@@ -54,7 +54,7 @@ func (s *Scheduler) watchConflict(ctx context.Context) {
 	defer s.conflict.Store(nil)
 	for ; ctx.Err() == nil; retry.Sleep(ctx, conflictCheck) {
 		now := s.now()
-		jobs, _ := s.allJobs()
+		jobs, _ := s.catalog.all()
 		old := of
 		of = make(map[string]*awaited, len(jobs))
 		for _, j := range jobs {
@@ -160,9 +160,4 @@ func (s *Scheduler) notRun(ctx context.Context, of map[string]*awaited, now time
 		}
 	}
 	return names, nil
-}
-
-// aboutJob returns the log fields that identify a job, and further ones.
-func (s *Scheduler) aboutJob(job string, more ...zap.Field) []zap.Field {
-	return append([]zap.Field{zap.String("job", job), zap.String("key", jobKey(s.cfg.Group, job))}, more...)
 }

@@ -60,13 +60,13 @@ func (s *Scheduler) Define(ctx context.Context, d Definition) (version int64, er
 	fail := func(err error) (int64, error) { return 0, fmt.Errorf("sched: define job %.80q: %w", d.Name, err) }
 	replaces := d.Version
 	d.Version, d.By, d.At = 0, s.claims.Owner(), s.now()
-	if err := d.validate(s.parser()); err != nil {
+	if err := d.validate(s.catalog.parser()); err != nil {
 		return 0, err
 	}
 	if replaces < AnyVersion {
 		return fail(fmt.Errorf("the Version %d is invalid", replaces))
 	}
-	if s.inCode(d.Name) {
+	if s.catalog.inCode(d.Name) {
 		return fail(errInCode)
 	}
 	v, err := d.value()

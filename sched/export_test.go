@@ -18,6 +18,7 @@ func Asks(prefix, group string) string { return newKeys(prefix, group).Asks() }
 func (s *Scheduler) Postponed(ctx context.Context) int {
 	b := s.newStarter(ctx)
 	defer s.view.Unsubscribe(b.feed)
+	defer s.catalog.unsubscribe(b.changed)
 	w := &waiter{Waiting: tick.Waiting{Ready: ready{Job: "a", ID: "1", Parallel: true}, Key: s.keys.Ready("a", "1"), Rev: 1}}
 	b.add(w)
 	l := b.lanes.Of(tick.RunClaim(s.cfg.Group, "a", "1", false))
@@ -29,9 +30,14 @@ func (s *Scheduler) Postponed(ctx context.Context) int {
 
 // Remembered returns how many jobs this process remembers, other than those that it has.
 func (s *Scheduler) Remembered() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.touched) + s.histories.Len() + len(s.followers) + len(s.icals.known)
+	c := s.catalog
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := s.histories.Len() + len(c.followers) + len(c.icals.known)
+	for reader := range c.readers {
+		n += len(reader.names)
+	}
+	return n
 }
 
 // WaitAfter returns how long a tick waits after the given number of retries.

@@ -1,38 +1,32 @@
 package sched
 
 import (
-	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// history returns the history of a job, as it is known.
-func (s *Scheduler) history(job Job) tick.History {
-	return s.histories.Of(s.keys.Records(job.Name), job.History)
-}
-
 // record returns the operations that add records, oldest first, and trim the history.
-func (s *Scheduler) record(job Job, all ...past) []clientv3.Op {
-	return txn.OpsOf(s.history(job).Record(s.keys, job.Name, all...))
+func (g *group) record(job Job, all ...past) []clientv3.Op {
+	return txn.OpsOf(g.history(job).Record(g.keys, job.Name, all...))
 }
 
 // recordWithdrawn returns the operations that remove waiting ticks and add a record for
 // each, unless the tick has begun. It also returns the transaction of each tick.
-func (s *Scheduler) recordWithdrawn(job Job, ticks []*waiter, records []past) (ops txn.Ops, each []txn.Op) {
+func (g *group) recordWithdrawn(job Job, ticks []*waiter, records []past) (ops txn.Ops, each []txn.Op) {
 	var keys []string
 	var takeBack []clientv3.Op
 	for i, w := range ticks {
 		p := records[i]
 		p.Version, p.Job = valueVersion, job.Name
-		keys = append(keys, s.keys.Entry(job.Name, p))
+		keys = append(keys, g.keys.Entry(job.Name, p))
 		takeBack = append(takeBack, clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(w.Key), "=", w.Rev)},
 			[]clientv3.Op{clientv3.OpDelete(w.Key), clientv3.OpPut(keys[i], encode(p))}, nil))
 	}
-	ops = txn.OpsOf(s.history(job).Trim(keys))
+	ops = txn.OpsOf(g.history(job).Trim(keys))
 	for _, op := range takeBack {
 		each = append(each, ops.Add(op))
 	}
-	ops = append(ops, txn.OpsOf([]*pb.RequestOp{s.keys.ReadOldest(job.Name, len(ticks))})...)
+	ops = append(ops, txn.OpsOf([]*pb.RequestOp{g.keys.ReadOldest(job.Name, len(ticks))})...)
 	return ops, each
 }

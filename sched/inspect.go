@@ -153,7 +153,7 @@ const jobsPerRead = 9
 func (s *Scheduler) names(ctx context.Context) ([]string, error) {
 	var names []string
 	if s.Passthrough() {
-		jobs, _ := s.allJobs()
+		jobs, _ := s.catalog.all()
 		for _, j := range jobs {
 			names = append(names, j.Name)
 		}
@@ -214,7 +214,7 @@ func (s *Scheduler) Inspect(ctx context.Context, job string) (JobInfo, error) {
 func (s *Scheduler) inspect(ctx context.Context, owner ownerRead, jobs ...string) (infos []JobInfo, unread, err error) {
 	if s.Passthrough() {
 		for _, job := range jobs {
-			if j, ok := s.job(job); ok {
+			if j, ok := s.catalog.job(job); ok {
 				infos = append(infos, s.inspectLocal(j))
 			}
 		}

@@ -210,16 +210,20 @@ func (j Job) parallel() bool {
 	return allow
 }
 
-// guard returns a schedule of the job that does not panic.
-func (s *Scheduler) guard(job string, schedule calendar.Schedule) calendar.Schedule {
+// withoutPanics returns a schedule of the job that does not panic.
+func withoutPanics(log *zap.Logger, job string, schedule calendar.Schedule) calendar.Schedule {
 	if _, follows := schedule.(after); follows {
 		return schedule
 	}
 	var once sync.Once
 	return jobstate.Guard(schedule, func(panicked any) {
 		once.Do(func() {
-			s.log.Error("schedule panicked; the job has no further tick", zap.String("job", job),
+			log.Error("schedule panicked; the job has no further tick", zap.String("job", job),
 				zap.Any("panic", panicked), zap.ByteString("stack", debug.Stack()))
 		})
 	})
 }
+
+// same reports whether two jobs of one name come from the same definition, or both from
+// code.
+func (j Job) same(o Job) bool { return j.defined == o.defined && j.problem == o.problem }

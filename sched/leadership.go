@@ -24,9 +24,10 @@ import (
 // is kept in queues, so the cost of a round depends on what is due, not on the number
 // of jobs.
 type leadership struct {
-	s     *Scheduler
-	claim *etcdclaims.Claim
-	feed  *live.Feed
+	s       *Scheduler
+	claim   *etcdclaims.Claim
+	feed    *live.Feed
+	changed *changes
 
 	jobs     map[string]*jobState       // by the digest of the name
 	due      *priority.Queue[*jobState] // by when they are due
@@ -77,6 +78,7 @@ const (
 func newLeadership(s *Scheduler, claim *etcdclaims.Claim) *leadership {
 	return &leadership{
 		s: s, claim: claim, feed: s.view.Subscribe(live.KindAsk, live.KindPaused, live.KindReady, live.KindWithdraw, live.KindReset),
+		changed:   s.catalog.subscribe(),
 		jobs:      make(map[string]*jobState),
 		due:       priority.New(func(a, b *jobState) bool { return a.at.Before(b.at) }),
 		doubtful:  priority.New(func(a, b *jobState) bool { return a.readAt.Before(b.readAt) }),
@@ -97,6 +99,7 @@ func newLeadership(s *Scheduler, claim *etcdclaims.Claim) *leadership {
 // error only if retrying is useless.
 func (l *leadership) lead(ctx context.Context) error {
 	defer l.s.view.Unsubscribe(l.feed)
+	defer l.s.catalog.unsubscribe(l.changed)
 	ctx, cancel := context.WithCancel(ctx)
 	watched := make(chan struct{})
 	go func() {
@@ -193,7 +196,7 @@ func (l *leadership) rest(ctx context.Context) {
 	select {
 	case <-timer.C:
 	case <-l.feed.News:
-	case <-l.s.added:
+	case <-l.changed.news:
 	case <-l.plans.done:
 	case <-l.s.rescan:
 		l.rescan = true

@@ -28,6 +28,7 @@ type local struct {
 	s        *Scheduler
 	handlers context.Context
 	wake     chan struct{} // has an element when a run has ended
+	changed  *changes
 
 	mu      sync.Mutex
 	jobs    map[string]*localJob
@@ -36,13 +37,14 @@ type local struct {
 
 // runLocal runs the jobs in this process until ctx ends.
 func (s *Scheduler) runLocal(ctx, handlers context.Context) {
-	l := &local{s: s, handlers: handlers, wake: make(chan struct{}, 1), jobs: make(map[string]*localJob)}
+	l := &local{s: s, handlers: handlers, wake: make(chan struct{}, 1), changed: s.catalog.subscribe(), jobs: make(map[string]*localJob)}
+	defer s.catalog.unsubscribe(l.changed)
 	for ctx.Err() == nil {
 		timer := time.NewTimer(l.round(ctx))
 		select {
 		case <-timer.C:
 		case <-l.wake:
-		case <-s.added:
+		case <-l.changed.news:
 		case <-ctx.Done():
 		}
 		timer.Stop()
@@ -78,9 +80,9 @@ func (l *local) round(ctx context.Context) time.Duration {
 
 // adopt takes over the jobs that were added since.
 func (l *local) adopt(now time.Time) {
-	l.s.mu.Lock()
-	defer l.s.mu.Unlock()
-	for _, j := range l.s.order[len(l.jobs):] {
+	_ = l.s.catalog.take(l.changed)
+	jobs, _ := l.s.catalog.all()
+	for _, j := range jobs[len(l.jobs):] { // a passthrough scheduler has no definitions
 		a := &localJob{job: j, high: now, waiting: lanes.Line{Order: lanes.ByTime}}
 		if j.RunOnStart {
 			a.add(ready{Job: j.Name, ID: tick.StartID + j.hash() + "-" + uuid.NewString(), Nominal: now, Actual: now, Attempt: 1}, now)

@@ -290,7 +290,7 @@ func (s *Scheduler) operate(ctx context.Context, what, job string, change func(*
 // unknownJob returns the error for a job without a state in etcd. A job that this process
 // has may only lack an owner so far.
 func (s *Scheduler) unknownJob(job string) error {
-	if _, ok := s.job(job); ok && !s.Passthrough() {
+	if _, ok := s.catalog.job(job); ok && !s.Passthrough() {
 		return fmt.Errorf("%w in group %q so far: this process has it, but no owner of the group has registered it; call Run", ErrUnknownJob, s.cfg.Group)
 	}
 	return fmt.Errorf("%w in group %q", ErrUnknownJob, s.cfg.Group)

@@ -41,7 +41,7 @@ func (s *Scheduler) watchOverdue(ctx context.Context) {
 			}
 		}
 		latest = now
-		if jobs, generation := s.allJobs(); generation != seen {
+		if jobs, generation := s.catalog.all(); generation != seen {
 			seen, of = generation, alarmsOf(jobs, of, now)
 		}
 		s.raise(ctx, of, now)
@@ -88,13 +88,6 @@ func (a *alarm) putBack(now time.Time) {
 		from = earlier(from, a.nominal.Add(-1))
 	}
 	a.follow(from)
-}
-
-// noteEnd notes that a scheduled tick of a job with an Overdue has ended.
-func (s *Scheduler) noteEnd(j Job, p past) {
-	if j.Overdue > 0 && !p.Again && !isManual(p.ID) {
-		s.ends.Add(j.Name, p.Nominal, p.Nominal.Add(j.Overdue))
-	}
 }
 
 // raise looks at ticks that have reached their bound, and reports those that have not

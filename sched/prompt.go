@@ -45,7 +45,7 @@ func (l *leadership) mayBegin(c *jobState, p tick.Plan, now time.Time) (*promptR
 		}
 	}
 	var has bool
-	r.job, has = s.job(c.job.Name)
+	r.job, has = s.catalog.job(c.job.Name)
 	return r, has && r.until > 0
 }
 

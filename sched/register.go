@@ -80,8 +80,8 @@ func (l *leadership) refresh(ctx context.Context) error {
 
 // adopt takes over jobs that were added, changed or removed since, to be read.
 func (l *leadership) adopt() {
-	for _, name := range l.s.takeTouched() {
-		if j, ok := l.s.lookUp(name); !ok {
+	for _, name := range l.s.catalog.take(l.changed) {
+		if j, ok := l.s.catalog.lookUp(name); !ok {
 			l.remove(keyspace.Digest(name))
 		} else if c, changed := l.put(j); changed {
 			l.doubt(c)
@@ -153,8 +153,8 @@ func (l *leadership) load(ctx context.Context) error {
 	specs := byDigest(k.Specs(), reply.Kvs(readSpecs))
 	highs := byDigest(k.Highs(), reply.Kvs(readHighs))
 	fails := byDigest(k.Fails(), reply.Kvs(readFails))
-	_ = l.s.takeTouched()
-	jobs, _ := l.s.allJobs()
+	_ = l.s.catalog.take(l.changed)
+	jobs, _ := l.s.catalog.all()
 	l.stale, l.changes = false, nil
 	broken, are := 0, make(map[string]bool, len(jobs))
 	for _, j := range jobs {

@@ -71,14 +71,14 @@ func (s *Scheduler) readAll(ctx context.Context, jobs []string) ([]*jobSnapshot,
 // scheduleOf returns the schedule that a job has in etcd, or nil if this process does
 // not know it.
 func (s *Scheduler) scheduleOf(job string, st *jobSnapshot) calendar.Schedule {
-	if j, ok := s.job(job); ok && j.hash() == st.Spec.Hash {
+	if j, ok := s.catalog.job(job); ok && j.hash() == st.Spec.Hash {
 		return j.Schedule
 	}
 	if schedule, err := calendar.Cron(st.Spec.Schedule); err == nil {
 		return schedule
 	}
 	if d, err := st.definition.definition(); err == nil && st.definitionRev != 0 && st.definitionErr == nil {
-		if schedule, err := d.schedule(s.parser()); err == nil && (Job{Schedule: schedule, Revision: d.Revision}).hash() == st.Spec.Hash {
+		if schedule, err := d.schedule(s.catalog.parser()); err == nil && (Job{Schedule: schedule, Revision: d.Revision}).hash() == st.Spec.Hash {
 			return schedule
 		}
 	}
@@ -89,7 +89,7 @@ func (s *Scheduler) scheduleOf(job string, st *jobSnapshot) calendar.Schedule {
 // can parse it.
 func (s *Scheduler) definitionText(v definitionValue) string {
 	if d, err := v.definition(); err == nil {
-		if schedule, err := d.schedule(s.parser()); err == nil && (v.After != "" || v.Except != nil || v.Only != nil) {
+		if schedule, err := d.schedule(s.catalog.parser()); err == nil && (v.After != "" || v.Except != nil || v.Only != nil) {
 			return Job{Schedule: schedule}.text()
 		}
 	}

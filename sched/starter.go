@@ -22,6 +22,7 @@ type starter struct {
 	s        *Scheduler
 	handlers context.Context // of runs
 	feed     *live.Feed
+	changed  *changes
 	wg       sync.WaitGroup
 	slots    chan struct{} // requests in progress
 
@@ -47,12 +48,16 @@ func (s *Scheduler) start(ctx, handlers context.Context) {
 	defer b.wg.Wait()
 	defer s.starter.Store(nil)
 	defer s.view.Unsubscribe(b.feed)
+	defer s.catalog.unsubscribe(b.changed)
 	for ctx.Err() == nil {
 		b.absorb()
 		timer := time.NewTimer(b.startSome(ctx))
 		select {
 		case <-b.feed.News:
 		case <-b.post:
+		case <-b.changed.news:
+			_ = s.catalog.take(b.changed)
+			b.lanes.Retry(nil, true)
 		case <-s.retry:
 			b.lanes.Retry(s.takeFreed())
 		case <-timer.C:
@@ -65,7 +70,7 @@ func (s *Scheduler) start(ctx, handlers context.Context) {
 
 func (s *Scheduler) newStarter(handlers context.Context) *starter {
 	return &starter{
-		s: s, handlers: handlers, feed: s.view.Subscribe(live.KindReady, live.KindCancel), slots: make(chan struct{}, attemptsAtOnce),
+		s: s, handlers: handlers, feed: s.view.Subscribe(live.KindReady, live.KindCancel), changed: s.catalog.subscribe(), slots: make(chan struct{}, attemptsAtOnce),
 		lanes: lanes.New(),
 		post:  make(chan struct{}, 1),
 	}
@@ -157,7 +162,7 @@ func (b *starter) startSome(ctx context.Context) time.Duration {
 func (b *starter) begins(l *lanes.Lane) (Job, *waiter) {
 	now := b.s.now()
 	for _, w := range l.Line.Ticks {
-		j, ok := b.s.job(w.Job)
+		j, ok := b.s.catalog.job(w.Job)
 		if !ok {
 			return Job{}, nil
 		}

@@ -28,7 +28,7 @@ func (l *leadership) cannotServe(id string) bool {
 
 // giveUpRequests removes some requests of ticks after another job, of jobs that have too many.
 func (l *leadership) giveUpRequests(ctx context.Context) (more bool, err error) {
-	if !l.s.catalogued.Load() { // this process may still learn of the job
+	if !l.s.catalog.complete.Load() { // this process may still learn of the job
 		return false, nil
 	}
 	var todo []decision

@@ -30,8 +30,8 @@ var schedMutants = []mutant{
 	{
 		name: "definition read before its notice, followed as before", of: "sched", tests: "TestDefineAfterChangedAtOnce",
 		edits: []edit{{
-			"sched/catalog.go", "\t\tc.s.setFollower(n.Job, follower{before: n.After, version: is.Rev})\n\t\tif was",
-			"\t\tif was == nil || was.rev != is.Rev {\n\t\t\tc.s.setFollower(n.Job, follower{before: n.After, version: is.Rev})\n\t\t}\n\t\tif was",
+			"sched/definitions.go", "\t\tc.setFollower(n.Job, follower{before: n.After, version: is.Rev})\n\t\tif was",
+			"\t\tif was == nil || was.rev != is.Rev {\n\t\t\tc.setFollower(n.Job, follower{before: n.After, version: is.Rev})\n\t\t}\n\t\tif was",
 		}},
 	},
 	{
