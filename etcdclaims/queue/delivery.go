@@ -29,9 +29,8 @@ type Delivery struct {
 
 	// Requests of one lease exclude each other: a verb that was made of the fence before
 	// Heartbeat would be refused, as if another worker had the item.
-	busy   chan struct{}    // capacity 1: whoever fills it has unsure and note
+	busy   chan struct{}    // capacity 1: whoever fills it has unsure
 	unsure map[string]error // verbs whose outcome is unknown, and why
-	note   noted
 
 	mu   sync.Mutex // s and held change in Heartbeat alone
 	s    *session   // nil: resumed from a handle
@@ -165,7 +164,6 @@ func (l *Delivery) by() string {
 func (l *Delivery) hold() item.Held {
 	s, held, _ := l.snapshot()
 	held.Elsewhere = s == nil
-	held.Noted = l.note.tried || held.By != "" // then another holder may have made one
 	return held
 }
 

@@ -79,17 +79,6 @@ func (l *Delivery) rehome(ctx context.Context, next *session, held item.Held) (u
 		return time.Time{}, l.fail("heartbeat", ErrSuperseded)
 	}
 	move := item.Move{Held: held, To: next.id, Owner: l.q.claims.Owner(), Nonce: uuid.NewString()}
-	if l.note.rev > 0 {
-		move.Note = l.note.text
-		lease, err := next.leaseID(ctx)
-		switch {
-		case errors.Is(err, ErrExpired):
-			return time.Time{}, errNotThere
-		case err != nil:
-			return time.Time{}, l.fail("heartbeat", err)
-		}
-		move.Lease = int64(lease)
-	}
 	if next.expect(l) != nil { // before it is there, so that it is not taken for nobody's
 		return time.Time{}, errNotThere
 	}
@@ -150,9 +139,6 @@ func (l *Delivery) moved(next *session, held item.Held) (time.Time, error) {
 	ended := l.err
 	l.mu.Unlock()
 	l.unsure = nil
-	if l.note.rev > 0 {
-		l.note.rev = held.Rev
-	}
 	if before != nil && before != next {
 		before.forget(l)
 	}

@@ -45,8 +45,6 @@ type Info struct {
 	Fence    int64     // of the lease of a taken item, or of the one that completed it
 	Since    time.Time // when the item was taken, died or was completed
 	Why      string    // why the item is dead
-	// Note is the worker's note of a taken item, see Delivery.Note. Only Look sets it.
-	Note []byte
 	// Until is when the lease of a taken item ends in etcd unless it is renewed, by the
 	// wall clock of the reader. If the worker is dead, the item is visible
 	// again at most a second later. Zero means that the end is not known. Only Look sets
@@ -59,7 +57,6 @@ type found struct {
 	Info
 	entry *item.Entry
 	empty bool // it has lost its content
-	notes []*mvccpb.KeyValue
 }
 
 // Look returns an item with its payload: an item of the queue, a dead letter, or one that
@@ -70,7 +67,6 @@ type found struct {
 func (q *Queue) Look(ctx context.Context, id string) (Info, error) {
 	f, err := q.find(ctx, id)
 	if err == nil && f.Where == Taken {
-		f.Note = item.NoteOf(f.entry.State, f.notes)
 		sid, _, _ := strings.Cut(strings.TrimPrefix(f.entry.Key(), q.keys.Taken()), "/")
 		if session, serr := q.claims.Lookup(ctx, q.keys.SessionKey(sid)); serr == nil { // else it is not known
 			f.Until = session.Expires
@@ -97,11 +93,10 @@ func (q *Queue) find(ctx context.Context, id string) (f found, err error) {
 var errMoving = errors.New("item is being moved")
 
 func (q *Queue) findOnce(ctx context.Context, id string) (f found, err error) {
-	resp, err := q.read(ctx, clientv3.OpGet(q.keys.Content(id)), clientv3.OpGet(q.keys.Place(id)), clientv3.OpGet(q.keys.Note(id)))
+	resp, err := q.read(ctx, clientv3.OpGet(q.keys.Content(id)), clientv3.OpGet(q.keys.Place(id)))
 	if err != nil {
 		return f, err
 	}
-	f.notes = txn.Kvs(resp, 2)
 	items, places := txn.Kvs(resp, 0), txn.Kvs(resp, 1)
 	if len(items) == 0 {
 		return f, ErrNotFound

@@ -38,7 +38,6 @@ func TestNoSpaceOfEachCall(t *testing.T) {
 			{"snooze", refused, func() error { _, err := held[0].Snooze(ctx, sec); return err }},
 			{"release", refused, func() error { return held[0].Release(ctx) }},
 			{"discard", refused, func() error { return held[0].Discard(ctx, "x") }},
-			{"note", unsure, func() error { return held[0].Note(ctx, []byte("x")) }},
 			{"heartbeat", works, func() error { _, err := held[0].Heartbeat(ctx, 0); return err }},
 			{"heartbeat with another duration", refused, func() error { _, err := held[0].Heartbeat(ctx, 2*time.Minute); return err }},
 			{"complete", works, func() error { return held[1].Complete(ctx) }},

@@ -13,7 +13,6 @@ import (
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
 
@@ -35,11 +34,10 @@ type session struct {
 	gen    int64 // ModRevision of worker/<id>: the session's generation
 	seen   int64 // a revision that etcd had when it last answered
 	leases map[*Delivery]struct{}
-	unsure int              // how often items may have been taken that no lease is of; 0: there are none
-	busy   int              // claiming requests under way
-	over   error            // why its leases have been ended, and it gets no more
-	used   time.Time        // when it was last asked for
-	lease  clientv3.LeaseID // of the claim, once it was read
+	unsure int       // how often items may have been taken that no lease is of; 0: there are none
+	busy   int       // claiming requests under way
+	over   error     // why its leases have been ended, and it gets no more
+	used   time.Time // when it was last asked for
 }
 
 // idleAfter is how long a session lasts of which nothing was asked and that has no

@@ -20,7 +20,6 @@ import (
 //	index/idle/<session>              processes that wait for items
 //	taken/<session>/<id>              items that a worker has: put once per lease, so its ModRevision is the fence
 //	place/<id>                        where an item is that is not where it was enqueued
-//	note/<id>                         the note of the worker that has the item, on the lease of its session
 //	dead/<time>/<seq>                 dead letters
 //	dead/<time>/bare/<id>             dead letters whose state this program cannot read
 //	worker/<session>                  sessions that have, or had, items; its ModRevision is the session's generation
@@ -82,9 +81,6 @@ func (k Keys) TakenBy(session string) string { return k.Taken() + session + "/" 
 
 // Place is the key of where an item is that is not where it was enqueued.
 func (k Keys) Place(id string) string { return k.root + "place/" + id }
-
-// Note is the key of the note of the worker that has an item.
-func (k Keys) Note(id string) string { return k.root + "note/" + id }
 
 // Dead is the prefix of dead letters.
 func (k Keys) Dead() string { return k.root + "dead/" }

@@ -1,8 +1,6 @@
 package item
 
 import (
-	"slices"
-
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
@@ -12,10 +10,6 @@ type Move struct {
 	To    string // the session
 	Owner string
 	Nonce string // by which the caller knows its own request
-	// Note is the worker's note, and Lease that of the session, on which the note stays. Without a lease
-	// no note is known.
-	Note  []byte
-	Lease int64
 }
 
 func (s Move) target() string { return s.TakenBy(s.To) + s.State.ID }
@@ -33,11 +27,7 @@ func (s Move) Moved(rev int64) Held {
 func (s Move) Build() *pb.TxnRequest {
 	from, st := s.Held, s.Moved(0).State
 	from.Elsewhere = true // than the session whose guard the request carries
-	ops := s.unnote()
-	if s.Lease != 0 {
-		ops = []*pb.RequestOp{s.note(st, s.Note, s.Lease)}
-	}
-	ops = append(slices.Clip(ops), put(s.target(), Encode(st)))
+	ops := []*pb.RequestOp{put(s.target(), Encode(st))}
 	if s.target() != s.Key() { // else it was adopted by the process that had it
 		ops = append(ops, remove(s.Key()))
 	}

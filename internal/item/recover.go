@@ -80,7 +80,7 @@ func (k Keys) from(
 			unreadable = append(unreadable, err)
 			then = k.buryBare(kv, slots, now)
 		} else {
-			then = k.untaken(kv, st.ID)
+			then = []*pb.RequestOp{remove(string(kv.Key))}
 			if st.Slot > 0 {
 				then = append(then, remove(k.slot(st.Slot)))
 			}
@@ -89,12 +89,6 @@ func (k Keys) from(
 		ops = append(ops, inner([]*pb.Compare{as(kv)}, then...))
 	}
 	return ops, unreadable
-}
-
-// untaken is the operations that remove the key of a taken item, and the worker's note: the
-// lease of etcd that the note is on can outlast the session.
-func (k Keys) untaken(kv *mvccpb.KeyValue, id string) []*pb.RequestOp {
-	return []*pb.RequestOp{remove(string(kv.Key)), remove(k.Note(id))}
 }
 
 // TakenState decodes the state of a taken item. The state of another item, copied here
@@ -123,8 +117,8 @@ func (k Keys) taker(kv *mvccpb.KeyValue) (owner, id string) {
 func (k Keys) buryBare(kv *mvccpb.KeyValue, slots map[string]string, now time.Time) []*pb.RequestOp {
 	owner, id := k.taker(kv)
 	to := k.bareAt(now, id)
-	ops := append(k.untaken(kv, id), put(to, string(kv.Value)),
-		put(k.Place(id), Encode(Place{Version: Version, Key: to[len(k.root):], Verb: verbLost})))
+	ops := []*pb.RequestOp{remove(string(kv.Key)), put(to, string(kv.Value)),
+		put(k.Place(id), Encode(Place{Version: Version, Key: to[len(k.root):], Verb: verbLost}))}
 	if slot := slots[owner]; slot != "" {
 		ops = append(ops, remove(slot))
 	}

@@ -43,7 +43,7 @@ func TestVerbs(t *testing.T) {
 			w.etcd, _ = w.etcd.Grant(7, 60)
 			w.enqueue("a", noon)
 			held := w.claim("s1")
-			held.By, held.Noted = "b", true
+			held.By = "b"
 			in := test.verb(held).Build()
 			resp := w.do(in)
 			if !resp.Succeeded {
@@ -147,31 +147,4 @@ func TestMove(t *testing.T) {
 		t.Error("not completed with the new fence")
 	}
 	w.want("")
-}
-
-// A late copy of a note does not replace a later one, and a note is of one hold.
-func TestNotes(t *testing.T) {
-	w := newWorld(t)
-	w.enqueue("a", noon)
-	held := w.claim("s1")
-	first := item.WriteNote{Held: held, Text: []byte("1")}
-	rev := w.do(first.Build()).Header.Revision
-	hold, there, same := first.Found(w.do(first.Build()))
-	if hold != item.Stands || there != rev || !same {
-		t.Errorf("%v, %d, %v", hold, there, same)
-	}
-	second := item.WriteNote{Held: held, Text: []byte("2"), Before: rev}
-	w.do(second.Build())
-	if w.do(first.Build()).Succeeded {
-		t.Error("the late copy was stored")
-	}
-	note := w.under(keys.Note("a"))
-	if text := item.NoteOf(held.State, note); string(text) != "2" {
-		t.Errorf("note %q", text)
-	}
-	held.Noted = true
-	w.do(item.Release{Held: held, Now: noon}.Build())
-	if len(w.under(keys.Note("a"))) != 0 || item.NoteOf(w.claim("s2").State, note) != nil {
-		t.Error("the note outlasts its worker")
-	}
 }

@@ -108,7 +108,7 @@ var sharing = map[string]string{
 	"Claim.Release":      "Client.ReleaseAll Client.Close Queue.Close Member.Leave",
 	"Work.Complete":      "Work.CompleteWith Work.ReleaseWith",
 	"Queue.Claim": `Delivery.Complete Delivery.Discard Delivery.Fail Delivery.Release Delivery.Snooze Delivery.Heartbeat
-		Delivery.Note Queue.Adopt`,
+		Queue.Adopt`,
 	"Queue.Enqueue":       "Queue.EnqueueAll",
 	"Queue.Pause":         "Queue.Resume",
 	"Scheduler.Inspect":   "Scheduler.Definition Scheduler.Explain",

@@ -281,7 +281,6 @@ var awayCalls = map[string]call{
 		_, err := l.Heartbeat(ctx, time.Minute)
 		return err
 	}),
-	"Delivery.Note":     onItem(func(ctx context.Context, l *queue.Delivery) error { return l.Note(ctx, []byte("x")) }),
 	"Delivery.Complete": onItem(func(ctx context.Context, l *queue.Delivery) error { return l.Complete(ctx) }),
 	"Delivery.Fail":     onItem(func(ctx context.Context, l *queue.Delivery) error { _, err := l.Fail(ctx, errors.New("x")); return err }),
 	"Delivery.Snooze":   onItem(func(ctx context.Context, l *queue.Delivery) error { _, err := l.Snooze(ctx, time.Minute); return err }),

@@ -23,7 +23,6 @@ var erasedQueue = &feature{
 		{key: "`index/later/<vesting>/<rank>/<seq>`", name: inQueue + `index/later/.+`, within: 40 * sec},
 		{key: "`taken/<session>/<id>`", name: inQueue + `taken/.+/\d+`, within: 40 * sec},
 		{key: "`place/<id>`", name: inQueue + `place/\d+`, within: 40 * sec},
-		{key: "`note/<id>`", name: inQueue + `note/\d+`, within: sec},
 		{key: "`dead/<time>/<seq>`", name: inQueue + `dead/.+`, within: 40 * sec},
 		{key: "`worker/<session>`", name: inQueue + `worker/.+`, within: 40 * sec},
 		{key: "`slot/<n>`", name: inQueue + `slot/\d+`, within: 10 * sec},
@@ -101,7 +100,6 @@ func (w *erasure) handleItem(ctx context.Context, l *queue.Delivery) error {
 	if err != nil {
 		return err
 	}
-	w.failed(l.Note(ctx, []byte("at work")))
 	select {
 	case <-ctx.Done():
 		return ctx.Err()

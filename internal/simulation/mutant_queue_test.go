@@ -159,10 +159,6 @@ var queueMutants = []mutant{
 		}},
 	},
 	{
-		name: "note that is tried again without space", tests: "TestNoSpaceOfEachCall", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/note.go", "		case errors.Is(err, rpctypes.ErrNoSpace):\n", "		case errors.Is(err, rpctypes.ErrNoSpace) && len(b) < 0:\n"}},
-	},
-	{
 		name: "items in the order in which they were made", tests: "TestEnqueueAllInOrder", of: "etcdclaims/queue",
 		edits: []edit{{"etcdclaims/queue/enqueue.go", "		items[i].seq = newSeq()\n", "		_ = i\n"}},
 	},
