@@ -37,8 +37,6 @@ type Delivery struct {
 	held item.Held
 	err  error // why the lease is over
 
-	over time.Time // when this process learned that it is
-
 	leaving bool // a verb that ends the lease is under way, or of unknown outcome
 }
 
@@ -77,7 +75,7 @@ func (l *Delivery) end(why error) {
 	l.mu.Lock()
 	first := l.err == nil
 	if first {
-		l.err, l.over = why, l.q.now()
+		l.err = why
 	}
 	l.mu.Unlock()
 	if first {
@@ -247,13 +245,11 @@ func (l *Delivery) Deadline() time.Time { return l.q.now().Add(l.remaining()) }
 
 // Expired reports whether the lease is over at the given time, unless it is renewed
 // before. It returns true for every time if the lease is over by now. So it does for an
-// adopted delivery, because only etcd knows when such a lease ends. It sends no request. See
-// Values for a pure function.
+// adopted delivery, because only etcd knows when such a lease ends. It sends no request.
 func (l *Delivery) Expired(now time.Time) bool { return l.Remaining(now) <= 0 }
 
 // Remaining returns how long the lease lasts from the given time on, unless it is renewed
-// before. It returns 0 if Expired returns true. It sends no request. See Values for a
-// pure function.
+// before. It returns 0 if Expired returns true. It sends no request.
 func (l *Delivery) Remaining(now time.Time) time.Duration {
 	left := l.remaining()
 	if left <= 0 {
