@@ -138,11 +138,11 @@ func (s State) lease(id int64) (int, bool) {
 }
 
 // Names change the names of clients: Text appends a name or value of a key to b, Lease returns the id of
-// a lease. Revision appends a revision. The zero value changes nothing.
+// a lease. Number appends a revision, or the id of a lease. The zero value changes nothing.
 type Names struct {
-	Text     func(b []byte, text string) []byte
-	Lease    func(id int64) int64
-	Revision func(b []byte, rev int64) []byte
+	Text   func(b []byte, text string) []byte
+	Lease  func(id int64) int64
+	Number func(b []byte, n int64) []byte
 }
 
 // Append appends the state to b, as it would be if all requests had come with other names. The bytes
@@ -150,7 +150,7 @@ type Names struct {
 // is not part of them: compact what nobody will ask for. The end of a lease has events in the order of
 // the old names.
 func (s State) Append(b []byte, names Names) []byte {
-	b = appendInts(names.revisions(b, s.rev, s.compacted), int64(len(s.keys)), int64(len(s.leases)))
+	b = names.numbers(appendInts(b, int64(len(s.keys)), int64(len(s.leases))), s.rev, s.compacted)
 	type part struct{ from, to int }
 	var some [32]part
 	leases, parts, begin := s.leases, some[:0], len(b)
@@ -173,10 +173,10 @@ func (s State) Append(b []byte, names Names) []byte {
 		slices.SortFunc(leases, func(l, m lease) int { return cmp.Compare(l.id, m.id) })
 	}
 	for _, l := range leases {
-		b = appendInts(b, l.id, l.ttl)
+		b = names.numbers(b, l.id, l.ttl)
 	}
 	for c := s.log; c != nil; c = c.older {
-		b = names.append(names.append(names.revisions(b, c.rev), c.name, c.after), c.name, c.before)
+		b = names.append(names.append(names.numbers(b, c.rev), c.name, c.after), c.name, c.before)
 	}
 	return b
 }
@@ -199,15 +199,15 @@ func (n Names) append(b []byte, name string, k *Key) []byte {
 		}
 		binary.BigEndian.PutUint32(b[at:], uint32(len(b)-at-4))
 	}
-	return appendInts(n.revisions(b, k.Created, k.Modified), lease)
+	return n.numbers(b, k.Created, k.Modified, lease)
 }
 
-func (n Names) revisions(b []byte, all ...int64) []byte {
-	if n.Revision == nil {
+func (n Names) numbers(b []byte, all ...int64) []byte {
+	if n.Number == nil {
 		return appendInts(b, all...)
 	}
-	for _, rev := range all {
-		b = n.Revision(b, rev)
+	for _, number := range all {
+		b = n.Number(b, number)
 	}
 	return b
 }

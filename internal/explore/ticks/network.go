@@ -10,7 +10,6 @@ import (
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/protobuf/proto"
 )
 
 // kind is a kind of requests.
@@ -57,12 +56,8 @@ func (w State) send(i int, of kind, step any, in *pb.TxnRequest, held ...*pb.Com
 	if w.Break != nil {
 		w.Break(of, in)
 	}
-	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(in)
-	if err != nil {
-		panic(err)
-	}
 	p := w.procs[i]
-	r := request{of: of, proc: int8(i), life: p.life, waited: true, in: in, raw: string(raw), step: step, guard: p.term}
+	r := request{of: of, proc: int8(i), life: p.life, waited: true, in: in, raw: bytesOf(in), step: step, guard: p.term}
 	w.flying = append(slices.Clone(w.flying), r)
 	return w
 }
@@ -132,13 +127,9 @@ func (w State) arrive(n int, r request, twice bool) (State, error) {
 	case err != nil: // its lease is gone: etcd has refused it
 		w = w.without(n)
 	default:
-		raw, merr := proto.MarshalOptions{Deterministic: true}.Marshal(resp)
-		if merr != nil {
-			return w, merr
-		}
 		reply := txn.ReplyIn((*clientv3.TxnResponse)(resp))
 		answered := r
-		answered.reply, answered.rawReply = &reply, string(raw)
+		answered.reply, answered.rawReply = &reply, bytesOf(resp)
 		w = w.with(n, answered)
 	}
 	if twice {

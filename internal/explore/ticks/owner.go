@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/explore/values"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/tick"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -97,7 +98,7 @@ func (w State) elected(i int) (State, error) {
 
 // id returns the next id that a process gives.
 func (w State) id(i int, what string) string {
-	return fmt.Sprintf("%c%d%s%d", 'A'+i, w.procs[i].life, what, w.procs[i].sent)
+	return fmt.Sprint(what, w.fresh(i, values.Attempts))
 }
 
 // dethroned has the process hear that its ownership is lost.

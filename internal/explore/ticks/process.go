@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/etcdclaims/claims/internal/explore/values"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -216,11 +217,16 @@ func (w State) noticed(i int) State {
 	return w.dethroned(i).session(i)
 }
 
+// fresh returns the next number of a process, of a kind.
+func (w State) fresh(i int, kind int64) int64 {
+	return kind + 1_000_000*int64(i) + 10_000*int64(w.procs[i].life) + int64(w.procs[i].sent)
+}
+
 // session opens a session.
 func (w State) session(i int) State {
 	p := &w.procs[i]
 	p.sent++
-	p.lease = int64(100*(i+1)) + 10*int64(p.life) + int64(p.sent)
+	p.lease = w.fresh(i, values.Leases)
 	next, err := w.etcd.Grant(p.lease, 15)
 	if err != nil {
 		panic(err)

@@ -9,11 +9,12 @@
 package ticks
 
 import (
-	"encoding/binary"
+	"reflect"
 	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/explore/etcdmodel"
+	"github.com/etcdclaims/claims/internal/explore/values"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/tick"
@@ -150,7 +151,7 @@ type ledger struct {
 // New returns the states in which a search begins: one registered job, whose first tick is due in a minute.
 func New(s Scope) []State {
 	s.values = new(sync.Map)
-	w := State{Scope: &s, etcd: etcdmodel.New(1), left: budget{int8(s.Faults), int8(s.Ends), int8(s.Pauses), int8(s.Deleted), int8(s.Forced)}}
+	w := State{Scope: &s, etcd: etcdmodel.New(values.Revisions), left: budget{int8(s.Faults), int8(s.Ends), int8(s.Pauses), int8(s.Deleted), int8(s.Forced)}}
 	in := &pb.TxnRequest{Success: []*pb.RequestOp{
 		txn.Put([]byte(specKey), "{}", int64(0)),
 		txn.Put([]byte(highKey), keyspace.Instant(begin), int64(0)),
@@ -193,23 +194,42 @@ func decoded[T any](w State, k *etcdmodel.Key) T {
 	return v
 }
 
-// Append appends the state as bytes.
+// Append appends the state as bytes. Which numbers its processes have given counts only as far as they are in use.
 func (w State) Append(b []byte) []byte {
-	b = w.etcd.Append(b, etcdmodel.Names{})
-	b = append(b, byte(w.minutes), byte(w.left.faults), byte(w.left.ends), byte(w.left.pauses), byte(w.left.deleted), byte(w.left.forced))
+	at, c := len(b), values.Code(w.etcd.Append(b, etcdmodel.Names{Number: appendInt}))
+	c = append(c, byte(w.minutes), byte(w.left.faults), byte(w.left.ends), byte(w.left.pauses), byte(w.left.deleted), byte(w.left.forced))
 	for _, p := range w.procs {
-		b = append(b, byte(p.life), flags(p.alive, p.gone, p.paused, p.refused, p.busy, p.tried), byte(p.sent), byte(p.run.phase))
-		b = ints(b, p.lease, p.term, p.mark.Rev, p.spec, p.run.rev, p.run.lease, int64(p.run.ended))
-		b = text(text(b, p.never), p.run.value)
+		c = append(c, byte(p.life), flags(p.alive, p.gone, p.paused, p.refused, p.busy, p.tried), byte(p.run.phase))
+		for _, n := range [...]int64{p.lease, p.term, p.mark.Rev, p.spec, p.run.rev, p.run.lease, int64(p.run.ended)} {
+			c.Int(n)
+		}
+		c.Text(p.never)
+		c.Text(p.run.value)
 	}
 	for i := range w.told.decided {
-		b = append(b, flags(w.told.decided[i], w.told.exempt[i], w.told.reset, w.told.elected), byte(w.told.called[i]))
+		c = append(c, flags(w.told.decided[i], w.told.exempt[i], w.told.reset, w.told.elected), byte(w.told.called[i]))
 	}
 	for _, r := range w.flying {
-		b = append(b, byte(r.of), byte(r.proc), byte(r.life), flags(r.waited, r.reply != nil))
-		b = text(text(b, r.raw), r.rawReply)
+		c = append(c, byte(r.of), byte(r.proc), byte(r.life), flags(r.waited, r.reply != nil))
+		c.Text(r.raw)
+		c.Text(r.rawReply)
 	}
-	return b
+	return values.Rank(c, at)
+}
+
+func appendInt(b []byte, n int64) []byte {
+	c := values.Code(b)
+	c.Int(n)
+	return c
+}
+
+var walker values.Walker
+
+// bytesOf returns bytes that differ for any two messages.
+func bytesOf[T pb.TxnRequest | pb.TxnResponse](m *T) string {
+	var c values.Code
+	walker.Walk(&c, reflect.ValueOf(m))
+	return string(c)
 }
 
 func flags(all ...bool) (b byte) {
@@ -219,15 +239,4 @@ func flags(all ...bool) (b byte) {
 		}
 	}
 	return b
-}
-
-func ints(b []byte, all ...int64) []byte {
-	for _, n := range all {
-		b = binary.AppendVarint(b, n)
-	}
-	return b
-}
-
-func text(b []byte, s string) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }

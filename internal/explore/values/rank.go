@@ -7,21 +7,26 @@ import (
 	"github.com/etcdclaims/claims/internal/keyspace"
 )
 
-// Revisions is the first revision of an etcd whose states Rank can compare: all that follow have as many digits, and
-// no other number is as great.
-const Revisions = 10_000_000
+// Revisions is the first revision of an etcd whose states Rank can compare. Leases and Attempts are the first of other
+// numbers of which only the order counts, for worlds that number them. All have eight digits, and no other number has.
+const (
+	Revisions = 10_000_000
+	Leases    = 20_000_000
+	Attempts  = 30_000_000
+)
 
 const (
-	digits = 8 // of Revisions
+	digits = 8
+	fence  = 15 // digits of a fence of an epoch from 1 to 7
 	mark   = 0xfe
 )
 
-// AppendRevision appends a revision, or a fence, for Rank. What is before and after it is no digit, or begins with none.
+// AppendRevision appends a revision, a fence, or another such number, for Rank. What is before and after it is no digit, or begins with none.
 func AppendRevision(b []byte, n int64) []byte { return strconv.AppendInt(append(b, mark), n, 10) }
 
-// Rank puts into b, from a position on, the rank of each revision in its place, whether it stands in a text or was
-// appended by AppendRevision. Two states that differ in revisions alone, and not in their order, have the same future:
-// no request computes with them, other than to ask for what is before or after. The epoch of a fence stays.
+// Rank puts into b, from a position on, the rank of each such number in its place, whether it stands in a text or was
+// appended by AppendRevision. Two states that differ in these alone, and not in their order, have the same future:
+// no request computes with revisions, other than to ask for what is before or after. The epoch of a fence stays.
 func Rank(b []byte, from int) []byte {
 	var some [32]int64
 	all := some[:0]
@@ -49,9 +54,42 @@ func eachRevision(b []byte, f func(begin, end int, n int64)) {
 			n, length = 10*n+int64(b[i]-'0'), length+1
 			continue
 		}
-		if length >= digits {
+		if length == digits || length == fence {
 			f(i-length, i, n)
 		}
 		n, length = 0, 0
 	}
 }
+
+// Code takes values apart into bytes for Rank.
+type Code []byte
+
+// Bool, Int, Text and Bytes are described at Sink.
+func (c *Code) Bool(v bool) {
+	if v {
+		*c = append(*c, 1)
+	} else {
+		*c = append(*c, 0)
+	}
+}
+
+// Int appends a number in bytes that are no digits.
+func (c *Code) Int(n int64) {
+	if n >= Revisions {
+		*c = AppendRevision(*c, n)
+		return
+	}
+	for ; n >= 32 || n < 0; n = int64(uint64(n) >> 5) { //nolint:gosec // any bytes do
+		*c = append(*c, byte(n&31)|0x80)
+	}
+	*c = append(*c, byte(n))
+}
+
+// Text appends a text after its length.
+func (c *Code) Text(s string) {
+	c.Int(int64(len(s)))
+	*c = append(*c, s...)
+}
+
+// Bytes does so with bytes.
+func (c *Code) Bytes(b []byte) { c.Text(string(b)) }

@@ -67,7 +67,7 @@ func (c *client) alive() bool { return c.state != dead && c.state != closed && c
 // one that there never was. As a number it begins with the letter of the client.
 func (w World) nextLease(c *client) int64 {
 	id := int64(c.name[0])<<7 + 1
-	for ; w.lives(id) || w.saved != nil && w.saved.KeepAlive(id) > 0 || w.mentions(appendInt(nil, id)); id++ {
+	for ; w.lives(id) || w.mentions(appendInt(nil, id)); id++ {
 	}
 	return id
 }
@@ -104,7 +104,7 @@ func (w World) mentions(what []byte) bool {
 			return true
 		}
 	}
-	return w.saved != nil && bytes.Contains(w.saved.Append(nil, etcdmodel.Names{}), what)
+	return w.saved != nil && bytes.Contains(w.saved.Append(nil, etcdmodel.Names{Number: appendInt}), what)
 }
 
 // encode makes the bytes of the client, unless they are there.

@@ -94,7 +94,7 @@ func (w World) Append(b []byte) []byte {
 }
 
 func (w World) append(b []byte, r *renaming) []byte {
-	names := etcdmodel.Names{Revision: appendInt}
+	names := etcdmodel.Names{Number: appendInt}
 	if r != nil {
 		names.Text = r.append
 		names.Lease = func(id int64) int64 { return int64(r[id>>7])<<7 | id&127 }
