@@ -22,7 +22,6 @@ var largerCircles = map[string]int{
 	"./internal/compare":    27,
 	"./internal/contract":   15,
 	"./internal/simulation": 34,
-	"./sched":               40,
 }
 
 func TestFilesFormNoLargeCircle(t *testing.T) {

@@ -13,33 +13,33 @@ import (
 )
 
 // campaign acquires the ownership again and again, until ctx ends or an error is final.
-func (s *Scheduler) campaign(ctx context.Context) error {
+func campaign(ctx context.Context, b *starter) error {
 	const what = "acquire group ownership"
 	opts := []etcdclaims.AcquireOption{option.OwnKey{}}
-	if s.cfg.Suspectable {
+	if b.cfg.Suspectable {
 		opts = append(opts, etcdclaims.Suspectable())
 	}
 	for try := 0; ctx.Err() == nil; try++ {
-		claim, err := s.claims.Acquire(ctx, ownerKey(s.cfg.Group), opts...)
+		claim, err := b.claims.Acquire(ctx, ownerKey(b.cfg.Group), opts...)
 		switch {
 		case errors.Is(err, etcdclaims.ErrClosed):
 			return err
 		case oplog.IsDenied(err):
-			if s.outage.Denied(what, err, zap.String("key", ownerKey(s.cfg.Group))) {
+			if b.outage.Denied(what, err, zap.String("key", ownerKey(b.cfg.Group))) {
 				return err
 			}
 			retry.Pause(ctx, try)
 			continue
 		case err != nil:
 			if ctx.Err() == nil {
-				s.outage.Fail(what, err, zap.String("key", ownerKey(s.cfg.Group)))
+				b.outage.Fail(what, err, zap.String("key", ownerKey(b.cfg.Group)))
 				retry.Pause(ctx, try)
 			}
 			continue
 		}
-		s.outage.Succeed(what)
+		b.outage.Succeed(what)
 		try = 0
-		if err := s.own(ctx, claim); err != nil {
+		if err := own(ctx, b, claim); err != nil {
 			return err
 		}
 	}
@@ -47,20 +47,20 @@ func (s *Scheduler) campaign(ctx context.Context) error {
 }
 
 // own leads the group for one term.
-func (s *Scheduler) own(ctx context.Context, claim *etcdclaims.Claim) error {
+func own(ctx context.Context, b *starter, claim *etcdclaims.Claim) error {
 	fence := claim.Fence()
 	fields := []zap.Field{zap.String("key", claim.Key()), zap.Int64("fence", fence)}
-	s.epoch.Store(keyspace.Epoch(fence))
-	s.log.Info("group ownership acquired", fields...)
-	if hook := s.cfg.Hooks.Elected; hook != nil {
+	b.epoch.Store(keyspace.Epoch(fence))
+	b.log.Info("group ownership acquired", fields...)
+	if hook := b.cfg.Hooks.Elected; hook != nil {
 		hook(fence)
 	}
 	bound, unbind := claim.Bind(ctx)
-	l := newLeadership(s, claim)
-	s.owning.Store(true)
-	s.retryAll()
+	l := newLeadership(b, claim)
+	b.owning.Store(true)
+	b.retry(nil, true)
 	err := l.lead(bound)
-	s.owning.Store(false)
+	b.owning.Store(false)
 	unbind()
 	lost := claim.Err()
 	release, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTime)
@@ -69,11 +69,11 @@ func (s *Scheduler) own(ctx context.Context, claim *etcdclaims.Claim) error {
 		lost = err
 	}
 	if lost != nil {
-		s.log.Warn("group ownership lost", append(fields, zap.Error(lost))...)
+		b.log.Warn("group ownership lost", append(fields, zap.Error(lost))...)
 	} else {
-		s.log.Info("group ownership released", fields...)
+		b.log.Info("group ownership released", fields...)
 	}
-	if hook := s.cfg.Hooks.Deposed; hook != nil {
+	if hook := b.cfg.Hooks.Deposed; hook != nil {
 		hook(fence, lost)
 	}
 	return err

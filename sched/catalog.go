@@ -2,7 +2,6 @@ package sched
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -37,9 +36,6 @@ type catalog struct {
 	generation int                    // how often any job has changed
 	readers    map[*changes]bool
 }
-
-// kindHandler is the function of a kind.
-type kindHandler = func(ctx context.Context, t Tick, payload json.RawMessage) error
 
 // changes are the jobs that a reader of the catalog has to look up again.
 type changes struct {
@@ -317,3 +313,5 @@ func (c *catalog) beforeOf(all followers, job string) string {
 func (c *catalog) parser() func(text, zone string) (calendar.Calendar, error) {
 	return c.icals.parser(c.cfg.ICal)
 }
+
+var errInCode = errors.New("a job in code has this name")

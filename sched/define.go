@@ -3,7 +3,6 @@ package sched
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -13,18 +12,10 @@ import (
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/tick"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
-
-// notice is the value of now/defined/: a job is defined. It is put with the definition, so
-// both have the same revision. Processes follow the notices, which are short, and read the
-// definitions that are new to them.
-type notice struct {
-	Version int    `json:"v"`
-	Job     string `json:"job"`
-	After   string `json:"after,omitempty"` // Definition.After
-}
 
 // mostDefinitions is how many jobs of a group can be defined. Each process reads their
 // notices every five seconds.
@@ -75,7 +66,7 @@ func (s *Scheduler) Define(ctx context.Context, d Definition) (version int64, er
 	}
 	v.V = v.storedVersion()
 	key, note := s.keys.Definition(d.Name), s.keys.Defined(d.Name)
-	tell := clientv3.OpPut(note, encode(notice{Version: valueVersion, Job: d.Name, After: d.After}))
+	tell := clientv3.OpPut(note, tick.Encode(notice{Version: valueVersion, Job: d.Name, After: d.After}))
 	rev, err := s.operateAt(ctx, "define", d.Name, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
 		version = 0
 		switch {
@@ -97,7 +88,7 @@ func (s *Scheduler) Define(ctx context.Context, d Definition) (version int64, er
 			}
 		}
 		cmps, err := s.checkAfter(ctx, d)
-		return append(cmps, s.definedAs(d.Name, st.definitionRev)), []clientv3.Op{clientv3.OpPut(key, encode(v)), tell}, err
+		return append(cmps, s.definedAs(d.Name, st.definitionRev)), []clientv3.Op{clientv3.OpPut(key, tick.Encode(v)), tell}, err
 	})
 	if err != nil {
 		return 0, err
@@ -105,23 +96,15 @@ func (s *Scheduler) Define(ctx context.Context, d Definition) (version int64, er
 	return cmp.Or(version, rev), nil
 }
 
-var errInCode = errors.New("a job in code has this name")
-
 // sameAs reports whether two values define the same job.
 func (v definitionValue) sameAs(o definitionValue) bool {
 	v.By, v.At, o.By, o.At = "", time.Time{}, "", time.Time{}
-	return encode(v) == encode(o)
+	return tick.Encode(v) == tick.Encode(o)
 }
 
 // removed reports whether the job is unknown, or its definition was removed.
 func (st *jobSnapshot) removed() bool {
 	return st.SpecRev == 0 || st.definitionRev == 0 && !st.Spec.InCode()
-}
-
-// definedAs is the condition that the definition of the job has the version. Version 0
-// means that the job is not defined.
-func (s *Scheduler) definedAs(job string, version int64) clientv3.Cmp {
-	return clientv3.Compare(clientv3.ModRevision(s.keys.Definition(job)), "=", version)
 }
 
 // otherVersion returns the error of a change that expects another version.
@@ -187,7 +170,7 @@ func (s *Scheduler) Undefine(ctx context.Context, job string, version int64) err
 		gone.Hash, gone.Problem = "", fmt.Sprintf("the definition was removed by %s at %s; Forget removes what is left", by.By, stamp(by.At))
 		tries++
 		busy := tries > mostOrderly
-		ops = append(ops, clientv3.OpPut(k.Spec(job), encode(gone)), clientv3.OpPut(k.Withdraw(job), encode(by)),
+		ops = append(ops, clientv3.OpPut(k.Spec(job), tick.Encode(gone)), clientv3.OpPut(k.Withdraw(job), tick.Encode(by)),
 			clientv3.OpDelete(k.Paused(job)), clientv3.OpDelete(k.Fail(job)))
 		for _, dir := range []string{k.ReadyOf(job), k.Backfills(job), k.AsksOf(job)} {
 			ops = append(ops, clientv3.OpDelete(dir, clientv3.WithPrefix()))
@@ -209,7 +192,7 @@ func (s *Scheduler) Undefine(ctx context.Context, job string, version int64) err
 			}
 			p := st.Waiting[0].LeftOut(OutcomeCancelled, by.At)
 			p.Version, p.Job, p.Missed, p.Error = valueVersion, job, p.Missed+len(st.Waiting)-1, by.Explain(p.Error)
-			ops = append(ops, clientv3.OpPut(k.Entry(job, p), encode(p)))
+			ops = append(ops, clientv3.OpPut(k.Entry(job, p), tick.Encode(p)))
 		}
 		return cmps, ops, nil
 	})

@@ -3,31 +3,37 @@ package sched
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/core"
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/internal/txn"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // end replaces the record of a run in progress: by the waiting tick if there is a next
 // attempt, and by p otherwise. It returns the record that it stored: of a tick that was
 // withdrawn or replaced in the meantime, another one than p. It retries until the result is
 // known or the claim is lost.
-func (s *Scheduler) end(a *active, value string, p past, next *ready) (past, error) {
-	if s.Passthrough() {
+func (x *runner) end(a *active, p past, next *ready) (past, error) {
+	if x.passthrough() {
 		return p, nil
 	}
 	j := a.job
-	e := &tick.End{Keys: s.keys, Job: j.rules(), Run: a.run, Value: value, Began: a.claim.Revision(), Past: p, Next: next}
+	e := &tick.End{Keys: x.keys, Job: j.rules(), Run: a.run, Value: a.value, Began: a.claim.Revision(), Past: p, Next: next}
 	// An end has the job to itself if it depends on what ends of other runs of the job do: on
 	// their failures, or on whether their ticks wait again.
 	alone := a.run.Parallel && j.PauseOnFailure == 0 && !e.Job.NewestOnly(a.run.ID)
-	concern, ctx := s.keys.Concern(j.Name, a.run.ID, alone), context.WithoutCancel(a.ctx)
+	concern, ctx := x.keys.Concern(j.Name, a.run.ID, alone), context.WithoutCancel(a.ctx)
 	for try := 0; ; try++ {
-		ended, known, err := s.tryEnd(ctx, a, e, concern)
+		ended, known, err := x.tryEnd(ctx, a, e, concern)
 		switch {
 		case ended.Now:
-			s.trimHistory(ctx, a, concern)
+			x.trimHistory(ctx, a, concern)
 			return ended.Past, nil
 		case ended.Done:
 			return ended.Past, err
@@ -36,21 +42,21 @@ func (s *Scheduler) end(a *active, value string, p past, next *ready) (past, err
 		case known, errors.Is(err, etcdclaims.ErrLost), errors.Is(err, etcdclaims.ErrReleased), errors.Is(err, etcdclaims.ErrClosed):
 			return e.Past, err
 		}
-		if !s.wait(a, try) {
+		if !x.wait(a, try) {
 			return e.Past, err
 		}
 	}
 }
 
 // tryEnd sends the step once. It reports whether the outcome is known.
-func (s *Scheduler) tryEnd(ctx context.Context, a *active, e *tick.End, concern string) (ended tick.Ended, known bool, err error) {
+func (x *runner) tryEnd(ctx context.Context, a *active, e *tick.End, concern string) (ended tick.Ended, known bool, err error) {
 	j := a.job
 	defer a.counts(e)()
-	if err := s.countEnd(ctx, j, e); err != nil {
+	if err := x.countEnd(ctx, j, e); err != nil {
 		return ended, false, err
 	}
 	if e.Next == nil && e.Past.Outcome == OutcomeOK {
-		asks, err := s.askAfter(ctx, a.run)
+		asks, err := x.askAfter(ctx, a.run)
 		if err != nil {
 			return ended, false, err
 		}
@@ -58,7 +64,7 @@ func (s *Scheduler) tryEnd(ctx context.Context, a *active, e *tick.End, concern 
 			e.Asks = txn.Then(asks...).Success
 		}
 	}
-	e.Stuck, e.History = a.stuck.Load(), s.history(j)
+	e.Stuck, e.History = a.stuck.Load(), x.history(j)
 	cmps, then, els := txn.Operations(e.Build())
 	resp, err := txn.Concerning(a.claim.Txn(ctx), concern).If(cmps...).Then(then...).Else(els...).Commit()
 	if err != nil {
@@ -67,17 +73,17 @@ func (s *Scheduler) tryEnd(ctx context.Context, a *active, e *tick.End, concern 
 	reply := txn.ReplyIn(resp)
 	ended, err = e.Judge(reply)
 	if !ended.Now {
-		s.histories.LearnOf(reply.Rev, reply.Range(ended.History))
+		x.histories.LearnOf(reply.Rev, reply.Range(ended.History))
 		return ended, true, err
 	}
-	s.histories.Learn(reply)
+	x.histories.Learn(reply)
 	if ended.Waits != nil {
-		s.view.PutTick(*ended.Waits, reply.Rev)
+		x.view.PutTick(*ended.Waits, reply.Rev)
 	}
 	if ended.Paused {
-		s.paused(j, e.Tally)
+		x.paused(j, e.Tally)
 	}
-	s.view.Remove(s.keys.Run(j.Name, a.run.ID), reply.Rev)
+	x.view.Remove(x.keys.Run(j.Name, a.run.ID), reply.Rev)
 	return ended, true, nil
 }
 
@@ -87,8 +93,8 @@ func (s *Scheduler) tryEnd(ctx context.Context, a *active, e *tick.End, concern 
 func (a *active) counts(e *tick.End) (done func()) {
 	if e.Tallies() && e.Next == nil {
 		select {
-		case a.all.counting <- struct{}{}:
-			return func() { <-a.all.counting }
+		case a.counting <- struct{}{}:
+			return func() { <-a.counting }
 		case <-a.claim.Done():
 		}
 	}
@@ -97,16 +103,54 @@ func (a *active) counts(e *tick.End) (done func()) {
 
 // trimHistory deletes records beyond the limit of the history. The owner does so in its rounds,
 // and does not see what other processes record.
-func (s *Scheduler) trimHistory(ctx context.Context, a *active, concern string) {
-	if s.owning.Load() {
+func (x *runner) trimHistory(ctx context.Context, a *active, concern string) {
+	if x.owning.Load() {
 		return
 	}
-	ops := s.histories.ExcessOf(s.keys.Records(a.job.Name))
+	ops := x.histories.ExcessOf(x.keys.Records(a.job.Name))
 	if len(ops) == 0 {
 		return
 	}
 	// If this fails, the next record deletes more.
 	if resp, err := txn.Concerning(a.claim.Txn(ctx), concern).Then(ops...).Commit(); err == nil && resp.Succeeded {
-		s.histories.Learn(txn.ReplyIn(resp))
+		x.histories.Learn(txn.ReplyIn(resp))
 	}
+}
+
+// countEnd sets the tally of a run that ends.
+func (x *runner) countEnd(ctx context.Context, j Job, e *tick.End) error {
+	e.Tally = tick.Tally{}
+	if !e.Tallies() {
+		return nil
+	}
+	resp, err := retry.Get(ctx, core.Of(x.claims).KV(), readTime, clientv3.OpGet(x.keys.Fail(j.Name)))
+	if err != nil {
+		return err
+	}
+	var kv *mvccpb.KeyValue
+	if len(resp.Kvs) > 0 {
+		kv = resp.Kvs[0]
+	}
+	e.Tally = x.keys.CountEnd(e.Job, x.readFailures(j.Name, kv), e.Left(), e.Began) // also if they cannot be read
+	return nil
+}
+
+// askAfter returns the operations that request the ticks after a run that succeeded.
+func (x *runner) askAfter(ctx context.Context, r run) (ops []clientv3.Op, err error) {
+	defined, err := x.catalog.definedFollowers(ctx, r.Job)
+	if err != nil {
+		return nil, err
+	}
+	a := ask{Version: valueVersion, ID: r.Run, By: r.Job, At: r.Nominal, After: r.ID}
+	for _, name := range x.catalog.following(r.Job) {
+		a.Job = name
+		ops = append(ops, clientv3.OpPut(x.keys.AsksOf(name)+a.ID, tick.Encode(a)))
+	}
+	for _, name := range slices.Sorted(maps.Keys(defined)) {
+		a.Job, a.Defined = name, defined[name]
+		put := clientv3.OpPut(x.keys.AsksOf(name)+a.ID, tick.Encode(a))
+		is := clientv3.Compare(clientv3.CreateRevision(x.keys.Definition(name)), ">", 0)
+		ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{is}, []clientv3.Op{put}, nil))
+	}
+	return ops, nil
 }

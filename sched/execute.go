@@ -7,21 +7,28 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/errtext"
-	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/live"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/tick"
 	"go.uber.org/zap"
 )
 
-// active is a run of this process.
+// active is a run of this process, from the attempt to begin it on.
 type active struct {
-	job     Job
-	run     run
+	job      Job
+	run      run
+	counting chan struct{} // of the job: has an element while a run counts its failure
+	begun    bool          // whether it has its claim; only the goroutine of runs reads this
+
+	// The following fields are set when it has its claim.
+
+	value   string // the record of the run
 	tick    Tick
 	claim   *etcdclaims.Claim
 	ctx     context.Context
@@ -29,22 +36,16 @@ type active struct {
 	done    chan struct{} // closed when the run has ended, and is recorded or cannot be
 	next    *ready        // the next attempt of the tick, when the run has ended; nil if there is none
 	outcome Outcome       // when the run has ended
-	all     *jobRuns      // the active runs of the job
 	stuck   atomic.Bool   // whether a note of a stuck handler was stored, or may have been
 }
 
-// jobRuns holds the runs of one job that this process has.
-type jobRuns struct {
-	runs     map[*active]bool // the mutex of Scheduler guards it
-	counting chan struct{}    // has an element while a run counts its failure
-}
-
-// all returns the runs, also of a job that has none.
-func (r *jobRuns) all() map[*active]bool {
-	if r == nil {
-		return nil
-	}
-	return r.runs
+// runner carries out runs.
+type runner struct {
+	*group
+	catalog *catalog
+	rescan  chan struct{} // has an element when the owner should look for orphans
+	// over is called when a run has ended, perhaps with a record although no handler was called.
+	over func(a *active, never bool)
 }
 
 // drainLocal is how long a passthrough scheduler waits for handlers whose contexts
@@ -75,96 +76,20 @@ func (a *active) over() bool {
 	}
 }
 
-func (s *Scheduler) newActive(handlers context.Context, j Job, r run, cl *etcdclaims.Claim) *active {
-	a := &active{job: j, run: r, claim: cl, done: make(chan struct{})}
+// begins gives the run its claim, and its context.
+func (a *active) begins(handlers context.Context, group string, r run, value string, cl *etcdclaims.Claim) {
+	a.run, a.value, a.claim, a.done = r, value, cl, make(chan struct{})
 	a.tick = Tick{
-		Group: s.cfg.Group, Job: j.Name, Nominal: r.Nominal.UTC(), Actual: r.Actual.UTC(), Admitted: r.Admitted, Attempt: r.Attempt,
-		Missed: r.Missed, Manual: isManual(r.ID), Fence: cl.Fence(), Trace: r.Trace, id: r.ID,
+		Group: group, Job: r.Job, Nominal: r.Nominal.UTC(), Actual: r.Actual.UTC(), Admitted: r.Admitted, Attempt: r.Attempt,
+		Missed: r.Missed, Manual: tick.IsManual(r.ID), Fence: cl.Fence(), Trace: r.Trace, id: r.ID,
 	}
-	a.ctx, a.cancel = context.WithCancelCause(withTick(handlers, a.tick))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.active[r.Run] = a
-	delete(s.trying, r.Run)
-	id := keyspace.Digest(j.Name)
-	if s.activeOf[id] == nil {
-		s.activeOf[id] = &jobRuns{runs: make(map[*active]bool), counting: make(chan struct{}, 1)}
-	}
-	a.all = s.activeOf[id]
-	a.all.runs[a] = true
-	if s.view != nil {
-		for _, key := range []string{s.keys.Cancel(j.Name), s.keys.Newer(j.Name)} { // put before the run was registered here
-			a.cancelAsked(key, s.view.Get(key))
-		}
-	}
-	return a
-}
-
-// load returns how many runs this process has.
-func (s *Scheduler) load() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.active)
-}
-
-// runs reports whether a run of this process has its claim, or is about to begin.
-func (s *Scheduler) runs(id string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, trying := s.trying[id]; trying {
-		return true
-	}
-	a := s.active[id]
-	return a != nil && a.claim.Err() == nil
-}
-
-// neverBegun reports whether an attempt of this process is known to have called no
-// handler, although it may have left a record.
-func (s *Scheduler) neverBegun(id string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, never := s.unbegun[id]
-	return never
-}
-
-func (s *Scheduler) begunNever(id string, never bool) {
-	const most = 10_000 // an attempt that is forgotten is recorded as lost
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.trying, id)
-	if !never {
-		delete(s.unbegun, id)
-		return
-	}
-	if len(s.unbegunIDs) >= most {
-		delete(s.unbegun, s.unbegunIDs[0])
-		s.unbegunIDs = s.unbegunIDs[1:]
-	}
-	s.unbegun[id] = struct{}{}
-	s.unbegunIDs = append(s.unbegunIDs, id)
-}
-
-// tries notes an attempt in progress, until it is active or known never to have begun.
-func (s *Scheduler) tries(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.trying[id] = struct{}{}
-}
-
-// cancelAsked ends the contexts of the runs that began before the cancellation.
-func (s *Scheduler) cancelAsked(key string, is live.KV) {
-	job, _ := s.view.JobOf(key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for a := range s.activeOf[job].all() {
-		a.cancelAsked(key, is)
-	}
+	a.ctx, a.cancel = context.WithCancelCause(context.WithValue(handlers, tickKey{}, a.tick))
 }
 
 // cancelAsked ends the context of the run if it began before the cancellation. A newer tick
 // does not cancel the runs of a backfill with Allow.
 func (a *active) cancelAsked(key string, is live.KV) {
-	beside := isBackfill(a.run.ID) && a.run.Parallel
+	beside := tick.IsBackfill(a.run.ID) && a.run.Parallel
 	if !is.Gone && is.Rev > a.claim.Revision() && !(beside && strings.HasSuffix(key, "/newer")) {
 		a.cancel(ErrCancelled)
 	}
@@ -172,27 +97,20 @@ func (a *active) cancelAsked(key string, is live.KV) {
 
 // execute calls the handler under the run's claim. It records the outcome before it
 // gives the claim up.
-func (s *Scheduler) execute(a *active, value string) {
+func (x *runner) execute(a *active) {
 	called := false
+	x.running.Add(1)
 	defer func() {
-		if !called { // the scheduler stopped, or the claim was lost, just before
-			s.begunNever(a.run.Run, true)
-		}
 		a.cancel(nil)
-		s.mu.Lock()
-		delete(s.active, a.run.Run)
-		id := keyspace.Digest(a.job.Name)
-		if delete(a.all.runs, a); len(a.all.runs) == 0 {
-			delete(s.activeOf, id)
-		}
-		s.mu.Unlock()
+		x.running.Add(-1)
+		x.over(a, !called) // not if the scheduler stopped, or the claim was lost, just before
 		close(a.done)
-		if !s.Passthrough() && !s.view.Get(s.keys.Run(a.job.Name, a.run.ID)).Gone {
-			signal(s.rescan) // the owner must settle the record
+		if !x.passthrough() && !x.view.Get(x.keys.Run(a.job.Name, a.run.ID)).Gone {
+			signal(x.rescan) // the owner must settle the record
 		}
 	}()
 	if a.ctx.Err() != nil {
-		called = s.giveBack(a, value)
+		called = x.giveBack(a)
 		_ = a.claim.Release(context.WithoutCancel(a.ctx)) // a claim that cannot be released ends with its lease
 		return
 	}
@@ -204,19 +122,19 @@ func (s *Scheduler) execute(a *active, value string) {
 	}
 	_ = a.claim.Run(ctx, func(ctx context.Context) error { // the record has the error
 		called = true
-		s.call(ctx, a, value)
+		x.call(ctx, a)
 		return nil
 	})
 }
 
 // call calls the handler and records its outcome, also after a panic or Goexit.
-func (s *Scheduler) call(ctx context.Context, a *active, value string) {
-	if hook := s.cfg.Hooks.Began; hook != nil {
+func (x *runner) call(ctx context.Context, a *active) {
+	if hook := x.cfg.Hooks.Began; hook != nil {
 		hook(a.tick)
 	}
 	var err error
 	returned := false
-	watched := s.watchHandler(ctx, a, value)
+	watched := x.watchHandler(ctx, a)
 	defer func() {
 		watched()
 		var outcome Outcome
@@ -226,13 +144,13 @@ func (s *Scheduler) call(ctx context.Context, a *active, value string) {
 			outcome, err = OutcomeFailed, errors.New("the handler called runtime.Goexit")
 			if p := recover(); p != nil {
 				err = fmt.Errorf("panic: %v", p)
-				s.log.Error("handler panicked", append(a.fields(), zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))...)
+				x.log.Error("handler panicked", append(a.fields(), zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))...)
 			}
 		}
-		s.finish(a, value, outcome, err)
+		x.finish(a, outcome, err)
 	}()
 	handler := Handler(a.job.Handler)
-	for _, wrap := range slices.Backward(s.cfg.Middleware) {
+	for _, wrap := range slices.Backward(x.cfg.Middleware) {
 		handler = wrap(handler)
 	}
 	// The process may have stood still since the claim was acquired, or in the hook.
@@ -240,6 +158,25 @@ func (s *Scheduler) call(ctx context.Context, a *active, value string) {
 		err = handler(ctx, a.tick)
 	}
 	returned = true
+}
+
+// watchHandler notes in etcd, while the run has its claim, that the handler does not
+// return after its context ended. The returned function ends the watching.
+func (x *runner) watchHandler(ctx context.Context, a *active) (end func()) {
+	if x.passthrough() {
+		return func() {}
+	}
+	returned := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		t := time.NewTimer(promptly)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			x.noteStuck(ctx, a)
+		case <-returned:
+		}
+	})
+	return sync.OnceFunc(func() { close(returned); stop() })
 }
 
 // fields returns the log fields that identify a run.
@@ -270,39 +207,39 @@ func judge(ctx context.Context, err error) Outcome {
 
 // finish records how a run ended, if the run still has its claim. Otherwise the owner
 // settles the run as if its process had died.
-func (s *Scheduler) finish(a *active, value string, outcome Outcome, err error) {
+func (x *runner) finish(a *active, outcome Outcome, err error) {
 	p := a.run.Past()
-	p.Outcome, p.Fence, p.Ended = outcome, a.claim.Fence(), s.now()
+	p.Outcome, p.Fence, p.Ended = outcome, a.claim.Fence(), x.now()
 	if err != nil {
 		p.Error = limitText(errtext.Text(err))
 	}
 	a.outcome = outcome
 	p.Again = outcome.Bad() && a.job.Retry.wants(err, a.run.Retries)
-	p, rerr := s.recordEnd(a, value, p)
+	p, rerr := x.recordEnd(a, p)
 	fields := append(a.fields(), zap.Duration("took", p.Ended.Sub(p.Began)), zap.Bool("again", p.Again))
 	switch {
 	case rerr != nil:
 		p.Outcome, p.Again = OutcomeAbandoned, false
 		p.Error = limitText(fmt.Sprintf("the run ended as %s, but that could not be recorded: %v", outcome, rerr))
-		s.log.Warn("end of a run not recorded", append(fields, zap.String("ended", string(outcome)), zap.Error(rerr))...)
+		x.log.Warn("end of a run not recorded", append(fields, zap.String("ended", string(outcome)), zap.Error(rerr))...)
 	case outcome.Bad() && !p.Again && a.job.Retry.Max > 0:
-		s.log.Error("run failed; its tick has no attempt left", append(fields, zap.String("outcome", string(outcome)), zap.Error(err))...)
+		x.log.Error("run failed; its tick has no attempt left", append(fields, zap.String("outcome", string(outcome)), zap.Error(err))...)
 	case err != nil:
-		s.log.Warn("run ended with an error", append(fields, zap.String("outcome", string(outcome)), zap.Error(err))...)
+		x.log.Warn("run ended with an error", append(fields, zap.String("outcome", string(outcome)), zap.Error(err))...)
 	default:
-		s.log.Debug("run ended", fields...)
+		x.log.Debug("run ended", fields...)
 	}
 	if rerr == nil && a.next == nil {
-		s.noteEnd(a.job, p)
+		x.noteEnd(a.job, p)
 	}
-	if hook := s.cfg.Hooks.Finished; hook != nil {
-		hook(entryOf(s.cfg.Group, p))
+	if hook := x.cfg.Hooks.Finished; hook != nil {
+		hook(entryOf(x.cfg.Group, p))
 	}
 }
 
 // recordEnd replaces the record of a run in progress by the record of its outcome, which
 // it returns.
-func (s *Scheduler) recordEnd(a *active, value string, p past) (past, error) {
+func (x *runner) recordEnd(a *active, p past) (past, error) {
 	switch {
 	case p.Again:
 		next := a.retried(p)
@@ -311,20 +248,31 @@ func (s *Scheduler) recordEnd(a *active, value string, p past) (past, error) {
 		next := a.run.Again(p, "was interrupted")
 		a.next = &next
 	}
-	return s.end(a, value, p, a.next)
+	return x.end(a, p, a.next)
+}
+
+// retried returns the tick for its next attempt after a run that failed as p. The wait is
+// stored as an instant and as a duration, so that a wrong clock cannot make it longer.
+func (a *active) retried(p past) ready {
+	next := a.run.Again(p, "failed")
+	next.Last = nil // it is recorded
+	next.Wait = a.job.Retry.wait(next.Retries)
+	next.Retries++
+	next.After = p.Ended.Add(next.Wait)
+	return next
 }
 
 // giveBack makes a tick wait again whose handler was not called, unless the tick was
 // withdrawn or replaced.
-func (s *Scheduler) giveBack(a *active, value string) bool {
-	p, err := s.end(a, value, past{Ended: s.now()}, &a.run.Ready)
+func (x *runner) giveBack(a *active) bool {
+	p, err := x.end(a, past{Ended: x.now()}, &a.run.Ready)
 	if err == nil && p.Outcome != "" {
-		s.left(a.job, p)
+		x.left(a.job, p)
 	}
 	return err == nil
 }
 
 // wait pauses before the next try. It returns false if the claim ends.
-func (s *Scheduler) wait(a *active, try int) bool {
+func (x *runner) wait(a *active, try int) bool {
 	return retry.PauseUnless(context.WithoutCancel(a.ctx), a.claim.Done(), try) && a.claim.Err() == nil
 }

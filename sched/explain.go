@@ -10,6 +10,7 @@ import (
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/jobstate"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/tick"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -88,7 +89,7 @@ func (s *Scheduler) requested(ctx context.Context, job string, nominal time.Time
 	}
 	for _, kv := range resp.Kvs {
 		a, err := decode[ask](string(kv.Key), kv.Value)
-		if err != nil || a.After == "" || isManual(a.After) || !a.At.Equal(nominal) {
+		if err != nil || a.After == "" || tick.IsManual(a.After) || !a.At.Equal(nominal) {
 			continue
 		}
 		text := "not admitted so far"

@@ -16,9 +16,8 @@ func Asks(prefix, group string) string { return newKeys(prefix, group).Asks() }
 // Postponed returns how many claims are remembered to be tried again, of one that
 // nothing waits for any more.
 func (s *Scheduler) Postponed(ctx context.Context) int {
-	b := s.newStarter(ctx)
-	defer s.view.Unsubscribe(b.feed)
-	defer s.catalog.unsubscribe(b.changed)
+	b := newStarter(&runner{group: s.group, catalog: s.catalog}, ctx, nil)
+	defer b.close()
 	w := &waiter{Waiting: tick.Waiting{Ready: ready{Job: "a", ID: "1", Parallel: true}, Key: s.keys.Ready("a", "1"), Rev: 1}}
 	b.add(w)
 	l := b.lanes.Of(tick.RunClaim(s.cfg.Group, "a", "1", false))

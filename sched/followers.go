@@ -9,20 +9,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// circleFrom returns the jobs from the job back to itself if it would run after itself.
-func circleFrom(job, before string, beforeOf func(string) string) []string {
-	path := []string{job}
-	seen := map[string]bool{}
-	for at := before; at != "" && !seen[at]; at = beforeOf(at) {
-		seen[at] = true
-		path = append(path, at)
-		if at == job {
-			return path
-		}
-	}
-	return nil
-}
-
 // checkAfter returns an error if the job would run after itself, or if too many jobs run
 // after the other one. Its conditions are that no definition has changed since.
 func (s *Scheduler) checkAfter(ctx context.Context, d Definition) ([]clientv3.Cmp, error) {

@@ -14,6 +14,9 @@ import (
 	"go.uber.org/zap"
 )
 
+// readTime is the timeout of one request.
+const readTime = 5 * time.Second
+
 // group is what all parts of a scheduler share. They do not know each other by it.
 type group struct {
 	claims    *etcdclaims.Client

@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -21,7 +22,7 @@ func (g *group) recordWithdrawn(job Job, ticks []*waiter, records []past) (ops t
 		p.Version, p.Job = valueVersion, job.Name
 		keys = append(keys, g.keys.Entry(job.Name, p))
 		takeBack = append(takeBack, clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(w.Key), "=", w.Rev)},
-			[]clientv3.Op{clientv3.OpDelete(w.Key), clientv3.OpPut(keys[i], encode(p))}, nil))
+			[]clientv3.Op{clientv3.OpDelete(w.Key), clientv3.OpPut(keys[i], tick.Encode(p))}, nil))
 	}
 	ops = txn.OpsOf(g.history(job).Trim(keys))
 	for _, op := range takeBack {

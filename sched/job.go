@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/jobstate"
+	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/sched/calendar"
 	"go.uber.org/zap"
 )
@@ -102,6 +104,9 @@ type Job struct {
 	defined int64  // the version of the definition; 0 for a job in code
 	problem string // why this process cannot run the job, which is then never registered nor admitted
 }
+
+// kindHandler is the function of a kind.
+type kindHandler = func(ctx context.Context, t Tick, payload json.RawMessage) error
 
 const (
 	mostNameBytes    = 200
@@ -227,3 +232,51 @@ func withoutPanics(log *zap.Logger, job string, schedule calendar.Schedule) cale
 // same reports whether two jobs of one name come from the same definition, or both from
 // code.
 func (j Job) same(o Job) bool { return j.defined == o.defined && j.problem == o.problem }
+
+// rules returns what decides about the ticks of the job.
+func (j Job) rules() tick.Job {
+	is := tick.Job{
+		Name: j.Name, Schedule: j.Schedule, Defined: j.defined, StartDeadline: j.StartDeadline, Jitter: j.Jitter,
+		Again: j.Guarantee == AtLeastOnce, MaxStarts: j.MaxStarts, PauseOnFailure: j.PauseOnFailure, History: j.History,
+	}
+	switch policy := j.CatchUp.(type) {
+	case SkipMissed:
+		is.CatchUp = tick.SkipMissed
+	case All:
+		is.CatchUp, is.CatchUpMax, is.Window = tick.All, policy.max(), policy.Window
+	}
+	switch policy := j.Overlap.(type) {
+	case BufferOne:
+		is.Overlap = tick.BufferOne
+	case BufferAll:
+		is.Overlap, is.Buffer = tick.BufferAll, policy.max()
+	case CancelRunning:
+		is.Overlap = tick.CancelRunning
+	case Allow:
+		is.Overlap = tick.Allow
+	}
+	return is
+}
+
+func (j Job) plan(high, now time.Time, grace time.Duration, most int) tick.Plan {
+	return j.rules().Plan(high, now, grace, most)
+}
+
+func (j Job) lastOnes(from, to time.Time, limit int) []time.Time {
+	return j.rules().LastOnes(from, to, limit)
+}
+
+func (j Job) count(from, to time.Time) int { return j.rules().Count(from, to) }
+
+func (j Job) dueAfter(t time.Time) time.Time { return j.rules().DueAfter(t) }
+
+// describe returns the specification of a job, without its past.
+func describe(group string, j Job) spec {
+	is := spec{
+		Version: valueVersion, Group: group, Job: j.Name, Schedule: j.text(), Revision: j.Revision, Hash: j.hash(),
+		Guarantee: j.Guarantee.String(), History: j.History, Overdue: j.Overdue, Jitter: j.Jitter, Kind: j.kind, Defined: j.defined,
+	}
+	is.CatchUp, _ = j.CatchUp.catchUp()
+	is.Overlap, _ = j.Overlap.overlap()
+	return is
+}

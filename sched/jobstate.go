@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/internal/live"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/tick"
+	"go.uber.org/zap"
 )
 
 // jobState is the owner's copy of a job's state.
@@ -90,9 +91,9 @@ func (l *leadership) schedule(c *jobState) {
 // absorb takes over the changes since the last round.
 func (l *leadership) absorb() {
 	l.hearPlans()
-	for key, is := range l.s.view.Take(l.feed) {
-		job, backfill := l.s.view.JobOf(key)
-		switch l.s.view.Kind(key) {
+	for key, is := range l.view.Take(l.feed) {
+		job, backfill := l.view.JobOf(key)
+		switch l.view.Kind(key) {
 		case live.KindPaused:
 			l.hearPause(job, !is.Gone)
 		case live.KindWithdraw:
@@ -161,7 +162,7 @@ func (l *leadership) hearWaiter(job string, backfill bool, key string, is live.K
 
 // watchDeadline queues a tick by its StartDeadline.
 func (l *leadership) watchDeadline(c *jobState, w *waiter) {
-	if c == nil || c.job.StartDeadline == 0 || isManual(w.ID) {
+	if c == nil || c.job.StartDeadline == 0 || tick.IsManual(w.ID) {
 		return
 	}
 	w.Deadline = w.Nominal.Add(c.job.StartDeadline)
@@ -175,4 +176,37 @@ func (l *leadership) waitingOf(c *jobState) []*waiter {
 		return all.line.Ticks
 	}
 	return nil
+}
+
+// planned returns the job with the schedule by which ticks are admitted.
+func (c *jobState) planned() Job {
+	for len(c.decided) > 0 && !c.decided[0].After(c.high) {
+		c.decided = c.decided[1:]
+	}
+	j := c.job
+	j.Schedule = jobstate.Without(j.Schedule, c.decided)
+	return j
+}
+
+// readReset takes over which ticks after the mark are decided. A value that cannot be read may
+// be of any tick, so it holds all ticks of the job, as a pause does.
+func (l *leadership) readReset(c *jobState) {
+	key := l.keys.Reset(c.job.Name)
+	is := l.view.Get(key)
+	c.decided, c.held = nil, false
+	if is.Gone {
+		return
+	}
+	value, err := decode[resetting](key, []byte(is.Value))
+	if c.decided, c.held = value.Decided, err != nil; err != nil {
+		l.log.Error("ticks held: it cannot be read which ones are decided", zap.String("etcd_key", key), zap.Error(err))
+	}
+}
+
+// hearReset reads a job again whose mark was put back.
+func (l *leadership) hearReset(job string) {
+	if c := l.jobs[job]; c != nil {
+		c.doubts = 0
+		l.doubt(c)
+	}
 }

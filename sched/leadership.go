@@ -24,7 +24,9 @@ import (
 // is kept in queues, so the cost of a round depends on what is due, not on the number
 // of jobs.
 type leadership struct {
-	s       *Scheduler
+	*group
+	catalog *catalog
+	starter *starter
 	claim   *etcdclaims.Claim
 	feed    *live.Feed
 	changed *changes
@@ -65,20 +67,17 @@ const (
 	mostPuts  = 512              // ticks in one transaction, which is bounded in size
 	nap       = 10 * time.Second // the longest sleep; the clocks are compared after it
 	clockSlip = time.Second      // how far the clocks may diverge between two readings
-	patience  = 5                // the retries after which the delay no longer grows
 	planTime  = 50 * time.Millisecond
-
-	readTime = 5 * time.Second // the timeout of one request
 
 	unreadablePause = 500 * time.Millisecond // the least one, of an owner that cannot read the jobs
 
 	admitting = "admit ticks"
 )
 
-func newLeadership(s *Scheduler, claim *etcdclaims.Claim) *leadership {
+func newLeadership(b *starter, claim *etcdclaims.Claim) *leadership {
 	return &leadership{
-		s: s, claim: claim, feed: s.view.Subscribe(live.KindAsk, live.KindPaused, live.KindReady, live.KindWithdraw, live.KindReset),
-		changed:   s.catalog.subscribe(),
+		group: b.group, catalog: b.catalog, starter: b, claim: claim, feed: b.view.Subscribe(live.KindAsk, live.KindPaused, live.KindReady, live.KindWithdraw, live.KindReset),
+		changed:   b.catalog.subscribe(),
 		jobs:      make(map[string]*jobState),
 		due:       priority.New(func(a, b *jobState) bool { return a.at.Before(b.at) }),
 		doubtful:  priority.New(func(a, b *jobState) bool { return a.readAt.Before(b.readAt) }),
@@ -98,39 +97,39 @@ func newLeadership(s *Scheduler, claim *etcdclaims.Claim) *leadership {
 // lead admits ticks until ctx ends, with the claim or the scheduler. It returns an
 // error only if retrying is useless.
 func (l *leadership) lead(ctx context.Context) error {
-	defer l.s.view.Unsubscribe(l.feed)
-	defer l.s.catalog.unsubscribe(l.changed)
+	defer l.view.Unsubscribe(l.feed)
+	defer l.catalog.unsubscribe(l.changed)
 	ctx, cancel := context.WithCancel(ctx)
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		l.s.watchRuns(ctx)
+		l.watchRuns(ctx)
 	}()
 	defer func() { cancel(); <-watched }()
 	select {
-	case <-l.s.view.Synced:
+	case <-l.view.Synced:
 	case <-ctx.Done():
 		return nil
 	}
 	l.readClocks()
-	defer l.s.nextDue.Store(nil)
+	defer l.nextDue.Store(nil)
 	for try := 0; ctx.Err() == nil; {
 		more, err := l.round(ctx)
 		l.announce()
 		switch {
 		case err == nil:
 			try = 0
-			l.s.outage.Succeed(admitting)
+			l.outage.Succeed(admitting)
 			if !more {
 				l.rest(ctx)
 			}
 		case ctx.Err() != nil || l.claim.Err() != nil:
 			return nil
 		default:
-			about := []zap.Field{zap.String("key", ownerKey(l.s.cfg.Group)), zap.Int64("fence", l.claim.Fence())}
+			about := []zap.Field{zap.String("key", ownerKey(l.cfg.Group)), zap.Int64("fence", l.claim.Fence())}
 			if !oplog.IsDenied(err) {
-				l.s.outage.Fail(admitting, err, about...)
-			} else if l.s.outage.Denied(admitting, err, about...) {
+				l.outage.Fail(admitting, err, about...)
+			} else if l.outage.Denied(admitting, err, about...) {
 				return err
 			}
 			l.stale = true
@@ -153,11 +152,11 @@ func (l *leadership) lead(ctx context.Context) error {
 func (l *leadership) announce() {
 	c, ok := l.due.First()
 	if !ok {
-		l.s.nextDue.Store(nil)
+		l.nextDue.Store(nil)
 		return
 	}
 	at := c.at
-	l.s.nextDue.Store(&at)
+	l.nextDue.Store(&at)
 }
 
 // round lets each duty do some of its work, and reports whether any has more.
@@ -166,7 +165,7 @@ func (l *leadership) round(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	select {
-	case <-l.s.rescan: // also if there is never a rest
+	case <-l.starter.rescan: // also if there is never a rest
 		l.rescan = true
 	default:
 	}
@@ -198,7 +197,7 @@ func (l *leadership) rest(ctx context.Context) {
 	case <-l.feed.News:
 	case <-l.changed.news:
 	case <-l.plans.done:
-	case <-l.s.rescan:
+	case <-l.starter.rescan:
 		l.rescan = true
 	case <-ctx.Done():
 	}
@@ -206,8 +205,8 @@ func (l *leadership) rest(ctx context.Context) {
 
 // idle returns how long nothing will be due.
 func (l *leadership) idle() time.Duration {
-	now, d := l.s.now(), nap
-	if l.s.view.AnyRuns() {
+	now, d := l.now(), nap
+	if l.view.AnyRuns() {
 		d = orphanCheck - time.Since(l.looked)
 	}
 	if c, ok := l.due.First(); ok {
@@ -228,7 +227,7 @@ func justAfter(at, now time.Time) time.Duration {
 	return min(at.Sub(now), nap) + time.Millisecond
 }
 
-func (l *leadership) readClocks() { l.wall, l.mono = l.s.now(), clock.Mono() }
+func (l *leadership) readClocks() { l.wall, l.mono = l.now(), clock.Mono() }
 
 // checkClocks verifies the ownership if the wall clock and the monotonic clock have
 // diverged. Then this process was suspended, or its wall clock was stepped, and its
@@ -237,10 +236,10 @@ func (l *leadership) readClocks() { l.wall, l.mono = l.s.now(), clock.Mono() }
 func (l *leadership) checkClocks(ctx context.Context) error {
 	wall, mono := l.wall, l.mono
 	now := clock.Mono()
-	slip := l.s.now().Sub(wall) - now.Sub(mono)
+	slip := l.now().Sub(wall) - now.Sub(mono)
 	if slip.Abs() > clockSlip {
-		l.s.log.Warn("wall clock jumped", zap.Duration("by", slip))
-		if hook := l.s.cfg.Hooks.ClockJumped; hook != nil {
+		l.log.Warn("wall clock jumped", zap.Duration("by", slip))
+		if hook := l.cfg.Hooks.ClockJumped; hook != nil {
 			hook(slip)
 		}
 		owns, err := l.claim.Owns(ctx)
@@ -287,7 +286,7 @@ func (l *leadership) take(ctx context.Context, steps []decision) error {
 			return err
 		}
 		reply := txn.ReplyIn(resp)
-		l.s.histories.Learn(reply)
+		l.histories.Learn(reply)
 		for i, st := range steps[:n] {
 			st.done(reply.Inner(taken[i]))
 		}

@@ -25,10 +25,10 @@ func (l *leadership) hearWithdrawal(job string, is live.KV) {
 		delete(l.withdrawn, job)
 		return
 	}
-	key := l.s.keys.Now() + live.KindWithdraw + "/" + job
+	key := l.keys.Now() + live.KindWithdraw + "/" + job
 	c, err := decode[cancelling](key, []byte(is.Value))
 	if err != nil {
-		l.s.log.Error("cancellation unreadable; waiting ticks withdrawn without its note", zap.String("etcd_key", key), zap.Error(err))
+		l.log.Error("cancellation unreadable; waiting ticks withdrawn without its note", zap.String("etcd_key", key), zap.Error(err))
 	}
 	l.withdrawn[job] = withdrawal{Withdrawal: tick.Withdrawal{Cancelling: c, Rev: is.Rev}, due: true}
 }
@@ -73,7 +73,7 @@ func (l *leadership) withdrawals(c *jobState, all *jobWaiting, wd withdrawal) (s
 		return nil
 	}
 	slices.SortFunc(ticks, lanes.ByTime)
-	now := l.s.now()
+	now := l.now()
 	most := max(1, min(20, c.job.History-2)) // leave room for the records of cancelled runs
 	records := make([]past, len(ticks))
 	for i, w := range ticks {
@@ -86,7 +86,7 @@ func (l *leadership) withdrawals(c *jobState, all *jobWaiting, wd withdrawal) (s
 		records[most-1].Missed += rest
 	}
 	n := min(most, len(ticks))
-	ops, each := l.s.recordWithdrawn(c.job, ticks[:n], records[:n])
+	ops, each := l.recordWithdrawn(c.job, ticks[:n], records[:n])
 	steps = append(steps, decision{ops: ops, done: func(r txn.Reply) {
 		for i, w := range ticks[:n] {
 			l.withdrew(c, w, records[i], r.Inner(each[i]))
@@ -104,17 +104,17 @@ func (l *leadership) withdrawals(c *jobState, all *jobWaiting, wd withdrawal) (s
 
 func (l *leadership) withdrew(c *jobState, w *waiter, p past, r txn.Reply) {
 	if !r.Succeeded {
-		l.s.view.Forget(w.Key, w.Rev) // the tick has begun
+		l.view.Forget(w.Key, w.Rev) // the tick has begun
 		return
 	}
-	l.s.view.Remove(w.Key, r.Rev)
-	l.s.left(c.job, p)
+	l.view.Remove(w.Key, r.Rev)
+	l.left(c.job, p)
 }
 
 // trimHistories deletes the oldest records of some histories that exceed their limit.
 func (l *leadership) trimHistories(ctx context.Context) (more bool, err error) {
 	var todo []decision
-	for _, ops := range l.s.histories.Excess(mostSteps) {
+	for _, ops := range l.histories.Excess(mostSteps) {
 		todo = append(todo, decision{ops: ops, done: func(txn.Reply) {}})
 	}
 	if len(todo) == 0 {
@@ -125,7 +125,7 @@ func (l *leadership) trimHistories(ctx context.Context) (more bool, err error) {
 
 // dropLate gives up waiting ticks that are past their StartDeadline.
 func (l *leadership) dropLate(ctx context.Context) (more bool, err error) {
-	now := l.s.now()
+	now := l.now()
 	over := func(w *waiter) bool { return w.Deadline.Before(now) }
 	taken := l.late.TakeWhile(mostSteps, over)
 	var todo []decision
@@ -167,6 +167,6 @@ func (l *leadership) dropped(c *jobState, w *waiter, d tick.Decided, r txn.Reply
 	case d.Tally.Counts(): // a run may have counted a failure meanwhile
 		l.doubt(c)
 	default:
-		l.s.view.Forget(w.Key, w.Rev) // the tick has begun, or was withdrawn
+		l.view.Forget(w.Key, w.Rev) // the tick has begun, or was withdrawn
 	}
 }

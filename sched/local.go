@@ -2,10 +2,10 @@ package sched
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/inbox"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/lanes"
 	"github.com/etcdclaims/claims/internal/option"
@@ -23,43 +23,45 @@ type localJob struct {
 	running int
 }
 
-// local runs the jobs of a passthrough scheduler.
+// local runs the jobs of a passthrough scheduler. The state belongs to the goroutine of Run.
 type local struct {
-	s        *Scheduler
+	*runner
 	handlers context.Context
-	wake     chan struct{} // has an element when a run has ended
+	inbox    *inbox.Inbox
 	changed  *changes
 
-	mu      sync.Mutex
-	jobs    map[string]*localJob
-	running int
+	runs *runs
+	jobs map[string]*localJob
 }
 
-// runLocal runs the jobs in this process until ctx ends.
-func (s *Scheduler) runLocal(ctx, handlers context.Context) {
-	l := &local{s: s, handlers: handlers, wake: make(chan struct{}, 1), changed: s.catalog.subscribe(), jobs: make(map[string]*localJob)}
-	defer s.catalog.unsubscribe(l.changed)
+// runLocal runs the jobs in this process until ctx ends, and waits for their handlers.
+func runLocal(ctx context.Context, x *runner, handlers context.Context) error {
+	l := &local{
+		runner: x, handlers: handlers, inbox: inbox.New(), changed: x.catalog.subscribe(), runs: newRuns(x.group), jobs: make(map[string]*localJob),
+	}
+	x.over = func(a *active, _ bool) { l.inbox.Post(func() { l.ended(a) }) }
+	defer x.catalog.unsubscribe(l.changed)
 	for ctx.Err() == nil {
+		l.inbox.Work()
 		timer := time.NewTimer(l.round(ctx))
 		select {
 		case <-timer.C:
-		case <-l.wake:
+		case <-l.inbox.News:
 		case <-l.changed.news:
 		case <-ctx.Done():
 		}
 		timer.Stop()
 	}
+	return l.runs.drain()
 }
 
 // round admits due ticks and begins ticks, oldest first. It returns how long nothing
 // will be due.
 func (l *local) round(ctx context.Context) time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now, d := l.s.now(), nap
+	now, d := l.now(), nap
 	l.adopt(now)
 	for _, a := range l.jobs {
-		for p := a.job.plan(a.high, now, l.s.cfg.Grace, 1); !p.High.IsZero(); p = a.job.plan(a.high, now, l.s.cfg.Grace, 1) {
+		for p := a.job.plan(a.high, now, l.cfg.Grace, 1); !p.High.IsZero(); p = a.job.plan(a.high, now, l.cfg.Grace, 1) {
 			a.high = p.High
 			l.admit(a, p)
 		}
@@ -67,7 +69,7 @@ func (l *local) round(ctx context.Context) time.Duration {
 			d = min(d, next.Sub(now))
 		}
 	}
-	for l.s.cfg.Limit == 0 || l.running < l.s.cfg.Limit {
+	for l.cfg.Limit == 0 || len(l.runs.all) < l.cfg.Limit {
 		a, w := l.oldest(now, &d)
 		if a == nil {
 			break
@@ -80,8 +82,8 @@ func (l *local) round(ctx context.Context) time.Duration {
 
 // adopt takes over the jobs that were added since.
 func (l *local) adopt(now time.Time) {
-	_ = l.s.catalog.take(l.changed)
-	jobs, _ := l.s.catalog.all()
+	_ = l.catalog.take(l.changed)
+	jobs, _ := l.catalog.all()
 	for _, j := range jobs[len(l.jobs):] { // a passthrough scheduler has no definitions
 		a := &localJob{job: j, high: now, waiting: lanes.Line{Order: lanes.ByTime}}
 		if j.RunOnStart {
@@ -121,9 +123,9 @@ func (l *local) oldest(now time.Time, next *time.Duration) (of *localJob, first 
 func (l *local) first(a *localJob, now time.Time, next *time.Duration) *waiter {
 	for i := 0; i < len(a.waiting.Ticks); {
 		w := a.waiting.Ticks[i]
-		if a.job.rules().TooLate(w.Nominal, now) && !isManual(w.ID) {
+		if a.job.rules().TooLate(w.Nominal, now) && !tick.IsManual(w.ID) {
 			a.waiting.Remove(w)
-			l.s.left(a.job, w.LeftOut(OutcomeLate, now))
+			l.left(a.job, w.LeftOut(OutcomeLate, now))
 			continue
 		}
 		rest := time.Until(w.Begins)
@@ -141,45 +143,51 @@ func (l *local) first(a *localJob, now time.Time, next *time.Duration) *waiter {
 
 // begin begins a tick.
 func (l *local) begin(ctx context.Context, a *localJob, r ready) {
-	cl, err := l.s.claims.TryAcquire(ctx, jobKey(l.s.cfg.Group, a.job.Name), option.OwnKey{})
+	key := jobKey(l.cfg.Group, a.job.Name)
+	cl, err := l.claims.TryAcquire(ctx, key, option.OwnKey{})
 	if err != nil {
-		l.s.log.Error("passthrough claim refused", zap.String("key", jobKey(l.s.cfg.Group, a.job.Name)), zap.Error(err))
+		l.log.Error("passthrough claim refused", zap.String("key", key), zap.Error(err))
 		return
 	}
+	of := &active{job: a.job, run: run{Ready: r, Run: uuid.NewString(), Began: l.now()}}
+	l.runs.add(of)
+	of.begins(l.handlers, l.cfg.Group, of.run, "", cl)
+	l.runs.begin(of)
 	a.running++
-	l.running++
-	run := l.s.newActive(l.handlers, a.job, run{Ready: r, Run: uuid.NewString(), Began: l.s.now()}, cl)
-	go func() {
-		defer func() {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			a.running--
-			l.running--
-			if next := run.next; next != nil && (len(a.waiting.Ticks) == 0 || !a.job.rules().NewestOnly(next.ID)) {
-				a.add(*next, l.s.now())
-			}
-			if run.outcome == OutcomeOK {
-				l.admitAfter(run.run)
-			}
-			signal(l.wake)
-		}()
-		l.s.execute(run, "")
-	}()
+	go l.execute(of)
+}
+
+// ended takes over that a run has ended.
+func (l *local) ended(of *active) {
+	a := l.jobs[of.job.Name]
+	l.runs.remove(of, false)
+	a.running--
+	if next := of.next; next != nil && (len(a.waiting.Ticks) == 0 || !a.job.rules().NewestOnly(next.ID)) {
+		a.add(*next, l.now())
+	}
+	if of.outcome != OutcomeOK {
+		return
+	}
+	for _, name := range l.catalog.following(of.job.Name) {
+		if a := l.jobs[name]; a != nil {
+			l.admitTick(a, ready{Job: name, ID: tick.AfterID + of.run.ID, Nominal: of.run.Nominal, Actual: of.run.Nominal, Attempt: 1})
+		}
+	}
 }
 
 // admit decides about due ticks of a job.
 func (l *local) admit(a *localJob, due tick.Plan) {
-	s, j, now := l.s, a.job, l.s.now()
+	j, now := a.job, l.now()
 	if len(due.Ticks) == 0 || due.Late {
-		p := past{ID: nominalID(due.High), Outcome: OutcomeMissed, Nominal: due.High, Missed: due.Missed, Ended: now}
+		p := past{ID: tick.NominalID(due.High), Outcome: OutcomeMissed, Nominal: due.High, Missed: due.Missed, Ended: now}
 		if due.Late {
 			p.Outcome = OutcomeLate
 		}
-		s.left(j, p)
+		l.left(j, p)
 		return
 	}
 	nominal := due.Ticks[0]
-	l.s.gaveUp(j, due)
+	l.gaveUp(j, due)
 	first := j.rules().First(nominal)
 	first.Missed = due.Missed
 	l.admitTick(a, first)
@@ -187,38 +195,22 @@ func (l *local) admit(a *localJob, due tick.Plan) {
 
 // admitTick lets a tick wait, or leaves it out, under the job's Overlap.
 func (l *local) admitTick(a *localJob, r ready) {
-	s, j, now := l.s, a.job, l.s.now()
-	waiting := len(a.waiting.Ticks)
-	var full bool
-	switch policy := j.Overlap.(type) {
-	case BufferOne:
-		full = waiting > 0
-	case BufferAll:
-		full = waiting >= policy.max()
-	case Allow:
-	case CancelRunning:
+	now := l.now()
+	fits, replaces := a.job.rules().Fits(len(a.waiting.Ticks), a.running)
+	if replaces {
 		for _, w := range a.waiting.Ticks {
-			s.left(j, w.LeftOut(OutcomeSkipped, now))
+			l.left(a.job, w.LeftOut(OutcomeSkipped, now))
 		}
 		a.waiting.Ticks = nil
-		s.cancelRuns(j.Name)
-	default:
-		full = a.running > 0 || waiting > 0
+		for _, run := range l.runs.begun(keyspace.Digest(a.job.Name)) {
+			run.cancel(ErrCancelled)
+		}
 	}
-	if full {
-		s.left(j, tick.Waiting{Ready: r}.LeftOut(OutcomeSkipped, now))
+	if !fits {
+		l.left(a.job, tick.Waiting{Ready: r}.LeftOut(OutcomeSkipped, now))
 		return
 	}
 	a.add(r, now)
-}
-
-// cancelRuns ends the contexts of all runs of a job in this process.
-func (s *Scheduler) cancelRuns(job string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for a := range s.activeOf[keyspace.Digest(job)].all() {
-		a.cancel(ErrCancelled)
-	}
 }
 
 // inspectLocal is Inspect for a passthrough scheduler.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -52,27 +50,29 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	handlers, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	defer context.AfterFunc(ctx, func() { stop(fmt.Errorf("%w (%w)", ErrStopped, context.Cause(ctx))) })()
+	x := &runner{group: s.group, catalog: s.catalog, rescan: make(chan struct{}, 1)}
 	if s.Passthrough() {
 		s.log.Warn("no etcd configured; jobs run in every process")
-		s.runLocal(ctx, handlers)
-		return s.outcome(ctx, s.drain())
+		return s.outcome(ctx, runLocal(ctx, x, handlers))
 	}
 	member, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	deny := func(err error) { // a permission error of etcd ends Run
+		if oplog.IsDenied(err) {
+			cancel(err)
+		}
+	}
+	b := newStarter(x, handlers, deny)
 	var wg sync.WaitGroup
-	s.mu.Lock()
-	s.denied = cancel
-	s.mu.Unlock()
-	wg.Go(func() { s.deny(s.view.Follow(member)) })
-	wg.Go(func() { s.start(member, handlers) })
-	wg.Go(func() { cancel(s.campaign(member)) })
+	wg.Go(func() { deny(s.view.Follow(member)) })
+	wg.Go(func() { b.start(member) })
+	wg.Go(func() { cancel(campaign(member, b)) })
 	wg.Go(func() { s.watchOverdue(member) })
 	wg.Go(func() { s.watchConflict(member) })
 	wg.Go(func() { followDefinitions(member, s.catalog) })
 	wg.Wait()
-	s.prompt.Wait() // then drain knows their runs
 	stop(ErrStopped)
-	return s.outcome(member, s.drain())
+	return s.outcome(member, b.runs.drain())
 }
 
 // outcome returns what Run returns: why it ended, unless its caller ended it, and the error of drain.
@@ -81,41 +81,4 @@ func (s *Scheduler) outcome(member context.Context, drained error) error {
 		return errors.Join(errtext.Wrap(fmt.Sprintf("sched: run group %q", s.cfg.Group), cause), drained)
 	}
 	return drained
-}
-
-// deny ends Run if err is a permission error of etcd.
-func (s *Scheduler) deny(err error) {
-	if !oplog.IsDenied(err) {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.denied(err)
-}
-
-// drain waits for the handlers whose contexts have ended.
-func (s *Scheduler) drain() error {
-	s.mu.Lock()
-	all := make([]*active, 0, len(s.active))
-	for _, a := range s.active {
-		all = append(all, a)
-	}
-	s.mu.Unlock()
-	over := make([]bool, len(all))
-	var wg sync.WaitGroup
-	for i, a := range all { // at once: each may wait for as long as a drain takes
-		wg.Go(func() { over[i] = a.over() })
-	}
-	wg.Wait()
-	var on []string
-	for i, a := range all {
-		if !over[i] {
-			on = append(on, a.tick.Job)
-		}
-	}
-	if len(on) == 0 {
-		return nil
-	}
-	slices.Sort(on)
-	return fmt.Errorf("sched: run group %q: handlers of %d runs did not return and are shut out by their fences: %s", s.cfg.Group, len(on), strings.Join(slices.Compact(on), ", "))
 }

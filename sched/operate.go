@@ -32,7 +32,7 @@ import (
 // other error it has not.
 func (s *Scheduler) Pause(ctx context.Context, job, why string) error {
 	paused := s.keys.Paused(job)
-	value := encode(pause{Version: valueVersion, By: s.claims.Owner(), Note: limitText(why), At: s.now()})
+	value := tick.Encode(pause{Version: valueVersion, By: s.claims.Owner(), Note: limitText(why), At: s.now()})
 	return s.operate(ctx, "pause", job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
 		if st.removed() {
 			return nil, nil, s.unknownJob(job)
@@ -86,7 +86,7 @@ func (s *Scheduler) ofPause(job string, st *jobSnapshot, until time.Time) (past,
 	}
 	why := fmt.Sprintf("paused by %s since %s: %s", st.Paused.By, stamp(st.Paused.At), st.Paused.Note)
 	return past{
-		Version: valueVersion, Job: job, ID: nominalID(last[0]), Outcome: OutcomePaused, Nominal: last[0],
+		Version: valueVersion, Job: job, ID: tick.NominalID(last[0]), Outcome: OutcomePaused, Nominal: last[0],
 		Missed: j.count(st.High, until), Ended: s.now(), Error: limitText(why),
 	}, true
 }
@@ -171,7 +171,7 @@ func (s *Scheduler) ask(ctx context.Context, what string, a ask) error {
 		if before, follows := st.before(); follows && !a.From.IsZero() {
 			return nil, nil, fmt.Errorf("it runs after %.80q and has no ticks of its own: backfill that job", before)
 		}
-		return []clientv3.Cmp{absent(key), s.definedAs(a.Job, st.definitionRev)}, []clientv3.Op{clientv3.OpPut(key, encode(a))}, nil
+		return []clientv3.Cmp{absent(key), s.definedAs(a.Job, st.definitionRev)}, []clientv3.Op{clientv3.OpPut(key, tick.Encode(a))}, nil
 	})
 }
 
@@ -188,7 +188,7 @@ func (s *Scheduler) ask(ctx context.Context, what string, a ask) error {
 // matches etcdclaims.ErrUnknown, Cancel may have taken effect; after any other error it
 // has not.
 func (s *Scheduler) Cancel(ctx context.Context, job, why string) error {
-	value := encode(cancelling{Version: valueVersion, By: s.claims.Owner(), Note: limitText(why), At: s.now()})
+	value := tick.Encode(cancelling{Version: valueVersion, By: s.claims.Owner(), Note: limitText(why), At: s.now()})
 	return s.operate(ctx, "cancel", job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
 		if st.SpecRev == 0 {
 			return nil, nil, s.unknownJob(job)

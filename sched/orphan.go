@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/keyspace"
@@ -29,14 +30,12 @@ func (l *leadership) settleOrphans(ctx context.Context) (more bool, err error) {
 	if len(l.suspects) == 0 && (l.rescan || time.Since(l.looked) >= orphanCheck) {
 		l.rescan, l.looked = false, clock.Mono()
 		var runs map[string]live.KV
-		if l.s.view.AnyRuns() {
-			runs = l.s.view.Runs()
+		if l.view.AnyRuns() {
+			runs = l.view.Runs()
 		}
 		l.unknown.keep(runs)
-		for key, is := range runs {
-			if !l.s.runs(is.Run.Run) {
-				l.suspects = append(l.suspects, suspect{key, is})
-			}
+		if err := l.suspect(ctx, runs); err != nil {
+			return false, err
 		}
 	}
 	if len(l.suspects) == 0 {
@@ -46,18 +45,22 @@ func (l *leadership) settleOrphans(ctx context.Context) (more bool, err error) {
 	var ops txn.Ops
 	owns, specs := make([]txn.Op, len(some)), make([]txn.Op, len(some)) // specs of jobs that this owner cannot run
 	for i, su := range some {
-		owns[i] = ops.Add(clientv3.OpGet(l.s.claims.OwnKey(su.is.Run.Claim), clientv3.WithKeysOnly()))
+		owns[i] = ops.Add(clientv3.OpGet(l.claims.OwnKey(su.is.Run.Claim), clientv3.WithKeysOnly()))
 		if l.runnable(keyspace.Digest(su.is.Run.Job)) == nil {
-			specs[i] = ops.Add(clientv3.OpGet(l.s.keys.Spec(su.is.Run.Job)))
+			specs[i] = ops.Add(clientv3.OpGet(l.keys.Spec(su.is.Run.Job)))
 		}
 	}
 	reading, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
-	resp, err := core.Of(l.s.claims).KV().Txn(reading).Then(ops...).Commit()
+	resp, err := core.Of(l.claims).KV().Txn(reading).Then(ops...).Commit()
 	cancel()
 	if err != nil {
 		return false, txn.Denied(err)
 	}
 	reply := txn.ReplyIn(resp)
+	fates, err := l.fates(ctx, some)
+	if err != nil {
+		return false, err
+	}
 	var steps []decision
 	counted := make(map[*jobState]bool)
 	for i, su := range some {
@@ -71,7 +74,7 @@ func (l *leadership) settleOrphans(ctx context.Context) (more bool, err error) {
 		if c == nil { // an owner that has the job settles it
 			continue
 		}
-		st, counts := l.settle(c, su.key, *su.is.Run, su.is.Rev)
+		st, counts := l.settle(c, su, !fates[i].never)
 		if counts && (counted[c] || !c.readAt.IsZero()) {
 			l.rescan = l.rescan || counted[c] // one transaction counts one failure of a job
 			continue
@@ -86,22 +89,50 @@ func (l *leadership) settleOrphans(ctx context.Context) (more bool, err error) {
 	return len(l.suspects) > 0 || l.rescan, nil
 }
 
+// suspect notes the recorded runs that this process does not have.
+func (l *leadership) suspect(ctx context.Context, runs map[string]live.KV) error {
+	var all []suspect
+	for key, is := range runs {
+		all = append(all, suspect{key, is})
+	}
+	fates, err := l.fates(ctx, all)
+	if err != nil {
+		return err
+	}
+	for i, su := range all {
+		if !fates[i].alive {
+			l.suspects = append(l.suspects, su)
+		}
+	}
+	return nil
+}
+
+// fates returns what this process knows of runs.
+func (l *leadership) fates(ctx context.Context, of []suspect) ([]fate, error) {
+	var ids []string
+	for _, su := range of {
+		ids = append(ids, su.is.Run.Run)
+	}
+	return l.starter.fates(ctx, ids)
+}
+
 // settle ends one record: the run is recorded as lost, or its tick waits again. It reports
 // whether that may count a failure.
-func (l *leadership) settle(c *jobState, key string, r run, rev int64) (d decision, counts bool) {
+func (l *leadership) settle(c *jobState, of suspect, begun bool) (d decision, counts bool) {
+	key, r, rev := of.key, *of.is.Run, of.is.Rev
 	j, p := c.job, r.Past()
-	p.Fence, p.Ended = keyspace.Fence(r.Epoch, rev), l.s.now()
-	l.s.explain(j, r, &p)
+	p.Fence, p.Ended = keyspace.Fence(r.Epoch, rev), l.now()
+	l.explain(j, r, &p)
 	if j.problem != "" {
 		p.Error = limitText(p.Error + "; " + j.problem)
 	}
 	st := tick.Settle{
 		Standing: l.standing(c, p.Ended), Run: r, Rev: rev, Past: p,
 		// An attempt of this process without a confirmed claim has called no handler.
-		Begun:    !l.s.neverBegun(r.Run),
+		Begun:    begun,
 		By:       l.withdrawn[c.id].Withdrawal,
 		Outdated: l.outdated(c, r.ID),
-		Stuck:    !l.s.view.Get(l.s.keys.Stuck(j.Name, r.ID)).Gone,
+		Stuck:    !l.view.Get(l.keys.Stuck(j.Name, r.ID)).Gone,
 	}
 	return step(st.Build(), func(reply txn.Reply) { l.settled(c, key, r, st.Judge(reply), reply.Rev) }), st.Counts()
 }
@@ -111,22 +142,22 @@ func (l *leadership) settled(c *jobState, key string, r run, d tick.Settled, rev
 	if !l.tallied(c, d.Tally, d.Done, rev, d.Paused) {
 		return
 	}
-	l.s.begunNever(r.Run, false)
+	l.starter.settled(r.Run)
 	if d.Waits != nil {
-		l.s.view.PutTick(*d.Waits, rev)
+		l.view.PutTick(*d.Waits, rev)
 	}
-	l.s.view.Remove(key, rev)
+	l.view.Remove(key, rev)
 	if d.Left != nil {
-		l.s.left(c.job, *d.Left)
+		l.left(c.job, *d.Left)
 		return
 	}
-	l.s.log.Warn("tick waits for another attempt", zap.String("job", c.job.Name),
+	l.log.Warn("tick waits for another attempt", zap.String("job", c.job.Name),
 		zap.String("key", r.Claim), zap.String("tick", r.ID), zap.Int("attempt", d.Waits.Ready.Attempt))
 }
 
 // outdated reports whether a newer tick is about to replace one that would wait again.
 func (l *leadership) outdated(c *jobState, id string) bool {
-	return c.job.rules().NewestOnly(id) && !c.paused && c.registered() && c.planned().runsNext(c.high, l.s.now(), l.s.cfg.Grace)
+	return c.job.rules().NewestOnly(id) && !c.paused && c.registered() && c.planned().runsNext(c.high, l.now(), l.cfg.Grace)
 }
 
 // runsNext reports whether a tick after the mark is due and will run.
@@ -136,17 +167,31 @@ func (j Job) runsNext(high, now time.Time, grace time.Duration) bool {
 }
 
 // watchRuns watches the claims of the group until ctx ends.
-func (s *Scheduler) watchRuns(ctx context.Context) {
+func (l *leadership) watchRuns(ctx context.Context) {
 	const watching = "watch claims"
 	for try := 0; ctx.Err() == nil; try++ {
-		for ev, err := range s.claims.Watch(ctx, "sched/"+s.cfg.Group+"/") {
+		for ev, err := range l.claims.Watch(ctx, "sched/"+l.cfg.Group+"/") {
 			if err != nil {
-				s.outage.Fail(watching, err, zap.String("key", "sched/"+s.cfg.Group+"/"))
+				l.outage.Fail(watching, err, zap.String("key", "sched/"+l.cfg.Group+"/"))
 				break
 			}
-			s.outage.Succeed(watching)
-			s.heard(ev)
+			l.outage.Succeed(watching)
+			l.heard(ev)
 		}
 		retry.Pause(ctx, try+5)
+	}
+}
+
+// heard handles an event about a claim of the group.
+func (l *leadership) heard(ev etcdclaims.Event) {
+	switch ev.Kind {
+	case etcdclaims.Resynced:
+		signal(l.starter.rescan)
+		l.starter.retry(nil, true)
+	case etcdclaims.Freed:
+		l.starter.retry([]string{ev.Info.Key}, false)
+		if l.view.BegunUnder(ev.Info.Key, ev.Info.Revision()) {
+			signal(l.starter.rescan)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/tick"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -138,7 +139,7 @@ func (s *Scheduler) raise(ctx context.Context, of map[string]*alarm, now time.Ti
 		}
 		if why != "" {
 			job := a.job.Name
-			s.log.Warn("tick overdue", zap.String("job", job), zap.String("tick", nominalID(a.nominal)), zap.String("key", jobKey(s.cfg.Group, job)),
+			s.log.Warn("tick overdue", zap.String("job", job), zap.String("tick", tick.NominalID(a.nominal)), zap.String("key", jobKey(s.cfg.Group, job)),
 				zap.Duration("bound", a.job.Overdue), zap.String("state", why))
 			if hook := s.cfg.Hooks.Overdue; hook != nil {
 				hook(job, a.nominal, why)

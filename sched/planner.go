@@ -43,29 +43,3 @@ func (p *planner) take() []madePlan {
 	p.made = nil
 	return made
 }
-
-// planFor returns the plan of a job, or false if the planner is still making it.
-func (l *leadership) planFor(c *jobState, now time.Time) (p tick.Plan, ok bool) {
-	if c.plan != nil {
-		p, c.plan = *c.plan, nil
-		return p, true
-	}
-	job := c.planned()
-	if !job.rules().CountsFast() && now.Sub(c.high) > longAgo {
-		l.plans.start(c, job, now, l.s.cfg.Grace, l.ticks)
-		l.place(c)
-		return tick.Plan{}, false
-	}
-	return job.plan(c.high, now, l.s.cfg.Grace, l.ticks), true
-}
-
-// hearPlans takes over finished plans.
-func (l *leadership) hearPlans() {
-	for _, m := range l.plans.take() {
-		m.c.planning = false
-		if m.c.highRev == m.rev && !m.plan.High.IsZero() {
-			m.c.plan = &m.plan
-		}
-		l.place(m.c)
-	}
-}

@@ -39,8 +39,6 @@ type ask struct {
 	Defined  int64     `json:"defined,string,omitempty"` // with After: the version of the definition that runs after By; 0 for a job in code
 }
 
-func encode(v any) string { return tick.Encode(v) }
-
 func decode[T any](key string, value []byte) (T, error) { return tick.Decode[T](key, value) }
 
 func limitText(s string) string { return tick.LimitText(s) }
@@ -59,4 +57,33 @@ func jobKey(group, job string) string { return tick.JobClaim(group, job) }
 // absent is the condition that a key does not exist.
 func absent(key string) clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
+}
+
+// definedAs is the condition that the definition of the job has the version. Version 0
+// means that the job is not defined.
+func (g *group) definedAs(job string, version int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(g.keys.Definition(job)), "=", version)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// notice is the value of now/defined/: a job is defined. It is put with the definition, so
+// both have the same revision. Processes follow the notices, which are short, and read the
+// definitions that are new to them.
+type notice struct {
+	Version int    `json:"v"`
+	Job     string `json:"job"`
+	After   string `json:"after,omitempty"` // Definition.After
 }

@@ -37,7 +37,7 @@ func (l *leadership) refresh(ctx context.Context) error {
 	if len(some) == 0 {
 		return nil
 	}
-	k := l.s.keys
+	k := l.keys
 	type reads struct {
 		spec, high, fail txn.Op
 		live             []txn.Op
@@ -54,8 +54,8 @@ func (l *leadership) refresh(ctx context.Context) error {
 			},
 		})
 	}
-	since := l.s.view.Latest()
-	resp, err := retry.Read(ctx, core.Of(l.s.claims).KV(), readTime, ops...)
+	since := l.view.Latest()
+	resp, err := retry.Read(ctx, core.Of(l.claims).KV(), readTime, ops...)
 	if err != nil {
 		for _, c := range some {
 			l.place(c)
@@ -68,10 +68,10 @@ func (l *leadership) refresh(ctx context.Context) error {
 		for _, op := range of[i].live {
 			live = append(live, reply.Kvs(op)...)
 		}
-		if !l.s.view.Correct(live, l.known(c), since, reply.Rev) {
+		if !l.view.Correct(live, l.known(c), since, reply.Rev) {
 			return l.load(ctx)
 		}
-		c.failures = l.s.readFailures(c.job.Name, reply.First(of[i].fail))
+		c.failures = l.readFailures(c.job.Name, reply.First(of[i].fail))
 		l.know(c, reply.First(of[i].spec), reply.First(of[i].high))
 	}
 	l.absorb()
@@ -80,8 +80,8 @@ func (l *leadership) refresh(ctx context.Context) error {
 
 // adopt takes over jobs that were added, changed or removed since, to be read.
 func (l *leadership) adopt() {
-	for _, name := range l.s.catalog.take(l.changed) {
-		if j, ok := l.s.catalog.lookUp(name); !ok {
+	for _, name := range l.catalog.take(l.changed) {
+		if j, ok := l.catalog.lookUp(name); !ok {
 			l.remove(keyspace.Digest(name))
 		} else if c, changed := l.put(j); changed {
 			l.doubt(c)
@@ -130,41 +130,41 @@ func (l *leadership) known(c *jobState) (keys []string) {
 	for key := range l.requestsOf[c.id] {
 		keys = append(keys, key)
 	}
-	return append(keys, l.s.keys.Paused(c.job.Name), l.s.keys.Reset(c.job.Name))
+	return append(keys, l.keys.Paused(c.job.Name), l.keys.Reset(c.job.Name))
 }
 
 // load reads the state of all jobs.
 func (l *leadership) load(ctx context.Context) error {
-	k := l.s.keys
+	k := l.keys
 	var ops txn.Ops
 	readSpecs := ops.Add(clientv3.OpGet(k.Specs(), clientv3.WithPrefix()))
 	readHighs := ops.Add(clientv3.OpGet(k.Highs(), clientv3.WithPrefix()))
 	readFails := ops.Add(clientv3.OpGet(k.Fails(), clientv3.WithPrefix()))
-	resp, err := retry.Read(ctx, core.Of(l.s.claims).KV(), readTime, ops...)
+	resp, err := retry.Read(ctx, core.Of(l.claims).KV(), readTime, ops...)
 	if err != nil {
 		return txn.Denied(err)
 	}
 	reply := txn.ReplyIn(resp)
 	// The view may have been out of date when a decision failed.
-	if _, err := l.s.view.List(ctx); err != nil {
+	if _, err := l.view.List(ctx); err != nil {
 		return err
 	}
 	l.absorb()
 	specs := byDigest(k.Specs(), reply.Kvs(readSpecs))
 	highs := byDigest(k.Highs(), reply.Kvs(readHighs))
 	fails := byDigest(k.Fails(), reply.Kvs(readFails))
-	_ = l.s.catalog.take(l.changed)
-	jobs, _ := l.s.catalog.all()
+	_ = l.catalog.take(l.changed)
+	jobs, _ := l.catalog.all()
 	l.stale, l.changes = false, nil
 	broken, are := 0, make(map[string]bool, len(jobs))
 	for _, j := range jobs {
 		c, _ := l.put(j)
 		are[c.id] = true
-		c.failures = l.s.readFailures(j.Name, fails[c.id])
+		c.failures = l.readFailures(j.Name, fails[c.id])
 		if !l.know(c, specs[c.id], highs[c.id]) {
 			broken++
 		}
-		if is := l.s.view.Get(k.Reset(j.Name)); !is.Gone && is.Rev > resp.Header.Revision {
+		if is := l.view.Get(k.Reset(j.Name)); !is.Gone && is.Rev > resp.Header.Revision {
 			l.doubt(c) // the mark was put back after it was read here
 		}
 	}
@@ -192,22 +192,22 @@ func (l *leadership) know(c *jobState, sp, high *mvccpb.KeyValue) bool {
 	c.broken = err != nil
 	l.unserved[c.id] = l.unserved[c.id] || len(l.requestsOf[c.id]) > 0 && l.cannotServe(c.id)
 	if err != nil {
-		l.s.log.Error("job not taken over: its state cannot be read", zap.String("job", c.job.Name),
-			zap.String("etcd_key", l.s.keys.Spec(c.job.Name)), zap.Error(err))
+		l.log.Error("job not taken over: its state cannot be read", zap.String("job", c.job.Name),
+			zap.String("etcd_key", l.keys.Spec(c.job.Name)), zap.Error(err))
 		c.highRev = 0
 		c.readAt = clock.Mono().Add(nap)
 		l.place(c)
 		return false
 	}
-	if by := jobstate.Ahead(c.job.Schedule, c.high, l.s.now()); c.highRev != 0 && by > 0 {
-		l.s.log.Error("high-water mark ahead of the clock; no tick is due before it; reset the mark",
-			zap.String("job", c.job.Name), zap.Duration("ahead", by), zap.String("etcd_key", l.s.keys.High(c.job.Name)))
+	if by := jobstate.Ahead(c.job.Schedule, c.high, l.now()); c.highRev != 0 && by > 0 {
+		l.log.Error("high-water mark ahead of the clock; no tick is due before it; reset the mark",
+			zap.String("job", c.job.Name), zap.Duration("ahead", by), zap.String("etcd_key", l.keys.High(c.job.Name)))
 	}
-	c.paused = !l.s.view.Get(l.s.keys.Paused(c.job.Name)).Gone
+	c.paused = !l.view.Get(l.keys.Paused(c.job.Name)).Gone
 	l.readReset(c)
 	if all := l.waiting[c.id]; all != nil {
 		for _, w := range all.keys {
-			if !isBackfill(w.ID) {
+			if !tick.IsBackfill(w.ID) {
 				l.watchDeadline(c, w)
 			}
 		}
@@ -258,8 +258,8 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 	if c.job.problem != "" {
 		return l.complaint(c)
 	}
-	k, j, now := l.s.keys, c.job, l.s.now()
-	is := describe(l.s.cfg.Group, j)
+	k, j, now := l.keys, c.job, l.now()
+	is := describe(l.cfg.Group, j)
 	begins := c.specRev == 0 || c.highRev == 0 || c.spec.Hash != is.Hash
 	is.Since, is.Born, is.Started = c.spec.Since, c.spec.Born, c.spec.Started
 	if begins {
@@ -273,8 +273,8 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 		const most = 32 // revisions that are remembered to have started
 		is.Started = append(slices.Clone(is.Started[max(0, len(is.Started)-most+1):]), is.Hash)
 	}
-	value := encode(is)
-	if !begins && !starts && value == encode(c.spec) {
+	value := tick.Encode(is)
+	if !begins && !starts && value == tick.Encode(c.spec) {
 		return decision{}, false
 	}
 	st := &tick.Register{Keys: k, Job: j.rules(), SpecRev: c.specRev, MarkRev: c.highRev, Spec: value}
@@ -285,7 +285,7 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 	}
 	if starts {
 		st.First = &ready{
-			Version: valueVersion, Job: j.Name, Nominal: now, Actual: now, Attempt: 1, Parallel: j.parallel(), Epoch: l.s.epoch.Load(),
+			Version: valueVersion, Job: j.Name, Nominal: now, Actual: now, Attempt: 1, Parallel: j.parallel(), Epoch: l.epoch.Load(),
 			// The id is new for each registration: after Forget the same revision starts again.
 			ID: tick.StartID + is.Hash + "-" + uuid.NewString(),
 		}
@@ -297,9 +297,9 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 			return
 		}
 		if c.specRev == 0 {
-			l.s.log.Info("job registered", zap.String("job", j.Name), zap.String("key", jobKey(l.s.cfg.Group, j.Name)), zap.String("schedule", is.Schedule))
+			l.log.Info("job registered", zap.String("job", j.Name), zap.String("key", jobKey(l.cfg.Group, j.Name)), zap.String("schedule", is.Schedule))
 		} else if begins {
-			l.s.log.Info("job changed; ticks of its old schedule are not caught up with", zap.String("job", j.Name), zap.String("key", jobKey(l.s.cfg.Group, j.Name)),
+			l.log.Info("job changed; ticks of its old schedule are not caught up with", zap.String("job", j.Name), zap.String("key", jobKey(l.cfg.Group, j.Name)),
 				zap.String("old", c.spec.Schedule), zap.String("new", is.Schedule))
 		}
 		c.spec, c.specRev, c.high, c.changing, c.doubts = is, r.Rev, high, false, 0
@@ -312,34 +312,23 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 	}), true
 }
 
-// describe returns the specification of a job, without its past.
-func describe(group string, j Job) spec {
-	is := spec{
-		Version: valueVersion, Group: group, Job: j.Name, Schedule: j.text(), Revision: j.Revision, Hash: j.hash(),
-		Guarantee: j.Guarantee.String(), History: j.History, Overdue: j.Overdue, Jitter: j.Jitter, Kind: j.kind, Defined: j.defined,
-	}
-	is.CatchUp, _ = j.CatchUp.catchUp()
-	is.Overlap, _ = j.Overlap.overlap()
-	return is
-}
-
 // stillDefined is the condition that the definition of the job is the one that this process
 // knows: a job that was removed must not be registered again.
 func (l *leadership) stillDefined(j Job) []clientv3.Cmp {
 	if j.defined == 0 {
 		return nil
 	}
-	return []clientv3.Cmp{l.s.definedAs(j.Name, j.defined)}
+	return []clientv3.Cmp{l.definedAs(j.Name, j.defined)}
 }
 
 // complaint returns the decision that stores why this process cannot run a definition. The
 // registration remains, so that an owner that can run the job continues.
 func (l *leadership) complaint(c *jobState) (decision, bool) {
-	k, j := l.s.keys, c.job
+	k, j := l.keys, c.job
 	is := c.spec
-	is.Version, is.Group, is.Job, is.Kind, is.Defined, is.Problem = valueVersion, l.s.cfg.Group, j.Name, j.kind, j.defined, j.problem
-	value := encode(is)
-	if value == encode(c.spec) {
+	is.Version, is.Group, is.Job, is.Kind, is.Defined, is.Problem = valueVersion, l.cfg.Group, j.Name, j.kind, j.defined, j.problem
+	value := tick.Encode(is)
+	if value == tick.Encode(c.spec) {
 		return decision{}, false
 	}
 	return decision{
@@ -350,7 +339,7 @@ func (l *leadership) complaint(c *jobState) (decision, bool) {
 				l.doubt(c)
 				return
 			}
-			l.s.log.Error("definition cannot be run", zap.String("job", j.Name),
+			l.log.Error("definition cannot be run", zap.String("job", j.Name),
 				zap.String("etcd_key", k.Definition(j.Name)), zap.String("problem", j.problem))
 			c.spec, c.specRev, c.changing, c.doubts = is, r.Rev, false, 0
 			l.place(c)

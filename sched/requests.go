@@ -50,7 +50,7 @@ func (l *leadership) hearRequest(key string, is live.KV) {
 	}
 	a, err := decode[ask](key, []byte(is.Value))
 	if err != nil {
-		l.s.log.Error("request ignored: its value cannot be read", zap.String("etcd_key", key), zap.Error(err))
+		l.log.Error("request ignored: its value cannot be read", zap.String("etcd_key", key), zap.Error(err))
 		return
 	}
 	r := &request{ask: a, id: keyspace.Digest(a.Job), key: key, rev: is.Rev}
@@ -87,8 +87,28 @@ func (l *leadership) dropAsk(c *jobState, r *request) decision {
 				l.doubt(c)
 				return
 			}
-			l.s.view.Remove(r.key, reply.Rev)
-			l.s.log.Info("tick dropped: the job was changed and no longer runs after the other", zap.String("job", r.Job), zap.String("after", r.By), zap.String("etcd_key", r.key))
+			l.view.Remove(r.key, reply.Rev)
+			l.log.Info("tick dropped: the job was changed and no longer runs after the other", zap.String("job", r.Job), zap.String("after", r.By), zap.String("etcd_key", r.key))
+		},
+	}
+}
+
+// afterPause leaves out a tick after another job, because the job is paused.
+func (l *leadership) afterPause(c *jobState, r *request) decision {
+	p := past{ID: tick.AfterID + r.After, Outcome: OutcomeSkipped, Nominal: r.At, Ended: l.now(), Error: pausedAfter}
+	return decision{
+		cmps: []clientv3.Cmp{
+			clientv3.Compare(clientv3.ModRevision(r.key), "=", r.rev),
+			clientv3.Compare(clientv3.CreateRevision(l.keys.Paused(r.Job)), ">", 0),
+		},
+		ops: append([]clientv3.Op{clientv3.OpDelete(r.key)}, l.record(c.job, p)...),
+		done: func(reply txn.Reply) {
+			if !reply.Succeeded {
+				l.doubt(c)
+				return
+			}
+			l.view.Remove(r.key, reply.Rev)
+			l.left(c.job, p)
 		},
 	}
 }
@@ -102,7 +122,7 @@ func (l *leadership) serve(c *jobState) {
 
 // roomFor queues a backfill again after one of its ticks has begun.
 func (l *leadership) roomFor(job, fill string) {
-	if r := l.requests[l.s.keys.Asks()+job+"/"+fill]; r != nil {
+	if r := l.requests[l.keys.Asks()+job+"/"+fill]; r != nil {
 		l.offer(r)
 	}
 }
@@ -164,7 +184,7 @@ func (l *leadership) runNow(c *jobState, r *request) decision {
 	if r.After != "" {
 		of.ID, of.Note = tick.AfterID+r.After, "after "+r.By
 	}
-	st := tick.Serve{Standing: l.overlapping(c, l.s.now()), Request: r.key, Rev: r.rev, Tick: of, After: r.After != ""}
+	st := tick.Serve{Standing: l.overlapping(c, l.now()), Request: r.key, Rev: r.rev, Tick: of, After: r.After != ""}
 	return step(st.Build(), func(reply txn.Reply) {
 		d, ok := st.Judge(reply)
 		if !ok {
@@ -172,7 +192,7 @@ func (l *leadership) runNow(c *jobState, r *request) decision {
 			return
 		}
 		c.doubts = 0
-		l.s.view.Remove(r.key, reply.Rev)
+		l.view.Remove(r.key, reply.Rev)
 		l.decided(c, d, reply.Rev)
 	})
 }
@@ -189,15 +209,15 @@ func (l *leadership) backfill(c *jobState, r *request) decision {
 		}
 		next.From = nominal
 		some = append(some, ready{
-			Version: valueVersion, Job: r.Job, ID: tick.BackfillID + r.ID + "/" + nominalID(nominal), Nominal: nominal, Actual: nominal, Attempt: 1,
-			Parallel: r.Parallel, Epoch: l.s.epoch.Load(), Note: "requested by " + r.By, Trace: r.Trace,
+			Version: valueVersion, Job: r.Job, ID: tick.BackfillID + r.ID + "/" + tick.NominalID(nominal), Nominal: nominal, Actual: nominal, Attempt: 1,
+			Parallel: r.Parallel, Epoch: l.epoch.Load(), Note: "requested by " + r.By, Trace: r.Trace,
 		})
 	}
 	value := ""
 	if !over {
-		value = encode(next)
+		value = tick.Encode(next)
 	}
-	st := tick.Fill{Keys: l.s.keys, Request: r.key, Rev: r.rev, Ticks: some, Next: value}
+	st := tick.Fill{Keys: l.keys, Request: r.key, Rev: r.rev, Ticks: some, Next: value}
 	return step(st.Build(), func(reply txn.Reply) {
 		d, ok := st.Judge(reply)
 		if !ok {
@@ -207,9 +227,9 @@ func (l *leadership) backfill(c *jobState, r *request) decision {
 		c.doubts = 0
 		l.decided(c, d, reply.Rev)
 		if over {
-			l.s.view.Remove(r.key, reply.Rev)
+			l.view.Remove(r.key, reply.Rev)
 		} else {
-			l.s.view.Put(r.key, value, reply.Rev)
+			l.view.Put(r.key, value, reply.Rev)
 		}
 	})
 }

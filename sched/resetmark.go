@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/jobstate"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/tick"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -44,7 +45,7 @@ func (s *Scheduler) ResetMark(ctx context.Context, job, why string, mayRepeat bo
 		unmoved := clientv3.Compare(clientv3.ModRevision(high), "=", st.HighRev)
 		return []clientv3.Cmp{unmoved, s.definedAs(job, st.definitionRev)}, []clientv3.Op{
 			clientv3.OpPut(high, keyspace.Instant(is.To)),
-			clientv3.OpPut(s.keys.Reset(job), encode(resetting{Cancelling: by, Decided: is.Decided})),
+			clientv3.OpPut(s.keys.Reset(job), tick.Encode(resetting{Cancelling: by, Decided: is.Decided})),
 		}, nil
 	})
 	if err != nil {
@@ -83,37 +84,4 @@ func (s *Scheduler) planReset(ctx context.Context, job string, st *jobSnapshot) 
 		return is, fmt.Errorf("%w: all ticks until the high-water mark %s are decided", ErrUnchanged, stamp(st.High))
 	}
 	return is, nil
-}
-
-// planned returns the job with the schedule by which ticks are admitted.
-func (c *jobState) planned() Job {
-	for len(c.decided) > 0 && !c.decided[0].After(c.high) {
-		c.decided = c.decided[1:]
-	}
-	j := c.job
-	j.Schedule = jobstate.Without(j.Schedule, c.decided)
-	return j
-}
-
-// readReset takes over which ticks after the mark are decided. A value that cannot be read may
-// be of any tick, so it holds all ticks of the job, as a pause does.
-func (l *leadership) readReset(c *jobState) {
-	key := l.s.keys.Reset(c.job.Name)
-	is := l.s.view.Get(key)
-	c.decided, c.held = nil, false
-	if is.Gone {
-		return
-	}
-	value, err := decode[resetting](key, []byte(is.Value))
-	if c.decided, c.held = value.Decided, err != nil; err != nil {
-		l.s.log.Error("ticks held: it cannot be read which ones are decided", zap.String("etcd_key", key), zap.Error(err))
-	}
-}
-
-// hearReset reads a job again whose mark was put back.
-func (l *leadership) hearReset(job string) {
-	if c := l.jobs[job]; c != nil {
-		c.doubts = 0
-		l.doubt(c)
-	}
 }

@@ -38,6 +38,7 @@ type Retry struct {
 const (
 	mostRetries    = 100
 	defaultBackoff = time.Second
+	patience       = 5 // the retries after which the delay no longer grows
 )
 
 func (r Retry) check() error {
@@ -69,15 +70,4 @@ func (r Retry) wait(retries int) time.Duration {
 	}
 	d = min(d, math.MaxInt64>>patience) << min(retries, patience)
 	return d/2 + rand.N(d/2+1)
-}
-
-// retried returns the tick for its next attempt after a run that failed as p. The wait is
-// stored as an instant and as a duration, so that a wrong clock cannot make it longer.
-func (a *active) retried(p past) ready {
-	next := a.run.Again(p, "failed")
-	next.Last = nil // it is recorded
-	next.Wait = a.job.Retry.wait(next.Retries)
-	next.Retries++
-	next.After = p.Ended.Add(next.Wait)
-	return next
 }

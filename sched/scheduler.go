@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -25,21 +24,6 @@ type Scheduler struct {
 
 	going    atomic.Bool            // whether Run was called and has not returned
 	conflict atomic.Pointer[string] // why jobs of this process do not run; nil if nothing is known
-
-	starter atomic.Pointer[starter] // of Run; nil before and after
-	prompt  sync.WaitGroup          // ticks that begin as they are admitted
-	retry   chan struct{}           // has an element when waiting ticks should be tried again
-	rescan  chan struct{}           // has an element when the owner should look for orphans
-
-	mu         sync.Mutex
-	active     map[string]*active      // the runs of this process
-	activeOf   map[string]*jobRuns     // by the digest of the job
-	trying     map[string]struct{}     // the attempts of this process whose outcome is not known yet
-	unbegun    map[string]struct{}     // the attempts of this process whose claim is unknown; no handler was called
-	unbegunIDs []string                // the keys of unbegun, oldest first
-	freed      []string                // claims that are free now
-	freedAll   bool                    // all claims may be free now
-	denied     context.CancelCauseFunc // ends Run after a permission error
 }
 
 // New returns a scheduler. It does no I/O. Close of claims ends Run. New returns an error if the
@@ -64,11 +48,7 @@ func New(claims *etcdclaims.Client, cfg Config) (*Scheduler, error) {
 		cfg.Now = clock.For(claims.Etcd()).Time
 	}
 	g := newGroup(claims, cfg)
-	return &Scheduler{
-		group: g, catalog: newCatalog(g),
-		retry: make(chan struct{}, 1), rescan: make(chan struct{}, 1),
-		active: make(map[string]*active), activeOf: make(map[string]*jobRuns), trying: make(map[string]struct{}), unbegun: make(map[string]struct{}),
-	}, nil
+	return &Scheduler{group: g, catalog: newCatalog(g)}, nil
 }
 
 // Passthrough reports whether the scheduler has no etcd. Such a scheduler does not

@@ -2,106 +2,124 @@ package sched
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/inbox"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/lanes"
 	"github.com/etcdclaims/claims/internal/live"
+	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/tick"
+	"github.com/etcdclaims/claims/internal/txn"
+	"github.com/google/uuid"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// starter begins waiting ticks in this process. Each begins with one transaction that
-// claims the run and removes the tick from the waiting ticks, so one process succeeds.
-// The state belongs to the goroutine of start. Attempts and runs have goroutines of
-// their own, and post their results.
+// starter begins ticks in this process: each in one transaction that claims the run, and either
+// removes its tick from the waiting ticks or admits it. So one process succeeds. The state
+// belongs to the goroutine of start. Attempts and runs have goroutines of their own, and post
+// their results.
 type starter struct {
-	s        *Scheduler
+	*runner
 	handlers context.Context // of runs
+	deny     func(err error) // ends Run after a permission error
+	inbox    *inbox.Inbox
 	feed     *live.Feed
 	changed  *changes
-	wg       sync.WaitGroup
-	slots    chan struct{} // requests in progress
+	wg       sync.WaitGroup // attempts
+	slots    chan struct{}  // requests for waiting ticks in progress
 
-	lanes *lanes.Lanes
-	tries int // attempts in progress
-	busy  int // attempts and runs of this process
+	runs    *runs
+	lanes   *lanes.Lanes
+	tries   int  // attempts in progress
+	busy    int  // attempts and runs of this process
+	stopped bool // whether nothing begins any more
+}
 
-	mu     sync.Mutex
-	posted []func()
-	post   chan struct{} // has an element when something was posted
+// beginning is a tick that begins: what a step of package tick adds to the acquisition of the
+// claim, and what follows.
+type beginning interface {
+	// request returns what the step adds for a run, of which value is the record.
+	request(r run, value string) *pb.TxnRequest
+	// begun takes over that the run began at the revision.
+	begun(r *run, value string, rev int64)
+	// failed takes over that it did not, and reports whether to try again later.
+	failed(ctx context.Context, err error) (again bool)
+}
+
+// launch is a tick that is about to begin.
+type launch struct {
+	beginning
+	lane  *lanes.Lane
+	run   *active
+	waits *waiter       // nil if the tick is admitted as it begins
+	until time.Duration // for how long it may be tried
 }
 
 const (
 	attemptsAtOnce = 64
 	spreadAtOnce   = 512 // with Spread, where attempts wait to let other processes go first
 	mostWait       = time.Second
+
+	starting = "begin ticks"
 )
 
+func newStarter(x *runner, handlers context.Context, deny func(error)) *starter {
+	b := &starter{
+		runner: x, handlers: handlers, deny: deny, inbox: inbox.New(), feed: x.view.Subscribe(live.KindReady, live.KindCancel),
+		changed: x.catalog.subscribe(), slots: make(chan struct{}, attemptsAtOnce), runs: newRuns(x.group), lanes: lanes.New(),
+	}
+	x.over = func(a *active, never bool) { b.inbox.Post(func() { b.runs.remove(a, never) }) }
+	return b
+}
+
+// close is called when start has returned, or instead of it.
+func (b *starter) close() {
+	b.view.Unsubscribe(b.feed)
+	b.catalog.unsubscribe(b.changed)
+}
+
 // start begins ticks until ctx ends, and returns when no attempt is in progress.
-func (s *Scheduler) start(ctx, handlers context.Context) {
-	b := s.newStarter(handlers)
-	s.starter.Store(b)
-	defer b.wg.Wait()
-	defer s.starter.Store(nil)
-	defer s.view.Unsubscribe(b.feed)
-	defer s.catalog.unsubscribe(b.changed)
+func (b *starter) start(ctx context.Context) {
+	defer b.close()
 	for ctx.Err() == nil {
 		b.absorb()
 		timer := time.NewTimer(b.startSome(ctx))
 		select {
 		case <-b.feed.News:
-		case <-b.post:
+		case <-b.inbox.News:
 		case <-b.changed.news:
-			_ = s.catalog.take(b.changed)
+			_ = b.catalog.take(b.changed)
 			b.lanes.Retry(nil, true)
-		case <-s.retry:
-			b.lanes.Retry(s.takeFreed())
 		case <-timer.C:
 			b.lanes.Unpark()
 		case <-ctx.Done():
 		}
 		timer.Stop()
 	}
-}
-
-func (s *Scheduler) newStarter(handlers context.Context) *starter {
-	return &starter{
-		s: s, handlers: handlers, feed: s.view.Subscribe(live.KindReady, live.KindCancel), changed: s.catalog.subscribe(), slots: make(chan struct{}, attemptsAtOnce),
-		lanes: lanes.New(),
-		post:  make(chan struct{}, 1),
-	}
-}
-
-// do calls a function on the goroutine of start.
-func (b *starter) do(what func()) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.posted = append(b.posted, what)
-	signal(b.post)
+	b.stopped = true
+	b.wg.Wait()
+	b.inbox.Work()
 }
 
 // absorb takes over results and changes.
 func (b *starter) absorb() {
-	b.mu.Lock()
-	posted := b.posted
-	b.posted = nil
-	b.mu.Unlock()
-	for _, do := range posted {
-		do()
-	}
-	for key, is := range b.s.view.Take(b.feed) {
-		if b.s.view.Kind(key) == live.KindCancel {
-			b.s.cancelAsked(key, is)
+	b.inbox.Work()
+	for key, is := range b.view.Take(b.feed) {
+		if b.view.Kind(key) == live.KindCancel {
+			b.runs.cancelAsked(key, is)
 			continue
 		}
 		b.lanes.Remove(key)
 		if is.Ready != nil {
 			w := &waiter{Waiting: tick.Waiting{Ready: *is.Ready, Key: key, Rev: is.Rev}}
-			if rest := w.Rests(b.s.now()); rest > 0 {
+			if rest := w.Rests(b.now()); rest > 0 {
 				w.Begins = clock.Mono().Add(rest)
 			}
 			b.add(w)
@@ -110,22 +128,49 @@ func (b *starter) absorb() {
 }
 
 func (b *starter) add(t *waiter) {
-	b.lanes.Add(tick.RunClaim(b.s.cfg.Group, t.Job, t.ID, !t.Parallel), t)
+	b.lanes.Add(tick.RunClaim(b.cfg.Group, t.Job, t.ID, !t.Parallel), t)
+}
+
+// retry lets waiting ticks be tried at once: those of claims that are free, or all.
+func (b *starter) retry(freed []string, all bool) {
+	b.inbox.Post(func() { b.lanes.Retry(freed, all) })
+}
+
+// fates returns what this process knows of attempts, by their ids.
+func (b *starter) fates(ctx context.Context, ids []string) ([]fate, error) {
+	known := make(chan []fate, 1)
+	b.inbox.Post(func() {
+		var all []fate
+		for _, id := range ids {
+			all = append(all, b.runs.fate(id))
+		}
+		known <- all
+	})
+	select {
+	case all := <-known:
+		return all, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// settled forgets an attempt whose record is settled.
+func (b *starter) settled(id string) {
+	b.inbox.Post(func() { delete(b.runs.never, id) })
 }
 
 // startSome begins ticks, oldest first, and returns after how long to call it again.
 func (b *starter) startSome(ctx context.Context) time.Duration {
-	s := b.s
-	if !s.cfg.Spread && !s.owning.Load() {
+	if !b.cfg.Spread && !b.owning.Load() {
 		return mostWait
 	}
 	now := clock.Mono()
 	b.lanes.Wake(now)
 	most := attemptsAtOnce
-	if s.cfg.Spread {
+	if b.cfg.Spread {
 		most = spreadAtOnce
 	}
-	for b.tries < most && (s.cfg.Limit == 0 || b.busy < s.cfg.Limit) {
+	for b.tries < most && (b.cfg.Limit == 0 || b.busy < b.cfg.Limit) {
 		l := b.lanes.Next()
 		if l == nil {
 			break
@@ -140,33 +185,31 @@ func (b *starter) startSome(ctx context.Context) time.Duration {
 			}
 			continue
 		}
-		running := b.s.running(w.Ready)
+		before := b.excluding(w.Ready)
 		switch {
-		case len(running) > 0:
-			l.Ahead = running
-		case !w.Parallel && (b.s.view.HasNews(b.feed, b.s.keys.ReadyOf(w.Job)) ||
-			isBackfill(w.ID) && b.s.view.HasNews(b.feed, b.s.keys.Backfills(w.Job))):
+		case len(before) > 0:
+			l.Ahead = before
+		case !w.Parallel && (b.view.HasNews(b.feed, b.keys.ReadyOf(w.Job)) ||
+			tick.IsBackfill(w.ID) && b.view.HasNews(b.feed, b.keys.Backfills(w.Job))):
 			b.lanes.Place(l)
 			return 0 // a run may have just ended whose tick waits again
 		}
-		l.Busy++
-		b.busy++
-		b.tries++
-		b.wg.Add(1)
-		go b.try(ctx, j, l, *w)
+		r := b.newRun(l.Claim, w.Ready)
+		r.Admitted = w.AdmittedAt()
+		b.launch(ctx, launch{beginning: &queued{starter: b, waiter: *w, ahead: l.Ahead}, lane: l, run: &active{job: j, run: r}, waits: w, until: readTime})
 	}
 	return b.lanes.Soonest(now, mostWait)
 }
 
 // begins returns the first tick of a lane that can begin, or nil.
 func (b *starter) begins(l *lanes.Lane) (Job, *waiter) {
-	now := b.s.now()
+	now := b.now()
 	for _, w := range l.Line.Ticks {
-		j, ok := b.s.catalog.job(w.Job)
+		j, ok := b.catalog.job(w.Job)
 		if !ok {
 			return Job{}, nil
 		}
-		if j.rules().TooLate(w.Nominal, now) && !isManual(w.ID) {
+		if j.rules().TooLate(w.Nominal, now) && !tick.IsManual(w.ID) {
 			continue
 		}
 		if w.Begins.After(clock.Mono()) {
@@ -178,77 +221,114 @@ func (b *starter) begins(l *lanes.Lane) (Job, *waiter) {
 	return Job{}, nil
 }
 
-// try makes one attempt to begin a tick, and runs it.
-func (b *starter) try(ctx context.Context, j Job, l *lanes.Lane, w waiter) {
-	begun, held := false, false
-	defer func() {
-		b.do(func() {
-			l.Busy--
-			b.busy--
-			if !begun {
-				b.tries--
-			}
-			if held {
-				l.At, l.Rests = clock.Mono().Add(retry.Delay(l.Try)), false
-				l.Try++
-			}
-			b.lanes.Place(l)
-		})
-		if !begun {
-			b.wg.Done()
-		}
-	}()
-	if !b.turn(ctx, w) {
-		return
-	}
-	cl, r, value, refused := b.s.begin(ctx, l.Claim, w, l.Ahead)
-	held = refused
-	<-b.slots
-	if cl == nil {
-		return
-	}
-	begun = true
-	b.do(func() { b.tries--; l.Try, l.Ahead = 0, nil })
-	b.carryOut(j, r, value, cl, b.wg.Done)
+// newRun returns the run of a tick that is about to begin.
+func (b *starter) newRun(claim string, of ready) run {
+	r := run{Ready: of, Claim: claim, Run: uuid.NewString(), Owner: b.claims.Owner(), Instance: b.claims.Instance(), Began: b.now()}
+	r.Epoch = max(of.Epoch, b.epoch.Load())
+	return r
 }
 
-// carryOut runs what has begun, and returns when its lane is free. It calls active when
-// drain waits for the run.
-func (b *starter) carryOut(j Job, r run, value string, cl *etcdclaims.Claim, active func()) {
-	a := b.s.newActive(b.handlers, j, r, cl)
-	active()
-	go b.s.execute(a, value)
+// startNow lets a tick begin that does not wait. The result is failed if nothing begins any more.
+func (b *starter) startNow(ctx context.Context, j Job, first ready, of beginning, until time.Duration) {
+	b.inbox.Post(func() {
+		if b.stopped {
+			of.failed(ctx, ErrStopped)
+			return
+		}
+		l := b.lanes.Of(tick.RunClaim(b.cfg.Group, j.Name, first.ID, !first.Parallel))
+		b.launch(ctx, launch{beginning: of, lane: l, run: &active{job: j, run: b.newRun(l.Claim, first)}, until: until})
+	})
+}
+
+// launch lets a tick begin. This is the one way in which ticks do.
+func (b *starter) launch(ctx context.Context, t launch) {
+	b.lanes.Lift(t.lane)
+	t.lane.Busy++
+	b.busy++
+	b.tries++
+	b.runs.add(t.run)
+	b.wg.Add(1)
+	go func() {
+		begun, never, again := b.attempt(ctx, t)
+		b.inbox.Post(func() { b.tried(t, begun, never, again) })
+		b.wg.Done()
+	}()
+}
+
+// attempt claims a run, and reports whether it began. If it did not, its record may be there:
+// never. It reports whether to try again later.
+func (b *starter) attempt(ctx context.Context, t launch) (begun, never, again bool) {
+	if t.waits != nil {
+		if !b.turn(ctx, *t.waits) {
+			return false, false, false
+		}
+		defer func() { <-b.slots }()
+	}
+	r, value := t.run.run, tick.Encode(t.run.run)
+	cmps, ops, _ := txn.Operations(t.request(r, value))
+	// A stop does not cut this short: a process that knows of its begin can give the
+	// tick back.
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.until)
+	defer cancel()
+	cl, err := b.claims.TryAcquire(within, r.Claim,
+		option.OwnKey{}, option.Concern{Names: []string{b.keys.Concern(r.Job, r.ID, r.Parallel)}},
+		etcdclaims.If(cmps...), etcdclaims.Then(ops...))
+	if err != nil {
+		// The claim may have been taken although the reply was lost. Then it is given up
+		// in the background, and the record of a run stays whose handler was never called.
+		return false, !errors.Is(err, etcdclaims.ErrHeld), t.failed(ctx, err)
+	}
+	b.outage.Succeed(starting)
+	b.epoch.Store(keyspace.Epoch(cl.Fence()))
+	is := r.At(cl.Revision())
+	b.view.PutRun(b.keys.Run(r.Job, r.ID), value, is, cl.Revision())
+	t.begun(is, value, cl.Revision())
+	t.run.begins(b.handlers, b.cfg.Group, *is, value, cl)
+	return true, false, false
+}
+
+// tried takes over what became of an attempt.
+func (b *starter) tried(t launch, begun, never, again bool) {
+	b.tries--
+	if begun {
+		t.lane.Try, t.lane.Ahead = 0, nil
+		b.runs.begin(t.run)
+		go b.carryOut(t.run, t.lane)
+		return
+	}
+	b.runs.remove(t.run, never)
+	if again {
+		t.lane.At, t.lane.Rests = clock.Mono().Add(retry.Delay(t.lane.Try)), false
+		t.lane.Try++
+	}
+	b.ended(t.lane)
+}
+
+// ended lets the next tick of a lane begin.
+func (b *starter) ended(l *lanes.Lane) {
+	l.Busy--
+	b.busy--
+	b.lanes.Place(l)
+}
+
+// carryOut runs what has begun, and lets the next tick of its lane begin.
+func (b *starter) carryOut(a *active, l *lanes.Lane) {
+	go b.execute(a)
 	select {
 	case <-a.done:
-	case <-cl.Done(): // the lane is free although the handler may not have returned
-		if !b.s.view.Get(b.s.keys.Run(j.Name, r.ID)).Gone {
-			signal(b.s.rescan)
+	case <-a.claim.Done(): // the lane is free although the handler may not have returned
+		if !b.view.Get(b.keys.Run(a.job.Name, a.run.ID)).Gone {
+			signal(b.rescan)
 		}
 	}
-}
-
-// adopt carries out a run that the owner has begun.
-func (b *starter) adopt(j Job, r run, value string, cl *etcdclaims.Claim, active func()) {
-	b.do(func() {
-		l := b.lanes.Of(r.Claim)
-		b.lanes.Lift(l)
-		l.Busy++
-		b.busy++
-	})
-	b.carryOut(j, r, value, cl, active)
-	b.do(func() {
-		l := b.lanes.Of(r.Claim) // the same: it stays while it is busy
-		l.Busy--
-		b.busy--
-		b.lanes.Place(l)
-	})
+	b.inbox.Post(func() { b.ended(l) })
 }
 
 // turn waits for a slot, and reports whether the tick still waits. With Spread,
 // processes with more runs let the others go first.
 func (b *starter) turn(ctx context.Context, w waiter) bool {
-	if b.s.cfg.Spread {
-		t := time.NewTimer(min(time.Duration(b.s.load())*time.Millisecond, 50*time.Millisecond) + rand.N(3*time.Millisecond))
+	if b.cfg.Spread {
+		t := time.NewTimer(min(time.Duration(b.running.Load())*time.Millisecond, 50*time.Millisecond) + rand.N(3*time.Millisecond))
 		defer t.Stop()
 		select {
 		case <-t.C:
@@ -261,7 +341,7 @@ func (b *starter) turn(ctx context.Context, w waiter) bool {
 	case <-ctx.Done():
 		return false
 	}
-	if is := b.s.view.Get(w.Key); is.Gone || is.Rev != w.Rev {
+	if is := b.view.Get(w.Key); is.Gone || is.Rev != w.Rev {
 		<-b.slots
 		return false
 	}

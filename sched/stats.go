@@ -19,7 +19,7 @@ type Stats struct {
 
 // Stats returns the state of this process. It does no I/O.
 func (s *Scheduler) Stats() Stats {
-	st := Stats{Owner: s.owning.Load(), Running: s.load()}
+	st := Stats{Owner: s.owning.Load(), Running: int(s.running.Load())}
 	if at := s.nextDue.Load(); at != nil {
 		st.NextDue = *at
 	}

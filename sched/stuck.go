@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/tick"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -24,26 +24,7 @@ type stuckRun struct {
 // its run is noted as stuck.
 const promptly = 200 * time.Millisecond
 
-// watchHandler notes in etcd, while the run has its claim, that the handler does not
-// return after its context ended. The returned function ends the watching.
-func (s *Scheduler) watchHandler(ctx context.Context, a *active, value string) (end func()) {
-	if s.Passthrough() {
-		return func() {}
-	}
-	returned := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		t := time.NewTimer(promptly)
-		defer t.Stop()
-		select {
-		case <-t.C:
-			s.noteStuck(ctx, a, value)
-		case <-returned:
-		}
-	})
-	return sync.OnceFunc(func() { close(returned); stop() })
-}
-
-func (s *Scheduler) noteStuck(ctx context.Context, a *active, value string) {
+func (g *group) noteStuck(ctx context.Context, a *active) {
 	st := stuckRun{Version: valueVersion, Run: a.run.Run}
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, ErrCancelled):
@@ -55,22 +36,22 @@ func (s *Scheduler) noteStuck(ctx context.Context, a *active, value string) {
 	default:
 		return // the claim was lost
 	}
-	s.log.Warn("handler did not return after its context ended", append(a.fields(), zap.String("cause", st.Cause), zap.Duration("timeout", st.Timeout))...)
+	g.log.Warn("handler did not return after its context ended", append(a.fields(), zap.String("cause", st.Cause), zap.Duration("timeout", st.Timeout))...)
 	a.stuck.Store(true)
-	key := s.keys.Run(a.job.Name, a.run.ID)
+	key := g.keys.Run(a.job.Name, a.run.ID)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTime)
 	defer cancel()
 	// If this fails, the record of the run only lacks the reason.
-	_, _ = a.claim.Txn(ctx).If(clientv3.Compare(clientv3.Value(key), "=", value)).
-		Then(clientv3.OpPut(s.keys.Stuck(a.job.Name, a.run.ID), encode(st))).Commit()
+	_, _ = a.claim.Txn(ctx).If(clientv3.Compare(clientv3.Value(key), "=", a.value)).
+		Then(clientv3.OpPut(g.keys.Stuck(a.job.Name, a.run.ID), tick.Encode(st))).Commit()
 }
 
 // explain fills in why a run is settled by the owner, as far as that is known.
-func (s *Scheduler) explain(j Job, r run, p *past) {
+func (g *group) explain(j Job, r run, p *past) {
 	p.Outcome = OutcomeLost
 	p.Error = "the process died, or the claim was lost, before the run ended"
-	key := s.keys.Stuck(j.Name, r.ID)
-	is := s.view.Get(key)
+	key := g.keys.Stuck(j.Name, r.ID)
+	is := g.view.Get(key)
 	if is.Gone {
 		return
 	}

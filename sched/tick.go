@@ -3,8 +3,6 @@ package sched
 import (
 	"context"
 	"time"
-
-	"github.com/etcdclaims/claims/internal/tick"
 )
 
 // Tick is one instant at which a job is due. Handlers receive it.
@@ -57,13 +55,3 @@ func FromContext(ctx context.Context) (Tick, bool) {
 	t, ok := ctx.Value(tickKey{}).(Tick)
 	return t, ok
 }
-
-func withTick(ctx context.Context, t Tick) context.Context {
-	return context.WithValue(ctx, tickKey{}, t)
-}
-
-func nominalID(t time.Time) string { return tick.NominalID(t) }
-
-func isBackfill(id string) bool { return tick.IsBackfill(id) }
-
-func isManual(id string) bool { return tick.IsManual(id) }

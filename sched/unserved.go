@@ -28,7 +28,7 @@ func (l *leadership) cannotServe(id string) bool {
 
 // giveUpRequests removes some requests of ticks after another job, of jobs that have too many.
 func (l *leadership) giveUpRequests(ctx context.Context) (more bool, err error) {
-	if !l.s.catalog.complete.Load() { // this process may still learn of the job
+	if !l.catalog.complete.Load() { // this process may still learn of the job
 		return false, nil
 	}
 	var todo []decision
@@ -75,7 +75,7 @@ func (l *leadership) giveUp(c *jobState, oldest []*request) decision {
 		why, job.History = c.job.problem, c.spec.Limit()
 	}
 	p := past{
-		ID: tick.AfterID + last.After, Outcome: OutcomeMissed, Nominal: last.At, Missed: len(oldest), Ended: l.s.now(),
+		ID: tick.AfterID + last.After, Outcome: OutcomeMissed, Nominal: last.At, Missed: len(oldest), Ended: l.now(),
 		Error: limitText(fmt.Sprintf("more than %d ticks waited for an owner that can run the job: %s", mostUnserved, why)),
 	}
 	d := decision{cmps: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(last.key), "=", last.rev)}}
@@ -83,19 +83,19 @@ func (l *leadership) giveUp(c *jobState, oldest []*request) decision {
 		d.ops = append(d.ops, clientv3.OpDelete(r.key))
 	}
 	if job.History > 0 {
-		d.ops = append(d.ops, l.s.record(job, p)...)
+		d.ops = append(d.ops, l.record(job, p)...)
 	}
 	d.done = func(reply txn.Reply) {
 		if !reply.Succeeded {
-			l.s.view.Forget(last.key, last.rev)
+			l.view.Forget(last.key, last.rev)
 			return
 		}
 		for _, r := range oldest {
-			l.s.view.Remove(r.key, reply.Rev)
+			l.view.Remove(r.key, reply.Rev)
 		}
-		l.s.log.Error("ticks given up: too many wait for an owner that can run the job", zap.String("job", job.Name),
+		l.log.Error("ticks given up: too many wait for an owner that can run the job", zap.String("job", job.Name),
 			zap.Int("ticks", len(oldest)), zap.String("problem", why))
-		l.s.left(job, p)
+		l.left(job, p)
 	}
 	return d
 }

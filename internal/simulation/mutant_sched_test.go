@@ -36,7 +36,7 @@ var schedMutants = []mutant{
 	},
 	{
 		name: "tick requested after a definition that is gone", of: "sched", tests: "TestDefineAfterRemoved",
-		edits: []edit{{"sched/after.go", "clientv3.OpTxn([]clientv3.Cmp{is}, []clientv3.Op{put}, nil)", "clientv3.OpTxn([]clientv3.Cmp{}, []clientv3.Op{put}, nil)"}, {"sched/after.go", "\t\tis := clientv3.Compare", "\t\t_ = clientv3.Compare"}},
+		edits: []edit{{"sched/ending.go", "clientv3.OpTxn([]clientv3.Cmp{is}, []clientv3.Op{put}, nil)", "clientv3.OpTxn([]clientv3.Cmp{}, []clientv3.Op{put}, nil)"}, {"sched/ending.go", "\t\tis := clientv3.Compare", "\t\t_ = clientv3.Compare"}},
 	},
 	{
 		name: "owner without jobs of this process, not noticed before they are due", of: "sched", tests: "TestTwoServicesInOneGroup",
@@ -52,7 +52,7 @@ var schedMutants = []mutant{
 	},
 	{
 		name: "job without a next tick that counts as due", of: "sched", tests: "TestRestAfterLastTick",
-		edits: []edit{{"sched/admit.go", "return !c.at.IsZero() && !c.at.After(now)", "return !c.at.After(now)"}},
+		edits: []edit{{"sched/due.go", "return !c.at.IsZero() && !c.at.After(now)", "return !c.at.After(now)"}},
 	},
 	{
 		name: "view that reads nothing until its watch has begun", of: "sched", tests: "TestDeafProcessHearsByReading",
@@ -75,7 +75,7 @@ var schedMutants = []mutant{
 	},
 	{
 		name: "tick that is tried at once for longer than it may start", of: "sched", tests: "TestBeginIsNotTriedForTooLong",
-		edits: []edit{{"sched/prompt.go", "s.claimRun(ctx, of.until, r", "s.claimRun(ctx, readTime, r"}},
+		edits: []edit{{"sched/starter.go", "context.WithoutCancel(ctx), t.until)", "context.WithoutCancel(ctx), max(t.until, readTime))"}},
 	},
 	{
 		name: "failures of one job that are counted side by side", of: "sched", tests: "TestFailuresAtTheSameTime",
@@ -95,7 +95,7 @@ var schedMutants = []mutant{
 	},
 	{
 		name: "mark that was put back, unheard by the owner", of: "sched", tests: "TestResetMarkOfNewJob",
-		edits: []edit{{"sched/resetmark.go", "\tif c := l.jobs[job]; c != nil {\n", "\tif c := l.jobs[job]; c != nil && c.high.IsZero() {\n"}},
+		edits: []edit{{"sched/jobstate.go", "\tif c := l.jobs[job]; c != nil {\n", "\tif c := l.jobs[job]; c != nil && c.high.IsZero() {\n"}},
 	},
 	{
 		name: "mark put back over ticks that may have run", of: "sched", tests: "TestResetMarkThatMayRepeat",
@@ -119,7 +119,7 @@ var schedMutants = []mutant{
 	},
 	{
 		name: "history that only the owner trims", of: "sched", tests: "TestHistoryAfterLateReplies",
-		edits: []edit{{"sched/ending.go", "\tif s.owning.Load() {\n", "\tif s.owning.Load() || len(a.job.Name) > 0 {\n"}},
+		edits: []edit{{"sched/ending.go", "\tif x.owning.Load() {\n", "\tif x.owning.Load() || len(a.job.Name) > 0 {\n"}},
 	},
 	{
 		name: "ID of a tick that repeats after Forget", of: "sched", tests: "TestTickIDAfterForget",

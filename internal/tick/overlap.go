@@ -54,6 +54,22 @@ func (v verdict) judge(r txn.Reply) Decided {
 	return d
 }
 
+// Fits reports whether a tick may wait under the job's Overlap, and whether it replaces the ticks
+// that wait and ends the runs, where so many ticks wait and runs are in progress.
+func (j Job) Fits(waiting, running int) (fits, replaces bool) {
+	switch j.Overlap {
+	case Allow:
+		return true, false
+	case BufferOne:
+		return waiting == 0, false
+	case BufferAll:
+		return waiting < j.Buffer, false
+	case CancelRunning:
+		return true, true
+	}
+	return waiting == 0 && running == 0, false
+}
+
 // decide returns the verdict on ticks of a job, oldest first.
 func (s Standing) decide(ticks []Ready) verdict {
 	for i := range ticks {

@@ -165,7 +165,7 @@ func (w State) replied(r request) (State, error) {
 	}
 	p := &w.procs[r.proc]
 	switch s := r.step.(type) {
-	case *tick.Admission: // sched/admit.go: admission
+	case *tick.Admission: // sched/due.go: admission
 		p.busy = false
 		reply, held := inner(*r.reply)
 		if !held {
@@ -189,7 +189,7 @@ func (w State) replied(r request) (State, error) {
 			return w.dethroned(int(r.proc)), nil
 		}
 		return w.known(int(r.proc)), nil
-	case *tick.Prompt: // sched/prompt.go: knows, begin
+	case *tick.Prompt: // sched/due.go: knows, begun
 		p.busy = false
 		if !r.reply.Succeeded {
 			p.refused = true
@@ -198,7 +198,7 @@ func (w State) replied(r request) (State, error) {
 		mark, is := s.Judge(r.reply.Rev)
 		p.mark, p.refused = mark, false
 		return w.begun(int(r.proc), is, r.reply.Rev)
-	case *tick.Begin: // sched/begin.go: begin
+	case *tick.Begin: // sched/starter.go: attempt
 		if !r.reply.Succeeded {
 			return w.notBegun(int(r.proc)), nil
 		}
@@ -229,7 +229,7 @@ func (w State) unknown(r request) (State, error) {
 	case admission, settle, register: // sched/leadership.go: take, lead
 		p.busy = false
 		return w.known(int(r.proc)), nil
-	case prompt: // sched/prompt.go: knows
+	case prompt: // sched/due.go: knows
 		p.busy = false
 		p.run.phase = undoing
 		return w.known(int(r.proc)), nil

@@ -157,7 +157,7 @@ func (w State) standing() tick.Standing {
 	return tick.Standing{Keys: keys, Job: w.job(), Waiting: w.waiting(), History: tick.History{Limit: 20}, Now: at(w.minutes)}
 }
 
-// mayBegin follows sched/prompt.go.
+// mayBegin follows sched/due.go.
 func (w State) mayBegin(i int, plan tick.Plan) bool {
 	p := w.procs[i]
 	if w.Spread || p.refused || len(plan.Ticks) != 1 || p.run.phase != idle {

@@ -116,7 +116,7 @@ type process struct {
 	never string // the ids of attempts that are known to have called no handler
 }
 
-// run is the run of a process; see sched/begin.go and sched/execute.go.
+// run is the run of a process; see sched/starter.go and sched/execute.go.
 type run struct {
 	phase phase
 	run   *tick.Run

@@ -1,0 +1,274 @@
+package sched
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/tick"
+	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// admitDue admits ticks of due jobs, as many as fit in one transaction. A job with more
+// due ticks goes to the end of the queue.
+func (l *leadership) admitDue(ctx context.Context) (more bool, err error) {
+	now, began := l.now(), clock.Mono()
+	isDue := func(c *jobState) bool { return !c.at.IsZero() && !c.at.After(now) }
+	var todo []decision
+	var prompt []*promptRun
+	var taken []*jobState
+	puts := 0
+	for len(taken) < mostSteps && puts < mostPuts && time.Since(began) < planTime {
+		some := l.due.TakeWhile(1, isDue)
+		if len(some) == 0 {
+			break
+		}
+		c := some[0]
+		p, ok := l.planFor(c, now)
+		if !ok {
+			continue
+		}
+		if c.single && len(p.Ticks) > 1 {
+			p.Ticks = p.Ticks[:1]
+			p.High = p.Ticks[0]
+		}
+		if p.High.IsZero() {
+			l.schedule(c) // not due yet: its jitter is not over, or the clock was put back
+			if isDue(c) {
+				c.at = now.Add(time.Millisecond)
+				l.place(c)
+			}
+			continue
+		}
+		taken = append(taken, c)
+		puts += len(p.Ticks)
+		if r, ok := l.mayBegin(c, p, now); ok {
+			prompt = append(prompt, r)
+		} else {
+			todo = append(todo, l.admission(c, p, now))
+		}
+	}
+	if err := l.admit(ctx, prompt, todo); err != nil {
+		for _, c := range taken {
+			l.place(c)
+		}
+		return false, err
+	}
+	for _, c := range taken {
+		if c.readAt.IsZero() && isDue(c) {
+			c.at = now
+		}
+		l.place(c)
+	}
+	first, ok := l.due.First()
+	return ok && isDue(first), nil
+}
+
+// promptRun is the run of a tick that begins in the transaction that admits it. This saves a
+// round trip, and the tick never waits.
+type promptRun struct {
+	c     *jobState
+	job   Job
+	until time.Duration // for how long it may be tried
+	step  tick.Prompt
+	knows chan<- *promptRun
+
+	mark tick.Mark // from its begin on
+	err  error     // why it did not begin
+}
+
+func (p *promptRun) request(r run, value string) *pb.TxnRequest {
+	p.step.Run, p.step.Value = r, value
+	return p.step.Build()
+}
+
+func (p *promptRun) begun(_ *run, _ string, rev int64) {
+	p.mark, _ = p.step.Judge(rev)
+	p.knows <- p
+}
+
+func (p *promptRun) failed(_ context.Context, err error) (again bool) {
+	p.err = err
+	p.knows <- p
+	return false
+}
+
+// mayBegin returns the run of a due tick that can begin at once, as far as this process sees:
+// no tick waits, and no run is in progress, that the job's Overlap has to deal with.
+func (l *leadership) mayBegin(c *jobState, p tick.Plan, now time.Time) (*promptRun, bool) {
+	r := &promptRun{c: c, until: readTime}
+	if l.cfg.Spread || l.cfg.Limit > 0 || c.refused || len(p.Ticks) != 1 || p.Late {
+		return nil, false
+	}
+	r.step = tick.Prompt{Keys: l.keys, Job: c.job.rules(), Mark: c.mark(), Plan: p, Guard: txn.Of(l.claim.Guard(), nil, nil).Compare}
+	if d := c.job.StartDeadline; d > 0 {
+		r.until = min(r.until, d-now.Sub(p.Ticks[0]))
+	}
+	if r.step.Job.CatchUp == tick.SkipMissed {
+		r.until = min(r.until, l.cfg.Grace-now.Sub(r.step.Job.Actual(p.Ticks[0])))
+	}
+	for _, dir := range l.keys.Before(r.step.Job) {
+		if l.view.CountIn(dir) > 0 {
+			return nil, false
+		}
+	}
+	var has bool
+	r.job, has = l.catalog.job(c.job.Name)
+	return r, has && r.until > 0
+}
+
+// admit carries out decisions, and begins the runs that may begin at once. A tick that did not
+// begin is planned anew and admitted like others. If ctx ends, Run waits for those under way.
+func (l *leadership) admit(ctx context.Context, prompt []*promptRun, todo []decision) error {
+	known := make(chan *promptRun, len(prompt))
+	for _, r := range prompt {
+		r.knows = known
+		first := r.step.Job.First(r.step.Plan.Ticks[0])
+		first.Missed = r.step.Plan.Missed
+		l.starter.startNow(ctx, r.job, first, r, r.until)
+	}
+	err := l.take(ctx, todo)
+	for range prompt {
+		select {
+		case r := <-known:
+			err = errors.Join(err, l.knows(r))
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return err
+}
+
+// knows takes over whether a run began. It returns an error if that is not known, as take does.
+func (l *leadership) knows(r *promptRun) error {
+	switch {
+	case r.err == nil:
+		l.moved(r.c, r.mark)
+		l.gaveUp(r.c.job, r.step.Plan)
+	case errors.Is(r.err, etcdclaims.ErrUnknown):
+		return r.err
+	default:
+		r.c.refused, r.c.plan = true, nil
+	}
+	return nil
+}
+
+// admission returns the decision about the next due ticks of a job.
+func (l *leadership) admission(c *jobState, p tick.Plan, now time.Time) decision {
+	st := tick.Admission{Standing: l.overlapping(c, now), Mark: c.mark(), Plan: p}
+	return step(st.Build(), func(r txn.Reply) {
+		switch a := st.Judge(r); {
+		case a.Done:
+			l.moved(c, a.Mark)
+			if a.Gave {
+				l.gaveUp(c.job, st.Plan)
+			}
+			l.decided(c, a.Decided, r.Rev)
+		case a.Fewer && !c.single:
+			c.single = true
+		default:
+			l.doubt(c)
+		}
+	})
+}
+
+// moved takes over that the mark has moved.
+func (l *leadership) moved(c *jobState, to tick.Mark) {
+	c.high, c.highRev, c.doubts, c.single, c.refused = to.At, to.Rev, 0, false, false
+	l.schedule(c)
+}
+
+// planFor returns the plan of a job, or false if the planner is still making it.
+func (l *leadership) planFor(c *jobState, now time.Time) (p tick.Plan, ok bool) {
+	if c.plan != nil {
+		p, c.plan = *c.plan, nil
+		return p, true
+	}
+	job := c.planned()
+	if !job.rules().CountsFast() && now.Sub(c.high) > longAgo {
+		l.plans.start(c, job, now, l.cfg.Grace, l.ticks)
+		l.place(c)
+		return tick.Plan{}, false
+	}
+	return job.plan(c.high, now, l.cfg.Grace, l.ticks), true
+}
+
+// hearPlans takes over finished plans.
+func (l *leadership) hearPlans() {
+	for _, m := range l.plans.take() {
+		m.c.planning = false
+		if m.c.highRev == m.rev && !m.plan.High.IsZero() {
+			m.c.plan = &m.plan
+		}
+		l.place(m.c)
+	}
+}
+
+// standing returns what a decision about ticks of a job is based on.
+func (l *leadership) standing(c *jobState, now time.Time) tick.Standing {
+	return tick.Standing{
+		Keys:     l.keys,
+		Job:      c.job.rules(),
+		Failures: c.failures,
+		History:  l.history(c.job),
+		Epoch:    l.epoch.Load(),
+		Now:      now,
+	}
+}
+
+// overlapping is standing with the waiting ticks, which may be replaced or fill the buffer.
+func (l *leadership) overlapping(c *jobState, now time.Time) tick.Standing {
+	st := l.standing(c, now)
+	switch st.Job.Overlap {
+	case tick.BufferAll, tick.CancelRunning:
+		st.Waiting = waitingTicks(l.waitingOf(c))
+	}
+	return st
+}
+
+// waitingTicks are waiting ticks as a step knows them.
+type waitingTicks []*waiter
+
+func (w waitingTicks) Len() int              { return len(w) }
+func (w waitingTicks) At(i int) tick.Waiting { return w[i].Waiting }
+
+// decided takes over what became of ticks.
+func (l *leadership) decided(c *jobState, d tick.Decided, rev int64) {
+	l.tallied(c, d.Tally, true, rev, d.Paused)
+	for _, w := range d.Gone {
+		l.view.Remove(w.Key, rev)
+	}
+	for _, p := range d.Left {
+		l.left(c.job, p)
+	}
+	for _, w := range d.Waits {
+		l.view.PutTick(w, rev)
+	}
+}
+
+// step returns the decision that a step is. judge is called with the reply.
+func step(in *pb.TxnRequest, judge func(r txn.Reply)) decision {
+	cmps, ops, _ := txn.Operations(in)
+	return decision{cmps: cmps, ops: ops, done: judge}
+}
+
+// tallied takes over whether a decision with the tally was carried out, at the revision, which
+// it returns.
+func (l *leadership) tallied(c *jobState, t tick.Tally, ok bool, rev int64, paused bool) bool {
+	switch {
+	case !t.Counts():
+	case !ok:
+		l.doubt(c)
+	case t.Pauses:
+		c.failures = tick.Counted{}
+		if paused {
+			l.paused(c.job, t)
+		}
+	default:
+		c.failures = tick.Counted{Failures: t.Sum, Rev: rev}
+	}
+	return ok
+}
