@@ -135,7 +135,7 @@ func (a *arrivals) failRead() {
 }
 
 // endRead takes over the values that were read, and the events since.
-func (a *arrivals) endRead(q *Queue, v view) {
+func (a *arrivals) endRead(q *store, v view) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	log := a.log
@@ -185,7 +185,7 @@ func (a *arrivals) vestsIn(d time.Duration, now time.Time) {
 }
 
 // see takes in what the watch reports.
-func (a *arrivals) see(q *Queue, events []*clientv3.Event) {
+func (a *arrivals) see(q *store, events []*clientv3.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := clock.Mono()
@@ -201,7 +201,7 @@ func (a *arrivals) see(q *Queue, events []*clientv3.Event) {
 	}
 }
 
-func (a *arrivals) apply(q *Queue, ev *clientv3.Event, now time.Time) {
+func (a *arrivals) apply(q *store, ev *clientv3.Event, now time.Time) {
 	key, put := string(ev.Kv.Key), ev.Type == mvccpb.Event_PUT
 	if id, ok := strings.CutPrefix(key, q.keys.Idles()); ok {
 		if put {
@@ -282,7 +282,7 @@ func (a *arrivals) remove(key string) {
 
 // settle drops items that this process has tried to claim, and notes the slots of
 // those that it got.
-func (a *arrivals) settle(q *Queue, tried []*item.Entry, got []*Delivery) {
+func (a *arrivals) settle(q *store, tried []*item.Entry, got []*Delivery) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, p := range tried {
@@ -300,7 +300,7 @@ func (a *arrivals) settle(q *Queue, tried []*item.Entry, got []*Delivery) {
 // claimable returns the items that this process may claim now, in the order of the
 // queue, each with a slot if the queue has them. known is false if the claimer has to
 // read instead, also if of a backlog fewer than n are known.
-func (a *arrivals) claimable(q *Queue, n int, now time.Time) (items []*item.Entry, known bool) {
+func (a *arrivals) claimable(q *store, n int, now time.Time) (items []*item.Entry, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
@@ -321,7 +321,7 @@ func (a *arrivals) claimable(q *Queue, n int, now time.Time) (items []*item.Entr
 }
 
 // blocked reports whether the queue has slots, and no slot is free for this process.
-func (a *arrivals) blocked(q *Queue, now time.Time) bool {
+func (a *arrivals) blocked(q *store, now time.Time) bool {
 	return q.cfg.MaxTaken > 0 && (len(a.used) >= q.cfg.MaxTaken || !a.complete && now.Before(a.slotBy))
 }
 
@@ -329,7 +329,7 @@ func (a *arrivals) blocked(q *Queue, now time.Time) bool {
 // slots these are as many as there are free ones, the first ones, each with another
 // slot: all processes pair them in the same way. When a slot becomes free they have all
 // waited for it, so it is for each item's first process again.
-func (a *arrivals) eligible(q *Queue) []*arrival {
+func (a *arrivals) eligible(q *store) []*arrival {
 	items := slices.Collect(maps.Values(a.items))
 	slices.SortFunc(items, func(a, b *arrival) int { return item.ByOrder(a.Entry, b.Entry) })
 	if q.cfg.MaxTaken == 0 {
@@ -347,7 +347,7 @@ func (a *arrivals) eligible(q *Queue) []*arrival {
 }
 
 // next returns when the claimer has something to do again if nothing happens before.
-func (a *arrivals) next(q *Queue) time.Time {
+func (a *arrivals) next(q *store) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	next := a.lookBy

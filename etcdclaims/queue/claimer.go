@@ -5,38 +5,20 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/retry"
 )
 
-// want is a caller who wants items.
-type want struct {
-	n     int  // 0: it only wants to know that there are some
-	wait  bool // else it is answered at once
-	known bool // it needs no read if the claimer knows the visible items
-	ttl   time.Duration
-	reply chan reply
-	over  bool // it was answered, or left; under the claimer's mutex
-}
-
-// tell answers the caller.
-func (w *want) tell(r reply) {
-	w.over = true
-	w.reply <- r
-}
-
-type reply struct {
-	batch Batch
-	err   error
-}
-
 // claimer claims for all callers of a Queue, so that they do not fight each other:
 // those that come while a request is under way share the next one.
 type claimer struct {
-	q    *Queue
-	wake chan struct{} // capacity 1
+	q       *holder
+	keeping *atomic.Bool  // this process is the keeper
+	beside  []func()      // what runs beside the claimer, once a caller wants items
+	wake    chan struct{} // capacity 1
 
 	mu        sync.Mutex
 	wants     []*want // in the order in which they came
@@ -52,8 +34,9 @@ type claimer struct {
 	looked bool // this process has looked for what dead workers left; the claimer's goroutine only
 }
 
-func (c *claimer) init(q *Queue) {
-	c.q, c.wake, c.window, c.idle.q = q, make(chan struct{}, 1), 1, q
+func (c *claimer) init(q *holder, keeping *atomic.Bool, beside ...func()) {
+	c.q, c.keeping, c.beside, c.wake, c.window = q, keeping, beside, make(chan struct{}, 1), 1
+	c.idle = idle{q: q.store, arrivals: &c.arrivals}
 	c.arrivals.init()
 }
 
@@ -70,9 +53,9 @@ func (c *claimer) ask(w *want) error {
 	c.wants = append(c.wants, w)
 	if !c.listening {
 		c.listening = true
-		c.q.spawn(c.q.listen)
-		c.q.spawn(c.q.watchDeaths)
-		c.q.spawn(c.q.keep)
+		for _, run := range c.beside {
+			c.q.spawn(run)
+		}
 	}
 	c.stir()
 	return nil
@@ -127,7 +110,7 @@ func (c *claimer) run() {
 			wait = retry.Delay(try)
 			try++
 		case waiting:
-			wait, try = max(time.Until(c.arrivals.next(q)), 0), 0
+			wait, try = max(time.Until(c.arrivals.next(q.store)), 0), 0
 		default:
 			try = 0
 			c.idle.leave()

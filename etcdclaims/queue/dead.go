@@ -13,9 +13,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// pageSize is how many entries a listing reads at once.
-const pageSize = 100
-
 // DeadLetters yields the dead letters, oldest first, without payloads; Look returns an
 // item with its payload. It reads page by page. An error is the last value.
 func (q *Queue) DeadLetters(ctx context.Context) iter.Seq2[Info, error] {
@@ -104,25 +101,4 @@ func (q *Queue) Purge(ctx context.Context, t time.Time) (n int, err error) {
 			try++
 		}
 	}
-}
-
-// purgeSome removes some dead letters whose keys are before end.
-func (q *Queue) purgeSome(ctx context.Context, s *session, end string) (int, error) {
-	if end <= q.keys.Dead() {
-		return 0, nil
-	}
-	most := int64(q.size.items(opsToPurge))
-	resp, err := get(ctx, q.claims, q.keys.Dead(), clientv3.WithRange(end), clientv3.WithLimit(most))
-	if err != nil || len(resp.Kvs) == 0 {
-		return 0, err
-	}
-	purge := item.Purge{Keys: q.keys, Letters: resp.Kvs}
-	done, err := s.send(ctx, purge.Build())
-	switch {
-	case q.size.refused(err, len(resp.Kvs)+opsToPurge):
-		return q.purgeSome(ctx, s, end)
-	case err != nil:
-		return 0, err
-	}
-	return purge.Judge(done), nil
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
-	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -79,20 +78,20 @@ func (d *deaths) next() time.Duration {
 // watchDeaths is a goroutine of each process that claims: it follows the sessions of the
 // queue, and wakes the keeper when one ends. If the keeper does not recover that
 // session's items, it does. A watch is a hint: the keeper reads without it, too.
-func (q *Queue) watchDeaths() {
-	retry.Forever(q.ctx, q.watchDeathsOnce)
+func (k *keeper) watchDeaths() {
+	retry.Forever(k.ctx, k.watchDeathsOnce)
 }
 
 // watchDeathsOnce follows the sessions until the watch ends, and reports whether
 // anything came of it.
-func (q *Queue) watchDeathsOnce() (heard bool) {
+func (k *keeper) watchDeathsOnce() (heard bool) {
 	removals := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithFilterPut()}
-	claims, stop := q.openWatch(q.ctx, q.keys.Own(""), removals...)
+	claims, stop := k.openWatch(k.ctx, k.keys.Own(""), removals...)
 	defer stop()
-	entries, stop := q.openWatch(q.ctx, q.keys.Workers(), removals...)
+	entries, stop := k.openWatch(k.ctx, k.keys.Workers(), removals...)
 	defer stop()
 	d := deaths{dead: map[string]*death{}, early: map[string]bool{}, look: myTurn()}
-	q.wakeKeeper()
+	k.wakeKeeper()
 	for {
 		var resp clientv3.WatchResponse
 		var open bool
@@ -100,15 +99,15 @@ func (q *Queue) watchDeathsOnce() (heard bool) {
 		select {
 		case resp, open = <-claims:
 			for _, ev := range resp.Events {
-				d.ended(strings.TrimPrefix(string(ev.Kv.Key), q.keys.Own("")))
-				q.wakeKeeper()
+				d.ended(strings.TrimPrefix(string(ev.Kv.Key), k.keys.Own("")))
+				k.wakeKeeper()
 			}
 		case resp, open = <-entries:
 			for _, ev := range resp.Events {
-				d.settled(strings.TrimPrefix(string(ev.Kv.Key), q.keys.Workers()))
+				d.settled(strings.TrimPrefix(string(ev.Kv.Key), k.keys.Workers()))
 			}
 		case <-t.C:
-			q.recoverDue(q.ctx, &d)
+			k.recoverDue(k.ctx, &d)
 			continue
 		}
 		t.Stop()
@@ -120,20 +119,20 @@ func (q *Queue) watchDeathsOnce() (heard bool) {
 }
 
 // wakeKeeper makes the keeper look for dead sessions, if this process is the keeper.
-func (q *Queue) wakeKeeper() {
+func (k *keeper) wakeKeeper() {
 	select {
-	case q.died <- struct{}{}:
+	case k.died <- struct{}{}:
 	default:
 	}
 }
 
 // recoverDue recovers the items of the sessions that are due.
-func (q *Queue) recoverDue(ctx context.Context, d *deaths) {
+func (k *keeper) recoverDue(ctx context.Context, d *deaths) {
 	now := clock.Mono()
 	if !d.look.IsZero() && !now.Before(d.look) {
 		d.look = time.Time{}
-		if _, err := q.recoverEnded(ctx, 0); err != nil && ctx.Err() == nil {
-			q.log.Debug("dead queue sessions not looked for", zap.Error(err))
+		if _, err := k.recoverEnded(ctx, 0); err != nil && ctx.Err() == nil {
+			k.log.Debug("dead queue sessions not looked for", zap.Error(err))
 			d.look = now.Add(recoverAgain)
 		}
 	}
@@ -141,9 +140,9 @@ func (q *Queue) recoverDue(ctx context.Context, d *deaths) {
 		if now.Before(one.due) {
 			continue
 		}
-		s, err := q.sessions.live(ctx)
+		s, err := k.sessions.live(ctx)
 		if err == nil {
-			_, err = q.recoverSession(ctx, s, id)
+			_, err = k.recoverSession(ctx, s, id)
 		}
 		if one.tries++; err == nil || one.tries >= recoverTries {
 			delete(d.dead, id)
@@ -151,31 +150,4 @@ func (q *Queue) recoverDue(ctx context.Context, d *deaths) {
 		}
 		one.due = now.Add(recoverAgain)
 	}
-}
-
-// recoverEnded recovers what sessions have left that have ended, and reports whether there was
-// any, or fewer items are taken than the caller has read: others may have recovered them since. Two counts show that: a session has its entry in worker/ for as long as its claim,
-// unless it dies. They differ for a moment, too, while a session is closed.
-func (q *Queue) recoverEnded(ctx context.Context, taken int) (found bool, err error) {
-	resp, err := q.read(ctx,
-		clientv3.OpGet(q.keys.Own(""), clientv3.WithPrefix(), clientv3.WithCountOnly()),
-		clientv3.OpGet(q.keys.Workers(), clientv3.WithPrefix(), clientv3.WithCountOnly()),
-		clientv3.OpGet(q.keys.Taken(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
-	if err != nil {
-		return false, err
-	}
-	if txn.Count(resp, 0) == txn.Count(resp, 1) {
-		return txn.Count(resp, 2) < int64(taken), nil
-	}
-	s, err := q.sessions.live(ctx)
-	if err != nil {
-		return false, err
-	}
-	_, _, err = q.recoverDead(ctx, s)
-	return err == nil, err
-}
-
-// openWatch opens a watch that ends if etcd does not answer in time.
-func (q *Queue) openWatch(ctx context.Context, key string, opts ...clientv3.OpOption) (clientv3.WatchChan, context.CancelFunc) {
-	return q.streams.Open(ctx, q.claims.Etcd(), requestTimeout, key, opts...)
 }

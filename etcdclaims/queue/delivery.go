@@ -19,7 +19,7 @@ import (
 // or gives back the item, or loses it. A lease that is over never comes back. A Delivery
 // is safe for concurrent use.
 type Delivery struct {
-	q       *Queue
+	q       *holder
 	content item.Content
 	obtain  time.Time
 
@@ -40,14 +40,14 @@ type Delivery struct {
 	leaving bool // a verb that ends the lease is under way, or of unknown outcome
 }
 
-func newDelivery(q *Queue, s *session, taken item.Taken, c item.Content) *Delivery {
+func newDelivery(q *holder, s *session, taken item.Taken, c item.Content) *Delivery {
 	l := makeDelivery(q, item.Held{Keys: q.keys, Session: s.id, State: taken.State, Rev: taken.Rev, Epoch: keyspace.Epoch(s.claim.Fence())}, c)
 	l.s = s
 	l.follow(s)
 	return l
 }
 
-func makeDelivery(q *Queue, held item.Held, c item.Content) *Delivery {
+func makeDelivery(q *holder, held item.Held, c item.Content) *Delivery {
 	l := &Delivery{q: q, held: held, content: c, obtain: held.State.Since, done: make(chan struct{}), busy: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancelCause(l.carry(context.Background()))
 	return l
@@ -305,4 +305,16 @@ func (l *Delivery) Check() error {
 		return fmt.Errorf("%w: %w", ErrExpired, err)
 	}
 	return nil
+}
+
+// leaseContext is the key of the lease in contexts.
+type leaseContext struct{}
+
+// FromContext returns the delivery whose handler runs with ctx, and whether there is one. It
+// is for code that the handler calls and that needs the queue, the topic, the id or the
+// attempt of the item. [Delivery.Context] carries the delivery, too. Only the handler itself
+// should call verbs.
+func FromContext(ctx context.Context) (*Delivery, bool) {
+	l, ok := ctx.Value(leaseContext{}).(*Delivery)
+	return l, ok
 }

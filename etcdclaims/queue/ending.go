@@ -14,7 +14,7 @@ import (
 // endOf returns how a lease ended, by etcd's own history: the request that deleted
 // the taken key, which was put at rev. An error means that it cannot be known: etcd
 // compacted its history, or does not answer.
-func (q *Queue) endOf(ctx context.Context, taken, id string, rev int64) (end item.Ending, err error) {
+func (q *store) endOf(ctx context.Context, taken, id string, rev int64) (end item.Ending, err error) {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
 	defer cancel()
 	ended := item.Ended{Keys: q.keys, ID: id}
@@ -38,7 +38,7 @@ func (q *Queue) endOf(ctx context.Context, taken, id string, rev int64) (end ite
 }
 
 // left returns the state in which the request that ended a lease left the item.
-func (q *Queue) left(ctx context.Context, end item.Ending) (item.State, error) {
+func (q *store) left(ctx context.Context, end item.Ending) (item.State, error) {
 	resp, err := q.answer(ctx, end.Left())
 	if err != nil {
 		return item.State{}, err

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -50,7 +49,7 @@ func (q *Queue) EnqueueAll(ctx context.Context, items []Item) (added int, err er
 	if err := q.closed(); err != nil {
 		return 0, q.fail("enqueue", err)
 	}
-	if err := q.quota.room(q); err != nil {
+	if err := q.quota.room(q.store); err != nil {
 		return 0, q.fail("enqueue", err)
 	}
 	defer q.await()()
@@ -78,17 +77,6 @@ func sequenced(items []Item) []Item {
 		items[i].seq = newSeq()
 	}
 	return items
-}
-
-// distinct returns the items without those whose id an earlier one has. etcd puts no key
-// twice in one transaction.
-func distinct[T any](items []T, id func(T) string) []T {
-	ids := make(map[string]bool, len(items))
-	return slices.DeleteFunc(slices.Clone(items), func(it T) bool {
-		again := ids[id(it)]
-		ids[id(it)] = true
-		return again
-	})
 }
 
 // enqueue puts in some items, in one transaction.

@@ -78,7 +78,7 @@ type change struct {
 
 // eventsOf returns the events that changes of keys at one revision mean, in the order in
 // which they touch items.
-func (q *Queue) eventsOf(changed []*clientv3.Event) (out []Event) {
+func (q *store) eventsOf(changed []*clientv3.Event) (out []Event) {
 	byID := map[string]*change{}
 	var order []*change
 	of := func(id string) *change {
@@ -129,7 +129,7 @@ func (q *Queue) eventsOf(changed []*clientv3.Event) (out []Event) {
 }
 
 // noteState notes a change in the index or among the dead letters.
-func (q *Queue) noteState(of func(id string) *change, key string, ev *clientv3.Event) {
+func (q *store) noteState(of func(id string) *change, key string, ev *clientv3.Event) {
 	waits := strings.HasPrefix(key, q.keys.Ready()) || strings.HasPrefix(key, q.keys.Later())
 	if !waits && !strings.HasPrefix(key, q.keys.Dead()) {
 		return

@@ -83,7 +83,7 @@ func (q *Queue) Adopt(ctx context.Context, handle string) (*Delivery, error) {
 	if err != nil {
 		return fail(err)
 	}
-	l := makeDelivery(q, item.Held{Keys: q.keys, Session: sid, State: st, Rev: rev, Epoch: keyspace.Epoch(fence), By: uuid.NewString()}, c)
+	l := makeDelivery(q.holder, item.Held{Keys: q.keys, Session: sid, State: st, Rev: rev, Epoch: keyspace.Epoch(fence), By: uuid.NewString()}, c)
 	// A lease that its caller drops without a verb ends in etcd with its session. Nothing
 	// here may keep it.
 	dropped := weak.Make(l)

@@ -3,8 +3,6 @@ package queue
 import (
 	"cmp"
 	"context"
-	"math/rand/v2"
-	"slices"
 	"strings"
 	"time"
 
@@ -43,7 +41,7 @@ type reach struct {
 }
 
 // lookNear is look up to where an earlier call went, or as far as is needed.
-func (q *Queue) lookNear(ctx context.Context, n int, near *reach) (view, error) {
+func (q *store) lookNear(ctx context.Context, n int, near *reach) (view, error) {
 	for {
 		most := n
 		switch {
@@ -90,7 +88,7 @@ func upTo(prefix, end string, n int) clientv3.Op {
 }
 
 // look reads the head of the queue in one request.
-func (q *Queue) look(ctx context.Context, n int, near reach) (v view, err error) {
+func (q *store) look(ctx context.Context, n int, near reach) (v view, err error) {
 	now := q.now()
 	step := item.Head{
 		Keys: q.keys, Ready: n, ReadyEnd: near.ready, Later: itemsPerRequest, LaterEnd: near.later,
@@ -120,7 +118,7 @@ func (q *Queue) look(ctx context.Context, n int, near reach) (v view, err error)
 
 // vested returns those of the first later items that have vested, and when the next one
 // does; zero if it is not among them.
-func (q *Queue) vested(later []*item.Entry, now time.Time) (vested []*item.Entry, next time.Time) {
+func (q *store) vested(later []*item.Entry, now time.Time) (vested []*item.Entry, next time.Time) {
 	for _, p := range later {
 		vesting, err := item.VestingOf(strings.TrimPrefix(p.Key(), q.keys.Later()))
 		switch {
@@ -136,7 +134,7 @@ func (q *Queue) vested(later []*item.Entry, now time.Time) (vested []*item.Entry
 }
 
 // nextVesting returns the earliest vesting time that lies ahead, or the zero time if all items have vested.
-func (q *Queue) nextVesting(ctx context.Context) (next time.Time, err error) {
+func (q *store) nextVesting(ctx context.Context) (next time.Time, err error) {
 	behind := q.keys.Later() + keyspace.Instant(q.now()) + "0" // the byte behind the slash
 	resp, err := q.read(ctx, clientv3.OpGet(behind,
 		clientv3.WithRange(clientv3.GetPrefixRangeEnd(q.keys.Later())), clientv3.WithLimit(1), clientv3.WithKeysOnly()))
@@ -154,7 +152,7 @@ func (q *Queue) nextVesting(ctx context.Context) (next time.Time, err error) {
 // readable returns the first n items below a prefix that this program can read, given
 // the first n there are, and whether these are all. Those that it cannot read hide no
 // others, however many they are: it reads on.
-func (q *Queue) readable(ctx context.Context, prefix string, n int, page *pb.RangeResponse) (items []*item.Entry, all bool, err error) {
+func (q *store) readable(ctx context.Context, prefix string, n int, page *pb.RangeResponse) (items []*item.Entry, all bool, err error) {
 	const most = 1000 // with one request
 	items = make([]*item.Entry, 0, len(page.Kvs))
 	for {
@@ -178,7 +176,7 @@ func (q *Queue) readable(ctx context.Context, prefix string, n int, page *pb.Ran
 }
 
 // freeSlots returns the slots that no item has.
-func (q *Queue) freeSlots(used map[int]bool) []int {
+func (q *store) freeSlots(used map[int]bool) []int {
 	var free []int
 	for n := 1; n <= q.cfg.MaxTaken; n++ {
 		if !used[n] {
@@ -188,26 +186,12 @@ func (q *Queue) freeSlots(used map[int]bool) []int {
 	return free
 }
 
-// choose chooses n of the first visible items: all in order while no other process
-// claims, and at random from a window once others do. Of an item with several keys it
-// chooses one.
-func (c *claimer) choose(visible []*item.Entry, n int) []*item.Entry {
-	visible = distinct(visible, func(p *item.Entry) string { return p.State.ID })
-	if len(visible) > n && c.window > n {
-		visible = slices.Clone(visible[:min(c.window, len(visible))])
-		rand.Shuffle(len(visible), func(i, j int) { visible[i], visible[j] = visible[j], visible[i] })
-		visible = visible[:min(n, len(visible))]
-		slices.SortFunc(visible, item.ByOrder)
-	}
-	return visible[:min(n, len(visible))]
-}
-
 // claimedSize bounds what a request needs to claim an item.
 func claimedSize(p *item.Entry) int { return len(p.KV.Value) + 8*item.MaxErrorBytes }
 
 // promote moves later items whose time has come to the ready ones, the first of them
 // if they are many.
-func (q *Queue) promote(ctx context.Context, s *session, vested []*item.Entry) error {
+func (q *store) promote(ctx context.Context, s *session, vested []*item.Entry) error {
 	some := fitting(vested[:min(len(vested), q.size.items(opsToMove))], func(p *item.Entry) int { return len(p.KV.Value) + 1024 })
 	_, err := s.send(ctx, item.Promote{Keys: q.keys, Items: some}.Build())
 	if q.size.refused(err, len(some)+opsToMove) {

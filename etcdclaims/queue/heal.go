@@ -23,7 +23,7 @@ import (
 // under the condition that the first key is unchanged. So an item that has no key at one
 // revision of etcd never gets one again by itself, and is not being moved.
 type healer struct {
-	q     *Queue
+	q     *store
 	last  time.Time // when it last read
 	items string    // behind which content the next page begins
 	slots string    // behind which slot

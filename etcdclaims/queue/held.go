@@ -17,35 +17,11 @@ func (q *Queue) Delivery(id string) (*Delivery, bool) {
 	q.sessions.mu.Lock()
 	defer q.sessions.mu.Unlock()
 	for _, s := range q.sessions.byTTL {
-		if l := s.leaseOf(id); l != nil {
+		if l, ok := s.leaseOf(id).(*Delivery); ok {
 			return l, true
 		}
 	}
 	return nil, false
-}
-
-// leaseOf returns the session's lease of an item, or nil.
-func (s *session) leaseOf(id string) *Delivery {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for l := range s.leases {
-		if _, held, err := l.snapshot(); err == nil && held.Session == s.id && held.State.ID == id {
-			return l
-		}
-	}
-	return nil
-}
-
-// leaseContext is the key of the lease in contexts.
-type leaseContext struct{}
-
-// FromContext returns the delivery whose handler runs with ctx, and whether there is one. It
-// is for code that the handler calls and that needs the queue, the topic, the id or the
-// attempt of the item. [Delivery.Context] carries the delivery, too. Only the handler itself
-// should call verbs.
-func FromContext(ctx context.Context) (*Delivery, bool) {
-	l, ok := ctx.Value(leaseContext{}).(*Delivery)
-	return l, ok
 }
 
 // Sweep recovers the items of dead workers now, and returns how many it made visible or

@@ -10,9 +10,10 @@ import (
 // idle is the registration of this process as one that waits for items, below
 // index/idle/. The claimer's goroutine alone uses it.
 type idle struct {
-	q    *Queue
-	s    *session  // registered under it, or nil
-	last time.Time // when it last waited
+	q        *store
+	arrivals *arrivals
+	s        *session  // registered under it, or nil
+	last     time.Time // when it last waited
 }
 
 // idleLinger is how long a process stays registered when no caller waits any more, so
@@ -26,7 +27,7 @@ func (i *idle) enter(s *session) {
 	if i.s != nil && !i.s.ended() {
 		return
 	}
-	i.q.claimer.arrivals.join(s.id)
+	i.arrivals.join(s.id)
 	_, again, err := s.commit(i.q.ctx, s.generation().Register())
 	switch {
 	case err != nil:

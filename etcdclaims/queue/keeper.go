@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -17,39 +20,51 @@ import (
 	"go.uber.org/zap"
 )
 
-// The keeper of a queue is one process of those that claim from it: the holder of
-// the claim keeperKey. It looks after what dead workers leave behind.
+// keeper is what a process does for a queue as its keeper: the one process, of those that claim
+// from it, that holds the claim KeeperKey. It looks after what dead workers leave behind.
+type keeper struct {
+	*holder
+	keeping atomic.Bool   // this process is the keeper
+	vesting chan struct{} // capacity 1: an item was put that vests before vests
+	vests   atomic.Int64  // when the keeper moves items next, in Unix nanoseconds
+	died    chan struct{} // capacity 1: a session has ended
+}
+
+func newKeeper(h *holder) *keeper {
+	return &keeper{holder: h, vesting: make(chan struct{}, 1), died: make(chan struct{}, 1)}
+}
+
 const emptyFor = time.Minute // before a queue is no longer noted as one with work
 
 // keep is the keeper's goroutine, in each process that claims.
-func (q *Queue) keep() {
+func (k *keeper) keep() {
 	failing := false // and that was logged
-	for try := 0; q.ctx.Err() == nil; try++ {
+	for try := 0; k.ctx.Err() == nil; try++ {
 		var ended error // why the claim ended: a request that failed then, failed by that
-		err := q.claims.Run(q.ctx, q.keys.KeeperKey(), func(ctx context.Context) error {
-			err := q.keepHouse(ctx)
+		err := k.claims.Run(k.ctx, k.keys.KeeperKey(), func(ctx context.Context) error {
+			err := k.keepHouse(ctx)
 			if ended = context.Cause(ctx); ended != nil {
 				return nil
 			}
 			return err
-		}, option.OwnKey{}, etcdclaims.TTL(q.cfg.TTL))
+		}, option.OwnKey{}, etcdclaims.TTL(k.cfg.TTL))
 		if err == nil {
 			err = ended
 		}
-		if q.ctx.Err() != nil || errors.Is(err, etcdclaims.ErrClosed) {
+		if k.ctx.Err() != nil || errors.Is(err, etcdclaims.ErrClosed) {
 			return
 		}
 		switch {
 		case failing || err == nil:
 		case errors.Is(err, etcdclaims.ErrLost):
-			q.log.Info("queue keeper lost its claim", zap.Error(err))
+			k.log.Info("queue keeper lost its claim", zap.Error(err))
 		default:
-			q.log.Warn("queue keeper failed; retrying", zap.Error(err))
+			k.log.Warn("queue keeper failed; retrying", zap.Error(err))
 		}
 		if failing = err != nil; !failing {
 			try = 0
 		}
-		if !retry.Pause(q.ctx, try) {
+		if !retry.Pause(k.ctx, try) {
 			return
 		}
 	}
@@ -57,33 +72,33 @@ func (q *Queue) keep() {
 
 // keepHouse does the keeper's work until ctx ends. Each step is safe for any number
 // of processes; that one does it saves requests.
-func (q *Queue) keepHouse(ctx context.Context) error {
-	every := q.cfg.TTL / 3
+func (k *keeper) keepHouse(ctx context.Context) error {
+	every := k.cfg.TTL / 3
 	var empty, trimmed time.Time
-	mender := healer{q: q, last: clock.Mono()}
-	q.keeping.Store(true)
-	defer q.keeping.Store(false)
+	mender := healer{q: k.store, last: clock.Mono()}
+	k.keeping.Store(true)
+	defer k.keeping.Store(false)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	wg.Go(func() { q.vest(ctx) })
+	wg.Go(func() { k.vest(ctx) })
 	for {
-		s, err := q.sessions.get(ctx, q.cfg.TTL)
+		s, err := k.sessions.get(ctx, k.cfg.TTL)
 		if err != nil {
 			return err
 		}
-		alive, _, err := q.recoverDead(ctx, s)
+		alive, _, err := k.recoverDead(ctx, s)
 		if err != nil {
 			return err
 		}
 		if time.Since(trimmed) >= trimEvery {
-			if err := q.trim(ctx, s); err != nil {
+			if err := k.trim(ctx, s); err != nil {
 				return err
 			}
 			trimmed = clock.Mono()
 		}
-		if empty, err = q.deactivate(ctx, s, empty); err != nil {
+		if empty, err = k.deactivate(ctx, s, empty); err != nil {
 			return err
 		}
 		if err := mender.heal(ctx, s); err != nil {
@@ -96,7 +111,7 @@ func (q *Queue) keepHouse(ctx context.Context) error {
 		t := time.NewTimer(wait)
 		select {
 		case <-t.C:
-		case <-q.died:
+		case <-k.died:
 		case <-ctx.Done():
 			t.Stop()
 			return nil
@@ -107,12 +122,12 @@ func (q *Queue) keepHouse(ctx context.Context) error {
 
 // vest moves items to the visible ones as their time comes, until ctx ends. Claimers
 // leave that to the keeper for vestGrace.
-func (q *Queue) vest(ctx context.Context) {
+func (k *keeper) vest(ctx context.Context) {
 	near := "" // as of reach
 	for try := 0; ctx.Err() == nil; {
-		wait := q.cfg.TTL / 3
-		q.vests.Store(math.MaxInt64) // the read may lack keys that are put from now on
-		next, err := q.vestNow(ctx, &near)
+		wait := k.cfg.TTL / 3
+		k.vests.Store(math.MaxInt64) // the read may lack keys that are put from now on
+		next, err := k.vestNow(ctx, &near)
 		switch {
 		case err != nil:
 			wait = retry.Delay(try)
@@ -120,14 +135,14 @@ func (q *Queue) vest(ctx context.Context) {
 		default:
 			try = 0
 			if !next.IsZero() {
-				q.vests.Store(next.UnixNano())
-				wait = min(wait, max(next.Sub(q.now()), 0))
+				k.vests.Store(next.UnixNano())
+				wait = min(wait, max(next.Sub(k.now()), 0))
 			}
 		}
 		t := time.NewTimer(wait)
 		select {
 		case <-t.C:
-		case <-q.vesting:
+		case <-k.vesting:
 		case <-ctx.Done():
 		}
 		t.Stop()
@@ -136,18 +151,18 @@ func (q *Queue) vest(ctx context.Context) {
 
 // vestNow moves the items that have vested, and returns when the next one does. It can
 // be repeated after an unknown outcome: an item is moved only from where it was read.
-func (q *Queue) vestNow(ctx context.Context, near *string) (next time.Time, err error) {
+func (k *keeper) vestNow(ctx context.Context, near *string) (next time.Time, err error) {
 	for {
-		now := q.now()
-		page, err := q.page(ctx, upTo(q.keys.Later(), *near, itemsPerRequest))
+		now := k.now()
+		page, err := k.page(ctx, upTo(k.keys.Later(), *near, itemsPerRequest))
 		if err != nil {
 			return next, err
 		}
-		later, _, err := q.readable(ctx, q.keys.Later(), itemsPerRequest, page)
+		later, _, err := k.readable(ctx, k.keys.Later(), itemsPerRequest, page)
 		if err != nil {
 			return next, err
 		}
-		vested, next := q.vested(later, now)
+		vested, next := k.vested(later, now)
 		switch {
 		case len(later) == itemsPerRequest:
 			*near = endOf(later)
@@ -158,11 +173,11 @@ func (q *Queue) vestNow(ctx context.Context, near *string) (next time.Time, err 
 		if len(vested) == 0 {
 			return next, nil
 		}
-		s, err := q.sessions.get(ctx, q.cfg.TTL)
+		s, err := k.sessions.get(ctx, k.cfg.TTL)
 		if err != nil {
 			return next, err
 		}
-		if err := q.promote(ctx, s, vested); err != nil {
+		if err := k.promote(ctx, s, vested); err != nil {
 			return next, err
 		}
 	}
@@ -171,25 +186,25 @@ func (q *Queue) vestNow(ctx context.Context, near *string) (next time.Time, err 
 // deactivate removes the note that the queue has work, once it has been empty for a
 // while, and puts it again if it is missing. The note is removed only if the queue is empty at that
 // instant. So an enqueue that comes at the same time finds it, or makes it anew.
-func (q *Queue) deactivate(ctx context.Context, s *session, empty time.Time) (time.Time, error) {
+func (k *keeper) deactivate(ctx context.Context, s *session, empty time.Time) (time.Time, error) {
 	var ops txn.Ops
-	ready := ops.Add(clientv3.OpGet(q.keys.Ready(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
-	later := ops.Add(clientv3.OpGet(q.keys.Later(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
-	taken := ops.Add(clientv3.OpGet(q.keys.Taken(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
-	active, spec := ops.Add(clientv3.OpGet(q.keys.Active(), clientv3.WithCountOnly())), ops.Add(clientv3.OpGet(q.keys.Spec()))
-	resp, err := q.read(ctx, ops...)
+	ready := ops.Add(clientv3.OpGet(k.keys.Ready(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
+	later := ops.Add(clientv3.OpGet(k.keys.Later(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
+	taken := ops.Add(clientv3.OpGet(k.keys.Taken(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
+	active, spec := ops.Add(clientv3.OpGet(k.keys.Active(), clientv3.WithCountOnly())), ops.Add(clientv3.OpGet(k.keys.Spec()))
+	resp, err := k.read(ctx, ops...)
 	if err != nil {
 		return empty, err
 	}
 	r := txn.ReplyIn(resp)
-	q.checkSpec(r.Kvs(spec))
-	if err := q.ensureSpec(ctx); err != nil {
+	k.checkSpec(r.Kvs(spec))
+	if err := k.ensureSpec(ctx); err != nil {
 		return empty, err
 	}
 	items, noted := r.Count(ready)+r.Count(later)+r.Count(taken), r.Count(active) > 0
 	switch {
 	case items > 0 && !noted:
-		_, err := s.send(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{q.keys.Activate()}})
+		_, err := s.send(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{k.keys.Activate()}})
 		return time.Time{}, err
 	case items > 0 || !noted:
 		return time.Time{}, nil
@@ -200,6 +215,20 @@ func (q *Queue) deactivate(ctx context.Context, s *session, empty time.Time) (ti
 	if time.Since(empty) < emptyFor {
 		return empty, nil
 	}
-	_, err = s.send(ctx, q.keys.Deactivate())
+	_, err = s.send(ctx, k.keys.Deactivate())
 	return time.Time{}, err
+}
+
+// toVest reports whether an item was put that vests before the keeper moves items next.
+func (k *keeper) toVest(events []*clientv3.Event) bool {
+	for _, ev := range events {
+		key, later := strings.CutPrefix(string(ev.Kv.Key), k.keys.Later())
+		if !later || !ev.IsCreate() {
+			continue
+		}
+		if at, err := item.VestingOf(key); err == nil && at.UnixNano() < k.vests.Load() {
+			return true
+		}
+	}
+	return false
 }

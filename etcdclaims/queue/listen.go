@@ -3,21 +3,27 @@ package queue
 import (
 	"strings"
 
-	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
+// listener follows the index of the queue for the claimer and the keeper.
+type listener struct {
+	claimer *claimer
+	keeper  *keeper
+}
+
 // listen reports to the claimer which items are put into the index and removed from it, and which
 // slots are taken and freed. It reports to the keeper that an item vests earlier than it knows. A
 // watch is a hint: both read without it, too.
-func (q *Queue) listen() {
-	retry.Forever(q.ctx, q.listenOnce)
+func (l listener) listen() {
+	retry.Forever(l.claimer.q.ctx, l.listenOnce)
 }
 
 // listenOnce watches until the watch ends, and reports whether anything came of it.
-func (q *Queue) listenOnce() (heard bool) {
+func (l listener) listenOnce() (heard bool) {
+	q := l.claimer.q
 	resp, err := q.read(q.ctx, clientv3.OpGet(q.keys.Idles(), clientv3.WithPrefix(), clientv3.WithKeysOnly()))
 	if err != nil {
 		return false
@@ -34,10 +40,10 @@ func (q *Queue) listenOnce() (heard bool) {
 		slots, stop = q.openWatch(q.ctx, q.keys.Slots(), clientv3.WithPrefix(), from)
 		defer stop()
 	}
-	q.claimer.arrivals.follow(waiting)
-	q.claimer.stir() // for what came before the watch
-	defer q.claimer.stir()
-	defer q.claimer.arrivals.unfollow()
+	l.claimer.arrivals.follow(waiting)
+	l.claimer.stir() // for what came before the watch
+	defer l.claimer.stir()
+	defer l.claimer.arrivals.unfollow()
 	for open := true; open; {
 		var resp clientv3.WatchResponse
 		select {
@@ -48,28 +54,14 @@ func (q *Queue) listenOnce() (heard bool) {
 			break
 		}
 		heard = true
-		q.claimer.arrivals.see(q, resp.Events)
-		q.claimer.stir()
-		if q.toVest(resp.Events) {
+		l.claimer.arrivals.see(q.store, resp.Events)
+		l.claimer.stir()
+		if l.keeper.toVest(resp.Events) {
 			select {
-			case q.vesting <- struct{}{}:
+			case l.keeper.vesting <- struct{}{}:
 			default:
 			}
 		}
 	}
 	return heard
-}
-
-// toVest reports whether an item was put that vests before the keeper moves items next.
-func (q *Queue) toVest(events []*clientv3.Event) bool {
-	for _, ev := range events {
-		key, later := strings.CutPrefix(string(ev.Kv.Key), q.keys.Later())
-		if !later || !ev.IsCreate() {
-			continue
-		}
-		if at, err := item.VestingOf(key); err == nil && at.UnixNano() < q.vests.Load() {
-			return true
-		}
-	}
-	return false
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -309,7 +311,7 @@ func (q *Queue) reactivate(ctx context.Context) {
 	defer cancel()
 	s, err := q.sessions.live(ctx)
 	if err == nil {
-		_, err = q.deactivate(ctx, s, time.Time{})
+		_, err = q.keeper.deactivate(ctx, s, time.Time{})
 	}
 	if err != nil {
 		q.log.Warn("not known whether the queue has work", zap.Error(err))
@@ -395,4 +397,29 @@ func (m *many) grant() {
 		m.waiting[next] <- n
 		delete(m.waiting, next)
 	}
+}
+
+// keep lists a queue as one that closeAll closes, until done is called.
+func (m *many) keep(q *Queue) (done func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.opened[q] = true
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.opened, q)
+	}
+}
+
+// closeAll closes the queues under handlers that do not return in time: their items go back
+// without an attempt, as those of Queue.Work do.
+func (m *many) closeAll(ctx context.Context) {
+	m.mu.Lock()
+	all := slices.Collect(maps.Keys(m.opened))
+	m.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, q := range all {
+		wg.Go(func() { _ = q.Close(ctx) }) // the keeper of the queue finds what is left
+	}
+	wg.Wait()
 }

@@ -35,7 +35,7 @@ const (
 )
 
 // room returns an error if the database is nearly full.
-func (u *quota) room(q *Queue) error {
+func (u *quota) room(q *store) error {
 	if u.reserve <= 0 {
 		return nil
 	}
@@ -55,7 +55,7 @@ func (u *quota) room(q *Queue) error {
 }
 
 // ask asks a member of etcd. Members before 3.6 do not report their quota.
-func (u *quota) ask(q *Queue) {
+func (u *quota) ask(q *store) {
 	ctx, cancel := context.WithTimeout(q.ctx, requestTimeout)
 	defer cancel()
 	var resp *etcdserverpb.StatusResponse

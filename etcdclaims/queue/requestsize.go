@@ -1,10 +1,11 @@
 package queue
 
 import (
-	"context"
+	"slices"
 
+	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/txn"
-	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
 const (
@@ -50,23 +51,6 @@ func (r requestSize) refused(err error, n int) bool {
 	return true
 }
 
-// readAll carries out any number of operations that change nothing, with as many
-// requests as they need. The answers may be of several revisions.
-func (q *Queue) readAll(ctx context.Context, ops txn.Ops) (txn.Reply, error) {
-	var all clientv3.TxnResponse
-	for len(ops) > 0 {
-		n := min(len(ops), q.size.MaxOps())
-		resp, err := q.read(ctx, ops[:n]...)
-		switch {
-		case err == nil:
-			all.Responses, ops = append(all.Responses, resp.Responses...), ops[n:]
-		case !q.size.refused(err, n):
-			return txn.Reply{}, err
-		}
-	}
-	return txn.ReplyIn(&all), nil
-}
-
 // fitting returns the first items that one request can move: their histories may be long.
 func fitting[T any](items []T, size func(T) int) []T {
 	sum := 0
@@ -76,4 +60,21 @@ func fitting[T any](items []T, size func(T) int) []T {
 		}
 	}
 	return items
+}
+
+// movable is how many items are moved with one request.
+func (r requestSize) movable() int { return min(itemsPerRequest/2, r.items(opsToMove)) }
+
+// movedSize bounds what a request needs to move an item.
+func movedSize(kv *mvccpb.KeyValue) int { return len(kv.Value) + 8*item.MaxErrorBytes }
+
+// distinct returns the items without those whose id an earlier one has. etcd puts no key
+// twice in one transaction.
+func distinct[T any](items []T, id func(T) string) []T {
+	ids := make(map[string]bool, len(items))
+	return slices.DeleteFunc(slices.Clone(items), func(it T) bool {
+		again := ids[id(it)]
+		ids[id(it)] = true
+		return again
+	})
 }

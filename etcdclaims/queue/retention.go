@@ -2,15 +2,11 @@ package queue
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/core"
-	"github.com/etcdclaims/claims/internal/retry"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -24,6 +20,12 @@ type retention struct {
 	id     clientv3.LeaseID
 	end    time.Time // until when tombstones are put on it
 	left   int
+}
+
+// deadline is what ends: a Delivery.
+type deadline interface {
+	Done() <-chan struct{}
+	Err() error
 }
 
 // noteFor is how long the note of an adopted lease lasts that it was the one that
@@ -51,14 +53,14 @@ func (r *retention) forget(id clientv3.LeaseID) {
 // lease returns the present lease, or asks etcd for a new one. Callers wait for the
 // one that asks, and fail with it. They wait no longer than for their ctx, and for the end of
 // l.
-func (r *retention) lease(ctx context.Context, l *Delivery) (clientv3.LeaseID, error) {
+func (r *retention) lease(ctx context.Context, q *store, l deadline) (clientv3.LeaseID, error) {
 	for {
 		id, asking, mine := r.present()
 		switch {
 		case id != clientv3.NoLease:
 			return id, nil
 		case mine:
-			err := r.grant(ctx, l.q)
+			err := r.grant(ctx, q)
 			r.mu.Lock()
 			r.asking = nil
 			r.mu.Unlock()
@@ -66,7 +68,7 @@ func (r *retention) lease(ctx context.Context, l *Delivery) (clientv3.LeaseID, e
 				return clientv3.NoLease, err
 			}
 		default:
-			if err := asking.wait(ctx, l.done); err != nil {
+			if err := asking.wait(ctx, l.Done()); err != nil {
 				return clientv3.NoLease, err
 			}
 			if err := l.Err(); err != nil {
@@ -92,7 +94,7 @@ func (r *retention) present() (id clientv3.LeaseID, asking *shared, mine bool) {
 }
 
 // grant asks etcd for a new lease.
-func (r *retention) grant(ctx context.Context, q *Queue) error {
+func (r *retention) grant(ctx context.Context, q *store) error {
 	slack := r.lasts/10 + time.Second
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
 	defer cancel()
@@ -104,44 +106,4 @@ func (r *retention) grant(ctx context.Context, q *Queue) error {
 	defer r.mu.Unlock()
 	r.id, r.end, r.left = id, clock.Mono().Add(slack), tombstonesPerLease
 	return nil
-}
-
-// remembered reports whether the item's id is remembered once it is completed.
-func (l *Delivery) remembered() bool { return l.content.Given && l.q.cfg.Retention >= 0 }
-
-// retention returns the leases for the keys that remain of a completed item:
-// its tombstone, or the note by which an adopted lease knows that it was the one that
-// completed it. It is nil if nothing is left.
-func (l *Delivery) retention() *retention {
-	switch {
-	case l.remembered():
-		return &l.q.retained
-	case l.by() != "":
-		return &l.q.noted
-	}
-	return nil
-}
-
-// tombstoneLease returns the lease for the key that remains of a completed item.
-// If etcd has no space for one the item's id is forgotten at once; but an adopted lease
-// could not be distinguished from others then, so its Complete fails.
-func (l *Delivery) tombstoneLease(ctx context.Context) (clientv3.LeaseID, error) {
-	leases := l.retention()
-	for try := 0; leases != nil; try++ {
-		id, err := leases.lease(ctx, l)
-		if errors.Is(err, rpctypes.ErrNoSpace) && l.by() == "" {
-			l.q.log.Warn("completed item forgotten at once, etcd has no space for its id")
-			return clientv3.NoLease, nil
-		}
-		if err == nil || !passing(err) {
-			return id, err
-		}
-		if ended := l.Err(); ended != nil {
-			return clientv3.NoLease, ended
-		}
-		if !retry.Pause(ctx, try) {
-			return clientv3.NoLease, fmt.Errorf("%w (%w)", err, context.Cause(ctx))
-		}
-	}
-	return clientv3.NoLease, nil
 }

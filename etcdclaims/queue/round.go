@@ -17,11 +17,11 @@ import (
 // all callers wait, or else after a read. more is set if there may be more visible
 // items for this process.
 func (c *claimer) claimSome(s *session, n int, wait bool) (b Batch, more bool, err error) {
-	if err := c.q.reconcile(c.q.ctx, s); err != nil {
+	if err := s.reconcile(c.q.ctx); err != nil {
 		return b, false, err
 	}
 	if wait {
-		if items, known := c.arrivals.claimable(c.q, max(n, c.window), clock.Mono()); known {
+		if items, known := c.arrivals.claimable(c.q.store, max(n, c.window), clock.Mono()); known {
 			chosen := fitting(c.choose(items, n), claimedSize)
 			b.visible = len(items) > 0
 			b.Deliveries, err = c.claimPicked(s, chosen, n)
@@ -88,7 +88,7 @@ func (c *claimer) look(s *session, n int) (v view, err error) {
 	for try := 0; ; {
 		c.arrivals.beginRead()
 		v, err = q.lookNear(q.ctx, n, &c.near)
-		late := v.crowd && (q.keeping.Load() || q.now().Sub(v.vested[0].State.Vesting) > vestGrace)
+		late := v.crowd && (c.keeping.Load() || q.now().Sub(v.vested[0].State.Vesting) > vestGrace)
 		leave := err == nil && (!late || v.paused)
 		if leave && v.crowd {
 			v.next, err = q.nextVesting(q.ctx)
@@ -98,7 +98,7 @@ func (c *claimer) look(s *session, n int) (v view, err error) {
 			c.arrivals.failRead()
 			return v, err
 		case leave:
-			c.arrivals.endRead(q, v)
+			c.arrivals.endRead(q.store, v)
 			return v, nil
 		}
 		c.arrivals.failRead()
@@ -134,7 +134,7 @@ func (c *claimer) claimPicked(s *session, items []*item.Entry, n int) ([]*Delive
 		return nil, err
 	}
 	c.arrivals.took(time.Since(begin))
-	c.arrivals.settle(c.q, items, leases)
+	c.arrivals.settle(c.q.store, items, leases)
 	if refused {
 		c.arrivals.forget()
 		return nil, nil
@@ -150,7 +150,7 @@ func (c *claimer) claimPicked(s *session, items []*item.Entry, n int) ([]*Delive
 	// Others were faster with the rest: pick from more next time. Not with those that
 	// have just vested, which the keeper may have moved: while one process claims alone
 	// it claims in order.
-	switch missed := readyOf(c.q, items) - len(leases); {
+	switch missed := readyOf(c.q.store, items) - len(leases); {
 	case missed > 0:
 		c.window = min(max(c.window, n)*2, 1024)
 	case c.window > 1:
@@ -161,11 +161,25 @@ func (c *claimer) claimPicked(s *session, items []*item.Entry, n int) ([]*Delive
 }
 
 // readyOf returns how many of the items had been moved to the ready ones.
-func readyOf(q *Queue, items []*item.Entry) (n int) {
+func readyOf(q *store, items []*item.Entry) (n int) {
 	for _, p := range items {
 		if strings.HasPrefix(p.Key(), q.keys.Ready()) {
 			n++
 		}
 	}
 	return n
+}
+
+// choose chooses n of the first visible items: all in order while no other process
+// claims, and at random from a window once others do. Of an item with several keys it
+// chooses one.
+func (c *claimer) choose(visible []*item.Entry, n int) []*item.Entry {
+	visible = distinct(visible, func(p *item.Entry) string { return p.State.ID })
+	if len(visible) > n && c.window > n {
+		visible = slices.Clone(visible[:min(c.window, len(visible))])
+		rand.Shuffle(len(visible), func(i, j int) { visible[i], visible[j] = visible[j], visible[i] })
+		visible = visible[:min(n, len(visible))]
+		slices.SortFunc(visible, item.ByOrder)
+	}
+	return visible[:min(n, len(visible))]
 }

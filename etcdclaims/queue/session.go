@@ -20,7 +20,8 @@ import (
 // the process lives. Its transactions carry the claim's guard, so nothing is changed
 // under a session that is over.
 type session struct {
-	q     *Queue
+	q     *store
+	all   *sessions
 	id    string
 	ttl   time.Duration
 	claim *etcdclaims.Claim
@@ -33,11 +34,17 @@ type session struct {
 	mu     sync.Mutex
 	gen    int64 // ModRevision of worker/<id>: the session's generation
 	seen   int64 // a revision that etcd had when it last answered
-	leases map[*Delivery]struct{}
+	leases map[lease]struct{}
 	unsure int       // how often items may have been taken that no lease is of; 0: there are none
 	busy   int       // claiming requests under way
 	over   error     // why its leases have been ended, and it gets no more
 	used   time.Time // when it was last asked for
+}
+
+// lease is what a session has an item by: a Delivery.
+type lease interface {
+	snapshot() (s *session, held item.Held, err error)
+	end(why error)
 }
 
 // idleAfter is how long a session lasts of which nothing was asked and that has no
@@ -82,7 +89,7 @@ func (s *session) watch() {
 		t := time.NewTimer(max(s.idle(), time.Second))
 		select {
 		case <-t.C:
-			if s.q.sessions.retire(s) {
+			if s.all.retire(s) {
 				ctx, cancel := context.WithTimeout(s.q.ctx, 2*requestTimeout)
 				defer cancel()
 				if err := s.close(ctx); err != nil && s.q.ctx.Err() == nil {
@@ -154,7 +161,7 @@ func (s *session) ended() bool {
 // add makes the lease one of the session's; forget is its opposite. A lease that comes
 // when the session is over, as that of a request that was answered during Close,
 // ends at once.
-func (s *session) add(l *Delivery) {
+func (s *session) add(l lease) {
 	if over := s.expect(l); over != nil {
 		l.end(over)
 	}
@@ -162,7 +169,7 @@ func (s *session) add(l *Delivery) {
 
 // expect makes the lease one of those of which the session has items, or may have soon. It
 // fails if the session is over.
-func (s *session) expect(l *Delivery) error {
+func (s *session) expect(l lease) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over == nil {
@@ -177,10 +184,10 @@ func (s *session) doubt() {
 	s.mu.Lock()
 	s.unsure++
 	s.mu.Unlock()
-	s.q.claimer.tidy()
+	s.all.tidy()
 }
 
-func (s *session) forget(l *Delivery) {
+func (s *session) forget(l lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.leases, l)
@@ -281,7 +288,7 @@ func (s *session) close(ctx context.Context) error {
 	s.answered(ctx)
 	// Items that are taken under the session go back without an attempt. If that fails
 	// the keeper of the queue finds it when the session is gone.
-	err := s.q.giveBack(ctx, s)
+	err := s.giveBack(ctx)
 	if err == nil {
 		_, err = s.send(ctx, s.generation().Leave())
 	}
@@ -293,4 +300,16 @@ func (s *session) close(ctx context.Context) error {
 	}
 	s.unbatch()
 	return err
+}
+
+// leaseOf returns the session's lease of an item, or nil.
+func (s *session) leaseOf(id string) lease {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for l := range s.leases {
+		if _, held, err := l.snapshot(); err == nil && held.Session == s.id && held.State.ID == id {
+			return l
+		}
+	}
+	return nil
 }

@@ -21,15 +21,16 @@ import (
 
 // sessions are the sessions of a Queue, one for each lease duration in use.
 type sessions struct {
-	q      *Queue
+	q      *store
+	tidy   func() // has doubtful items given back
 	mu     sync.Mutex
 	closed bool
 	byTTL  map[time.Duration]*session
 	open   map[time.Duration]*shared // being opened
 }
 
-func (s *sessions) init(q *Queue) {
-	s.q, s.byTTL, s.open = q, map[time.Duration]*session{}, map[time.Duration]*shared{}
+func (s *sessions) init(q *store, tidy func()) {
+	s.q, s.tidy, s.byTTL, s.open = q, tidy, map[time.Duration]*session{}, map[time.Duration]*shared{}
 }
 
 // get returns the live session with the lease duration. It opens one if necessary. Callers
@@ -102,7 +103,7 @@ func (s *sessions) make(ctx context.Context, ttl time.Duration) (*session, error
 	if err != nil {
 		return nil, err
 	}
-	made := &session{q: q, id: id, ttl: ttl, claim: claim, gen: claim.Revision(), seen: claim.Revision(), leases: map[*Delivery]struct{}{}, used: clock.Mono()}
+	made := &session{q: q, all: s, id: id, ttl: ttl, claim: claim, gen: claim.Revision(), seen: claim.Revision(), leases: map[lease]struct{}{}, used: clock.Mono()}
 	made.io, made.endIO = context.WithCancelCause(context.Background())
 	made.batch()
 	q.spawn(made.watch)
@@ -159,7 +160,7 @@ func (s *sessions) reconcile(ctx context.Context) error {
 	s.mu.Unlock()
 	var errs []error
 	for _, have := range all {
-		if err := s.q.reconcile(ctx, have); err != nil && !errors.Is(err, etcdclaims.ErrLost) {
+		if err := have.reconcile(ctx); err != nil && !errors.Is(err, etcdclaims.ErrLost) {
 			errs = append(errs, err)
 		}
 	}

@@ -47,19 +47,19 @@ type entry struct {
 	Spec    spec   `json:"spec"`
 }
 
-func (q *Queue) spec() spec {
+func (q *store) spec() spec {
 	return spec{
 		Version: item.Version, Name: q.cfg.Name,
 		HigherFirst: q.cfg.HigherFirst, MaxTaken: q.cfg.MaxTaken, MaxWaiting: q.cfg.MaxWaiting,
 	}
 }
 
-func (q *Queue) entry(ttl time.Duration, void int) entry {
+func (q *store) entry(ttl time.Duration, void int) entry {
 	return entry{Version: item.Version, Owner: q.claims.Owner(), TTL: ttl.String(), Void: void, Spec: q.spec()}
 }
 
 // anyEntry reads the entry of one session.
-func (q *Queue) anyEntry() clientv3.Op {
+func (q *store) anyEntry() clientv3.Op {
 	return clientv3.OpGet(q.keys.Workers(), clientv3.WithPrefix(), clientv3.WithLimit(1))
 }
 
@@ -80,7 +80,7 @@ func known(key, entries []*mvccpb.KeyValue) (have spec, there, lost bool, err er
 // ensureSpec returns an error if the queue has another order or other bounds than the Config. It
 // reads the spec once, and again when its keys may have been deleted by hand. It writes only if
 // the key is missing: beyond its quota etcd refuses each request that could put a key.
-func (q *Queue) ensureSpec(ctx context.Context) error {
+func (q *store) ensureSpec(ctx context.Context) error {
 	if q.specOK.Load() {
 		return nil
 	}
@@ -89,7 +89,7 @@ func (q *Queue) ensureSpec(ctx context.Context) error {
 }
 
 // agreeOnSpec is ensureSpec that reads the spec in any case. It returns the key's ModRevision.
-func (q *Queue) agreeOnSpec(ctx context.Context) (rev int64, err error) {
+func (q *store) agreeOnSpec(ctx context.Context) (rev int64, err error) {
 	want, key := q.spec(), q.keys.Spec()
 	resp, err := q.read(ctx, clientv3.OpGet(key), q.anyEntry())
 	for err == nil {
@@ -123,7 +123,7 @@ func (q *Queue) agreeOnSpec(ctx context.Context) (rev int64, err error) {
 
 // putSpec puts the key spec if it is missing. Unless the spec is that of a session, there must be
 // no session either. Otherwise putSpec reads both.
-func (q *Queue) putSpec(ctx context.Context, have spec, lost bool) (*clientv3.TxnResponse, error) {
+func (q *store) putSpec(ctx context.Context, have spec, lost bool) (*clientv3.TxnResponse, error) {
 	key := q.keys.Spec()
 	cmps := []clientv3.Cmp{absent(key)}
 	if !lost {
@@ -143,7 +143,7 @@ func (q *Queue) putSpec(ctx context.Context, have spec, lost bool) (*clientv3.Tx
 }
 
 // checkSpec makes the next call of ensureSpec read the spec if the key differs from the Config.
-func (q *Queue) checkSpec(key []*mvccpb.KeyValue) {
+func (q *store) checkSpec(key []*mvccpb.KeyValue) {
 	if have, there, lost, err := known(key, nil); err != nil || !there || lost || have != q.spec() {
 		q.specOK.Store(false)
 	}

@@ -3,9 +3,6 @@ package queue
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
-	"sync"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/retry"
@@ -73,29 +70,4 @@ func (w *worker) giveBack(stopping context.Context, l *Delivery) {
 		w.q.log.Info("item given back, as the worker stops", append(l.fields(), zap.Duration("stopTimeout", w.cfg.StopTimeout))...)
 	}
 	w.settle(l, err)
-}
-
-// keep lists a queue as one that closeAll closes, until done is called.
-func (m *many) keep(q *Queue) (done func()) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.opened[q] = true
-	return func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		delete(m.opened, q)
-	}
-}
-
-// closeAll closes the queues under handlers that do not return in time: their items go back
-// without an attempt, as those of Queue.Work do.
-func (m *many) closeAll(ctx context.Context) {
-	m.mu.Lock()
-	all := slices.Collect(maps.Keys(m.opened))
-	m.mu.Unlock()
-	var wg sync.WaitGroup
-	for _, q := range all {
-		wg.Go(func() { _ = q.Close(ctx) }) // the keeper of the queue finds what is left
-	}
-	wg.Wait()
 }

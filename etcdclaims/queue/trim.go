@@ -30,7 +30,7 @@ type trimming struct {
 // trim removes dead letters past their retention, oldest first. It goes by the keeper's clock, but no
 // further than trimStep ahead of the last trim, or of the oldest dead letter. So the
 // retention can last longer after a time without a keeper.
-func (q *Queue) trim(ctx context.Context, s *session) error {
+func (q *store) trim(ctx context.Context, s *session) error {
 	if q.cfg.DeadRetention < 0 {
 		return nil
 	}
@@ -67,7 +67,7 @@ func (q *Queue) trim(ctx context.Context, s *session) error {
 
 // oldestDead returns when the oldest dead letter died; zero if there are none. Keys that are
 // not of dead letters say nothing of that.
-func (q *Queue) oldestDead(ctx context.Context) (time.Time, error) {
+func (q *store) oldestDead(ctx context.Context) (time.Time, error) {
 	all := clientv3.OpGet(q.keys.Dead(), clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	for page, err := range retry.List(ctx, core.Of(q.claims).KV(), requestTimeout, all, 1, pageSize) {
 		if err != nil {
@@ -80,4 +80,25 @@ func (q *Queue) oldestDead(ctx context.Context) (time.Time, error) {
 		}
 	}
 	return time.Time{}, nil
+}
+
+// purgeSome removes some dead letters whose keys are before end.
+func (q *store) purgeSome(ctx context.Context, s *session, end string) (int, error) {
+	if end <= q.keys.Dead() {
+		return 0, nil
+	}
+	most := int64(q.size.items(opsToPurge))
+	resp, err := get(ctx, q.claims, q.keys.Dead(), clientv3.WithRange(end), clientv3.WithLimit(most))
+	if err != nil || len(resp.Kvs) == 0 {
+		return 0, err
+	}
+	purge := item.Purge{Keys: q.keys, Letters: resp.Kvs}
+	done, err := s.send(ctx, purge.Build())
+	switch {
+	case q.size.refused(err, len(resp.Kvs)+opsToPurge):
+		return q.purgeSome(ctx, s, end)
+	case err != nil:
+		return 0, err
+	}
+	return purge.Judge(done), nil
 }

@@ -223,7 +223,7 @@ func (l *Delivery) verb(
 }
 
 // stands reports whether a worker's item is where it was.
-func (q *Queue) stands(ctx context.Context, held item.Held) (bool, error) {
+func (q *store) stands(ctx context.Context, held item.Held) (bool, error) {
 	resp, err := q.read(ctx, clientv3.OpGet(held.Key(), clientv3.WithKeysOnly()))
 	if err != nil {
 		return false, err
@@ -305,4 +305,44 @@ func (l *Delivery) refused(ctx context.Context, verb string, held item.Held, hol
 	}
 	l.finish(why)
 	return nil, l.fail(verb, fmt.Errorf("%w at revision %d (%s)", why, end.Rev, cmp.Or(end.Verb, "its keys were deleted by hand")))
+}
+
+// remembered reports whether the item's id is remembered once it is completed.
+func (l *Delivery) remembered() bool { return l.content.Given && l.q.cfg.Retention >= 0 }
+
+// retention returns the leases for the keys that remain of a completed item:
+// its tombstone, or the note by which an adopted lease knows that it was the one that
+// completed it. It is nil if nothing is left.
+func (l *Delivery) retention() *retention {
+	switch {
+	case l.remembered():
+		return &l.q.retained
+	case l.by() != "":
+		return &l.q.noted
+	}
+	return nil
+}
+
+// tombstoneLease returns the lease for the key that remains of a completed item.
+// If etcd has no space for one the item's id is forgotten at once; but an adopted lease
+// could not be distinguished from others then, so its Complete fails.
+func (l *Delivery) tombstoneLease(ctx context.Context) (clientv3.LeaseID, error) {
+	leases := l.retention()
+	for try := 0; leases != nil; try++ {
+		id, err := leases.lease(ctx, l.q.store, l)
+		if errors.Is(err, rpctypes.ErrNoSpace) && l.by() == "" {
+			l.q.log.Warn("completed item forgotten at once, etcd has no space for its id")
+			return clientv3.NoLease, nil
+		}
+		if err == nil || !passing(err) {
+			return id, err
+		}
+		if ended := l.Err(); ended != nil {
+			return clientv3.NoLease, ended
+		}
+		if !retry.Pause(ctx, try) {
+			return clientv3.NoLease, fmt.Errorf("%w (%w)", err, context.Cause(ctx))
+		}
+	}
+	return clientv3.NoLease, nil
 }

@@ -1,0 +1,118 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/item"
+	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/txn"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// reconcile gives back items that were taken by a request whose outcome could not be
+// learnt at the time.
+func (s *session) reconcile(ctx context.Context) error {
+	s.mu.Lock()
+	unsure := s.unsure
+	s.mu.Unlock()
+	if unsure == 0 {
+		return nil
+	}
+	if err := s.giveBack(ctx); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unsure == unsure { // else items that were doubted meanwhile are for the next time
+		s.unsure = 0
+	}
+	return nil
+}
+
+// giveBack makes items wait again that are taken under a session of this process and
+// have no live lease. Their attempt does not count.
+func (s *session) giveBack(ctx context.Context) error {
+	q := s.q
+	prefix := q.keys.TakenBy(s.id)
+	from := prefix
+	for try := 0; ; try++ {
+		// Requests that were sent before must not take anything any more.
+		resp, err := s.void(ctx, item.Behind(from, prefix, q.size.movable()))
+		if err != nil {
+			return err
+		}
+		kvs := resp.Responses[0].GetResponseRange().Kvs
+		if len(kvs) == 0 {
+			return nil
+		}
+		kvs = fitting(kvs, movedSize)
+		from = string(kvs[len(kvs)-1].Key) + "\x00"
+		kvs = s.nobodys(kvs, prefix)
+		if len(kvs) == 0 {
+			continue
+		}
+		slots, err := q.slotsOf(ctx, kvs)
+		if err != nil {
+			return err
+		}
+		in, unreadable := item.GiveBack{Keys: q.keys, Taken: kvs, Slots: slots, Now: q.now()}.Build()
+		q.skipAll(unreadable)
+		_, err = s.send(ctx, in)
+		switch {
+		case err == nil:
+		case q.size.refused(err, len(in.Success)+opsToMove):
+			from = prefix
+		case errors.Is(err, etcdclaims.ErrLost), !passing(err):
+			return err
+		case !retry.Pause(ctx, try):
+			return err
+		default:
+			from = prefix // from the start: it may or may not have been done
+		}
+	}
+}
+
+// nobodys returns those taken keys of which this process has no lease.
+func (s *session) nobodys(kvs []*mvccpb.KeyValue, prefix string) []*mvccpb.KeyValue {
+	type taken struct {
+		id  string
+		rev int64 // 0: any, it is being moved here
+	}
+	s.mu.Lock()
+	have := make(map[taken]bool, len(s.leases))
+	for l := range s.leases {
+		_, held, _ := l.snapshot()
+		if held.Session != s.id {
+			held.Rev = 0
+		}
+		have[taken{held.State.ID, held.Rev}] = true
+	}
+	s.mu.Unlock()
+	return slices.DeleteFunc(kvs, func(kv *mvccpb.KeyValue) bool {
+		id := strings.TrimPrefix(string(kv.Key), prefix)
+		return have[taken{id, kv.ModRevision}] || have[taken{id, 0}]
+	})
+}
+
+// slotsOf returns the keys of all slots by their values, if one of the taken items
+// cannot be read: then only its slot shows which it is.
+func (q *store) slotsOf(ctx context.Context, taken []*mvccpb.KeyValue) (map[string]string, error) {
+	readable := func(kv *mvccpb.KeyValue) bool { _, err := q.keys.TakenState(kv); return err == nil }
+	if q.cfg.MaxTaken == 0 || !slices.ContainsFunc(taken, func(kv *mvccpb.KeyValue) bool { return !readable(kv) }) {
+		return nil, nil
+	}
+	resp, err := q.read(ctx, clientv3.OpGet(q.keys.Slots(), clientv3.WithPrefix()))
+	if err != nil {
+		return nil, err
+	}
+	slots := map[string]string{}
+	for _, kv := range txn.Kvs(resp, 0) {
+		slots[string(kv.Value)] = string(kv.Key)
+	}
+	return slots, nil
+}

@@ -1,0 +1,60 @@
+package queue
+
+import (
+	"context"
+	"runtime"
+	"sync/atomic"
+	"weak"
+
+	"github.com/etcdclaims/claims/internal/attach"
+)
+
+// holder is this process as one that has items of a queue: its sessions, and the leases of etcd
+// for what remains of completed items.
+type holder struct {
+	*store
+	sessions sessions
+	retained retention // of tombstones
+	noted    retention // of notes of adopted leases
+
+	closing atomic.Bool
+	ended   chan struct{} // closed at the end of Close
+	why     error         // of Close
+	forget  func()        // of the client; see attach
+}
+
+// newHolder returns the holder of a queue. tidy is called when items may be taken that no
+// lease is of.
+func newHolder(st *store, tidy func()) *holder {
+	h := &holder{store: st, ended: make(chan struct{}), forget: func() {}}
+	h.sessions.init(st, tidy)
+	h.retained.init(st.cfg.Retention)
+	h.noted.init(noteFor)
+	return h
+}
+
+// attach has Close of the client close the queue. A queue that was dropped before anything
+// ran in the background may be collected.
+func (h *holder) attach() {
+	dropped := weak.Make(h)
+	h.forget = attach.Of(h.claims).OnClose(func(ctx context.Context) {
+		if h := dropped.Value(); h != nil {
+			_ = h.end(ctx) // the keeper of the queue finds what is left
+		}
+	})
+	runtime.AddCleanup(h, func(forget func()) { forget() }, h.forget)
+}
+
+func (h *holder) end(ctx context.Context) error {
+	if h.closing.CompareAndSwap(false, true) {
+		h.stop(errClosed)
+		h.why = h.sessions.close(ctx)
+		h.mu.Lock()
+		h.stopped = true
+		h.mu.Unlock()
+		h.wg.Wait()
+		close(h.ended)
+	}
+	<-h.ended
+	return h.why
+}
