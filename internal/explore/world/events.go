@@ -2,9 +2,11 @@ package world
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/etcdclaims/claims/internal/explore/etcdmodel"
 	"github.com/etcdclaims/claims/internal/explore/search"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -19,8 +21,11 @@ func told(format string, args ...any) func() string {
 	return func() string { return fmt.Sprintf(format, args...) }
 }
 
-// Events is described at search.State.
+// Events is described at search.State. What no other event can tell from its absence, now or later, happens at once.
 func (w World) Events() []event {
+	if quiet := w.quietEvents(); len(quiet) > 0 {
+		return quiet[:1]
+	}
 	all := make([]event, 0, 16)
 	for m := range w.net {
 		all = w.messageEvents(all, m)
@@ -40,6 +45,34 @@ func (w World) leaseEvents(all []event) []event {
 		}
 	}
 	return all
+}
+
+// quietEvents are events that concern nobody else, whatever comes: a first call sends its request, a client that leaves
+// nothing ends its session, and a lease ends that no key has and no request names.
+func (w World) quietEvents() (all []event) {
+	if w.scope.Faults[Restore] > 0 {
+		return nil // a restore tells the time of each
+	}
+	for i := range w.clients {
+		switch c := &w.clients[i]; {
+		case c.state == running && c.calls == 0 && c.lease == 0 && w.scope.Faults[Closing] == 0 && w.call(i).Work == Unrecorded:
+			return w.clientEvents(all, i)
+		case c.state == closing && c.att == nil && c.term == nil && len(c.chores) == 0 && w.lives(c.lease) && w.unused(c.lease):
+			return w.clientEvents(all, i)
+		}
+	}
+	for _, id := range w.etcd.Leases() {
+		if w.owner(id) == nil && !w.moves(id) && w.unused(id) {
+			return append(all, w.event(told("etcd ended the lease %x, which nobody renews", id), func(n *World) error { return n.end(id) }))
+		}
+	}
+	return nil
+}
+
+// unused reports whether no key has the lease, and no request of its client is under way.
+func (w World) unused(lease int64) bool {
+	return !slices.ContainsFunc(w.etcd.Under("/"), func(k *etcdmodel.Key) bool { return k.Lease == lease }) &&
+		!slices.ContainsFunc(w.net, func(m message) bool { return int64(letter(int(m.from))) == lease>>7 })
 }
 
 // messageEvents are what can become of a message.
