@@ -15,46 +15,32 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// arrivals is what a claimer that waits knows of the visible items without reading
-// them: those of its last read, and what the watch has reported since. An item that is
-// enqueued while claimers wait is claimed from the event itself, without a read.
-//
-// Each waiting process registers below index/idle/. All of them see the same items and
-// the same registrations, and each computes from both how many processes come before it
-// for an item: its rank (rendezvous hashing). The first one claims at once, the next one
-// a step later if the item is still there. So one enqueue causes one claiming request,
-// however many processes wait, and a process that is busy, frozen or dead costs one
-// step. Nothing depends on it but speed: a claim is safe, whichever process sends it,
-// and when.
+// arrivals is what a claimer that waits knows of the visible items without reading them: the
+// first ones of its last read, and what the watch has reported since. An item that is enqueued
+// while claimers wait is claimed from the event itself, without a read.
 type arrivals struct {
-	mu       sync.Mutex
-	watched  bool                // else nothing that is read is kept
-	complete bool                // items has all visible items
-	edge     string              // else, if not "": all of those up to this place in the order
-	most     int                 // items that are kept
-	items    map[string]*arrival // by key
-	size     int                 // bytes of items
-	paused   bool
-	used     map[int]bool      // slots, in queues with MaxTaken
-	since    int64             // the last read has all up to this revision
-	reading  bool              // a read is under way
-	log      []*clientv3.Event // since it began
-	missed   bool              // log does not have all
-	lookBy   time.Time         // when to read again at the latest
-	freed    string            // the slot that became free last
-	freedAt  time.Time
-	slotBy   time.Time // when to read again because of that, or zero
+	q *store
 
-	self   uint64            // hash of this process's session
-	others map[string]uint64 // waiting processes by session, with their hashes
-	trip   time.Duration     // how long a claiming request takes, smoothed
+	mu      sync.Mutex
+	turns   turns
+	watched bool               // else nothing that is read is kept
+	since   int64              // the last read has all up to this revision
+	log     []*clientv3.Event  // since a read began; nil: it may not be all
+	edge    string             // all items up to this place in the order are known; "": none
+	most    int                // items that are kept
+	items   map[string]arrival // by key
+	size    int                // bytes of items
+	paused  bool
+	used    map[int]bool      // slots, in queues with MaxTaken
+	freed   map[int]time.Time // when this process may take slots that became free
+	slotBy  time.Time         // the same of the last of them
+	lookBy  time.Time         // when to read again at the latest
 }
 
 // arrival is a visible item, and when this process may claim it.
 type arrival struct {
 	*item.Entry
-	due  time.Time
-	slot string // the slot that became free when due was computed, or ""
+	due time.Time
 }
 
 const (
@@ -64,116 +50,91 @@ const (
 	fewArrivals      = 64
 	readAhead        = 64
 	mostArrivalBytes = 4 << 20
+	mostLogged       = 1024   // events while a read is under way
+	noEdge           = "\xff" // behind all items
 
-	// A step is how long a process waits for one that comes before it. It is twice as
-	// long as a claiming request takes, between these.
-	minStep = 2 * time.Millisecond
-	maxStep = 100 * time.Millisecond
-	// mostSteps bounds the steps. A process with more before it waits for at most twice
-	// as many, at random.
-	mostSteps = 16
-
-	// vestGrace is how long claimers leave items that vest to the keeper.
-	vestGrace = time.Second
+	vestGrace    = time.Second      // how long claimers leave items that vest to the keeper
+	longestTrust = 10 * time.Second // how long what is known counts if the watch reports nothing
+	blindTrust   = time.Second      // the same without a watch
 )
 
-func (a *arrivals) init() {
-	a.items, a.used, a.others = map[string]*arrival{}, map[int]bool{}, map[string]uint64{}
+func (a *arrivals) init(q *store) {
+	a.q, a.items, a.used, a.turns.others = q, map[string]arrival{}, map[int]bool{}, map[string]uint64{}
+	a.freed = map[int]time.Time{}
 }
 
-// join notes under which session this process is registered.
+// join notes under which session this process waits.
 func (a *arrivals) join(session string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.self = hash(session)
+	a.turns.self = hash(session)
 }
 
-// follow begins anew with the processes that are registered as the watch begins.
+// follow begins anew with the processes that wait as the watch begins.
 func (a *arrivals) follow(sessions []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	clear(a.others)
+	clear(a.turns.others)
 	for _, id := range sessions {
-		a.others[id] = hash(id)
+		a.turns.note(id, true)
 	}
-	a.forgetItems()
-	a.watched, a.missed = true, true
+	a.drop()
+	a.watched, a.log = true, nil
 }
 
-// unfollow notes that nothing is reported any more.
-func (a *arrivals) unfollow() {
+// forget makes the claimer read before it claims. ended means that nothing is reported any more.
+func (a *arrivals) forget(ended bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.watched = false
-	a.forgetItems()
+	a.watched = a.watched && !ended
+	a.drop()
 }
 
-// forget makes the claimer read before it claims.
-func (a *arrivals) forget() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.forgetItems()
-}
-
-func (a *arrivals) forgetItems() {
-	a.complete, a.edge, a.most, a.size = false, "", 0, 0
+func (a *arrivals) drop() {
+	a.edge, a.size = "", 0
 	clear(a.items)
 }
 
-// beginRead notes that the read may lack events from now on.
-func (a *arrivals) beginRead() {
+// begin notes that a read may lack what is reported from now on.
+func (a *arrivals) begin() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.reading, a.missed, a.log = true, false, nil
+	a.log = []*clientv3.Event{}
 }
 
-// failRead ends a read that returned nothing.
-func (a *arrivals) failRead() {
+// read takes over what was read, and what was reported since it began.
+func (a *arrivals) read(v view) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.reading, a.log = false, nil
-}
-
-// endRead takes over the values that were read, and the events since.
-func (a *arrivals) endRead(q *store, v view) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	log := a.log
-	a.reading, a.log = false, nil
-	a.forgetItems()
-	kept := a.watched && !a.missed
-	a.since, a.complete, a.paused = v.rev, kept && v.all && len(v.ready) <= a.few(), v.paused
-	clear(a.used)
-	for slot := range v.used {
-		a.used[slot] = true
-	}
+	a.drop()
+	a.since, a.paused, a.used, a.slotBy = v.rev, v.paused, v.used, time.Time{}
+	clear(a.freed)
 	now := clock.Mono()
-	a.lookBy, a.slotBy = now.Add(min(q.cfg.TTL/3, longestTrust)), time.Time{}
+	a.lookBy = now.Add(min(a.q.cfg.TTL/3, longestTrust))
 	if !a.watched {
-		a.lookBy = now.Add(min(q.cfg.TTL/3, blindTrust/2+rand.N(blindTrust/2)))
+		a.lookBy = now.Add(min(a.q.cfg.TTL/3, blindTrust/2+rand.N(blindTrust/2)))
 	}
 	if !v.next.IsZero() {
-		a.vestsIn(v.next.Sub(q.now()), now)
+		a.vestsIn(v.next.Sub(a.q.now()), now)
 	}
 	if len(v.vested) > 0 {
 		a.vestsIn(0, now)
 	}
-	switch by := a.lookBy; {
-	case a.complete:
-		a.most = a.few()
-		for _, p := range v.ready {
-			a.put(p, a.turn(p.Key(), now))
-		}
-		a.lookBy = by // a backlog, which was just read, is not read again at once
-	case kept && q.cfg.MaxTaken == 0 && len(v.vested) == 0 && len(v.ready) > 0:
+	few := max(fewArrivals, 4*len(a.turns.others))
+	switch {
+	case !a.watched:
+	case a.log == nil:
+		a.lookBy = now
+	case v.all && len(v.ready) <= few:
+		a.edge, a.most = noEdge, few
+	case len(v.vested) == 0 && len(v.ready) > 0:
 		a.edge, a.most = v.ready[len(v.ready)-1].At, 2*len(v.ready)
-		for _, p := range v.ready {
-			a.put(p, now)
-		}
-		a.lookBy = by
 	}
-	for _, ev := range log {
-		a.apply(q, ev, now)
+	for _, p := range v.ready {
+		a.put(p, now)
+	}
+	for _, ev := range a.log {
+		a.apply(ev, now)
 	}
 }
 
@@ -184,109 +145,95 @@ func (a *arrivals) vestsIn(d time.Duration, now time.Time) {
 	}
 }
 
-// see takes in what the watch reports.
-func (a *arrivals) see(q *store, events []*clientv3.Event) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now := clock.Mono()
-	for _, ev := range events {
-		switch {
-		case !a.reading:
-		case len(a.log) < 2*a.few():
-			a.log = append(a.log, ev)
-		default:
-			a.missed = true
-		}
-		a.apply(q, ev, now)
-	}
-}
-
-func (a *arrivals) apply(q *store, ev *clientv3.Event, now time.Time) {
-	key, put := string(ev.Kv.Key), ev.Type == mvccpb.Event_PUT
-	if id, ok := strings.CutPrefix(key, q.keys.Idles()); ok {
-		if put {
-			a.others[id] = hash(id)
-		} else {
-			delete(a.others, id)
-		}
+// put notes a visible item, if all up to it are known. It drops all if they are too many.
+func (a *arrivals) put(p *item.Entry, now time.Time) {
+	if p.At > a.edge {
 		return
 	}
-	if ev.Kv.ModRevision <= a.since {
-		return
+	due := now
+	if a.edge == noEdge || a.q.cfg.MaxTaken > 0 { // one process claims it
+		due = a.turns.of(p.Key(), now)
 	}
-	switch {
-	case strings.HasPrefix(key, q.keys.Slots()):
-		if put {
-			a.used[q.keys.SlotOf(key)] = true
-			if len(a.used) >= q.cfg.MaxTaken {
-				a.slotBy = time.Time{}
-			}
-			return
-		}
-		delete(a.used, q.keys.SlotOf(key))
-		a.freed, a.freedAt, a.slotBy = fmt.Sprint(key, ev.Kv.ModRevision), now, a.turn(key, now)
-	case strings.HasPrefix(key, q.keys.Later()):
-		if at, err := item.VestingOf(strings.TrimPrefix(key, q.keys.Later())); put && err == nil {
-			a.vestsIn(at.Sub(q.now()), now)
-		}
-	case key == q.keys.Bell():
-		a.paused = false
-		a.forgetItems()
-		a.lookBy = a.turn(key, now)
-	case !strings.HasPrefix(key, q.keys.Ready()):
-	case !put:
-		a.remove(key)
-	case !a.complete && a.edge == "": // then the claimer reads anyhow
-	default:
-		p, err := q.keys.Entry(ev.Kv)
-		switch {
-		case err != nil:
-			q.skip(err)
-		case a.complete:
-			a.put(p, a.turn(key, now))
-		case p.At <= a.edge:
-			a.put(p, now)
-		}
+	a.remove(p.Key())
+	a.items[p.Key()] = arrival{p, due}
+	if a.size += len(p.KV.Value); len(a.items) > a.most || a.size > mostArrivalBytes {
+		a.drop()
 	}
 }
-
-func (a *arrivals) put(p *item.Entry, due time.Time) {
-	key := p.Key()
-	a.remove(key)
-	a.items[key] = &arrival{p, due, a.freed}
-	a.size += len(p.KV.Value)
-	if len(a.items) > a.most || a.size > mostArrivalBytes {
-		a.forgetItems()
-		a.lookBy = clock.Mono()
-	}
-}
-
-const (
-	// longestTrust is how long the known state is used at most if the watch reports
-	// nothing.
-	longestTrust = 10 * time.Second
-	// blindTrust is how long waiting claimers wait for the next read while there is no
-	// watch.
-	blindTrust = time.Second
-)
-
-// few returns with how many items there is no backlog.
-func (a *arrivals) few() int { return max(fewArrivals, 4*len(a.others)) }
 
 func (a *arrivals) remove(key string) {
-	if it := a.items[key]; it != nil {
+	if it, ok := a.items[key]; ok {
 		a.size -= len(it.KV.Value)
 		delete(a.items, key)
 	}
 }
 
-// settle drops items that this process has tried to claim, and notes the slots of
-// those that it got.
-func (a *arrivals) settle(q *store, tried []*item.Entry, got []*Delivery) {
+// see takes in what the watch reports.
+func (a *arrivals) see(events []*clientv3.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	now := clock.Mono()
+	if a.log != nil {
+		a.log = append(a.log, events...)
+	}
+	if len(a.log) > mostLogged {
+		a.log = nil
+	}
+	for _, ev := range events {
+		a.apply(ev, now)
+	}
+}
+
+// apply takes in a change, unless the last read has shown what came of it.
+func (a *arrivals) apply(ev *clientv3.Event, now time.Time) {
+	k, kv, key, put := a.q.keys, ev.Kv, string(ev.Kv.Key), ev.Type == mvccpb.Event_PUT
+	switch {
+	case strings.HasPrefix(key, k.Idles()):
+		a.turns.note(strings.TrimPrefix(key, k.Idles()), put)
+	case kv.ModRevision <= a.since:
+	case strings.HasPrefix(key, k.Slots()) && put:
+		a.used[k.SlotOf(key)] = true
+	case strings.HasPrefix(key, k.Slots()): // all have waited for it
+		delete(a.used, k.SlotOf(key))
+		a.slotBy = a.turns.of(fmt.Sprint(key, kv.ModRevision), now)
+		a.freed[k.SlotOf(key)] = a.slotBy
+	case strings.HasPrefix(key, k.Later()):
+		if at, err := item.VestingOf(strings.TrimPrefix(key, k.Later())); put && err == nil {
+			a.vestsIn(at.Sub(a.q.now()), now)
+		}
+	case key == k.Bell():
+		a.paused = false
+		a.drop()
+		a.lookBy = a.turns.of(key, now)
+	case !strings.HasPrefix(key, k.Ready()):
+	case !put:
+		a.remove(key)
+	case a.edge != "": // else the claimer reads anyhow
+		p, err := k.Entry(kv)
+		if err != nil {
+			a.q.skip(err)
+			return
+		}
+		if a.put(p, now); a.edge == "" {
+			a.lookBy = now // they are a backlog by now
+		}
+	}
+}
+
+// settle drops items that this process has tried to claim, notes the slots of those that it got,
+// and how long that took. One that was refused may be there still, if the queue has slots: the
+// watch reports what became of it.
+func (a *arrivals) settle(tried []*item.Entry, got []*Delivery, took time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.turns.took(took)
 	for _, p := range tried {
-		if it := a.items[p.Key()]; it != nil && it.KV.ModRevision == p.KV.ModRevision {
+		it, ok := a.items[p.Key()]
+		switch {
+		case !ok || it.KV.ModRevision != p.KV.ModRevision:
+		case a.q.cfg.MaxTaken > 0 && len(got) < len(tried):
+			a.items[p.Key()] = arrival{it.Entry, clock.Mono().Add(a.turns.step())}
+		default:
 			a.remove(p.Key())
 		}
 	}
@@ -297,21 +244,41 @@ func (a *arrivals) settle(q *store, tried []*item.Entry, got []*Delivery) {
 	}
 }
 
-// claimable returns the items that this process may claim now, in the order of the
-// queue, each with a slot if the queue has them. known is false if the claimer has to
-// read instead, also if of a backlog fewer than n are known.
-func (a *arrivals) claimable(q *store, n int, now time.Time) (items []*item.Entry, known bool) {
+// first returns the known items in the order of the queue. If the queue has slots these are as
+// many as there are free ones, each with another slot: all processes pair them in the same way.
+func (a *arrivals) first() []arrival {
+	items := slices.SortedFunc(maps.Values(a.items), func(a, b arrival) int { return item.ByOrder(a.Entry, b.Entry) })
+	if a.q.cfg.MaxTaken > 0 {
+		free := a.q.freeSlots(a.used)
+		items = items[:min(len(items), len(free))]
+		for i := range items {
+			items[i].State.Slot = free[i]
+			if by := a.freed[free[i]]; by.After(items[i].due) {
+				items[i].due = by
+			}
+		}
+	}
+	return items
+}
+
+// claimable returns the items that this process may claim now, in the order of the queue, each
+// with a slot if the queue has them. known is false if the claimer has to read instead, also if
+// of a backlog fewer than n are known.
+func (a *arrivals) claimable(n int, now time.Time) (items []*item.Entry, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if most := a.q.cfg.MaxTaken; most > 0 {
+		n = min(n, most-len(a.used))
+	}
 	switch {
 	case !now.Before(a.lookBy):
 		return nil, false
-	case a.paused, a.blocked(q, now):
+	case a.paused, n <= 0:
 		return nil, true
-	case !a.complete && (a.edge == "" || len(a.items) < n):
-		return nil, false
+	case a.edge != noEdge && (a.edge == "" || len(a.items) < n):
+		return nil, now.Before(a.slotBy)
 	}
-	for _, it := range a.eligible(q) {
+	for _, it := range a.first() {
 		if !now.Before(it.due) {
 			p := *it.Entry
 			items = append(items, &p)
@@ -320,47 +287,20 @@ func (a *arrivals) claimable(q *store, n int, now time.Time) (items []*item.Entr
 	return items, true
 }
 
-// blocked reports whether the queue has slots, and no slot is free for this process.
-func (a *arrivals) blocked(q *store, now time.Time) bool {
-	return q.cfg.MaxTaken > 0 && (len(a.used) >= q.cfg.MaxTaken || !a.complete && now.Before(a.slotBy))
-}
-
-// eligible returns the items that may be claimed when they are due. If the queue has
-// slots these are as many as there are free ones, the first ones, each with another
-// slot: all processes pair them in the same way. When a slot becomes free they have all
-// waited for it, so it is for each item's first process again.
-func (a *arrivals) eligible(q *store) []*arrival {
-	items := slices.Collect(maps.Values(a.items))
-	slices.SortFunc(items, func(a, b *arrival) int { return item.ByOrder(a.Entry, b.Entry) })
-	if q.cfg.MaxTaken == 0 {
-		return items
-	}
-	free := q.freeSlots(a.used)
-	items = items[:min(len(items), len(free))]
-	for i, it := range items {
-		it.State.Slot = free[i]
-		if it.slot != a.freed {
-			it.slot, it.due = a.freed, a.turn(it.Key()+a.freed, a.freedAt)
-		}
-	}
-	return items
-}
-
 // next returns when the claimer has something to do again if nothing happens before.
-func (a *arrivals) next(q *store) time.Time {
+func (a *arrivals) next() time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	next := a.lookBy
-	switch {
-	case a.paused:
-	case a.complete:
-		for _, it := range a.eligible(q) {
+	now, next := clock.Mono(), a.lookBy
+	if !a.paused {
+		for _, it := range a.first() {
 			if it.due.Before(next) {
 				next = it.due
 			}
 		}
-	case !a.slotBy.IsZero() && a.slotBy.Before(next):
-		next = a.slotBy
+		if a.edge != noEdge && now.Before(a.slotBy) && a.slotBy.Before(next) {
+			next = a.slotBy
+		}
 	}
 	return next
 }

@@ -36,8 +36,7 @@ type claimer struct {
 
 func (c *claimer) init(q *holder, keeping *atomic.Bool, beside ...func()) {
 	c.q, c.keeping, c.beside, c.wake, c.window = q, keeping, beside, make(chan struct{}, 1), 1
-	c.idle = idle{q: q.store, arrivals: &c.arrivals}
-	c.arrivals.init()
+	c.arrivals.init(q.store)
 }
 
 // ask has the caller answered, in turn.
@@ -110,13 +109,9 @@ func (c *claimer) run() {
 			wait = retry.Delay(try)
 			try++
 		case waiting:
-			wait, try = max(time.Until(c.arrivals.next(q.store)), 0), 0
+			wait, try = max(time.Until(c.arrivals.next()), 0), 0
 		default:
-			try = 0
-			c.idle.leave()
-			if d := c.idle.lapse(); d > 0 {
-				wait = d
-			}
+			wait, try = c.idle.leave(), 0
 		}
 		t := time.NewTimer(wait)
 		select {
@@ -193,6 +188,7 @@ func (c *claimer) round() (waiting bool, failed error) {
 			continue
 		}
 		if waiting {
+			c.arrivals.join(s.id)
 			c.idle.enter(s)
 		}
 		if c.rotate(ttl, seen) {

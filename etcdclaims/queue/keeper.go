@@ -219,16 +219,15 @@ func (k *keeper) deactivate(ctx context.Context, s *session, empty time.Time) (t
 	return time.Time{}, err
 }
 
-// toVest reports whether an item was put that vests before the keeper moves items next.
-func (k *keeper) toVest(events []*clientv3.Event) bool {
+// see has items moved earlier than planned if one was put that vests before.
+func (k *keeper) see(events []*clientv3.Event) {
 	for _, ev := range events {
 		key, later := strings.CutPrefix(string(ev.Kv.Key), k.keys.Later())
-		if !later || !ev.IsCreate() {
-			continue
-		}
-		if at, err := item.VestingOf(key); err == nil && at.UnixNano() < k.vests.Load() {
-			return true
+		if at, err := item.VestingOf(key); later && ev.IsCreate() && err == nil && at.UnixNano() < k.vests.Load() {
+			select {
+			case k.vesting <- struct{}{}:
+			default:
+			}
 		}
 	}
-	return false
 }

@@ -8,22 +8,19 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// listener follows the index of the queue for the claimer and the keeper.
+// listener reports to the claimer which items are put into the index and removed from it, and
+// which slots are taken and freed. It reports to the keeper that an item vests earlier than it
+// knows. A watch is a hint: both read without it, too.
 type listener struct {
 	claimer *claimer
 	keeper  *keeper
 }
 
-// listen reports to the claimer which items are put into the index and removed from it, and which
-// slots are taken and freed. It reports to the keeper that an item vests earlier than it knows. A
-// watch is a hint: both read without it, too.
-func (l listener) listen() {
-	retry.Forever(l.claimer.q.ctx, l.listenOnce)
-}
+func (l listener) listen() { retry.Forever(l.claimer.q.ctx, l.listenOnce) }
 
 // listenOnce watches until the watch ends, and reports whether anything came of it.
 func (l listener) listenOnce() (heard bool) {
-	q := l.claimer.q
+	q, known := l.claimer.q, &l.claimer.arrivals
 	resp, err := q.read(q.ctx, clientv3.OpGet(q.keys.Idles(), clientv3.WithPrefix(), clientv3.WithKeysOnly()))
 	if err != nil {
 		return false
@@ -40,28 +37,23 @@ func (l listener) listenOnce() (heard bool) {
 		slots, stop = q.openWatch(q.ctx, q.keys.Slots(), clientv3.WithPrefix(), from)
 		defer stop()
 	}
-	l.claimer.arrivals.follow(waiting)
+	known.follow(waiting)
 	l.claimer.stir() // for what came before the watch
 	defer l.claimer.stir()
-	defer l.claimer.arrivals.unfollow()
-	for open := true; open; {
+	defer known.forget(true)
+	for {
 		var resp clientv3.WatchResponse
+		open := false
 		select {
 		case resp, open = <-index:
 		case resp, open = <-slots:
 		}
 		if !open || resp.Err() != nil {
-			break
+			return heard
 		}
 		heard = true
-		l.claimer.arrivals.see(q.store, resp.Events)
+		known.see(resp.Events)
 		l.claimer.stir()
-		if l.keeper.toVest(resp.Events) {
-			select {
-			case l.keeper.vesting <- struct{}{}:
-			default:
-			}
-		}
+		l.keeper.see(resp.Events)
 	}
-	return heard
 }

@@ -21,11 +21,8 @@ func (c *claimer) claimSome(s *session, n int, wait bool) (b Batch, more bool, e
 		return b, false, err
 	}
 	if wait {
-		if items, known := c.arrivals.claimable(c.q.store, max(n, c.window), clock.Mono()); known {
-			chosen := fitting(c.choose(items, n), claimedSize)
-			b.visible = len(items) > 0
-			b.Deliveries, err = c.claimPicked(s, chosen, n)
-			return b, len(chosen) > 0, err
+		if b, more, known, err := c.claimKnown(s, n); known {
+			return b, more, err
 		}
 	}
 	for recovered := false; ; {
@@ -40,6 +37,11 @@ func (c *claimer) claimSome(s *session, n int, wait bool) (b Batch, more bool, e
 		b = Batch{Taken: v.taken, Next: v.next, Paused: v.paused}
 		if v.paused {
 			return b, false, nil
+		}
+		if wait && len(v.used) < c.q.cfg.MaxTaken && len(v.ready) > 0 && len(v.vested) == 0 {
+			if b, more, known, err := c.claimKnown(s, n); known { // in turn: all that wait have read
+				return b, more, err
+			}
 		}
 		visible := slices.SortedFunc(slices.Values(slices.Concat(v.ready, v.vested)), item.ByOrder)
 		var free []int
@@ -79,6 +81,18 @@ func (c *claimer) claimSome(s *session, n int, wait bool) (b Batch, more bool, e
 	}
 }
 
+// claimKnown claims items that arrivals knows, if it does.
+func (c *claimer) claimKnown(s *session, n int) (b Batch, more, known bool, err error) {
+	items, known := c.arrivals.claimable(max(n, c.window), clock.Mono())
+	if !known {
+		return b, false, false, nil
+	}
+	chosen := fitting(c.choose(items, n), claimedSize)
+	b.visible = len(items) > 0
+	b.Deliveries, err = c.claimPicked(s, chosen, n)
+	return b, len(chosen) > 0, true, err
+}
+
 // look reads the head of the queue. Items that have vested count as visible ones. If
 // there are more of them than the read returns, the first ones of the queue may not be
 // among them: then they are moved to the others first, by the keeper's process, or by
@@ -86,7 +100,7 @@ func (c *claimer) claimSome(s *session, n int, wait bool) (b Batch, more bool, e
 func (c *claimer) look(s *session, n int) (v view, err error) {
 	q := c.q
 	for try := 0; ; {
-		c.arrivals.beginRead()
+		c.arrivals.begin()
 		v, err = q.lookNear(q.ctx, n, &c.near)
 		late := v.crowd && (c.keeping.Load() || q.now().Sub(v.vested[0].State.Vesting) > vestGrace)
 		leave := err == nil && (!late || v.paused)
@@ -95,13 +109,11 @@ func (c *claimer) look(s *session, n int) (v view, err error) {
 		}
 		switch {
 		case err != nil:
-			c.arrivals.failRead()
 			return v, err
 		case leave:
-			c.arrivals.endRead(q.store, v)
+			c.arrivals.read(v)
 			return v, nil
 		}
-		c.arrivals.failRead()
 		// The next read sees what came of a request of unknown outcome, and a late one
 		// finds the items moved.
 		if err = q.promote(q.ctx, s, v.vested); err != nil && (!errors.Is(err, etcdclaims.ErrUnknown) || !retry.Pause(q.ctx, try)) {
@@ -127,25 +139,21 @@ func (c *claimer) claimPicked(s *session, items []*item.Entry, n int) ([]*Delive
 			l.end(ErrExpired) // no caller got them: reconcile gives them back
 			s.forget(l)
 		}
-		c.arrivals.forget()
+		c.arrivals.forget(false)
 		if c.q.size.refused(err, len(items)+opsToClaim) {
 			return nil, nil // fewer the next time
 		}
 		return nil, err
 	}
-	c.arrivals.took(time.Since(begin))
-	c.arrivals.settle(c.q.store, items, leases)
+	c.arrivals.settle(items, leases, time.Since(begin))
 	if refused {
-		c.arrivals.forget()
+		c.arrivals.forget(false)
 		return nil, nil
 	}
 	if c.misses++; len(leases) > 0 {
 		c.misses = 0
 	} else if c.misses > mostMisses { // something keeps these items from being claimed
 		retry.Pause(c.q.ctx, min(c.misses-mostMisses, mostMisses))
-	}
-	if c.q.cfg.MaxTaken > 0 && len(leases) < len(items) {
-		c.arrivals.forget() // one that was refused for its slot alone is still there
 	}
 	// Others were faster with the rest: pick from more next time. Not with those that
 	// have just vested, which the keeper may have moved: while one process claims alone
