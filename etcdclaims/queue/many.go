@@ -266,6 +266,7 @@ func (m *many) work(ctx context.Context, s *served) {
 func (m *many) workOn(ctx context.Context, s *served, q *Queue) error {
 	defer m.keep(q)()
 	w := &worker{q: q, cfg: m.worker, stop: m.worker.boundStop(m.ctx.Done())}
+	w.calls = turn{many: m, of: s, w: w}
 	if w.cfg.TTL == 0 {
 		w.cfg.TTL = q.cfg.TTL
 	}
@@ -279,28 +280,7 @@ func (m *many) workOn(ctx context.Context, s *served, q *Queue) error {
 			m.cfg.Logger.Warn("queue not closed", zap.String("queue", s.name), zap.Error(err))
 		}
 	}()
-	outage := false
-	for try := 0; ctx.Err() == nil; {
-		err := m.claim(ctx, s, w)
-		switch {
-		case ctx.Err() != nil:
-		case errors.Is(err, ErrConfig):
-			return err
-		case err != nil:
-			if !outage {
-				q.log.Warn("cannot claim; retrying", zap.Error(err))
-			}
-			outage = true
-			retry.Pause(ctx, try)
-			try++
-		default:
-			if outage {
-				q.log.Info("claiming again")
-			}
-			try, outage = 0, false
-		}
-	}
-	return nil
+	return w.serve(ctx, func(err error) bool { return errors.Is(err, ErrConfig) })
 }
 
 // reactivate notes that the queue has work, if it has any and that is not noted. The
@@ -318,33 +298,24 @@ func (q *Queue) reactivate(ctx context.Context) {
 	}
 }
 
-// claim waits until the queue has visible items and it is its turn, and has some handled.
-func (m *many) claim(ctx context.Context, s *served, w *worker) error {
-	if _, err := w.q.ask(ctx, &want{wait: true, ttl: w.cfg.TTL}); err != nil {
-		return err
-	}
-	n := m.acquire(ctx, s)
-	if n == 0 {
-		return nil // ctx ended
-	}
-	b, err := w.q.ask(ctx, &want{n: n, known: true, ttl: w.cfg.TTL})
-	m.release(n - len(b.Deliveries))
-	for _, l := range b.Deliveries {
-		w.wg.Go(func() {
-			defer m.release(1)
-			if ctx.Err() != nil {
-				w.settle(l, l.Release(context.WithoutCancel(ctx)))
-				return
-			}
-			w.handle(ctx, l)
-		})
-	}
-	return err
+// turn is the handlers of all queues, for one of them.
+type turn struct {
+	*many
+	of *served
+	w  *worker
 }
 
-// acquire waits for the queue's turn, and returns how many handlers it may use; 0 if ctx
+// acquire waits until the queue has visible items and it is its turn.
+func (t turn) acquire(ctx context.Context) (n int, err error) {
+	if _, err := t.w.q.ask(ctx, &want{wait: true, ttl: t.w.cfg.TTL}); err != nil {
+		return 0, err
+	}
+	return t.wait(ctx, t.of), nil
+}
+
+// wait waits for the queue's turn, and returns how many handlers it may use; 0 if ctx
 // ends first.
-func (m *many) acquire(ctx context.Context, s *served) int {
+func (m *many) wait(ctx context.Context, s *served) int {
 	granted := make(chan int, 1)
 	m.mu.Lock()
 	m.waiting[s] = granted

@@ -105,11 +105,12 @@ func (q *Queue) Work(ctx context.Context, cfg WorkerConfig) error {
 }
 
 type worker struct {
-	q    *Queue
-	cfg  WorkerConfig
-	stop *stopBound    // of its handlers
-	slot chan struct{} // one for each handler that may run
-	wg   sync.WaitGroup
+	q     *Queue
+	cfg   WorkerConfig
+	stop  *stopBound // of its handlers
+	calls handlers
+	wait  bool // for items; else calls waits until there are some
+	wg    sync.WaitGroup
 }
 
 func (q *Queue) newWorker(cfg WorkerConfig) (*worker, error) {
@@ -120,7 +121,8 @@ func (q *Queue) newWorker(cfg WorkerConfig) (*worker, error) {
 	if cfg.TTL == 0 {
 		cfg.TTL = q.cfg.TTL
 	}
-	return &worker{q: q, cfg: cfg, slot: make(chan struct{}, cfg.Concurrency)}, nil
+	calls := pool{taken: make(chan struct{}, cfg.Concurrency), batch: min(cfg.Batch, itemsPerRequest)}
+	return &worker{q: q, cfg: cfg, calls: calls, wait: true}, nil
 }
 
 // longestTimeout bounds Timeout and Grace, so that their sum is no overflow: a century.
@@ -171,54 +173,56 @@ func (w *worker) run(ctx context.Context) error {
 	defer w.wg.Wait()
 	defer stop() // handlers that do not stop are not waited for
 	defer w.q.await()()
+	return w.serve(ctx, func(err error) bool {
+		return !passing(err) && !errors.Is(err, etcdclaims.ErrLost) && !errors.Is(err, rpctypes.ErrNoSpace)
+	})
+}
+
+// serve has items handled until ctx ends. It returns an error that lasts.
+func (w *worker) serve(ctx context.Context, lasts func(error) bool) error {
 	outage := false
-	for try := 0; ; {
-		// One slot at least, and as many more as are free now.
-		select {
-		case w.slot <- struct{}{}:
-		case <-ctx.Done():
-			return nil
-		}
-		free := 1
-		for free < min(w.cfg.Batch, itemsPerRequest) && len(w.slot) < cap(w.slot) {
-			w.slot <- struct{}{}
-			free++
-		}
-		b, err := w.q.ask(ctx, &want{n: free, wait: true, ttl: w.cfg.TTL})
-		err = w.q.fail("claim", err)
-		for range free - len(b.Deliveries) {
-			<-w.slot
-		}
+	for try := 0; ctx.Err() == nil; {
+		err := w.q.fail("claim", w.claim(ctx))
 		switch {
 		case ctx.Err() != nil:
-			for _, l := range b.Deliveries {
-				<-w.slot
-				w.settle(l, l.Release(context.WithoutCancel(ctx)))
+		case err == nil:
+			if outage {
+				w.q.log.Info("claiming again")
 			}
-			return nil
-		case err != nil && !passing(err) && !errors.Is(err, etcdclaims.ErrLost) && !errors.Is(err, rpctypes.ErrNoSpace):
+			try, outage = 0, false
+		case lasts(err):
 			return err
-		case err != nil:
+		default:
 			if !outage {
 				w.q.log.Warn("cannot claim; retrying", zap.Error(err))
-				outage = true
 			}
+			outage = true
 			retry.Pause(ctx, try)
 			try++
-			continue
-		}
-		if outage {
-			w.q.log.Info("claiming again")
-			outage = false
-		}
-		try = 0
-		for _, l := range b.Deliveries {
-			w.wg.Go(func() {
-				defer func() { <-w.slot }()
-				w.handle(ctx, l)
-			})
 		}
 	}
+	return nil
+}
+
+// claim waits for handlers and items, and has some handled.
+func (w *worker) claim(ctx context.Context) error {
+	n, err := w.calls.acquire(ctx)
+	if n == 0 {
+		return err
+	}
+	b, err := w.q.ask(ctx, &want{n: n, wait: w.wait, known: true, ttl: w.cfg.TTL})
+	w.calls.release(n - len(b.Deliveries))
+	for _, l := range b.Deliveries {
+		w.wg.Go(func() {
+			defer w.calls.release(1)
+			if ctx.Err() != nil {
+				w.settle(l, l.Release(context.WithoutCancel(ctx)))
+				return
+			}
+			w.handle(ctx, l)
+		})
+	}
+	return err
 }
 
 // handle runs the handler of an item and records what came of it. It returns when the
