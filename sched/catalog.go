@@ -103,6 +103,7 @@ func (c *catalog) add(job Job) error {
 		return err
 	}
 	job.Schedule = withoutPanics(c.log, job.Name, job.Schedule)
+	job = job.ruled()
 	c.jobs[job.Name] = job
 	c.order = append(c.order, job)
 	c.touch(job.Name)

@@ -115,7 +115,7 @@ func (s *Scheduler) notRun(ctx context.Context, of map[string]*awaited, now time
 	}
 	var doubtful []string
 	for name, a := range of {
-		next := a.job.dueAfter(a.since)
+		next := a.job.rules.DueAfter(a.since)
 		due := !next.IsZero() && now.Sub(next.Add(a.job.Jitter)) > jobstate.Slack
 		// Inspect reports definitions that no owner has taken up, or can run.
 		if a.served != term && (due && a.job.problem == "" || !a.registered && a.job.defined == 0) {

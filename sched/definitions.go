@@ -186,5 +186,5 @@ func (c *catalog) jobOf(d *defined) Job {
 	if schedule, err := d.definition.schedule(c.parser()); d.err == nil && err == nil {
 		job.Schedule, job.Overdue = schedule, d.definition.Overdue // for the alarm: the job does not run
 	}
-	return job
+	return job.ruled()
 }

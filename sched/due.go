@@ -103,7 +103,7 @@ func (l *leadership) mayBegin(c *jobState, p tick.Plan, now time.Time) (*promptR
 	if l.cfg.Spread || l.cfg.Limit > 0 || c.refused || len(p.Ticks) != 1 || p.Late {
 		return nil, false
 	}
-	r.step = tick.Prompt{Keys: l.keys, Job: c.job.rules(), Mark: c.mark(), Plan: p, Guard: txn.Of(l.claim.Guard(), nil, nil).Compare}
+	r.step = tick.Prompt{Keys: l.keys, Job: c.job.rules, Mark: c.mark(), Plan: p, Guard: txn.Of(l.claim.Guard(), nil, nil).Compare}
 	if d := c.job.StartDeadline; d > 0 {
 		r.until = min(r.until, d-now.Sub(p.Ticks[0]))
 	}
@@ -147,7 +147,9 @@ func (l *leadership) knows(r *promptRun) error {
 	switch {
 	case r.err == nil:
 		l.moved(r.c, r.mark)
-		l.gaveUp(r.c.job, r.step.Plan)
+		if r.step.Plan.Missed > 0 {
+			l.gaveUp(r.c.job, r.step.Plan)
+		}
 	case errors.Is(r.err, etcdclaims.ErrUnknown):
 		return r.err
 	default:
@@ -163,7 +165,7 @@ func (l *leadership) admission(c *jobState, p tick.Plan, now time.Time) decision
 		switch a := st.Judge(r); {
 		case a.Done:
 			l.moved(c, a.Mark)
-			if a.Gave {
+			if a.Gave && st.Plan.Missed > 0 {
 				l.gaveUp(c.job, st.Plan)
 			}
 			l.decided(c, a.Decided, r.Rev)
@@ -181,37 +183,41 @@ func (l *leadership) moved(c *jobState, to tick.Mark) {
 	l.schedule(c)
 }
 
-// planFor returns the plan of a job, or false if the planner is still making it.
+// longAgo is the age of a mark from which on the missed ticks are counted elsewhere.
+const longAgo = time.Minute
+
+// planFor returns the plan of a job, or false while it is made on a goroutine of its own. That may
+// take long for schedules of other packages, whose ticks can only be counted one by one.
 func (l *leadership) planFor(c *jobState, now time.Time) (p tick.Plan, ok bool) {
 	if c.plan != nil {
 		p, c.plan = *c.plan, nil
 		return p, true
 	}
-	job := c.planned()
-	if !job.rules().CountsFast() && now.Sub(c.high) > longAgo {
-		l.plans.start(c, job, now, l.cfg.Grace, l.ticks)
-		l.place(c)
-		return tick.Plan{}, false
+	rules := c.planned()
+	if rules.CountsFast() || now.Sub(c.high) <= longAgo {
+		return rules.Plan(c.high, now, l.cfg.Grace, l.ticks), true
 	}
-	return job.plan(c.high, now, l.cfg.Grace, l.ticks), true
-}
-
-// hearPlans takes over finished plans.
-func (l *leadership) hearPlans() {
-	for _, m := range l.plans.take() {
-		m.c.planning = false
-		if m.c.highRev == m.rev && !m.plan.High.IsZero() {
-			m.c.plan = &m.plan
-		}
-		l.place(m.c)
-	}
+	c.planning = true
+	l.place(c)
+	mark, most := c.mark(), l.ticks
+	go func() {
+		p := rules.Plan(mark.At, now, l.cfg.Grace, most)
+		l.inbox.Post(func() {
+			c.planning = false
+			if c.highRev == mark.Rev && !p.High.IsZero() {
+				c.plan = &p
+			}
+			l.place(c)
+		})
+	}()
+	return tick.Plan{}, false
 }
 
 // standing returns what a decision about ticks of a job is based on.
 func (l *leadership) standing(c *jobState, now time.Time) tick.Standing {
 	return tick.Standing{
 		Keys:     l.keys,
-		Job:      c.job.rules(),
+		Job:      c.job.rules,
 		Failures: c.failures,
 		History:  l.history(c.job),
 		Epoch:    l.epoch.Load(),

@@ -24,7 +24,7 @@ func (x *runner) end(a *active, p past, next *ready) (past, error) {
 		return p, nil
 	}
 	j := a.job
-	e := &tick.End{Keys: x.keys, Job: j.rules(), Run: a.run, Value: a.value, Began: a.claim.Revision(), Past: p, Next: next}
+	e := &tick.End{Keys: x.keys, Job: j.rules, Run: a.run, Value: a.value, Began: a.claim.Revision(), Past: p, Next: next}
 	// An end has the job to itself if it depends on what ends of other runs of the job do: on
 	// their failures, or on whether their ticks wait again.
 	alone := a.run.Parallel && j.PauseOnFailure == 0 && !e.Job.NewestOnly(a.run.ID)

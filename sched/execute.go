@@ -244,7 +244,7 @@ func (x *runner) recordEnd(a *active, p past) (past, error) {
 	case p.Again:
 		next := a.retried(p)
 		a.next = &next
-	case p.Outcome == OutcomeInterrupted && a.run.MayBeginAgain(a.job.rules()):
+	case p.Outcome == OutcomeInterrupted && a.run.MayBeginAgain(a.job.rules):
 		next := a.run.Again(p, "was interrupted")
 		a.next = &next
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/jobstate"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/sched/calendar"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -328,7 +329,7 @@ func (s *Scheduler) passedOver(ctx context.Context, i *JobInfo, st *jobSnapshot)
 		return nil
 	}
 	to := s.now().Add(-st.Spec.Overdue)
-	newest := (Job{Schedule: i.schedule}).lastOnes(to.AddDate(-1, 0, 0), to, 1)
+	newest := (tick.Job{Schedule: i.schedule}).LastOnes(to.AddDate(-1, 0, 0), to, 1)
 	if len(newest) == 0 || st.InProgress(newest[0]) != "" {
 		return nil
 	}

@@ -98,6 +98,8 @@ type Job struct {
 	// them, usually within a second. Default: 20.
 	History int
 
+	rules tick.Job // what decides about the ticks
+
 	// The following fields are those of a job that is defined in etcd.
 
 	kind    string
@@ -183,7 +185,7 @@ func (j Job) withDefaults() (Job, error) {
 	case j.History < 1 || j.History > mostHistory:
 		return fail("History %d is out of range; want 1 to %d", j.History, mostHistory)
 	}
-	return j, nil
+	return j.ruled(), nil
 }
 
 // checkName returns an error if the name of a job or a group is invalid.
@@ -208,13 +210,6 @@ func (j Job) hash() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// parallel reports whether runs of the job can overlap. Otherwise they share one
-// claim.
-func (j Job) parallel() bool {
-	_, allow := j.Overlap.(Allow)
-	return allow
-}
-
 // withoutPanics returns a schedule of the job that does not panic.
 func withoutPanics(log *zap.Logger, job string, schedule calendar.Schedule) calendar.Schedule {
 	if _, follows := schedule.(after); follows {
@@ -233,8 +228,8 @@ func withoutPanics(log *zap.Logger, job string, schedule calendar.Schedule) cale
 // code.
 func (j Job) same(o Job) bool { return j.defined == o.defined && j.problem == o.problem }
 
-// rules returns what decides about the ticks of the job.
-func (j Job) rules() tick.Job {
+// ruled returns the job with its rules, which are made of its other fields.
+func (j Job) ruled() Job {
 	is := tick.Job{
 		Name: j.Name, Schedule: j.Schedule, Defined: j.defined, StartDeadline: j.StartDeadline, Jitter: j.Jitter,
 		Again: j.Guarantee == AtLeastOnce, MaxStarts: j.MaxStarts, PauseOnFailure: j.PauseOnFailure, History: j.History,
@@ -255,20 +250,9 @@ func (j Job) rules() tick.Job {
 	case Allow:
 		is.Overlap = tick.Allow
 	}
-	return is
+	j.rules = is
+	return j
 }
-
-func (j Job) plan(high, now time.Time, grace time.Duration, most int) tick.Plan {
-	return j.rules().Plan(high, now, grace, most)
-}
-
-func (j Job) lastOnes(from, to time.Time, limit int) []time.Time {
-	return j.rules().LastOnes(from, to, limit)
-}
-
-func (j Job) count(from, to time.Time) int { return j.rules().Count(from, to) }
-
-func (j Job) dueAfter(t time.Time) time.Time { return j.rules().DueAfter(t) }
 
 // describe returns the specification of a job, without its past.
 func describe(group string, j Job) spec {

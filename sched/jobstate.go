@@ -36,6 +36,9 @@ type jobState struct {
 	doubts   int        // how many decisions in a row were refused
 }
 
+// sooner reports whether the job is due before another.
+func (c *jobState) sooner(o *jobState) bool { return c.at.Before(o.at) }
+
 func (c *jobState) mark() tick.Mark { return tick.Mark{At: c.high, Rev: c.highRev} }
 
 // registered reports whether ticks of the job may be admitted.
@@ -84,13 +87,13 @@ func (l *leadership) place(c *jobState) {
 
 // schedule computes when the job is due next.
 func (l *leadership) schedule(c *jobState) {
-	c.at = c.planned().rules().Next(c.high)
+	c.at = c.planned().Next(c.high)
 	l.place(c)
 }
 
 // absorb takes over the changes since the last round.
 func (l *leadership) absorb() {
-	l.hearPlans()
+	l.inbox.Work()
 	for key, is := range l.view.Take(l.feed) {
 		job, backfill := l.view.JobOf(key)
 		switch l.view.Kind(key) {
@@ -178,14 +181,14 @@ func (l *leadership) waitingOf(c *jobState) []*waiter {
 	return nil
 }
 
-// planned returns the job with the schedule by which ticks are admitted.
-func (c *jobState) planned() Job {
+// planned returns what decides about the ticks of the job, with the schedule by which they are admitted.
+func (c *jobState) planned() tick.Job {
 	for len(c.decided) > 0 && !c.decided[0].After(c.high) {
 		c.decided = c.decided[1:]
 	}
-	j := c.job
-	j.Schedule = jobstate.Without(j.Schedule, c.decided)
-	return j
+	rules := c.job.rules
+	rules.Schedule = jobstate.Without(rules.Schedule, c.decided)
+	return rules
 }
 
 // readReset takes over which ticks after the mark are decided. A value that cannot be read may

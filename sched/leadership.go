@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/inbox"
 	"github.com/etcdclaims/claims/internal/live"
 	"github.com/etcdclaims/claims/internal/oplog"
 	"github.com/etcdclaims/claims/internal/priority"
@@ -51,7 +52,7 @@ type leadership struct {
 	rescan   bool      // whether to look for orphans
 	looked   time.Time // when the last search for orphans began
 
-	plans planner
+	inbox *inbox.Inbox // of its goroutine
 
 	steps int // decisions in one transaction
 	ticks int // ticks in one decision
@@ -79,7 +80,7 @@ func newLeadership(b *starter, claim *etcdclaims.Claim) *leadership {
 		group: b.group, catalog: b.catalog, starter: b, claim: claim, feed: b.view.Subscribe(live.KindAsk, live.KindPaused, live.KindReady, live.KindWithdraw, live.KindReset),
 		changed:   b.catalog.subscribe(),
 		jobs:      make(map[string]*jobState),
-		due:       priority.New(func(a, b *jobState) bool { return a.at.Before(b.at) }),
+		due:       priority.New((*jobState).sooner),
 		doubtful:  priority.New(func(a, b *jobState) bool { return a.readAt.Before(b.readAt) }),
 		stale:     true,
 		waiting:   make(map[string]*jobWaiting),
@@ -89,7 +90,7 @@ func newLeadership(b *starter, claim *etcdclaims.Claim) *leadership {
 		asked: priority.New(func(a, b *request) bool { return a.before(b) }), unserved: make(map[string]bool),
 		unknown: make(unknown),
 		rescan:  true,
-		plans:   planner{done: make(chan struct{}, 1)},
+		inbox:   inbox.New(),
 		steps:   mostSteps, ticks: mostTicks,
 	}
 }
@@ -103,7 +104,7 @@ func (l *leadership) lead(ctx context.Context) error {
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		l.watchRuns(ctx)
+		l.starter.watchClaims(ctx)
 	}()
 	defer func() { cancel(); <-watched }()
 	select {
@@ -196,7 +197,7 @@ func (l *leadership) rest(ctx context.Context) {
 	case <-timer.C:
 	case <-l.feed.News:
 	case <-l.changed.news:
-	case <-l.plans.done:
+	case <-l.inbox.News:
 	case <-l.starter.rescan:
 		l.rescan = true
 	case <-ctx.Done():

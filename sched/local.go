@@ -61,11 +61,11 @@ func (l *local) round(ctx context.Context) time.Duration {
 	now, d := l.now(), nap
 	l.adopt(now)
 	for _, a := range l.jobs {
-		for p := a.job.plan(a.high, now, l.cfg.Grace, 1); !p.High.IsZero(); p = a.job.plan(a.high, now, l.cfg.Grace, 1) {
+		for p := a.job.rules.Plan(a.high, now, l.cfg.Grace, 1); !p.High.IsZero(); p = a.job.rules.Plan(a.high, now, l.cfg.Grace, 1) {
 			a.high = p.High
 			l.admit(a, p)
 		}
-		if next := a.job.rules().Next(a.high); !next.IsZero() {
+		if next := a.job.rules.Next(a.high); !next.IsZero() {
 			d = min(d, next.Sub(now))
 		}
 	}
@@ -108,7 +108,7 @@ func (a *localJob) add(r ready, now time.Time) {
 func (l *local) oldest(now time.Time, next *time.Duration) (of *localJob, first *waiter) {
 	for _, a := range l.jobs {
 		w := l.first(a, now, next)
-		if w == nil || a.running > 0 && !a.job.parallel() {
+		if w == nil || a.running > 0 && !a.job.rules.Parallel() {
 			continue
 		}
 		if first == nil || w.Nominal.Before(first.Nominal) {
@@ -123,7 +123,7 @@ func (l *local) oldest(now time.Time, next *time.Duration) (of *localJob, first 
 func (l *local) first(a *localJob, now time.Time, next *time.Duration) *waiter {
 	for i := 0; i < len(a.waiting.Ticks); {
 		w := a.waiting.Ticks[i]
-		if a.job.rules().TooLate(w.Nominal, now) && !tick.IsManual(w.ID) {
+		if a.job.rules.TooLate(w.Nominal, now) && !tick.IsManual(w.ID) {
 			a.waiting.Remove(w)
 			l.left(a.job, w.LeftOut(OutcomeLate, now))
 			continue
@@ -133,7 +133,7 @@ func (l *local) first(a *localJob, now time.Time, next *time.Duration) *waiter {
 			return w
 		}
 		*next = min(*next, rest)
-		if !a.job.parallel() {
+		if !a.job.rules.Parallel() {
 			return nil
 		}
 		i++
@@ -162,7 +162,7 @@ func (l *local) ended(of *active) {
 	a := l.jobs[of.job.Name]
 	l.runs.remove(of, false)
 	a.running--
-	if next := of.next; next != nil && (len(a.waiting.Ticks) == 0 || !a.job.rules().NewestOnly(next.ID)) {
+	if next := of.next; next != nil && (len(a.waiting.Ticks) == 0 || !a.job.rules.NewestOnly(next.ID)) {
 		a.add(*next, l.now())
 	}
 	if of.outcome != OutcomeOK {
@@ -188,7 +188,7 @@ func (l *local) admit(a *localJob, due tick.Plan) {
 	}
 	nominal := due.Ticks[0]
 	l.gaveUp(j, due)
-	first := j.rules().First(nominal)
+	first := j.rules.First(nominal)
 	first.Missed = due.Missed
 	l.admitTick(a, first)
 }
@@ -196,7 +196,7 @@ func (l *local) admit(a *localJob, due tick.Plan) {
 // admitTick lets a tick wait, or leaves it out, under the job's Overlap.
 func (l *local) admitTick(a *localJob, r ready) {
 	now := l.now()
-	fits, replaces := a.job.rules().Fits(len(a.waiting.Ticks), a.running)
+	fits, replaces := a.job.rules.Fits(len(a.waiting.Ticks), a.running)
 	if replaces {
 		for _, w := range a.waiting.Ticks {
 			l.left(a.job, w.LeftOut(OutcomeSkipped, now))
@@ -218,6 +218,6 @@ func (s *Scheduler) inspectLocal(j Job) JobInfo {
 	is := describe(s.cfg.Group, j)
 	return JobInfo{
 		Group: s.cfg.Group, Job: j.Name, Schedule: is.Schedule, Revision: is.Revision, CatchUp: is.CatchUp, Overlap: is.Overlap,
-		Guarantee: is.Guarantee, Next: j.rules().Next(s.now()),
+		Guarantee: is.Guarantee, Next: j.rules.Next(s.now()),
 	}
 }

@@ -79,15 +79,15 @@ func (s *Scheduler) ofPause(job string, st *jobSnapshot, until time.Time) (past,
 	if schedule == nil {
 		return past{}, false
 	}
-	j := Job{Schedule: jobstate.Without(schedule, st.Reset.Decided)}
-	last := j.lastOnes(st.High, until, 1)
+	j := tick.Job{Schedule: jobstate.Without(schedule, st.Reset.Decided)}
+	last := j.LastOnes(st.High, until, 1)
 	if len(last) == 0 {
 		return past{}, false
 	}
 	why := fmt.Sprintf("paused by %s since %s: %s", st.Paused.By, stamp(st.Paused.At), st.Paused.Note)
 	return past{
 		Version: valueVersion, Job: job, ID: tick.NominalID(last[0]), Outcome: OutcomePaused, Nominal: last[0],
-		Missed: j.count(st.High, until), Ended: s.now(), Error: limitText(why),
+		Missed: j.Count(st.High, until), Ended: s.now(), Error: limitText(why),
 	}, true
 }
 

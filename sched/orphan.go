@@ -4,12 +4,10 @@ import (
 	"context"
 	"time"
 
-	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/live"
-	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -157,41 +155,9 @@ func (l *leadership) settled(c *jobState, key string, r run, d tick.Settled, rev
 
 // outdated reports whether a newer tick is about to replace one that would wait again.
 func (l *leadership) outdated(c *jobState, id string) bool {
-	return c.job.rules().NewestOnly(id) && !c.paused && c.registered() && c.planned().runsNext(c.high, l.now(), l.cfg.Grace)
-}
-
-// runsNext reports whether a tick after the mark is due and will run.
-func (j Job) runsNext(high, now time.Time, grace time.Duration) bool {
-	p := j.plan(high, now, grace, 1)
+	if !c.job.rules.NewestOnly(id) || c.paused || !c.registered() {
+		return false
+	}
+	p := c.planned().Plan(c.high, l.now(), l.cfg.Grace, 1)
 	return len(p.Ticks) > 0 && !p.Late
-}
-
-// watchRuns watches the claims of the group until ctx ends.
-func (l *leadership) watchRuns(ctx context.Context) {
-	const watching = "watch claims"
-	for try := 0; ctx.Err() == nil; try++ {
-		for ev, err := range l.claims.Watch(ctx, "sched/"+l.cfg.Group+"/") {
-			if err != nil {
-				l.outage.Fail(watching, err, zap.String("key", "sched/"+l.cfg.Group+"/"))
-				break
-			}
-			l.outage.Succeed(watching)
-			l.heard(ev)
-		}
-		retry.Pause(ctx, try+5)
-	}
-}
-
-// heard handles an event about a claim of the group.
-func (l *leadership) heard(ev etcdclaims.Event) {
-	switch ev.Kind {
-	case etcdclaims.Resynced:
-		signal(l.starter.rescan)
-		l.starter.retry(nil, true)
-	case etcdclaims.Freed:
-		l.starter.retry([]string{ev.Info.Key}, false)
-		if l.view.BegunUnder(ev.Info.Key, ev.Info.Revision()) {
-			signal(l.starter.rescan)
-		}
-	}
 }

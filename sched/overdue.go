@@ -77,7 +77,7 @@ func alarmsOf(jobs []Job, old map[string]*alarm, now time.Time) map[string]*alar
 
 // follow lets the alarm watch the first tick after t, if there is one.
 func (a *alarm) follow(t time.Time) {
-	a.nominal = a.job.dueAfter(t)
+	a.nominal = a.job.rules.DueAfter(t)
 	a.at, a.left = a.nominal.Add(a.job.Overdue), false
 }
 
@@ -108,7 +108,7 @@ func (s *Scheduler) raise(ctx context.Context, of map[string]*alarm, now time.Ti
 		watched := owner != 0 && a.watched == owner
 		// A tick that was left to an owner that may not watch the job is not forgotten for a newer one.
 		if !a.left || watched || unreachable != nil {
-			if newest := a.job.lastOnes(a.nominal, now.Add(-a.job.Overdue), 1); len(newest) > 0 {
+			if newest := a.job.rules.LastOnes(a.nominal, now.Add(-a.job.Overdue), 1); len(newest) > 0 {
 				a.nominal, a.left = newest[0], false
 			}
 		}

@@ -277,7 +277,7 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 	if !begins && !starts && value == tick.Encode(c.spec) {
 		return decision{}, false
 	}
-	st := &tick.Register{Keys: k, Job: j.rules(), SpecRev: c.specRev, MarkRev: c.highRev, Spec: value}
+	st := &tick.Register{Keys: k, Job: j.rules, SpecRev: c.specRev, MarkRev: c.highRev, Spec: value}
 	high := c.high
 	if begins {
 		high = later(c.high, now)
@@ -285,7 +285,7 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 	}
 	if starts {
 		st.First = &ready{
-			Version: valueVersion, Job: j.Name, Nominal: now, Actual: now, Attempt: 1, Parallel: j.parallel(), Epoch: l.epoch.Load(),
+			Version: valueVersion, Job: j.Name, Nominal: now, Actual: now, Attempt: 1, Parallel: j.rules.Parallel(), Epoch: l.epoch.Load(),
 			// The id is new for each registration: after Forget the same revision starts again.
 			ID: tick.StartID + is.Hash + "-" + uuid.NewString(),
 		}

@@ -8,9 +8,7 @@ import (
 
 // gaveUp logs that ticks were given up in favour of those that were admitted.
 func (g *group) gaveUp(j Job, p tick.Plan) {
-	if p.Missed > 0 {
-		g.log.Warn("ticks missed", g.aboutJob(j.Name, zap.Int("missed", p.Missed), zap.String("next", tick.NominalID(p.Ticks[0])))...)
-	}
+	g.log.Warn("ticks missed", g.aboutJob(j.Name, zap.Int("missed", p.Missed), zap.String("next", tick.NominalID(p.Ticks[0])))...)
 }
 
 // left logs that a tick was not run, or that its run was lost, and calls the hook. A

@@ -153,7 +153,7 @@ func (l *leadership) admitRequests(ctx context.Context) (more bool, err error) {
 		case r.backfill() && backfills < mostBackfills:
 			backfills++
 			todo = append(todo, l.backfill(c, r))
-		case r.backfill(), len(todo) >= mostSteps, served[r.id] && !c.job.parallel():
+		case r.backfill(), len(todo) >= mostSteps, served[r.id] && !c.job.rules.Parallel():
 			more = true
 		case r.Defined != 0 && c.job.Schedule != after(r.By):
 			todo = append(todo, l.dropAsk(c, r))
@@ -179,7 +179,7 @@ func (l *leadership) admitRequests(ctx context.Context) (more bool, err error) {
 func (l *leadership) runNow(c *jobState, r *request) decision {
 	of := ready{
 		Version: valueVersion, Job: r.Job, ID: tick.ManualID + r.ID, Nominal: r.At, Actual: r.At, Attempt: 1,
-		Parallel: c.job.parallel(), Note: "requested by " + r.By, Trace: r.Trace,
+		Parallel: c.job.rules.Parallel(), Note: "requested by " + r.By, Trace: r.Trace,
 	}
 	if r.After != "" {
 		of.ID, of.Note = tick.AfterID+r.After, "after "+r.By

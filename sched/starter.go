@@ -19,6 +19,7 @@ import (
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/google/uuid"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.uber.org/zap"
 )
 
 // starter begins ticks in this process: each in one transaction that claims the run, and either
@@ -209,7 +210,7 @@ func (b *starter) begins(l *lanes.Lane) (Job, *waiter) {
 		if !ok {
 			return Job{}, nil
 		}
-		if j.rules().TooLate(w.Nominal, now) && !tick.IsManual(w.ID) {
+		if j.rules.TooLate(w.Nominal, now) && !tick.IsManual(w.ID) {
 			continue
 		}
 		if w.Begins.After(clock.Mono()) {
@@ -346,4 +347,34 @@ func (b *starter) turn(ctx context.Context, w waiter) bool {
 		return false
 	}
 	return true
+}
+
+// watchClaims watches the claims of the group until ctx ends, while this process is the owner.
+func (b *starter) watchClaims(ctx context.Context) {
+	const watching = "watch claims"
+	for try := 0; ctx.Err() == nil; try++ {
+		for ev, err := range b.claims.Watch(ctx, "sched/"+b.cfg.Group+"/") {
+			if err != nil {
+				b.outage.Fail(watching, err, zap.String("key", "sched/"+b.cfg.Group+"/"))
+				break
+			}
+			b.outage.Succeed(watching)
+			b.heard(ev)
+		}
+		retry.Pause(ctx, try+5)
+	}
+}
+
+// heard handles an event about a claim of the group.
+func (b *starter) heard(ev etcdclaims.Event) {
+	switch ev.Kind {
+	case etcdclaims.Resynced:
+		signal(b.rescan)
+		b.retry(nil, true)
+	case etcdclaims.Freed:
+		b.retry([]string{ev.Info.Key}, false)
+		if b.view.BegunUnder(ev.Info.Key, ev.Info.Revision()) {
+			signal(b.rescan)
+		}
+	}
 }

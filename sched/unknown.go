@@ -58,5 +58,5 @@ func (l *leadership) stranger(key string, r run, kv *mvccpb.KeyValue) *jobState 
 	if c := l.jobs[keyspace.Digest(r.Job)]; c != nil {
 		why = c.job.problem
 	}
-	return &jobState{job: Job{Name: r.Job, History: is.Limit(), problem: why}, id: keyspace.Digest(r.Job)}
+	return &jobState{job: Job{Name: r.Job, History: is.Limit(), problem: why}.ruled(), id: keyspace.Digest(r.Job)}
 }
