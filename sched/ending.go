@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -56,17 +57,12 @@ func (x *runner) tryEnd(ctx context.Context, a *active, e *tick.End, concern str
 		return ended, false, err
 	}
 	if e.Next == nil && e.Past.Outcome == OutcomeOK {
-		asks, err := x.askAfter(ctx, a.run)
-		if err != nil {
+		if e.Asks, err = x.askAfter(ctx, a.run); err != nil {
 			return ended, false, err
-		}
-		if len(asks) > 0 {
-			e.Asks = txn.Then(asks...).Success
 		}
 	}
 	e.Stuck, e.History = a.stuck.Load(), x.history(j)
-	cmps, then, els := txn.Operations(e.Build())
-	resp, err := txn.Concerning(a.claim.Txn(ctx), concern).If(cmps...).Then(then...).Else(els...).Commit()
+	resp, err := txn.CommitMessage(txn.Concerning(a.claim.Txn(ctx), concern), e.Build())
 	if err != nil {
 		return ended, false, err
 	}
@@ -112,7 +108,7 @@ func (x *runner) trimHistory(ctx context.Context, a *active, concern string) {
 		return
 	}
 	// If this fails, the next record deletes more.
-	if resp, err := txn.Concerning(a.claim.Txn(ctx), concern).Then(ops...).Commit(); err == nil && resp.Succeeded {
+	if resp, err := txn.CommitMessage(txn.Concerning(a.claim.Txn(ctx), concern), &pb.TxnRequest{Success: ops}); err == nil && resp.Succeeded {
 		x.histories.Learn(txn.ReplyIn(resp))
 	}
 }
@@ -136,7 +132,7 @@ func (x *runner) countEnd(ctx context.Context, j Job, e *tick.End) error {
 }
 
 // askAfter returns the operations that request the ticks after a run that succeeded.
-func (x *runner) askAfter(ctx context.Context, r run) (ops []clientv3.Op, err error) {
+func (x *runner) askAfter(ctx context.Context, r run) (ops []*pb.RequestOp, err error) {
 	defined, err := x.catalog.definedFollowers(ctx, r.Job)
 	if err != nil {
 		return nil, err
@@ -144,13 +140,13 @@ func (x *runner) askAfter(ctx context.Context, r run) (ops []clientv3.Op, err er
 	a := ask{Version: valueVersion, ID: r.Run, By: r.Job, At: r.Nominal, After: r.ID}
 	for _, name := range x.catalog.following(r.Job) {
 		a.Job = name
-		ops = append(ops, clientv3.OpPut(x.keys.AsksOf(name)+a.ID, tick.Encode(a)))
+		ops = append(ops, x.keys.Ask(name, a.ID, tick.Encode(a)))
 	}
 	for _, name := range slices.Sorted(maps.Keys(defined)) {
 		a.Job, a.Defined = name, defined[name]
-		put := clientv3.OpPut(x.keys.AsksOf(name)+a.ID, tick.Encode(a))
-		is := clientv3.Compare(clientv3.CreateRevision(x.keys.Definition(name)), ">", 0)
-		ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{is}, []clientv3.Op{put}, nil))
+		is := txn.CreatedAfter([]byte(x.keys.Definition(name)), 0)
+		put := x.keys.Ask(name, a.ID, tick.Encode(a))
+		ops = append(ops, txn.Nest(&pb.TxnRequest{Compare: []*pb.Compare{is}, Success: []*pb.RequestOp{put}}))
 	}
 	return ops, nil
 }

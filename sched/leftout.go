@@ -9,7 +9,7 @@ import (
 	"github.com/etcdclaims/claims/internal/live"
 	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/internal/txn"
-	clientv3 "go.etcd.io/etcd/client/v3"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.uber.org/zap"
 )
 
@@ -86,18 +86,17 @@ func (l *leadership) withdrawals(c *jobState, all *jobWaiting, wd withdrawal) (s
 		records[most-1].Missed += rest
 	}
 	n := min(most, len(ticks))
-	ops, each := l.recordWithdrawn(c.job, ticks[:n], records[:n])
-	steps = append(steps, decision{ops: ops, done: func(r txn.Reply) {
-		for i, w := range ticks[:n] {
-			l.withdrew(c, w, records[i], r.Inner(each[i]))
+	st := &tick.Withdraw{Keys: l.keys, Job: c.job.Name, Past: records[:n], History: l.history(c.job)}
+	for _, w := range ticks[:n] {
+		st.Ticks = append(st.Ticks, w.Waiting)
+	}
+	steps = append(steps, step(st.Build(), func(r txn.Reply) {
+		for i, of := range st.Judge(r) {
+			l.withdrew(c, ticks[i], records[i], of)
 		}
-	}})
+	}))
 	for i, w := range ticks[n:] {
-		steps = append(steps, decision{
-			cmps: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(w.Key), "=", w.Rev)},
-			ops:  []clientv3.Op{clientv3.OpDelete(w.Key)},
-			done: func(r txn.Reply) { l.withdrew(c, w, records[n+i], r) },
-		})
+		steps = append(steps, step(tick.TakeBack(w.Waiting), func(r txn.Reply) { l.withdrew(c, w, records[n+i], r) }))
 	}
 	return steps
 }
@@ -115,7 +114,7 @@ func (l *leadership) withdrew(c *jobState, w *waiter, p past, r txn.Reply) {
 func (l *leadership) trimHistories(ctx context.Context) (more bool, err error) {
 	var todo []decision
 	for _, ops := range l.histories.Excess(mostSteps) {
-		todo = append(todo, decision{ops: ops, done: func(txn.Reply) {}})
+		todo = append(todo, step(&pb.TxnRequest{Success: ops}, func(txn.Reply) {}))
 	}
 	if len(todo) == 0 {
 		return false, nil

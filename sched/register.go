@@ -312,15 +312,6 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 	}), true
 }
 
-// stillDefined is the condition that the definition of the job is the one that this process
-// knows: a job that was removed must not be registered again.
-func (l *leadership) stillDefined(j Job) []clientv3.Cmp {
-	if j.defined == 0 {
-		return nil
-	}
-	return []clientv3.Cmp{l.definedAs(j.Name, j.defined)}
-}
-
 // complaint returns the decision that stores why this process cannot run a definition. The
 // registration remains, so that an owner that can run the job continues.
 func (l *leadership) complaint(c *jobState) (decision, bool) {
@@ -331,20 +322,17 @@ func (l *leadership) complaint(c *jobState) (decision, bool) {
 	if value == tick.Encode(c.spec) {
 		return decision{}, false
 	}
-	return decision{
-		cmps: append(l.stillDefined(j), clientv3.Compare(clientv3.ModRevision(k.Spec(j.Name)), "=", c.specRev)),
-		ops:  []clientv3.Op{clientv3.OpPut(k.Spec(j.Name), value)},
-		done: func(r txn.Reply) {
-			if !r.Succeeded {
-				l.doubt(c)
-				return
-			}
-			l.log.Error("definition cannot be run", zap.String("job", j.Name),
-				zap.String("etcd_key", k.Definition(j.Name)), zap.String("problem", j.problem))
-			c.spec, c.specRev, c.changing, c.doubts = is, r.Rev, false, 0
-			l.place(c)
-		},
-	}, true
+	st := tick.Complain{Keys: k, Job: j.rules, SpecRev: c.specRev, Spec: value}
+	return step(st.Build(), func(r txn.Reply) {
+		if !r.Succeeded {
+			l.doubt(c)
+			return
+		}
+		l.log.Error("definition cannot be run", zap.String("job", j.Name),
+			zap.String("etcd_key", k.Definition(j.Name)), zap.String("problem", j.problem))
+		c.spec, c.specRev, c.changing, c.doubts = is, r.Rev, false, 0
+		l.place(c)
+	}), true
 }
 
 func byDigest(prefix string, kvs []*mvccpb.KeyValue) map[string]*mvccpb.KeyValue {

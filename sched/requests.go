@@ -8,7 +8,6 @@ import (
 	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/sched/calendar"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
 
@@ -79,38 +78,32 @@ func (c *jobState) behind(r *request) bool { return c.job.defined != 0 && r.Defi
 // dropAsk removes the request of a tick after another job, because the job does not run
 // after that one any more.
 func (l *leadership) dropAsk(c *jobState, r *request) decision {
-	return decision{
-		cmps: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(r.key), "=", r.rev)},
-		ops:  []clientv3.Op{clientv3.OpDelete(r.key)},
-		done: func(reply txn.Reply) {
-			if !reply.Succeeded {
-				l.doubt(c)
-				return
-			}
-			l.view.Remove(r.key, reply.Rev)
-			l.log.Info("tick dropped: the job was changed and no longer runs after the other", zap.String("job", r.Job), zap.String("after", r.By), zap.String("etcd_key", r.key))
-		},
-	}
+	st := tick.Refuse{Keys: l.keys, Job: r.Job, Requests: []string{r.key}, Rev: r.rev}
+	return l.refuse(st, func() { l.doubt(c) }, func() {
+		l.log.Info("tick dropped: the job was changed and no longer runs after the other",
+			zap.String("job", r.Job), zap.String("after", r.By), zap.String("etcd_key", r.key))
+	})
 }
 
 // afterPause leaves out a tick after another job, because the job is paused.
 func (l *leadership) afterPause(c *jobState, r *request) decision {
 	p := past{ID: tick.AfterID + r.After, Outcome: OutcomeSkipped, Nominal: r.At, Ended: l.now(), Error: pausedAfter}
-	return decision{
-		cmps: []clientv3.Cmp{
-			clientv3.Compare(clientv3.ModRevision(r.key), "=", r.rev),
-			clientv3.Compare(clientv3.CreateRevision(l.keys.Paused(r.Job)), ">", 0),
-		},
-		ops: append([]clientv3.Op{clientv3.OpDelete(r.key)}, l.record(c.job, p)...),
-		done: func(reply txn.Reply) {
-			if !reply.Succeeded {
-				l.doubt(c)
-				return
-			}
-			l.view.Remove(r.key, reply.Rev)
-			l.left(c.job, p)
-		},
-	}
+	st := tick.Refuse{Keys: l.keys, Job: r.Job, Requests: []string{r.key}, Rev: r.rev, Paused: true, History: l.history(c.job), Past: &p}
+	return l.refuse(st, func() { l.doubt(c) }, func() { l.left(c.job, p) })
+}
+
+// refuse returns the decision that removes requests.
+func (l *leadership) refuse(st tick.Refuse, otherwise, done func()) decision {
+	return step(st.Build(), func(reply txn.Reply) {
+		if !reply.Succeeded {
+			otherwise()
+			return
+		}
+		for _, key := range st.Requests {
+			l.view.Remove(key, reply.Rev)
+		}
+		done()
+	})
 }
 
 // serve queues the requests of a job.

@@ -7,8 +7,6 @@ import (
 	"slices"
 
 	"github.com/etcdclaims/claims/internal/tick"
-	"github.com/etcdclaims/claims/internal/txn"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
 
@@ -78,24 +76,16 @@ func (l *leadership) giveUp(c *jobState, oldest []*request) decision {
 		ID: tick.AfterID + last.After, Outcome: OutcomeMissed, Nominal: last.At, Missed: len(oldest), Ended: l.now(),
 		Error: limitText(fmt.Sprintf("more than %d ticks waited for an owner that can run the job: %s", mostUnserved, why)),
 	}
-	d := decision{cmps: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(last.key), "=", last.rev)}}
+	st := tick.Refuse{Keys: l.keys, Job: job.Name, Rev: last.rev}
 	for _, r := range oldest {
-		d.ops = append(d.ops, clientv3.OpDelete(r.key))
+		st.Requests = append(st.Requests, r.key)
 	}
 	if job.History > 0 {
-		d.ops = append(d.ops, l.record(job, p)...)
+		st.History, st.Past = l.history(job), &p
 	}
-	d.done = func(reply txn.Reply) {
-		if !reply.Succeeded {
-			l.view.Forget(last.key, last.rev)
-			return
-		}
-		for _, r := range oldest {
-			l.view.Remove(r.key, reply.Rev)
-		}
+	return l.refuse(st, func() { l.view.Forget(last.key, last.rev) }, func() {
 		l.log.Error("ticks given up: too many wait for an owner that can run the job", zap.String("job", job.Name),
 			zap.Int("ticks", len(oldest)), zap.String("problem", why))
 		l.left(job, p)
-	}
-	return d
+	})
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // Histories has what a process knows of the records of jobs, to trim them. Each transaction that
@@ -71,7 +70,7 @@ func (h *Histories) ForgetAll() {
 // limit, one list per history and at most the given number of lists. A history exceeds its
 // limit after a transaction that did not know all its records: the first of a process, or
 // one beside another.
-func (h *Histories) Excess(most int) (trims [][]clientv3.Op) {
+func (h *Histories) Excess(most int) (trims [][]*pb.RequestOp) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for prefix := range h.over {
@@ -86,14 +85,14 @@ func (h *Histories) Excess(most int) (trims [][]clientv3.Op) {
 }
 
 // ExcessOf is Excess for one history.
-func (h *Histories) ExcessOf(prefix string) []clientv3.Op {
+func (h *Histories) ExcessOf(prefix string) []*pb.RequestOp {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.cut(prefix)
 }
 
 // cut returns the operations that trim a history, if it exceeds its limit. The mutex is held.
-func (h *Histories) cut(prefix string) []clientv3.Op {
+func (h *Histories) cut(prefix string) []*pb.RequestOp {
 	of := h.over[prefix]
 	delete(h.over, prefix)
 	if of == nil {
@@ -103,7 +102,7 @@ func (h *Histories) cut(prefix string) []clientv3.Op {
 	if len(ops) == 0 {
 		return nil
 	}
-	return txn.OpsOf(append(ops, tick.ReadOldestOf(prefix, 0)))
+	return append(ops, tick.ReadOldestOf(prefix, 0))
 }
 
 // byCreation orders records as they were written, whatever the clocks were.

@@ -21,7 +21,7 @@ var schedMutants = []mutant{
 	},
 	{
 		name: "job registered after its definition was removed", of: "sched", tests: "TestUndefineWhileOwnerRegisters",
-		edits: []edit{{"internal/tick/operate.go", "\tif s.Job.Defined != 0 {\n", "\tif s.Job.Defined < 0 {\n"}},
+		edits: []edit{{"internal/tick/operate.go", "\tif j.Defined == 0 {\n", "\tif j.Defined >= 0 {\n"}},
 	},
 	{
 		name: "circle of two definitions that are stored at a time", of: "sched", tests: "TestDefineAfterCircle",
@@ -36,7 +36,7 @@ var schedMutants = []mutant{
 	},
 	{
 		name: "tick requested after a definition that is gone", of: "sched", tests: "TestDefineAfterRemoved",
-		edits: []edit{{"sched/ending.go", "clientv3.OpTxn([]clientv3.Cmp{is}, []clientv3.Op{put}, nil)", "clientv3.OpTxn([]clientv3.Cmp{}, []clientv3.Op{put}, nil)"}, {"sched/ending.go", "\t\tis := clientv3.Compare", "\t\t_ = clientv3.Compare"}},
+		edits: []edit{{"sched/ending.go", "&pb.TxnRequest{Compare: []*pb.Compare{is}, Success:", "&pb.TxnRequest{Success:"}, {"sched/ending.go", "\t\tis := txn.Created", "\t\t_ = txn.Created"}},
 	},
 	{
 		name: "owner without jobs of this process, not noticed before they are due", of: "sched", tests: "TestTwoServicesInOneGroup",

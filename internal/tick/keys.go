@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
 // Keys are the keys of a group in etcd. Names are digests, so that no key is part
@@ -81,6 +83,11 @@ func (k Keys) Asks() string { return k.Now() + "ask/" }
 
 // AsksOf is the directory of those for a job.
 func (k Keys) AsksOf(job string) string { return k.Asks() + keyspace.Digest(job) + "/" }
+
+// Ask returns the operation that requests a tick of the job.
+func (k Keys) Ask(job, id, value string) *pb.RequestOp {
+	return txn.Put([]byte(k.AsksOf(job)+id), value, noLease)
+}
 
 // Paused is the key of the pause of a job.
 func (k Keys) Paused(job string) string { return k.Now() + "paused/" + keyspace.Digest(job) }

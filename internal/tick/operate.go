@@ -25,10 +25,7 @@ type Register struct {
 // Build returns the request. A definition that was removed or changed is not registered.
 func (s *Register) Build() *pb.TxnRequest {
 	spec, high := []byte(s.Keys.Spec(s.Job.Name)), []byte(s.High(s.Job.Name))
-	in := &pb.TxnRequest{Compare: []*pb.Compare{txn.ModifiedAt(spec, s.SpecRev), txn.ModifiedAt(high, s.MarkRev)}}
-	if s.Job.Defined != 0 {
-		in.Compare = append(in.Compare, txn.ModifiedAt([]byte(s.Definition(s.Job.Name)), s.Job.Defined))
-	}
+	in := &pb.TxnRequest{Compare: append(s.stillDefined(s.Job), txn.ModifiedAt(spec, s.SpecRev), txn.ModifiedAt(high, s.MarkRev))}
 	in.Success = []*pb.RequestOp{txn.Put(spec, s.Spec, noLease)}
 	if !s.To.IsZero() {
 		in.Success = append(in.Success, txn.Put(high, keyspace.Instant(s.To), noLease))
@@ -46,6 +43,33 @@ func (s *Register) Judge(r txn.Reply) (d Decided, ok bool) {
 		d.Waits = []Put{s.put}
 	}
 	return d, r.Succeeded
+}
+
+// Complain stores why an owner cannot run a definition. The registration remains, so that an
+// owner that can run the job continues.
+type Complain struct {
+	Keys
+	Job     Job
+	SpecRev int64 // 0 if the job has no specification
+	Spec    string
+}
+
+// Build returns the request.
+func (s Complain) Build() *pb.TxnRequest {
+	spec := []byte(s.Keys.Spec(s.Job.Name))
+	return &pb.TxnRequest{
+		Compare: append(s.stillDefined(s.Job), txn.ModifiedAt(spec, s.SpecRev)),
+		Success: []*pb.RequestOp{txn.Put(spec, s.Spec, noLease)},
+	}
+}
+
+// stillDefined is the condition that the definition of the job is the one that the owner
+// knows: a job that was removed must not be registered again.
+func (k Keys) stillDefined(j Job) []*pb.Compare {
+	if j.Defined == 0 {
+		return nil
+	}
+	return []*pb.Compare{txn.ModifiedAt([]byte(k.Definition(j.Name)), j.Defined)}
 }
 
 // Resume ends a pause: the mark is moved over the ticks of the pause.

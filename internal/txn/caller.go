@@ -43,9 +43,11 @@ func Message(t clientv3.Txn) (*pb.TxnRequest, error) {
 }
 
 // CommitMessage sends a message as t, a transaction of NewChecked, sends its own. The
-// message consists of such as Message has returned.
+// message is not checked: it consists of such as Message has returned, or is as small as a
+// step of one item or tick.
 func CommitMessage(t clientv3.Txn, in *pb.TxnRequest) (*clientv3.TxnResponse, error) {
-	return t.(*caller).send(in, nil) //nolint:forcetypeassert // of NewChecked
+	c := t.(*caller) //nolint:forcetypeassert // of NewChecked
+	return c.send(in, c.concern)
 }
 
 type caller struct {
