@@ -36,6 +36,24 @@ func (r *request) backfill() bool { return !r.To.IsZero() }
 
 // hearRequest takes over a request that is new, has progressed, or is gone.
 func (l *leadership) hearRequest(key string, is live.KV) {
+	if is.Gone {
+		l.setRequest(key, nil)
+		return
+	}
+	if old := l.requests[key]; old != nil && old.rev == is.Rev {
+		return // this owner has put it
+	}
+	a, err := decode[ask](key, []byte(is.Value))
+	if err != nil {
+		l.setRequest(key, nil)
+		l.log.Error("request ignored: its value cannot be read", zap.String("etcd_key", key), zap.Error(err))
+		return
+	}
+	l.setRequest(key, &request{ask: a, id: keyspace.Digest(a.Job), key: key, rev: is.Rev})
+}
+
+// setRequest replaces a request. A nil one removes it.
+func (l *leadership) setRequest(key string, r *request) {
 	if old := l.requests[key]; old != nil {
 		l.asked.Drop(old)
 		delete(l.requests, key)
@@ -44,15 +62,9 @@ func (l *leadership) hearRequest(key string, is live.KV) {
 			delete(l.requestsOf, old.id)
 		}
 	}
-	if is.Gone {
+	if r == nil {
 		return
 	}
-	a, err := decode[ask](key, []byte(is.Value))
-	if err != nil {
-		l.log.Error("request ignored: its value cannot be read", zap.String("etcd_key", key), zap.Error(err))
-		return
-	}
-	r := &request{ask: a, id: keyspace.Digest(a.Job), key: key, rev: is.Rev}
 	l.requests[key] = r
 	if l.requestsOf[r.id] == nil {
 		l.requestsOf[r.id] = make(map[string]*request)
@@ -222,6 +234,7 @@ func (l *leadership) backfill(c *jobState, r *request) decision {
 		if over {
 			l.view.Remove(r.key, reply.Rev)
 		} else {
+			l.setRequest(r.key, &request{ask: next, id: r.id, key: r.key, rev: reply.Rev})
 			l.view.Put(r.key, value, reply.Rev)
 		}
 	})

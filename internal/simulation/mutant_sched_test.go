@@ -74,6 +74,10 @@ var schedMutants = []mutant{
 		edits: []edit{{"internal/tick/begin.go", "\t\tfor _, dir := range s.Before(s.Job) {", "\t\tfor _, dir := range s.Before(s.Job)[:0] {"}},
 	},
 	{
+		name: "handler called although its run was cancelled while it began", of: "sched", tests: "TestRetryAfterCancel",
+		edits: []edit{{"sched/runs.go", "\t\ta.cancelAsked(key, r.view.Get(key))\n", "\t\t_ = key\n"}},
+	},
+	{
 		name: "tick that is tried at once for longer than it may start", of: "sched", tests: "TestBeginIsNotTriedForTooLong",
 		edits: []edit{{"sched/starter.go", "context.WithoutCancel(ctx), t.until)", "context.WithoutCancel(ctx), max(t.until, readTime))"}},
 	},
