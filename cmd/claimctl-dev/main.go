@@ -3,7 +3,7 @@
 //
 //	go run github.com/etcdclaims/claims/cmd/claimctl-dev@latest
 //
-// "claimctl dev" runs it where it is installed. Its data is gone when it ends.
+// Its data is gone when it ends.
 package main
 
 import (
@@ -70,7 +70,7 @@ In a clone, claimctl is "go run ./cmd/claimctl".
 
   claimctl ls                                  # who holds what
   claimctl explain orders/1                    # who waits for it
-  claimctl drill orders/1 --yes                # take it over, timed
+  claimctl history orders/1                    # its terms, and how each ended
   claimctl doctor                              # finds what is staged here
   claimctl work ls --state dead,orphaned
   claimctl queue dead ls thumbnails

@@ -96,10 +96,6 @@ func TestListLines(t *testing.T) {
 	if len(list) != 202 || len(waiting) != 2 || waiting["orders/042"] != 2 || waiting["zones"] != 1 {
 		t.Errorf("%d keys, waiting %v", len(list), waiting)
 	}
-	since := time.Now().Add(-90 * time.Second)
-	if v := (claimView{Waiters: 3, WaitingSince: &since}); v.cells()[6] != "3" || v.cells()[7] != "1m30s" {
-		t.Errorf("%q", v.cells())
-	}
 	if r := w.ctl("ls", "orders/04"); r.code != 0 || !strings.Contains(r.out, "WAITING  LONGEST") {
 		t.Errorf("%+v", r)
 	}
@@ -232,7 +228,7 @@ func TestHistory(t *testing.T) {
 	w.noErr(admin.ForceRelease(ctx, a, "k", "stuck"))
 	third := w.claim(a, "k")
 	v := as[historyView](w, "history", "k")
-	if len(v.Terms) != 3 || v.Terms[0].Ending != "released" || v.Terms[1].how() != "forced by a: stuck" || v.Terms[2].how() != "held" {
+	if len(v.Terms) != 3 || v.Terms[0].Ending != "released" || v.Terms[1].Cause != "a: stuck" || v.Terms[2].Ending != "" {
 		t.Fatalf("%+v", v)
 	}
 	if v := as[historyView](w, "history", "k", "-n", "1"); len(v.Terms) != 1 || v.Terms[0].Fence != third.Fence() {
@@ -325,73 +321,4 @@ func TestEpoch(t *testing.T) {
 		t.Errorf("a write of the old epoch: %v", err)
 	}
 	w.fails(exitUsage, "show or raise", "epoch")
-}
-
-func TestDrill(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	ctx := t.Context()
-	w.fails(exitFailure, "the key is free", "drill", "k")
-	a, b := w.client("api-7"), w.client("api-8")
-	first := w.claim(a, "k")
-	w.fails(exitFailure, "nobody waits", "drill", "k", "--yes")
-	if out := w.ok("drill", "k"); !strings.Contains(out, "nobody waits") {
-		t.Errorf("plan: %s", out)
-	}
-	next := make(chan *etcdclaims.Claim, 1)
-	go func() {
-		claim, err := b.Acquire(ctx, "k")
-		if err != nil {
-			t.Error(err)
-		}
-		next <- claim
-	}()
-	eventually(t, "b waits", func() bool {
-		line, err := admin.Line(ctx, a, "k")
-		return err == nil && len(line) == 1
-	})
-	if out := w.ok("drill", "k"); !strings.Contains(out, "next: api-8, when the key is released; within 2 s of 20") {
-		t.Errorf("plan: %s", out)
-	}
-	w.noErr(first.Check())
-	v := as[drillView](w, "drill", "k", "--yes", "--reason", "game day")
-	<-first.Done()
-	second := <-next
-	if len(v.Steps) < 3 || !strings.Contains(v.Steps[len(v.Steps)-1].What, "refused") ||
-		!strings.Contains(v.Steps[len(v.Steps)-2].What, fmt.Sprintf("api-8 has the key, with fence %d", second.Fence())) {
-		t.Errorf("%+v", v)
-	}
-	if err := first.Err(); !strings.Contains(err.Error(), "game day") {
-		t.Errorf("the holder lost it with %v", err)
-	}
-	if out := w.ok("drill", "k", "--yes", "--alone"); !strings.Contains(out, "sees the key free") || !strings.Contains(out, "is refused") {
-		t.Errorf("alone: %s", out)
-	}
-	w.isFree("k")
-	slot := w.claim(a, "licence", etcdclaims.Slots(2)).Slot()
-	w.fails(exitUsage, "the key has 2 slots", "drill", "licence")
-	w.ok("drill", etcdclaims.SlotKey("licence", slot), "--yes", "--alone")
-	w.claim(a, "dataset", etcdclaims.Shared())
-	w.fails(exitUsage, "1 callers share the key", "drill", "dataset")
-}
-
-// The last step of a drill is a write, which fails where etcd carries it out.
-func TestDrillWrites(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	c := w.client("api-7")
-	claim := w.claim(c, "k")
-	scratch := "/scratch" + w.prefix
-	v := &drillView{Key: "k", Fence: claim.Fence()}
-	step := func(string, ...any) { t.Error("a write of the owner is refused") }
-	if err := v.refused(t.Context(), c, claim.Token(), scratch, step); err == nil || !strings.Contains(err.Error(), "was carried out") {
-		t.Errorf("%v", err)
-	}
-	w.noErr(claim.Release(t.Context()))
-	steps := 0
-	w.noErr(v.refused(t.Context(), c, claim.Token(), scratch, func(string, ...any) { steps++ }))
-	resp, err := w.etcd.Get(t.Context(), scratch, clientv3.WithPrefix())
-	if err != nil || len(resp.Kvs) != 0 || steps != 1 {
-		t.Errorf("%d steps, left behind: %v, %v", steps, resp, err)
-	}
 }

@@ -21,8 +21,7 @@ import (
 // findingRow is a finding as it is printed.
 type findingRow struct{ doctor.Finding }
 
-func (f findingRow) name() string    { return f.Check }
-func (f findingRow) cells() []string { return []string{f.Check, string(f.Level), f.Detail, f.Remedy} }
+func (f findingRow) name() string { return f.Check }
 
 // exitCodes are the exit codes for the levels.
 var exitCodes = map[doctor.Level]int{doctor.Warning: 1, doctor.Error: 2}
@@ -41,7 +40,7 @@ doctor checks, in this order:
   alarms       NOSPACE and CORRUPT
   auth         what a login by password costs
   epoch        the epoch of the claims
-  revision     whether etcd was restored, and its revision went back
+  revision     with --fence: whether etcd was restored, and its revision went back
   permissions  what the user may not do, for each feature of docs/permissions.md
   write, watch a claim of doctor's own, and when its event came
   renewal      whether the lease of that claim can be renewed
@@ -62,17 +61,15 @@ A line whose first has waited for more than 15m, while the holder of the key ren
 lease, is a note: the standbys of a leader wait like that. With --stuck it is a warning
 after that time, except for keys that begin with one of --standby.
 
-doctor remembers the revision that it saw in the user's cache directory, to see it
-go back. --fence also takes any fence from a log or a database to compare with. If it
-went back, mend that first: other findings, marked "after": "revision" in JSON, may be
-consequences of it.`
+--fence takes the greatest fence of a log or a database. If etcd is behind it, etcd was
+restored and its revision went back. Mend that first: other findings, marked "after":
+"revision" in JSON, may be consequences of it.`
 
 // checkup is one run of doctor.
 type checkup struct {
 	*app
 	doctor.Examination
-	fence  int64  // that was seen elsewhere
-	memory string // file of the last revision; empty: none
+	fence int64 // that was seen elsewhere
 }
 
 func (a *app) doctorCommand() *cobra.Command {
@@ -91,7 +88,6 @@ func (a *app) doctorCommand() *cobra.Command {
 	flags.DurationVar(&c.Stuck, "stuck", 0, "warn if the first in line has waited for so long while the holder renews (0: a note after 15m)")
 	flags.StringSliceVar(&c.Standby, "standby", nil, "prefixes of keys whose waiters stand by for as long as it takes, such as leader/")
 	flags.Int64Var(&c.fence, "fence", 0, "a fence that was seen in a log or a database: an error if etcd is behind it")
-	flags.StringVar(&c.memory, "memory", defaultMemory(), "file that remembers etcd's revision for the next run (empty: none)")
 	complete(cmd, "for", doctor.FeatureNames()...)
 	return cmd
 }
@@ -140,8 +136,8 @@ func (c *checkup) examine(ctx context.Context) {
 	if !c.Cluster(ctx) {
 		return // all else would say the same
 	}
-	if epoch, at := c.Epoch(ctx); at != nil {
-		c.revision(ctx, epoch, at)
+	if epoch, at := c.Epoch(ctx); at != nil && c.fence > 0 {
+		c.revision(epoch, at)
 	}
 	c.Try(ctx)
 	c.Survey(ctx)
@@ -155,12 +151,12 @@ func (c *checkup) print() error {
 		rows = append(rows, findingRow{f})
 	}
 	if c.format != formatTable {
-		return printList(c.app, nil, sequence(rows))
+		return printList(c.app, "", sequence(rows))
 	}
 	table := tabwriter.NewWriter(c.out, 0, 8, 2, ' ', 0)
 	line(table, []string{"CHECK", "RESULT", "DETAIL"})
 	for _, f := range rows {
-		line(table, f.cells()[:3])
+		line(table, []string{f.Check, string(f.Level), f.Detail})
 	}
 	if err := table.Flush(); err != nil {
 		return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,11 +15,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// doctor runs doctor, which remembers what it saw in the test's own directory. A long
+// doctor runs doctor. A long
 // TTL fits also where the machine is busy.
 func (w *world) doctor(args ...string) result {
 	w.Helper()
-	return w.ctl(append([]string{"doctor", "--ttl", "10m", "--memory", filepath.Join(w.dir(), "seen.json")}, args...)...)
+	return w.ctl(append([]string{"doctor", "--ttl", "10m"}, args...)...)
 }
 
 // findings runs doctor, and wants its exit code.
@@ -53,7 +52,7 @@ func TestDoctor(t *testing.T) {
 	t.Parallel()
 	w := worldOn(t, testetcd.Start(t))
 	all := w.findings(0)
-	for _, check := range []string{"endpoint", "space", "members", "alarms", "permissions", "epoch", "revision", "write", "watch", "latency", "claims", "lines", "leases", "work", "queues", "jobs"} {
+	for _, check := range []string{"endpoint", "space", "members", "alarms", "permissions", "epoch", "write", "watch", "latency", "claims", "lines", "leases", "work", "queues", "jobs"} {
 		w.has(all, doctor.OK, check, "")
 	}
 	left, err := w.etcd.Get(t.Context(), w.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
@@ -81,7 +80,6 @@ func TestDoctorUnreachable(t *testing.T) {
 	up := w.flags[1]
 	w.flags = []string{"--endpoints", "127.0.0.1:1", "--dial-timeout", "200ms"}
 	w.has(w.findings(2), doctor.Error, "endpoint", "does not answer")
-	w.fails(exitUnreachable, "list the alarms at 127.0.0.1:1", "space", "reclaim", "--yes", "--command-timeout", "500ms")
 	w.flags = []string{"--endpoints", up + ",127.0.0.1:1", "--dial-timeout", "1s", "--prefix", w.prefix}
 	all := w.findings(2)
 	w.has(all, doctor.Error, "endpoint 127.0.0.1:1", "does not answer")
@@ -101,27 +99,17 @@ func TestDoctorFull(t *testing.T) {
 	w.has(all, doctor.Error, "write", "cannot claim")
 }
 
-// What the earlier run saw, or a fence that was seen elsewhere, shows a restore.
+// A fence that was seen elsewhere shows a restore.
 func TestDoctorRewound(t *testing.T) {
 	t.Parallel()
 	w := worldOn(t, testetcd.Start(t))
 	claim := w.claim(w.client("a"), "k")
 	w.has(w.findings(0, "--fence", fmt.Sprint(claim.Fence())), doctor.OK, "revision", "not behind")
-	w.has(w.findings(2, "--fence", fmt.Sprint(claim.Fence()+1_000_000)), doctor.Error, "revision", "has revision")
-	c := &checkup{memory: filepath.Join(w.dir(), "seen.json")}
-	seen := c.remembered()
-	if len(seen) != 1 {
-		t.Fatalf("%+v", seen)
-	}
-	for name, s := range seen {
-		s.Revision += 1_000_000
-		seen[name] = s
-	}
-	w.noErr(c.remember(seen))
 	_, err := w.etcd.Put(t.Context(), w.prefix+"own/forever", `{"v":1}`)
 	w.noErr(err)
-	all := w.findings(2)
-	w.has(all, doctor.Error, "revision", "went back")
+	ahead := fmt.Sprint(claim.Fence() + 1_000_000)
+	all := w.findings(2, "--fence", ahead)
+	w.has(all, doctor.Error, "revision", "has revision")
 	if first := all[0]; first.Check != "revision" || first.After != "" {
 		t.Errorf("the first finding is %+v", first)
 	}
@@ -130,32 +118,16 @@ func TestDoctorRewound(t *testing.T) {
 	}) {
 		t.Errorf("what may follow from the restore is not marked: %+v", all)
 	}
-	out := w.doctor().out // and is not forgotten
+	out := w.doctor("--fence", ahead).out
 	first, then, ok := strings.Cut(out, "\nMend the revision first, then run doctor again. These can be consequences of the restore:\n")
 	if !ok || !strings.Contains(first, "epoch raise") || !strings.Contains(then, "forever") || strings.Contains(first[strings.Index(first, "What to do:"):], "forever") {
 		t.Errorf("%s", out)
 	}
 	_, err = w.etcd.Delete(t.Context(), w.prefix+"own/forever")
 	w.noErr(err)
-	other := map[string]sighting{}
-	for name, s := range seen {
-		other[name+"0"] = s // as the cluster before a restore with another token
-	}
-	w.noErr(c.remember(other))
-	for range 2 { // it is an error until the epoch is raised
-		w.has(w.findings(2), doctor.Error, "revision", "of another cluster")
-	}
-	for name := range seen { // as an earlier version left it: both clusters are remembered
-		other[name] = sighting{Revision: 1}
-	}
-	w.noErr(c.remember(other))
-	w.has(w.findings(2), doctor.Error, "revision", "of another cluster")
 	w.noErr(claim.Release(t.Context())) // it would end with the raise: its handler is a zombie then
 	w.ok("epoch", "raise", "--yes")
-	w.has(w.findings(0), doctor.OK, "revision", "not behind")
-	if seen := c.remembered(); len(seen) != 1 {
-		t.Errorf("the mended restore is remembered: %+v", seen)
-	}
+	w.has(w.findings(0, "--fence", ahead), doctor.OK, "revision", "not behind")
 	w.has(w.findings(2, "--fence", fmt.Sprint(int64(3<<47))), doctor.Error, "revision", "of epoch 3")
 	w.fails(exitUsage, "--fence must not be negative", "doctor", "--fence", "-1")
 }
@@ -203,26 +175,6 @@ func TestDoctorLimit(t *testing.T) {
 	w.fails(exitUsage, "--limit", "doctor", "--limit", "0")
 }
 
-func TestBench(t *testing.T) {
-	t.Parallel()
-	w := worldOn(t, testetcd.Start(t))
-	r := w.ctl("bench", "--duration", "1s", "--callers", "4", "-o", "json")
-	var v benchView
-	if err := json.Unmarshal([]byte(r.out), &v); err != nil || r.code > 2 || len(v.Measurements) != 5 {
-		t.Fatalf("%+v: %v", r, err)
-	}
-	for _, m := range v.Measurements {
-		if m.N == 0 || m.Rate <= 0 || m.P99 == "0s" {
-			t.Errorf("%+v", m)
-		}
-	}
-	w.fails(exitUsage, "bench: --callers", "bench", "--callers", "0")
-	left, err := w.etcd.Get(t.Context(), w.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
-	if err != nil || left.Count != 0 {
-		t.Errorf("it left %d keys, %v", left.Count, err)
-	}
-}
-
 func TestDoctorMembers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for a member that does not answer")
@@ -243,13 +195,4 @@ func TestDoctorMembers(t *testing.T) {
 	all := w.findings(2)
 	w.has(all, doctor.Error, "endpoint "+cluster.Member(2).Endpoints()[0], "does not answer")
 	w.has(all, doctor.OK, "write", "")
-	if out := w.ctl("space"); out.code != 0 || strings.Count(out.out, "\n") != 3 || !strings.Contains(out.err, "left out") {
-		t.Errorf("%+v", out)
-	}
-	if out := w.ctl("space", "reclaim", "--yes"); out.code != exitFailure || out.out != "" || !strings.Contains(out.err, "--allow-missing") {
-		t.Errorf("%+v", out)
-	}
-	if out := w.ctl("space", "reclaim", "--yes", "--allow-missing"); out.code != 0 || strings.Count(out.out, "defragmented") != 2 || !strings.Contains(out.out, "compacted nothing: all ") {
-		t.Errorf("%+v", out)
-	}
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/doctor"
-	"github.com/spf13/cobra"
 )
 
 // doneView is what a verb changed. Each verb sets the names that it took and what it
@@ -46,8 +45,6 @@ func (v doneView) name() string {
 	return v.Group
 }
 
-func (v doneView) cells() []string { return []string{v.Done, v.name()} }
-
 // done prints what was done unless there is an error: the text in a table, the view in
 // the other formats.
 func (a *app) done(err error, v doneView, format string, args ...any) error {
@@ -55,11 +52,4 @@ func (a *app) done(err error, v doneView, format string, args ...any) error {
 		return err
 	}
 	return printOne(a, v, func(w io.Writer) { _, _ = fmt.Fprintf(w, "%s\n", clean(fmt.Sprintf(format, args...))) })
-}
-
-// addReason adds --reason, and --why, which is the same and not in the help.
-func addReason(cmd *cobra.Command, reason *string, usage string) {
-	cmd.Flags().StringVar(reason, "reason", "", usage)
-	cmd.Flags().StringVar(reason, "why", "", "the same as --reason")
-	_ = cmd.Flags().MarkHidden("why") // it fails for unknown flags only
 }

@@ -33,19 +33,17 @@ const exitCodesText = `Exit codes of claimctl. They do not change within a major
   0    The command did what it says. Of run: the command exited with 0, or its
        work was done before (--once).
   1    Failed for another reason: refused, not found, permission denied. Of
-       doctor and bench: there are warnings.
-  2    Of doctor and bench: there are errors.
+       doctor: there are warnings.
+  2    Of doctor: there are errors.
   64   Wrong usage. Nothing was sent to etcd.
-  69   etcd is unreachable, or the outcome of a request is not known. Of check:
-       the wall clock was set, and whether the claim is held is being verified.
+  69   etcd is unreachable, or the outcome of a request is not known.
   75   The key is held, or others wait for it, or failed work is not due yet.
        The command did not run.
   76   The claim was lost, or about to be, and the command ended after the
-       signal. Of check and note: the claim is lost.
+       signal.
   77   The claim was lost, or about to be, and the command had to be killed.
   124  The key was not free within --wait, so the command did not run. Of watch:
-       the condition did not come true within --timeout. Of drill: nobody has
-       the key within --timeout.
+       the condition did not come true within --timeout.
   126  The command cannot be executed.
   127  The command was not found.
   128+n  Of run: the command was ended by signal n, or claimctl received signal n

@@ -55,10 +55,10 @@ type nextView struct {
 }
 
 func (a *app) explainCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "explain KEY", GroupID: groupSee, Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKeys,
-		Short: "Explain who holds a key, until when, and who waits for it",
-		Long: `Explain a key. The command prints:
+	return a.command(spec{
+		use: "explain KEY", group: groupSee, least: 1, most: 1, names: a.completeKeys,
+		short: "Explain who holds a key, until when, and who waits for it",
+		long: `Explain a key. The command prints:
 
   - the holder, when it asked for the key (its wait in line is part of that time), the
     revision at which it got the key, and its last renewal
@@ -79,19 +79,17 @@ Callers within the client that holds the key have no place in etcd and are
 missing from the line.
 
 If etcd has nothing of the key, the command fails: the key may be misspelt.`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
-				x, err := explain(ctx, claims, args[0])
-				if err != nil {
-					return err
-				}
-				if x.unknown() {
-					return fmt.Errorf("explain %q: the key has no claim, no record, no line and no earlier term that etcd still has; claimctl ls lists the keys that are held", args[0])
-				}
-				return printOne(a, x, func(w io.Writer) { x.text(w, time.Now(), a.claimctl()) })
-			})
+		run: func(ctx context.Context, claims *etcdclaims.Client, args []string) error {
+			x, err := explain(ctx, claims, args[0])
+			if err != nil {
+				return err
+			}
+			if x.unknown() {
+				return fmt.Errorf("explain %q: the key has no claim, no record, no line and no earlier term that etcd still has; claimctl ls lists the keys that are held", args[0])
+			}
+			return printOne(a, x, func(w io.Writer) { x.text(w, time.Now(), a.claimctl()) })
 		},
-	}
+	})
 }
 
 func explain(ctx context.Context, claims *etcdclaims.Client, key string) (explanation, error) {
@@ -235,8 +233,8 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 		field("Owner", x.Owner)
 		field("Instance", x.Instance)
 		field("Claim", x.Claim)
-		field("Fence", number(x.Fence))
-		field("Attempt", number(x.Attempt))
+		field("Fence", fmt.Sprint(x.Fence))
+		field("Attempt", column{}.number(int64(x.Attempt)))
 		field("Kind", kindText(x.Kind))
 		field("Asked", since(x.Since, now))
 		if x.Began != 0 {
@@ -270,7 +268,7 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 		field("Error", x.Work.Error)
 	}
 	if p := x.Previous; p != nil {
-		field("Previous", fmt.Sprintf("fence %d of %s, ended at revision %d: %s", p.Fence, p.Owner, p.EndRevision, p.how()))
+		field("Previous", fmt.Sprintf("fence %d of %s, ended at revision %d: %s", p.Fence, p.Owner, p.EndRevision, p.How))
 	}
 	if len(x.Holders) > 0 {
 		field("To see one", fmt.Sprintf("%s explain%s", claimctl, doctor.Arguments(x.Holders[0].Key)))

@@ -19,16 +19,10 @@ import (
 // has ended, and not before.
 func (r *runner) hold(path string, h *holding) error {
 	env := append(inherited(os.Environ()), environment(h)...)
-	if s, err := listenSock(h, r.commandTimeout); err == nil {
-		defer s.close()
-		env = append(env, "CLAIM_SOCK="+s.path())
-	} else { // few commands ask
-		r.complain(fmt.Sprintf("the command has no CLAIM_SOCK: %v", err), 0)
-	}
 	cmd := &exec.Cmd{Path: path, Args: r.argv, Env: env, Stdin: r.in, Stdout: r.out, Stderr: r.err}
 	c, err := startChild(cmd)
 	if err != nil {
-		return errors.Join(&exitError{exitCannotRun, fmt.Errorf("run %q: %w", r.keys[0], err)}, r.giveUp(h, nil))
+		return errors.Join(&exitError{exitCannotRun, fmt.Errorf("run %q: %w", r.key, err)}, r.giveUp(h, nil))
 	}
 	r.watchOver(c, h)
 	var exit *exec.ExitError
@@ -60,7 +54,7 @@ func (r *runner) hold(path string, h *holding) error {
 		if cause == nil { // the deadline was seen here first
 			cause = &etcdclaims.LostError{Token: h.Token(), Reason: etcdclaims.ReasonExpired}
 		}
-		lost = fmt.Errorf("run %q: stopped before the claim ended: %w", r.keys[0], cause)
+		lost = fmt.Errorf("run %q: stopped before the claim ended: %w", r.key, cause)
 	}
 	h.over = h.over || c.err != nil // a command that ended by itself with 0 has done its work
 	if h.killed {
@@ -85,13 +79,6 @@ func environment(h *holding) []string {
 		"CLAIM_ID=" + h.ID(),
 		"CLAIM_OWNER=" + h.Owner(),
 		"CLAIM_DEADLINE=" + time.Now().Add(h.left()).UTC().Format(time.RFC3339Nano),
-	}
-	if len(h.others) > 0 {
-		var keys []string
-		for _, c := range h.all() {
-			keys = append(keys, c.Key())
-		}
-		env = append(env, "CLAIM_KEYS="+strings.Join(keys, "\n"))
 	}
 	if h.slotted {
 		env = append(env, "CLAIM_SLOT="+strconv.Itoa(h.Slot()))

@@ -59,6 +59,10 @@ func (a *app) readJobs(name string) (jobs []sched.Definition, err error) {
 
 // parseJobs parses a file in YAML or JSON. It has one document.
 func parseJobs(text []byte) (f jobFile, err error) {
+	if json.Valid(text) { // YAML has other rules for control characters
+		err := decodeStrictly(text, &f)
+		return f, err
+	}
 	var document any
 	for all := yaml.NewDecoder(bytes.NewReader(text)); ; {
 		var n yaml.Node
@@ -69,7 +73,7 @@ func parseJobs(text []byte) (f jobFile, err error) {
 		if err != nil {
 			return f, err
 		}
-		is, err := new(yamlValues).of(&n)
+		is, err := valueOf(&n)
 		switch {
 		case err != nil:
 			return f, err
@@ -86,26 +90,12 @@ func parseJobs(text []byte) (f jobFile, err error) {
 	if text, err = json.Marshal(document); err != nil {
 		return f, err
 	}
-	strict := json.NewDecoder(bytes.NewReader(text))
-	strict.DisallowUnknownFields()
-	return f, strict.Decode(&f)
+	err = decodeStrictly(text, &f)
+	return f, err
 }
 
-// yaml returns the file as YAML.
-func (f jobFile) yaml() ([]byte, error) {
-	text, err := json.Marshal(f)
-	if err != nil {
-		return nil, err
-	}
-	values := json.NewDecoder(bytes.NewReader(text))
-	values.UseNumber()
-	n, err := yamlOf(values, 0)
-	if err != nil {
-		return nil, err
-	}
-	var out bytes.Buffer
-	to := yaml.NewEncoder(&out)
-	to.SetIndent(2)
-	err = errors.Join(to.Encode(n), to.Close())
-	return out.Bytes(), err
+func decodeStrictly(text []byte, f *jobFile) error {
+	strict := json.NewDecoder(bytes.NewReader(text))
+	strict.DisallowUnknownFields()
+	return strict.Decode(f)
 }

@@ -4,8 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
-	"math/rand/v2"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,151 +15,76 @@ import (
 	"github.com/etcdclaims/claims/sched/ical"
 )
 
-// What programs have defined comes back from export and apply as it was: texts and the
+// What programs have defined comes back from export and apply as it was: texts, and the
 // digits of numbers.
 func TestJobFileRoundTrip(t *testing.T) {
 	t.Parallel()
-	calendar := "BEGIN:VCALENDAR\r\nVERSION:2.0\r\nBEGIN:VEVENT\r\nSUMMARY: x\x7f\u0085---\r\n...\r\nEND:VEVENT\r\n"
 	texts := []string{
-		"", " ", "yes", "~", "1.0", "0x10", "a: b", "#", "\r\n", "\n \n", "\t", "\u0085", "\u2028", "\ufeff", "\x00",
-		"\x7f", "'\"", "<&>", "---\n", "a\n...\nb", "<<", "=", "number1", "null", "Off", "2026-01-01", "12-25",
-		"10m", "190:20:30", ".inf", "1_000", "+1", "!!str", "*a", "&a", "@x", "a: ", "trail ", "\nline",
-		"line\n\n", " \n a", "😀", "%", calendar,
-		strings.Repeat("word ", 60),
+		"", " ", "yes", "~", "1.0", "0x10", "a: b", "#", "\r\n", "\n \n", "\t", "\u0085", "\u2028", "\ufeff", "\x7f", "'\"", "<&>", "---\n",
+		"<<", "=", "null", "Off", "2026-01-01", "10m", "190:20:30", ".inf", "1_000", "!!str", "*a", "&a", "trail ", "\nline", "😀", "%", "BEGIN:VCALENDAR\r\n",
 	}
 	for _, number := range []string{
-		"0", "-0", "1.0", "1e5", "1E+5", "-1.50", "123456789012345678901234567890.10",
-		"9007199254740993", "1e-400", "1e400",
+		"0", "-0", "1.0", "1e5", "1E+5", "-1.50", "123456789012345678901234567890.10", "9007199254740993", "1e-400", "1e400",
 	} {
 		texts = append(texts, number) // as a text
-		f := jobFile{Jobs: []sched.Definition{{Name: "a", Kind: "k", Schedule: "@daily", CatchUp: sched.All{Max: 7}, Payload: json.RawMessage(`{"a":[` + number + `,{"b":` + number + `}]}`)}}}
-		sameAfterYAML(t, f)
+		sameAfterExport(t, sched.Definition{Name: "a", Kind: "k", Schedule: "@daily", CatchUp: sched.All{Max: 7}, Payload: json.RawMessage(`{"a":[` + number + `,{"b":` + number + `}]}`)})
 	}
 	for _, text := range texts {
 		payload, err := json.Marshal(map[string]any{"a" + text: []string{text}, text: map[string]any{"x": 1.5}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := jobFile{Jobs: []sched.Definition{{Name: "a" + text, Revision: text, Kind: "k", Schedule: "@daily", Only: &sched.CalendarData{ICal: text + calendar}, Payload: payload}}}
-		sameAfterYAML(t, f)
-	}
-	for seed := range uint64(300) {
-		rng := rand.New(rand.NewPCG(seed, 0))
-		sameAfterYAML(t, jobFile{Jobs: []sched.Definition{{
-			Name: "a", Kind: "k", Schedule: "@daily",
-			Payload: json.RawMessage(randomJSON(rng, texts, 4)),
-		}}})
-	}
-	deep := json.RawMessage(strings.Repeat(`{"a":[`, 500) + "null" + strings.Repeat("]}", 500))
-	sameAfterYAML(t, jobFile{Jobs: []sched.Definition{{Name: "a", Kind: "k", Schedule: "@daily", Payload: deep}}})
-	twice := jobFile{Jobs: []sched.Definition{{Name: "a", Payload: json.RawMessage(`{"a":1,"a":2}`)}}}
-	if _, err := twice.yaml(); err == nil || !strings.Contains(err.Error(), `key "a" is there twice`) {
-		t.Error(err)
+		sameAfterExport(t, sched.Definition{Name: "a" + text, Revision: text, Kind: "k", Schedule: "@daily", Only: &sched.CalendarData{ICal: text}, Payload: payload})
 	}
 }
 
-// randomJSON returns a value with texts, and keys, of a list.
-func randomJSON(rng *rand.Rand, texts []string, depth int) string {
-	text := func() string {
-		is, _ := json.Marshal(texts[rng.IntN(len(texts))])
-		return string(is)
-	}
-	switch n := rng.IntN(8); {
-	case n < 2 && depth > 0:
-		var all []string
-		for range rng.IntN(4) {
-			all = append(all, randomJSON(rng, texts, depth-1))
-		}
-		return "[" + strings.Join(all, ",") + "]"
-	case n < 4 && depth > 0:
-		all := make(map[string]json.RawMessage)
-		for range rng.IntN(4) {
-			all[text()] = json.RawMessage(randomJSON(rng, texts, depth-1))
-		}
-		is, _ := json.Marshal(all)
-		return string(is)
-	case n < 6:
-		return text()
-	}
-	return []string{"true", "false", "null", "-0.0", "1.10", "1e400", "-1E-400", "12345678901234567890.0"}[rng.IntN(8)]
-}
-
-func sameAfterYAML(t *testing.T, f jobFile) {
+func sameAfterExport(t *testing.T, d sched.Definition) {
 	t.Helper()
-	want, err := json.Marshal(f)
-	if err != nil {
+	var out bytes.Buffer
+	if err := (&app{out: &out}).printJSON(jobFile{Jobs: []sched.Definition{d}}); err != nil {
 		t.Fatal(err)
 	}
-	text, err := f.yaml()
+	back, err := parseJobs(out.Bytes())
 	if err != nil {
-		t.Errorf("%s: %v", want, err)
+		t.Errorf("%s: %v", out.Bytes(), err)
 		return
 	}
-	back, err := parseJobs(text)
-	if err != nil {
-		t.Errorf("%s: %v", text, err)
-		return
-	}
-	if got, err := json.Marshal(back); err != nil || sorted(t, got) != sorted(t, want) {
-		t.Errorf("%v, %s\nwant %s\nas YAML\n%s", err, got, want, text)
-	}
-}
-
-// sorted returns JSON with its keys sorted.
-func sorted(t *testing.T, text []byte) string {
-	t.Helper()
-	var is any
-	numbers := json.NewDecoder(bytes.NewReader(text))
-	numbers.UseNumber()
-	if err := numbers.Decode(&is); err != nil {
-		t.Fatal(err)
-	}
-	text, err := json.Marshal(is)
+	want, err := fieldsOf(d)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(text)
+	if got, err := fieldsOf(back.Jobs[0]); err != nil || !maps.Equal(got, want) {
+		t.Errorf("%v, %v\nwant %v", err, got, want)
+	}
 }
 
-// Values of YAML that JSON writes in another way keep their meaning, and numbers their digits.
+// A file in YAML has the values of JSON, and numbers keep their digits.
 func TestJobFileValues(t *testing.T) {
 	t.Parallel()
-	const text = `jobs:
+	const text = `# a comment
+jobs:
 - name: a
   kind: k
   schedule: '@daily'
-  catchUp: all
-  catchUpMax: 0x10
-  overlap: allow
-  payload: &p {yes: True, 1: 0o10, 2.50: [.5, +1.50, -.50, 1_000, 0x1F, ~, null, "~", 1.50, "1.50", 2026-01-01, !!str 1e400], big: 12345678901234567890123}
-- {name: b, kind: k, schedule: '@daily', payload: *p}
-- {name: c, kind: k, schedule: '@daily', payload: {<<: [*p, {more: 1, big: 1}], more: 2.0}}
+  payload: {yes: True, 1: 2.50, list: [~, null, "~", 1.50, "1.50", 2026-01-01, !!str 1e400], big: 12345678901234567890123}
 `
 	f, err := parseJobs([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	const all = `"1":8,"2.50":[0.5,1.50,-0.50,1000,31,null,null,"~",1.50,"1.50","2026-01-01","1e400"],"big":12345678901234567890123,"yes":true}`
-	for i, want := range []string{`{` + all, `{` + all, `{` + strings.Replace(all, `,"yes"`, `,"more":2.0,"yes"`, 1)} {
-		if got := string(f.Jobs[i].Payload); got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
-	}
-	if f.Jobs[0].CatchUp != (sched.All{Max: 16}) {
-		t.Errorf("%v", f.Jobs[0].CatchUp)
+	const want = `{"1":2.50,"big":12345678901234567890123,"list":[null,null,"~",1.50,"1.50","2026-01-01","1e400"],"yes":true}`
+	if got := string(f.Jobs[0].Payload); got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }
 
-// What YAML could mean in several ways is refused, and so is a document that would grow without end.
+// What YAML could mean in several ways is refused, and so is what JSON cannot write.
 func TestJobFileRefused(t *testing.T) {
 	t.Parallel()
-	bomb := "a: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
-	for i := range 8 {
-		bomb += fmt.Sprintf("b%d: &a%d [%s]\n", i, i+1, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d, ", i), 10), ", "))
-	}
 	for text, says := range map[string]string{
 		"jobs:\n- name: yes":                    `line 2: yes has more than one meaning in YAML; write true or false, or "yes"`,
 		"jobs:\n- name: 012":                    "line 2: the number 012 cannot be stored",
+		"jobs:\n- {name: 0x1F}":                 "line 2: the number 0x1F cannot be stored",
 		"jobs:\n- {name: .inf}":                 "line 2: the number .inf cannot be stored",
 		"jobs:\n- {name: .NaN}":                 "cannot be stored",
 		"jobs:\n- {name: a, name: b}":           `line 2: key "name" already set`,
@@ -168,10 +92,8 @@ func TestJobFileRefused(t *testing.T) {
 		"jobs:\n- {[a]: b}":                     "line 2: a key is not a text",
 		"jobs:\n- !job {name: a}":               `line 2: the tag "!job" is not supported`,
 		"jobs:\n- {name: !!binary aGk=}":        `the tag "!!binary" is not supported`,
-		"jobs:\n- {<<: a}":                      "line 2: << needs a mapping, or a list of them",
-		"jobs: &a [*a]":                         "more than 10000 inside each other",
-		"jobs: &a {<<: *a}":                     "more than 10000 inside each other",
-		bomb:                                    "more than 1000000 values",
+		"jobs:\n- {<<: {a: 1}}":                 "line 2: a key is not a text",
+		"jobs: &a [*a]":                         "line 1: aliases are not supported",
 		"jobs:\n- {name: a, payload: \"\xff\"}": "yaml: ",
 	} {
 		if _, err := parseJobs([]byte(text)); err == nil || !strings.Contains(err.Error(), says) {

@@ -89,10 +89,10 @@ of the claims can be set by CLAIMCTL_PREFIX.`,
 	root.AddGroup(&cobra.Group{ID: groupSee, Title: "See:"}, &cobra.Group{ID: groupRun, Title: "Run:"},
 		&cobra.Group{ID: groupRepair, Title: "Repair:"})
 	root.AddCommand(
-		a.listCommand(), a.explainCommand(), a.watchCommand(), a.historyCommand(), a.doctorCommand(), a.benchCommand(),
-		a.runCommand(), a.electCommand(), a.checkCommand(), a.noteCommand(), a.devCommand(),
-		a.releaseCommand(), a.resizeCommand(), a.drillCommand(), a.epochCommand(), a.spaceCommand(), a.workCommand(), a.schedCommand(), a.queueCommand(), a.groupCommand(),
-		a.manCommand(), exitCodesTopic(),
+		a.listCommand(), a.explainCommand(), a.watchCommand(), a.historyCommand(), a.doctorCommand(),
+		a.runCommand(), a.electCommand(),
+		a.releaseCommand(), a.resizeCommand(), a.epochCommand(), a.workCommand(), a.schedCommand(), a.queueCommand(), a.groupCommand(),
+		exitCodesTopic(),
 	)
 	nameArguments(root)
 	return root
@@ -121,8 +121,13 @@ func nameArguments(cmd *cobra.Command) {
 		if len(args) != 1 {
 			got = fmt.Sprintf("%d arguments", len(args))
 		}
-		return fmt.Errorf("%s: got %s; usage: %s", strings.TrimPrefix(cmd.CommandPath(), "claimctl "), got, cmd.UseLine())
+		return fmt.Errorf("%s: got %s; usage: %s", commandName(cmd), got, cmd.UseLine())
 	}
+}
+
+// commandName is how errors name a command.
+func commandName(cmd *cobra.Command) string {
+	return strings.TrimPrefix(cmd.CommandPath(), "claimctl ")
 }
 
 // Groups of commands in the help.

@@ -201,7 +201,6 @@ func TestUnknownCommand(t *testing.T) {
 		"queue zzz --help":           `unknown command "zzz" for "claimctl queue"; claimctl queue --help lists the commands`,
 		"group evct orders pod-3":    `the nearest is "claimctl group evict"`,
 		"epoch rais --prefix /a/":    `unknown command "rais" for "claimctl epoch"; the nearest is "claimctl epoch raise"`,
-		"space reclam":               `the nearest is "claimctl space reclaim"`,
 		"completion bsh":             `the nearest is "claimctl completion bash"`,
 		"sched jbos --output jsonl":  `"code":64`,
 		"--nope sched resum j":       `unknown flag: --nope`,
@@ -278,37 +277,6 @@ func TestEnvironment(t *testing.T) {
 	w.fails(exitUsage, "ETCDCTL_DIAL_TIMEOUT", "ls")
 }
 
-func TestMan(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	dir := t.TempDir()
-	w.ok("man", dir)
-	for page, wants := range map[string][]string{
-		"claimctl.1":             {`.TH "CLAIMCTL"`, `claimctl\-queue(1)`, `.SH SEE ALSO`, `\-\-endpoints`},
-		"claimctl-run.1":         {".SH SYNOPSIS", `\-\-max\-hold`, "CLAIM_SOCK", "claimctl run nightly"},
-		"claimctl-exit-codes.1":  {"  75   The key is held"},
-		"claimctl-queue-dead.1":  {`claimctl\-queue(1)`},
-		"claimctl-sched-pause.1": {`\-\-reason`},
-	} {
-		b, err := os.ReadFile(filepath.Join(dir, page))
-		w.noErr(err)
-		for _, want := range wants {
-			if !strings.Contains(string(b), want) {
-				t.Errorf("%s does not say %q:\n%s", page, want, b)
-			}
-		}
-		for l := range strings.Lines(string(b)) {
-			if strings.HasPrefix(l, "'") || strings.HasPrefix(l, ".") && !strings.HasPrefix(l, ".TH ") && !strings.HasPrefix(l, ".SH ") && !strings.HasPrefix(l, ".B ") &&
-				l != ".PP\n" && l != ".TP\n" && l != ".nf\n" && l != ".fi\n" {
-				t.Errorf("%s: %q is a request", page, l)
-			}
-		}
-	}
-	if _, err := os.Stat(filepath.Join(dir, "claimctl-man.1")); err == nil {
-		t.Error("a hidden command has a page")
-	}
-}
-
 // Keys, shells and flags are completed.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
@@ -322,7 +290,6 @@ func TestCompletion(t *testing.T) {
 	for typed, want := range map[string]string{
 		"explain ord":         "orders/1\n",
 		"release ord":         "orders/1\n",
-		"drill ord":           "orders/1\n",
 		"watch ord":           "orders/1\n",
 		"doctor --for wa":     "wait\n",
 		"doctor --for note,w": "note,wait\nnote,work\n",

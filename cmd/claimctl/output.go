@@ -5,10 +5,16 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 	"unicode"
+	"unicode/utf8"
+
+	"github.com/etcdclaims/claims/internal/doctor"
 )
 
 // Formats of the output.
@@ -30,15 +36,85 @@ func checkFormat(s string) error {
 	return nil
 }
 
-// A row is one thing in a list. Its JSON is what json.Marshal makes of it.
-type row interface {
-	name() string    // for the format name
-	cells() []string // of the table
+// A view is one thing that a command prints. Its JSON is what json.Marshal makes of it. Its
+// fields with a tag col are the columns of tables, and the lines of a command that shows one
+// thing. After the name of the column the tag can have "0", which shows a zero, and "short",
+// which shows the beginning of a text in tables.
+type view interface {
+	name() string // for the format name
 }
 
-// printList prints what a command lists. JSON of an empty list is [].
-func printList[T row](a *app, header []string, rows iter.Seq2[T, error]) error {
+// A column is a field of a view.
+type column struct {
+	name        string
+	field       int
+	zero, short bool
+}
+
+// columnsOf returns the columns of a view, in the order of its fields.
+func columnsOf(of reflect.Type) (all []column) {
+	for i := range of.NumField() {
+		if tag, ok := of.Field(i).Tag.Lookup("col"); ok {
+			name, option, _ := strings.Cut(tag, ",")
+			all = append(all, column{name, i, option == "0", option == "short"})
+		}
+	}
+	return all
+}
+
+// value returns the field as text, empty if it is not known.
+func (c column) value(v view) string {
+	switch is := reflect.ValueOf(v).Field(c.field).Interface().(type) {
+	case string:
+		return is
+	case int:
+		return c.number(int64(is))
+	case int64:
+		return c.number(is)
+	case *int:
+		if is != nil {
+			return strconv.Itoa(*is)
+		}
+	case *time.Time:
+		return at(is)
+	case time.Time:
+		return doctor.Stamp(is)
+	case []byte:
+		return text(is)
+	case bool:
+		if is {
+			return "yes"
+		}
+	}
+	return ""
+}
+
+func (c column) number(n int64) string {
+	if n == 0 && !c.zero {
+		return ""
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// cells returns what a table has of a view, in the columns of the header.
+func cells(v view, header []string) (row []string) {
+	all := columnsOf(reflect.TypeOf(v))
+	for _, name := range header {
+		c := all[slices.IndexFunc(all, func(c column) bool { return c.name == name })]
+		value := c.value(v)
+		if c.short {
+			value = shorten(firstLine(value))
+		}
+		row = append(row, value)
+	}
+	return row
+}
+
+// printList prints what a command lists, in a table with the columns of the header, separated
+// by commas. JSON of an empty list is [].
+func printList[T view](a *app, columns string, rows iter.Seq2[T, error]) error {
 	all := []T{}
+	header := strings.Split(columns, ",")
 	table := tabwriter.NewWriter(a.out, 0, 8, 2, ' ', 0)
 	headed := a.format != formatTable // nothing is printed above an error without rows
 	for r, err := range rows {
@@ -52,7 +128,7 @@ func printList[T row](a *app, header []string, rows iter.Seq2[T, error]) error {
 		}
 		switch a.format {
 		case formatTable:
-			line(table, r.cells())
+			line(table, cells(r, header))
 		case formatName:
 			_, _ = fmt.Fprintln(a.out, r.name())
 		case formatLines:
@@ -96,8 +172,8 @@ func (a *app) printLine(v any) error {
 	return e.Encode(v)
 }
 
-// printOne prints one thing.
-func printOne[T interface{ name() string }](a *app, v T, text func(io.Writer)) error {
+// printOne prints one thing; without a text its columns, each on a line of its own.
+func printOne(a *app, v view, text func(io.Writer)) error {
 	switch a.format {
 	case formatJSON:
 		return a.printJSON(v)
@@ -107,8 +183,30 @@ func printOne[T interface{ name() string }](a *app, v T, text func(io.Writer)) e
 		_, err := fmt.Fprintln(a.out, v.name())
 		return err
 	}
+	if text == nil {
+		text = func(w io.Writer) { details(w, v) }
+	}
 	text(a.out)
 	return nil
+}
+
+// details prints the columns that a view has values for. A value can have several lines.
+func details(w io.Writer, v view) {
+	all := columnsOf(reflect.TypeOf(v))
+	width := 0
+	for _, c := range all {
+		width = max(width, len(c.name)+1)
+	}
+	for _, c := range all {
+		if value := c.value(v); value != "" {
+			name := c.name
+			if len(name) > 2 { // no ID
+				name = name[:1] + strings.ToLower(name[1:])
+			}
+			_, _ = fmt.Fprintf(w, "%-*s ", width, name+":")
+			paragraph(w, width+1, value)
+		}
+	}
 }
 
 // say prints what a command did, for people.
@@ -142,24 +240,6 @@ func clean(s string) string {
 	return b.String()
 }
 
-// number is a number in tables, nothing if it is 0.
-func number[N ~int | ~int64](n N) string {
-	if n == 0 {
-		return ""
-	}
-	return fmt.Sprint(int64(n))
-}
-
-// fields prints names and values, but for those without a value, with the values in one
-// column behind so many characters.
-func fields(w io.Writer, width int, pairs [][2]string) {
-	for _, pair := range pairs {
-		if pair[1] != "" {
-			_, _ = fmt.Fprintf(w, "%-*s %s\n", width, pair[0]+":", clean(pair[1]))
-		}
-	}
-}
-
 // paragraph prints the lines of a text, such as an error with its stack: the first after what
 // is printed already, and the others indented.
 func paragraph(w io.Writer, indent int, text string) {
@@ -171,14 +251,6 @@ func paragraph(w io.Writer, indent int, text string) {
 	}
 }
 
-// field prints a name and a value that can have several lines, as fields does.
-func field(w io.Writer, width int, name, value string) {
-	if value != "" {
-		_, _ = fmt.Fprintf(w, "%-*s ", width, name+":")
-		paragraph(w, width+1, value)
-	}
-}
-
 // firstLine is the first line of an error, with a mark if there are more. A command that
 // shows one thing prints them all.
 func firstLine(s string) string {
@@ -186,4 +258,67 @@ func firstLine(s string) string {
 		return first + " …"
 	}
 	return strings.TrimSuffix(s, "\n")
+}
+
+// moment is a time in JSON, absent if it is not known.
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+func at(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return doctor.Stamp(*t)
+}
+
+// text is a note or a payload as text.
+func text(b []byte) string {
+	if !utf8.Valid(b) {
+		return fmt.Sprintf("%q", b)
+	}
+	return string(b)
+}
+
+// shorten is a note in a table.
+func shorten(s string) string {
+	const most = 60
+	if r := []rune(s); len(r) > most {
+		return string(r[:most-1]) + "…"
+	}
+	return s
+}
+
+// fallback is s, or another text if s is empty.
+func fallback(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+// sequence yields a slice as printList takes it.
+func sequence[T any](all []T) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for _, v := range all {
+			if !yield(v, nil) {
+				return
+			}
+		}
+	}
+}
+
+// mapped yields what a function makes of each value.
+func mapped[T, V any](all iter.Seq2[T, error], view func(T) V) iter.Seq2[V, error] {
+	return func(yield func(V, error) bool) {
+		for v, err := range all {
+			if !yield(view(v), err) {
+				return
+			}
+		}
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/work"
+	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/calendar"
 )
 
@@ -38,12 +39,12 @@ func views[T, V any](view func(T) V, all ...T) []V {
 }
 
 // show returns the list in every format.
-func show[T row](t *testing.T, header []string, rows []T) string {
+func show[T view](t *testing.T, columns string, rows []T) string {
 	t.Helper()
 	var out bytes.Buffer
 	for _, format := range []string{formatTable, formatJSON, formatLines, formatName} {
 		a := &app{format: format, out: &out}
-		if err := printList(a, header, sequence(rows)); err != nil {
+		if err := printList(a, columns, sequence(rows)); err != nil {
 			t.Fatal(err)
 		}
 		out.WriteString("\n")
@@ -53,10 +54,10 @@ func show[T row](t *testing.T, header []string, rows []T) string {
 
 func TestFormats(t *testing.T) {
 	t.Parallel()
-	golden(t, "ls", show(t, claimHeader, views(viewClaim, claimed, etcdclaims.Info{Key: "orders/7", Held: true, Fence: 1<<47 + 5, Owner: "b", Kind: "zombie"})))
-	golden(t, "history", show(t, termHeader, views(viewTerm, terms...)))
-	golden(t, "work", show(t, workHeader, views(viewWork, record)))
-	if got := show(t, claimHeader, []claimView(nil)); !bytes.Contains([]byte(got), []byte("\n[]\n")) {
+	golden(t, "ls", show(t, claimColumns, views(viewClaim, claimed, etcdclaims.Info{Key: "orders/7", Held: true, Fence: 1<<47 + 5, Owner: "b", Kind: "zombie"})))
+	golden(t, "history", show(t, termColumns, views(viewTerm, terms...)))
+	golden(t, "work", show(t, workColumns, views(viewWork, record)))
+	if got := show(t, claimColumns, []claimView(nil)); !bytes.Contains([]byte(got), []byte("\n[]\n")) {
 		t.Errorf("an empty list: %s", got)
 	}
 }
@@ -91,7 +92,7 @@ func TestJobSchedule(t *testing.T) {
 		"@every 10m0s":                          "@every 10m0s",
 	} {
 		text := fmt.Sprint(calendar.Must(calendar.Cron(expr)))
-		if got := (jobView{Schedule: text}).cells()[1]; got != want {
+		if got := viewJob(sched.JobInfo{Schedule: text}).Short; got != want {
 			t.Errorf("%q of %q is shown as %q, want %q", expr, text, got, want)
 		} else if again := fmt.Sprint(calendar.Must(calendar.Cron(got))); again != text {
 			t.Errorf("%q is shown as %q, which is %q", text, got, again)
@@ -120,18 +121,5 @@ func TestRemedies(t *testing.T) {
 		if got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
-	}
-}
-
-// etcd before 3.6 does not report its quota.
-func TestQuotaNotKnown(t *testing.T) {
-	t.Parallel()
-	v := spaceView{Size: 5 << 30}
-	if cells := v.cells(); v.full() || cells[3] != "" || cells[4] != "" {
-		t.Errorf("full: %v, %q", v.full(), cells)
-	}
-	v.Quota = 5 << 30
-	if cells := v.cells(); !v.full() || cells[4] != "100%" {
-		t.Errorf("full: %v, %q", v.full(), cells)
 	}
 }

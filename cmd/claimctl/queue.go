@@ -13,34 +13,28 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/internal/doctor"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // queueName is one queue in a list.
 type queueName struct {
-	Queue string `json:"queue"`
+	Queue string `json:"queue" col:"QUEUE"`
 }
 
-func (v queueName) name() string    { return v.Queue }
-func (v queueName) cells() []string { return []string{v.Queue} }
+func (v queueName) name() string { return v.Queue }
 
 // queueStats counts the items of a queue.
 type queueStats struct {
-	Queue       string     `json:"queue"`
-	Ready       int        `json:"ready"`
-	Later       int        `json:"later"`
-	Taken       int        `json:"taken"`
-	Dead        int        `json:"dead"`
-	OldestReady *time.Time `json:"oldestReady,omitempty"`
-	Paused      string     `json:"paused,omitempty"`
+	Queue       string     `json:"queue" col:"QUEUE"`
+	Ready       int        `json:"ready" col:"READY,0"`
+	Later       int        `json:"later" col:"LATER,0"`
+	Taken       int        `json:"taken" col:"TAKEN,0"`
+	Dead        int        `json:"dead" col:"DEAD,0"`
+	OldestReady *time.Time `json:"oldestReady,omitempty" col:"OLDEST READY"`
+	Paused      string     `json:"paused,omitempty" col:"PAUSED"`
 }
 
 func (v queueStats) name() string { return v.Queue }
-
-var statsHeader = []string{"QUEUE", "READY", "LATER", "TAKEN", "DEAD", "OLDEST READY", "PAUSED"}
-
-func (v queueStats) cells() []string {
-	return []string{v.Queue, fmt.Sprint(v.Ready), fmt.Sprint(v.Later), fmt.Sprint(v.Taken), fmt.Sprint(v.Dead), at(v.OldestReady), v.Paused}
-}
 
 func viewStats(name string, s queue.Stats) queueStats {
 	v := queueStats{Queue: name, Ready: s.Ready, Later: s.Later, Taken: s.Taken, Dead: s.Dead, OldestReady: moment(s.OldestReady)}
@@ -50,14 +44,8 @@ func viewStats(name string, s queue.Stats) queueStats {
 	return v
 }
 
-// queueOf calls f with a queue that exists, as it was configured.
-func (a *app) queueOf(cmd *cobra.Command, name string, f func(ctx context.Context, q *queue.Queue) error) error {
-	return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
-		return a.inQueue(ctx, claims, name, func(q *queue.Queue) error { return f(ctx, q) })
-	})
-}
-
-func (a *app) inQueue(ctx context.Context, claims *etcdclaims.Client, name string, f func(q *queue.Queue) error) error {
+// inQueue calls f with a queue that exists, as it was configured.
+func inQueue(ctx context.Context, claims *etcdclaims.Client, name string, f func(q *queue.Queue) error) error {
 	q, err := queue.Open(ctx, claims, name)
 	switch {
 	case errors.Is(err, etcdclaims.ErrInvalidKey):
@@ -72,67 +60,79 @@ func (a *app) inQueue(ctx context.Context, claims *etcdclaims.Client, name strin
 	return err
 }
 
-// queueVerb makes a command about one queue.
-type queueVerb func(use, short string, args int, f func(ctx context.Context, q *queue.Queue, args []string) error) *cobra.Command
+// queueSpec is a spec without its run, and what it does with a queue.
+func queueSpec(s spec, f func(ctx context.Context, q *queue.Queue, args []string) error) spec {
+	s.least, s.most = s.least+1, s.most+1
+	s.run = func(ctx context.Context, claims *etcdclaims.Client, args []string) error {
+		return inQueue(ctx, claims, args[0], func(q *queue.Queue) error { return f(ctx, q, args[1:]) })
+	}
+	return s
+}
 
 func (a *app) queueCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "queue", GroupID: groupRepair, Short: "Show and repair queues and dead letters"}
+	list := a.queueListCommand()
+	list.Args = noQueue
+	var why string
+	cmd.AddCommand(
+		list, a.queueStatsCommand(),
+		a.command(queueSpec(spec{use: "show QUEUE ID", short: "Show an item, with its payload and attempts", least: 1, most: 1},
+			func(ctx context.Context, q *queue.Queue, args []string) error {
+				i, err := q.Look(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				v := viewItem(i)
+				return printOne(a, v, v.text)
+			})),
+		a.command(queueSpec(spec{use: "waiting QUEUE", short: "List the items that wait, in their order"},
+			func(ctx context.Context, q *queue.Queue, _ []string) error {
+				return printList(a, waitingColumns, mapped(q.Waiting(ctx), viewItem))
+			})),
+		a.command(queueSpec(spec{use: "taken QUEUE", short: "List the items that workers have"},
+			func(ctx context.Context, q *queue.Queue, _ []string) error {
+				return printList(a, takenColumns, mapped(q.Taken(ctx), viewItem))
+			})),
+		a.command(queueSpec(spec{
+			use: "pause QUEUE", short: "Stop all claiming until resume",
+			flags: func(flags *pflag.FlagSet) { addReason(flags, &why, "note that is kept with the pause") },
+		}, func(ctx context.Context, q *queue.Queue, _ []string) error {
+			return a.done(q.Pause(ctx, why), doneView{Done: "paused", Queue: q.Name(), Reason: why}, "paused %q", q.Name())
+		})),
+		a.command(queueSpec(spec{use: "resume QUEUE", short: "End a pause"},
+			func(ctx context.Context, q *queue.Queue, _ []string) error {
+				return a.done(q.Resume(ctx), doneView{Done: "resumed", Queue: q.Name()}, "resumed %q", q.Name())
+			})),
+		a.command(queueSpec(spec{use: "cancel QUEUE ID", short: "Remove an item that no worker has", least: 1, most: 1},
+			func(ctx context.Context, q *queue.Queue, args []string) error {
+				return a.done(q.Cancel(ctx, args[0]), doneView{Done: "removed", Queue: q.Name(), Item: args[0]}, "removed %q", args[0])
+			})),
+		a.deadCommand())
+	return cmd
+}
+
+func (a *app) queueListCommand() *cobra.Command {
 	var idle bool
-	list := &cobra.Command{
-		Use: "ls", Args: noQueue, Short: "List the queues that have work, or had until a minute ago",
-		Long: `List the queues that have items which wait or are taken, or had some until a minute
+	return a.command(spec{
+		use: "ls", short: "List the queues that have work, or had until a minute ago",
+		long: `List the queues that have items which wait or are taken, or had some until a minute
 ago. A queue that has only dead letters is not among them: see --all, and stats. The
 items of one queue are listed by waiting, taken and dead ls.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
-				names := queue.Active(ctx, claims)
-				if idle {
-					all, err := allQueues(ctx, claims)
-					if err != nil {
-						return err
-					}
-					names = sequence(all)
-				}
-				return printList(a, []string{"QUEUE"}, mapped(names, func(s string) queueName { return queueName{s} }))
-			})
+		flags: func(flags *pflag.FlagSet) {
+			flags.BoolVar(&idle, "all", false, "also those that are idle, or have only dead letters")
 		},
-	}
-	list.Flags().BoolVar(&idle, "all", false, "also those that are idle, or have only dead letters")
-	verb := func(use, short string, args int, f func(ctx context.Context, q *queue.Queue, args []string) error) *cobra.Command {
-		return &cobra.Command{
-			Use: use, Short: short, Args: cobra.ExactArgs(args + 1),
-			RunE: func(cmd *cobra.Command, args []string) error {
-				return a.queueOf(cmd, args[0], func(ctx context.Context, q *queue.Queue) error { return f(ctx, q, args[1:]) })
-			},
-		}
-	}
-	show := verb("show QUEUE ID", "Show an item, with its payload and attempts", 1, func(ctx context.Context, q *queue.Queue, args []string) error {
-		i, err := q.Look(ctx, args[0])
-		if err != nil {
-			return err
-		}
-		v := viewItem(i)
-		return printOne(a, v, v.text)
+		run: func(ctx context.Context, claims *etcdclaims.Client, _ []string) error {
+			names := queue.Active(ctx, claims)
+			if idle {
+				all, err := allQueues(ctx, claims)
+				if err != nil {
+					return err
+				}
+				names = sequence(all)
+			}
+			return printList(a, "QUEUE", mapped(names, func(s string) queueName { return queueName{s} }))
+		},
 	})
-	waiting := verb("waiting QUEUE", "List the items that wait, in their order", 0, func(ctx context.Context, q *queue.Queue, _ []string) error {
-		return printList(a, waitingHeader, mapped(q.Waiting(ctx), func(i queue.Info) waitingItem { return waitingItem{viewItem(i)} }))
-	})
-	taken := verb("taken QUEUE", "List the items that workers have", 0, func(ctx context.Context, q *queue.Queue, _ []string) error {
-		return printList(a, takenHeader, mapped(q.Taken(ctx), func(i queue.Info) takenItem { return takenItem{viewItem(i)} }))
-	})
-	var why string
-	pause := verb("pause QUEUE", "Stop all claiming until resume", 0, func(ctx context.Context, q *queue.Queue, _ []string) error {
-		return a.done(q.Pause(ctx, why), doneView{Done: "paused", Queue: q.Name(), Reason: why}, "paused %q", q.Name())
-	})
-	addReason(pause, &why, "note that is kept with the pause")
-	resume := verb("resume QUEUE", "End a pause", 0, func(ctx context.Context, q *queue.Queue, _ []string) error {
-		return a.done(q.Resume(ctx), doneView{Done: "resumed", Queue: q.Name()}, "resumed %q", q.Name())
-	})
-	cancel := verb("cancel QUEUE ID", "Remove an item that no worker has", 1, func(ctx context.Context, q *queue.Queue, args []string) error {
-		return a.done(q.Cancel(ctx, args[0]), doneView{Done: "removed", Queue: q.Name(), Item: args[0]}, "removed %q", args[0])
-	})
-	cmd.AddCommand(list, a.queueStatsCommand(), show, waiting, taken, pause, resume, cancel, a.deadCommand(verb))
-	return cmd
 }
 
 // noQueue refuses the name of a queue, whose items are listed by other commands.
@@ -158,28 +158,28 @@ func allQueues(ctx context.Context, claims *etcdclaims.Client) ([]string, error)
 	return slices.Sorted(maps.Keys(found)), nil
 }
 
+const statsColumns = "QUEUE,READY,LATER,TAKEN,DEAD,OLDEST READY,PAUSED"
+
 func (a *app) queueStatsCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "stats [QUEUE]", Args: cobra.MaximumNArgs(1), Short: "Count the items of a queue, or of all queues",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
-				if len(args) == 0 {
-					return a.allStats(ctx, claims)
+	return a.command(spec{
+		use: "stats [QUEUE]", most: 1, short: "Count the items of a queue, or of all queues",
+		run: func(ctx context.Context, claims *etcdclaims.Client, args []string) error {
+			if len(args) == 0 {
+				return a.allStats(ctx, claims)
+			}
+			return inQueue(ctx, claims, args[0], func(q *queue.Queue) error {
+				s, err := q.Stats(ctx)
+				if err != nil {
+					return err
 				}
-				return a.inQueue(ctx, claims, args[0], func(q *queue.Queue) error {
-					s, err := q.Stats(ctx)
-					if err != nil {
-						return err
-					}
-					v := viewStats(q.Name(), s)
-					if a.format == formatTable {
-						return printList(a, statsHeader, sequence([]queueStats{v}))
-					}
-					return printOne(a, v, nil)
-				})
+				v := viewStats(q.Name(), s)
+				if a.format == formatTable {
+					return printList(a, statsColumns, sequence([]queueStats{v}))
+				}
+				return printOne(a, v, nil)
 			})
 		},
-	}
+	})
 }
 
 // allStats prints the counts of all queues.
@@ -188,7 +188,7 @@ func (a *app) allStats(ctx context.Context, claims *etcdclaims.Client) error {
 	if err != nil {
 		return err
 	}
-	return printList(a, statsHeader, func(yield func(queueStats, error) bool) {
+	return printList(a, statsColumns, func(yield func(queueStats, error) bool) {
 		for _, name := range names {
 			var s queue.Stats
 			q, err := queue.New(claims, queue.Config{Name: name}) // which counts whatever its order is
@@ -203,15 +203,11 @@ func (a *app) allStats(ctx context.Context, claims *etcdclaims.Client) error {
 	})
 }
 
-func (a *app) deadCommand(verb queueVerb) *cobra.Command {
-	dead := &cobra.Command{Use: "dead", Short: "Show and repair dead letters"}
-	deadList := verb("ls QUEUE", "List the dead letters, oldest first", 0, func(ctx context.Context, q *queue.Queue, _ []string) error {
-		return printList(a, deadHeader, mapped(q.DeadLetters(ctx), func(i queue.Info) deadItem { return deadItem{viewItem(i)} }))
-	})
-	redrive := verb("redrive QUEUE ID", "Make a dead letter visible again", 1, func(ctx context.Context, q *queue.Queue, args []string) error {
-		return a.done(q.Redrive(ctx, args[0]), doneView{Done: "redriven", Queue: q.Name(), Item: args[0]}, "redrove %q", args[0])
-	})
-	var timeout time.Duration
+func (a *app) deadCommand() *cobra.Command {
+	var timeout, older time.Duration
+	limit := func(flags *pflag.FlagSet) {
+		flags.DurationVar(&timeout, "timeout", time.Minute, "how long the items may take, once the queue was read in --command-timeout")
+	}
 	// many calls f with the time that many items may take: those that were changed before an
 	// error are counted in it.
 	many := func(ctx context.Context, verb string, f func(ctx context.Context) (int, error)) (int, error) {
@@ -223,27 +219,36 @@ func (a *app) deadCommand(verb queueVerb) *cobra.Command {
 		}
 		return n, nil
 	}
-	all := verb("redrive-all QUEUE", "Make all dead letters visible again", 0, func(ctx context.Context, q *queue.Queue, _ []string) error {
-		n, err := many(ctx, "redriven", q.RedriveAll)
-		return a.done(err, doneView{Done: "redriven", Queue: q.Name(), Items: &n}, "redrove %d items", n)
-	})
-	var older time.Duration
-	var yes bool
-	purge := verb("purge QUEUE", "Remove dead letters for good", 0, func(ctx context.Context, q *queue.Queue, _ []string) error {
-		if older < 0 {
-			return usageError("queue dead purge: --older-than %v is negative", older)
-		}
-		if !yes {
-			return usageError("queue dead purge: removes dead letters of %q for good; repeat with --yes", q.Name())
-		}
-		n, err := many(ctx, "removed", func(ctx context.Context) (int, error) { return q.Purge(ctx, time.Now().Add(-older)) })
-		return a.done(err, doneView{Done: "removed", Queue: q.Name(), Items: &n}, "removed %d dead letters", n)
-	})
-	purge.Flags().DurationVar(&older, "older-than", 0, "only those that died before this time, by this host's clock")
-	for _, cmd := range []*cobra.Command{all, purge} {
-		cmd.Flags().DurationVar(&timeout, "timeout", time.Minute, "how long the items may take, once the queue was read in --command-timeout")
-	}
-	purge.Flags().BoolVar(&yes, "yes", false, "remove them")
-	dead.AddCommand(deadList, redrive, all, purge)
+	dead := &cobra.Command{Use: "dead", Short: "Show and repair dead letters"}
+	dead.AddCommand(
+		a.command(queueSpec(spec{use: "ls QUEUE", short: "List the dead letters, oldest first"},
+			func(ctx context.Context, q *queue.Queue, _ []string) error {
+				return printList(a, deadColumns, mapped(q.DeadLetters(ctx), viewItem))
+			})),
+		a.command(queueSpec(spec{use: "redrive QUEUE ID", short: "Make a dead letter visible again", least: 1, most: 1},
+			func(ctx context.Context, q *queue.Queue, args []string) error {
+				return a.done(q.Redrive(ctx, args[0]), doneView{Done: "redriven", Queue: q.Name(), Item: args[0]}, "redrove %q", args[0])
+			})),
+		a.command(queueSpec(spec{use: "redrive-all QUEUE", short: "Make all dead letters visible again", flags: limit},
+			func(ctx context.Context, q *queue.Queue, _ []string) error {
+				n, err := many(ctx, "redriven", q.RedriveAll)
+				return a.done(err, doneView{Done: "redriven", Queue: q.Name(), Items: &n}, "redrove %d items", n)
+			})),
+		a.command(queueSpec(spec{
+			use: "purge QUEUE", short: "Remove dead letters for good", confirm: "removes dead letters for good",
+			flags: func(flags *pflag.FlagSet) {
+				limit(flags)
+				flags.DurationVar(&older, "older-than", 0, "only those that died before this time, by this host's clock")
+			},
+			check: func([]string) error {
+				if older < 0 {
+					return usageError("queue dead purge: --older-than %v is negative", older)
+				}
+				return nil
+			},
+		}, func(ctx context.Context, q *queue.Queue, _ []string) error {
+			n, err := many(ctx, "removed", func(ctx context.Context) (int, error) { return q.Purge(ctx, time.Now().Add(-older)) })
+			return a.done(err, doneView{Done: "removed", Queue: q.Name(), Items: &n}, "removed %d dead letters", n)
+		})))
 	return dead
 }

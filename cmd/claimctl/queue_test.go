@@ -63,7 +63,7 @@ func TestQueueVesting(t *testing.T) {
 	w.finds(table, "ID", "WHERE", "PRIORITY", "ATTEMPTS", "VESTS", "LAST ERROR", "no luck", "later", "ready", day)
 	w.lacks(table, "ENQUEUED", "SINCE", "OWNER", "WHY", "TOPIC")
 	w.finds(w.ok("queue", "show", "mail", "failed"), "Vests: ", day)
-	w.finds(w.ok("queue", "show", "mail", "now"), "Vested: ", "7")
+	w.finds(w.ok("queue", "show", "mail", "now"), "Vests: ", "7")
 	for _, i := range as[[]itemView](w, "queue", "waiting", "mail") {
 		if i.Vesting == nil || i.ID == "failed" && i.Vesting.Sub(due).Abs() > time.Minute {
 			t.Errorf("vesting %v of %q", i.Vesting, i.ID)
@@ -72,7 +72,7 @@ func TestQueueVesting(t *testing.T) {
 	lease := w.take(q)
 	w.finds(w.ok("queue", "taken", "mail"), "OWNER", "FENCE", "SINCE", "now", "a")
 	w.noErr(lease.Discard(t.Context(), "no such address"))
-	w.finds(w.ok("queue", "dead", "ls", "mail"), "DIED", "WHY", "no such address")
+	w.finds(w.ok("queue", "dead", "ls", "mail"), "SINCE", "WHY", "no such address")
 }
 
 // An error with a stack is a line in a list. What shows one item has its lines below each
@@ -85,7 +85,7 @@ func TestErrorOfManyLines(t *testing.T) {
 	w.noErr(err)
 	w.finds(w.ok("queue", "dead", "ls", "mail"), `panicked: \x1b[2Jboom …`+"\n")
 	w.finds(w.ok("queue", "show", "mail", "x"),
-		"Why:       failed: panicked: \\x1b[2Jboom …\n",
+		"Why:        failed: panicked: \\x1b[2Jboom …\n",
 		"boom\n            goroutine 1 [running]:\n            main.main()\n                main.go:7\n")
 	w.finds(w.ok("queue", "show", "mail", "x", "-o", "json"), `[running]:\nmain.main()\n\t`)
 

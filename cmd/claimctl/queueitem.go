@@ -9,100 +9,56 @@ import (
 	"github.com/etcdclaims/claims/internal/doctor"
 )
 
-// itemView is an item of a queue.
+// itemView is an item of a queue. The topic, the payload and when an item was enqueued are not
+// read with a list.
 type itemView struct {
-	ID       string          `json:"id"`
-	Where    string          `json:"where"`
-	Topic    string          `json:"topic,omitempty"`
-	Priority *int            `json:"priority,omitempty"` // not known of a completed item
-	Payload  []byte          `json:"payload,omitempty"`  // base64
-	Attempts int             `json:"attempts"`
-	Enqueued *time.Time      `json:"enqueued,omitempty"`
-	Vesting  *time.Time      `json:"vesting,omitempty"`
-	Since    *time.Time      `json:"since,omitempty"`
-	Owner    string          `json:"owner,omitempty"`
-	Fence    int64           `json:"fence,string"`
-	Why      string          `json:"why,omitempty"`
+	ID       string          `json:"id" col:"ID"`
+	Where    string          `json:"where" col:"WHERE"`
+	Topic    string          `json:"topic,omitempty" col:"TOPIC"`
+	Priority *int            `json:"priority,omitempty" col:"PRIORITY"` // not known of a completed item
+	Attempts int             `json:"attempts" col:"ATTEMPTS"`
+	Enqueued *time.Time      `json:"enqueued,omitempty" col:"ENQUEUED"`
+	Vesting  *time.Time      `json:"vesting,omitempty" col:"VESTS"`
+	Since    *time.Time      `json:"since,omitempty" col:"SINCE"`
+	Owner    string          `json:"owner,omitempty" col:"OWNER"`
+	Fence    int64           `json:"fence,string" col:"FENCE"`
+	Why      string          `json:"why,omitempty" col:"WHY,short"`
+	Payload  []byte          `json:"payload,omitempty" col:"PAYLOAD"` // base64
 	History  []queue.Attempt `json:"history,omitempty"`
+
+	LastError string `json:"-" col:"LAST ERROR,short"` // of the last attempt
 }
+
+const (
+	waitingColumns = "ID,WHERE,PRIORITY,ATTEMPTS,VESTS,LAST ERROR"
+	takenColumns   = "ID,PRIORITY,ATTEMPTS,SINCE,OWNER,FENCE"
+	deadColumns    = "ID,PRIORITY,ATTEMPTS,SINCE,WHY"
+)
 
 func viewItem(i queue.Info) itemView {
 	v := itemView{
 		ID: i.ID, Where: string(i.Where), Topic: i.Topic, Payload: i.Payload, Attempts: i.Attempts,
-		Enqueued: moment(i.Enqueued), Vesting: moment(i.Vesting), Since: moment(i.Since), Owner: i.Owner, Fence: i.Fence, Why: i.Why, History: i.History,
+		Enqueued: moment(i.Enqueued), Vesting: moment(i.Vesting), Since: moment(i.Since),
+		Owner: i.Owner, Fence: i.Fence, Why: i.Why, History: i.History,
 	}
 	if i.Where != queue.Completed {
 		v.Priority = &i.Priority
 	}
-	return v
-}
-
-func (v itemView) priority() string {
-	if v.Priority == nil {
-		return ""
+	if n := len(v.History); n > 0 {
+		v.LastError = v.History[n-1].Error
 	}
-	return fmt.Sprint(*v.Priority)
+	return v
 }
 
 func (v itemView) name() string { return v.ID }
 
-// Lists of items have the columns that their items have values for: the topic, the payload
-// and when an item was enqueued are not read with a list.
-type (
-	waitingItem struct{ itemView }
-	takenItem   struct{ itemView }
-	deadItem    struct{ itemView }
-)
-
-var (
-	waitingHeader = []string{"ID", "WHERE", "PRIORITY", "ATTEMPTS", "VESTS", "LAST ERROR"}
-	takenHeader   = []string{"ID", "PRIORITY", "ATTEMPTS", "SINCE", "OWNER", "FENCE"}
-	deadHeader    = []string{"ID", "PRIORITY", "ATTEMPTS", "DIED", "WHY"}
-)
-
-func (v waitingItem) cells() []string {
-	last := ""
-	if n := len(v.History); n > 0 {
-		last = v.History[n-1].Error
-	}
-	return []string{v.ID, v.Where, v.priority(), number(v.Attempts), at(v.Vesting), shorten(firstLine(last))}
-}
-
-func (v takenItem) cells() []string {
-	return []string{v.ID, v.priority(), number(v.Attempts), at(v.Since), v.Owner, number(v.Fence)}
-}
-
-func (v deadItem) cells() []string {
-	return []string{v.ID, v.priority(), number(v.Attempts), at(v.Since), shorten(firstLine(v.Why))}
-}
-
-// reason is why the item is dead. The list of attempts has the rest of a long error.
-func (v itemView) reason() string {
-	if len(v.History) > 0 {
-		return firstLine(v.Why)
-	}
-	return v.Why
-}
-
 func (v itemView) text(w io.Writer) {
-	vests := "Vested"
-	if v.Where == string(queue.Later) {
-		vests = "Vests"
+	shown := v
+	shown.LastError = ""    // History has it
+	if len(v.History) > 0 { // which has the rest of a long error
+		shown.Why = firstLine(v.Why)
 	}
-	fields(w, 10, [][2]string{
-		{"ID", v.ID},
-		{"Where", v.Where},
-		{"Topic", v.Topic},
-		{"Priority", v.priority()},
-		{"Attempts", number(v.Attempts)},
-		{"Enqueued", at(v.Enqueued)},
-		{vests, at(v.Vesting)},
-		{"Since", at(v.Since)},
-		{"Owner", v.Owner},
-		{"Fence", number(v.Fence)},
-		{"Why", v.reason()},
-		{"Payload", text(v.Payload)},
-	})
+	details(w, shown)
 	for _, h := range v.History {
 		_, _ = fmt.Fprintf(w, "%10d. %s %s by %s: ", h.Number, doctor.Stamp(h.At), h.Ending, clean(h.Owner))
 		paragraph(w, 12, h.Error)

@@ -13,15 +13,16 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/doctor"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func (a *app) releaseCommand() *cobra.Command {
 	var fence int64
 	var reason string
-	cmd := &cobra.Command{
-		Use: "release KEY --fence N", GroupID: groupRepair, Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKeys,
-		Short: "Free a key that another process holds",
-		Long: `Free a key that another process holds. The fence is that of the holder, as ls and
+	return a.command(spec{
+		use: "release KEY --fence N", group: groupRepair, least: 1, most: 1, names: a.completeKeys,
+		short: "Free a key that another process holds",
+		long: `Free a key that another process holds. The fence is that of the holder, as ls and
 explain show it: if the key has changed hands since, nothing is released and the
 exit code is 1.
 
@@ -31,37 +32,37 @@ is one of them.
 
 The holder is notified with the reason and loses its claim. Its handler may run on
 for a while: only fences stop its writes.`,
-		Example: `  claimctl release orders/42 --fence 8812 --reason "host api-7 is gone"`,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		example: `  claimctl release orders/42 --fence 8812 --reason "host api-7 is gone"`,
+		flags: func(flags *pflag.FlagSet) {
+			flags.Int64Var(&fence, "fence", 0, "fence of the term to end (required)")
+			addReason(flags, &reason, "why, for the holder's log")
+		},
+		check: func(args []string) error {
 			if fence <= 0 {
 				return usageError("release %q: --fence is required: the fence of its holder, as explain shows it", args[0])
 			}
-			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
-				key := args[0]
-				err := admin.ForceReleaseTerm(ctx, claims, fencing.Token{Key: key, Fence: fence}, reason)
-				var held *etcdclaims.HeldError
-				if errors.Is(err, etcdclaims.ErrSlots) || errors.As(err, &held) && held.Info.Slots > 0 {
-					if key, err = slotWith(ctx, claims, key, fence); err == nil {
-						err = admin.ForceReleaseTerm(ctx, claims, fencing.Token{Key: key, Fence: fence}, reason)
-					}
-				}
-				switch {
-				case errors.As(err, &held):
-					return &exitError{exitFailure, fmt.Errorf("release %q: not released: fence %d is over; the key is held by %s with fence %d",
-						key, fence, held.Info.Owner, held.Info.Fence)}
-				case errors.Is(err, etcdclaims.ErrRefused):
-					return &exitError{exitFailure, fmt.Errorf("release %q: not released: fence %d is over, and the key is free", key, fence)}
-				case err != nil:
-					return err
-				}
-				return a.done(nil, doneView{Done: "released", Key: key, Fence: fence, Reason: reason},
-					"released %q; its holder is notified: %s", key, fallback(reason, "(no reason)"))
-			})
+			return nil
 		},
-	}
-	cmd.Flags().Int64Var(&fence, "fence", 0, "fence of the term to end (required)")
-	addReason(cmd, &reason, "why, for the holder's log")
-	return cmd
+		run: func(ctx context.Context, claims *etcdclaims.Client, args []string) error {
+			key := args[0]
+			err := admin.ForceReleaseTerm(ctx, claims, fencing.Token{Key: key, Fence: fence}, reason)
+			var held *etcdclaims.HeldError
+			if errors.Is(err, etcdclaims.ErrSlots) || errors.As(err, &held) && held.Info.Slots > 0 {
+				if key, err = slotWith(ctx, claims, key, fence); err == nil {
+					err = admin.ForceReleaseTerm(ctx, claims, fencing.Token{Key: key, Fence: fence}, reason)
+				}
+			}
+			switch {
+			case errors.As(err, &held):
+				return &exitError{exitFailure, fmt.Errorf("release %q: not released: fence %d is over; the key is held by %s with fence %d",
+					key, fence, held.Info.Owner, held.Info.Fence)}
+			case errors.Is(err, etcdclaims.ErrRefused):
+				return &exitError{exitFailure, fmt.Errorf("release %q: not released: fence %d is over, and the key is free", key, fence)}
+			}
+			return a.done(err, doneView{Done: "released", Key: key, Fence: fence, Reason: reason},
+				"released %q; its holder is notified: %s", key, fallback(reason, "(no reason)"))
+		},
+	})
 }
 
 // slotWith returns the key of the slot that has the fence, of a key that has slots.
@@ -79,40 +80,31 @@ func slotWith(ctx context.Context, claims *etcdclaims.Client, key string, fence 
 }
 
 func (a *app) resizeCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "resize KEY SLOTS", GroupID: groupRepair, Args: cobra.ExactArgs(2), ValidArgsFunction: a.completeKeys,
-		Short: "Change how many processes may hold a key at the same time",
-		Long: `Change the number of slots of a key. From then on processes must ask for that
+	var n int
+	return a.command(spec{
+		use: "resize KEY SLOTS", group: groupRepair, least: 2, most: 2, names: a.completeKeys,
+		short: "Change how many processes may hold a key at the same time",
+		long: `Change the number of slots of a key. From then on processes must ask for that
 number; those in line go on waiting and take new slots at once. Holders of surplus
 slots keep them until they release them.
 
 0 removes the number, so that the next process to ask sets it. It is refused, with
 exit code 1, while anybody holds a slot or waits.`,
-		Example: `  claimctl resize licence 5`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			n, err := strconv.Atoi(args[1])
-			if err != nil || n < 0 {
+		example: `  claimctl resize licence 5`,
+		check: func(args []string) (err error) {
+			if n, err = strconv.Atoi(args[1]); err != nil || n < 0 {
 				return usageError("resize %q: the number of slots is %q, not a number from 0 on", args[0], args[1])
 			}
-			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
-				if err := admin.Resize(ctx, claims, args[0], n); err != nil {
-					if errors.Is(err, etcdclaims.ErrHeld) {
-						return &exitError{exitFailure, err}
-					}
-					return err
-				}
-				return a.done(nil, doneView{Done: "resized", Key: args[0], Slots: &n}, "resized %q to %d slots", args[0], n)
-			})
+			return nil
 		},
-	}
-}
-
-// fallback is s, or another text if s is empty.
-func fallback(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
+		run: func(ctx context.Context, claims *etcdclaims.Client, args []string) error {
+			err := admin.Resize(ctx, claims, args[0], n)
+			if errors.Is(err, etcdclaims.ErrHeld) {
+				return &exitError{exitFailure, err}
+			}
+			return a.done(err, doneView{Done: "resized", Key: args[0], Slots: &n}, "resized %q to %d slots", args[0], n)
+		},
+	})
 }
 
 // epochView is the epoch of a prefix; 0 if it was never raised.
@@ -120,8 +112,7 @@ type epochView struct {
 	Epoch int64 `json:"epoch"`
 }
 
-func (v epochView) name() string    { return strconv.FormatInt(v.Epoch, 10) }
-func (v epochView) cells() []string { return []string{v.name()} }
+func (v epochView) name() string { return strconv.FormatInt(v.Epoch, 10) }
 
 func (a *app) epochCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -130,50 +121,44 @@ func (a *app) epochCommand() *cobra.Command {
 		Long: `Fences rise with etcd's revisions. After a restore from a snapshot without
 --bump-revision revisions go back, and clients refuse to claim. A raised epoch
 makes all fences greater than before, and ends all claims of earlier epochs.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return usageError("epoch: say show or raise")
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return usageError("epoch: say show or raise") },
 	}
-	show := &cobra.Command{
-		Use: "show", Args: cobra.NoArgs, Short: "Show the epoch, 0 if it was never raised",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
-				epoch, _, err := doctor.ReadEpoch(ctx, claims.Etcd(), claims.Prefix())
-				if err != nil {
-					return err
-				}
-				return printOne(a, epochView{epoch}, func(w io.Writer) { _, _ = fmt.Fprintf(w, "epoch %d\n", epoch) })
-			})
-		},
+	printed := func(epoch int64, err error, text string) error {
+		if err != nil {
+			return err
+		}
+		return printOne(a, epochView{epoch}, func(w io.Writer) { _, _ = fmt.Fprintf(w, text, epoch) })
 	}
 	var above int64
-	var yes bool
-	raise := &cobra.Command{
-		Use: "raise --yes", Args: cobra.NoArgs, Short: "Raise the epoch: all claims end",
-		Long: `Raise the epoch. All claims under the prefix end, and every fence from now on is
+	cmd.AddCommand(
+		a.command(spec{
+			use: "show", short: "Show the epoch, 0 if it was never raised",
+			run: func(ctx context.Context, claims *etcdclaims.Client, _ []string) error {
+				epoch, _, err := doctor.ReadEpoch(ctx, claims.Etcd(), claims.Prefix())
+				return printed(epoch, err, "epoch %d\n")
+			},
+		}),
+		a.command(spec{
+			use: "raise --yes", short: "Raise the epoch: all claims end", confirm: "ends all claims under the prefix",
+			long: `Raise the epoch. All claims under the prefix end, and every fence from now on is
 greater than all before.
 
 If the snapshot may be older than the last raise, give the greatest epoch that was
 ever used with --above: the error of clients that refuse to claim names it, and
 the highest bits of every fence contain it.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !yes {
-				return usageError("epoch raise: ends all claims under %q; repeat with --yes", fallback(a.prefix, etcdclaims.DefaultPrefix))
-			}
-			if above < 0 {
-				return usageError("epoch raise: --above %d is negative", above)
-			}
-			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
-				epoch, err := admin.RaiseEpoch(ctx, claims.Etcd(), claims.Prefix(), above)
-				if err != nil {
-					return err
+			flags: func(flags *pflag.FlagSet) {
+				flags.Int64Var(&above, "above", 0, "the greatest epoch that was ever used, if etcd may have forgotten it")
+			},
+			check: func([]string) error {
+				if above < 0 {
+					return usageError("epoch raise: --above %d is negative", above)
 				}
-				return printOne(a, epochView{epoch}, func(w io.Writer) { _, _ = fmt.Fprintf(w, "raised the epoch to %d\n", epoch) })
-			})
-		},
-	}
-	raise.Flags().Int64Var(&above, "above", 0, "the greatest epoch that was ever used, if etcd may have forgotten it")
-	raise.Flags().BoolVar(&yes, "yes", false, "end all claims")
-	cmd.AddCommand(show, raise)
+				return nil
+			},
+			run: func(ctx context.Context, claims *etcdclaims.Client, _ []string) error {
+				epoch, err := admin.RaiseEpoch(ctx, claims.Etcd(), claims.Prefix(), above)
+				return printed(epoch, err, "raised the epoch to %d\n")
+			},
+		}))
 	return cmd
 }

@@ -23,7 +23,7 @@ const killAhead = 250 * time.Millisecond
 // runner runs one command under a claim.
 type runner struct {
 	*app
-	keys    []string
+	key     string
 	argv    []string
 	wait    string
 	ttl     time.Duration
@@ -51,9 +51,7 @@ type runner struct {
 }
 
 const runText = `Run a command while this process holds KEY, and release the key as soon as the
-command has ended. Several keys, at most 58, are claimed in one transaction, all or none,
-with one fence. With --wait it then takes no place in line, and tries about twice a
-second: whoever stands in line for one of the keys goes first. The command is run as it stands, without a shell, in a process
+command has ended. The command is run as it stands, without a shell, in a process
 group of its own.
 
 Before the claim ends the command is stopped: it gets --signal one grace before the
@@ -69,11 +67,9 @@ What the command leaves behind in its group is killed, and has ended, before the
 key is released.
 
 The command finds in its environment: FENCING_TOKEN (send it along with requests),
-CLAIM_KEY, with several keys CLAIM_KEYS (one in each line; the other variables are those of
-the first key), CLAIM_FENCE, CLAIM_ID, CLAIM_OWNER, CLAIM_ATTEMPT with --once,
-CLAIM_SLOT with --slots (counted from 0), CLAIM_DEADLINE (when the claim ends unless it
-is renewed, as of the start: every renewal moves it), and CLAIM_SOCK, with which it asks whether the claim is held and
-sets the claim's note: see claimctl check --help. Other variables of the names
+CLAIM_KEY, CLAIM_FENCE, CLAIM_ID, CLAIM_OWNER, CLAIM_ATTEMPT with --once,
+CLAIM_SLOT with --slots (counted from 0), and CLAIM_DEADLINE (when the claim ends unless it
+is renewed, as of the start: every renewal moves it). Other variables of the names
 FENCING_TOKEN and CLAIM_* are removed.
 
 With --once, --wait waits for a key that is held, and not for the time at which failed work
@@ -88,14 +84,13 @@ signals and are not killed. Only fences stop the writes of all these.`
 func (a *app) runCommand() *cobra.Command {
 	r := &runner{app: a}
 	cmd := &cobra.Command{
-		Use: "run KEY... -- COMMAND [ARG...]", GroupID: groupRun, Args: r.args, ValidArgsFunction: a.completeKeys,
+		Use: "run KEY -- COMMAND [ARG...]", GroupID: groupRun, Args: r.args, ValidArgsFunction: a.completeKeys,
 		Short: "Run a command while holding a key", Long: runText,
 		Example: `  claimctl run nightly -- ./report.sh
   claimctl run --wait 10m --max-hold 1h deploy/web -- make deploy
   claimctl run --once invoice/42 -- ./invoice 42
   claimctl run --slots 3 --wait 1h licence -- ./simulate
-  claimctl run --shared --wait 1h dataset/eu -- ./read-it
-  claimctl run --wait 5m accounts/1 accounts/2 -- ./transfer 1 2`,
+  claimctl run --shared --wait 1h dataset/eu -- ./read-it`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd.Context(), false) },
 	}
 	r.addFlags(cmd, "0")
@@ -144,13 +139,10 @@ func (r *runner) addFlags(cmd *cobra.Command, wait string) {
 // args takes the key, and after "--" the command.
 func (r *runner) args(cmd *cobra.Command, args []string) error {
 	n := cmd.ArgsLenAtDash()
-	if n < 1 || len(args) <= n {
+	if n != 1 || len(args) == 1 {
 		return fmt.Errorf("%s: want a key, -- and a command", cmd.Name())
 	}
-	r.keys, r.argv = args[:n], args[n:]
-	if n > 1 && (cmd.Name() == "elect" || r.once || r.shared || r.slots != 0) {
-		return fmt.Errorf("%s: several keys do not go with --once, --slots, --shared and elect", cmd.Name())
-	}
+	r.key, r.argv = args[0], args[1:]
 	for name, code := range r.codes {
 		if _, ok := ownCodes[name]; !ok || code < 0 || code > 255 {
 			return fmt.Errorf("%s: --exit-code %s=%d: the names are busy, timeout, lost, killed, unreachable and done, the codes 0 to 255", cmd.Name(), name, code)
@@ -311,7 +303,7 @@ func (r *runner) acquire(ctx context.Context, wait time.Duration) (*holding, err
 					r.complain(fmt.Sprintf("the key may stay held until its lease ends: %v", err), 0)
 				}
 			}
-			return nil, &exitError{exitSignal + signalNumber(sig), fmt.Errorf("run %q: %s before the command ran", r.keys[0], sig)}
+			return nil, &exitError{exitSignal + signalNumber(sig), fmt.Errorf("run %q: %s before the command ran", r.key, sig)}
 		}
 	}
 }

@@ -14,40 +14,56 @@ import (
 	"github.com/etcdclaims/claims/sched/calendar"
 	"github.com/etcdclaims/claims/sched/ical"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // jobView is a job of a group as it is shown.
 type jobView struct {
 	Group    string     `json:"group"`
-	Job      string     `json:"job"`
+	Job      string     `json:"job" col:"JOB"`
 	Schedule string     `json:"schedule"`
-	After    string     `json:"after,omitempty"`   // the job that it runs after
-	Kind     string     `json:"kind,omitempty"`    // of a job that is defined in etcd
-	Problem  string     `json:"problem,omitempty"` // why it does not run as defined
+	After    string     `json:"after,omitempty"`                       // the job that it runs after
+	Kind     string     `json:"kind,omitempty" col:"KIND"`             // of a job that is defined in etcd
+	Problem  string     `json:"problem,omitempty" col:"PROBLEM,short"` // why it does not run as defined
 	Next     *time.Time `json:"next,omitempty"`
 	Overdue  *time.Time `json:"overdue,omitempty"` // the oldest tick past its bound
-	Paused   string     `json:"paused,omitempty"`
-	Running  int        `json:"running"`
+	Paused   string     `json:"paused,omitempty" col:"PAUSED"`
+	Running  int        `json:"running" col:"RUNNING"`
 	Waiting  int        `json:"waiting"`
 	Requests int        `json:"requests,omitempty"` // that wait for the owner
 	Last     *entryView `json:"last,omitempty"`
+
+	Short string `json:"-" col:"SCHEDULE"`
+	Due   string `json:"-" col:"NEXT"`    // Next, or Overdue
+	Queue string `json:"-" col:"WAITING"` // Waiting and Requests
+	Ended string `json:"-" col:"LAST"`    // outcome and tick of Last
 }
 
+const jobColumns = "JOB,SCHEDULE,NEXT,RUNNING,WAITING,LAST,PAUSED,KIND,PROBLEM"
+
 func viewJob(i sched.JobInfo) jobView {
-	v := jobView{Group: i.Group, Job: i.Job, Schedule: i.Schedule, After: i.After, Kind: i.Kind, Problem: i.Problem, Next: moment(i.Next), Overdue: moment(i.Overdue), Running: len(i.Running), Waiting: len(i.Waiting), Requests: i.Requests}
+	v := jobView{
+		Group: i.Group, Job: i.Job, Schedule: i.Schedule, After: i.After, Kind: i.Kind, Problem: i.Problem,
+		Next: moment(i.Next), Overdue: moment(i.Overdue), Running: len(i.Running), Waiting: len(i.Waiting), Requests: i.Requests,
+		Short: shortSchedule(i.Schedule), Due: at(moment(i.Next)), Queue: column{}.number(int64(len(i.Waiting))),
+	}
+	if v.Overdue != nil {
+		v.Due = "overdue since " + at(v.Overdue)
+	}
+	if v.Requests > 0 {
+		v.Queue = fmt.Sprintf("%d, %d requested", v.Waiting, v.Requests)
+	}
 	if i.Paused != nil {
 		v.Paused = doctor.Paused(i.Paused.By, i.Paused.At, i.Paused.Note)
 	}
 	if i.Last != nil {
 		e := viewEntry(*i.Last)
-		v.Last = &e
+		v.Last, v.Ended = &e, e.Outcome+" "+e.Tick
 	}
 	return v
 }
 
 func (v jobView) name() string { return v.Job }
-
-var jobHeader = []string{"JOB", "SCHEDULE", "NEXT", "RUNNING", "WAITING", "LAST", "PAUSED", "KIND", "PROBLEM"}
 
 // shortSchedule leaves out what the text of each cron schedule has: the default policies for
 // clock changes, and second 0. What remains is the same schedule.
@@ -77,43 +93,39 @@ func shortSchedule(text string) string {
 	return strings.Join(append(options, fields...), " ") + text[calendars:]
 }
 
-func (v jobView) cells() []string {
-	last := ""
-	if v.Last != nil {
-		last = v.Last.Outcome + " " + v.Last.instant()
-	}
-	next := at(v.Next)
-	if v.Overdue != nil {
-		next = "overdue since " + at(v.Overdue)
-	}
-	waiting := number(v.Waiting)
-	if v.Requests > 0 {
-		waiting = fmt.Sprintf("%d, %d requested", v.Waiting, v.Requests)
-	}
-	return []string{v.Job, shortSchedule(v.Schedule), next, number(v.Running), waiting, last, v.Paused, v.Kind, shorten(v.Problem)}
-}
-
 // entryView is the record of one tick.
 type entryView struct {
 	ID      string     `json:"id"`
 	Origin  string     `json:"origin,omitempty"` // manual, backfill, start or after; empty for a tick of the schedule
-	Outcome string     `json:"outcome"`
+	Outcome string     `json:"outcome" col:"OUTCOME"`
 	Nominal *time.Time `json:"nominal,omitempty"`
-	Began   *time.Time `json:"began,omitempty"`
-	Ended   *time.Time `json:"ended,omitempty"`
+	Began   *time.Time `json:"began,omitempty" col:"BEGAN"`
+	Ended   *time.Time `json:"ended,omitempty" col:"ENDED"`
 	Attempt int        `json:"attempt,omitempty"`
 	Again   bool       `json:"again,omitempty"` // the tick has another attempt
-	Missed  int        `json:"missed,omitempty"`
+	Missed  int        `json:"missed,omitempty" col:"GIVEN UP"`
 	Fence   int64      `json:"fence,string"`
-	Owner   string     `json:"owner,omitempty"`
-	Error   string     `json:"error,omitempty"`
+	Owner   string     `json:"owner,omitempty" col:"OWNER"`
+	Error   string     `json:"error,omitempty" col:"ERROR,short"`
+
+	// Tick is Nominal and Origin: a run that was requested can have the same nominal time as a
+	// tick of the schedule.
+	Tick  string `json:"-" col:"TICK"`
+	Tries string `json:"-" col:"ATTEMPT"` // Attempt and Again
 }
 
+const entryColumns = "TICK,OUTCOME,BEGAN,ENDED,ATTEMPT,GIVEN UP,OWNER,ERROR"
+
 func viewEntry(e sched.Entry) entryView {
-	return entryView{
+	v := entryView{
 		ID: e.ID, Origin: origin(e), Outcome: string(e.Outcome), Nominal: moment(e.Nominal), Began: moment(e.Began), Ended: moment(e.Ended),
 		Attempt: e.Attempt, Again: e.Again, Missed: e.Missed, Fence: e.Fence, Owner: e.Owner, Error: e.Error,
 	}
+	v.Tick = strings.TrimSpace(at(v.Nominal) + " " + v.Origin)
+	if v.Tries = (column{}).number(int64(e.Attempt)); e.Again {
+		v.Tries += ", again"
+	}
+	return v
 }
 
 func (v entryView) name() string { return v.ID }
@@ -128,32 +140,12 @@ func origin(e sched.Entry) string {
 	return ""
 }
 
-// instant returns the tick as it is shown: a run that was requested can have the same
-// nominal time as a tick of the schedule.
-func (v entryView) instant() string {
-	if v.Origin == "" {
-		return at(v.Nominal)
-	}
-	return at(v.Nominal) + " " + v.Origin
-}
-
-var entryHeader = []string{"TICK", "OUTCOME", "BEGAN", "ENDED", "ATTEMPT", "GIVEN UP", "OWNER", "ERROR"}
-
-func (v entryView) cells() []string {
-	attempt := number(v.Attempt)
-	if v.Again {
-		attempt += ", again"
-	}
-	return []string{v.instant(), v.Outcome, at(v.Began), at(v.Ended), attempt, number(v.Missed), v.Owner, shorten(firstLine(v.Error))}
-}
-
 // instantView is one instant at which a job will be due.
 type instantView struct {
-	Nominal time.Time `json:"nominal"`
+	Nominal time.Time `json:"nominal" col:"NOMINAL"`
 }
 
-func (v instantView) name() string    { return doctor.Stamp(v.Nominal) }
-func (v instantView) cells() []string { return []string{doctor.Stamp(v.Nominal)} }
+func (v instantView) name() string { return doctor.Stamp(v.Nominal) }
 
 // noJob refuses an argument that is probably meant as a group.
 func noJob(_ *cobra.Command, args []string) error {
@@ -163,85 +155,119 @@ func noJob(_ *cobra.Command, args []string) error {
 	return nil
 }
 
+// jobSpec is a spec without its run, and what it does with a group of jobs.
+func jobSpec(s spec, group *string, f func(ctx context.Context, s *sched.Scheduler, args []string) error) spec {
+	s.run = func(ctx context.Context, claims *etcdclaims.Client, args []string) error {
+		scheduler, err := newScheduler(ctx, claims, *group)
+		if err != nil {
+			return err
+		}
+		return f(ctx, scheduler, args)
+	}
+	return s
+}
+
 func (a *app) schedCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "sched", GroupID: groupRepair, Short: "Show and repair scheduled jobs"}
 	var group string
 	cmd.PersistentFlags().StringVarP(&group, "group", "g", "", "group of the jobs (sched.Config.Group); required")
 	// verb is a command about one job.
-	verb := func(use, short string, f func(ctx context.Context, s *sched.Scheduler, job string) error) *cobra.Command {
-		return &cobra.Command{
-			Use: use + " JOB", Short: short, Args: cobra.ExactArgs(1),
-			RunE: func(cmd *cobra.Command, args []string) error {
-				return a.scheduler(cmd, group, func(ctx context.Context, s *sched.Scheduler) error { return f(ctx, s, args[0]) })
-			},
-		}
+	verb := func(s spec, f func(ctx context.Context, s *sched.Scheduler, job string) error) *cobra.Command {
+		s.use, s.least, s.most = s.use+" JOB", 1, 1
+		return a.command(jobSpec(s, &group, func(ctx context.Context, s *sched.Scheduler, args []string) error { return f(ctx, s, args[0]) }))
 	}
-	jobs := &cobra.Command{
-		Use: "jobs", Aliases: []string{"ls"}, Args: noJob, Short: "List the jobs of a group",
-		Long: `List the jobs of a group. Without -g, or if the group has none, the groups that have
+	jobs := a.command(spec{
+		use: "jobs", alias: "ls", short: "List the jobs of a group",
+		long: `List the jobs of a group. Without -g, or if the group has none, the groups that have
 jobs are named on the standard error.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error { return a.printJobs(ctx, claims, group) })
+		run: func(ctx context.Context, claims *etcdclaims.Client, _ []string) error {
+			return a.printJobs(ctx, claims, group)
 		},
-	}
-	show := verb("show", "Show a job", func(ctx context.Context, s *sched.Scheduler, job string) error {
-		i, err := s.Inspect(ctx, job)
-		if err != nil {
-			return err
-		}
-		return printOne(a, viewJob(i), func(w io.Writer) { _, _ = fmt.Fprintln(w, jobText(i)) })
 	})
-	history := verb("history", "Show the last ticks of a job, newest first", func(ctx context.Context, s *sched.Scheduler, job string) error {
-		if _, err := s.Inspect(ctx, job); err != nil {
-			return err
-		}
-		return printList(a, entryHeader, mapped(s.History(ctx, job), viewEntry))
-	})
+	jobs.Args = noJob
 	var count int
-	next := verb("next", "Show when a job is due next", func(ctx context.Context, s *sched.Scheduler, job string) error {
-		return a.printNext(ctx, s, job, count)
-	})
-	next.Flags().IntVarP(&count, "count", "n", 10, "how many instants")
-	var why string
-	pause := verb("pause", "Admit no more ticks of a job until resume", func(ctx context.Context, s *sched.Scheduler, job string) error {
-		return a.done(s.Pause(ctx, job, why), doneView{Done: "paused", Group: group, Job: job, Reason: why}, "paused %q", job)
-	})
-	addReason(pause, &why, "note that is kept with the pause")
-	resume := verb("resume", "End a pause; its ticks are not made up for", func(ctx context.Context, s *sched.Scheduler, job string) error {
-		return a.done(s.Resume(ctx, job), doneView{Done: "resumed", Group: group, Job: job}, "resumed %q", job)
-	})
-	run := verb("run", "Request a run of a job now", func(ctx context.Context, s *sched.Scheduler, job string) error {
-		id, err := s.RunNow(ctx, job)
-		return a.done(err, doneView{Done: "requested", Group: group, Job: job, Run: id}, "requested run %s of %q", id, job)
-	})
-	var reason string
-	cancel := verb("cancel", "End the runs of a job, and take back what waits", func(ctx context.Context, s *sched.Scheduler, job string) error {
-		return a.done(s.Cancel(ctx, job, reason), doneView{Done: "cancelled", Group: group, Job: job, Reason: reason}, "cancelled the runs of %q", job)
-	})
-	addReason(cancel, &reason, "note for the records")
-	var from, to string
-	backfill := verb("backfill", "Request runs of all ticks in a time range", func(ctx context.Context, s *sched.Scheduler, job string) error {
-		first, err := time.Parse(time.RFC3339, from)
-		last, err2 := time.Parse(time.RFC3339, to)
-		if err != nil || err2 != nil {
-			return usageError("backfill: --from and --to are times such as 2026-03-01T00:00:00Z")
-		}
-		id, err := s.Backfill(ctx, job, first, last, nil)
-		return a.done(err, doneView{Done: "requested", Group: group, Job: job, Run: id}, "requested %s of %q, one run after the other", id, job)
-	})
-	backfill.Flags().StringVar(&from, "from", "", "first instant, as 2026-03-01T00:00:00Z (required)")
-	backfill.Flags().StringVar(&to, "to", "", "end of the range, which is not part of it (required)")
-	cmd.AddCommand(jobs, show, history, next, pause, resume, run, backfill, cancel, a.forgetCommand(&group), a.resetCommand(&group))
-	cmd.AddCommand(a.schedExplainCommand(&group))
+	var why, reason string
+	cmd.AddCommand(
+		jobs,
+		verb(spec{use: "show", short: "Show a job"}, func(ctx context.Context, s *sched.Scheduler, job string) error {
+			i, err := s.Inspect(ctx, job)
+			if err != nil {
+				return err
+			}
+			return printOne(a, viewJob(i), func(w io.Writer) { _, _ = fmt.Fprintln(w, jobText(i)) })
+		}),
+		verb(spec{use: "history", short: "Show the last ticks of a job, newest first"}, func(ctx context.Context, s *sched.Scheduler, job string) error {
+			if _, err := s.Inspect(ctx, job); err != nil {
+				return err
+			}
+			return printList(a, entryColumns, mapped(s.History(ctx, job), viewEntry))
+		}),
+		verb(spec{
+			use: "next", short: "Show when a job is due next",
+			flags: func(flags *pflag.FlagSet) { flags.IntVarP(&count, "count", "n", 10, "how many instants") },
+			check: func([]string) error {
+				if count < 1 || count > 10_000 {
+					return usageError("next: --count must be from 1 to 10000")
+				}
+				return nil
+			},
+		}, func(ctx context.Context, s *sched.Scheduler, job string) error {
+			return a.printNext(ctx, s, job, count)
+		}),
+		verb(spec{
+			use: "pause", short: "Admit no more ticks of a job until resume",
+			flags: func(flags *pflag.FlagSet) { addReason(flags, &why, "note that is kept with the pause") },
+		}, func(ctx context.Context, s *sched.Scheduler, job string) error {
+			return a.done(s.Pause(ctx, job, why), doneView{Done: "paused", Group: group, Job: job, Reason: why}, "paused %q", job)
+		}),
+		verb(spec{use: "resume", short: "End a pause; its ticks are not made up for"}, func(ctx context.Context, s *sched.Scheduler, job string) error {
+			return a.done(s.Resume(ctx, job), doneView{Done: "resumed", Group: group, Job: job}, "resumed %q", job)
+		}),
+		verb(spec{use: "run", short: "Request a run of a job now"}, func(ctx context.Context, s *sched.Scheduler, job string) error {
+			id, err := s.RunNow(ctx, job)
+			return a.done(err, doneView{Done: "requested", Group: group, Job: job, Run: id}, "requested run %s of %q", id, job)
+		}),
+		verb(spec{
+			use: "cancel", short: "End the runs of a job, and take back what waits",
+			flags: func(flags *pflag.FlagSet) { addReason(flags, &reason, "note for the records") },
+		}, func(ctx context.Context, s *sched.Scheduler, job string) error {
+			return a.done(s.Cancel(ctx, job, reason), doneView{Done: "cancelled", Group: group, Job: job, Reason: reason}, "cancelled the runs of %q", job)
+		}),
+		a.backfillCommand(&group, verb), a.forgetCommand(&group), a.resetCommand(&group), a.schedExplainCommand(&group))
 	cmd.AddCommand(a.definitionCommands(&group)...)
 	return cmd
 }
 
+// jobVerb makes a command about one job.
+type jobVerb = func(spec, func(context.Context, *sched.Scheduler, string) error) *cobra.Command
+
+func (a *app) backfillCommand(group *string, verb jobVerb) *cobra.Command {
+	var from, to string
+	var first, last time.Time
+	return verb(spec{
+		use: "backfill", short: "Request runs of all ticks in a time range",
+		flags: func(flags *pflag.FlagSet) {
+			flags.StringVar(&from, "from", "", "first instant, as 2026-03-01T00:00:00Z (required)")
+			flags.StringVar(&to, "to", "", "end of the range, which is not part of it (required)")
+		},
+		check: func([]string) (err error) {
+			first, err = time.Parse(time.RFC3339, from)
+			if err == nil {
+				last, err = time.Parse(time.RFC3339, to)
+			}
+			if err != nil {
+				return usageError("backfill: --from and --to are times such as 2026-03-01T00:00:00Z")
+			}
+			return nil
+		},
+	}, func(ctx context.Context, s *sched.Scheduler, job string) error {
+		id, err := s.Backfill(ctx, job, first, last, nil)
+		return a.done(err, doneView{Done: "requested", Group: *group, Job: job, Run: id}, "requested %s of %q, one run after the other", id, job)
+	})
+}
+
 // printNext prints the next count instants of a job.
 func (a *app) printNext(ctx context.Context, s *sched.Scheduler, job string, count int) error {
-	if count < 1 || count > 10_000 {
-		return usageError("next: --count must be from 1 to 10000")
-	}
 	i, err := s.Inspect(ctx, job)
 	if err != nil {
 		return err
@@ -262,7 +288,7 @@ func (a *app) printNext(ctx context.Context, s *sched.Scheduler, job string, cou
 	next = slices.DeleteFunc(next, func(v instantView) bool {
 		return len(left) > 0 && !v.Nominal.After(left[len(left)-1]) && !slices.ContainsFunc(left, v.Nominal.Equal)
 	})
-	return printList(a, []string{"NOMINAL"}, sequence(next[:min(count, len(next))]))
+	return printList(a, "NOMINAL", sequence(next[:min(count, len(next))]))
 }
 
 // scheduleOf returns the schedule of a job.
@@ -291,15 +317,4 @@ func upcoming(s calendar.Schedule, from time.Time, count int) []instantView {
 		all, from = append(all, instantView{t.UTC()}), t
 	}
 	return all
-}
-
-// scheduler calls f with the group, without running any of its jobs.
-func (a *app) scheduler(cmd *cobra.Command, group string, f func(ctx context.Context, s *sched.Scheduler) error) error {
-	return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
-		s, err := newScheduler(ctx, claims, group)
-		if err != nil {
-			return err
-		}
-		return f(ctx, s)
-	})
 }

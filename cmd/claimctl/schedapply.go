@@ -5,16 +5,17 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"iter"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/etcdclaims/claims/sched"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
-const applyText = `Defines the jobs of a YAML or JSON file, as export prints it:
+const applyText = `Define the jobs of a YAML file, or of a JSON file as export prints it:
 
   jobs:
   - name: report-acme
@@ -29,44 +30,40 @@ const applyText = `Defines the jobs of a YAML or JSON file, as export prints it:
     kind: mail
 
 apply prints each field that differs from what is stored, and then stores the
-jobs, one after the other, each after the job that it runs after. A job that another process changes meanwhile is left
-as it is, with an error; apply can be run again. Jobs of the group that are not in
+jobs, one after the other, each after the job that it runs after. A job that another
+process changes meanwhile is left as it is, with an error; apply can be run again. Jobs of the group that are not in
 the file remain, unless --prune removes their definitions.`
 
 // definitionCommands are the commands about the job definitions of the group.
 func (a *app) definitionCommands(group *string) []*cobra.Command {
 	var file string
+	var jobs []sched.Definition
 	var dry, prune bool
-	apply := &cobra.Command{
-		Use: "apply -f FILE", Args: cobra.NoArgs, Short: "Define the jobs of a file", Long: applyText,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			jobs, err := a.readJobs(file)
-			if err != nil {
-				return usageError("apply: %v", err)
-			}
-			return a.scheduler(cmd, *group, func(ctx context.Context, s *sched.Scheduler) error {
-				return a.apply(ctx, s, jobs, dry, prune)
-			})
-		},
+	return []*cobra.Command{
+		a.command(jobSpec(spec{
+			use: "apply -f FILE", short: "Define the jobs of a file", long: applyText,
+			flags: func(flags *pflag.FlagSet) {
+				flags.StringVarP(&file, "file", "f", "", "file of the jobs, or - for the standard input (required)")
+				flags.BoolVar(&dry, "dry-run", false, "print the changes and make none")
+				flags.BoolVar(&prune, "prune", false, "remove the definitions of the group that are not in the file")
+			},
+			check: func([]string) (err error) {
+				if jobs, err = a.readJobs(file); err != nil {
+					return usageError("apply: %v", err)
+				}
+				return nil
+			},
+		}, group, func(ctx context.Context, s *sched.Scheduler, _ []string) error {
+			return a.apply(ctx, s, jobs, dry, prune)
+		})),
+		a.command(jobSpec(spec{use: "export [JOB...]", most: math.MaxInt, short: "Print job definitions as JSON that apply reads; by default all of the group"},
+			group, a.export)),
+		a.command(jobSpec(spec{use: "undefine JOB", least: 1, most: 1, short: "Remove the definition of a job; forget removes its state"},
+			group, func(ctx context.Context, s *sched.Scheduler, args []string) error {
+				err := s.Undefine(ctx, args[0], sched.AnyVersion)
+				return a.done(err, doneView{Done: "undefined", Group: *group, Job: args[0]}, "removed the definition of %q", args[0])
+			})),
 	}
-	apply.Flags().StringVarP(&file, "file", "f", "", "file of the jobs, or - for the standard input (required)")
-	apply.Flags().BoolVar(&dry, "dry-run", false, "print the changes and make none")
-	apply.Flags().BoolVar(&prune, "prune", false, "remove the definitions of the group that are not in the file")
-	export := &cobra.Command{
-		Use: "export [JOB...]", Short: "Print job definitions as YAML that apply reads; by default all of the group",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.scheduler(cmd, *group, func(ctx context.Context, s *sched.Scheduler) error { return a.export(ctx, s, args) })
-		},
-	}
-	undefine := &cobra.Command{
-		Use: "undefine JOB", Args: cobra.ExactArgs(1), Short: "Remove the definition of a job; forget removes its state",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.scheduler(cmd, *group, func(ctx context.Context, s *sched.Scheduler) error {
-				return a.done(s.Undefine(ctx, args[0], sched.AnyVersion), doneView{Done: "undefined", Group: *group, Job: args[0]}, "removed the definition of %q", args[0])
-			})
-		},
-	}
-	return []*cobra.Command{apply, export, undefine}
 }
 
 // export prints definitions.
@@ -86,26 +83,16 @@ func (a *app) export(ctx context.Context, s *sched.Scheduler, names []string) er
 		}
 		f.Jobs = append(f.Jobs, content(d))
 	}
-	if a.format != formatTable {
-		return printList(a, nil, exported(f.Jobs))
+	if a.format == formatTable {
+		return a.printJSON(f)
 	}
-	text, err := f.yaml()
-	if err != nil {
-		return fmt.Errorf("export: %w", err)
-	}
-	_, err = a.out.Write(text)
-	return err
+	return printList(a, "", mapped(sequence(f.Jobs), func(d sched.Definition) definitionView { return definitionView{d} }))
 }
 
 // definitionView is a definition in the other formats.
 type definitionView struct{ sched.Definition }
 
-func (v definitionView) name() string    { return v.Name }
-func (v definitionView) cells() []string { return nil }
-
-func exported(all []sched.Definition) iter.Seq2[definitionView, error] {
-	return mapped(sequence(all), func(d sched.Definition) definitionView { return definitionView{d} })
-}
+func (v definitionView) name() string { return v.Name }
 
 // content returns a definition without its version.
 func content(d sched.Definition) sched.Definition {
@@ -127,20 +114,14 @@ func definitions(ctx context.Context, s *sched.Scheduler) (map[string]sched.Defi
 
 // changeView is a field of a definition that differs from what is stored.
 type changeView struct {
-	Change string `json:"change"` // add, change or remove
-	Job    string `json:"job"`
-	Field  string `json:"field,omitempty"`
-	Before string `json:"before,omitempty"`
-	After  string `json:"after,omitempty"`
+	Change string `json:"change" col:"CHANGE"` // add, change or remove
+	Job    string `json:"job" col:"JOB"`
+	Field  string `json:"field,omitempty" col:"FIELD"`
+	Before string `json:"before,omitempty" col:"BEFORE,short"`
+	After  string `json:"after,omitempty" col:"AFTER,short"`
 }
 
 func (v changeView) name() string { return v.Job }
-
-func (v changeView) cells() []string {
-	return []string{v.Change, v.Job, v.Field, shorten(v.Before), shorten(v.After)}
-}
-
-var changeHeader = []string{"CHANGE", "JOB", "FIELD", "BEFORE", "AFTER"}
 
 // apply stores the jobs that differ from what is stored, and prints how they differ.
 func (a *app) apply(ctx context.Context, s *sched.Scheduler, jobs []sched.Definition, dry, prune bool) error {
@@ -179,7 +160,7 @@ func (a *app) apply(ctx context.Context, s *sched.Scheduler, jobs []sched.Defini
 			removed = append(removed, others[name])
 		}
 	}
-	if err := printList(a, changeHeader, sequence(changes)); err != nil || dry {
+	if err := printList(a, "CHANGE,JOB,FIELD,BEFORE,AFTER", sequence(changes)); err != nil || dry {
 		return err
 	}
 	for i, d := range inOrder(changed, stored) {

@@ -44,7 +44,7 @@ func TestSchedApply(t *testing.T) {
 
 	planned := w.ok(on("apply", "-f", file, "--dry-run")...)
 	w.finds(planned, "CHANGE", "add ", "schedule", "TZ=Europe/Berlin 30 2 * * *", `{"greeting":"yes","to":["acme",9007199254740993]}`)
-	if got := w.ok(on("export")...); got != "jobs: []\n" {
+	if got := w.ok(on("export")...); got != "{\n  \"jobs\": []\n}\n" {
 		t.Errorf("a dry run stored %s", got)
 	}
 	if got := w.ok(on("apply", "-f", file)...); !strings.HasPrefix(got, planned) || !strings.HasSuffix(got, "defined 2 jobs, removed 0, left 0 as they are\n") {
@@ -79,7 +79,7 @@ func TestSchedApply(t *testing.T) {
 	if got := w.ok(on("export", "-o", "name")...); got != "audits\ninvoices\n" {
 		t.Error(got)
 	}
-	w.finds(w.ok(on("export", "audits")...), "name: audits")
+	w.finds(w.ok(on("export", "audits")...), `"name": "audits"`)
 	w.fails(exitFailure, `"audit" is not defined`, on("export", "audit")...)
 
 	// The jobs are shown before any process runs the group.

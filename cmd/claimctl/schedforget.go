@@ -7,6 +7,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 const forgetText = `Delete the state of a job that no process has any more: its mark, its history,
@@ -19,16 +20,15 @@ job, --yes is required.`
 
 func (a *app) forgetCommand(group *string) *cobra.Command {
 	var yes bool
-	cmd := &cobra.Command{
-		Use: "forget JOB", Args: cobra.ExactArgs(1), Short: "Delete the state of a job that no process has any more", Long: forgetText,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
-				return a.forget(ctx, claims, *group, args[0], yes)
-			})
+	return a.command(spec{
+		use: "forget JOB", least: 1, most: 1, short: "Delete the state of a job that no process has any more", long: forgetText,
+		flags: func(flags *pflag.FlagSet) {
+			flags.BoolVar(&yes, "yes", false, "also while the owner of the group may have the job")
 		},
-	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "also while the owner of the group may have the job")
-	return cmd
+		run: func(ctx context.Context, claims *etcdclaims.Client, args []string) error {
+			return a.forget(ctx, claims, *group, args[0], yes)
+		},
+	})
 }
 
 func (a *app) forget(ctx context.Context, claims *etcdclaims.Client, group, job string, yes bool) error {

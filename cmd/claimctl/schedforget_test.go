@@ -56,7 +56,7 @@ func TestHistoryShowsOrigins(t *testing.T) {
 		}
 	}
 	nominal := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	if v := viewEntry(sched.Entry{Group: "a", Job: "b/c", ID: "a/b/c/2026-01-01T00:00:00Z", Nominal: nominal}); v.Origin != "" || v.instant() != "2026-01-01T00:00:00Z" {
+	if v := viewEntry(sched.Entry{Group: "a", Job: "b/c", ID: "a/b/c/2026-01-01T00:00:00Z", Nominal: nominal}); v.Origin != "" || v.Tick != "2026-01-01T00:00:00Z" {
 		t.Errorf("of the schedule: %+v", v)
 	}
 }

@@ -29,7 +29,7 @@ func (a *app) printJobs(ctx context.Context, claims *etcdclaims.Client, group st
 			}
 		}
 	}
-	if err := printList(a, jobHeader, counted); err != nil || !empty {
+	if err := printList(a, jobColumns, counted); err != nil || !empty {
 		return err
 	}
 	groups, err := someGroups(ctx, claims)

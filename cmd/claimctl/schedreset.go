@@ -7,6 +7,7 @@ import (
 	"github.com/etcdclaims/claims/internal/doctor"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 const resetText = `Put back the high-water mark of a job that is ahead of the clock of this machine.
@@ -20,20 +21,18 @@ them can run twice, with the same ID. Runs and records are not changed.`
 func (a *app) resetCommand(group *string) *cobra.Command {
 	var why string
 	var mayRepeat bool
-	cmd := &cobra.Command{
-		Use: "reset JOB", Args: cobra.ExactArgs(1), Short: "Put back the mark of a job that is ahead of the clock", Long: resetText,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.scheduler(cmd, *group, func(ctx context.Context, s *sched.Scheduler) error {
-				to, err := s.ResetMark(ctx, args[0], why, mayRepeat)
-				if errors.Is(err, sched.ErrMayRepeat) {
-					return usageError("%v: repeat with --may-repeat", err)
-				}
-				v := doneView{Done: "reset", Group: *group, Job: args[0], Nominal: moment(to), Reason: why}
-				return a.done(err, v, "put back the mark of %q to %s; ticks after it that have run do not run again", args[0], doctor.Stamp(to))
-			})
+	return a.command(jobSpec(spec{
+		use: "reset JOB", least: 1, most: 1, short: "Put back the mark of a job that is ahead of the clock", long: resetText,
+		flags: func(flags *pflag.FlagSet) {
+			addReason(flags, &why, "note that is kept with the mark")
+			flags.BoolVar(&mayRepeat, "may-repeat", false, "also if ticks without a record may run twice")
 		},
-	}
-	addReason(cmd, &why, "note that is kept with the mark")
-	cmd.Flags().BoolVar(&mayRepeat, "may-repeat", false, "also if ticks without a record may run twice")
-	return cmd
+	}, group, func(ctx context.Context, s *sched.Scheduler, args []string) error {
+		to, err := s.ResetMark(ctx, args[0], why, mayRepeat)
+		if errors.Is(err, sched.ErrMayRepeat) {
+			return usageError("%v: repeat with --may-repeat", err)
+		}
+		v := doneView{Done: "reset", Group: *group, Job: args[0], Nominal: moment(to), Reason: why}
+		return a.done(err, v, "put back the mark of %q to %s; ticks after it that have run do not run again", args[0], doctor.Stamp(to))
+	}))
 }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"iter"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // workStates are the states that --state takes.
@@ -18,127 +20,142 @@ var workStates = []work.State{
 	work.StateDone, work.StateDead, work.StateUnreadable,
 }
 
-func stateNames() []string {
-	var names []string
+func stateNames() (names []string) {
 	for _, s := range workStates {
 		names = append(names, string(s))
 	}
 	return names
 }
 
-func parseStates(names []string) ([]work.State, error) {
-	var states []work.State
-	for _, name := range names {
-		if !slices.Contains(workStates, work.State(name)) {
-			return nil, usageError("--state %q is not one of %v", name, workStates)
+// states is the value of --state.
+type states []string
+
+func (s *states) flag(flags *pflag.FlagSet) {
+	flags.StringSliceVar((*[]string)(s), "state", nil, "only these states: "+strings.Join(stateNames(), ", "))
+}
+
+func (s *states) check([]string) error {
+	for _, name := range *s {
+		if !slices.Contains(stateNames(), name) {
+			return usageError("--state %q is not one of %v", name, workStates)
 		}
-		states = append(states, work.State(name))
 	}
-	return states, nil
+	return nil
+}
+
+func (s *states) wanted() (all []work.State) {
+	for _, name := range *s {
+		all = append(all, work.State(name))
+	}
+	return all
+}
+
+// workSpec is a spec without its run, and what it does with records.
+func workSpec(s spec, f func(ctx context.Context, works *work.Runner, args []string) error) spec {
+	s.run = func(ctx context.Context, claims *etcdclaims.Client, args []string) error {
+		works, err := work.New(claims, work.Config{})
+		if err != nil {
+			return err
+		}
+		return f(ctx, works, args)
+	}
+	return s
 }
 
 func (a *app) workCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "work", GroupID: groupRepair, Short: "Show and repair records of work"}
-	var states []string
-	list := &cobra.Command{
-		Use: "ls [PREFIX]", Args: cobra.MaximumNArgs(1), Short: "List records of work",
-		Long: `List records of work. Work that is at most once is not begun again after its owner
+	var of, only states
+	list := a.command(workSpec(spec{
+		use: "ls [PREFIX]", most: 1, short: "List records of work", flags: of.flag, check: of.check,
+		long: `List records of work. Work that is at most once is not begun again after its owner
 died: retry it once you know that its effect did not happen.`,
-		Example: `  claimctl work ls --state orphaned,dead invoices/`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			wanted, err := parseStates(states)
-			if err != nil {
-				return err
-			}
-			return a.withWork(cmd, func(ctx context.Context, works *work.Runner) error {
-				return printList(a, workHeader, mapped(works.Records(ctx, append(args, "")[0], wanted...), viewWork))
-			})
-		},
-	}
-	list.Flags().StringSliceVar(&states, "state", nil, "only these states: free, claimed, orphaned, failed, done, dead or unreadable")
+		example: `  claimctl work ls --state orphaned,dead invoices/`,
+	}, func(ctx context.Context, works *work.Runner, args []string) error {
+		return printList(a, workColumns, mapped(works.Records(ctx, append(args, "")[0], of.wanted()...), viewWork))
+	}))
 	complete(list, "state", stateNames()...)
-	show := &cobra.Command{
-		Use: "show KEY", Args: cobra.ExactArgs(1), Short: "Show the record of work",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withWork(cmd, func(ctx context.Context, works *work.Runner) error {
+	cmd.AddCommand(
+		list,
+		a.command(workSpec(spec{use: "show KEY", least: 1, most: 1, short: "Show the record of work"},
+			func(ctx context.Context, works *work.Runner, args []string) error {
 				r, ok, err := works.Record(ctx, args[0])
+				if err == nil && !ok {
+					err = fmt.Errorf("show %q: %w", args[0], work.ErrNoRecord)
+				}
 				if err != nil {
 					return err
 				}
-				if !ok {
-					return fmt.Errorf("show %q: %w", args[0], work.ErrNoRecord)
-				}
-				v := viewWork(r)
-				return printOne(a, v, v.text)
-			})
-		},
-	}
-	retry := &cobra.Command{
-		Use: "retry KEY", Args: cobra.ExactArgs(1), Short: "Let work that failed, is dead or orphaned be begun again at once",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withWork(cmd, func(ctx context.Context, works *work.Runner) error {
+				return printOne(a, viewWork(r), nil)
+			})),
+		a.command(workSpec(spec{use: "retry KEY", least: 1, most: 1, short: "Let work that failed, is dead or orphaned be begun again at once"},
+			func(ctx context.Context, works *work.Runner, args []string) error {
 				r, err := works.Retry(ctx, args[0])
 				if err != nil {
 					return err
 				}
 				return printOne(a, viewWork(r), func(io.Writer) { a.say("%q may be begun again; attempts so far: %d", r.Key, r.Attempt) })
-			})
-		},
-	}
-	var only []string
-	forget := &cobra.Command{
-		Use: "forget KEY", Args: cobra.ExactArgs(1), Short: "Delete the record of work: it counts as never begun",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			wanted, err := parseStates(only)
-			if err != nil {
-				return err
-			}
-			return a.withWork(cmd, func(ctx context.Context, works *work.Runner) error {
-				return a.done(works.Forget(ctx, args[0], wanted...), doneView{Done: "forgotten", Key: args[0]}, "forgot %q: it counts as never begun", args[0])
-			})
-		},
-	}
-	forget.Flags().StringSliceVar(&only, "state", nil, "only in one of these states")
-	cmd.AddCommand(list, show, retry, forget)
+			})),
+		a.command(workSpec(spec{
+			use: "forget KEY", least: 1, most: 1, short: "Delete the record of work: it counts as never begun",
+			flags: only.flag, check: only.check,
+		}, func(ctx context.Context, works *work.Runner, args []string) error {
+			err := works.Forget(ctx, args[0], only.wanted()...)
+			return a.done(err, doneView{Done: "forgotten", Key: args[0]}, "forgot %q: it counts as never begun", args[0])
+		})))
 	return cmd
 }
 
-func (v workView) text(w io.Writer) {
-	fields(w, 13, [][2]string{
-		{"Key", v.Key},
-		{"State", v.State},
-		{"Attempt", number(v.Attempt)},
-		{"Fence", number(v.Fence)},
-		{"Owner", v.Owner},
-		{"Begun", at(v.Begun)},
-		{"Ended", at(v.Ended)},
-		{"Not before", at(v.NotBefore)},
-		{"At most once", v.onceText()},
-		{"Result", v.Result},
-		{"Note", v.Note},
-	})
-	field(w, 13, "Error", v.Error)
-	field(w, 13, "Stack", v.Stack)
+// workView is a record of work as it is shown.
+type workView struct {
+	Key        string     `json:"key" col:"KEY"`
+	State      string     `json:"state" col:"STATE"`
+	Attempt    int        `json:"attempt" col:"ATTEMPT"`
+	Fence      int64      `json:"fence,string" col:"FENCE"`
+	Owner      string     `json:"owner,omitempty" col:"OWNER"`
+	Instance   string     `json:"instance,omitempty"`
+	Claim      string     `json:"claim,omitempty"`
+	Begun      *time.Time `json:"begun,omitempty" col:"BEGUN"`
+	Ended      *time.Time `json:"ended,omitempty" col:"ENDED"`
+	NotBefore  *time.Time `json:"notBefore,omitempty" col:"NOT BEFORE"`
+	AtMostOnce bool       `json:"atMostOnce,omitempty" col:"AT MOST ONCE"`
+	Meaning    string     `json:"-" col:"THAT MEANS"` // what AtMostOnce asks of the operator
+	Result     string     `json:"result,omitempty" col:"RESULT"`
+	Note       string     `json:"note,omitempty" col:"NOTE"`
+	Error      string     `json:"error,omitempty" col:"ERROR,short"`
+	Stack      string     `json:"stack,omitempty" col:"STACK"`
 }
 
-// withWork is with for commands on records of work.
-func (a *app) withWork(cmd *cobra.Command, f func(ctx context.Context, works *work.Runner) error) error {
-	return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
-		works, err := work.New(claims, work.Config{})
-		if err != nil {
-			return err
-		}
-		return f(ctx, works)
-	})
-}
+const workColumns = "KEY,STATE,ATTEMPT,FENCE,OWNER,BEGUN,NOT BEFORE,AT MOST ONCE,ERROR"
 
-// mapped yields what a function makes of each value.
-func mapped[T, V any](all iter.Seq2[T, error], view func(T) V) iter.Seq2[V, error] {
-	return func(yield func(V, error) bool) {
-		for v, err := range all {
-			if !yield(view(v), err) {
-				return
-			}
-		}
+func viewWork(r work.Record) workView {
+	v := workView{
+		Key: r.Key, State: string(r.State), Attempt: r.Attempt, Fence: r.Fence, Owner: r.Owner, Instance: r.Instance, Claim: r.Claim,
+		Begun: moment(r.Begun), Ended: moment(r.Ended), NotBefore: moment(r.NotBefore), Error: r.Error, Stack: r.Stack,
+		Result: r.Result, Note: r.Note, AtMostOnce: r.AtMostOnce,
 	}
+	switch {
+	case !r.AtMostOnce:
+	case r.State == work.StateOrphaned || r.State == work.StateDead:
+		v.Meaning = "no caller begins it again. If its effect did not happen, retry it; if it did, leave or forget it"
+	default:
+		v.Meaning = "no caller begins it again if its owner dies"
+	}
+	return v
+}
+
+func (v workView) name() string { return v.Key }
+
+// summary is one line about the record.
+func (v workView) summary() string {
+	s := v.State
+	if v.Attempt > 0 {
+		s += fmt.Sprintf(", attempt %d by %s", v.Attempt, v.Owner)
+	}
+	if v.NotBefore != nil {
+		s += ", next not before " + at(v.NotBefore)
+	}
+	if v.AtMostOnce {
+		s += ", at most once"
+	}
+	return s
 }

@@ -151,7 +151,7 @@ func (e *Examination) space(endpoint string, status *clientv3.StatusResponse) {
 	}
 	switch {
 	case share > 80:
-		e.Add(Warning, check, e.Commands.Claimctl+" space reclaim --yes (compacts and defragments), or raise --quota-backend-bytes; see \"etcd is out of space\" in docs/operations.md",
+		e.Add(Warning, check, "compact and defragment, or raise --quota-backend-bytes: see \"etcd is out of space\" in docs/operations.md",
 			"its database has %d MiB, %s: when it is full nothing more can be claimed; held claims are still renewed and released", status.DbSize/mib, of)
 	case status.DbSize > 512*mib && status.DbSizeInUse < status.DbSize/2:
 		e.Add(Warning, check, "defragment the member: "+e.Commands.Member+" --endpoints "+Quoted(endpoint)+" defrag",
