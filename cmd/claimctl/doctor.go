@@ -35,7 +35,6 @@ doctor checks, in this order:
   cluster      whether all endpoints belong to one
   versions     each member against the newest of them, and against known faults
   space        share of the quota, and what a defragmentation would free
-  clock        this host's clock against each member's, where etcd speaks HTTP
   members      those that are not among --endpoints, learners, even numbers
   alarms       NOSPACE and CORRUPT
   auth         what a login by password costs
@@ -46,8 +45,7 @@ doctor checks, in this order:
   renewal      whether the lease of that claim can be renewed
   latency      up to 100 writes of nothing, and whether --ttl fits them
   claims       held keys, zombies, keys without a lease
-  lines        waiters in line for a free key, without a lease, or for longer than --stuck
-  leases       leases that no key is attached to
+  lines        waiters in line for a free key, or without a lease
   sessions     those whose renewal is late
   work         orphaned, dead and unreadable records
   queues       dead letters and pauses
@@ -56,10 +54,6 @@ doctor checks, in this order:
 It reads at most --limit claims, places in line and records, and writes one key,
 which it deletes. The exit code is 0 if all is well or there are notes, 1 if there are
 warnings, 2 if there are errors.
-
-A line whose first has waited for more than 15m, while the holder of the key renews its
-lease, is a note: the standbys of a leader wait like that. With --stuck it is a warning
-after that time, except for keys that begin with one of --standby.
 
 --fence takes the greatest fence of a log or a database. If etcd is behind it, etcd was
 restored and its revision went back. Mend that first: other findings, marked "after":
@@ -73,7 +67,7 @@ type checkup struct {
 }
 
 func (a *app) doctorCommand() *cobra.Command {
-	c := &checkup{app: a, Examination: doctor.Examination{Leases: 200, Plain: true, ICal: ical.ParseText}}
+	c := &checkup{app: a, Examination: doctor.Examination{Leases: 200, ICal: ical.ParseText}}
 	cmd := &cobra.Command{
 		Use: "doctor", GroupID: groupSee, Args: cobra.NoArgs, Short: "Check etcd and the claims in it", Long: doctorText,
 		Example: `  claimctl doctor
@@ -83,10 +77,8 @@ func (a *app) doctorCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.DurationVar(&c.TTL, "ttl", etcdclaims.DefaultTTL, "lease time of the claims, to judge the latency by")
-	flags.IntVar(&c.Limit, "limit", 5000, "how many claims, places in line, leases and records to read at most")
+	flags.IntVar(&c.Limit, "limit", 5000, "how many claims, places in line and records to read at most")
 	flags.StringSliceVar(&c.Features, "for", nil, "features whose permissions must not lack: "+strings.Join(doctor.FeatureNames(), ", "))
-	flags.DurationVar(&c.Stuck, "stuck", 0, "warn if the first in line has waited for so long while the holder renews (0: a note after 15m)")
-	flags.StringSliceVar(&c.Standby, "standby", nil, "prefixes of keys whose waiters stand by for as long as it takes, such as leader/")
 	flags.Int64Var(&c.fence, "fence", 0, "a fence that was seen in a log or a database: an error if etcd is behind it")
 	complete(cmd, "for", doctor.FeatureNames()...)
 	return cmd
@@ -98,8 +90,8 @@ func (c *checkup) run(ctx context.Context) error {
 			return usageError("--for %q is not one of %s", name, strings.Join(doctor.FeatureNames(), ", "))
 		}
 	}
-	if c.Limit < 1 || c.TTL <= 0 || c.fence < 0 || c.Stuck < 0 {
-		return usageError("doctor: --limit and --ttl must be positive; --fence must not be negative, nor --stuck")
+	if c.Limit < 1 || c.TTL <= 0 || c.fence < 0 {
+		return usageError("doctor: --limit and --ttl must be positive; --fence must not be negative")
 	}
 	if _, err := c.login(); err != nil { // a person's typing is not part of what a login takes
 		return err

@@ -52,7 +52,7 @@ func TestDoctor(t *testing.T) {
 	t.Parallel()
 	w := worldOn(t, testetcd.Start(t))
 	all := w.findings(0)
-	for _, check := range []string{"endpoint", "space", "members", "alarms", "permissions", "epoch", "write", "watch", "latency", "claims", "lines", "leases", "work", "queues", "jobs"} {
+	for _, check := range []string{"endpoint", "space", "members", "alarms", "permissions", "epoch", "write", "watch", "latency", "claims", "lines", "work", "queues", "jobs"} {
 		w.has(all, doctor.OK, check, "")
 	}
 	left, err := w.etcd.Get(t.Context(), w.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())

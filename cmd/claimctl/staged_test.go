@@ -76,8 +76,6 @@ func TestStagedStuckKey(t *testing.T) {
 	})
 	fence := fmt.Sprint(stuck.Fence())
 	// The operator knows no key yet.
-	eventually(t, "doctor finds the line", func() bool { return strings.Contains(w.doctor("--stuck", "1s").out, "orders/42") })
-	w.finds(w.types(1, "doctor", "--stuck", "1s"), "warning", "orders/42", "held by api-7")
 	w.finds(w.types(0, "ls"), "orders/42", "api-7", "WAITING")
 	if line := as[[]claimView](w, "ls"); len(line) != 1 || line[0].Waiters != 1 || line[0].WaitingOwner != "api-8" {
 		t.Errorf("%+v", line)

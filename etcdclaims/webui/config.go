@@ -48,9 +48,8 @@ type Config struct {
 	// Refusals has the tokens that gates of this process have refused. Default: the
 	// page does not show refusals.
 	Refusals *Refusals
-	// TLS is how the process connects to etcd. The page uses it to compare the clocks of
-	// members by HTTPS. Default: only the clocks of members whose endpoints begin with
-	// http:// are compared.
+	// TLS is how the process connects to etcd. The page shows when its certificates expire.
+	// Default: it does not.
 	TLS *tls.Config
 	// TrustedOrigins are other origins, such as "https://ops.example.com", whose pages
 	// may send forms to the handler. It needs them only behind a proxy that changes

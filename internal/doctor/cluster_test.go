@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -46,31 +45,6 @@ func TestVersions(t *testing.T) {
 			}
 		}
 	}
-}
-
-// One row for each member says which clock is ahead, in which unit.
-func TestClocks(t *testing.T) {
-	t.Parallel()
-	here := time.Date(2026, 3, 1, 12, 0, 0, 500e6, time.UTC)
-	after := here.Add(10 * time.Millisecond)
-	for _, c := range []struct {
-		theirs time.Time
-		level  Level
-		want   string
-	}{
-		{here.Truncate(time.Second), OK, "h1 is within about 2s of this host; its answers have full seconds"},
-		{here.Add(-2500 * time.Millisecond), Warning, "h1 is at least 2s behind this host"},
-		{here.Add(7500 * time.Millisecond), Warning, "h1 is at least 7s ahead of this host"},
-	} {
-		var e Examination
-		e.clock("h1", compareClocks(here, after, c.theirs))
-		if f := e.Findings[0]; f.Check != "clock" || f.Level != c.level || f.Detail != c.want || (f.Remedy == "") != (c.level == OK) {
-			t.Errorf("%+v, want %s", f, c.want)
-		}
-	}
-	var e Examination
-	e.clock("h1", clockReading{})
-	e.has(t, Note, "clock", "h1 was not compared with this host")
 }
 
 // The alarms are those in the status of the members, each once, in the texts of all versions of

@@ -50,31 +50,24 @@ type Examination struct {
 	Patience time.Duration // how long one check may take
 	Answer   time.Duration // how long one member may take to answer, with the connection
 
-	// TLS is how the client connects. Its certificates are judged, and members are asked for
-	// their time by HTTPS. If it is nil, only members whose endpoint begins with http:// are asked.
+	// TLS is how the client connects. Its certificates are judged.
 	TLS *tls.Config
-	// Plain makes Cluster ask members by HTTP if their endpoints have no scheme.
-	Plain bool
 	// TTL is the lease time of claims that the latency is judged by. Zero means the
 	// shortest one of the sessions that there are.
 	TTL time.Duration
 	// Features are the features in use: a permission that one of them lacks is an error.
 	// Empty means all features; then only those of acquiring are errors, others warnings.
 	Features []string
-	// Stuck is how long the first in line may wait while the holder of the key renews its
-	// lease; a longer time is a Warning. Zero means DefaultStuck, and a Note, since the
-	// standbys of a leader wait like that.
-	Stuck time.Duration
 	// ICal parses the iCalendar texts of jobs, as sched.Config.ICal does. Nil means that it
 	// is not known when jobs with such texts are due.
 	ICal func(text, zone string) (calendar.Calendar, error)
-	// Standby are prefixes of keys whose waiters stand by: they may wait for any time.
-	Standby []string
 	// Untimed omits from the findings of Cluster how long an answer took.
 	Untimed bool
 
 	Findings []Finding
 	Members  []Member // found by Cluster
+
+	gone map[clientv3.LeaseID]bool // leases that etcd does not have
 }
 
 // Commands is how the commands of remedies begin: a program and the flags that name the
@@ -149,7 +142,7 @@ func (e *Examination) Login(password, certificate bool, took time.Duration) {
 
 const useCertificates = "use client certificates with common names (docs/operations.md)"
 
-// Survey looks for abandoned claims, places in line, leases, sessions, work, queues, jobs
+// Survey looks for abandoned claims, places in line, sessions, work, queues, jobs
 // and groups. If the deadline of ctx passes, one warning names the checks that were not made.
 func (e *Examination) Survey(ctx context.Context) {
 	names := []string{"claims", "sessions", "work", "queues", "jobs", "groups"}

@@ -5,69 +5,54 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// suspicion is what looks wrong in a group at one reading. It counts if a second reading
-// finds the same, or fails.
-type suspicion struct {
-	members map[string]clientv3.LeaseID // that are there, with their leases
-	free    map[int]string              // targets of partitions that nobody owns, by partition
-	ghosts  map[string]clientv3.LeaseID // members whose lease is gone
-	unread  int                         // leases of members that could not be read
-}
-
 // partitionGroups looks for partitions that no member owns, and for members that are not there.
 func (e *Examination) partitionGroups(ctx context.Context) {
 	const most = 50
 	seen, well, unread, failed := 0, true, "", 0
-	suspects := map[string]suspicion{}
-	var names []string
+	var suspects []suspect
+	members := map[string]int{} // of groups with suspects
 	for name, err := range group.Names(ctx, e.Claims) {
 		if seen == most {
 			unread = others
 			break
 		}
-		var s suspicion
+		var g groupReading
 		if err == nil {
-			s, err = e.suspect(ctx, name)
+			g, err = e.readGroup(ctx, name)
 		}
 		if !e.readable(err) {
 			well = false
 			break // what looks wrong in the others is still reported
 		}
-		failed += s.unread
-		if seen++; len(s.free)+len(s.ghosts) > 0 {
-			suspects[name], names = s, append(names, name)
+		seen, failed = seen+1, failed+g.unread
+		if len(g.suspects) > 0 {
+			members[name] = g.members
+			suspects = append(suspects, g.suspects...)
 		}
 	}
-	if len(names) > 0 {
-		select {
-		case <-time.After(patience):
-		case <-ctx.Done(): // then the second reading fails
+	suspects, unconfirmed := confirm(ctx, suspects, func(ctx context.Context) (again []suspect, err error) {
+		for name := range members {
+			g, err := e.readGroup(ctx, name)
+			if err != nil && !errors.Is(err, group.ErrNoGroup) { // it was removed meanwhile
+				return nil, err
+			}
+			failed += g.unread
+			again = append(again, g.suspects...)
 		}
-	}
-	for _, name := range names {
-		before := suspects[name]
-		later, err := e.suspect(ctx, name)
-		switch {
-		case errors.Is(err, group.ErrNoGroup): // it was removed meanwhile
-			err = nil
-		case err != nil:
-			later = before
-		default:
-			later.recall(before)
-			failed += later.unread
-		}
-		well = e.accuse(name, before, later, err) && well
+		return again, nil
+	})
+	for name, n := range members {
+		e.accuse(name, n, suspects, unconfirmed)
 	}
 	if unread == "" {
 		unread = unreadLeases(failed)
 	}
-	if well {
+	if well && len(suspects) == 0 {
 		e.Judge("groups", unread, "%s of partitions, without partitions that nobody owns", count(seen, "group", "groups"))
 	}
 }
@@ -85,33 +70,40 @@ func (e *Examination) readable(err error) bool {
 	return false
 }
 
-// suspect reads a group.
-func (e *Examination) suspect(ctx context.Context, name string) (s suspicion, err error) {
+// groupReading is what looks wrong in a group.
+type groupReading struct {
+	suspects []suspect
+	members  int // that are there
+	unread   int // leases of members
+}
+
+func (e *Examination) readGroup(ctx context.Context, name string) (r groupReading, err error) {
 	g, err := ReadPartitionGroup(ctx, e.Claims, name)
 	if err != nil {
-		return s, err
+		return r, err
 	}
 	leases := map[clientv3.LeaseID]bool{}
-	s.members, s.free, s.ghosts = map[string]clientv3.LeaseID{}, map[int]string{}, map[string]clientv3.LeaseID{}
 	for _, m := range g.Members {
 		if m.Instance != "" && m.Evicted == nil {
-			s.members[m.Name] = m.Lease
+			r.members++
 			leases[m.Lease] = true
 		}
 	}
-	gone, failed := e.goneLeases(ctx, leases)
-	s.unread = failed
+	gone, unread := e.goneLeases(ctx, leases)
+	r.unread = unread
 	for _, m := range g.Members {
 		if m.Instance != "" && (gone[m.Lease] || m.Lease == clientv3.NoLease) {
-			s.ghosts[m.Name] = m.Lease
+			r.suspects = append(r.suspects, suspect{name + " ghost", fmt.Sprint(m.Name, m.Lease), m.Name})
 		}
 	}
 	for partition, target := range g.Plan.Target {
-		if len(s.members) > 0 && g.Assigned.Owners[partition].Reserved == "" && target != "" && !g.Holder(partition).Held && !isAway(g.Assigned.Members, target) {
-			s.free[partition] = target
+		if r.members == 0 || g.Assigned.Owners[partition].Reserved != "" || target == "" || g.Holder(partition).Held || isAway(g.Assigned.Members, target) {
+			continue
 		}
+		number := fmt.Sprintf("%05d", partition)
+		r.suspects = append(r.suspects, suspect{name + " free", number + target, number}, suspect{name + " target", number + target, target})
 	}
-	return s, nil
+	return r, nil
 }
 
 // isAway reports whether a member is away: nobody is to claim its partitions.
@@ -119,42 +111,18 @@ func isAway(members []group.MemberInfo, name string) bool {
 	return slices.ContainsFunc(members, func(m group.MemberInfo) bool { return m.Name == name && m.Instance == "" })
 }
 
-// recall adds the ghosts of an earlier reading that are still members on the same lease: a
-// lease that was gone does not come back, also if it could not be read again.
-func (s suspicion) recall(before suspicion) {
-	for member, lease := range before.ghosts {
-		if now, there := s.members[member]; there && now == lease {
-			s.ghosts[member] = lease
-		}
-	}
-}
-
-// accuse adds what both readings of a group have found, and returns true if that is nothing.
-// err is why the second reading failed.
-func (e *Examination) accuse(name string, before, after suspicion, err error) bool {
-	var partitions, targets, ghosts []string
-	for partition, target := range after.free {
-		if before.free[partition] == target {
-			partitions = append(partitions, fmt.Sprintf("%05d", partition))
-			targets = append(targets, target)
-		}
-	}
-	for member, lease := range after.ghosts {
-		if first, found := before.ghosts[member]; found && first == lease {
-			ghosts = append(ghosts, member)
-		}
-	}
-	slices.Sort(partitions)
-	slices.Sort(ghosts)
-	slices.Sort(targets)
-	targets = slices.Compact(targets)
-	if len(partitions) > 0 {
+// accuse reports what both readings of a group have found.
+func (e *Examination) accuse(name string, members int, suspects []suspect, unconfirmed string) {
+	free, ghosts := namesOf(suspects, name+" free"), namesOf(suspects, name+" ghost")
+	if len(free) > 0 {
+		targets := namesOf(suspects, name+" target")
+		slices.Sort(targets)
 		e.Add(Warning, "groups", fmt.Sprintf("%[1]s group show%[2]s; look at the log of the member that is to have them, and if it cannot claim: %[1]s group evict%[2]s MEMBER --reason WHY", e.Commands.Claimctl, Arguments(name)),
-			"group %q has %s, and nobody owns %s: %s, which %s is to have%s", name, count(len(after.members), "member", "members"), count(len(partitions), "partition", "partitions"), several(partitions), several(targets), unconfirmed(err))
+			"group %q has %s, and nobody owns %s: %s, which %s is to have%s", name, count(members, "member", "members"), count(len(free), "partition", "partitions"), several(free), several(slices.Compact(targets)), unconfirmed)
 	}
 	if len(ghosts) > 0 {
+		slices.Sort(ghosts)
 		e.Add(Warning, "groups", fmt.Sprintf("etcd should have deleted the entry with its lease: %[1]s group evict%[2]s --reason ghost --for 1s", e.Commands.Claimctl, Arguments(name, ghosts[0])),
-			"members of group %q whose lease is gone: %s%s", name, several(ghosts), unconfirmed(err))
+			"members of group %q whose lease is gone: %s%s", name, several(ghosts), unconfirmed)
 	}
-	return len(partitions)+len(ghosts) == 0
 }

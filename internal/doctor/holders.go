@@ -89,7 +89,17 @@ func LastRenewal(ctx context.Context, claims *etcdclaims.Client, i etcdclaims.In
 	if err != nil || lease == nil {
 		return nil, err
 	}
-	ttl, ago := Age(lease)
+	ttl, ago := age(lease)
 	// A lock, and what stays held after its claim, are renewed on demand or by nobody.
-	return &Renewal{At: asked.Add(-ago).Round(time.Second), Ago: ago, TTL: ttl, Overdue: i.Kind == "" && Overdue(lease)}, nil
+	return &Renewal{At: asked.Add(-ago).Round(time.Second), Ago: ago, TTL: ttl, Overdue: i.Kind == "" && overdue(ttl, ago)}, nil
+}
+
+// overdue reports whether the holder of a lease has missed a renewal: one is due when a third
+// of the lease time has passed. etcd tells what is left in full seconds.
+func overdue(ttl, ago time.Duration) bool { return ago > ttl/3+2*time.Second }
+
+// age returns the TTL of a lease, and how long ago it was renewed or granted.
+func age(lease *clientv3.LeaseTimeToLiveResponse) (ttl, ago time.Duration) {
+	ttl = time.Duration(lease.GrantedTTL) * time.Second
+	return ttl, max(ttl-time.Duration(lease.TTL)*time.Second-time.Second/2, 0)
 }

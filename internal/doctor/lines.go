@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -45,8 +46,9 @@ func (e *Examination) places(ctx context.Context) ([]place, error) {
 	return all, nil
 }
 
-// heads returns the first place of each line whose key, or one of its slots, is free.
-func heads(places []place, held []etcdclaims.Info) map[string]place {
+// heads returns the first place of each line whose key, or one of its slots, is free, in the
+// order in which they came.
+func heads(places []place, held []etcdclaims.Info) []place {
 	taken := map[string]bool{}
 	isHeld := map[string]bool{}
 	for _, i := range held {
@@ -65,108 +67,49 @@ func heads(places []place, held []etcdclaims.Info) map[string]place {
 			first[p.digest] = p
 		}
 	}
-	return first
+	return slices.SortedFunc(maps.Values(first), func(a, b place) int {
+		return cmp.Or(cmp.Compare(a.revision, b.revision), cmp.Compare(a.name, b.name))
+	})
 }
 
-// lines finds places in line that nobody stands in. It reports false if the lines
-// cannot be read.
-func (e *Examination) lines(ctx context.Context, h holders) ([]place, bool) {
-	places, err := e.places(ctx)
-	if err != nil {
-		if isDenied(err) {
-			e.unread("lines")
-		} else {
-			e.Add(Error, "lines", "see the endpoints", "cannot be read: %v", err)
-		}
-		return nil, false
-	}
-	leases := map[clientv3.LeaseID]bool{}
-	for _, p := range places {
-		leases[p.lease] = true
-	}
-	gone, failed := e.goneLeases(ctx, leases)
-	stuck, failedToo := e.stuck(ctx, h, living(places, gone))
-	well := !stuck
-	for _, p := range places {
-		if !gone[p.lease] && p.lease != clientv3.NoLease {
-			continue
-		}
-		if stays, err := e.stays(ctx, p); stays {
-			well = false
-			e.Add(Warning, "lines", "delete the place: "+e.Commands.Etcdctl+" del"+Arguments(p.name), "a ghost waits: %s, since %s, has no lease%s", p.Owner, Stamp(p.Since), unconfirmed(err))
-			break // one shows what is wrong
+// lineSuspects returns the places without a lease, and those that are first in line for a free
+// key. Whether a key is free is not known if not all was read.
+func (e *Examination) lineSuspects(r reading) (all []suspect) {
+	for _, p := range r.places {
+		if p.lease == clientv3.NoLease || r.gone[p.lease] {
+			all = append(all, suspect{"ghost place", fmt.Sprint(p.name, p.modified, p.lease), p.name})
 		}
 	}
-	deaf, err := e.unserved(ctx, h, places)
-	for _, p := range deaf {
-		well = false
-		e.Add(Warning, "lines", fmt.Sprintf("restart %s, which does not take what is free; or delete its place: %s del%s", p.Owner, e.Commands.Etcdctl, Arguments(p.name)),
-			"%s is first in line for a key that is free, since %s%s", p.Owner, Stamp(p.Since), unconfirmed(err))
+	if r.more || len(r.places) == e.Limit {
+		return all
 	}
-	unread := unreadLeases(failed + failedToo)
-	if len(places) == e.Limit {
+	for _, p := range heads(r.places, r.held) {
+		all = append(all, suspect{"first of a free key", p.name, p.name})
+	}
+	return all
+}
+
+// lines reports the places in line that nobody stands in.
+func (e *Examination) lines(r reading, suspects []suspect, unconfirmed string) {
+	places := map[string]place{}
+	for _, p := range r.places {
+		places[p.name] = p
+	}
+	ghosts, deaf := namesOf(suspects, "ghost place"), namesOf(suspects, "first of a free key")
+	for _, name := range ghosts[:min(len(ghosts), 1)] { // one shows what is wrong
+		p := places[name]
+		e.Add(Warning, "lines", "delete the place: "+e.Commands.Etcdctl+" del"+Arguments(name), "a ghost waits: %s, since %s, has no lease%s", p.Owner, Stamp(p.Since), unconfirmed)
+	}
+	for _, name := range deaf[:min(len(deaf), 3)] { // those who wait longest
+		p := places[name]
+		e.Add(Warning, "lines", fmt.Sprintf("restart %s, which does not take what is free; or delete its place: %s del%s", p.Owner, e.Commands.Etcdctl, Arguments(name)),
+			"%s is first in line for a key that is free, since %s%s", p.Owner, Stamp(p.Since), unconfirmed)
+	}
+	unread := unreadLeases(r.unread)
+	if len(r.places) == e.Limit {
 		unread = "there may be more, which were not read"
 	}
-	if well {
-		e.Judge("lines", unread, "%d in line", len(places))
+	if len(ghosts)+len(deaf) == 0 {
+		e.Judge("lines", unread, "%d in line", len(r.places))
 	}
-	return places, true
-}
-
-// stays reports whether a place is still as it was, when it has had the time to
-// follow its lease. If it cannot be read again, stays returns true and the error.
-func (e *Examination) stays(ctx context.Context, p place) (bool, error) {
-	select {
-	case <-time.After(patience):
-	case <-ctx.Done():
-		return true, ctx.Err()
-	}
-	resp, err := e.etcd().Get(ctx, p.name)
-	if err != nil {
-		return true, err
-	}
-	return len(resp.Kvs) == 1 && resp.Kvs[0].ModRevision == p.modified && clientv3.LeaseID(resp.Kvs[0].Lease) == p.lease, nil
-}
-
-// unserved returns a few of those who stay first in line for a free key. If a second reading
-// fails, it returns a few of those who were first before, and the error.
-func (e *Examination) unserved(ctx context.Context, h holders, places []place) ([]place, error) {
-	const shown = 3
-	before := heads(places, h.all)
-	if len(before) == 0 || h.partial || len(places) == e.Limit {
-		return nil, nil // nothing, or whether a key is free is not known
-	}
-	later, err := e.laterHeads(ctx)
-	if err != nil {
-		later = before
-	}
-	var deaf []place
-	for digest, p := range later {
-		if before[digest].name == p.name {
-			deaf = append(deaf, p)
-		}
-	}
-	slices.SortFunc(deaf, byArrival) // those who wait longest
-	return deaf[:min(len(deaf), shown)], err
-}
-
-// laterHeads waits, and then reads the first place in line of each free key.
-func (e *Examination) laterHeads(ctx context.Context) (map[string]place, error) {
-	held, err := e.laterHolders(ctx)
-	switch {
-	case err != nil:
-		return nil, err
-	case held.partial:
-		return nil, fmt.Errorf("more than %s held", count(e.Limit, "key is", "keys are"))
-	}
-	places, err := e.places(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return heads(places, held.all), nil
-}
-
-// byArrival orders places by the time at which etcd got them.
-func byArrival(a, b place) int {
-	return cmp.Or(cmp.Compare(a.revision, b.revision), cmp.Compare(a.name, b.name))
 }

@@ -34,7 +34,6 @@ type answer struct {
 	status   *clientv3.StatusResponse
 	err      error
 	took     time.Duration
-	clock    clockReading
 	shown    *x509.Certificate // by the member; nil without TLS
 }
 
@@ -82,9 +81,6 @@ func (e *Examination) endpoints(answers []answer) (answered bool) {
 	e.clusters(answers)
 	for _, a := range answers {
 		e.certificate("of "+a.endpoint, a.shown, clock.Clock{}.Time())
-		if a.err == nil {
-			e.clock(a.endpoint, a.clock)
-		}
 	}
 	return answered
 }
@@ -95,20 +91,11 @@ func (e *Examination) ask(ctx context.Context, endpoint string) (a answer) {
 	a.endpoint = endpoint
 	a.status, a.shown, a.err = statusOf(ctx, e.etcd(), endpoint, e.Answer)
 	a.took = time.Since(begun)
-	if a.err == nil {
-		a.clock = e.readClock(ctx, endpoint)
-	}
 	return a
 }
 
-// StatusOf asks one member how it is. The member has a time of its own, since one that is
-// down would take all there is.
-func StatusOf(ctx context.Context, etcd *clientv3.Client, endpoint string, timeout time.Duration) (*clientv3.StatusResponse, error) {
-	status, _, err := statusOf(ctx, etcd, endpoint, timeout)
-	return status, err
-}
-
-// statusOf is StatusOf, and returns the certificate that the member has shown. It does what
+// statusOf asks one member how it is, and returns the certificate that the member has shown. The
+// member has a time of its own, since one that is down would take all there is. It does what
 // clientv3's Status does, which drops why there is no connection.
 func statusOf(ctx context.Context, etcd *clientv3.Client, endpoint string,
 	timeout time.Duration,

@@ -6,9 +6,9 @@ import "slices"
 // its revision went back.
 const CheckRevision = "revision"
 
-// restored are the checks of what a restore brings back: leases, claims and places of programs
+// restored are the checks of what a restore brings back: claims and places of programs
 // that have ended, and records, items and jobs as they were.
-var restored = []string{"claims", "lines", "leases", "sessions", "work", "queues", "jobs"}
+var restored = []string{"claims", "lines", "sessions", "work", "queues", "jobs"}
 
 // OrderByCause puts rewinds first, and marks the findings that can follow from one.
 func (e *Examination) OrderByCause() {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -32,50 +30,6 @@ func (e *Examination) until(t *testing.T, l Level, check, text string, examine f
 	e.has(t, l, check, text)
 }
 
-// The clock of a real member is compared. That of another is shown by a proxy which changes
-// the time in its answers.
-func TestClockOfMember(t *testing.T) {
-	t.Parallel()
-	e, etcd := examine(t)
-	endpoint := etcd.Endpoints()[0]
-	if !strings.Contains(endpoint, "://") {
-		endpoint = "http://" + endpoint
-	}
-	r := e.readClock(t.Context(), endpoint)
-	if !r.known || r.ahead.Abs() > time.Minute {
-		t.Fatalf("%+v", r)
-	}
-	e.Cluster(t.Context())
-	e.has(t, OK, "clock", "is within about 2s of this host")
-	proxy := func(off time.Duration) string {
-		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-			resp, err := http.Get(endpoint + req.URL.Path)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			_ = resp.Body.Close()
-			date, err := http.ParseTime(resp.Header.Get("Date"))
-			if err != nil {
-				t.Error(err)
-			}
-			w.Header().Set("Date", date.Add(off).UTC().Format(http.TimeFormat))
-		}))
-		t.Cleanup(s.Close)
-		return s.URL
-	}
-	for off, want := range map[time.Duration]string{time.Hour: "ahead of this host", -time.Hour: "behind this host"} {
-		at := proxy(off)
-		e.clock(at, e.readClock(t.Context(), at))
-		e.has(t, Warning, "clock", want)
-	}
-	// A member whose clock cannot be read is no reason to be calm.
-	away := httptest.NewServer(nil)
-	away.Close()
-	e.clock(away.URL, e.readClock(t.Context(), away.URL))
-	e.has(t, Note, "clock", away.URL+" was not compared with this host")
-}
-
 func TestZombie(t *testing.T) {
 	t.Parallel()
 	e, _ := examine(t)
@@ -89,18 +43,6 @@ func TestZombie(t *testing.T) {
 	e.until(t, Warning, "claims", "zombies: orders/7", e.claims)
 	close(end)
 	<-done
-}
-
-func TestLeasesWithoutKeys(t *testing.T) {
-	t.Parallel()
-	e, etcd := examine(t)
-	for range 11 {
-		if _, err := etcd.Grant(t.Context(), 600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	e.claims(t.Context())
-	e.has(t, Warning, "leases", "11 of the 11 that were read have no key; there are 11")
 }
 
 // withoutLease is the leases of an etcd that has forgotten one, whose keys it still has. etcd

@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"strings"
@@ -122,19 +121,4 @@ func (e *Examination) renewal(ctx context.Context, claim *etcdclaims.Claim) {
 // noEvent adds the finding that the event of a write has not come.
 func (e *Examination) noEvent(written time.Time) {
 	e.Add(Error, "watch", "look at proxies between etcd and this host; claims then notice losses late", "an event did not come within %s", Round(time.Since(written)))
-}
-
-// latency times writes, and judges whether the TTL leaves room for them.
-func (e *Examination) latency(ctx context.Context, claims *etcdclaims.Client) {
-	ctx, cancel := e.bounded(ctx)
-	defer cancel()
-	took, err := TimeWrites(ctx, e.etcd(), claims.OwnKey("claimctl-doctor/"+rand.Text()), 100, 2*time.Second)
-	if len(took) == 0 {
-		e.Add(Error, "latency", "see the endpoints and the permissions", "cannot be measured: %v", err)
-		return
-	}
-	f := FitOf(cmp.Or(e.TTL, e.shortestTTL(ctx), etcdclaims.DefaultTTL), Quantile(took, 0.99))
-	l, remedy := f.Judge()
-	e.Add(l, "latency", remedy, "of %s the median took %s, the 99th percentile %s; %s",
-		count(len(took), "write", "writes"), Round(Quantile(took, 0.5)), Round(f.P99), f.Text())
 }

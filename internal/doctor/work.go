@@ -43,7 +43,7 @@ func (e *Examination) work(ctx context.Context) {
 			unreadable = append(unreadable, r.Key)
 		}
 	}
-	well := true
+	before := len(e.Findings)
 	for _, sick := range []struct {
 		keys       []string
 		is, remedy string
@@ -55,11 +55,10 @@ func (e *Examination) work(ctx context.Context) {
 		{unreadable, "unreadable", "a newer version or another program wrote them: do not delete them before you know"},
 	} {
 		if len(sick.keys) > 0 {
-			well = false
 			e.Add(Warning, "work", sick.remedy, "%d %s: %s", len(sick.keys), sick.is, several(sick.keys))
 		}
 	}
-	if well {
+	if len(e.Findings) == before {
 		e.Judge("work", unread, "%s%s, none of those read is orphaned or dead", count(read, "record", "records"), more)
 	}
 }
