@@ -11,7 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/history"
-	"github.com/etcdclaims/claims/internal/kubernetes/claimlock"
+	"github.com/etcdclaims/claims/kubernetes/claimlock"
 	"github.com/go-logr/logr"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/client-go/tools/leaderelection"

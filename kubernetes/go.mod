@@ -1,7 +1,6 @@
-// Leader election of Kubernetes controllers on claims, and the real elector to test
-// it with: whoever requires the SDK does not require client-go. This module is never
-// published and nothing imports it.
-module github.com/etcdclaims/claims/internal/kubernetes
+// Leader election of Kubernetes controllers on claims: whoever requires the SDK does not
+// require client-go.
+module github.com/etcdclaims/claims/kubernetes
 
 go 1.26.0
 
@@ -111,4 +110,4 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
-replace github.com/etcdclaims/claims => ../..
+replace github.com/etcdclaims/claims => ..

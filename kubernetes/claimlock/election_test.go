@@ -12,7 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/history"
-	"github.com/etcdclaims/claims/internal/kubernetes/claimlock"
+	"github.com/etcdclaims/claims/kubernetes/claimlock"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"

@@ -1,7 +1,7 @@
 // Package claimlock elects the leader of Kubernetes controllers with claims on etcd.
 // [Lock] implements [resourcelock.Interface], so that the unmodified
 // [leaderelection.LeaderElector] of client-go, and with it every controller that uses
-// it, elects by a claim instead of a Lease object. Copy the package to use it.
+// it, elects by a claim instead of a Lease object.
 //
 //	lock, err := claimlock.New(claims, claimlock.Config{Key: "team-a/controller", Identity: hostname})
 //	// ...
