@@ -18,7 +18,6 @@ var largerCircles = map[string]int{
 	"./cmd/claimctl":        32,
 	"./etcdclaims/webui":    22,
 	"./internal/campaign":   19,
-	"./internal/compare":    27,
 	"./internal/contract":   15,
 	"./internal/simulation": 34,
 }

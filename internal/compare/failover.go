@@ -1,43 +1,32 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"slices"
 	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
-	"go.uber.org/zap"
 
 	"github.com/etcdclaims/claims/etcdclaims"
-	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
-// failOvers is how soon the next in line owns what a process had that is killed: from
-// SIGKILL to the return of the waiter's call.
-func failOvers(o options) workload {
+// failOvers is how soon the next in line owns what a holder had whose connection ends, as
+// the kernel ends that of a process that is killed. The holder sends nothing after that.
+func failOvers() workload {
 	w := workload{
-		name: "fail-over", of: "claims", compare: p50, rounds: 2,
-		title:   fmt.Sprintf("From the SIGKILL of a holder to the next owner, TTL %v; ratios of times to Mutex", etcdclaims.DefaultTTL),
-		columns: []metric{p50, ratio, p99, longest, early},
-	}
-	if o.quick {
-		w.rounds = 1
+		name: "fail-over", compare: p50, rounds: 1,
+		title: fmt.Sprintf("From the end of a holder's connection to the next owner, TTL %v; ratios of times to Mutex", etcdclaims.DefaultTTL),
 	}
 	for _, n := range []int{1, 1000} {
-		w.points = append(w.points, point{name: fmt.Sprintf("%d of one process", n), n: n, rows: []row{
-			{name: "etcdclaims, Suspectable", open: failOver("suspectable")},
-			{name: claimsRow, open: failOver("claims")},
-			{name: mutexRow, reference: true, open: failOver("mutex")},
+		w.points = append(w.points, point{name: fmt.Sprintf("%d of one client", n), n: n, rows: []row{
+			{name: "etcdclaims, Suspectable", measure: claimOwner(etcdclaims.Suspectable()).measure},
+			{name: claimsRow, measure: claimOwner().measure},
+			{name: mutexRow, reference: true, measure: maker(mutexOwner).measure},
 		}})
 	}
 	return w
@@ -46,23 +35,12 @@ func failOvers(o options) workload {
 // An owner acquires a key, and keeps it.
 type owner func(ctx context.Context, key string) error
 
-// owners makes those of a process that share a prefix, on a connection.
-var owners = map[string]func(ctx context.Context, etcd *clientv3.Client, prefix string) (own owner, end func(), err error){
-	"suspectable": claimOwner(etcdclaims.Suspectable()),
-	"claims":      claimOwner(),
-	"mutex": func(ctx context.Context, etcd *clientv3.Client, prefix string) (owner, func(), error) {
-		s, err := session(ctx, etcd)
-		if err != nil {
-			return nil, nil, err
-		}
-		return func(ctx context.Context, key string) error {
-			return concurrency.NewMutex(s, prefix+key).Lock(ctx)
-		}, func() { _ = s.Close() }, nil
-	},
-}
+// A maker makes the owner of a connection. end ends it, and waits for etcd only as long as
+// the context lasts.
+type maker func(ctx context.Context, etcd *clientv3.Client, prefix string) (own owner, end func(context.Context), err error)
 
-func claimOwner(opts ...etcdclaims.AcquireOption) func(context.Context, *clientv3.Client, string) (owner, func(), error) {
-	return func(_ context.Context, etcd *clientv3.Client, prefix string) (owner, func(), error) {
+func claimOwner(opts ...etcdclaims.AcquireOption) maker {
+	return func(_ context.Context, etcd *clientv3.Client, prefix string) (owner, func(context.Context), error) {
 		c, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: prefix})
 		if err != nil {
 			return nil, nil, err
@@ -70,185 +48,95 @@ func claimOwner(opts ...etcdclaims.AcquireOption) func(context.Context, *clientv
 		return func(ctx context.Context, key string) error {
 			_, err := c.Acquire(ctx, key, opts...)
 			return err
-		}, func() { closeClaims(context.Background(), c) }, nil
+		}, func(ctx context.Context) { _ = c.Close(ctx) }, nil
 	}
 }
 
-// A doomed is a process that is to be killed, and what it holds.
-type doomed struct {
-	Kind      string   `json:"kind"`
-	Endpoints []string `json:"endpoints"`
-	Prefix    string   `json:"prefix"`
-	Claims    int      `json:"claims"`
-}
-
-// holdVariable makes this program such a process.
-const holdVariable = "COMPARE_HOLD"
-
-func (d doomed) key(i int) string { return fmt.Sprintf("key/%04d", i) }
-
-// each has each key acquired.
-func (d doomed) each(ctx context.Context, etcd *clientv3.Client, had func()) (end func(), err error) {
-	own, end, err := owners[d.Kind](ctx, etcd, d.Prefix)
+func mutexOwner(_ context.Context, etcd *clientv3.Client, prefix string) (owner, func(context.Context), error) {
+	s, err := session(etcd)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return end, each(d.Claims, d.Claims, func(i int) error {
-		err := own(ctx, d.key(i))
-		had()
-		return err
-	})
+	return func(ctx context.Context, key string) error {
+		return concurrency.NewMutex(s, prefix+key).Lock(ctx)
+	}, func(context.Context) { s.Orphan() }, nil
 }
 
-// hold is what such a process does: it holds its keys until it is killed, or nobody listens.
-func hold(ctx context.Context, order string, stdin io.Reader, stdout io.Writer) error {
-	var d doomed
-	if err := json.Unmarshal([]byte(order), &d); err != nil {
-		return err
-	}
-	etcd, err := clientv3.New(clientv3.Config{Endpoints: d.Endpoints, DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
-	if err != nil {
-		return err
-	}
-	if _, err := d.each(ctx, etcd, func() {}); err != nil {
-		return err
-	}
-	if _, err := fmt.Fprintln(stdout, "held"); err != nil {
-		return err
-	}
-	_, err = io.Copy(io.Discard, stdin)
-	return err
-}
-
-// start starts the process, and waits until it has its keys.
-func (d doomed) start(ctx context.Context) (_ *testetcd.Child, err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	order, err := json.Marshal(d)
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(self) //nolint:noctx // it is killed when it is time
-	cmd.Env = append(os.Environ(), holdVariable+"="+string(order))
-	cmd.Stderr = os.Stderr
-	if _, err := cmd.StdinPipe(); err != nil { // which ends with this process
-		return nil, err
-	}
-	ours, theirs, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	defer ours.Close()
-	cmd.Stdout = theirs
-	child, err := testetcd.StartChild(cmd)
-	err = errors.Join(err, theirs.Close())
-	if err != nil {
-		return nil, err
-	}
-	stop := context.AfterFunc(ctx, child.Kill)
-	defer stop()
-	if line, err := bufio.NewReader(ours).ReadString('\n'); line != "held\n" {
-		child.Kill()
-		return nil, fmt.Errorf("the holder did not start: %w", errors.Join(err, child.Err(), ctx.Err()))
-	}
-	return child, nil
-}
-
-// failing is a contender whose holders are killed.
-type failing struct {
-	st     *stage
-	kind   string
-	claims int
-}
-
-func failOver(kind string) func(context.Context, *stage, int) (contender, error) {
-	return func(_ context.Context, st *stage, n int) (contender, error) {
-		return &failing{st, kind, n}, nil
-	}
-}
-
-func (f *failing) close() {}
-
-// measure kills several processes at random moments of their renewals.
-func (f *failing) measure(ctx context.Context) (sample, error) {
+// measure has several holders of n keys die at random moments of their renewals.
+func (m maker) measure(ctx context.Context, st *stage, n int) (sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	deaths := f.st.deaths
-	if f.claims > 1 {
+	deaths := st.deaths
+	if n > 1 {
 		deaths = 2
 	}
 	var mu sync.Mutex
 	var all []float64
-	tooEarly := 0
-	err := each(deaths, deaths, func(int) error {
-		took, err := f.once(ctx)
-		again := 0
-		// A Suspectable holder that the machine stalled is suspected while it lives.
-		for ; errors.Is(err, errEarly) && f.kind == "suspectable" && again < 5; again++ {
-			took, err = f.once(ctx)
-		}
+	if err := each(deaths, deaths, func(int) error {
+		took, err := m.once(ctx, st, n)
 		mu.Lock()
-		defer mu.Unlock()
-		tooEarly += again
 		all = append(all, took...)
+		mu.Unlock()
 		return err
-	})
-	if err != nil {
+	}); err != nil {
 		return nil, err
 	}
 	slices.Sort(all)
-	return sample{p50: median(all), p99: all[len(all)*99/100], longest: all[len(all)-1], early: float64(tooEarly)}, nil
+	return sample{p50: median(all), p99: all[len(all)*99/100]}, nil
 }
 
-var errEarly = errors.New("a key had another owner before its holder was killed")
+// acquire has each key acquired, all at once, and returns when each was had.
+func (own owner) acquire(ctx context.Context, n int) ([]time.Time, error) {
+	had := make([]time.Time, n)
+	return had, each(n, n, func(i int) error {
+		err := own(ctx, fmt.Sprintf("key/%04d", i))
+		had[i] = time.Now()
+		return err
+	})
+}
 
-// once kills one. It returns how long each of its keys took, in ms. The error is errEarly if
-// a key went to the waiter before the kill.
-func (f *failing) once(ctx context.Context) ([]float64, error) {
-	d := doomed{Kind: f.kind, Endpoints: f.st.etcd.Endpoints(), Prefix: prefix(), Claims: f.claims}
-	child, err := d.start(ctx)
+// once has one holder die. It returns how long each of its keys took, in ms.
+func (m maker) once(ctx context.Context, st *stage, n int) ([]float64, error) {
+	fleet, err := newFleet(st, 2)
 	if err != nil {
 		return nil, err
 	}
-	defer child.Kill()
-	etcd, err := new(wire).dial(f.st, plain)
+	defer fleet.close()
+	at := prefix()
+	holder, endHolder, err := m(ctx, fleet.of(0), at)
 	if err != nil {
 		return nil, err
 	}
-	defer hangUp(etcd)
-	var mu sync.Mutex
+	dead, cancel := context.WithCancel(ctx)
+	defer endHolder(dead)
+	defer cancel()
+	if _, err := holder.acquire(ctx, n); err != nil {
+		return nil, err
+	}
+	waiter, endWaiter, err := m(ctx, fleet.of(1), at)
+	if err != nil {
+		return nil, err
+	}
+	defer endWaiter(ctx)
 	var owned []time.Time
 	waited := make(chan error, 1)
-	waiting, leave := context.WithCancel(ctx)
-	defer leave()
 	go func() {
-		end, err := d.each(waiting, etcd, func() {
-			mu.Lock()
-			defer mu.Unlock()
-			owned = append(owned, time.Now())
-		})
-		if end != nil {
-			end()
-		}
+		var err error
+		owned, err = waiter.acquire(ctx, n)
 		waited <- err
 	}()
-	if err = sleep(ctx, 2*settled+rand.N(etcdclaims.DefaultTTL/3)); err != nil {
-		leave()
-		return nil, errors.Join(err, <-waited)
-	}
-	killed := time.Now()
-	child.Kill()
-	if err = <-waited; err != nil {
+	// Long enough for watches to begin.
+	err = sleep(ctx, time.Second+rand.N(etcdclaims.DefaultTTL/3))
+	died := time.Now()
+	hangUp(fleet.of(0))
+	if err = errors.Join(err, <-waited); err != nil {
 		return nil, err
 	}
 	took := make([]float64, len(owned))
 	for i, at := range owned {
-		if at.Before(killed) {
-			return nil, errEarly
+		if took[i] = at.Sub(died).Seconds() * 1000; took[i] < 0 {
+			return nil, errors.New("a key had another owner before its holder died")
 		}
-		took[i] = float64(at.Sub(killed)) / float64(time.Millisecond)
 	}
 	return took, nil
 }

@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -14,44 +18,38 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 )
 
-// holding is what it costs to hold many claims and do nothing else. It is
-// measured once: it takes long, and what it measures hardly varies.
+// holding is what it costs to hold many claims and do nothing else. It is measured once: it
+// takes long, and what it measures hardly varies.
 func holding(o options) workload {
-	h := o.held
 	w := workload{
-		name: "holding", of: "claims", rounds: 1,
-		title: fmt.Sprintf("Holding claims for %v, TTL %v; a session for each lock is held %s times at most, so compare what is of each",
-			h.hold, etcdclaims.DefaultTTL, thousands(int64(h.sessions))),
-		columns: []metric{claimed, within, memory, goroutines, requesting, perThing, traffic, cpu, etcdShare},
+		name: "holding", rounds: 1,
+		title: fmt.Sprintf("Holding claims for %v, TTL %v", o.hold, etcdclaims.DefaultTTL),
 	}
-	for _, n := range h.claims {
-		w.points = append(w.points, point{name: count(n, "claim"), n: n, rows: []row{
-			{name: claimsRow, open: holder(h, n, holdClaims)},
-			{name: "etcd Mutex, a session per lock", open: holder(h, min(n, h.sessions), holdSessions)},
-		}})
+	for i, n := range o.claims {
+		p := point{name: fmt.Sprint(n, " claims"), n: n, rows: []row{{name: claimsRow, measure: taker(holdClaims).measure}}}
+		if i == 0 { // more would take long
+			p.rows = append(p.rows, row{name: "etcd Mutex, a session per lock", measure: taker(holdSessions).measure})
+		}
+		w.points = append(w.points, p)
 	}
 	return w
 }
 
-// held is a contender that holds n of something.
-type held struct {
-	heldOptions
-	n    int
-	st   *stage
-	take func(ctx context.Context, etcd *clientv3.Client, n int) (drop func(), err error)
-}
-
-func holder(h heldOptions, n int, take func(context.Context, *clientv3.Client, int) (func(), error)) func(context.Context, *stage, int) (contender, error) {
-	return func(_ context.Context, st *stage, _ int) (contender, error) {
-		return &held{heldOptions: h, n: n, st: st, take: take}, nil
+// waiting is what it costs to wait for keys that others hold.
+func waiting(o options) workload {
+	return workload{
+		name: "waiting", rounds: 1,
+		title:  fmt.Sprintf("Callers of one client that wait for keys of another for %v, %d for each key", o.hold, waitersPerKey),
+		points: []point{{name: "1000 waiters", n: 1000, rows: []row{{name: claimsRow, measure: taker(waitForClaims).measure}}}},
 	}
 }
 
-func (h *held) close() {}
+// A taker has n of something by a client, until drop is called.
+type taker func(ctx context.Context, etcd *clientv3.Client, n int) (drop func(), err error)
 
-func (h *held) measure(ctx context.Context) (sample, error) {
+func (take taker) measure(ctx context.Context, st *stage, n int) (sample, error) {
 	w := new(wire)
-	etcd, err := w.dial(h.st, metered)
+	etcd, err := w.dial(st)
 	if err != nil {
 		return nil, err
 	}
@@ -59,67 +57,42 @@ func (h *held) measure(ctx context.Context) (sample, error) {
 	if _, err := etcd.Get(ctx, "connected"); err != nil { // what the connection takes is not the claims'
 		return nil, err
 	}
-	before := takeStock()
-
-	began := time.Now()
-	drop, err := h.take(ctx, etcd, h.n)
+	before := inUse()
+	drop, err := take(ctx, etcd, n)
 	if err != nil {
 		return nil, err
 	}
 	defer drop()
-	took := time.Since(began)
-	if err := sleep(ctx, h.settle); err != nil {
+	if err := sleep(ctx, st.settle); err != nil {
 		return nil, err
 	}
-	after := takeStock()
+	s := sample{memory: (inUse() - before) / float64(n)}
 
-	etcdTime := h.st.etcdTime()
-	sent, bytes, used, etcdUsed := w.sent.Load(), w.bytes.Load(), cpuTime(), etcdTime()
-	if err := sleep(ctx, h.hold); err != nil {
+	used := func() (int64, time.Duration, time.Duration) {
+		return w.sent.Load(), cpuTime(os.Getpid()), cpuTime(st.etcd.Members[0].Pid())
+	}
+	sent, client, server := used()
+	if err := sleep(ctx, st.hold); err != nil {
 		return nil, err
 	}
-	seconds, n := h.hold.Seconds(), float64(h.n)
-	asked := float64(w.sent.Load()-sent) / seconds
-	s := sample{
-		claimed:    n,
-		within:     took.Seconds(),
-		memory:     (after.bytes - before.bytes) / n,
-		goroutines: after.goroutines - before.goroutines,
-		requesting: asked,
-		perThing:   asked / n,
-		traffic:    float64(w.bytes.Load()-bytes) / 1024 / seconds,
-	}
-	if used > 0 {
-		s[cpu] = (cpuTime() - used).Seconds() / seconds * 100
-	}
-	if now := etcdTime(); now > 0 {
-		s[etcdShare] = time.Duration(now-etcdUsed).Seconds() / seconds * 100
+	sentNow, clientNow, serverNow := used()
+	seconds := st.hold.Seconds()
+	s[requesting] = float64(sentNow-sent) / seconds
+	if client > 0 && server > 0 { // they are known
+		s[clientCPU] = (clientNow - client).Seconds() / seconds * 100
+		s[etcdCPU] = (serverNow - server).Seconds() / seconds * 100
 	}
 	return s, nil
 }
 
-// A stock is what this process uses for the time being.
-type stock struct{ bytes, goroutines float64 }
-
-// takeStock counts what is in use, not what the garbage collector has yet to
-// find. Stacks count: a peer has goroutines for each of its locks.
-func takeStock() stock {
+// inUse returns bytes in use, not those that the garbage collector has yet to find. Stacks
+// count: a peer has goroutines for each of its locks.
+func inUse() float64 {
 	runtime.GC()
 	runtime.GC() // what had finalizers, and the pools' victims
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return stock{bytes: float64(m.HeapAlloc + m.StackInuse), goroutines: float64(runtime.NumGoroutine())}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return float64(m.HeapAlloc + m.StackInuse)
 }
 
 // holdClaims keeps what a user has to: each Claim, and through it the key.
@@ -128,17 +101,17 @@ func holdClaims(ctx context.Context, etcd *clientv3.Client, n int) (func(), erro
 	if err != nil {
 		return nil, err
 	}
-	claims := make([]*etcdclaims.Claim, 0, n)
+	claims, errs := make([]*etcdclaims.Claim, 0, n), []error(nil)
 	for keys := range slices.Chunk(names("invoice/2026/", n), 5000) {
-		got, errs := c.TryAcquireEach(ctx, keys)
-		if err := errors.Join(errs...); err != nil {
-			closeClaims(context.Background(), c)
-			return nil, err
-		}
-		claims = append(claims, got...)
+		got, failed := c.TryAcquireEach(ctx, keys)
+		claims, errs = append(claims, got...), append(errs, failed...)
+	}
+	if err := errors.Join(errs...); err != nil {
+		closeClaims(c)
+		return nil, err
 	}
 	return func() {
-		closeClaims(context.Background(), c)
+		closeClaims(c)
 		runtime.KeepAlive(claims)
 	}, nil
 }
@@ -156,7 +129,7 @@ func holdSessions(ctx context.Context, etcd *clientv3.Client, n int) (func(), er
 		runtime.KeepAlive(mutexes)
 	}
 	if err := each(64, n, func(i int) (err error) {
-		if sessions[i], err = session(ctx, etcd); err != nil {
+		if sessions[i], err = session(etcd); err != nil {
 			return err
 		}
 		mutexes[i] = concurrency.NewMutex(sessions[i], keys[i])
@@ -166,4 +139,73 @@ func holdSessions(ctx context.Context, etcd *clientv3.Client, n int) (func(), er
 		return nil, err
 	}
 	return drop, nil
+}
+
+// names returns n keys.
+func names(prefix string, n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("%s%d", prefix, i)
+	}
+	return keys
+}
+
+// waitersPerKey is how many callers wait for each key.
+const waitersPerKey = 10
+
+// waitForClaims has n callers wait for keys that another client holds.
+func waitForClaims(ctx context.Context, etcd *clientv3.Client, n int) (drop func(), err error) {
+	at := prefix()
+	held, err1 := etcdclaims.New(etcd, etcdclaims.Config{Prefix: at})
+	c, err2 := etcdclaims.New(etcd, etcdclaims.Config{Prefix: at})
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
+	waiting, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	drop = func() {
+		cancel()
+		all.Wait()
+		closeClaims(c)
+		closeClaims(held)
+	}
+	keys := names("invoice/2026/", n/waitersPerKey)
+	_, errs := held.TryAcquireEach(ctx, keys)
+	if err := errors.Join(errs...); err != nil {
+		drop()
+		return nil, err
+	}
+	for i := range n {
+		all.Go(func() { _, _ = c.Acquire(waiting, keys[i%len(keys)]) }) // it ends with waiting
+	}
+	for {
+		resp, err := etcd.Get(ctx, at+"wait/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+		if err == nil && resp.Count == int64(n) {
+			return drop, nil
+		}
+		if err = errors.Join(err, sleep(ctx, 50*time.Millisecond)); err != nil {
+			drop()
+			return nil, err
+		}
+	}
+}
+
+// cpuTime returns what a process has used so far, 0 where there is no /proc.
+func cpuTime(pid int) time.Duration {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	// The name is in parentheses and may hold any field. After it, the state is the third
+	// field; user and system time are the 14th and 15th, in hundredths of a second.
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	if len(fields) < 13 {
+		return 0
+	}
+	user, userErr := strconv.ParseInt(fields[11], 10, 64)
+	system, systemErr := strconv.ParseInt(fields[12], 10, 64)
+	if userErr != nil || systemErr != nil {
+		return 0
+	}
+	return time.Duration(user+system) * 10 * time.Millisecond
 }

@@ -6,93 +6,121 @@ import (
 	"fmt"
 	"sync"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
-	"github.com/etcdclaims/claims/internal/compare/load"
 )
 
 // queueBatch is how many items are enqueued, claimed and completed together.
 const queueBatch = 32
 
-// queues is items that are enqueued, claimed and completed. Each row guarantees
-// something else: the queue that an item is completed once, by who has it; asynq and River
-// that a job is not lost, and begun again by another if a worker seems to be dead, whose
-// late acknowledgement counts; the list that no two take one item; the bare requests
-// nothing.
-func queues(options) workload {
+// queues is items that are enqueued, claimed and completed. Each row guarantees something
+// else: the queue that an item is completed once, by its holder; asynq and River that a job
+// is not lost, and begun again by another if a worker seems to be dead, whose late
+// acknowledgement counts; the list that no two take one item.
+func queues() workload {
 	w := workload{
-		name: "queue", of: "workers", compare: rate,
-		title:   "Items enqueued, claimed and completed; ratios of rates to a list behind a Mutex; requests and µs of CPU for each item",
-		columns: []metric{rate, ratio, p50, p99, requests, clientCPU, etcdCPU},
+		name: "queue", compare: rate,
+		title: "Items enqueued, claimed and completed; ratios of rates to a list behind a Mutex; requests for each item",
 	}
 	for _, n := range []int{1, 16, 64} {
-		w.points = append(w.points, point{name: count(n, "worker"), n: n, rows: []row{
-			{name: "etcdclaims/queue", open: queueCycle(1)},
-			{name: fmt.Sprintf("etcdclaims/queue, %d at a time", queueBatch), open: queueCycle(queueBatch)},
-			{name: "etcdclaims/queue, enqueue only", open: queueEnqueue},
-			{name: "asynq, Redis fsync always", open: queuePeer(load.Asynq, redisDurable, 1)},
-			{name: fmt.Sprintf("asynq, %d at a time", queueBatch), open: queuePeer(load.Asynq, redisDurable, queueBatch)},
-			{name: "River, Postgres", open: queuePeer(load.River, postgres, 1)},
-			{name: fmt.Sprintf("River, %d at a time", queueBatch), open: queuePeer(load.River, postgres, queueBatch)},
-			{name: "asynq, enqueue only", open: enqueuePeer(load.Asynq, redisDurable)},
-			{name: "River, enqueue only", open: enqueuePeer(load.River, postgres)},
-			{name: "list behind a Mutex", reference: true, open: listCycle},
-			{name: "list, enqueue only", open: listEnqueue},
-			{name: "limit: two puts and a delete", open: bareCycle},
+		w.points = append(w.points, point{name: fmt.Sprint(n, " workers"), n: n, rows: []row{
+			{name: "etcdclaims/queue", measure: queueCycle(1, false)},
+			{name: fmt.Sprintf("etcdclaims/queue, %d at a time", queueBatch), measure: queueCycle(queueBatch, false)},
+			{name: "asynq, Redis fsync always", measure: jobCycle(redisDurable, openAsynq, 1)},
+			{name: "River, Postgres", measure: jobCycle(postgres, openRiver, 1)},
+			{name: fmt.Sprintf("River, %d at a time", queueBatch), measure: jobCycle(postgres, openRiver, queueBatch)},
+			{name: "list behind a Mutex", reference: true, measure: drive(listCycle)},
 		}})
 	}
 	return w
 }
 
-// openQueue returns a queue by a client of its own.
-func openQueue(st *stage, prefix string) (s *shared, q *queue.Queue, shut func(), err error) {
-	if s, err = share(st); err != nil {
-		return nil, nil, nil, err
+// pickUps is how long an item takes from the call that enqueues it to a worker that waits
+// for one, in another client. The peers are as they are by default.
+func pickUps() workload {
+	return workload{
+		name: "pickup", compare: p50,
+		title: "From the call that enqueues an item to the worker of another client that waits for it",
+		points: []point{{name: "1 worker", n: 1, rows: []row{
+			{name: "etcdclaims/queue", measure: drive(pickUpItem)},
+			{name: "asynq, Redis fsync always", measure: pickUpJob(redisDurable, openAsynq)},
+			{name: "River, Postgres", measure: pickUpJob(postgres, openRiver)},
+		}}},
 	}
-	c, err := etcdclaims.New(s.etcd, etcdclaims.Config{Prefix: prefix})
+}
+
+// depths is what calls cost in a queue that has many items already.
+func depths(o options) workload {
+	w := workload{
+		name: "depth", rounds: 1,
+		title: "One worker that enqueues an item, claims the first and completes it, in a queue with items",
+	}
+	for _, n := range o.items {
+		w.points = append(w.points, point{name: fmt.Sprint(n, " items"), n: n, rows: []row{{name: "etcdclaims/queue", measure: queueCycle(1, true)}}})
+	}
+	return w
+}
+
+// openQueue returns a queue by a client of its own.
+func openQueue(st *stage, prefix string) (*queue.Queue, *driven, error) {
+	f, err := newFleet(st, 1)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := etcdclaims.New(f.of(0), etcdclaims.Config{Prefix: prefix})
+	var q *queue.Queue
 	if err == nil {
 		q, err = queue.New(c, queue.Config{Name: "compare"})
 	}
 	if err != nil {
-		hangUp(s.etcd)
-		return nil, nil, nil, err
+		f.close()
+		return nil, nil, err
 	}
-	return s, q, func() {
+	return q, &driven{shape: st.shape(1), sent: f.sent.Load, shut: func() {
 		ctx, cancel := context.WithTimeout(context.Background(), closing)
 		defer cancel()
 		_ = q.Close(ctx) // what it leaves in etcd is gone with that
-		closeClaims(ctx, c)
-		hangUp(s.etcd)
-	}, nil
+		closeClaims(c)
+		f.close()
+	}}, nil
 }
 
-// queueCycle has workers enqueue some items each, and handle as many.
-func queueCycle(each int) func(context.Context, *stage, int) (contender, error) {
-	return func(_ context.Context, st *stage, n int) (contender, error) {
-		s, q, shut, err := openQueue(st, prefix())
+// queueCycle has n workers enqueue some items each, and handle as many. In a deep queue one
+// worker does, and there are n items before.
+func queueCycle(some int, deep bool) measurer {
+	return drive(func(ctx context.Context, st *stage, n int) (*driven, error) {
+		q, d, err := openQueue(st, prefix())
 		if err != nil {
 			return nil, err
 		}
-		return &driven{
-			shape: st.shape(n), each: each, sent: s.requests, etcd: st.etcdTime(), shut: shut,
-			step: func(ctx context.Context, _ int) error {
-				if _, err := q.EnqueueAll(ctx, items(each)); err != nil {
+		d.each = some
+		if !deep {
+			d.shape = st.shape(n)
+		} else if err := each(16, n/100, func(int) error { _, err := q.EnqueueAll(ctx, items(100)); return err }); err != nil {
+			d.shut()
+			return nil, err
+		}
+		d.step = func(ctx context.Context, _ int) error {
+			if _, err := q.EnqueueAll(ctx, items(some)); err != nil {
+				return err
+			}
+			for left := some; left > 0; {
+				b, err := q.Claim(ctx, left)
+				if err != nil {
 					return err
 				}
-				for left := each; left > 0; {
-					b, err := q.Claim(ctx, left)
-					if err != nil {
-						return err
-					}
-					left -= len(b.Deliveries)
-					if err := completeAll(ctx, b.Deliveries); err != nil {
-						return err
-					}
+				left -= len(b.Deliveries)
+				if err := completeAll(ctx, b.Deliveries); err != nil {
+					return err
 				}
-				return nil
-			},
-		}, nil
-	}
+			}
+			return nil
+		}
+		return d, nil
+	})
 }
 
 func items(n int) (all []queue.Item) {
@@ -102,81 +130,19 @@ func items(n int) (all []queue.Item) {
 	return all
 }
 
-func completeAll(ctx context.Context, leases []*queue.Delivery) error {
-	errs := make([]error, len(leases))
-	var all sync.WaitGroup
-	for i, l := range leases {
-		all.Go(func() { errs[i] = l.Complete(ctx) })
-	}
-	all.Wait()
-	return errors.Join(errs...)
+func completeAll(ctx context.Context, all []*queue.Delivery) error {
+	return each(len(all)+1, len(all), func(i int) error { return all[i].Complete(ctx) })
 }
 
-func queueEnqueue(_ context.Context, st *stage, n int) (contender, error) {
-	s, q, shut, err := openQueue(st, prefix())
-	if err != nil {
-		return nil, err
-	}
-	return &driven{
-		shape: st.shape(n), sent: s.requests, etcd: st.etcdTime(), shut: shut,
-		step: func(ctx context.Context, _ int) error {
-			_, err := q.Enqueue(ctx, queue.NewItem([]byte("payload")))
-			return err
-		},
-	}, nil
-}
-
-// bareCycle sends as many writes as an item needs, with nothing around them.
-func bareCycle(_ context.Context, st *stage, n int) (contender, error) {
-	s, err := share(st)
-	if err != nil {
-		return nil, err
-	}
-	keys := names(prefix(), n)
-	return &driven{
-		shape: st.shape(n), sent: s.requests, etcd: st.etcdTime(),
-		step: func(ctx context.Context, who int) error {
-			for range 2 {
-				if _, err := s.etcd.Put(ctx, keys[who], "payload"); err != nil {
-					return err
-				}
-			}
-			_, err := s.etcd.Delete(ctx, keys[who])
-			return err
-		},
-		shut: func() { hangUp(s.etcd) },
-	}, nil
-}
-
-// pickUps is how long an item takes from the call that enqueues it to a worker that
-// waits for one, in another client.
-func pickUps(options) workload {
-	w := workload{
-		name: "pickup", of: "workers", compare: p50,
-		title:   "From the call that enqueues an item to the worker that has it, while workers of another client wait",
-		columns: []metric{p50, p99, rate, requests},
-	}
-	for _, n := range []int{1, 64} {
-		w.points = append(w.points, point{name: count(n, "worker"), n: n, rows: []row{
-			{name: "etcdclaims/queue", open: pickUpItem},
-			{name: "asynq, Redis fsync always", open: pickUpPeer(load.Asynq, redisDurable)},
-			{name: "River, Postgres", open: pickUpPeer(load.River, postgres)},
-			{name: "list behind a Mutex, watched", open: pickUpFromList},
-			{name: "limit: a put that a watch reports", reference: true, open: pickUpPut},
-		}})
-	}
-	return w
-}
-
-func pickUpItem(_ context.Context, st *stage, n int) (contender, error) {
+func pickUpItem(_ context.Context, st *stage, n int) (*driven, error) {
 	space := prefix()
-	s, enqueuer, shut, err := openQueue(st, space)
+	enqueuer, d, err := openQueue(st, space)
 	if err != nil {
 		return nil, err
 	}
-	_, waiter, shutWaiter, err := openQueue(st, space)
+	waiter, other, err := openQueue(st, space)
 	if err != nil {
-		shut()
+		d.shut()
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -194,21 +160,20 @@ func pickUpItem(_ context.Context, st *stage, n int) (contender, error) {
 			}
 		})
 	}
-	return &driven{
-		shape: st.shape(1), sent: s.requests, etcd: st.etcdTime(),
-		step: func(ctx context.Context, _ int) error {
-			if _, err := enqueuer.Enqueue(ctx, queue.NewItem([]byte("payload"))); err != nil {
-				return err
-			}
-			return heard(ctx, got)
-		},
-		shut: func() {
-			cancel()
-			workers.Wait()
-			shutWaiter()
-			shut()
-		},
-	}, nil
+	d.step = func(ctx context.Context, _ int) error {
+		if _, err := enqueuer.Enqueue(ctx, queue.NewItem([]byte("payload"))); err != nil {
+			return err
+		}
+		return heard(ctx, got)
+	}
+	shut := d.shut
+	d.shut = func() {
+		cancel()
+		workers.Wait()
+		other.shut()
+		shut()
+	}
+	return d, nil
 }
 
 // heard waits for word.
@@ -221,40 +186,46 @@ func heard(ctx context.Context, got <-chan struct{}) error {
 	}
 }
 
-// pickUpPut puts a key that another client watches.
-func pickUpPut(_ context.Context, st *stage, _ int) (contender, error) {
-	s, err := share(st)
+// listCycle has workers put an item below a prefix, and take the first one from there, each
+// under one Mutex.
+func listCycle(ctx context.Context, st *stage, n int) (*driven, error) {
+	f, err := newFleet(st, 1)
 	if err != nil {
 		return nil, err
 	}
-	t, err := share(st)
+	sessions, shut, err := f.sessions(1)
 	if err != nil {
-		hangUp(s.etcd)
 		return nil, err
 	}
-	key := prefix()
-	ctx, cancel := context.WithCancel(context.Background())
-	news := t.etcd.Watch(ctx, key)
-	got := make(chan struct{}, 1)
-	go func() {
-		for resp := range news {
-			for range resp.Events {
-				got <- struct{}{}
-			}
+	etcd, lock, items, number := f.of(0), prefix(), prefix(), 0
+	var turn sync.Mutex // workers of one session do not exclude each other by a Mutex of one key
+	under := func(ctx context.Context, do func() error) error {
+		turn.Lock()
+		defer turn.Unlock()
+		m := concurrency.NewMutex(sessions[0], lock)
+		if err := m.Lock(ctx); err != nil {
+			return err
 		}
-	}()
+		return errors.Join(do(), m.Unlock(ctx))
+	}
 	return &driven{
-		shape: st.shape(1), sent: s.requests, etcd: st.etcdTime(),
+		shape: st.shape(n), sent: f.sent.Load, shut: shut,
 		step: func(ctx context.Context, _ int) error {
-			if _, err := s.etcd.Put(ctx, key, "payload"); err != nil {
+			if err := under(ctx, func() error {
+				number++
+				_, err := etcd.Put(ctx, fmt.Sprintf("%s%020d", items, number), "payload")
+				return err
+			}); err != nil {
 				return err
 			}
-			return heard(ctx, got)
-		},
-		shut: func() {
-			cancel()
-			hangUp(s.etcd)
-			hangUp(t.etcd)
+			return under(ctx, func() error {
+				resp, err := etcd.Get(ctx, items, clientv3.WithPrefix(), clientv3.WithLimit(1))
+				if err != nil || len(resp.Kvs) == 0 {
+					return err
+				}
+				_, err = etcd.Delete(ctx, string(resp.Kvs[0].Key))
+				return err
+			})
 		},
 	}, nil
 }

@@ -9,11 +9,15 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
-	"github.com/etcdclaims/claims/internal/compare/load"
+	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
@@ -27,7 +31,6 @@ type stage struct {
 
 	etcds   int // started so far
 	etcd    *testetcd.ProcessCluster
-	peers   peers
 	servers map[string]*server // Redis and Postgres, by name
 }
 
@@ -77,42 +80,108 @@ func (st *stage) stopEtcd() {
 	_ = os.RemoveAll(filepath.Join(st.data, fmt.Sprintf("etcd-%d", st.etcds))) // it is tried again at the end
 }
 
-// version asks etcd for its own.
-func (st *stage) version(ctx context.Context) (string, error) {
-	if err := st.startEtcd(); err != nil {
-		return "", err
-	}
-	defer st.stopEtcd()
-	etcd, err := new(wire).dial(st, plain)
-	if err != nil {
-		return "", err
-	}
-	defer hangUp(etcd)
-	status, err := etcd.Status(ctx, etcd.Endpoints()[0])
-	if err != nil {
-		return "", err
-	}
-	return status.Version, nil
-}
-
-// etcdTime returns what reads the CPU time of the etcd that runs now.
-func (st *stage) etcdTime() func() int64 {
-	pid := st.etcd.Members[0].Pid()
-	return func() int64 { return int64(cpuTimeOf(pid)) }
-}
-
-// shape is the load that n workers make.
-func (st *stage) shape(n int) load.Shape {
-	window := st.window
-	if n >= 1024 {
-		window *= 2 // a cycle of each takes about as long as the window of fewer
-	}
-	return load.Shape{Workers: n, WarmUp: st.warmUp, Window: window}
-}
-
 // prefix returns one that nobody else uses, about as long as those of real use.
 func prefix() string { return "/" + strings.ToLower(rand.Text()[:8]) + "/" }
 
+// A wire counts what goes over the connections that were dialled with it: each message sent
+// is a request, on a stream too, and each time that it is sent. That costs next to nothing.
+type wire struct{ sent atomic.Int64 }
+
+// dial returns a client of etcd with a connection of its own. Nothing is sent yet.
+func (w *wire) dial(st *stage) (*clientv3.Client, error) {
+	return clientv3.New(clientv3.Config{
+		Endpoints: st.etcd.Endpoints(), DialTimeout: 10 * time.Second, Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(w.unary), grpc.WithChainStreamInterceptor(w.stream)},
+	})
+}
+
+func (w *wire) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+	invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+) error {
+	w.sent.Add(1)
+	return invoke(ctx, method, req, reply, cc, opts...)
+}
+
+func (w *wire) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+	open grpc.Streamer, opts ...grpc.CallOption,
+) (grpc.ClientStream, error) {
+	s, err := open(ctx, desc, cc, method, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return countedStream{s, w}, nil
+}
+
+type countedStream struct {
+	grpc.ClientStream
+	w *wire
+}
+
+func (s countedStream) SendMsg(m any) error {
+	s.w.sent.Add(1)
+	return s.ClientStream.SendMsg(m)
+}
+
 func hangUp(etcd *clientv3.Client) {
 	_ = etcd.Close() // it ends with an error of its watches, and nobody needs it any more
+}
+
+// closing is how long ends are waited for: with an etcd that answers, and with nothing to
+// lose if it does not.
+const closing = 10 * time.Second
+
+func closeClaims(c *etcdclaims.Client) {
+	ctx, cancel := context.WithTimeout(context.Background(), closing)
+	defer cancel()
+	_ = c.Close(ctx) // what it leaves in etcd is gone with that
+}
+
+// session opens one for Mutexes. Its lease lasts as long as those of claims do.
+func session(etcd *clientv3.Client) (*concurrency.Session, error) {
+	return concurrency.NewSession(etcd, concurrency.WithTTL(int(etcdclaims.DefaultTTL/time.Second)))
+}
+
+// A fleet is connections that callers share.
+type fleet struct {
+	wire
+	etcds []*clientv3.Client
+}
+
+func newFleet(st *stage, n int) (*fleet, error) {
+	f := new(fleet)
+	for range n {
+		etcd, err := f.dial(st)
+		if err != nil {
+			f.close()
+			return nil, err
+		}
+		f.etcds = append(f.etcds, etcd)
+	}
+	return f, nil
+}
+
+// of returns the connection of a caller.
+func (f *fleet) of(who int) *clientv3.Client { return f.etcds[who%len(f.etcds)] }
+
+// sessions opens n sessions. end ends them, and the fleet.
+func (f *fleet) sessions(n int) (all []*concurrency.Session, end func(), err error) {
+	end = func() {
+		_ = each(16, len(all), func(i int) error { return all[i].Close() })
+		f.close()
+	}
+	for i := range n {
+		s, err := session(f.of(i))
+		if err != nil {
+			end()
+			return nil, nil, err
+		}
+		all = append(all, s)
+	}
+	return all, end, nil
+}
+
+func (f *fleet) close() {
+	for _, etcd := range f.etcds {
+		hangUp(etcd)
+	}
 }

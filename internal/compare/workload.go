@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"math/rand/v2"
 	"regexp"
 	"slices"
-	"time"
+	"strings"
+	"text/tabwriter"
 
-	"github.com/etcdclaims/claims/internal/compare/load"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
 )
 
 // A workload is what is measured at several points, such as numbers of
@@ -17,8 +21,6 @@ import (
 type workload struct {
 	name    string // short, for -only
 	title   string
-	of      string // what is counted at each point, for the chart: "goroutines"
-	columns []metric
 	compare metric // what ratios are of; none if empty
 	rounds  int    // if not as many as the options say
 	points  []point
@@ -35,30 +37,17 @@ type point struct {
 type row struct {
 	name      string
 	reference bool // what the ratios of the point are to
-	open      func(ctx context.Context, st *stage, n int) (contender, error)
+	measure   measurer
 }
 
-// A contender is what a row measures, made ready for one point. It is measured
-// once in each round.
-type contender interface {
-	measure(ctx context.Context) (sample, error)
-	close()
-}
+// A measurer measures a row once, at the point with that number.
+type measurer func(ctx context.Context, st *stage, n int) (sample, error)
 
 // A sample is what one measurement found.
 type sample map[metric]float64
 
-// of makes a sample of a result.
-func of(r load.Result) sample {
-	return sample{rate: r.Rate, p50: r.P50, p99: r.P99, longest: r.Longest}
-}
-
-// errAbsent is wrapped by what a row cannot be measured without.
+// errAbsent is wrapped by the error of a row that needs what is not installed.
 var errAbsent = errors.New("skipped")
-
-func absent(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", errAbsent, fmt.Sprintf(format, args...))
-}
 
 func label(w workload, p point, r row) string { return w.name + "/" + p.name + "/" + r.name }
 
@@ -83,23 +72,21 @@ func chosen(all []workload, only *regexp.Regexp) []workload {
 	return left
 }
 
-// A result is what was measured of a workload.
+// A result is what was measured of a workload: for each point and row.
 type result struct {
 	workload
-	found []outcome // of each point
+	found [][]outcome
 }
 
-// An outcome is what was measured at a point: for each row its medians, or what
-// was wrong with it.
+// An outcome is the medians of a row at a point, or what was wrong with it.
 type outcome struct {
-	medians []sample
-	errs    []error
+	sample
+	err error
 }
 
 // measure measures all points of a workload.
 func (st *stage) measure(ctx context.Context, w workload) (result, error) {
 	r := result{workload: w}
-	began := time.Now()
 	for _, p := range w.points {
 		found, err := st.measurePoint(ctx, w, p)
 		if err != nil {
@@ -107,62 +94,39 @@ func (st *stage) measure(ctx context.Context, w workload) (result, error) {
 		}
 		r.found = append(r.found, found)
 	}
-	st.progress("%s: measured in %.0f s", w.name, time.Since(began).Seconds())
 	return r, nil
 }
 
-// measurePoint measures the rows of one point, on an etcd that nothing else was
-// done to, so that no row finds what those of other points left behind.
-func (st *stage) measurePoint(ctx context.Context, w workload, p point) (outcome, error) {
-	found := outcome{medians: make([]sample, len(p.rows)), errs: make([]error, len(p.rows))}
+// measurePoint measures the rows of one point, on an etcd that nothing else was done to, so
+// that no row finds what those of other points left behind.
+func (st *stage) measurePoint(ctx context.Context, w workload, p point) ([]outcome, error) {
 	if err := st.startEtcd(); err != nil {
-		return found, err
+		return nil, err
 	}
 	defer st.stopEtcd()
-	contenders := make([]contender, len(p.rows))
-	defer func() {
-		for _, c := range contenders {
-			if c != nil {
-				c.close()
-			}
-		}
-	}()
-	for i, r := range p.rows {
-		contenders[i], found.errs[i] = r.open(ctx, st, p.n)
-	}
-
+	found := make([]outcome, len(p.rows))
 	rounds := st.rounds
 	if w.rounds > 0 {
 		rounds = w.rounds
 	}
 	samples := make([][]sample, len(p.rows)) // of each round, nil where it failed
+	for i := range samples {
+		samples[i] = make([]sample, rounds)
+	}
 	for round := range rounds {
 		st.progress("%s: %s, round %d of %d", w.name, p.name, round+1, rounds)
-		for i := range samples {
-			samples[i] = append(samples[i], nil)
-		}
 		for _, i := range rand.Perm(len(p.rows)) {
-			if found.errs[i] != nil {
-				continue
+			if found[i].err == nil {
+				samples[i][round], found[i].err = p.rows[i].measure(ctx, st, p.n)
 			}
-			s, err := contenders[i].measure(ctx)
-			if ctx.Err() != nil {
-				return found, ctx.Err()
-			}
-			if err != nil {
-				found.errs[i] = err
-				st.progress("%s: %v", label(w, p, p.rows[i]), err)
-				continue
-			}
-			samples[i][round] = s
 		}
 	}
 	if ctx.Err() != nil {
-		return found, ctx.Err()
+		return nil, ctx.Err()
 	}
 	addRatios(w.compare, p.rows, samples)
 	for i := range p.rows {
-		found.medians[i] = medians(samples[i])
+		found[i].sample = medians(samples[i])
 	}
 	return found, nil
 }
@@ -170,7 +134,7 @@ func (st *stage) measurePoint(ctx context.Context, w workload, p point) (outcome
 // addRatios adds to each sample its ratio to the reference's of the same round.
 func addRatios(compare metric, rows []row, samples [][]sample) {
 	reference := slices.IndexFunc(rows, func(r row) bool { return r.reference })
-	if compare == "" || reference < 0 {
+	if reference < 0 {
 		return
 	}
 	for _, rounds := range samples {
@@ -203,17 +167,72 @@ func median(vs []float64) float64 {
 	return (vs[(n-1)/2] + vs[n/2]) / 2
 }
 
-// failures says which rows could not be measured though all they need is there.
-func failures(results []result) error {
+// failures returns why rows could not be measured though all that they need is there.
+func (r result) failures() error {
 	var errs []error
-	for _, r := range results {
-		for i, p := range r.points {
-			for j, err := range r.found[i].errs {
-				if err != nil && !errors.Is(err, errAbsent) {
-					errs = append(errs, fmt.Errorf("%s: %w", label(r.workload, p, p.rows[j]), err))
-				}
+	for i, p := range r.points {
+		for j, o := range r.found[i] {
+			if o.err != nil && !errors.Is(o.err, errAbsent) {
+				errs = append(errs, fmt.Errorf("%s: %w", label(r.workload, p, p.rows[j]), o.err))
 			}
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// A metric is something that is measured: a column of a table.
+type metric string
+
+const (
+	rate     metric = "a second"
+	ratio    metric = "ratio"
+	p50      metric = "p50 ms"
+	p99      metric = "p99 ms"
+	longest  metric = "longest ms"
+	requests metric = "requests" // to etcd, for each of what is counted
+
+	memory     metric = "bytes each" // of the client's memory, heap and stacks
+	requesting metric = "requests/s"
+	clientCPU  metric = "client CPU %" // of one core
+	etcdCPU    metric = "etcd CPU %"
+)
+
+// number prints three digits or more, with commas between thousands.
+func number(v float64) string {
+	if math.Abs(v) < 100 {
+		return fmt.Sprintf("%.3g", v)
+	}
+	return message.NewPrinter(language.English).Sprint(int64(math.Round(v)))
+}
+
+// columns are the metrics in the order in which they are printed.
+var columns = []metric{rate, ratio, p50, p99, longest, requests, memory, requesting, clientCPU, etcdCPU}
+
+// print prints a block for each point. The names of rows are right of the numbers.
+func (r result) print(out io.Writer) error {
+	columns := slices.DeleteFunc(slices.Clone(columns), func(m metric) bool {
+		return !slices.ContainsFunc(slices.Concat(r.found...), func(o outcome) bool { _, ok := o.sample[m]; return ok })
+	})
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "\n%s\n\n", r.title)
+	for _, m := range columns {
+		fmt.Fprintf(w, "%s\t", m)
+	}
+	for i, p := range r.points {
+		fmt.Fprintf(w, "%s  %s\n", strings.Repeat("\t", min(i, 1)*len(columns)), p.name)
+		for j, row := range p.rows {
+			for _, m := range columns {
+				if v, ok := r.found[i][j].sample[m]; ok {
+					fmt.Fprint(w, number(v))
+				}
+				fmt.Fprint(w, "\t")
+			}
+			name := row.name
+			if err := r.found[i][j].err; err != nil {
+				name += ": " + strings.ReplaceAll(err.Error(), "\n", " ")
+			}
+			fmt.Fprintf(w, "    %s\n", name)
+		}
+	}
+	return w.Flush()
 }

@@ -2,14 +2,13 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 )
 
 func TestNumber(t *testing.T) {
-	for v, want := range map[float64]string{
-		0: "0", 0.0123: "0.0123", 1: "1.00", 9.87: "9.87", 12.34: "12.3", 123.4: "123", 999.6: "1,000", 12345: "12,345", 1234567: "1,234,567",
-	} {
+	for v, want := range map[float64]string{0: "0", 0.0123: "0.0123", 1: "1", 9.876: "9.88", 12.34: "12.3", 123.4: "123", 1234567: "1,234,567"} {
 		if got := number(v); got != want {
 			t.Errorf("number(%v) is %q, want %q", v, got, want)
 		}
@@ -36,31 +35,33 @@ func TestRatios(t *testing.T) {
 
 func TestTable(t *testing.T) {
 	r := result{
-		workload: workload{title: "Title", columns: []metric{rate, ratio}, points: []point{{name: "1 goroutine", rows: []row{
+		workload: workload{title: "Title", points: []point{{name: "1 goroutine", rows: []row{
 			{name: claimsRow},
 			{name: mutexRow, reference: true},
 			{name: "elsewhere"},
 			{name: "broken"},
 		}}}},
-		found: []outcome{{
-			medians: []sample{{rate: 1234, ratio: 1.5, p99: 3}, {rate: 800, ratio: 1, p99: 4}, {}, {}},
-			errs:    []error{nil, nil, absent("not | installed"), errors.New("two\nlines")},
+		found: [][]outcome{{
+			{sample: sample{rate: 1234, ratio: 1.5}},
+			{sample: sample{rate: 800, ratio: 1}},
+			{err: fmt.Errorf("%w: not installed", errAbsent)},
+			{err: errors.New("two\nlines")},
 		}},
 	}
-	const plain = `
+	const want = `
 Title
 
-                                a second  ratio
-1 goroutine
-  etcdclaims                       1,234   1.50
-  etcd Mutex, a shared session       800   1.00
-  elsewhere                                      skipped: not | installed
-  broken                                         failed: two lines
+  a second  ratio  1 goroutine
+     1,234    1.5    etcdclaims
+       800      1    etcd Mutex, a shared session
+                     elsewhere: skipped: not installed
+                     broken: two lines
 `
-	if got := r.table().String(); got != plain {
-		t.Errorf("got %s\nwant %s", got, plain)
+	var out strings.Builder
+	if err := r.print(&out); err != nil || out.String() != want {
+		t.Errorf("got %s, %v\nwant %s", &out, err, want)
 	}
-	if err := failures([]result{r}); err == nil || strings.Contains(err.Error(), "installed") || !strings.Contains(err.Error(), "two") {
+	if err := r.failures(); err == nil || strings.Contains(err.Error(), "installed") || !strings.Contains(err.Error(), "two") {
 		t.Errorf("failures %v, want what is broken and not what is absent", err)
 	}
 }
