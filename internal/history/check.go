@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"testing"
 	"time"
 )
 
@@ -24,10 +25,15 @@ type Checks struct {
 	// a million, or 100 for each record of the key if that is more. That takes about a
 	// second and up to a few hundred megabytes.
 	Steps int
-	// Dir is the directory for the files that Verify writes about a failure. Empty
-	// means the test's artifact directory if go test was called with -artifacts,
-	// and a new temporary directory, which outlives the test, otherwise.
-	Dir string
+}
+
+// Verify checks the history like Check, and fails the test if a rule is broken. It does not
+// end the test, and may be called more than once.
+func (h *History) Verify(tb testing.TB, opts Checks) {
+	tb.Helper()
+	if err := h.Check(opts); err != nil {
+		tb.Error(err)
+	}
 }
 
 // Check checks the records so far by each [Rule]. It returns nil or [Violations].

@@ -1,5 +1,11 @@
 package history
 
+import (
+	"encoding/json"
+	"errors"
+	"io"
+)
+
 // Explained says whether some order explains the history, searched for without
 // the shortcuts of the model: a lapse comes at any time after its grant, and no
 // conflict is looked for. It is for histories in which nothing is taken.
@@ -33,4 +39,18 @@ func Conflicts(h *History) (conflicts, unexplained int) {
 		}
 	}
 	return conflicts, unexplained
+}
+
+// Read reads a history that Write wrote.
+func Read(r io.Reader) (*History, error) {
+	h := New()
+	for dec := json.NewDecoder(r); ; {
+		var e event
+		if err := dec.Decode(&e); errors.Is(err, io.EOF) {
+			return h, nil
+		} else if err != nil {
+			return nil, err
+		}
+		h.events = append(h.events, e)
+	}
 }

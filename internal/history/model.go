@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -38,7 +37,6 @@ const nameLapse = "lapse"
 // step is the input of an operation of the model.
 type step struct {
 	kind    stepKind
-	key     string
 	fence   int64
 	process string
 	name    string   // of the call, for people
@@ -47,13 +45,6 @@ type step struct {
 
 // holding is the state of a key: 0 if it has no owner.
 type holding struct{ owner, highest int64 }
-
-func (s holding) String() string {
-	if s.owner == 0 {
-		return "free after " + strconv.FormatInt(s.highest, 10)
-	}
-	return "owner " + strconv.FormatInt(s.owner, 10)
-}
 
 func (s holding) after(in step) (holding, bool) {
 	switch in.kind {
@@ -97,8 +88,6 @@ func model(s *search) porcupine.Model {
 			next, ok := state.(holding).after(input.(step))
 			return ok, next
 		},
-		DescribeOperation: func(input, _ any) string { return input.(step).String() },
-		DescribeState:     func(state any) string { return state.(holding).String() },
 	}
 }
 
@@ -145,7 +134,6 @@ func (k *keyTimeline) operations(p *timeline, grace time.Duration) []porcupine.O
 	var ops []porcupine.Operation
 	// Doubled, so that something fits between two records.
 	add := func(in step, from, to int64) {
-		in.key = k.key
 		ops = append(ops, porcupine.Operation{Input: in, Call: from, Return: to})
 	}
 	addCall := func(kind stepKind, c *call, name string) {

@@ -51,7 +51,7 @@ func (o *Outcome) Keep(dir string) error {
 		return err
 	}
 	var history, changes bytes.Buffer
-	if _, err := o.History.WriteTo(&history); err != nil {
+	if err := o.History.Write(&history); err != nil {
 		return err
 	}
 	for _, c := range o.trace.changes {

@@ -41,11 +41,7 @@ func leader(t *testing.T, within time.Duration, of ...*candidate) (*candidate, i
 func verify(t *testing.T, h *history.History, etcd *clientv3.Client) (leaders, writes int) {
 	t.Helper()
 	// A client that is cut off learns only at its deadline that an operator took its key.
-	checks := history.Checks{Grace: duration}
-	h.Verify(t, checks)
-	if err := history.FencedMutex().Check(h, checks); err != nil {
-		t.Error(err)
-	}
+	h.Verify(t, history.Checks{Grace: duration})
 	var last int64
 	watch := etcd.Watch(t.Context(), dataKey, clientv3.WithRev(1))
 	now, err := etcd.Get(t.Context(), dataKey)
