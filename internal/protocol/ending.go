@@ -28,7 +28,7 @@ import (
 //	           no lease, final             to a waiter: leaving, freed; no lease, with operations: asking; else ends
 //	reading    kept                        leaving; later yielding, if there are slots; at last leaving, freed
 //	           epoch raised                leaving, freed; with operations: LOST
-//	           gone                        LOST; if sent: RELEASED, with operations: proving
+//	           gone                        LOST; if sent: RELEASED; with operations: proving
 //	           record gone                 as kept; with operations: LOST
 //	           passing                     pausing, then leaving
 //	           final                       as in leaving
@@ -305,7 +305,7 @@ func (e *Ending) whenLeaving(ev EndEvent) EndAction {
 		}
 		// The reason is read only now: few are refused, and the read would be part of each.
 		r := e.Behind()
-		if e.Ops != nil && e.sent && e.Ops.proof() != "" {
+		if e.Ops != nil && e.Ops.proof() != "" {
 			r.In.Success = append(r.In.Success, txn.Get([]byte(e.Ops.proof())))
 		}
 		return e.read(endReading, r)

@@ -40,7 +40,7 @@ var outcomes = map[string]protocol.EndEventKind{
 }
 
 // ways are what can become of a request on its way.
-var ways = map[string]fate{"arrives": arrives, "loses": loses, "loses reply": losesReply, "comes late": comesLate}
+var ways = map[string]fate{"arrives": arrives, "loses": loses, "loses reply": losesReply, "comes late": comesLate, "arrives twice": comesTwice}
 
 // hap makes something happen, and so the driver do what follows.
 func (e *end) hap(what string) {

@@ -24,6 +24,8 @@ type orders struct {
 	ended   int           // how many requests have ended the claim
 	done    int           // how often the operations were carried out
 	unknown int           // how many requests have had no reply
+	copies  int           // how many were carried out twice
+	alike   bool          // another has put what the operations put
 }
 
 // An ending comes to its end whatever happens in whatever order, and says what is true of it.
@@ -126,6 +128,7 @@ func (o *orders) interferes() {
 	case 8:
 		if o.ops != &deletes { // else only the operations delete it
 			o.put("/x", "done", 0)
+			o.alike = true
 		}
 	case 9:
 		if o.own.Mode.Keys().Record {
@@ -166,6 +169,9 @@ func (o *orders) sends(wild bool) protocol.EndEvent {
 	}
 	if wild && o.did.Kind == protocol.EndSend && o.IntN(3) == 0 {
 		o.fate = []fate{loses, losesReply, comesLate}[o.IntN(3)]
+	} else if wild && o.did.Kind == protocol.EndSend && (o.ops == &puts || o.ops == &deletes) && o.IntN(6) == 0 {
+		o.fate = comesTwice
+		o.copies++
 	}
 	var resp *pb.TxnResponse
 	o.watching(func() { resp = o.request(o.did.Request) })
@@ -210,7 +216,7 @@ func (o *orders) judge() {
 	a, says := o.did, told(o.did)
 	check := func(ok bool, what string) {
 		if !ok {
-			o.tb.Errorf("%s, but %s (ended by %d requests, %d unknown, done %d times)", says, what, o.ended, o.unknown, o.done)
+			o.tb.Errorf("%s, but %s (ended by %d requests, %d unknown, %d copied, done %d times)", says, what, o.ended, o.unknown, o.copies, o.done)
 		}
 	}
 	check(o.ended <= 1 && o.done <= 1, "it ended more than once")
@@ -228,13 +234,14 @@ func (o *orders) judge() {
 		check(own == nil || string(own.Value) != o.local, "the local waiter has it")
 	case protocol.EndLost:
 		check(!o.held() || o.ops != nil && !o.guarded() || o.Drops && !o.guarded(), "the claim is kept")
-		check(a.Unsure == (o.unknown > 0), "is it known what the requests did?")
+		check(a.Unsure || o.unknown == 0, "is it known what the requests did?")
+		check(!a.Unsure || o.unknown > 0 || o.copies > 0 || o.alike, "it is known what the requests did")
 		check(!a.Unsure || o.ops != nil, "it was to be given up")
 		check(a.Unsure || o.ended == 0 && o.done == 0, "it was given up")
 	case protocol.EndStays:
-		check(o.ended == 0 && o.done == 0 && o.unknown == 0, "a request may have been carried out")
+		check((o.ended == 0 && o.done == 0 || o.copies > 0) && o.unknown == 0, "a request may have been carried out")
 	case protocol.EndUnsettled:
-		check(o.ops == nil || o.unknown > 0, "nothing is unknown")
+		check(o.ops == nil || o.unknown > 0 || o.copies > 0 || o.alike, "nothing is unknown")
 		return
 	case protocol.EndSend, protocol.EndRead, protocol.EndPause, protocol.EndAsk:
 	}

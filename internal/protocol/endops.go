@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -53,16 +54,17 @@ func (s Past) Judge(resp *pb.TxnResponse) bool {
 	return s.OfKey(resp.Responses[0].GetResponseRange().Kvs) == Kept && (after == nil || after.ModRevision == s.Rev)
 }
 
-// prove finds out whether a request has carried the operations out whose reply was lost, from what
-// etcd has under the key of proof. The claim is gone.
+// prove finds out whether a request has carried the operations out whose reply was lost, or that was sent twice on
+// the way, from what etcd has under the key of proof. The claim is gone.
 func (e *Ending) prove(kv *mvccpb.KeyValue) EndAction {
 	put := e.Ops.put()
 	switch {
 	case e.Ops.Deletes != "" && kv == nil:
 		return e.releasedBefore()
-	case e.Ops.Deletes != "", kv == nil, string(kv.Value) != string(put.Value):
+	case e.Ops.Deletes != "", kv == nil, string(kv.Value) != string(put.Value), kv.ModRevision <= keyspace.Revision(e.Fence):
 		return e.lost(e.found)
 	}
+	e.sent = true // for all that is known
 	// It may have been put by another. But if the claim was there just before, and is not since, one
 	// transaction did both.
 	e.past = Past{Held: e.Held, Rev: kv.ModRevision}

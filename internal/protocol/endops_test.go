@@ -115,6 +115,26 @@ func TestEndingWithOps(t *testing.T) {
 			story: "begins, loses, deleted, /x, resumes, arrives, arrives, arrives | " +
 				"send+, pause+, send, read, read, LOST deleted unsure",
 		},
+		"put by another, no reply lost": {
+			with: with(puts),
+			story: "begins, deleted, /x, arrives, arrives, arrives | " +
+				"send+, read, read, LOST deleted unsure",
+		},
+		"carried out twice": {
+			with: with(puts),
+			story: "begins, arrives twice, arrives, arrives | " +
+				"send+, read, read, RELEASED before",
+		},
+		"carried out twice, too long ago to be seen": {
+			with: with(puts),
+			story: "begins, arrives twice, arrives, compacted | " +
+				"send+, read, read, LOST deleted unsure",
+		},
+		"carried out twice, key deleted": {
+			with: both(with(deletes), has),
+			story: "begins, arrives twice, arrives | " +
+				"send+, read, RELEASED before",
+		},
 		"not put": {
 			with: with(puts),
 			story: "begins, loses, deleted, resumes, arrives, arrives | " +

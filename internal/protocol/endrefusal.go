@@ -54,7 +54,7 @@ func (e *Ending) refused(resp *pb.TxnResponse) EndAction {
 		return e.free()
 	case e.Ops == nil && e.sent:
 		return e.releasedBefore()
-	case e.Ops != nil && e.sent && gone && e.Ops.proof() != "":
+	case e.Ops != nil && gone && e.Ops.proof() != "": // perhaps by a copy of the request
 		return e.prove(first(resp.Responses[len(resp.Responses)-1]))
 	}
 	return e.lost(e.found)
