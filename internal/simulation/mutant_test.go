@@ -106,6 +106,10 @@ var mutants = []mutant{
 		edits: []edit{{"internal/txn/send.go", "Success: append(slices.Clip(in.Success), void)", "Success: in.Success"}},
 	},
 	{
+		name: "end that was carried out twice, taken for a loss", of: "internal/explore/world", tests: "TestScopes",
+		edits: []edit{{"internal/protocol/endrefusal.go", "case e.Ops != nil && gone &&", "case e.Ops != nil && e.sent && gone &&"}},
+	},
+	{
 		name: "reader in line twice", of: "internal/explore/world", tests: "TestScopes",
 		edits: []edit{{"internal/protocol/join.go", `case keys.Mark != "":`, `case keys.Mark == "?":`}},
 	},

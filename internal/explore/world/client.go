@@ -152,8 +152,11 @@ func (w World) call(i int) Call {
 
 // begin makes the next attempt of a call, in a session that has not ended; see acquire.Loop.
 func (w *World) begin(i int) error {
-	if begins, err := w.beginsWork(i); !begins {
+	switch may, err := w.admit(i); {
+	case err != nil || may == waits:
 		return err
+	case may == ends:
+		return w.ended(i)
 	}
 	c, call := w.change(i), w.call(i)
 	if c.lease == 0 || c.ended {
@@ -177,7 +180,7 @@ func (w *World) begin(i int) error {
 	}
 	describe(c, a)
 	putBeside(c, call, a)
-	if a.PlaceValue = a.Value; call.Meets { // as line.selfServing
+	if a.PlaceValue = a.Value; call.Meets || a.Beside != nil { // as line.selfServing
 		a.PlaceValue = protocol.Holder{Claim: id, Owner: c.name, Instance: c.instance(), Kind: protocol.KindSelf}.Encode()
 	}
 	c.att, c.cursor = a, w.etcd.Revision()
@@ -209,6 +212,9 @@ func (w *World) step(i int, ev protocol.Event) error {
 func (w *World) carryOut(i int, act protocol.Action) error {
 	c := w.change(i)
 	for {
+		if act.News {
+			c.learnRecord(act.Beside)
+		}
 		switch act.Do {
 		case protocol.DoStay:
 			return nil
@@ -223,7 +229,20 @@ func (w *World) carryOut(i int, act protocol.Action) error {
 			ev.Epoch = bare(c.epoch)
 			act = c.att.Step(ev)
 		case protocol.DoPrepare:
+			may, err := w.admit(i)
+			switch {
+			case err != nil:
+				return err
+			case may == ends:
+				c.over = true
+				act = c.att.Step(protocol.Event{Kind: protocol.Failed})
+				continue
+			case may == waits:
+				act.News, c.act = false, &act
+				return nil
+			}
 			describe(c, c.att)
+			putBeside(c, w.call(i), c.att)
 			act = c.att.Step(protocol.Event{Kind: protocol.Prepared})
 		case protocol.DoPause:
 			if act = c.att.Step(w.pausing(i)); act.Do == protocol.DoPause {
@@ -276,11 +295,6 @@ func (c *client) learn(kvs []*mvccpb.KeyValue, asOf int64) error {
 func (w *World) concluded(i int, act protocol.Action) error {
 	c := w.change(i)
 	a := c.att
-	if act.News {
-		known := *c.known
-		known.Changed(act.Beside)
-		c.known = &known
-	}
 	if act.Undo {
 		if err := w.undo(i, a); err != nil {
 			return err
@@ -297,17 +311,21 @@ func (w *World) concluded(i int, act protocol.Action) error {
 	case protocol.AnswerAgain, protocol.AnswerLater, protocol.AnswerLostPlace:
 		again = true
 	case protocol.AnswerUnsettled:
-		again = w.call(i).Waits
+		if again = w.call(i).Waits; again && a.Beside != nil && c.state == running && !c.gaveUp { // see line.Line.waitOn
+			c.undone = a.ID
+			return nil
+		}
 	case protocol.AnswerFailed:
-		if !w.restored {
+		if !w.restored && !c.over {
 			return fmt.Errorf("the call of client %s failed, although nothing was refused: %w", c.name, act.Err)
 		}
 	case protocol.AnswerUnmet:
 		if w.etcd.Get(absent).Modified == 0 {
 			return fmt.Errorf("client %s was told that its condition does not hold", c.name)
 		}
-	case protocol.NotEnded, protocol.AnswerHeld, protocol.AnswerBehind, protocol.AnswerStopped:
+	case protocol.AnswerHeld, protocol.AnswerBehind:
 		c.over = true
+	case protocol.NotEnded, protocol.AnswerStopped:
 	}
 	if again && c.state == running && !c.gaveUp {
 		return w.begin(i)

@@ -173,8 +173,15 @@ func (w World) clientEvents(all []event, i int) []event {
 	if c.term != nil && c.term.end == nil {
 		add("began to release its claim", func(n *World) error { return n.release(i) })
 	}
-	if c.state == running && c.att == nil && c.term == nil && !c.waitsForRecord() {
-		add("called for the key", func(n *World) error { return n.begin(i) })
+	if c.state == closing && c.term != nil && c.term.end == nil && c.term.known != nil {
+		add("began to release its claim, without an outcome of the work", func(n *World) error {
+			n.change(i).term = &term{held: c.term.held, noticed: c.term.noticed, line: c.term.line}
+			return n.release(i)
+		})
+	}
+	waitsInLine := c.att != nil && c.act.Do != protocol.DoPrepare
+	if c.state == running && c.term == nil && !waitsInLine && !c.waitsForRecord() {
+		add("called for the key", func(n *World) error { return n.goOn(i) })
 	}
 	if c.state == closing && c.att == nil && c.term == nil && len(c.chores) == 0 {
 		add("closed", func(n *World) error { return n.close(i) })
@@ -210,6 +217,12 @@ func (w World) waitEvents(all []event, i int) []event {
 	c := &w.clients[i]
 	p := c.act.Position
 	if !c.deaf {
+		if kv := w.outcome(c); kv != nil {
+			all = append(all, w.event(told("%s heard that the work is over", c.name), func(n *World) error {
+				n.change(i).learnRecord(kv)
+				return n.step(i, protocol.Event{Kind: protocol.Woken})
+			}))
+		}
 		if kv := w.notice(c); kv != nil {
 			all = append(all, w.event(told("%s read its notice", c.name), func(n *World) error {
 				return n.step(i, protocol.Event{Kind: protocol.Noticed, KV: kv})
@@ -260,9 +273,13 @@ func (w World) notice(c *client) *mvccpb.KeyValue {
 		}
 	}
 	if k := w.etcd.Get(name); k.Modified > 0 {
-		return &mvccpb.KeyValue{Key: []byte(name), Value: []byte(k.Value), Lease: k.Lease, ModRevision: k.Modified, CreateRevision: k.Created}
+		return keyValue(&k)
 	}
 	return nil
+}
+
+func keyValue(k *etcdmodel.Key) *mvccpb.KeyValue {
+	return &mvccpb.KeyValue{Key: []byte(k.Name), Value: []byte(k.Value), Lease: k.Lease, ModRevision: k.Modified, CreateRevision: k.Created}
 }
 
 // awaited is what a caller in line watches: keys from the first on, and before the end, and the revision of
@@ -297,73 +314,6 @@ func (w World) heard(c *client) *mvccpb.Event {
 	return events[0]
 }
 
-// clientFaults are what can happen to a client.
-func (w World) clientFaults(all []event, i int) []event {
-	c := &w.clients[i]
-	if c.state == dead && w.may(Restart) {
-		all = append(all, w.event(told("%s was started again", c.name), func(n *World) error {
-			n.spend(Restart)
-			return n.restart(i)
-		}))
-	}
-	if !c.alive() {
-		return all
-	}
-	add := func(f Fault, when bool, what string, do func(n *World) error) {
-		if when && w.may(f) {
-			all = append(all, w.event(told(what, c.name), func(n *World) error {
-				n.spend(f)
-				return do(n)
-			}))
-		}
-	}
-	busy := c.att != nil || c.term != nil
-	add(Crash, busy || len(c.chores) > 0, "%s died", func(n *World) error { n.die(i, dead); return nil })
-	add(Expiry, busy && !c.ended && w.lives(c.lease), "the lease of %s ended, after its deadline", func(n *World) error {
-		n.change(i).expired = true
-		return n.end(c.lease)
-	})
-	add(Revocation, busy && !c.ended && w.lives(c.lease), "the lease of %s was revoked before its deadline", func(n *World) error {
-		n.tampered = true
-		return n.end(c.lease)
-	})
-	add(Silence, busy && !c.ended && w.lives(c.lease), "the deadline of %s passed, and its lease went on", func(n *World) error {
-		return n.lose(i)
-	})
-	add(GivingUp, c.att != nil, "the caller of %s gave up", func(n *World) error {
-		n.forsake(i, ofCall)
-		n.change(i).gaveUp = true
-		return n.step(i, protocol.Event{Kind: protocol.TimeUp, Err: errGivenUp})
-	})
-	add(Closing, c.state == running, "%s was told to close", func(n *World) error { return n.shut(i) })
-	add(Deafness, !c.deaf && c.att != nil && c.act.Do == protocol.DoWait, "%s hears of no change any more", func(n *World) error {
-		n.change(i).deaf = true
-		return nil
-	})
-	return all
-}
-
-// restart puts another process in the place of a dead one, which makes the same call.
-func (w *World) restart(i int) error {
-	c := w.change(i)
-	c.lives++
-	if c.state = running; int(c.calls) == len(w.scope.Callers[i].Calls) {
-		c.state = closing
-	}
-	return nil
-}
-
-// shut has a client make no more calls, and give up what it has.
-func (w *World) shut(i int) error {
-	c := w.change(i)
-	c.state = closing
-	if c.att != nil {
-		w.forsake(i, ofCall)
-		return w.step(i, protocol.Event{Kind: protocol.TimeUp, Err: errGivenUp})
-	}
-	return nil
-}
-
 // operatorEvents are what operators do.
 func (w World) operatorEvents(all []event) []event {
 	if w.may(Deletion) {
@@ -380,7 +330,7 @@ func (w World) operatorEvents(all []event) []event {
 	}
 	if w.may(Force) {
 		for _, k := range w.etcd.Under(layout.Own("")) {
-			own := &mvccpb.KeyValue{Key: []byte(k.Name), Value: []byte(k.Value), Lease: k.Lease, ModRevision: k.Modified}
+			own := keyValue(k)
 			step := protocol.Force{Layout: layout, Key: strings.TrimPrefix(k.Name, layout.Own("")), Own: own}
 			all = append(all, w.event(told("an operator released %s by force", k.Name), func(n *World) error {
 				n.spend(Force)

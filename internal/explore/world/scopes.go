@@ -50,6 +50,7 @@ func Scopes() (scopes []Scope) {
 		add(name+": 2 wait, with notes and writes", 1, common, all(2, noted))
 		ops := Call{Mode: Kind(kind), Waits: true, Ops: true}
 		add(name+": 2 wait, and end with an operation", 2, messages.and(sessions), all(2, ops))
+		add(name+": 2 wait, and end with an operation sent twice", 1, One(Twice), all(2, ops))
 		meets := Call{Mode: Kind(kind), Waits: true, Meets: true}
 		add(name+": 2 wait, on a condition", 1, common, all(2, meets))
 		frees := Call{Mode: Kind(kind), Waits: true, Frees: true}
@@ -73,6 +74,23 @@ func Scopes() (scopes []Scope) {
 	add("work: 2 fail, and complete", 1, faults, all(2, Call{Work: Fails}, complete))
 	add("work: 2 give back, and complete", 1, faults, all(2, Call{Work: GivesBack}, complete))
 	add("work: 2 at most once, two faults", 2, faults, all(2, once))
+	callers := One(Twice, Silence, GivingUp, Closing, Deafness, Force, Restart).and(One(Crash))
+	wait1, waitOnce := Call{Work: Completes, Waits: true}, Call{Work: Completes, Waits: true, AtMostOnce: true}
+	add("work: 2 wait", 1, faults, all(2, wait1))
+	add("work: 2 wait, other faults", 1, callers, all(2, wait1))
+	add("work: 2 wait, messages", 2, messages.and(One(Twice)), all(2, wait1))
+	add("work: 2 wait, sessions", 2, One(Crash, Restart, Expiry), all(2, wait1))
+	add("work: 2 wait, callers", 2, One(GivingUp, Closing, Deafness, Force, LostReply), all(2, wait1))
+	add("work: 2 wait at most once", 1, faults.and(callers), all(2, waitOnce))
+	add("work: 2 wait at most once, messages", 2, messages.and(One(Twice)), all(2, waitOnce))
+	add("work: 2 wait at most once, sessions", 2, One(Crash, Restart, Revocation), all(2, waitOnce))
+	add("work: 2 wait and fail, and complete", 1, One(LostReply, Crash, Closing), all(2, Call{Work: Fails, Waits: true}, wait1))
+	add("work: one tries, one waits", 1, faults.and(callers), []Caller{{Calls: []Call{complete}}, {Calls: []Call{wait1}}})
+	add("work: 3 wait", 1, One(LostReply, Crash, GivingUp), all(3, wait1))
+	add("work: 2 try, other faults", 2, callers, all(2, complete))
+	add("work: 2 try at most once, other faults", 2, callers, all(2, once))
+	add("work: 2 try, late requests", 2, One(Twice, GivingUp, Closing, LostRequest, LostReply), all(2, complete))
+	add("work: 2 fail, and complete, other faults", 1, callers, all(2, Call{Work: Fails}, complete))
 	return scopes
 }
 
@@ -81,7 +99,7 @@ var quick = []string{
 	"exclusive: 2 try, two faults", "exclusive: 2 wait", "exclusive: 2 wait, two faults",
 	"slots: 2 wait, a request sent twice", "slots: 2 wait", "shared: 2 wait", "shared: 2 try",
 	"exclusive: 2 wait, with notes and writes", "exclusive: 2 wait, requests sent twice", "shared: 2 wait, a request sent twice",
-	"work: 2 complete",
+	"work: 2 complete", "work: 2 wait, other faults",
 }
 
 // IsQuick reports whether a scope is searched within seconds.

@@ -74,7 +74,7 @@ func (w *World) release(i int) error {
 		key := done + t.held.ID
 		t.end.Ops = &protocol.EndOps{Ops: []*pb.RequestOp{txn.Put([]byte(key), t.held.ID, int64(0))}, Concern: []string{key}}
 	}
-	if call.Work != Unrecorded {
+	if t.known != nil {
 		t.end.Ops, t.end.Frees = endOps(c, call, &t, call.Work), true
 	}
 	c.term = &t
@@ -137,7 +137,7 @@ func (w *World) endedTerm(i int, end *protocol.Ending, a protocol.EndAction) err
 	case end.Ops == nil || w.scope.Faults[Restore] > 0:
 	case a.Kind == protocol.EndReleased && !was:
 		return fmt.Errorf("client %s was told that its operation was carried out", c.name)
-	case (a.Kind == protocol.EndLost && !a.Unsure || a.Kind == protocol.EndStays) && was:
+	case (a.Kind == protocol.EndLost && !a.Unsure || a.Kind == protocol.EndStays) && was && !w.followed(held.ID):
 		return fmt.Errorf("client %s was told that its operation was not carried out", c.name)
 	}
 	switch a.Kind {

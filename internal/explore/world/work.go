@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/internal/record"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
 // Outcome is how the holder of a call ends work whose record is beside the claim; see package work. Records are on
@@ -28,39 +29,77 @@ var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
 const recordKey = prefix + "work/" + userKey
 
-// beginsWork reports whether the call may make an attempt, as far as the record is known; see work.plan.Prepare.
-// If not, it has its answer, waits for an undo of its client, or buries an orphan.
-func (w *World) beginsWork(i int) (bool, error) {
-	c, call := w.change(i), w.call(i)
-	if call.Work == Unrecorded {
-		return true, nil
+// admission is what a call may do, as far as its record is known.
+type admission int8
+
+const (
+	begins admission = iota // make an attempt, or claim a key that its attempt waited for
+	waits                   // nothing yet: an attempt of its client is being undone, or an orphan marked as dead
+	ends                    // nothing: the work is over, or may not be begun
+)
+
+// admit is asked before each request for a key that may be free; see work.plan.Prepare.
+func (w *World) admit(i int) (admission, error) {
+	c := w.change(i)
+	if w.call(i).Work == Unrecorded {
+		return begins, nil
 	}
 	k := record.Known{Key: userKey}
 	if c.known != nil {
 		k = *c.known
 	}
-	c.known = &k
-	if c.undone != "" { // the undo has put the record before back
-		c.undone, k = "", record.Known{Key: userKey, Rev: -1}
+	c.known, c.undone = &k, ""
+	if k.Rev < 0 { // it has waited, and reads the record anew
+		return begins, nil
 	}
 	switch k.Admits(noon, nil) {
 	case record.Barred:
-		return false, k.Err
+		return ends, k.Err
 	case record.Ended:
-		c.over = true
-		w.answered(i)
-		return false, nil
+		return ends, nil
 	case record.Orphans:
-		if c.undoes(k.Prev.Claim) {
-			c.undone = k.Prev.Claim
-			return false, nil
+		if c.undoes(k.Prev.Claim) { // which puts the record before back
+			c.undone, k.Rev = k.Prev.Claim, -1
+			return waits, nil
 		}
 		if why := k.Buries(-1, nil); why != "" {
-			return false, w.bury(i, &k, why)
+			return waits, w.bury(i, &k, why)
 		}
 	case record.Begins:
 	}
-	return true, nil
+	return begins, nil
+}
+
+// goOn has a call go on that has waited for its record.
+func (w *World) goOn(i int) error {
+	c := w.change(i)
+	if c.att == nil {
+		return w.begin(i)
+	}
+	a := *c.att
+	c.att = &a
+	return w.carryOut(i, *c.act)
+}
+
+// outcome is the record with which the work of a caller in line is over, if it does not know that yet. See
+// work.outcomes.
+func (w World) outcome(c *client) *mvccpb.KeyValue {
+	at := w.etcd.Get(recordKey)
+	if c.known == nil || at.Modified == 0 || at.Modified == c.known.Rev {
+		return nil
+	}
+	kv := keyValue(&at)
+	if r, err := record.Decode(userKey, kv); err != nil || !r.IsOver(noon, nil) {
+		return nil
+	}
+	return kv
+}
+
+// learnRecord has a call know the record, nil if there is none.
+func (c *client) learnRecord(kv *mvccpb.KeyValue) {
+	known := *c.known
+	known.Changed(kv)
+	c.known = &known
 }
 
 // bury marks an orphan as dead; see work.plan.bury.
@@ -81,20 +120,28 @@ func (w *World) buried(i int, resp *pb.TxnResponse) error {
 	c := w.change(i)
 	c.buries, c.burial = false, txn.Request{}
 	if resp.Succeeded {
-		c.over = true
-		w.answered(i)
-		return nil
+		return w.ended(i)
 	}
 	k := *c.known
 	if len(resp.Responses[0].GetResponseRange().Kvs) > 0 { // held again: an attempt must read the record first
-		k = record.Known{Key: userKey, Rev: -1}
+		k.Rev = -1
 	} else if kvs := resp.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
 		k.Changed(kvs[0])
 	} else {
 		k.Changed(nil)
 	}
 	c.known = &k
-	return w.begin(i)
+	return w.goOn(i)
+}
+
+// ended has a call, which may have a place in line, learn that its work is over.
+func (w *World) ended(i int) error {
+	c := w.change(i)
+	if c.over = true; c.att != nil {
+		return w.step(i, protocol.Event{Kind: protocol.Failed})
+	}
+	w.answered(i)
+	return nil
 }
 
 // undoes reports whether an attempt is being undone.
@@ -234,21 +281,32 @@ func (w World) checkWork() error {
 
 // claimsEnded is how many faults have ended a claim, or an attempt.
 func (w World) claimsEnded() (n int) {
-	for _, f := range []Fault{Crash, Expiry, Revocation, Silence, EpochRaise, Deletion} {
+	for _, f := range []Fault{Crash, Expiry, Revocation, Silence, EpochRaise, Deletion, Force, Closing} {
 		n += int(w.scope.Faults[f] - w.left[f])
 	}
 	return n
 }
 
+// followed reports whether a request was carried out twice, and an attempt after it has put its record since. Then
+// nothing shows its sender any more that it was carried out.
+func (w World) followed(claim string) bool {
+	r := record.Read([]byte(w.etcd.Get(recordKey).Value))
+	return w.left[Twice] < w.scope.Faults[Twice] && r.Claim != "" && r.Claim != claim
+}
+
 // settledWork checks what a record is in the end.
 func (w World) settledWork() error {
 	r := record.Read([]byte(w.etcd.Get(recordKey).Value))
-	// After the epoch was raised, nobody holds the key for a while, and callers that try leave.
-	retried := w.left[EpochRaise] == w.scope.Faults[EpochRaise]
+	// After some faults the key is held by nobody for a while, or the holder ends later without an outcome. Until then
+	// callers that try have left.
+	retried := true
 	for i := range w.clients {
-		c := &w.clients[i]
 		calls := w.scope.Callers[i].Calls
-		retried = retried && c.state == closed && calls[len(calls)-1].Work == Completes
+		last := calls[len(calls)-1]
+		for _, f := range []Fault{EpochRaise, Closing, Force, Silence, Restart, GivingUp} {
+			retried = retried && (last.Waits || w.left[f] == w.scope.Faults[f])
+		}
+		retried = retried && w.clients[i].state == closed && last.Work == Completes
 	}
 	switch {
 	case w.claimsEnded() == 0 && (r.State == record.Claimed || strings.Contains(w.counted, "\x00")):
