@@ -1,5 +1,5 @@
-// Explore searches every order of events in small worlds of claims and of groups, and prints a table of what it has
-// searched. A violation is printed as a story, and written as a test that takes the same way on a real etcd.
+// Explore searches every order of events in small worlds of claims, groups, queues and schedules, and prints a table of
+// what it has searched. A violation is printed as a story, and written as a test that does the same to a real etcd.
 //
 //	go run ./internal/explore                    all scopes
 //	go run ./internal/explore -scope exclusive   those that a regular expression matches
@@ -16,20 +16,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/explore/items"
-	"github.com/etcdclaims/claims/internal/explore/partitions"
 	"github.com/etcdclaims/claims/internal/explore/search"
-	"github.com/etcdclaims/claims/internal/explore/ticks"
+	"github.com/etcdclaims/claims/internal/explore/story"
 	"github.com/etcdclaims/claims/internal/explore/world"
 )
-
-// scope is a world and its faults.
-type scope struct {
-	name   string
-	faults string
-	run    func(search.Options) search.Result
-	test   func(*search.Violation) string // the source of a test, or nil
-}
 
 func main() {
 	only := flag.String("scope", "", "searches the scopes that the regular expression matches")
@@ -54,57 +44,26 @@ func main() {
 	}
 }
 
-func scopes() (all []scope) {
-	for _, s := range world.Scopes() {
-		all = append(all, scope{
-			name: "claims: " + s.Name, faults: s.Describe(),
-			run:  func(o search.Options) search.Result { return search.Run([]world.World{world.New(&s)}, o) },
-			test: func(v *search.Violation) string { return world.Source(s.Name, v) },
-		})
-	}
-	for _, s := range partitions.Scopes() {
-		all = append(all, scope{
-			name: "groups: " + s.String(), faults: s.Describe(),
-			run: func(o search.Options) search.Result { return search.Run([]partitions.World{partitions.New(&s)}, o) },
-		})
-	}
-	for _, s := range items.Scopes() {
-		all = append(all, scope{
-			name: "queue: " + s.Name, faults: s.Describe(),
-			run: func(o search.Options) search.Result { return search.Run([]items.State{items.Start(s)}, o) },
-		})
-	}
-	for _, s := range ticks.Scopes() {
-		all = append(all, scope{
-			name: "schedules: " + s.Name, faults: s.Describe(),
-			run: func(o search.Options) search.Result { return search.Run(ticks.New(s), o) },
-		})
-	}
-	return all
-}
-
 // table searches scopes, and prints a row for each.
 func table(only *regexp.Regexp, most int) bool {
 	ok := true
 	fmt.Println("| scope | faults | states | events | depth | s | complete |\n|---|---|---:|---:|---:|---:|---|")
-	for _, s := range scopes() {
-		if !only.MatchString(s.name) {
+	for _, s := range story.Scopes() {
+		if !only.MatchString(s.Name) {
 			continue
 		}
-		r := s.run(search.Options{Most: most})
+		r := s.Run(search.Options{Most: most})
 		complete := "yes"
 		if !r.Complete {
 			complete = "no"
 		}
-		fmt.Printf("| %s | %s | %d | %d | %d | %.0f | %s |\n", s.name, s.faults, r.States, r.Events, r.Depth, r.Elapsed.Seconds(), complete)
+		fmt.Printf("| %s | %s | %d | %d | %d | %.0f | %s |\n", s.Name, s.Faults, r.States, r.Events, r.Depth, r.Elapsed.Seconds(), complete)
 		if r.Bad == nil {
 			continue
 		}
 		ok = false
 		fmt.Printf("\n%v\n\n", r.Bad)
-		if s.test != nil {
-			write(s.test(r.Bad))
-		}
+		write(story.Source(&s, r.Bad))
 	}
 	return ok
 }

@@ -27,6 +27,7 @@ type State struct {
 	keys           []*Key  // in the order of their names
 	leases         []lease // in the order of their ids
 	log            *change // the newest; those since the last compaction
+	done           *done   // or nil
 }
 
 // Key is a key as it is stored, with its revisions. It never changes.
@@ -98,7 +99,7 @@ func (s State) Grant(id, ttl int64) (State, error) {
 		return s, rpctypes.ErrLeaseExist
 	}
 	s.leases = slices.Insert(slices.Clone(s.leases), i, lease{id, ttl})
-	return s, nil
+	return s.record(Operation{Granted: id}), nil
 }
 
 // KeepAlive returns the TTL that a renewal reports: 0 if the lease does not exist.
@@ -130,7 +131,7 @@ func (s State) Revoke(id int64) (State, error) {
 		}
 	}
 	w.leases = slices.Delete(slices.Clone(s.leases), i, i+1)
-	return w.State, nil
+	return w.record(Operation{Revoked: id}), nil
 }
 
 func (s State) lease(id int64) (int, bool) {

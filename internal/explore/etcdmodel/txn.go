@@ -15,7 +15,7 @@ func (s State) Txn(in *pb.TxnRequest) (State, *pb.TxnResponse, error) {
 		return s, nil, err
 	}
 	resp.Header.Revision = w.rev
-	return w.State, resp, nil
+	return w.record(Operation{Txn: in, Reply: resp}), resp, nil
 }
 
 // A writer is a state while one transaction, or the end of a lease, changes it.

@@ -24,6 +24,8 @@ type Scope struct {
 	Remember bool   // ids of completed items are remembered
 	Budget   Budget // how often each kind of event may happen
 
+	// Recorded has etcd begin as a real one, and remember what is done to it.
+	Recorded bool
 	// Change is a deliberate fault: it returns the request that is sent in place of a step's own.
 	Change func(step string, in *pb.TxnRequest) *pb.TxnRequest
 	// Hasty is another: a worker takes no reply for a refusal.

@@ -55,6 +55,9 @@ type request struct {
 // Start returns the first state: both workers have sessions.
 func Start(scope *Scope) State {
 	s := State{scope: scope, etcd: etcdmodel.New(1), left: scope.Budget}
+	if scope.Recorded {
+		s.etcd = etcdmodel.Recorded()
+	}
 	s.etcd, _ = s.etcd.Grant(keep, forever)
 	s.put(keys.Spec(), `{"v":1}`)
 	for i := range scope.Items {
@@ -73,6 +76,9 @@ func Start(scope *Scope) State {
 	s.etcd = s.etcd.Compact(s.etcd.Revision())
 	return s
 }
+
+// Etcd returns the etcd.
+func (s State) Etcd() etcdmodel.State { return s.etcd }
 
 func (s *State) put(key, value string) {
 	op := &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(key), Value: []byte(value)}}

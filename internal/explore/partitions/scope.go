@@ -16,7 +16,9 @@ type Scope struct {
 	Faults     Faults
 	Grain      Grain
 
-	Wrong Wrong
+	// Recorded has etcd begin as a real one, and remember what is done to it.
+	Recorded bool
+	Wrong    Wrong
 }
 
 // Wrong is a deliberate fault. Zero means no fault.

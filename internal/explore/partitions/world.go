@@ -49,6 +49,9 @@ type World struct {
 // New returns the state in which nothing has happened yet.
 func New(s *Scope) World {
 	w := World{scope: s, etcd: etcdmodel.New(revisions), left: s.Faults}
+	if s.Recorded {
+		w.etcd = etcdmodel.Recorded()
+	}
 	for i := range s.Members {
 		w.members = append(w.members, member{
 			name: string(rune('A' + i)), life: 1, runs: make([]run, s.Partitions),
@@ -91,6 +94,9 @@ func (w World) Append(b []byte) []byte {
 	}
 	return c.fill()
 }
+
+// Etcd returns the etcd.
+func (w World) Etcd() etcdmodel.State { return w.etcd }
 
 // fork returns a copy that may be changed.
 func (w World) fork() *World {

@@ -279,7 +279,8 @@ func (s *search[S]) violation(bad *found) *Violation {
 	last, story, err := Follow(s.starts, way)
 	v.Story = story
 	if err == nil && last.Check() == nil {
-		v.Story = append(v.Story, calmStory(last)...)
+		_, calm, _ := Calm(last)
+		v.Story = append(v.Story, calm...)
 	}
 	return v
 }
@@ -294,28 +295,28 @@ func Follow[S State[S]](starts []S, way []int) (state S, story []string, err err
 			return state, story, fmt.Errorf("there is no event %d any more after %d", n, len(story))
 		}
 		story = append(story, events[n].Tell())
-		next, err := events[n].Do()
-		if err != nil {
+		if state, err = events[n].Do(); err != nil {
 			return state, story, err
 		}
-		state = next
 	}
 	return state, story, nil
 }
 
-// calmStory tells what follows if nothing fails any more, as far as it goes within 100 events.
-func calmStory[S State[S]](state S) (story []string) {
+// Calm goes on until nothing is left to be done, for 100 events at most, and nothing fails any more. It returns the
+// last state, what has happened in words, and the violation.
+func Calm[S State[S]](state S) (last S, story []string, err error) {
 	for range 100 {
 		ev, more := state.Calm()
 		if !more {
+			if err := state.Settled(); err != nil {
+				return state, story, fmt.Errorf("in the end, %w", err)
+			}
 			break
 		}
 		story = append(story, "(nothing fails any more) "+ev.Tell())
-		next, err := ev.Do()
-		if err != nil {
+		if state, err = ev.Do(); err != nil {
 			break
 		}
-		state = next
 	}
-	return story
+	return state, story, err
 }

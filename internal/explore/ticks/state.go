@@ -38,6 +38,8 @@ type Scope struct {
 	Deleted int // how often an operator deletes the mark
 	Forced  int // how often an operator takes the ownership away
 
+	// Recorded has etcd begin as a real one, and remember what is done to it.
+	Recorded bool
 	// Break changes requests, and Settles what settles an orphan, for tests that show that a fault
 	// of a step is found.
 	Break   func(k kind, in *pb.TxnRequest)
@@ -152,6 +154,9 @@ type ledger struct {
 func New(s Scope) []State {
 	s.values = new(sync.Map)
 	w := State{Scope: &s, etcd: etcdmodel.New(values.Revisions), left: budget{int8(s.Faults), int8(s.Ends), int8(s.Pauses), int8(s.Deleted), int8(s.Forced)}}
+	if s.Recorded {
+		w.etcd = etcdmodel.Recorded()
+	}
 	in := &pb.TxnRequest{Success: []*pb.RequestOp{
 		txn.Put([]byte(specKey), "{}", int64(0)),
 		txn.Put([]byte(highKey), keyspace.Instant(begin), int64(0)),
@@ -164,6 +169,9 @@ func New(s Scope) []State {
 	}
 	return []State{w}
 }
+
+// Etcd returns the etcd.
+func (w State) Etcd() etcdmodel.State { return w.etcd }
 
 // compact forgets what was before.
 func (w State) compact() State {

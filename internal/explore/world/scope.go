@@ -1,7 +1,9 @@
 package world
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/etcdclaims/claims/internal/explore/etcdmodel"
 	"github.com/etcdclaims/claims/internal/protocol"
@@ -18,6 +20,9 @@ type Scope struct {
 	Most int
 	// Drop is a condition that each request of a step lacks, or nil: a deliberate fault.
 	Drop *Condition
+
+	// Recorded has etcd begin as a real one, and remember what is done to it.
+	Recorded bool
 
 	renamings []renaming // that make no difference
 	saw       *steps     // or nil
@@ -142,4 +147,23 @@ type Condition struct {
 func (c *Condition) without(in *pb.TxnRequest) *pb.TxnRequest {
 	n := -1
 	return etcdmodel.Without(in, func(*pb.Compare) bool { n++; return n == c.N })
+}
+
+// Describe names the faults of a scope.
+func (s *Scope) Describe() string {
+	var names []string
+	total := 0
+	for f, n := range s.Faults {
+		if total += int(n); n > 0 {
+			names = append(names, Fault(f).String())
+		}
+	}
+	if s.Most == 0 || s.Most >= total {
+		return "each of: " + strings.Join(names, ", ")
+	}
+	text := fmt.Sprintf("%d of: %s", s.Most, strings.Join(names, ", "))
+	if s.Most > 1 && s.repeats() {
+		text += "; or one of them again"
+	}
+	return text
 }

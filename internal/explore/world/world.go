@@ -51,15 +51,14 @@ type World struct {
 	counted  string           // of each attempt that the record counts: see recordChanged
 	begun    int8             // how many callers got an attempt at work
 	guards   []protocol.Held  // of all claims that hold, for all that etcd knows
-	observer *[]Operation     // what was done to etcd, for a replay
 }
 
 // New returns the state in which nothing has happened yet.
-func New(s *Scope) World { return newAt(s, values.Revisions) }
-
-// newAt is New with an etcd that has reached a revision.
-func newAt(s *Scope, rev int64) World {
-	w := World{scope: s, etcd: etcdmodel.New(rev), left: s.Faults, most: s.most()}
+func New(s *Scope) World {
+	w := World{scope: s, etcd: etcdmodel.New(values.Revisions), left: s.Faults, most: s.most()}
+	if s.Recorded {
+		w.etcd = etcdmodel.Recorded()
+	}
 	if s.isSymmetric() {
 		s.renamings = renamings(len(s.Callers))
 	}
@@ -70,6 +69,9 @@ func newAt(s *Scope, rev int64) World {
 	}
 	return w
 }
+
+// Etcd returns the etcd.
+func (w World) Etcd() etcdmodel.State { return w.etcd }
 
 // fork returns a copy that may be changed.
 func (w World) fork() *World {
@@ -237,9 +239,6 @@ func (w *World) allSpent(ops []*pb.RequestOp) bool {
 func (w *World) transact(in *pb.TxnRequest) (*pb.TxnResponse, error, error) {
 	before := w.etcd
 	next, resp, err := w.etcd.Txn(in)
-	if w.observer != nil {
-		*w.observer = append(*w.observer, Operation{Txn: in, Reply: resp, Err: err})
-	}
 	if err != nil {
 		return nil, err, nil
 	}
@@ -254,9 +253,6 @@ func (w *World) grantLease(id int64) error {
 		return err
 	}
 	w.etcd = next
-	if w.observer != nil {
-		*w.observer = append(*w.observer, Operation{Granted: id})
-	}
 	return nil
 }
 
@@ -267,20 +263,8 @@ func (w *World) end(lease int64) error {
 	if err != nil {
 		return err
 	}
-	if w.observer != nil {
-		*w.observer = append(*w.observer, Operation{Revoked: lease})
-	}
 	w.etcd = next
 	return w.changed(before)
-}
-
-// Operation is one thing that was done to etcd: a transaction with its reply or its error, or a lease that was
-// granted or ended.
-type Operation struct {
-	Txn              *pb.TxnRequest
-	Reply            *pb.TxnResponse
-	Err              error
-	Granted, Revoked int64
 }
 
 // lives reports whether etcd has a lease.
