@@ -80,7 +80,7 @@ func TestFaultsAreFound(t *testing.T) {
 			Scope{Ticks: 2, Ends: 2, Again: true, Break: drop(settle, on(ownerKey))}, "although another is the owner",
 		},
 		"admission that does not compare the mark": {
-			Scope{Ticks: 2, Faults: 1, Spread: true, Break: drop(admission, on(highKey))}, "the mark went back before tick|is called twice for attempt 1",
+			Scope{Ticks: 2, Faults: 1, Spread: true, Break: drop(admission, on(highKey))}, "the mark went back before tick|is called twice for attempt 1|is in several places",
 		},
 		"admission of ticks that were decided": {
 			Scope{Ticks: 2, Faults: 1, Spread: true, Overlap: tick.Allow, Break: drop(admission, on(highKey))}, "is called twice for attempt 1 of tick 1",
