@@ -72,7 +72,7 @@ func (l *leadership) admitDue(ctx context.Context) (more bool, err error) {
 type promptRun struct {
 	c     *jobState
 	job   Job
-	until time.Duration // for how long it may be tried
+	until time.Time // when to give up, by the monotonic clock
 	step  tick.Prompt
 	knows chan<- *promptRun
 
@@ -99,16 +99,16 @@ func (p *promptRun) failed(_ context.Context, err error) (again bool) {
 // mayBegin returns the run of a due tick that can begin at once, as far as this process sees:
 // no tick waits, and no run is in progress, that the job's Overlap has to deal with.
 func (l *leadership) mayBegin(c *jobState, p tick.Plan, now time.Time) (*promptRun, bool) {
-	r := &promptRun{c: c, until: readTime}
+	r, most := &promptRun{c: c}, readTime
 	if l.cfg.Spread || l.cfg.Limit > 0 || c.refused || len(p.Ticks) != 1 || p.Late {
 		return nil, false
 	}
 	r.step = tick.Prompt{Keys: l.keys, Job: c.job.rules, Mark: c.mark(), Plan: p, Guard: txn.Of(l.claim.Guard(), nil, nil).Compare}
 	if d := c.job.StartDeadline; d > 0 {
-		r.until = min(r.until, d-now.Sub(p.Ticks[0]))
+		most = min(most, d-now.Sub(p.Ticks[0]))
 	}
 	if r.step.Job.CatchUp == tick.SkipMissed {
-		r.until = min(r.until, l.cfg.Grace-now.Sub(r.step.Job.Actual(p.Ticks[0])))
+		most = min(most, l.cfg.Grace-now.Sub(r.step.Job.Actual(p.Ticks[0])))
 	}
 	for _, dir := range l.keys.Before(r.step.Job) {
 		if l.view.CountIn(dir) > 0 {
@@ -117,7 +117,8 @@ func (l *leadership) mayBegin(c *jobState, p tick.Plan, now time.Time) (*promptR
 	}
 	var has bool
 	r.job, has = l.catalog.job(c.job.Name)
-	return r, has && r.until > 0
+	r.until = clock.Mono().Add(most)
+	return r, has && most > 0
 }
 
 // admit carries out decisions, and begins the runs that may begin at once. A tick that did not

@@ -17,7 +17,7 @@ import (
 // readTime is the timeout of one request.
 const readTime = 5 * time.Second
 
-// group is what all parts of a scheduler share. They do not know each other by it.
+// group is what all parts of a scheduler share.
 type group struct {
 	claims    *etcdclaims.Client
 	cfg       Config

@@ -59,8 +59,8 @@ type launch struct {
 	beginning
 	lane  *lanes.Lane
 	run   *active
-	waits *waiter       // nil if the tick is admitted as it begins
-	until time.Duration // for how long it may be tried
+	waits *waiter   // nil if the tick is admitted as it begins
+	until time.Time // when to give up, by the monotonic clock; zero for readTime after the request
 }
 
 const (
@@ -197,7 +197,9 @@ func (b *starter) startSome(ctx context.Context) time.Duration {
 		}
 		r := b.newRun(l.Claim, w.Ready)
 		r.Admitted = w.AdmittedAt()
-		b.launch(ctx, launch{beginning: &queued{starter: b, waiter: *w, ahead: l.Ahead}, lane: l, run: &active{job: j, run: r}, waits: w, until: readTime})
+		b.launch(ctx, launch{
+			beginning: &queued{starter: b, waiter: *w, ahead: l.Ahead}, lane: l, run: &active{job: j, run: r}, waits: w,
+		})
 	}
 	return b.lanes.Soonest(now, mostWait)
 }
@@ -230,7 +232,7 @@ func (b *starter) newRun(claim string, of ready) run {
 }
 
 // startNow lets a tick begin that does not wait. The result is failed if nothing begins any more.
-func (b *starter) startNow(ctx context.Context, j Job, first ready, of beginning, until time.Duration) {
+func (b *starter) startNow(ctx context.Context, j Job, first ready, of beginning, until time.Time) {
 	b.inbox.Post(func() {
 		if b.stopped {
 			of.failed(ctx, ErrStopped)
@@ -265,11 +267,14 @@ func (b *starter) attempt(ctx context.Context, t launch) (begun, never, again bo
 		}
 		defer func() { <-b.slots }()
 	}
+	if t.until.IsZero() {
+		t.until = clock.Mono().Add(readTime)
+	}
 	r, value := t.run.run, tick.Encode(t.run.run)
 	cmps, ops, _ := txn.Operations(t.request(r, value))
 	// A stop does not cut this short: a process that knows of its begin can give the
 	// tick back.
-	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.until)
+	within, cancel := context.WithDeadline(context.WithoutCancel(ctx), t.until)
 	defer cancel()
 	cl, err := b.claims.TryAcquire(within, r.Claim,
 		option.OwnKey{}, option.Concern{Names: []string{b.keys.Concern(r.Job, r.ID, r.Parallel)}},

@@ -79,7 +79,7 @@ var schedMutants = []mutant{
 	},
 	{
 		name: "tick that is tried at once for longer than it may start", of: "sched", tests: "TestBeginIsNotTriedForTooLong",
-		edits: []edit{{"sched/starter.go", "context.WithoutCancel(ctx), t.until)", "context.WithoutCancel(ctx), max(t.until, readTime))"}},
+		edits: []edit{{"sched/starter.go", "context.WithoutCancel(ctx), t.until)", "context.WithoutCancel(ctx), t.until.Add(readTime))"}},
 	},
 	{
 		name: "failures of one job that are counted side by side", of: "sched", tests: "TestFailuresAtTheSameTime",
