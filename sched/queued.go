@@ -55,7 +55,7 @@ func (q *queued) failed(ctx context.Context, err error) (again bool) {
 	return true
 }
 
-// running returns the ticks of the recorded runs that exclude a run of the tick.
+// excluding returns the ticks of the recorded runs that exclude a run of the tick.
 func (b *starter) excluding(r ready) (ticks []*waiter) {
 	dirs := b.keys.Excluding(r)
 	if !slices.ContainsFunc(dirs, func(dir string) bool { return b.view.CountIn(b.view.Dir(dir)) > 0 }) {
