@@ -74,6 +74,7 @@ func (w State) mark() int {
 // place is where a tick is.
 type place struct {
 	ready, run, past int
+	failed           int // attempts with another after them
 	attempt          int
 	outcome          tick.Outcome
 }
@@ -94,6 +95,10 @@ func (w State) places() (all [4]place) {
 	for _, kv := range w.under(pastDir) {
 		r := decoded[tick.Past](w, kv)
 		p := &all[number(r.ID)]
+		if r.Again {
+			p.failed++ // the tick is elsewhere
+			continue
+		}
 		p.past++
 		p.attempt, p.outcome = r.Attempt, r.Outcome
 	}
@@ -124,7 +129,9 @@ func (w State) Check() error {
 			return fmt.Errorf("tick %d has ended well, and did not run", n)
 		case p.outcome == tick.Lost && w.Again && p.attempt < starts && w.Overlap != tick.CancelRunning:
 			return fmt.Errorf("tick %d was given up in attempt %d of %d", n, p.attempt, starts)
-		case p.attempt > 1 && !w.Again:
+		case p.outcome == tick.Failed && w.Overlap != tick.CancelRunning:
+			return fmt.Errorf("tick %d has failed, and is not tried again", n)
+		case p.attempt > 1+p.failed && !w.Again:
 			return fmt.Errorf("tick %d has another attempt", n)
 		}
 	}

@@ -125,6 +125,12 @@ func TestFaultsAreFound(t *testing.T) {
 		"tick given up too early": {
 			Scope{Ticks: 1, Ends: 1, Again: true, Settles: func(s *tick.Settle) { s.Job.Again = false }}, "tick 1 was given up in attempt 1 of 2",
 		},
+		"failure that is counted as an end": {
+			Scope{Ticks: 1, Fails: 1, Break: lose(end, puts(readyDir))}, "tick 1 is decided, and nowhere",
+		},
+		"failed run whose record stays": {
+			Scope{Ticks: 1, Fails: 1, Break: lose(end, deletes(runDir))}, "tick 1 is in several places",
+		},
 		"tick begun again against the policy": {
 			Scope{Ticks: 1, Ends: 1, Settles: func(s *tick.Settle) { s.Job.Again = true }}, "tick 1 has another attempt",
 		},

@@ -37,7 +37,13 @@ func (w State) runner(i int) []event {
 	case undoing:
 		return one("took back what its begin may have left", func() (State, error) { return w.undone(i), nil })
 	case running:
-		return one("ends its run", func() (State, error) { return w.ends(i), nil })
+		all := one("ends its run", func() (State, error) { return w.ends(i, false), nil })
+		if p.run.end == nil && w.left.fails > 0 {
+			less := w
+			less.left.fails--
+			all = append(all, event{tell: says(i, "ends its run, whose handler has failed"), do: func() (State, error) { return less.ends(i, true), nil }})
+		}
+		return all
 	case releasing:
 		return one("gave up the claim of its run", func() (State, error) { return w.released(i), nil })
 	}
@@ -125,14 +131,21 @@ func (w State) held(i int) *protocol.Held {
 
 // ends sends the end of the run: the handler has returned. Each try has the same record; see
 // sched/execute.go: finish.
-func (w State) ends(i int) State {
+func (w State) ends(i int, fails bool) State {
 	p := &w.procs[i]
 	if p.run.end == nil {
-		p.run.ended = w.minutes
+		p.run.ended, p.run.fails = w.minutes, fails
 		past := p.run.run.Past()
 		past.Outcome, past.Fence, past.Ended = tick.OK, p.run.rev, at(w.minutes)
 		p.run.end = &tick.End{
 			Keys: keys, Job: w.job(), Run: *p.run.run, Value: p.run.value, Began: p.run.rev, Past: past, History: tick.History{Limit: 20},
+		}
+		if fails { // see sched/execute.go: retried
+			past.Outcome, past.Again = tick.Failed, true
+			next := p.run.run.Again(past, "failed")
+			next.Last, next.After = nil, past.Ended
+			next.Retries++
+			p.run.end.Past, p.run.end.Next = past, &next
 		}
 	}
 	s := *p.run.end

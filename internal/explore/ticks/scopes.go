@@ -29,6 +29,13 @@ func Scopes() []Scope {
 		{Name: "again: one tick, one fault, one end", Ticks: 1, Faults: 1, Ends: 1, Again: true},
 		{Name: "again: one tick, two ends", Ticks: 1, Ends: 2, Again: true},
 		{Name: "again, spread: one tick, two faults", Ticks: 1, Faults: 2, Again: true, Spread: true},
+		{Name: "skip: one failure", Quick: true, Overlap: tick.Skip, Ticks: 2, Fails: 1},
+		{Name: "skip: one failure, one fault", Overlap: tick.Skip, Ticks: 2, Fails: 1, Faults: 1},
+		{Name: "buffer, spread: one failure", Overlap: tick.BufferAll, Ticks: 2, Fails: 1, Spread: true},
+		{Name: "cancel: one failure", Overlap: tick.CancelRunning, Ticks: 2, Fails: 1},
+		{Name: "once: one tick, two failures, one fault", Ticks: 1, Fails: 2, Faults: 1},
+		{Name: "once: one tick, one failure, ownership taken away", Ticks: 1, Fails: 1, Forced: 1},
+		{Name: "again: one tick, one failure, one end", Ticks: 1, Fails: 1, Ends: 1, Again: true},
 		{Name: "allow, spread: one tick, one end", Overlap: tick.Allow, Ticks: 1, Ends: 1, Spread: true},
 	}
 }
@@ -45,6 +52,7 @@ func (s *Scope) Describe() string {
 		{s.Pauses, "job paused"},
 		{s.Deleted, "mark deleted by hand"},
 		{s.Forced, "ownership taken away"},
+		{s.Fails, "handler failed"},
 	} {
 		if f.n > 0 {
 			all = append(all, fmt.Sprintf("%d of: %s", f.n, f.what))

@@ -37,6 +37,7 @@ type Scope struct {
 	Pauses  int // by an operator, who then resumes the job
 	Deleted int // how often an operator deletes the mark
 	Forced  int // how often an operator takes the ownership away
+	Fails   int // handlers that fail. Retry has each such tick begin again
 
 	// Recorded has etcd begin as a real one, and remember what is done to it.
 	Recorded bool
@@ -95,7 +96,7 @@ type State struct {
 }
 
 // budget is how much may still happen.
-type budget struct{ faults, ends, pauses, deleted, forced int8 }
+type budget struct{ faults, ends, pauses, deleted, forced, fails int8 }
 
 // process is a scheduler with its client.
 type process struct {
@@ -128,6 +129,7 @@ type run struct {
 	try   *protocol.Try
 	end   *tick.End // its end, once it was sent
 	ended int8      // when that was
+	fails bool      // the handler has failed
 }
 
 type phase int8
@@ -153,7 +155,7 @@ type ledger struct {
 // New returns the states in which a search begins: one registered job, whose first tick is due in a minute.
 func New(s Scope) []State {
 	s.values = new(sync.Map)
-	w := State{Scope: &s, etcd: etcdmodel.New(values.Revisions), left: budget{int8(s.Faults), int8(s.Ends), int8(s.Pauses), int8(s.Deleted), int8(s.Forced)}}
+	w := State{Scope: &s, etcd: etcdmodel.New(values.Revisions), left: budget{int8(s.Faults), int8(s.Ends), int8(s.Pauses), int8(s.Deleted), int8(s.Forced), int8(s.Fails)}}
 	if s.Recorded {
 		w.etcd = etcdmodel.Recorded()
 	}
@@ -205,9 +207,9 @@ func decoded[T any](w State, k *etcdmodel.Key) T {
 // Append appends the state as bytes. Which numbers its processes have given counts only as far as they are in use.
 func (w State) Append(b []byte) []byte {
 	at, c := len(b), values.Code(w.etcd.Append(b, etcdmodel.Names{Number: appendInt}))
-	c = append(c, byte(w.minutes), byte(w.left.faults), byte(w.left.ends), byte(w.left.pauses), byte(w.left.deleted), byte(w.left.forced))
+	c = append(c, byte(w.minutes), byte(w.left.faults), byte(w.left.ends), byte(w.left.pauses), byte(w.left.deleted), byte(w.left.forced), byte(w.left.fails))
 	for _, p := range w.procs {
-		c = append(c, byte(p.life), flags(p.alive, p.gone, p.paused, p.refused, p.busy, p.tried), byte(p.run.phase))
+		c = append(c, byte(p.life), flags(p.alive, p.gone, p.paused, p.refused, p.busy, p.tried, p.run.fails), byte(p.run.phase))
 		for _, n := range [...]int64{p.lease, p.term, p.mark.Rev, p.spec, p.run.rev, p.run.lease, int64(p.run.ended)} {
 			c.Int(n)
 		}
