@@ -21,7 +21,8 @@ const itemEvery = 250 * time.Millisecond
 // A campaign is one run. Its parts are there once run has made them.
 type campaign struct {
 	o        options
-	board    *board
+	out      io.Writer
+	began    time.Time
 	members  *members
 	net      network
 	workers  *workers
@@ -31,12 +32,12 @@ type campaign struct {
 }
 
 func newCampaign(o options, out io.Writer) *campaign {
-	return &campaign{o: o, board: newBoard(out)}
+	return &campaign{o: o, out: out, began: time.Now()}
 }
 
 // run makes the faults, heals them, and judges.
 func (c *campaign) run(ctx context.Context) error {
-	c.board.line("seed %d: %d workers, %d keys, TTL %v, faults for %v", c.o.seed, c.o.workers, c.o.keys, c.o.ttl, c.o.length)
+	c.line("seed %d: %d workers, %d keys, TTL %v, faults for %v", c.o.seed, c.o.workers, c.o.keys, c.o.ttl, c.o.length)
 	// What an interrupt cuts short is the faults: all else takes its own time.
 	whole := context.WithoutCancel(ctx)
 	stop, err := c.start(whole)
@@ -54,7 +55,7 @@ func (c *campaign) run(ctx context.Context) error {
 		return err
 	}
 	healed := time.Now()
-	c.board.line("healed; waiting for what is left")
+	c.line("healed; waiting for what is left")
 	if err := c.restQueue(whole); err != nil {
 		return err
 	}
@@ -101,12 +102,17 @@ func (c *campaign) start(ctx context.Context) (stop func(), err error) {
 	return stop, nil
 }
 
-// show draws what is going on until it is told to stop.
+// line prints a line. If nobody reads it, there is still the exit code.
+func (c *campaign) line(format string, args ...any) {
+	_, _ = fmt.Fprintf(c.out, "%6.1f s  %s\n", time.Since(c.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// show prints what is going on until it is told to stop.
 func (c *campaign) show(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var drawing sync.WaitGroup
 	drawing.Go(func() {
-		tick := time.NewTicker(c.board.every())
+		tick := time.NewTicker(5 * time.Second)
 		defer tick.Stop()
 		for {
 			select {
@@ -118,7 +124,7 @@ func (c *campaign) show(ctx context.Context) (stop func()) {
 				if lasting == "" {
 					lasting = "nothing"
 				}
-				c.board.draw(c.o.length, "%d terms, %d take-overs, %d items, %d faults, now: %s",
+				c.line("%d terms, %d take-overs, %d items, %d faults, now: %s",
 					terms, takeOvers, c.shop.count(), faults, lasting)
 			}
 		}
@@ -173,7 +179,6 @@ func (c *campaign) wanted() map[string]func(key string, t *term) bool {
 	}
 	all := map[string]func(key string, t *term) bool{
 		fencedSetKey: on(fencedSetKey),
-		plainSetKey:  on(plainSetKey),
 		"a slot of " + slotsKey: func(key string, _ *term) bool {
 			_, ok := slotOwner(key)
 			return ok
@@ -228,10 +233,9 @@ func (c *campaign) conclude(ctx context.Context, stuck []string) error {
 	for _, err := range ends {
 		v.ends = append(v.ends, err.Error())
 	}
-	c.board.leave()
 	terms, takeOvers := c.observer.count()
 	r := report{v: v, terms: terms, takeOvers: takeOvers, faults: faults, pickups: pickups, ttl: c.o.ttl, stalled: c.observer.stalls.within(time.Time{}, end), unexplained: c.observer.unexplained(faults)}
-	if err := r.print(c.board.out); err != nil {
+	if err := r.print(c.out); err != nil {
 		return err
 	}
 	if !v.held() {

@@ -20,7 +20,6 @@ const (
 	donePrefix   = "/campaign/done/"   // <item>: put by whoever completes it
 	takenPrefix  = "/campaign/taken/"  // <key>/<when>: put when the nemesis deletes the key
 	fencedSet    = "/campaign/set/fenced"
-	plainSet     = "/campaign/set/plain"
 )
 
 // effectValue is what etcd holds of an effect that was carried out.

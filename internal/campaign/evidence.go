@@ -22,11 +22,10 @@ type effect struct {
 type evidence struct {
 	journals  []entry
 	effects   []effect
-	sets      map[string][]string // the final elements, by kind of effect
-	submitted []string            // items that etcd has acknowledged
-	done      map[string]int64    // how often each item was put as done
+	set       []string         // its final elements
+	submitted []string         // items that etcd has acknowledged
+	done      map[string]int64 // how often each item was put as done
 	queueDone map[string]queueDone
-	sections  map[string][]sectionLine
 	deaths    map[string]time.Time
 	terms     map[string][]*term
 	gaps      [][2]int64
@@ -83,12 +82,9 @@ func (c *tally) add(terms []*term, i int) {
 
 // gather reads everything, once the workers have ended and all is quiet.
 func gather(ctx context.Context, dir string, m *members, h *ownership) (*evidence, error) {
-	ev := &evidence{sets: map[string][]string{}, done: map[string]int64{}, queueDone: map[string]queueDone{}, terms: h.terms, gaps: h.gaps, taken: map[string][]int64{}}
+	ev := &evidence{done: map[string]int64{}, queueDone: map[string]queueDone{}, terms: h.terms, gaps: h.gaps, taken: map[string][]int64{}}
 	var err error
 	if ev.journals, err = readJournals(dir); err != nil {
-		return nil, err
-	}
-	if ev.sections, err = readSections(dir); err != nil {
 		return nil, err
 	}
 	var odd error
@@ -127,13 +123,8 @@ func gather(ctx context.Context, dir string, m *members, h *ownership) (*evidenc
 	if err != nil {
 		return nil, err
 	}
-	for kind, set := range map[string]string{kindSet: fencedSet, kindPlain: plainSet} {
-		err := m.all(ctx, set, func(_ string, value []byte, _, _, _ int64) {
-			ev.sets[kind] = strings.Fields(string(value))
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return ev, nil
+	err = m.all(ctx, fencedSet, func(_ string, value []byte, _, _, _ int64) {
+		ev.set = strings.Fields(string(value))
+	})
+	return ev, err
 }

@@ -34,7 +34,6 @@ const (
 	kindComplete = "complete" // Work.Complete
 	kindFail     = "fail"     // Work.Fail
 	kindSet      = "set"      // an element of the fenced set
-	kindPlain    = "plain"    // an element of the set that is written without a fence
 )
 
 // wronglySuspected is the note of a suspicion whose holder answered in the end.

@@ -16,7 +16,7 @@
 //	-for      how long faults are made (2m); healing and judging come on top
 //	-seed     of what the nemesis and the workers choose (random, printed)
 //	-workers  how many workers (6)
-//	-keys     how many keys they share, beside those of slots, readers, suspicion, work items and sets (8)
+//	-keys     how many keys they share, beside those of slots, readers, suspicion, work items and the set (8)
 //	-ttl      lease time of the claims (5s), at least 2s
 //	-dir      where journals, logs and data go (a temporary directory, which is
 //	          kept if the run fails); a directory that is given is always kept

@@ -55,15 +55,12 @@ func (r *report) print(out io.Writer) error {
 		}
 	}
 	r.pickupRows(row)
-	row("unfenced overlaps", v.unfenced.overlaps, "of %d sections, still under way when another owner's began; %d lines written after that, past Check", v.unfenced.sections, v.unfenced.late)
-	row("  of suspectable keys", s.unfenced.overlaps, "of %d sections, %d lines after that; nine claims of ten have the option, with which Check promises less", s.unfenced.sections, s.unfenced.late)
 	row("stale effects refused", v.refused, "%d of them by etcd alone; %d failed otherwise", v.refusedRaw, v.failed)
 	row("  of suspected holders", s.refused, "by etcd alone")
 	row("unknown outcomes", v.unknown+v.cut, "%d reported, %d of workers killed before the reply", v.unknown, v.cut)
 	row("  turned out applied", v.applied, "")
 	row("  turned out not applied", v.notApplied, "")
 	row("elements in the fenced set", v.elements, "")
-	row("  lost by the set without a fence", v.plainLost, "for comparison; %d more unknown", v.plainUnknown)
 	if v.unwitnessed > 0 {
 		row("owners not looked up", v.unwitnessed, "in gaps of the observer; their order was checked")
 	}

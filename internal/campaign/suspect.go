@@ -47,7 +47,6 @@ type suspicions struct {
 	taken        int   // terms of all keys that ended by a suspicion
 	right, wrong int   // of these, as the workers know that took them
 	refused      int   // effects of these terms that etcd alone refused
-	unfenced     unfenced
 }
 
 // judgeSuspicions checks that the old and the new claim of each suspicion have the option.

@@ -73,17 +73,6 @@ func (w *worker) term(ctx context.Context, r *rand.Rand, h holding) error {
 	if err := h.Check(); err != nil {
 		return err
 	}
-	s, err := openSection(w.Dir, h.Key(), w.Name, w.journal.id(), h.Fence())
-	if err != nil {
-		return err
-	}
-	defer func() { w.note(s.close()) }()
-	if err := h.Check(); err != nil { // opening a file takes its time
-		return err
-	}
-	if err := s.line("begin"); err != nil {
-		return err
-	}
 	for range 1 + r.IntN(3) {
 		retry.Sleep(ctx, between(r, 20*time.Millisecond, 250*time.Millisecond))
 		if h.manual {
@@ -92,9 +81,6 @@ func (w *worker) term(ctx context.Context, r *rand.Rand, h holding) error {
 			cancel()
 		}
 		if ctx.Err() == nil && h.Check() == nil {
-			if err := s.line("write"); err != nil {
-				return err
-			}
 			kind := kindTxn
 			if r.IntN(2) == 0 {
 				kind = kindHeld

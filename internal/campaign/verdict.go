@@ -25,20 +25,18 @@ type verdict struct {
 	notApplied   int
 	odd          []string
 
-	items, tookOver     int
-	queued, completed   int // items of the queue, as acknowledged to workers
-	maybeDone, untold   int
-	claimed             int
-	claimedAgain        int
-	elements, plainLost int
-	plainUnknown        int
-	unfenced            unfenced // but those in suspicions
-	slots               tally
-	readers, writers    tally // of the shared key
-	records             int   // times that it began to be shared
-	afterReaders        int   // writers that came when it ended to be
-	suspicions          suspicions
-	unwitnessed         int // effects whose owner could not be looked up, in gaps of the observer
+	items, tookOver   int
+	queued, completed int // items of the queue, as acknowledged to workers
+	maybeDone, untold int
+	claimed           int
+	claimedAgain      int
+	elements          int // of the set
+	slots             tally
+	readers, writers  tally // of the shared key
+	records           int   // times that it began to be shared
+	afterReaders      int   // writers that came when it ended to be
+	suspicions        suspicions
+	unwitnessed       int // effects whose owner could not be looked up, in gaps of the observer
 
 	stale    []string // accepted though another owned the key, or nobody
 	answers  []string // acknowledged and lost, refused and carried out, or carried out twice
@@ -77,12 +75,10 @@ func judge(ev *evidence) *verdict {
 	for _, e := range ev.effects {
 		there[e.id]++
 	}
-	for _, kind := range []string{kindSet, kindPlain} {
-		for _, id := range ev.sets[kind] {
-			there[id]++
-		}
+	for _, id := range ev.set {
+		there[id]++
 	}
-	v.elements = len(ev.sets[kindSet])
+	v.elements = len(ev.set)
 	v.judgeEffects(ev, intents)
 	v.judgeOutcomes(intents, outcomes, there)
 	v.judgeItems(ev, outcomes)
@@ -90,13 +86,6 @@ func judge(ev *evidence) *verdict {
 	v.judgeSlots(ev)
 	v.judgeShared(ev)
 	v.judgeSuspicions(ev, outcomes)
-	for key, lines := range ev.sections {
-		if canBeSuspected(key) { // for which Check promises less
-			v.suspicions.unfenced.add(lines, ev.deaths)
-		} else {
-			v.unfenced.add(lines, ev.deaths)
-		}
-	}
 	for _, list := range [][]string{v.stale, v.lost, v.doubled, v.answers, v.unasked, v.barred} {
 		slices.Sort(list)
 	}
@@ -191,16 +180,6 @@ func (v *verdict) judgeOutcomes(intents, outcomes map[string]entry, there map[st
 		name := fmt.Sprintf("%s on %s@%d (%s)", id, intent.Key, intent.Fence, intent.Kind)
 		n := there[id]
 		outcome, ok := outcomes[id]
-		if intent.Kind == kindPlain {
-			// These are lost because they have no fence.
-			switch {
-			case ok && outcome.Op == opOK && n == 0:
-				v.plainLost++
-			case !ok, outcome.Op == opUnknown:
-				v.plainUnknown++
-			}
-			continue
-		}
 		write := history.Write{
 			Name: name, Token: fencing.Token{Key: intent.Key, Fence: intent.Fence}, Outcome: history.OutcomeRefused, Found: n,
 		}

@@ -7,11 +7,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // good returns evidence without a violation: two owners of job-0, one after the
-// other, an item, and two sets.
+// other, an item, and a set.
 func good() *evidence {
 	return &evidence{
 		journals: []entry{
@@ -26,15 +25,13 @@ func good() *evidence {
 			{Op: opOK, ID: "w1.1-3", Kind: kindComplete, Key: "item-1", Fence: 30},
 			{Op: opIntent, ID: "w0.1-4", Kind: kindSet, Key: fencedSetKey, Fence: 40},
 			{Op: opOK, ID: "w0.1-4", Kind: kindSet, Key: fencedSetKey, Fence: 40},
-			{Op: opIntent, ID: "w0.1-5", Kind: kindPlain, Key: plainSetKey, Fence: 50},
-			{Op: opOK, ID: "w0.1-5", Kind: kindPlain, Key: plainSetKey, Fence: 50},
 		},
 		effects: []effect{
 			{id: "w0.1-1", key: "job-0", fence: 10, kind: kindTxn, create: 11, mod: 11},
 			{id: "w1.1-1", key: "job-0", fence: 20, kind: kindHeld, create: 21, mod: 21},
 			{id: "w1.1-3", key: "item-1", fence: 30, kind: kindComplete, create: 31, mod: 31},
 		},
-		sets:      map[string][]string{kindSet: {"w0.1-4"}, kindPlain: {"w0.1-5"}},
+		set:       []string{"w0.1-4"},
 		submitted: []string{"1"},
 		done:      map[string]int64{"1": 1},
 		terms: map[string][]*term{
@@ -86,9 +83,8 @@ func TestVerdict(t *testing.T) {
 			ev.effects = append(ev.effects, effect{id: "x", key: "job-0", fence: 20, kind: kindTxn, create: 22, mod: 22})
 		}, map[string]int{"unasked": 1}},
 		{"an effect under another fence than intended", func(ev *evidence) { ev.journals[0].Fence = 9 }, map[string]int{"unasked": 1}},
-		{"an acknowledged element that is not there", func(ev *evidence) { ev.sets[kindSet] = nil }, map[string]int{"answers": 1}},
-		{"an element that is there twice", func(ev *evidence) { ev.sets[kindSet] = []string{"w0.1-4", "w0.1-4"} }, map[string]int{"answers": 1}},
-		{"OK an element lost for want of a fence", func(ev *evidence) { ev.sets[kindPlain] = nil }, nil},
+		{"an acknowledged element that is not there", func(ev *evidence) { ev.set = nil }, map[string]int{"answers": 1}},
+		{"an element that is there twice", func(ev *evidence) { ev.set = []string{"w0.1-4", "w0.1-4"} }, map[string]int{"answers": 1}},
 		{"an item that was never done", func(ev *evidence) { ev.submitted = append(ev.submitted, "2") }, map[string]int{"lost": 1}},
 		{"an item that was put as done twice", func(ev *evidence) { ev.done["1"] = 2 }, map[string]int{"doubled": 1}},
 		{"an item that was completed twice", func(ev *evidence) {
@@ -130,45 +126,17 @@ func checkVerdict(t *testing.T, v *verdict, want map[string]int) {
 
 func TestVerdictFigures(t *testing.T) {
 	ev := good()
-	ev.sets[kindPlain] = nil
 	ev.journals = append(ev.journals, entry{Op: opTookOver}, entry{Op: opOdd, Note: "odd"})
 	v := judge(ev)
 	want := verdict{
 		effects: 3, acknowledged: 3, refused: 1, refusedRaw: 1, unknown: 1, cut: 1, applied: 1, notApplied: 1,
-		items: 1, tookOver: 1, elements: 1, plainLost: 1,
+		items: 1, tookOver: 1, elements: 1,
 	}
 	if got := *v; got.effects != want.effects || got.acknowledged != want.acknowledged || got.refused != want.refused ||
 		got.refusedRaw != want.refusedRaw || got.unknown != want.unknown || got.cut != want.cut || got.applied != want.applied ||
 		got.notApplied != want.notApplied || got.items != want.items || got.tookOver != want.tookOver ||
-		got.elements != want.elements || got.plainLost != want.plainLost || !slices.Equal(got.odd, []string{"odd"}) {
+		got.elements != want.elements || !slices.Equal(got.odd, []string{"odd"}) {
 		t.Errorf("got %+v, want %+v", got, want)
-	}
-}
-
-func TestOverlaps(t *testing.T) {
-	begun := time.Unix(0, 0)
-	f := func(data string, overlaps, late int) {
-		t.Helper()
-		lines, err := parseSection(data)
-		if err != nil {
-			t.Fatal(err)
-		}
-		o, l := countOverlaps(lines, map[string]time.Time{"dead": begun.Add(15)})
-		if o != overlaps || l != late {
-			t.Errorf("%q: %d overlaps, %d late lines, want %d and %d", data, o, l, overlaps, late)
-		}
-	}
-	f("", 0, 0)
-	f("begin 1 a 1 10\nwrite 1 a 1 11\nend 1 a 1 12\nbegin 2 b 1 20\nend 2 b 1 21\n", 0, 0)
-	f("begin 1 a 1 10\nbegin 2 b 1 20\nend 2 b 1 21\nend 1 a 1 30\n", 1, 0)
-	f("begin 1 a 1 10\nbegin 2 b 1 20\nwrite 1 a 1 21\nend 1 a 1 22\nwrite 2 b 1 23\nend 2 b 1 30\n", 1, 1)
-	f("begin 1 a 1 10\nend 1 a 1 12\nbegin 2 b 1 20\nend 2 b 1 21\nbegin 1 a 2 30\nend 1 a 2 31\n", 0, 1)
-	f("begin 1 a 1 10\nbegin 2 b 1 20\nend 2 b 1 21\nbegin 3 c 1 22\nend 3 c 1 23\nend 1 a 1 30\n", 1, 0) // one section, not two
-	f("begin 1 dead 1 10\nbegin 2 b 1 20\nend 2 b 1 21\n", 0, 0)
-	f("begin 1 dead 1 10\nbegin 2 b 1 14\nend 2 b 1 21\n", 1, 0)
-
-	if _, err := parseSection("begin 1 a\n"); err == nil {
-		t.Error("no error for half a line")
 	}
 }
 

@@ -23,7 +23,7 @@ import (
 )
 
 // How a worker spends its time: turns on keys, on slots, on keys with readers and writers,
-// keys whose holders can be suspected, work items, and one lane for each of the two sets.
+// keys whose holders can be suspected, work items, and one lane for the set.
 const (
 	keyLanes    = 3
 	itemLanes   = 1
@@ -153,8 +153,7 @@ func (w *worker) work(ctx context.Context) {
 	for range 2 {
 		lane(w.consume)
 	}
-	lane(w.addFenced)
-	lane(w.addPlain)
+	lane(w.addElement)
 	lanes.Wait()
 }
 

@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"context"
 	"math/rand/v2"
 	"time"
 
@@ -54,10 +53,7 @@ func (p *process) claimPreferred(rng *rand.Rand) {
 			return
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), between(rng, 0, 10*time.Second))
-	defer cancel()
-	p.w.trace.ended(cl.Token(), p)
-	p.class("release", cl.Release(ctx))
+	p.releaseSome(rng, cl, cl.Token())
 }
 
 // inPreference checks that a key that was handed over went to the one whose turn it was: the most

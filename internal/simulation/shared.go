@@ -69,14 +69,7 @@ func (p *process) claimShared(rng *rand.Rand) {
 	if rests > 0 {
 		p.rests.Store(token, rests)
 	}
-	p.writeUnder(rng, cl, token, 3*time.Second, 2*time.Second)
-	if p.dead.Load() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), between(rng, 0, 10*time.Second))
-	defer cancel()
-	p.w.trace.ended(token, p)
-	p.class("release", cl.Release(ctx))
+	p.useSome(rng, cl, token, 3*time.Second, 2*time.Second)
 }
 
 // grantedShared notes that the process has a claim on the key.

@@ -110,18 +110,22 @@ func (p *process) claimSlot(rng *rand.Rand) {
 	p.w.trace.granted(cl.Token(), p)
 	p.w.trace.believe(belief{p, cl.Token(), cl.Check})
 	p.w.count(countSlots)
-	p.holdSlot(rng, cl)
+	p.useSome(rng, cl, cl.Token(), 4*time.Second, 4*time.Second)
 }
 
-// holdSlot writes under the claim, and releases it.
-func (p *process) holdSlot(rng *rand.Rand, cl *etcdclaims.Claim) {
-	p.writeUnder(rng, cl, cl.Token(), 4*time.Second, 4*time.Second)
-	if p.dead.Load() {
-		return
+// useSome writes under a claim that is not in the history, and releases it.
+func (p *process) useSome(rng *rand.Rand, cl *etcdclaims.Claim, token fencing.Token, most, pause time.Duration) {
+	p.writeUnder(rng, cl, token, most, pause)
+	if !p.dead.Load() {
+		p.releaseSome(rng, cl, token)
 	}
+}
+
+// releaseSome releases a claim that is not in the history.
+func (p *process) releaseSome(rng *rand.Rand, cl *etcdclaims.Claim, token fencing.Token) {
 	ctx, cancel := context.WithTimeout(context.Background(), between(rng, 0, 10*time.Second))
 	defer cancel()
-	p.w.trace.ended(cl.Token(), p)
+	p.w.trace.ended(token, p)
 	p.class("release", cl.Release(ctx))
 }
 

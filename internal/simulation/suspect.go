@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"context"
 	"encoding/json"
 	"math/rand/v2"
 	"strings"
@@ -69,26 +68,13 @@ func (p *process) claimSuspectable(rng *rand.Rand) {
 	case 4:
 		opts = append(opts, etcdclaims.TTL(p.second))
 	}
-	method, most := p.client.TryAcquire, 8*time.Second
-	if rng.IntN(3) > 0 {
-		method, most = p.client.Acquire, 40*time.Second
-	}
-	ctx, cancel := p.within(rng, most)
-	defer cancel()
-	cl, err := method(ctx, suspectKey, opts...)
-	if p.class("acquire", err); err != nil {
+	cl, err := p.acquireSome(rng, suspectKey, opts)
+	if err != nil {
 		return
 	}
 	p.w.trace.granted(cl.Token(), p)
 	p.w.trace.believe(belief{p, cl.Token(), cl.Check})
-	p.writeUnder(rng, cl, cl.Token(), 10*time.Second, time.Second)
-	if p.dead.Load() {
-		return
-	}
-	ctx, cancel = context.WithTimeout(context.Background(), between(rng, 0, 10*time.Second))
-	defer cancel()
-	p.w.trace.ended(cl.Token(), p)
-	p.class("release", cl.Release(ctx))
+	p.useSome(rng, cl, cl.Token(), 10*time.Second, time.Second)
 }
 
 // asks goes through a change of a question.
