@@ -191,8 +191,11 @@ func TestFewClaimsPerSlot(t *testing.T) {
 		}
 		took := time.Since(begin)
 		t.Logf("%d claiming requests, %d won, %d reads, %v", c.sent.Load(), c.won.Load(), c.reads.Load(), took)
-		if sent, won := c.sent.Load(), c.won.Load(); sent > won*3/2 {
+		if sent, won := c.sent.Load(), c.won.Load(); sent > won*5/4 && !racing {
 			t.Errorf("of %d claiming requests %d won", sent, won)
+		}
+		if r := c.reads.Load(); r > 100 { // each process reads three times
+			t.Errorf("%d reads", r)
 		}
 		if took > time.Duration(n)*35*time.Millisecond { // 25 ms for each if no slot were ever free
 			t.Errorf("took %v", took)

@@ -56,6 +56,10 @@ var queueMutants = []mutant{
 		name: "what comes before the items that were read ahead is passed", seeds: 100, queue: true,
 		edits: []edit{{"etcdclaims/queue/arrivals.go", "	case a.edge != \"\": //", "	case a.edge == noEdge: //"}},
 	},
+	{
+		name: "free slot that all who wait take at once", tests: "TestFewClaimsPerSlot", of: "etcdclaims/queue",
+		edits: []edit{{"etcdclaims/queue/arrivals.go", "		a.freed[k.SlotOf(key)] = a.slotBy\n", ""}},
+	},
 	// The rest is found by tests of the queue itself. In a run of the simulation these
 	// faults are rare: a process takes back what it claimed unknowingly within
 	// milliseconds, a request is seldom late by a whole call, and a queue seldom full.
