@@ -35,26 +35,27 @@ func newHolder(st *store, tidy func()) *holder {
 
 // attach has Close of the client close the queue. A queue that was dropped before anything
 // ran in the background may be collected.
-func (h *holder) attach() {
-	dropped := weak.Make(h)
-	h.forget = attach.Of(h.claims).OnClose(func(ctx context.Context) {
-		if h := dropped.Value(); h != nil {
-			_ = h.end(ctx) // the keeper of the queue finds what is left
+func (q *holder) attach() {
+	dropped := weak.Make(q)
+	q.forget = attach.Of(q.claims).OnClose(func(ctx context.Context) {
+		if q := dropped.Value(); q != nil {
+			_ = q.end(ctx) // the keeper of the queue finds what is left
 		}
 	})
-	runtime.AddCleanup(h, func(forget func()) { forget() }, h.forget)
+	runtime.AddCleanup(q, func(forget func()) { forget() }, q.forget)
 }
 
-func (h *holder) end(ctx context.Context) error {
-	if h.closing.CompareAndSwap(false, true) {
-		h.stop(errClosed)
-		h.why = h.sessions.close(ctx)
-		h.mu.Lock()
-		h.stopped = true
-		h.mu.Unlock()
-		h.wg.Wait()
-		close(h.ended)
+// end closes the queue, once.
+func (q *holder) end(ctx context.Context) error {
+	if q.closing.CompareAndSwap(false, true) {
+		q.stop(errClosed)
+		q.why = q.sessions.close(ctx)
+		q.mu.Lock()
+		q.stopped = true
+		q.mu.Unlock()
+		q.wg.Wait()
+		close(q.ended)
 	}
-	<-h.ended
-	return h.why
+	<-q.ended
+	return q.why
 }

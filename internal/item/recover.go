@@ -117,8 +117,10 @@ func (k Keys) taker(kv *mvccpb.KeyValue) (owner, id string) {
 func (k Keys) buryBare(kv *mvccpb.KeyValue, slots map[string]string, now time.Time) []*pb.RequestOp {
 	owner, id := k.taker(kv)
 	to := k.bareAt(now, id)
-	ops := []*pb.RequestOp{remove(string(kv.Key)), put(to, string(kv.Value)),
-		put(k.Place(id), Encode(Place{Version: Version, Key: to[len(k.root):], Verb: verbLost}))}
+	ops := []*pb.RequestOp{
+		remove(string(kv.Key)), put(to, string(kv.Value)),
+		put(k.Place(id), Encode(Place{Version: Version, Key: to[len(k.root):], Verb: verbLost})),
+	}
 	if slot := slots[owner]; slot != "" {
 		ops = append(ops, remove(slot))
 	}
