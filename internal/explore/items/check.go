@@ -66,13 +66,13 @@ func (s *State) checkItem(id string, l ledger) error {
 		return fmt.Errorf("%s was completed %d times, what goes with that happened %d times", id, l.done, effects)
 	}
 	if lives {
-		return checkAttempts(id, at[0], st)
+		return s.checkAttempts(id, at[0], st)
 	}
 	return nil
 }
 
-// checkAttempts checks that each attempt counts once, and that fences rise.
-func checkAttempts(id, at string, st item.State) error {
+// checkAttempts checks that each attempt counts once, and that fences rise. Nobody raises the epoch.
+func (s *State) checkAttempts(id, at string, st item.State) error {
 	begun := len(st.History)
 	if at == "taken" {
 		begun++
@@ -81,7 +81,7 @@ func checkAttempts(id, at string, st item.State) error {
 		return fmt.Errorf("%s has %d attempts, and %d of them count", id, st.Attempts, begun)
 	}
 	for n, a := range st.History {
-		if a.Number != n+1 || n > 0 && a.Fence <= st.History[n-1].Fence {
+		if a.Number != n+1 || a.Fence > s.etcd.Revision() || n > 0 && a.Fence <= st.History[n-1].Fence {
 			return fmt.Errorf("attempt %d of %s is the number %d, with fence %d", n+1, id, a.Number, a.Fence)
 		}
 	}

@@ -96,6 +96,7 @@ func Scopes() []*Scope {
 		{Name: "twice", Items: 1, Max: 3, Batch: 1, Budget: Once(Twice, Late, Fail, Release)},
 		{Name: "batch", Items: 2, Max: 2, Batch: 2, Budget: Once(Late, GiveUp)},
 		{Name: "verbs", Items: 1, Max: 3, Batch: 1, Budget: Once(Fail, Bury, Discard, Release, Snooze, Late)},
+		{Name: "last attempt", Items: 1, Max: 1, Batch: 1, Budget: Once(Fail, Late)},
 		{Name: "verbs of two items", Items: 2, Max: 2, Batch: 1, Budget: Once(Fail, Release)},
 		{Name: "caller gives up", Items: 1, Max: 2, Batch: 1, Budget: Once(GiveUp, Late, LostReply, Release)},
 		{Name: "adopted", Items: 1, Max: 2, Batch: 1, Budget: Once(Adopt, Move, Late, LostReply)},

@@ -76,6 +76,9 @@ func TestFaultsAreFound(t *testing.T) {
 		"prompt begin of a former owner": {
 			Scope{Ticks: 2, Forced: 1, Break: drop(prompt, on(ownerKey))}, "although another is the owner",
 		},
+		"prompt begin beside a run that must be settled": {
+			Scope{Ticks: 2, Ends: 1, Deaf: true, Break: drop(prompt, on(runDir))}, "two runs are recorded",
+		},
 		"settlement of a former owner": {
 			Scope{Ticks: 2, Ends: 2, Again: true, Break: drop(settle, on(ownerKey))}, "although another is the owner",
 		},
@@ -83,7 +86,7 @@ func TestFaultsAreFound(t *testing.T) {
 			Scope{Ticks: 2, Faults: 1, Spread: true, Break: drop(admission, on(highKey))}, "the mark went back before tick|is called twice for attempt 1|is in several places",
 		},
 		"admission of ticks that were decided": {
-			Scope{Ticks: 2, Faults: 1, Spread: true, Overlap: tick.Allow, Break: drop(admission, on(highKey))}, "is called twice for attempt 1 of tick 1",
+			Scope{Ticks: 2, Faults: 1, Spread: true, Overlap: tick.Allow, Break: drop(admission, on(highKey))}, "is called twice for attempt 1 of tick 1|is in several places",
 		},
 		"admission in a pause": {
 			Scope{Ticks: 1, Pauses: 1, Spread: true, Break: drop(admission, on(pausedKey))}, "while the job was paused",

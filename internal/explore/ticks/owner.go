@@ -163,7 +163,7 @@ func (w State) mayBegin(i int, plan tick.Plan) bool {
 	if w.Spread || p.refused || len(plan.Ticks) != 1 || p.run.phase != idle {
 		return false
 	}
-	return !slices.ContainsFunc(keys.Before(w.job()), func(dir string) bool { return len(w.under(dir)) > 0 })
+	return w.Deaf || !slices.ContainsFunc(keys.Before(w.job()), func(dir string) bool { return len(w.under(dir)) > 0 })
 }
 
 // begins sends a prompt begin.

@@ -15,6 +15,7 @@ func Scopes() []Scope {
 		{Name: "skip: one pause", Quick: true, Overlap: tick.Skip, Ticks: 2, Pauses: 1},
 		{Name: "skip: ownership taken away", Quick: true, Overlap: tick.Skip, Ticks: 2, Forced: 1},
 		{Name: "skip: one deletion", Quick: true, Overlap: tick.Skip, Ticks: 2, Deleted: 1},
+		{Name: "skip: one end, deaf owner", Overlap: tick.Skip, Ticks: 2, Ends: 1, Deaf: true},
 		{Name: "skip: three ticks, one fault", Overlap: tick.Skip, Ticks: 3, Faults: 1},
 		{Name: "skip: three ticks, one end", Overlap: tick.Skip, Ticks: 3, Ends: 1},
 		{Name: "skip, again: one fault, one end", Overlap: tick.Skip, Ticks: 2, Faults: 1, Ends: 1, Again: true},

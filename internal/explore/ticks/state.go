@@ -30,6 +30,7 @@ type Scope struct {
 	Overlap tick.Overlap
 	Again   bool // AtLeastOnce
 	Spread  bool // each process begins ticks; otherwise the owner does, at once if it can
+	Deaf    bool // an owner that begins a tick at once does not see what waits and runs
 	Ticks   int  // how many come due
 
 	Faults  int // of requests and replies

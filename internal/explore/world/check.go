@@ -43,9 +43,18 @@ func (w *World) changed(before etcdmodel.State) error {
 		w.newest = fence
 	}
 	for _, k := range w.etcd.Under(layout.Own("")) {
-		was := before.Get(k.Name)
-		if was.Modified > 0 && was.Modified < k.Modified && was.Value == k.Value && claimOf(k.Value) != "" {
-			return fmt.Errorf("%s was put twice for %s", k.Name, claimOf(k.Value))
+		was, claim := before.Get(k.Name), claimOf(k.Value)
+		if was.Modified == k.Modified || claim == "" {
+			continue
+		}
+		if was.Value == k.Value {
+			return fmt.Errorf("%s was put twice for %s", k.Name, claim)
+		}
+		if claim == claimOf(was.Value) || w.rewound {
+			continue
+		}
+		if err := w.granted(before, k, claim); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -99,11 +108,14 @@ func (w World) oneOwner() error {
 		if w.scope.Faults[Restore] > 0 && !w.etcd.Holds(h.Guard()) {
 			continue
 		}
+		if h.EpochRev != w.etcd.Get(layout.Epoch()).Modified {
+			return fmt.Errorf("the guard of %s holds, although the epoch is another", h.ID)
+		}
 		holds++
 		if _, ok := h.Mode.(protocol.Exclusive); ok {
 			whole = h
 		}
-		if slots := h.Mode.Keys().Slots; slots > 0 && holds > slots {
+		if slots := h.Mode.Keys().Slots; slots > 0 && holds > slots && w.scope.Faults[Resize] == 0 {
 			return fmt.Errorf("%d hold the %d slots", holds, slots)
 		}
 	}

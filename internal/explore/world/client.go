@@ -300,6 +300,7 @@ func (w *World) concluded(i int, act protocol.Action) error {
 			return err
 		}
 	}
+	slots := w.refusesSlots(c)
 	c.att, c.act, c.cursor = nil, nil, 0
 	if act.End != protocol.AnswerWon {
 		c.mode = a.Mode
@@ -316,7 +317,7 @@ func (w *World) concluded(i int, act protocol.Action) error {
 			return nil
 		}
 	case protocol.AnswerFailed:
-		if !w.restored && !c.over {
+		if !w.restored && !slots && !c.over {
 			return fmt.Errorf("the call of client %s failed, although nothing was refused: %w", c.name, act.Err)
 		}
 	case protocol.AnswerUnmet:

@@ -340,6 +340,7 @@ func (w World) operatorEvents(all []event) []event {
 			}))
 		}
 	}
+	all = w.puts(w.resizes(all))
 	if w.may(EpochRaise) {
 		all = append(all, w.event(told("an operator raised the epoch"), func(n *World) error {
 			n.spend(EpochRaise)

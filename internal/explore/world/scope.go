@@ -114,6 +114,8 @@ const (
 	GivingUp                 // a caller waits no longer
 	Closing                  // a client is closed before it has made its calls
 	Deafness                 // no event reaches a client any more
+	Resize                   // an operator changes the number of slots
+	Unmeeting                // the condition of the callers holds no longer
 	faults      = iota
 )
 
@@ -121,6 +123,7 @@ var faultNames = [faults]string{
 	"request lost or late", "reply lost", "reply late", "request carried out twice",
 	"crash", "restart", "lease expired", "lease revoked early",
 	"deadline passed early", "key deleted by hand", "released by force", "epoch raised", "restored", "caller gave up", "closed", "deaf watch",
+	"number of slots changed", "condition fails",
 }
 
 // String returns the name of the fault.

@@ -52,7 +52,7 @@ func Scopes() (scopes []Scope) {
 		add(name+": 2 wait, and end with an operation", 2, messages.and(sessions), all(2, ops))
 		add(name+": 2 wait, and end with an operation sent twice", 1, One(Twice), all(2, ops))
 		meets := Call{Mode: Kind(kind), Waits: true, Meets: true}
-		add(name+": 2 wait, on a condition", 1, common, all(2, meets))
+		add(name+": 2 wait, on a condition", 1, common.and(One(Unmeeting)), all(2, meets))
 		frees := Call{Mode: Kind(kind), Waits: true, Frees: true}
 		add(name+": 2 wait, without hand-over", 1, common, all(2, frees))
 		restores := One(Restore, EpochRaise, LateReply)
@@ -63,6 +63,9 @@ func Scopes() (scopes []Scope) {
 	add("exclusive and slots, which try", 1, common, []Caller{{Calls: []Call{{}}}, {Calls: []Call{{Mode: Slots2}}}})
 	add("exclusive and two shared", 1, common, []Caller{wait(Exclusive), wait(Shared), wait(Shared)})
 	add("exclusive: one tries, one waits", 1, common, []Caller{{Calls: []Call{{}, {}}}, wait(Exclusive)})
+	resizes := One(Resize, LostRequest, LateReply)
+	add("slots: 2 wait, their number changes", 2, resizes, all(2, Call{Mode: Slots2, Waits: true}))
+	add("exclusive and slots, their number changes", 2, resizes, []Caller{{Calls: []Call{{}}}, wait(Slots2)})
 	writes := Call{Waits: true, Writes: true}
 	add("exclusive: 2 wait twice, and write", 1, common, all(2, writes, writes))
 	add("exclusive: 3 wait, two faults", 2, common, all(3, Call{Waits: true}))
@@ -71,6 +74,7 @@ func Scopes() (scopes []Scope) {
 	complete, once := Call{Work: Completes}, Call{Work: Completes, AtMostOnce: true}
 	add("work: 2 complete", 1, faults, all(2, complete))
 	add("work: 2 complete, two faults", 2, faults, all(2, complete))
+	add("work: 2 complete, and callers give up", 2, messages.and(One(GivingUp)), all(2, complete))
 	add("work: 2 fail, and complete", 1, faults, all(2, Call{Work: Fails}, complete))
 	add("work: 2 give back, and complete", 1, faults, all(2, Call{Work: GivesBack}, complete))
 	add("work: 2 at most once, two faults", 2, faults, all(2, once))

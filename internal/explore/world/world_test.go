@@ -55,6 +55,9 @@ func TestChecks(t *testing.T) {
 		{"exclusive: 2 try, two faults", world.Condition{Step: "Take", N: 1}, "/p/own/k is there for A1, of which its client knows nothing"},
 		{"exclusive: 2 wait", world.Condition{Step: "hand-over", N: 2}, "waits for ever"},
 		{"exclusive: 2 wait twice, and write", world.Condition{Step: "Commit", N: 0}, "wrote after one with the fence"},
+		{"exclusive: 2 wait, one of each fault", world.Condition{Step: "Advance", N: 4}, "is before it"},
+		{"exclusive: 2 wait, on a condition", world.Condition{Step: "Advance", N: 1}, "the condition of its caller does not hold"},
+		{"exclusive and slots, their number changes", world.Condition{Step: "Advance", N: 1}, "was given to C1, and there are 0"},
 	} {
 		r := world.Without(scope(t, tt.scope), tt.drop, search.Options{})
 		if r.Bad == nil || !strings.Contains(r.Bad.Error(), tt.want) {
