@@ -13,8 +13,8 @@ import (
 
 // changed looks at what a change of etcd has done.
 func (w *World) changed(before etcdmodel.State) error {
-	if w.scope.Faults[Restore] == 0 { // what does not hold any more never holds again
-		w.guards = slices.DeleteFunc(slices.Clone(w.guards), func(h protocol.Held) bool { return !w.etcd.Holds(h.Guard()) })
+	if w.scope.Faults[Restore] == 0 { // a claim that is gone never comes back
+		w.guards = slices.DeleteFunc(slices.Clone(w.guards), func(h protocol.Held) bool { return !w.etcd.Holds(h.Has()) })
 	}
 	was, is := before.Get(recordKey), w.etcd.Get(recordKey)
 	if err := w.recordChanged(was.Modified, is.Modified, was.Value, is.Value); err != nil {
@@ -105,7 +105,7 @@ func (w World) oneOwner() error {
 	var whole *protocol.Held
 	for i := range w.guards {
 		h := &w.guards[i]
-		if w.scope.Faults[Restore] > 0 && !w.etcd.Holds(h.Guard()) {
+		if !w.etcd.Holds(h.Guard()) {
 			continue
 		}
 		if h.EpochRev != w.etcd.Get(layout.Epoch()).Modified {

@@ -49,7 +49,7 @@ func Scopes() (scopes []Scope) {
 		noted := Call{Mode: Kind(kind), Waits: true, Noted: true, Writes: Kind(kind) != Slots2}
 		add(name+": 2 wait, with notes and writes", 1, common, all(2, noted))
 		ops := Call{Mode: Kind(kind), Waits: true, Ops: true}
-		add(name+": 2 wait, and end with an operation", 2, messages.and(sessions), all(2, ops))
+		add(name+": 2 wait, and end with an operation", 2, messages.and(sessions, One(Deletion)), all(2, ops))
 		add(name+": 2 wait, and end with an operation sent twice", 1, One(Twice), all(2, ops))
 		meets := Call{Mode: Kind(kind), Waits: true, Meets: true}
 		add(name+": 2 wait, on a condition", 1, common.and(One(Unmeeting)), all(2, meets))

@@ -72,7 +72,10 @@ func (w *World) release(i int) error {
 	t.end = &protocol.Ending{Release: t.leaving(call), Line: t.line, Frees: call.Frees}
 	if call.Ops {
 		key := done + t.held.ID
-		t.end.Ops = &protocol.EndOps{Ops: []*pb.RequestOp{txn.Put([]byte(key), t.held.ID, int64(0))}, Concern: []string{key}}
+		t.end.Ops = &protocol.EndOps{
+			Ops:     []*pb.RequestOp{txn.Put([]byte(proof), "", int64(0)), txn.Put([]byte(key), t.held.ID, int64(0))},
+			Concern: []string{proof, key},
+		}
 	}
 	if t.known != nil {
 		t.end.Ops, t.end.Frees = endOps(c, call, &t, call.Work), true
@@ -250,6 +253,9 @@ func (w *World) verify(i int) error {
 // found ends a claim that was found to be lost; see term.Term.Found.
 func (w *World) found(i int, r protocol.Release, s protocol.State) error {
 	c := w.change(i)
+	if s != protocol.Kept && !w.tampered && w.most == w.scope.most() {
+		return fmt.Errorf("client %s has lost its claim, although nothing has failed", c.name)
+	}
 	record := s == protocol.RecordDeleted || s == protocol.RecordReplaced
 	var err error
 	switch {

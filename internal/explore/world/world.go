@@ -25,6 +25,7 @@ const (
 	resource = "/resource" // that holders write to
 	absent   = "/absent"   // that calls require not to exist
 	done     = "/done"     // that a claim's end puts
+	proof    = "/proof"    // that the ends of all claims put
 	nobody   = -1
 )
 

@@ -51,7 +51,7 @@ func TestChecks(t *testing.T) {
 		drop  world.Condition
 		want  string
 	}{
-		{"exclusive: 2 try, two faults", world.Condition{Step: "Take", N: 2}, "2 clients believe that they hold the key"},
+		{"exclusive: 2 try, two faults", world.Condition{Step: "Take", N: 2}, "client A has lost its claim, although nothing has failed"},
 		{"exclusive: 2 try, two faults", world.Condition{Step: "Take", N: 1}, "/p/own/k is there for A1, of which its client knows nothing"},
 		{"exclusive: 2 wait", world.Condition{Step: "hand-over", N: 2}, "waits for ever"},
 		{"exclusive: 2 wait twice, and write", world.Condition{Step: "Commit", N: 0}, "wrote after one with the fence"},
