@@ -13,6 +13,12 @@ import (
 
 // changed looks at what a change of etcd has done.
 func (w *World) changed(before etcdmodel.State) error {
+	for i := range w.guards {
+		h := &w.guards[i]
+		if w.etcd.Get(done+h.ID).Modified > before.Get(done+h.ID).Modified && !before.Holds(h.Guard()) {
+			return fmt.Errorf("the operation of %s was carried out, although its guard did not hold", h.ID)
+		}
+	}
 	if w.scope.Faults[Restore] == 0 { // a claim that is gone never comes back
 		w.guards = slices.DeleteFunc(slices.Clone(w.guards), func(h protocol.Held) bool { return !w.etcd.Holds(h.Has()) })
 	}

@@ -42,6 +42,10 @@ func (w World) clientFaults(all []event, i int) []event {
 		n.change(i).gaveUp = true
 		return n.abandon(i)
 	})
+	pauses := c.term != nil && c.term.end != nil && c.term.did.Kind == protocol.EndPause
+	add(GivingUp, pauses, "%s had no more time to end its claim", func(n *World) error {
+		return n.endStep(i, protocol.EndEvent{Kind: protocol.EndTimeUp})
+	})
 	add(Closing, c.state == running, "%s was told to close", func(n *World) error { return n.shut(i) })
 	add(Deafness, !c.deaf && c.att != nil && c.act.Do == protocol.DoWait, "%s hears of no change any more", func(n *World) error {
 		n.change(i).deaf = true

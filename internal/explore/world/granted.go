@@ -2,6 +2,7 @@ package world
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/etcdclaims/claims/internal/explore/etcdmodel"
@@ -21,6 +22,11 @@ func (w *World) granted(before etcdmodel.State, k *etcdmodel.Key, claim string) 
 		line = layout.Waiting(keyspace.SlotFamily(userKey))
 		if n := w.slots(); text >= fmt.Sprint(n) {
 			return fmt.Errorf("slot %s was given to %s, and there are %d", text, claim, n)
+		}
+	}
+	if record, err := protocol.DecodeHolder([]byte(w.etcd.Get(layout.Own(userKey)).Value)); reads && err == nil {
+		if epoch, _ := strconv.ParseInt(w.etcd.Get(layout.Epoch()).Value, 10, 64); record.Epoch != epoch {
+			return fmt.Errorf("%s was put for %s beside a record of the epoch %d, not %d", k.Name, claim, record.Epoch, epoch)
 		}
 	}
 	var own, first *etcdmodel.Key

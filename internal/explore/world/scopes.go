@@ -63,6 +63,8 @@ func Scopes() (scopes []Scope) {
 	add("exclusive and slots, which try", 1, common, []Caller{{Calls: []Call{{}}}, {Calls: []Call{{Mode: Slots2}}}})
 	add("exclusive and two shared", 1, common, []Caller{wait(Exclusive), wait(Shared), wait(Shared)})
 	add("exclusive: one tries, one waits", 1, common, []Caller{{Calls: []Call{{}, {}}}, wait(Exclusive)})
+	ends := One(LostRequest, LostReply, Revocation, GivingUp)
+	add("exclusive: 2 try, and end with an operation", 2, ends, all(2, Call{Ops: true}))
 	resizes := One(Resize, LostRequest, LateReply)
 	add("slots: 2 wait, their number changes", 2, resizes, all(2, Call{Mode: Slots2, Waits: true}))
 	add("exclusive and slots, their number changes", 2, resizes, []Caller{{Calls: []Call{{}}}, wait(Slots2)})
