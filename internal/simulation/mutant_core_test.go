@@ -9,7 +9,7 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/line/local.go", "f.Again = f.Before //", "f.Again = nil //"}},
 	},
 	{
-		name: "local waiters that follow another session", tests: "TestLocalWaitersOfTwoSessions",
+		name: "local waiters that follow another session", tests: "TestLocalWaitersOfTwoSessions", unseen: apart,
 		edits: []edit{
 			{"internal/term/local.go", "next.ID == id && next.s == t.s && !next.local.Closed", "next.ID == id && !next.local.Closed"},
 			{"internal/line/waiter.go", "w != nil && w.a.S == s {", "w != nil {"},
@@ -17,11 +17,11 @@ var coreMutants = []mutant{
 		},
 	},
 	{
-		name: "releases that queue behind acquisitions", tests: "TestGivingUpDoesNotWaitForCallers",
+		name: "releases that queue behind acquisitions", tests: "TestGivingUpDoesNotWaitForCallers", unseen: alone,
 		edits: []edit{{"internal/txn/batcher.go", "		if c.Urgent {\n			b.urgent = append(b.urgent, c)\n", "		if c == nil {\n			b.urgent = append(b.urgent, c)\n"}},
 	},
 	{
-		name: "a refusal that answers one caller only", tests: "TestHotKeyIsRefusedToAllAtOnce",
+		name: "a refusal that answers one caller only", tests: "TestHotKeyIsRefusedToAllAtOnce", unseen: alone,
 		edits: []edit{{"internal/txn/ask.go", "a != nil && !a.Departed.Load() {", "a != nil && a.key != k {"}},
 	},
 	{
@@ -85,7 +85,7 @@ var coreMutants = []mutant{
 		edits: []edit{{"options.go", "err != nil || o.ownKey {", "err != nil || o != nil {"}},
 	},
 	{
-		name: "an answer given to who asked after it", tests: "TestLaterCallerAsksAnew",
+		name: "an answer given to who asked after it", tests: "TestLaterCallerAsksAnew", unseen: alone,
 		edits: []edit{{"internal/txn/ask.go", "a != nil && !a.Departed.Load() {", "a != nil {"}},
 	},
 	{
@@ -131,7 +131,7 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/lease/close.go", "return p.isBusy() || p.isOpening()", "return p.isBusy()"}},
 	},
 	{
-		name: "unknown outcome without its caller's deadline", tests: "TestDeadlineNoticedByOthersFirst",
+		name: "unknown outcome without its caller's deadline", tests: "TestDeadlineNoticedByOthersFirst", unseen: mirrored,
 		edits: []edit{{"internal/txn/outcome.go", "		return unknownError{withCause(ctx, u.error)}\n", "		return u\n"}},
 	},
 	{
@@ -248,11 +248,11 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/protocol/shared.go", ", txn.NoneUnder(s.Sharers(s.Key))}", "}"}},
 	},
 	{
-		name: "shared claims that end and begin in one round trip", of: "internal/txn", tests: "TestAKeyOccursOnce",
+		name: "shared claims that end and begin in one round trip", of: "internal/txn", tests: "TestAKeyOccursOnce", unseen: alone,
 		edits: []edit{{"internal/txn/request.go", "b == Leaves && (c == Joins || c == Clears):", "b == Leaves && (c == Joins || c == Clears), b+c == Joins+Clears:"}},
 	},
 	{
-		name: "shared claims of one round trip that all think that they are alone", tests: "TestSharedTwinsRelease",
+		name: "shared claims of one round trip that all think that they are alone", tests: "TestSharedTwinsRelease", unseen: alone,
 		edits: []edit{
 			{"internal/protocol/release.go", "s.Mode.Leave(s.Value, s.Alone)", "s.Mode.Leave(string(rune(keyspace.Revision(s.Fence))), true)"},
 			{"internal/protocol/shared.go", "	claims.RangeEnd = ", "	if rev := []rune(value); len(rev) == 1 {\n		claims = txn.ModifiedAt(claims.Key, int64(rev[0]))\n	}\n	claims.RangeEnd = "},
@@ -275,7 +275,7 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/term/ending.go", "	if !a.Emptied {\n", "	if !a.Emptied || t.s != nil {\n"}},
 	},
 	{
-		name: "note of another owner taken for one's own", of: "internal/protocol", tests: "TestWriteNote",
+		name: "note of another owner taken for one's own", of: "internal/protocol", tests: "TestWriteNote", unseen: unused,
 		edits: []edit{{"internal/protocol/force.go", "n.State == Kept && string(now.Value) == s.Value", "string(now.Value) == s.Value"}},
 	},
 	{
@@ -287,7 +287,7 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/term/evict.go", "err != nil || e.Version > protocol.Version {", "err != nil {"}},
 	},
 	{
-		name: "work in a state of a later version begun", tests: "TestUpgradeRecord",
+		name: "work in a state of a later version begun", tests: "TestUpgradeRecord", unseen: texts,
 		edits: []edit{{"internal/record/record.go", "	case !v.State.stored():\n", "	case v.State == \"\":\n"}},
 	},
 	{
@@ -327,23 +327,23 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/protocol/ending.go", "if e.Ops == nil || e.sent {", "if e.Ops == nil {"}},
 	},
 	{
-		name: "claim of a local waiter left after a lost reply", of: "internal/protocol", tests: "TestEndingInAnyOrder",
+		name: "claim of a local waiter left after a lost reply", of: "internal/protocol", tests: "TestEndingInAnyOrder", unseen: apart,
 		edits: []edit{{"internal/protocol/endrest.go", "if e.Local != nil {", "if e.Local != nil && e.tries < 0 {"}},
 	},
 	{
-		name: "release that pauses when its line has changed", of: "internal/protocol", tests: "TestEnding",
+		name: "release that pauses when its line has changed", of: "internal/protocol", tests: "TestEnding", unseen: timeless,
 		edits: []edit{{"internal/protocol/endrefusal.go", "case e.tries <= mostHandOvers:", "case e.tries < 1:"}},
 	},
 	{
-		name: "claim that is gone after an unanswered hand-over taken for lost", tests: "TestFollowersOfAClaimThatEnds",
+		name: "claim that is gone after an unanswered hand-over taken for lost", tests: "TestFollowersOfAClaimThatEnds", unseen: apart,
 		edits: []edit{{"internal/protocol/ending.go", "e.Local, e.locals, e.tries = nil, locals, 0", "e.Local, e.locals, e.tries, e.sent = nil, locals, 0, false"}},
 	},
 	{
-		name: "key freed again and again without a pause", of: "internal/protocol", tests: "TestEnding",
+		name: "key freed again and again without a pause", of: "internal/protocol", tests: "TestEnding", unseen: timeless,
 		edits: []edit{{"internal/protocol/endrefusal.go", "	case e.frees: ", "	case e.frees && e.tries < 0: "}},
 	},
 	{
-		name: "release with operations that a put of another proves", tests: "TestReleaseWithProof",
+		name: "release with operations that a put of another proves", tests: "TestReleaseWithProof", unseen: forgotten,
 		edits: []edit{{"internal/protocol/endops.go", "case ev.Kind == EndReplied && e.past.Judge(ev.Reply):", "case ev.Kind == EndReplied && (e.past.Judge(ev.Reply) || e.sent):"}},
 	},
 	{
@@ -399,7 +399,7 @@ var coreMutants = []mutant{
 		edits: []edit{{"backoff.go", "shift < 63 && base > 0 && base <= limit>>shift", "base<<shift <= limit"}},
 	},
 	{
-		name: "error cut inside a rune", of: "etcdclaims/work", tests: "TestFailCutsBetweenRunes",
+		name: "error cut inside a rune", of: "etcdclaims/work", tests: "TestFailCutsBetweenRunes", unseen: texts,
 		edits: []edit{{"internal/record/record.go", "for !utf8.RuneStart(s[cut]) {", "for cut < 0 {"}},
 	},
 	{
@@ -419,7 +419,7 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/feed/feed.go", "const Backlog = 4096", "const Backlog = 1 << 30"}},
 	},
 	{
-		name: "calls with other credentials in one round trip", tests: "TestMetadataIsNotShared",
+		name: "calls with other credentials in one round trip", tests: "TestMetadataIsNotShared", unseen: alone,
 		edits: []edit{{"internal/txn/batch.go", "t.calls[0].meta.Name != c.meta.Name", "t.calls[0].meta.Name == \"none\""}, {"internal/acquire/ask.go", "meta: txn.MetadataOf(ctx).Name}", "meta: \"\"}"}},
 	},
 	{
@@ -439,7 +439,7 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/line/line.go", "	if o.Mode.Keys().Record {\n		known =", "	if o.Mode == nil {\n		known ="}},
 	},
 	{
-		name: "timeout of a request that begins in its queue", of: "internal/txn", tests: "TestRequestsThatWaitDoNotTimeOut",
+		name: "timeout of a request that begins in its queue", of: "internal/txn", tests: "TestRequestsThatWaitDoNotTimeOut", unseen: mirrored,
 		edits: []edit{{"internal/txn/call.go", "	if !c.Until.IsZero() {\n", "	if c.Until.IsZero() {\n		c.Until = time.Now().Add(b.cfg.Timeout)\n	}\n	if !c.Until.IsZero() {\n"}},
 	},
 	{
@@ -459,15 +459,15 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/term/move.go", "			return t.delete(ctx)\n		}\n		if err := m.carryOutOnce(ctx)", "			return t.delete(ctx)\n		}\n		if err := m.carryOut(ctx)"}},
 	},
 	{
-		name: "concern that keeps nothing apart", of: "internal/protocol", tests: "TestConcerns",
+		name: "concern that keeps nothing apart", of: "internal/protocol", tests: "TestConcerns", unseen: alone,
 		edits: []edit{{"internal/protocol/try.go", "append(keys.concerned(record != \"\"), t.Ask.Concern...)", "keys.concerned(record != \"\")"}},
 	},
 	{
-		name: "transaction under a claim that shares whatever it concerns", of: "internal/protocol", tests: "TestConcerns",
+		name: "transaction under a claim that shares whatever it concerns", of: "internal/protocol", tests: "TestConcerns", unseen: alone,
 		edits: []edit{{"internal/protocol/held.go", "r.Key, r.Also = s.Mode.Keys().Line, s.Concern", "r.Key, r.Also = s.Mode.Keys().Line, nil"}},
 	},
 	{
-		name: "round trip without what each is to carry", of: "internal/txn", tests: "TestAlso",
+		name: "round trip without what each is to carry", of: "internal/txn", tests: "TestAlso", unseen: alone,
 		edits: []edit{{"internal/txn/batch.go", "	in.Success = append(in.Success, b.cfg.Also...)\n", ""}},
 	},
 	{
@@ -479,23 +479,23 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/retry/pages.go", "limit, most = limit/2, max(most/2, 1)\n", ""}},
 	},
 	{
-		name: "refusal of a learner that is final", of: "internal/txn", tests: "TestVerdictOfEachErrorOfEtcd",
+		name: "refusal of a learner that is final", of: "internal/txn", tests: "TestVerdictOfEachErrorOfEtcd", unseen: mirrored,
 		edits: []edit{{"internal/txn/refusal.go", "named(rpctypes.ErrGRPCNotSupportedForLearner): NotSent,", "named(rpctypes.ErrGRPCNotSupportedForLearner): Final,"}},
 	},
 	{
-		name: "HTTP status of a proxy as a refusal of etcd", of: "internal/txn", tests: "TestVerdictOfOtherErrors",
+		name: "HTTP status of a proxy as a refusal of etcd", of: "internal/txn", tests: "TestVerdictOfOtherErrors", unseen: mirrored,
 		edits: []edit{{"internal/txn/refusal.go", "			return codes.Unavailable\n", "			return st.Code()\n"}},
 	},
 	{
-		name: "write by another KV that found no connection and is unknown", of: "internal/txn", tests: "TestNotSentByAnotherKV",
+		name: "write by another KV that found no connection and is unknown", of: "internal/txn", tests: "TestNotSentByAnotherKV", unseen: mirrored,
 		edits: []edit{{"internal/txn/sender.go", "return nil, false, WithCause(ctx, fmt.Errorf(\"%w: %w\", ErrNotSent, err))\n		}\n		cmps", "return nil, true, err\n		}\n		cmps"}},
 	},
 	{
-		name: "suspicion although the holder has answered", of: "internal/protocol", tests: "TestSuspicion",
+		name: "suspicion although the holder has answered", of: "internal/protocol", tests: "TestSuspicion", unseen: trusted,
 		edits: []edit{{"internal/protocol/over.go", ", txn.ModifiedAt([]byte(s.Question), s.Rev),", ","}},
 	},
 	{
-		name: "suspicion of whoever holds the key by then", of: "internal/protocol", tests: "TestSuspicion",
+		name: "suspicion of whoever holds the key by then", of: "internal/protocol", tests: "TestSuspicion", unseen: trusted,
 		edits: []edit{{
 			"internal/protocol/over.go",
 			"txn.ModifiedAt(s.Own.Key, s.Own.ModRevision), txn.OnLease(s.Own.Key, s.Own.Lease), txn.ModifiedAt(", "txn.ModifiedAt(",
@@ -506,7 +506,7 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/suspicion/standing.go", "x.began.Sub(q.since) >= patience {", "x.began.Sub(q.since) >= patience/9 {"}},
 	},
 	{
-		name: "suspicion without a notice for the holder", of: "internal/protocol", tests: "TestSuspicion",
+		name: "suspicion without a notice for the holder", of: "internal/protocol", tests: "TestSuspicion", unseen: trusted,
 		edits: []edit{{"internal/protocol/join.go", "	if s.Over != nil && s.Over.Notify != nil {", "	if s.Over != nil && s.Over.Notify == nil {"}},
 	},
 	{
@@ -570,11 +570,11 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/suspicion/accuser.go", "!w.forbidden && p.Pred == nil && !p.Behind {", "!w.forbidden {"}},
 	},
 	{
-		name: "hand-over to the last of several with equal preferences", of: "internal/protocol", tests: "TestRelease",
+		name: "hand-over to the last of several with equal preferences", of: "internal/protocol", tests: "TestRelease", unseen: unused,
 		edits: []edit{{"internal/protocol/place.go", "kv.CreateRevision < best.CreateRevision", "kv.CreateRevision > best.CreateRevision"}},
 	},
 	{
-		name: "line of the owner before kept by a claim with a preference", tests: "TestPreferAfterAnotherOrder",
+		name: "line of the owner before kept by a claim with a preference", tests: "TestPreferAfterAnotherOrder", unseen: unused,
 		edits: []edit{{"internal/protocol/ending.go", "if e.Prefers && len(e.Line.Next) > 0 {", "if e.Prefers && len(e.Line.Next) < 0 {"}},
 	},
 }

@@ -22,7 +22,7 @@ var queueMutants = []mutant{
 		edits: []edit{{"internal/item/enqueue.go", "		Compare: []*pb.Compare{absent(key)},\n", ""}},
 	},
 	{
-		name: "limit not in the claiming transaction", seeds: 100, queue: true,
+		name: "limit not in the claiming transaction", seeds: 100, queue: true, unseen: unused,
 		edits: []edit{{"internal/item/claim.go", "			one.Compare = append(one.Compare, absent(s.slot(st.Slot)))\n", ""}},
 	},
 	{
@@ -108,7 +108,7 @@ var queueMutants = []mutant{
 		edits: []edit{{"etcdclaims/queue/verbs.go", "if verb == item.VerbFail || verb == item.VerbSnooze {", "if verb == \"\" {"}},
 	},
 	{
-		name: "room not checked in the transaction", tests: "TestMaxWaitingAcrossProcesses", of: "etcdclaims/queue",
+		name: "room not checked in the transaction", tests: "TestMaxWaitingAcrossProcesses", of: "etcdclaims/queue", unseen: unused,
 		edits: []edit{{"internal/item/enqueue.go", "		in.Compare = []*pb.Compare{unmoved(s.bound(), s.Room.Rev)}\n", ""}},
 	},
 	{
@@ -116,7 +116,7 @@ var queueMutants = []mutant{
 		edits: []edit{{"etcdclaims/queue/manage.go", "			return unsureOr(unsure, err)\n		}\n		if", "			return err\n		}\n		if"}},
 	},
 	{
-		name: "keys deleted by hand taken for a verb", tests: "TestDeletedUnderWorker", of: "etcdclaims/queue",
+		name: "keys deleted by hand taken for a verb", tests: "TestDeletedUnderWorker", of: "etcdclaims/queue", unseen: untouched,
 		edits: []edit{{"internal/item/ending.go", "counted(resp, 2) > 0 && counted(resp, 3) > 0 {", "len(resp.Responses) > 0 {"}},
 	},
 	{
@@ -124,7 +124,7 @@ var queueMutants = []mutant{
 		edits: []edit{{"etcdclaims/queue/spec.go", "		case !there:\n			have = want\n		}\n", "		default:\n			have = want\n		}\n"}},
 	},
 	{
-		name: "recovered item that vests anew by another clock", tests: "TestVisibleByAnotherClock", of: "etcdclaims/queue",
+		name: "recovered item that vests anew by another clock", tests: "TestVisibleByAnotherClock", of: "etcdclaims/queue", unseen: timeless,
 		edits: []edit{{"internal/item/waiting.go", "	if st.Vesting.After(now) {\n		now =", "	if st.Vesting.Before(now) {\n		now ="}},
 	},
 	{
@@ -136,7 +136,7 @@ var queueMutants = []mutant{
 		edits: []edit{{"etcdclaims/queue/trim.go", "err == nil {\n				return died", "err != nil || died.Unix() > 0 {\n				return died"}},
 	},
 	{
-		name: "redrive of all that overwrites a place of a later version", of: "cmd/claimctl", tests: "TestDeadCountedInError",
+		name: "redrive of all that overwrites a place of a later version", of: "cmd/claimctl", tests: "TestDeadCountedInError", unseen: unused,
 		edits: []edit{{"internal/item/change.go", "		one.Compare = append(one.Compare, unmoved(s.Place(e.State.ID), rev))\n", ""}},
 	},
 	{
@@ -144,7 +144,7 @@ var queueMutants = []mutant{
 		edits: []edit{{"etcdclaims/queue/redrive.go", "done, verr := q.changed(ctx, s, some[i], item.VerbRedrive)", "done, verr := false, error(nil)"}},
 	},
 	{
-		name: "dead letter that two redrive, moved twice", tests: "TestRedriveAllBesideAnother", of: "etcdclaims/queue",
+		name: "dead letter that two redrive, moved twice", tests: "TestRedriveAllBesideAnother", of: "etcdclaims/queue", unseen: unused,
 		edits: []edit{{"internal/item/change.go", "append(one.Compare, unmoved(s.Place(e.State.ID), rev))", "one.Compare[:0]"}},
 	},
 	{
@@ -156,7 +156,7 @@ var queueMutants = []mutant{
 		edits: []edit{{"etcdclaims/queue/overdead.go", "		e.dead = append(e.dead, it)\n", ""}},
 	},
 	{
-		name: "dead letter that stays beside the item in its place", tests: "TestEnqueueOverDead", of: "etcdclaims/queue",
+		name: "dead letter that stays beside the item in its place", tests: "TestEnqueueOverDead", of: "etcdclaims/queue", unseen: unused,
 		edits: []edit{{
 			"internal/item/change.go", "	return s.changes(append(ops, s.move(st, s.index(st, s.Now), Place{Verb: VerbReplace})...)...)\n",
 			"	in := s.changes(append(ops, s.move(st, s.index(st, s.Now), Place{Verb: VerbReplace})...)...)\n	in.Success = in.Success[1:]\n	return in\n",
@@ -179,7 +179,7 @@ var queueMutants = []mutant{
 		edits: []edit{{"internal/item/claim.go", "in := &pb.TxnRequest{Compare: []*pb.Compare{absent(s.Paused())}}", "in := &pb.TxnRequest{}"}},
 	},
 	{
-		name: "queue noted as empty without the condition that it is", tests: "TestEnqueueBeforeDeactivationArrives", of: "etcdclaims/queue",
+		name: "queue noted as empty without the condition that it is", tests: "TestEnqueueBeforeDeactivationArrives", of: "etcdclaims/queue", unseen: unused,
 		edits: []edit{{"internal/item/activity.go", "txn.NoneUnder(k.Taken())},\n", "txn.NoneUnder(k.Taken())}[:0],\n"}},
 	},
 	{

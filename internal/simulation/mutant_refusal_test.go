@@ -3,7 +3,7 @@ package simulation_test
 // refusalMutants are about how refusals and limits of etcd are met.
 var refusalMutants = []mutant{
 	{
-		name: "release that is refused and tries again without a pause", of: "internal/refusals", tests: "TestRefusedReleaseEnds",
+		name: "release that is refused and tries again without a pause", of: "internal/refusals", tests: "TestRefusedReleaseEnds", unseen: timeless,
 		edits: []edit{{"internal/protocol/endrefusal.go", "	case e.to != \"\":\n", "	case e.to != \"\" || ev.Kind == EndNoLease:\n"}},
 	},
 	{

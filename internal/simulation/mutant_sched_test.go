@@ -20,7 +20,7 @@ var schedMutants = []mutant{
 		edits: []edit{{"sched/define.go", "[]clientv3.Cmp{absent(note)}, []clientv3.Op{tell}, nil)", "[]clientv3.Cmp{absent(note)}, nil, []clientv3.Op{tell})"}},
 	},
 	{
-		name: "job registered after its definition was removed", of: "sched", tests: "TestUndefineWhileOwnerRegisters",
+		name: "job registered after its definition was removed", of: "sched", tests: "TestUndefineWhileOwnerRegisters", unseen: unused,
 		edits: []edit{{"internal/tick/operate.go", "\tif j.Defined == 0 {\n", "\tif j.Defined >= 0 {\n"}},
 	},
 	{
@@ -86,15 +86,15 @@ var schedMutants = []mutant{
 		edits: []edit{{"sched/ending.go", "if e.Tallies() && e.Next == nil {", "if e.Tallies() && e.Began < 0 {"}},
 	},
 	{
-		name: "tick whose retry is late or replaced, not counted as a failure", of: "sched", tests: "TestDroppedRetryIsAFailure",
+		name: "tick whose retry is late or replaced, not counted as a failure", of: "sched", tests: "TestDroppedRetryIsAFailure", unseen: unused,
 		edits: []edit{{"internal/tick/value.go", "\t\treturn p.Attempt > 0\n", "\t\treturn false\n"}},
 	},
 	{
-		name: "tick that a newer one replaces as it fails, not counted", of: "sched", tests: "TestDroppedRetryIsAFailure",
+		name: "tick that a newer one replaces as it fails, not counted", of: "sched", tests: "TestDroppedRetryIsAFailure", unseen: unused,
 		edits: []edit{{"internal/tick/again.go", "w.pauses = t.add(&otherwise)", "w.pauses = t.add(new(txn.Branch))"}},
 	},
 	{
-		name: "failures that the owner counts from what it knew", of: "sched", tests: "TestDroppedRetryAfterOthersCounted",
+		name: "failures that the owner counts from what it knew", of: "sched", tests: "TestDroppedRetryAfterOthersCounted", unseen: unused,
 		edits: []edit{{"internal/tick/tally.go", "\tt := Tally{Compare: []*pb.Compare{txn.ModifiedAt(key, f.Rev)}}", "\tt := Tally{Compare: []*pb.Compare{txn.NotModifiedAt(key, -1)}}"}},
 	},
 	{

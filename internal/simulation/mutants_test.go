@@ -15,6 +15,10 @@ import (
 
 var withMutants = flag.Bool("mutants", false, "see whether the simulation finds the deliberate faults; it takes some minutes")
 
+func allMutants() []mutant {
+	return slices.Concat(mutants, coreMutants, refusalMutants, queueMutants, groupMutants, schedMutants)
+}
+
 // TestMutants shows that the checks can fail: each deliberate fault of the
 // protocol is found within the seeds that are stated for it.
 func TestMutants(t *testing.T) {
@@ -22,7 +26,7 @@ func TestMutants(t *testing.T) {
 		t.Skip("each mutant is compiled and simulated: run with -mutants")
 	}
 	var table strings.Builder
-	for _, m := range slices.Concat(mutants, coreMutants, refusalMutants, queueMutants, groupMutants, schedMutants) {
+	for _, m := range allMutants() {
 		t.Run(m.name, func(t *testing.T) {
 			if m.tests != "" {
 				finding := m.fail(t, m.build(t))
@@ -46,9 +50,12 @@ func TestMutants(t *testing.T) {
 // the tests that must find it exist, without looking whether they do.
 func TestMutantsFit(t *testing.T) {
 	names := map[string][]string{} // of tests, by package
-	for _, m := range slices.Concat(mutants, coreMutants, refusalMutants, queueMutants, groupMutants, schedMutants) {
+	for _, m := range allMutants() {
 		if (m.tests == "") == (m.seeds == 0) {
 			t.Errorf("%s: either the simulation finds it, or tests do", m.name)
+		}
+		if m.unseen != "" && m.scopes() == "" {
+			t.Errorf("%s: the explorer does not run what it changes", m.name)
 		}
 		if m.tests != "" {
 			if names[m.home()] == nil {
@@ -150,6 +157,18 @@ func (m mutant) search(t *testing.T, binary string) (seed, finding string) {
 // mutant, with the mutant in place of the real code.
 func (m mutant) build(t *testing.T) string {
 	t.Helper()
+	binary := filepath.Join(t.TempDir(), "mutant.test")
+	of := "."
+	if m.tests != "" {
+		of = "../../" + m.home()
+	}
+	m.compile(t, "test", "-c", "-ldflags=-s -w", "-o", binary, of)
+	return binary
+}
+
+// compile runs a command of go, which is shown the mutant in place of the real code.
+func (m mutant) compile(t *testing.T, command string, args ...string) {
+	t.Helper()
 	dir := t.TempDir()
 	replace := map[string]string{} // real file: changed file
 	for _, e := range m.edits {
@@ -181,16 +200,10 @@ func (m mutant) build(t *testing.T) string {
 	if err := os.WriteFile(overlay, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	binary := filepath.Join(dir, "mutant.test")
-	of := "."
-	if m.tests != "" {
-		of = "../../" + m.home()
-	}
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-ldflags=-s -w", "-overlay="+overlay, "-o", binary, of)
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{command, "-overlay=" + overlay}, args...)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("building: %v\n%s", err, out)
 	}
-	return binary
 }
 
 var findings = regexp.MustCompile(`simulation_test\.go:\d+: seed (\d+): (.*)`)
