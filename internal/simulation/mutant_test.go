@@ -176,7 +176,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "model that forgets a lease in what it appends", of: "internal/explore/etcdmodel", tests: "TestBytesAreTheState",
-		edits: []edit{{"internal/explore/etcdmodel/state.go", "		b = appendInts(b, l.id, l.ttl)\n", "		b = appendInts(b, l.ttl)\n"}},
+		edits: []edit{{"internal/explore/etcdmodel/state.go", "		b = names.numbers(b, l.id, l.ttl)\n", "		b = names.numbers(b, l.ttl)\n"}},
 	},
 	{
 		name: "undo of a lost acquire left out", seeds: 100,
