@@ -10,7 +10,7 @@
 // Rates differ from minute to minute. So each round measures every row once, in random order.
 // Ratios are to the reference in the same round. Every number is a median over the rounds.
 //
-// It takes about six minutes. With -only and a regular expression, only rows that match are
+// It takes several minutes. With -only and a regular expression, only rows that match are
 // measured, by names such as "cycles/64 goroutines/etcdclaims", and their references.
 //
 // Servers keep their data in the directory for temporary files, see TMPDIR. A cycle is an
