@@ -169,7 +169,7 @@ func TestFaultsAreFound(t *testing.T) {
 		},
 		"attempts with fences that fall": {
 			items.Scope{Items: 1, Max: 3, Budget: items.Budget{items.Fail: 2}, Change: on("fail", changing("/later/", `"fence":"`, `"fence":"99`))},
-			"attempt 2 of a is the number 2, with fence",
+			"attempt 1 of a is the number 1, with fence 99",
 		},
 		"claim that is not what it seems": {
 			of(on("claim", changing("/taken/", `"nonce":"`, `"nonce":"x`))), "for claimed at revision",

@@ -64,7 +64,7 @@ func eachRevision(b []byte, f func(begin, end int, n int64)) {
 // Code takes values apart into bytes for Rank.
 type Code []byte
 
-// Bool, Int, Text and Bytes are described at Sink.
+// Bool appends one byte.
 func (c *Code) Bool(v bool) {
 	if v {
 		*c = append(*c, 1)

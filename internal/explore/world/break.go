@@ -1,26 +1,6 @@
 package world
 
-import (
-	"sync"
-
-	"github.com/etcdclaims/claims/internal/explore/etcdmodel"
-	"github.com/etcdclaims/claims/internal/explore/search"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-)
-
-// steps collects how many conditions the requests of each step have at most.
-type steps struct {
-	mu sync.Mutex
-	of map[string]int
-}
-
-func (s *steps) saw(step string, in *pb.TxnRequest) {
-	n := 0
-	etcdmodel.Transactions(in, func(one *pb.TxnRequest) { n += len(one.Compare) })
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.of[step] = max(s.of[step], n)
-}
+import "github.com/etcdclaims/claims/internal/explore/search"
 
 // Conditions returns all conditions of the steps that a scope takes.
 func Conditions(s Scope, o search.Options) (found []Condition) {

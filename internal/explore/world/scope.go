@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/etcdclaims/claims/internal/explore/etcdmodel"
 	"github.com/etcdclaims/claims/internal/protocol"
@@ -169,4 +170,18 @@ func (s *Scope) Describe() string {
 		text += "; or one of them again"
 	}
 	return text
+}
+
+// steps collects how many conditions the requests of each step have at most.
+type steps struct {
+	mu sync.Mutex
+	of map[string]int
+}
+
+func (s *steps) saw(step string, in *pb.TxnRequest) {
+	n := 0
+	etcdmodel.Transactions(in, func(one *pb.TxnRequest) { n += len(one.Compare) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.of[step] = max(s.of[step], n)
 }

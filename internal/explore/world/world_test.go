@@ -125,7 +125,7 @@ func TestViolationsOnEtcd(t *testing.T) {
 	t.Parallel()
 	s := scope(t, "exclusive: 2 try, two faults")
 	s.Drop = &world.Condition{Step: "Take", N: 2}
-	violates(t, "2 clients believe that they hold the key", func(recorded bool) []world.World {
+	violates(t, "client A has lost its claim, although nothing has failed", func(recorded bool) []world.World {
 		s.Recorded = recorded
 		return []world.World{world.New(&s)}
 	})
