@@ -71,7 +71,10 @@ func Scopes() (scopes []Scope) {
 	writes := Call{Waits: true, Writes: true}
 	add("exclusive: 2 wait twice, and write", 1, common, all(2, writes, writes))
 	add("exclusive: 3 wait, two faults", 2, common, all(3, Call{Waits: true}))
-	add("exclusive: 2 wait, one of each fault", 0, One(Crash, LostRequest, LostReply, Expiry, Deletion), all(2, Call{Waits: true}))
+	each := One(Crash, LostRequest, LostReply, Expiry, Deletion)
+	add("exclusive: 2 wait, one of each fault", 0, each, all(2, Call{Waits: true}))
+	add("slots: 2 try, one of each fault", 0, each, all(2, Call{Mode: Slots2}))
+	add("shared: 2 wait, one of each fault", 0, each, all(2, Call{Mode: Shared, Waits: true}))
 	faults := messages.and(sessions, One(EpochRaise))
 	complete, once := Call{Work: Completes}, Call{Work: Completes, AtMostOnce: true}
 	add("work: 2 complete", 1, faults, all(2, complete))
