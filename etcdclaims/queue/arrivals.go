@@ -107,7 +107,7 @@ func (a *arrivals) read(v view) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.drop()
-	a.since, a.paused, a.used, a.slotBy = v.rev, v.paused, v.used, time.Time{}
+	a.since, a.paused, a.used, a.slotBy = v.rev, v.paused, maps.Clone(v.used), time.Time{}
 	clear(a.freed)
 	now := clock.Mono()
 	a.lookBy = now.Add(min(a.q.cfg.TTL/3, longestTrust))
@@ -136,6 +136,7 @@ func (a *arrivals) read(v view) {
 	for _, ev := range a.log {
 		a.apply(ev, now)
 	}
+	a.log = nil
 }
 
 // vestsIn notes how long it is until an item vests, in case that the keeper does not move it.

@@ -59,8 +59,11 @@ func (s Past) Judge(resp *pb.TxnResponse) bool {
 func (e *Ending) prove(kv *mvccpb.KeyValue) EndAction {
 	put := e.Ops.put()
 	switch {
-	case e.Ops.Deletes != "" && kv == nil:
+	case e.Ops.Deletes != "" && kv == nil && e.sent:
 		return e.releasedBefore()
+	case e.Ops.Deletes != "" && kv == nil: // by a copy, or by somebody else
+		e.sent = true
+		return e.lost(e.found)
 	case e.Ops.Deletes != "", kv == nil, string(kv.Value) != string(put.Value), kv.ModRevision <= keyspace.Revision(e.Fence):
 		return e.lost(e.found)
 	}

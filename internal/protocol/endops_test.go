@@ -133,7 +133,7 @@ func TestEndingWithOps(t *testing.T) {
 		"carried out twice, key deleted": {
 			with: both(with(deletes), has),
 			story: "begins, arrives twice, arrives | " +
-				"send+, read, RELEASED before",
+				"send+, read, LOST deleted unsure",
 		},
 		"not put": {
 			with: with(puts),

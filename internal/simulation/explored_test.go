@@ -30,7 +30,6 @@ const (
 	trusted   = "nobody is suspected"
 	texts     = "all values are short, and of this version"
 	untouched = "nobody deletes a key of a queue"
-	forgotten = "etcd forgets all revisions before those that a watch needs"
 	moved     = "a partition may move without need"
 )
 

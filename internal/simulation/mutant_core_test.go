@@ -343,7 +343,7 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/protocol/endrefusal.go", "	case e.frees: ", "	case e.frees && e.tries < 0: "}},
 	},
 	{
-		name: "release with operations that a put of another proves", tests: "TestReleaseWithProof", unseen: forgotten,
+		name: "release with operations that a put of another proves", tests: "TestReleaseWithProof",
 		edits: []edit{{"internal/protocol/endops.go", "case ev.Kind == EndReplied && e.past.Judge(ev.Reply):", "case ev.Kind == EndReplied && (e.past.Judge(ev.Reply) || e.sent):"}},
 	},
 	{

@@ -8,6 +8,7 @@ package world
 
 import (
 	"bytes"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -128,7 +129,11 @@ func (w World) append(b []byte, r *renaming) []byte {
 	b = append(appendInt(b, int64(len(w.counted))), w.counted...)
 	parts = parts[:0]
 	for i := range w.guards {
-		parts = append(parts, []byte(w.guards[i].ID))
+		part := []byte(w.guards[i].ID)
+		if w.scope.Faults[Restore] > 0 { // others may have the same id
+			part = appendValue(part, reflect.ValueOf(&w.guards[i]))
+		}
+		parts = append(parts, part)
 	}
 	return appendParts(b, parts, r)
 }
@@ -188,8 +193,12 @@ func (w *World) forget() {
 	}
 	oldest := w.etcd.Revision()
 	for i := range w.clients {
-		if c := &w.clients[i]; c.cursor > 0 {
+		c := &w.clients[i]
+		if c.cursor > 0 {
 			oldest = min(oldest, c.cursor)
+		}
+		if t := c.term; t != nil && t.end != nil && t.end.Ops != nil {
+			oldest = min(oldest, keyspace.Revision(t.held.Fence))
 		}
 	}
 	w.etcd = w.etcd.Compact(oldest)
