@@ -112,6 +112,10 @@ var mutants = []mutant{
 		edits: []edit{{"internal/protocol/endrefusal.go", "case e.Ops != nil && gone &&", "case e.Ops != nil && e.sent && gone &&"}},
 	},
 	{
+		name: "absent key taken for the end of a request that was sent once", of: "internal/protocol", tests: "TestEndingWithOps", unseen: unused,
+		edits: []edit{{"internal/protocol/endops.go", "kv == nil && e.sent:", "kv == nil:"}},
+	},
+	{
 		name: "reader in line twice", of: "internal/explore/world", tests: "TestScopes",
 		edits: []edit{{"internal/protocol/join.go", `case keys.Mark != "":`, `case keys.Mark == "?":`}},
 	},
