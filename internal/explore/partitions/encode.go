@@ -15,9 +15,9 @@ import (
 // own, in which all have eight digits. Two states that differ in such numbers, and not in their order, are the same.
 // No request compares revisions of two partitions, so the order of these does not count either.
 const (
-	revisions   = 10_000_000
-	attempts    = 20_000_000
-	leases      = 30_000_000
+	revisions   = values.Revisions
+	attempts    = values.Attempts
+	leases      = values.Leases
 	kinds       = 10_000_000 // numbers of a kind
 	ofPartition = 100_000    // attempts for one partition
 )

@@ -207,7 +207,7 @@ func decoded[T any](w State, k *etcdmodel.Key) T {
 
 // Append appends the state as bytes. Which numbers its processes have given counts only as far as they are in use.
 func (w State) Append(b []byte) []byte {
-	at, c := len(b), values.Code(w.etcd.Append(b, etcdmodel.Names{Number: appendInt}))
+	at, c := len(b), values.Code(w.etcd.Append(b, etcdmodel.Names{Number: values.AppendInt}))
 	c = append(c, byte(w.minutes), byte(w.left.faults), byte(w.left.ends), byte(w.left.pauses), byte(w.left.deleted), byte(w.left.forced), byte(w.left.fails))
 	for _, p := range w.procs {
 		c = append(c, byte(p.life), flags(p.alive, p.gone, p.paused, p.refused, p.busy, p.tried, p.run.fails), byte(p.run.phase))
@@ -226,12 +226,6 @@ func (w State) Append(b []byte) []byte {
 		c.Text(r.rawReply)
 	}
 	return values.Rank(c, at)
-}
-
-func appendInt(b []byte, n int64) []byte {
-	c := values.Code(b)
-	c.Int(n)
-	return c
 }
 
 var walker values.Walker

@@ -21,11 +21,20 @@ const (
 	mark   = 0xfe
 )
 
-// AppendRevision appends a revision, a fence, or another such number, for Rank. What is before and after it is no digit, or begins with none.
-func AppendRevision(b []byte, n int64) []byte { return strconv.AppendInt(append(b, mark), n, 10) }
+// AppendInt appends a number for Rank: in digits behind a mark if it is a revision, a fence, or another such number, and
+// else in bytes that are neither digits nor letters.
+func AppendInt(b []byte, n int64) []byte {
+	if n >= Revisions {
+		return strconv.AppendInt(append(b, mark), n, 10)
+	}
+	for ; n >= 32 || n < 0; n = int64(uint64(n) >> 5) { //nolint:gosec // any bytes do
+		b = append(b, byte(n&31)|0x80)
+	}
+	return append(b, byte(n))
+}
 
 // Rank puts into b, from a position on, the rank of each such number in its place, whether it stands in a text or was
-// appended by AppendRevision. Two states that differ in these alone, and not in their order, have the same future:
+// appended by AppendInt. Two states that differ in these alone, and not in their order, have the same future:
 // no request computes with revisions, other than to ask for what is before or after. The epoch of a fence stays.
 func Rank(b []byte, from int) []byte {
 	var some [32]int64
@@ -73,17 +82,8 @@ func (c *Code) Bool(v bool) {
 	}
 }
 
-// Int appends a number in bytes that are no digits.
-func (c *Code) Int(n int64) {
-	if n >= Revisions {
-		*c = AppendRevision(*c, n)
-		return
-	}
-	for ; n >= 32 || n < 0; n = int64(uint64(n) >> 5) { //nolint:gosec // any bytes do
-		*c = append(*c, byte(n&31)|0x80)
-	}
-	*c = append(*c, byte(n))
-}
+// Int is AppendInt.
+func (c *Code) Int(n int64) { *c = AppendInt(*c, n) }
 
 // Text appends a text after its length.
 func (c *Code) Text(s string) {

@@ -10,8 +10,8 @@ import (
 
 // code is a state with three revisions, two of them in texts.
 func code(a, b, c int64) string {
-	out := values.AppendRevision([]byte("before "), a)
-	out = values.AppendRevision(out, b)
+	out := values.AppendInt([]byte("before "), a)
+	out = values.AppendInt(out, b)
 	return string(values.Rank(fmt.Appendf(out, `x{"fence":%d} and %d`, a, c), 0))
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -26,7 +27,7 @@ type chore struct {
 }
 
 func (c *chore) append(b []byte) []byte {
-	b = append(append(append(b, byte(c.id)), c.kind...), c.claim...)
+	b = append(append(append(b, byte(c.id)), strings.ToLower(c.kind)...), c.claim...) // its letters name no client
 	if c.att != nil {
 		b = appendValue(b, reflect.ValueOf(c.att))
 	}

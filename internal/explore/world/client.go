@@ -63,6 +63,11 @@ func (c *client) layout() protocol.Layout {
 
 func (c *client) alive() bool { return c.state != dead && c.state != closed && c.state != failed }
 
+// mayClose reports whether the client has nothing left to do.
+func (c *client) mayClose() bool {
+	return c.state == closing && c.att == nil && c.term == nil && len(c.chores) == 0
+}
+
 // nextLease returns the id of another lease: the first that nothing mentions any more, since no event can tell it from
 // one that there never was. As a number it begins with the letter of the client.
 func (w World) nextLease(c *client) int64 {

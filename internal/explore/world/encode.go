@@ -8,28 +8,18 @@ import (
 	"github.com/etcdclaims/claims/internal/protocol"
 )
 
-// appendInt appends a number in bytes that are no letters, but for the letter of the client in the id of a lease.
-// Revisions are as values.Rank wants them.
+// appendInt is values.AppendInt, but for the letter of the client in the id of a lease.
 func appendInt(b []byte, n int64) []byte {
-	if n >= values.Revisions {
-		return values.AppendRevision(b, n)
-	}
 	if letter := n >> 7; letter >= 'A' && letter <= 'Z' {
 		b, n = append(b, 0xff, byte(letter)), n&127
 	}
-	for ; n >= 32 || n < 0; n = int64(uint64(n) >> 5) { //nolint:gosec // any bytes do
-		b = append(b, byte(n&31)|0x80)
-	}
-	return append(b, byte(n))
+	return values.AppendInt(b, n)
 }
 
 // sink takes values apart into bytes.
-type sink struct{ b []byte }
+type sink struct{ values.Code }
 
-func (s *sink) Bool(v bool)    { s.b = append(s.b, flag(v)) }
-func (s *sink) Int(n int64)    { s.b = appendInt(s.b, n) }
-func (s *sink) Text(t string)  { s.b = append(appendInt(s.b, int64(len(t))), t...) }
-func (s *sink) Bytes(t []byte) { s.b = append(appendInt(s.b, int64(len(t))), t...) }
+func (s *sink) Int(n int64) { s.Code = appendInt(s.Code, n) }
 
 var walker values.Walker
 
@@ -37,7 +27,7 @@ var walker values.Walker
 func appendValue(b []byte, v reflect.Value) []byte {
 	s := sink{b}
 	walker.Walk(&s, v)
-	return s.b
+	return s.Code
 }
 
 // appendAttempt appends an attempt, without what it has read and used: it reads that again before it looks at it.

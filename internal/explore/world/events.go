@@ -23,8 +23,8 @@ func told(format string, args ...any) func() string {
 
 // Events is described at search.State. What no other event can tell from its absence, now or later, happens at once.
 func (w World) Events() []event {
-	if quiet := w.quietEvents(); len(quiet) > 0 {
-		return quiet[:1]
+	if quiet, is := w.quietEvent(); is {
+		return []event{quiet}
 	}
 	all := make([]event, 0, 16)
 	for m := range w.net {
@@ -39,34 +39,40 @@ func (w World) Events() []event {
 
 // leaseEvents are the ends of leases that nobody renews.
 func (w World) leaseEvents(all []event) []event {
-	for _, id := range w.etcd.Leases() {
-		if w.owner(id) == nil && !w.moves(id) {
-			all = append(all, w.event(told("etcd ended the lease %x, which nobody renews", id), func(n *World) error { return n.end(id) }))
-		}
+	for _, id := range w.orphans() {
+		all = append(all, w.leaseEnd(id))
 	}
 	return all
 }
 
-// quietEvents are events that concern nobody else, whatever comes: a first call sends its request, a client that leaves
-// nothing ends its session, and a lease ends that no key has and no request names.
-func (w World) quietEvents() (all []event) {
+// orphans are the leases that nobody renews.
+func (w World) orphans() []int64 {
+	return slices.DeleteFunc(w.etcd.Leases(), func(id int64) bool { return w.owner(id) != nil || w.moves(id) })
+}
+
+func (w World) leaseEnd(id int64) event {
+	return w.event(told("etcd ended the lease %x, which nobody renews", id), func(n *World) error { return n.end(id) })
+}
+
+// quietEvent is an event that concerns nobody else, whatever comes: a first call sends its request, a client that
+// leaves nothing ends its session, or a lease ends that no key has and no request names.
+func (w World) quietEvent() (_ event, is bool) {
 	if w.scope.Faults[Restore] > 0 {
-		return nil // a restore tells the time of each
+		return event{}, false // a restore tells the time of each
 	}
 	for i := range w.clients {
-		switch c := &w.clients[i]; {
-		case c.state == running && c.calls == 0 && c.lease == 0 && w.scope.Faults[Closing] == 0 && w.call(i).Work == Unrecorded:
-			return w.clientEvents(all, i)
-		case c.state == closing && c.att == nil && c.term == nil && len(c.chores) == 0 && w.lives(c.lease) && w.unused(c.lease):
-			return w.clientEvents(all, i)
+		c := &w.clients[i]
+		first := c.state == running && c.calls == 0 && c.lease == 0 && w.scope.Faults[Closing] == 0 && w.call(i).Work == Unrecorded
+		if first || c.mayClose() && w.lives(c.lease) && w.unused(c.lease) {
+			return w.clientEvents(nil, i)[0], true
 		}
 	}
-	for _, id := range w.etcd.Leases() {
-		if w.owner(id) == nil && !w.moves(id) && w.unused(id) {
-			return append(all, w.event(told("etcd ended the lease %x, which nobody renews", id), func(n *World) error { return n.end(id) }))
+	for _, id := range w.orphans() {
+		if w.unused(id) {
+			return w.leaseEnd(id), true
 		}
 	}
-	return nil
+	return event{}, false
 }
 
 // unused reports whether no key has the lease, and no request of its client is under way.
@@ -183,7 +189,7 @@ func (w World) clientEvents(all []event, i int) []event {
 	if c.state == running && c.term == nil && !waitsInLine && !c.waitsForRecord() {
 		add("called for the key", func(n *World) error { return n.goOn(i) })
 	}
-	if c.state == closing && c.att == nil && c.term == nil && len(c.chores) == 0 {
+	if c.mayClose() {
 		add("closed", func(n *World) error { return n.close(i) })
 	}
 	return all

@@ -17,14 +17,19 @@ func (w *World) granted(before etcdmodel.State, k *etcdmodel.Key, claim string) 
 	if before.Get(absent).Modified > 0 {
 		return fmt.Errorf("%s was put for %s, although the condition of its caller does not hold", k.Name, claim)
 	}
+	record, err := protocol.DecodeHolder([]byte(w.etcd.Get(layout.Own(userKey)).Value))
 	line, reads := layout.Waiting(userKey), strings.HasPrefix(k.Name, layout.Sharers(userKey))
 	if text, slot := strings.CutPrefix(k.Name, layout.Own(userKey+keyspace.SlotSuffix)); slot {
 		line = layout.Waiting(keyspace.SlotFamily(userKey))
-		if n := w.slots(); text >= fmt.Sprint(n) {
+		n := 0
+		if err == nil && record.Kind == protocol.KindSlots {
+			n = record.Slots
+		}
+		if text >= fmt.Sprint(n) {
 			return fmt.Errorf("slot %s was given to %s, and there are %d", text, claim, n)
 		}
 	}
-	if record, err := protocol.DecodeHolder([]byte(w.etcd.Get(layout.Own(userKey)).Value)); reads && err == nil {
+	if reads && err == nil {
 		if epoch, _ := strconv.ParseInt(w.etcd.Get(layout.Epoch()).Value, 10, 64); record.Epoch != epoch {
 			return fmt.Errorf("%s was put for %s beside a record of the epoch %d, not %d", k.Name, claim, record.Epoch, epoch)
 		}
@@ -43,15 +48,6 @@ func (w *World) granted(before etcdmodel.State, k *etcdmodel.Key, claim string) 
 		return fmt.Errorf("%s was put for %s, although %s is before it", k.Name, claim, first.Name)
 	}
 	return nil
-}
-
-// slots returns the number in the record of the slots, 0 if there is none.
-func (w *World) slots() int {
-	h, err := protocol.DecodeHolder([]byte(w.etcd.Get(layout.Own(userKey)).Value))
-	if err != nil || h.Kind != protocol.KindSlots {
-		return 0
-	}
-	return h.Slots
 }
 
 // refusesSlots reports whether a call may be refused for the number of slots: not after it has waited in line.
