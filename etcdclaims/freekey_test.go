@@ -7,22 +7,18 @@ import (
 	"go/token"
 	"go/types"
 	"maps"
-	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/etcdclaims/claims/internal/covered"
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
-const (
-	thisModule = "github.com/etcdclaims/claims/"
-	// mostFilesOfAFreeKey only falls: whoever shortens the path lowers it here.
-	mostFilesOfAFreeKey = 44
-)
+// mostFilesOfAFreeKey only falls: whoever shortens the path lowers it here.
+const mostFilesOfAFreeKey = 44
 
 // coreOfAFreeKey are the packages whose files count. What they all use, such as clocks and
 // the names of keys, does not.
@@ -43,28 +39,23 @@ func TestAFreeKeyCrossesFewFiles(t *testing.T) {
 	}
 	t.Parallel()
 	const acquisitions = 5
-	program := filepath.Join(t.TempDir(), "freekeys")
-	runGo(t, "build", "-cover", "-covermode=atomic", "-coverpkg="+thisModule+"...", "-o", program, "./testdata/freekeys")
+	program := covered.Build(t, "./testdata/freekeys", "...")
 	args := []string{testetcd.Shared(t).Endpoints()[0], testetcd.Prefix(t)}
 	for range acquisitions {
 		args = append(args, t.TempDir())
 	}
-	cmd := exec.CommandContext(t.Context(), program, args...)
-	cmd.Env = append(os.Environ(), "GOCOVERDIR="+t.TempDir())
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	covered.Run(t, program, args...)
 
-	times := map[block]int{}
+	times := map[covered.Block]int{}
 	for _, dir := range args[2:] {
-		for b := range blocksRun(t, dir) {
+		for b := range covered.Blocks(t, dir) {
 			times[b]++
 		}
 	}
 	functions := map[string][]string{}
 	for b, n := range times {
 		if n > acquisitions/2 { // the background may run at the same time once
-			functions[b.file] = append(functions[b.file], functionAt(t, b))
+			functions[b.File] = append(functions[b.File], functionAt(t, b))
 		}
 	}
 	for _, file := range slices.Sorted(maps.Keys(functions)) {
@@ -130,49 +121,15 @@ func TestPathFaults(t *testing.T) {
 	}
 }
 
-func runGo(t *testing.T, args ...string) {
-	t.Helper()
-	if out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput(); err != nil {
-		t.Fatalf("go %s: %v\n%s", args[0], err, out)
-	}
-}
-
-// A block is a piece of code without branches.
-type block struct {
-	file string // below the root of the module
-	line int    // where it begins
-}
-
-// blocksRun returns the blocks of this module that ran, as the counters in the directory show.
-func blocksRun(t *testing.T, dir string) map[block]bool {
-	t.Helper()
-	profile := filepath.Join(dir, "profile.txt")
-	runGo(t, "tool", "covdata", "textfmt", "-i="+dir, "-o="+profile)
-	text, err := os.ReadFile(profile)
-	noErr(t, err)
-	run := map[block]bool{}
-	for line := range strings.Lines(string(text)) { // etcdclaims/ask.go:55.42,57.3 2 1
-		var b block
-		var place, count int
-		file, rest, _ := strings.Cut(line, ":")
-		n, _ := fmt.Sscanf(rest, "%d.%d,%d.%d %d %d", &b.line, &place, &place, &place, &place, &count)
-		b.file = strings.TrimPrefix(file, thisModule)
-		if n == 6 && count > 0 && path.Base(path.Dir(b.file)) != "freekeys" {
-			run[b] = true
-		}
-	}
-	return run
-}
-
 // functionAt returns the name of the function that a block is part of.
-func functionAt(t *testing.T, b block) string {
+func functionAt(t *testing.T, b covered.Block) string {
 	t.Helper()
 	positions := token.NewFileSet()
-	syntax, err := parser.ParseFile(positions, filepath.Join("..", filepath.FromSlash(b.file)), nil, parser.SkipObjectResolution)
+	syntax, err := parser.ParseFile(positions, filepath.Join("..", filepath.FromSlash(b.File)), nil, parser.SkipObjectResolution)
 	noErr(t, err)
 	for _, decl := range syntax.Decls {
 		fn, ok := decl.(*ast.FuncDecl)
-		if !ok || b.line < positions.Position(fn.Pos()).Line || positions.Position(fn.End()).Line < b.line {
+		if !ok || b.Line < positions.Position(fn.Pos()).Line || positions.Position(fn.End()).Line < b.Line {
 			continue
 		}
 		if fn.Recv == nil {
@@ -180,5 +137,5 @@ func functionAt(t *testing.T, b block) string {
 		}
 		return strings.TrimPrefix(types.ExprString(fn.Recv.List[0].Type), "*") + "." + fn.Name.Name
 	}
-	return fmt.Sprintf("line %d", b.line)
+	return fmt.Sprintf("line %d", b.Line)
 }

@@ -14,6 +14,7 @@ import (
 	"runtime/coverage"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -45,16 +46,23 @@ func run(endpoint, prefix string, jobs int, dir string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, claims.Close(ctx)) }()
-	s, err := sched.New(claims, sched.Config{Group: "default"})
+	// The clock stands shortly before the ticks until their jobs are registered.
+	due := once{time.Now()}
+	var come atomic.Bool
+	s, err := sched.New(claims, sched.Config{Group: "default", Now: func() time.Time {
+		if come.Load() {
+			return due.at
+		}
+		return due.at.Add(-100 * time.Millisecond)
+	}})
 	if err != nil {
 		return err
 	}
-	due := once{time.Now().Add(3 * time.Second)}
 	var ran sync.WaitGroup
 	ran.Add(jobs)
+	handler := func(context.Context, sched.Tick) error { ran.Done(); return nil }
 	for i := range jobs {
-		err := s.Add(sched.Job{Name: fmt.Sprint("job", i), Schedule: due, Handler: func(context.Context, sched.Tick) error { ran.Done(); return nil }})
-		if err != nil {
+		if err := s.Add(sched.Job{Name: fmt.Sprint("job", i), Schedule: due, Handler: handler}); err != nil {
 			return err
 		}
 	}
@@ -71,9 +79,7 @@ func run(endpoint, prefix string, jobs int, dir string) (err error) {
 	if err := coverage.ClearCounters(); err != nil {
 		return err
 	}
-	if left := time.Until(due.at); left < time.Second/2 {
-		return fmt.Errorf("the ticks are due in %v: the machine is too slow to show their path", left)
-	}
+	come.Store(true)
 	ran.Wait()
 	for s.Stats().Running > 0 {
 		time.Sleep(time.Millisecond)
