@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/etcdclaims/claims/internal/covered"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/internal/testetcd/covered"
 )
 
 // mostFilesOfAFreeKey only falls: whoever shortens the path lowers it here.

@@ -54,6 +54,26 @@ func (w World) clientFaults(all []event, i int) []event {
 	return all
 }
 
+// die ends the process of a client.
+func (w *World) die(i int, s state) {
+	c := w.change(i)
+	c.state = s
+	w.forsake(i, ofCall)
+	w.forsake(i, ofWork)
+	c.known, c.undone, c.buries, c.burial, c.over = nil, "", false, txn.Request{}, false
+	w.forsake(i, ofTerm)
+	for _, chore := range c.chores {
+		w.forsake(i, chore.id)
+	}
+	c.att, c.act, c.cursor, c.mode, c.term, c.chores = nil, nil, 0, nil, nil, nil
+	c.leave()
+}
+
+// leave has a process that has ended know nothing any more.
+func (c *client) leave() {
+	c.lease, c.ended, c.expired, c.deaf, c.seen, c.epoch = 0, false, false, false, 0, &txn.Epoch{}
+}
+
 // restart puts another process in the place of a dead one, which makes the same call.
 func (w *World) restart(i int) error {
 	c := w.change(i)

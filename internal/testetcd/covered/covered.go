@@ -21,31 +21,31 @@ type Block struct {
 
 // Build builds a program from its folder. The packages that match the patterns, below the root of the module, count. The
 // program must be one of them.
-func Build(t testing.TB, folder string, patterns ...string) (program string) {
-	t.Helper()
-	program = filepath.Join(t.TempDir(), filepath.Base(folder))
-	command(t, "build", "-cover", "-covermode=atomic", "-coverpkg="+module+strings.Join(patterns, ","+module), "-o", program, folder)
+func Build(tb testing.TB, folder string, patterns ...string) (program string) {
+	tb.Helper()
+	program = filepath.Join(tb.TempDir(), filepath.Base(folder))
+	command(tb, "build", "-cover", "-covermode=atomic", "-coverpkg="+module+strings.Join(patterns, ","+module), "-o", program, folder)
 	return program
 }
 
 // Run runs a program.
-func Run(t testing.TB, program string, args ...string) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), program, args...)
-	cmd.Env = append(os.Environ(), "GOCOVERDIR="+t.TempDir()) // for the counters that it has at its end
+func Run(tb testing.TB, program string, args ...string) {
+	tb.Helper()
+	cmd := exec.CommandContext(tb.Context(), program, args...)
+	cmd.Env = append(os.Environ(), "GOCOVERDIR="+tb.TempDir()) // for the counters that it has at its end
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		tb.Fatalf("%v\n%s", err, out)
 	}
 }
 
 // Blocks returns how often each block ran, as the counters in the folder show. Those of programs for tests are left out.
-func Blocks(t testing.TB, folder string) map[Block]int {
-	t.Helper()
+func Blocks(tb testing.TB, folder string) map[Block]int {
+	tb.Helper()
 	profile := filepath.Join(folder, "profile.txt")
-	command(t, "tool", "covdata", "textfmt", "-i="+folder, "-o="+profile)
+	command(tb, "tool", "covdata", "textfmt", "-i="+folder, "-o="+profile)
 	text, err := os.ReadFile(profile)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	ran := map[Block]int{}
 	for line := range strings.Lines(string(text)) { // github.com/etcdclaims/claims/sched/due.go:55.42,57.3 2 61
@@ -61,9 +61,9 @@ func Blocks(t testing.TB, folder string) map[Block]int {
 	return ran
 }
 
-func command(t testing.TB, args ...string) {
-	t.Helper()
-	if out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput(); err != nil {
-		t.Fatalf("go %s: %v\n%s", args[0], err, out)
+func command(tb testing.TB, args ...string) {
+	tb.Helper()
+	if out, err := exec.CommandContext(tb.Context(), "go", args...).CombinedOutput(); err != nil {
+		tb.Fatalf("go %s: %v\n%s", args[0], err, out)
 	}
 }
