@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/retry"
 )
 
 // failOvers is how soon the next in line owns what a holder had whose connection ends, as
@@ -126,10 +127,10 @@ func (m maker) once(ctx context.Context, st *stage, n int) ([]float64, error) {
 		waited <- err
 	}()
 	// Long enough for watches to begin.
-	err = sleep(ctx, time.Second+rand.N(etcdclaims.DefaultTTL/3))
+	retry.Sleep(ctx, time.Second+rand.N(etcdclaims.DefaultTTL/3))
 	died := time.Now()
 	hangUp(fleet.of(0))
-	if err = errors.Join(err, <-waited); err != nil {
+	if err = errors.Join(ctx.Err(), <-waited); err != nil {
 		return nil, err
 	}
 	took := make([]float64, len(owned))

@@ -16,6 +16,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/retry"
 )
 
 // holding is what it costs to hold many claims and do nothing else. It is measured once: it
@@ -63,8 +64,8 @@ func (take taker) measure(ctx context.Context, st *stage, n int) (sample, error)
 		return nil, err
 	}
 	defer drop()
-	if err := sleep(ctx, st.settle); err != nil {
-		return nil, err
+	if !retry.Sleep(ctx, st.settle) {
+		return nil, ctx.Err()
 	}
 	s := sample{memory: (inUse() - before) / float64(n)}
 
@@ -72,8 +73,8 @@ func (take taker) measure(ctx context.Context, st *stage, n int) (sample, error)
 		return w.sent.Load(), cpuTime(os.Getpid()), cpuTime(st.etcd.Members[0].Pid())
 	}
 	sent, client, server := used()
-	if err := sleep(ctx, st.hold); err != nil {
-		return nil, err
+	if !retry.Sleep(ctx, st.hold) {
+		return nil, ctx.Err()
 	}
 	sentNow, clientNow, serverNow := used()
 	seconds := st.hold.Seconds()
@@ -183,7 +184,8 @@ func waitForClaims(ctx context.Context, etcd *clientv3.Client, n int) (drop func
 		if err == nil && resp.Count == int64(n) {
 			return drop, nil
 		}
-		if err = errors.Join(err, sleep(ctx, 50*time.Millisecond)); err != nil {
+		retry.Sleep(ctx, 50*time.Millisecond)
+		if err = errors.Join(err, ctx.Err()); err != nil {
 			drop()
 			return nil, err
 		}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/etcdclaims/claims/internal/retry"
 )
 
 // A shape says how much load is made, and for how long.
@@ -87,12 +89,12 @@ func (d *driven) measure(ctx context.Context) (sample, error) {
 		})
 	}
 
-	_ = sleep(ctx, s.warmUp)
+	retry.Sleep(ctx, s.warmUp)
 	await(ctx, &warm, s.workers)
 	before := d.sent()
 	began := time.Now()
 	phase.Store(measuring)
-	_ = sleep(ctx, s.window)
+	retry.Sleep(ctx, s.window)
 	await(ctx, &begun, s.workers)
 	phase.Store(ending)
 	window := time.Since(began)
@@ -123,7 +125,7 @@ func (d *driven) measure(ctx context.Context) (sample, error) {
 
 // await returns when all workers have come so far, or the context ends.
 func await(ctx context.Context, come *atomic.Int32, workers int) {
-	for come.Load() < int32(workers) && sleep(ctx, time.Millisecond) == nil {
+	for come.Load() < int32(workers) && retry.Sleep(ctx, time.Millisecond) {
 	}
 }
 
@@ -168,15 +170,4 @@ func each(atOnce, n int, do func(i int) error) error {
 		g.Go(func() error { return do(i) })
 	}
 	return g.Wait()
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
