@@ -290,7 +290,8 @@ func (c *catalog) pick(all followers, job string) map[string]int64 {
 			continue
 		}
 		if circle := circleFrom(name, f.before, func(job string) string { return c.beforeOf(all, job) }); circle != nil {
-			c.log.Error("tick not requested: the jobs run after each other in a circle", zap.String("job", name), zap.Strings("circle", circle))
+			c.log.Error("tick not requested: the jobs run after each other in a circle",
+				zap.String("job", name), zap.Strings("circle", circle))
 			continue
 		}
 		if found == nil {

@@ -40,7 +40,10 @@ const readsAtOnce = 32
 
 // followDefinitions takes over definitions until ctx ends.
 func followDefinitions(ctx context.Context, in *catalog) {
-	c := &definitions{catalog: in, feed: in.view.Subscribe(live.KindDefined), known: make(map[string]*defined), dirty: make(map[string]bool)}
+	c := &definitions{
+		catalog: in, feed: in.view.Subscribe(live.KindDefined),
+		known: make(map[string]*defined), dirty: make(map[string]bool),
+	}
 	defer c.view.Unsubscribe(c.feed)
 	defer c.undefineAll()
 	for try := 0; ctx.Err() == nil; {

@@ -108,7 +108,8 @@ func (x *runner) trimHistory(ctx context.Context, a *active, concern string) {
 		return
 	}
 	// If this fails, the next record deletes more.
-	if resp, err := txn.CommitMessage(txn.Concerning(a.claim.Txn(ctx), concern), &pb.TxnRequest{Success: ops}); err == nil && resp.Succeeded {
+	resp, err := txn.CommitMessage(txn.Concerning(a.claim.Txn(ctx), concern), &pb.TxnRequest{Success: ops})
+	if err == nil && resp.Succeeded {
 		x.histories.Learn(txn.ReplyIn(resp))
 	}
 }

@@ -77,7 +77,8 @@ const (
 
 func newLeadership(b *starter, claim *etcdclaims.Claim) *leadership {
 	return &leadership{
-		group: b.group, catalog: b.catalog, starter: b, claim: claim, feed: b.view.Subscribe(live.KindAsk, live.KindPaused, live.KindReady, live.KindWithdraw, live.KindReset),
+		group: b.group, catalog: b.catalog, starter: b, claim: claim,
+		feed:      b.view.Subscribe(live.KindAsk, live.KindPaused, live.KindReady, live.KindWithdraw, live.KindReset),
 		changed:   b.catalog.subscribe(),
 		jobs:      make(map[string]*jobState),
 		due:       priority.New((*jobState).sooner),

@@ -37,7 +37,8 @@ type local struct {
 // runLocal runs the jobs in this process until ctx ends, and waits for their handlers.
 func runLocal(ctx context.Context, x *runner, handlers context.Context) error {
 	l := &local{
-		runner: x, handlers: handlers, inbox: inbox.New(), changed: x.catalog.subscribe(), runs: newRuns(x.group), jobs: make(map[string]*localJob),
+		runner: x, handlers: handlers, inbox: inbox.New(), changed: x.catalog.subscribe(),
+		runs: newRuns(x.group), jobs: make(map[string]*localJob),
 	}
 	x.over = func(a *active, _ bool) { l.inbox.Post(func() { l.ended(a) }) }
 	defer x.catalog.unsubscribe(l.changed)

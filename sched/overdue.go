@@ -139,8 +139,8 @@ func (s *Scheduler) raise(ctx context.Context, of map[string]*alarm, now time.Ti
 		}
 		if why != "" {
 			job := a.job.Name
-			s.log.Warn("tick overdue", zap.String("job", job), zap.String("tick", tick.NominalID(a.nominal)), zap.String("key", jobKey(s.cfg.Group, job)),
-				zap.Duration("bound", a.job.Overdue), zap.String("state", why))
+			s.log.Warn("tick overdue", s.aboutJob(job, zap.String("tick", tick.NominalID(a.nominal)),
+				zap.Duration("bound", a.job.Overdue), zap.String("state", why))...)
 			if hook := s.cfg.Hooks.Overdue; hook != nil {
 				hook(job, a.nominal, why)
 			}

@@ -46,8 +46,8 @@ func (a All) check(overlap Overlap) error {
 		return nil
 	case BufferAll:
 		if policy.max() < a.max() {
-			return fmt.Errorf("CatchUp All runs up to %d missed ticks, and the Overlap buffer-all lets only %d wait; set both to the same Max",
-				a.max(), policy.max())
+			return fmt.Errorf("CatchUp All runs up to %d missed ticks, and the Overlap buffer-all lets only %d wait; "+
+				"set both to the same Max", a.max(), policy.max())
 		}
 		return nil
 	}

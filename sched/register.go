@@ -297,10 +297,10 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 			return
 		}
 		if c.specRev == 0 {
-			l.log.Info("job registered", zap.String("job", j.Name), zap.String("key", jobKey(l.cfg.Group, j.Name)), zap.String("schedule", is.Schedule))
+			l.log.Info("job registered", l.aboutJob(j.Name, zap.String("schedule", is.Schedule))...)
 		} else if begins {
-			l.log.Info("job changed; ticks of its old schedule are not caught up with", zap.String("job", j.Name), zap.String("key", jobKey(l.cfg.Group, j.Name)),
-				zap.String("old", c.spec.Schedule), zap.String("new", is.Schedule))
+			l.log.Info("job changed; ticks of its old schedule are not caught up with",
+				l.aboutJob(j.Name, zap.String("old", c.spec.Schedule), zap.String("new", is.Schedule))...)
 		}
 		c.spec, c.specRev, c.high, c.changing, c.doubts = is, r.Rev, high, false, 0
 		if begins {

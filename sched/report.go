@@ -18,13 +18,11 @@ func (g *group) left(j Job, p past) {
 	if p.Attempt == 0 { // otherwise another attempt may follow
 		g.noteEnd(j, p)
 	}
-	fields := []zap.Field{
-		zap.String("job", j.Name), zap.String("tick", p.ID), zap.String("key", jobKey(g.cfg.Group, j.Name)),
-		zap.String("outcome", string(p.Outcome)), zap.Int("missed", p.Missed),
-	}
+	fields := g.aboutJob(j.Name, zap.String("tick", p.ID), zap.String("outcome", string(p.Outcome)), zap.Int("missed", p.Missed))
 	switch {
 	case p.Failed() && !p.Outcome.Bad():
-		g.log.Error("tick given up; its last attempt failed", append(fields, zap.Int("attempt", p.Attempt), zap.String("error", p.Error))...)
+		g.log.Error("tick given up; its last attempt failed",
+			append(fields, zap.Int("attempt", p.Attempt), zap.String("error", p.Error))...)
 	case p.Outcome == OutcomeSkipped, p.Outcome == OutcomeCancelled:
 		g.log.Info("tick skipped", fields...)
 	case p.Outcome == OutcomeLate, p.Outcome == OutcomeMissed:
@@ -50,7 +48,8 @@ func (g *group) readFailures(job string, kv *mvccpb.KeyValue) (f tick.Counted) {
 	}
 	var err error
 	if f.Failures, err = decode[tick.Failures](string(kv.Key), kv.Value); err != nil {
-		g.log.Error("failures not counted: their record cannot be read", zap.String("job", job), zap.ByteString("etcd_key", kv.Key), zap.Error(err))
+		g.log.Error("failures not counted: their record cannot be read",
+			zap.String("job", job), zap.ByteString("etcd_key", kv.Key), zap.Error(err))
 	}
 	f.Rev, f.Unreadable = kv.ModRevision, err != nil
 	return f

@@ -214,7 +214,8 @@ func (l *leadership) backfill(c *jobState, r *request) decision {
 		}
 		next.From = nominal
 		some = append(some, ready{
-			Version: valueVersion, Job: r.Job, ID: tick.BackfillID + r.ID + "/" + tick.NominalID(nominal), Nominal: nominal, Actual: nominal, Attempt: 1,
+			Version: valueVersion, Job: r.Job, ID: tick.BackfillID + r.ID + "/" + tick.NominalID(nominal),
+			Nominal: nominal, Actual: nominal, Attempt: 1,
 			Parallel: r.Parallel, Epoch: l.epoch.Load(), Note: "requested by " + r.By, Trace: r.Trace,
 		})
 	}

@@ -84,8 +84,8 @@ func (s *Scheduler) Add(job Job) error {
 
 // Handle registers the function that runs the defined jobs of a kind in this process,
 // before or during Run. It is what Job.Handler is for a job in code. The payload is that of the
-// definition, as far as this process knew it when the attempt began. Register the same kinds in all processes: the owner of the group
-// admits ticks of the kinds that its own process has.
+// definition, as far as this process knew it when the attempt began. Register the same kinds in
+// all processes: the owner of the group admits ticks of the kinds that its own process has.
 //
 // Handle returns an error if the kind is not UTF-8 of 1 to 200 bytes without control
 // characters. It also does if handler is nil, or if the kind has a function already.

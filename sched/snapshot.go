@@ -78,7 +78,8 @@ func (s *Scheduler) scheduleOf(job string, st *jobSnapshot) calendar.Schedule {
 		return schedule
 	}
 	if d, err := st.definition.definition(); err == nil && st.definitionRev != 0 && st.definitionErr == nil {
-		if schedule, err := d.schedule(s.catalog.parser()); err == nil && (Job{Schedule: schedule, Revision: d.Revision}).hash() == st.Spec.Hash {
+		schedule, err := d.schedule(s.catalog.parser())
+		if err == nil && (Job{Schedule: schedule, Revision: d.Revision}).hash() == st.Spec.Hash {
 			return schedule
 		}
 	}

@@ -36,7 +36,8 @@ func (g *group) noteStuck(ctx context.Context, a *active) {
 	default:
 		return // the claim was lost
 	}
-	g.log.Warn("handler did not return after its context ended", append(a.fields(), zap.String("cause", st.Cause), zap.Duration("timeout", st.Timeout))...)
+	g.log.Warn("handler did not return after its context ended",
+		append(a.fields(), zap.String("cause", st.Cause), zap.Duration("timeout", st.Timeout))...)
 	a.stuck.Store(true)
 	key := g.keys.Run(a.job.Name, a.run.ID)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTime)

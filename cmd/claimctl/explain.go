@@ -57,7 +57,7 @@ type nextView struct {
 func (a *app) explainCommand() *cobra.Command {
 	return a.command(spec{
 		use: "explain KEY", group: groupSee, least: 1, most: 1, names: a.completeKeys,
-		short: "Explain who holds a key, until when, and who waits for it",
+		short: "Explain a key: its holder, its deadline, and the callers in line",
 		long: `Explain a key. The command prints:
 
   - the holder, when it asked for the key (its wait in line is part of that time), the
@@ -85,7 +85,8 @@ If etcd has nothing of the key, the command fails: the key may be misspelt.`,
 				return err
 			}
 			if x.unknown() {
-				return fmt.Errorf("explain %q: the key has no claim, no record, no line and no earlier term that etcd still has; claimctl ls lists the keys that are held", args[0])
+				return fmt.Errorf("explain %q: the key has no claim, no record, no line and no earlier term that etcd still has; "+
+					"claimctl ls lists the keys that are held", args[0])
 			}
 			return printOne(a, x, func(w io.Writer) { x.text(w, time.Now(), a.claimctl()) })
 		},

@@ -70,7 +70,8 @@ evicted does not join again by itself: start it again.`,
 				}
 				defer v.Close()
 				err = v.Readmit(ctx, args[1])
-				return a.done(err, doneView{Done: "readmitted", Group: args[0], Member: args[1]}, "readmitted %q to group %q", args[1], args[0])
+				done := doneView{Done: "readmitted", Group: args[0], Member: args[1]}
+				return a.done(err, done, "readmitted %q to group %q", args[1], args[0])
 			},
 		}),
 		a.command(spec{
@@ -226,7 +227,8 @@ no member is only kept off. readmit ends it early.`,
 			defer cancel()
 			done := doneView{Done: "evicted", Group: args[0], Member: args[1], Reason: reason}
 			until := doctor.Stamp(time.Now().Add(length))
-			return a.done(v.Evict(handing, args[1], reason, length), done, "evicted %q from group %q until %s: %s", args[1], args[0], until, reason)
+			err = v.Evict(handing, args[1], reason, length)
+			return a.done(err, done, "evicted %q from group %q until %s: %s", args[1], args[0], until, reason)
 		},
 	})
 }

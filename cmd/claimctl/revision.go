@@ -16,6 +16,8 @@ func (c *checkup) revision(epoch int64, at *pb.ResponseHeader) {
 		c.Well(doctor.CheckRevision, "%d, not behind --fence", at.Revision)
 		return
 	}
-	remedy := fmt.Sprintf("etcd was restored without --bump-revision, so that fences repeat: stop the programs that write under fences, then: %s epoch raise --above %d --yes", c.claimctl(), of)
-	c.Add(doctor.Error, doctor.CheckRevision, remedy, "fence %d has revision %d of epoch %d, and etcd is at %d of epoch %d", c.fence, seen, of, at.Revision, epoch)
+	remedy := fmt.Sprintf("etcd was restored without --bump-revision, so that fences repeat: "+
+		"stop the programs that write under fences, then: %s epoch raise --above %d --yes", c.claimctl(), of)
+	c.Add(doctor.Error, doctor.CheckRevision, remedy,
+		"fence %d has revision %d of epoch %d, and etcd is at %d of epoch %d", c.fence, seen, of, at.Revision, epoch)
 }

@@ -174,7 +174,9 @@ func (a *app) schedCommand() *cobra.Command {
 	// verb is a command about one job.
 	verb := func(s spec, f func(ctx context.Context, s *sched.Scheduler, job string) error) *cobra.Command {
 		s.use, s.least, s.most = s.use+" JOB", 1, 1
-		return a.command(jobSpec(s, &group, func(ctx context.Context, s *sched.Scheduler, args []string) error { return f(ctx, s, args[0]) }))
+		return a.command(jobSpec(s, &group, func(ctx context.Context, s *sched.Scheduler, args []string) error {
+			return f(ctx, s, args[0])
+		}))
 	}
 	jobs := a.command(spec{
 		use: "jobs", alias: "ls", short: "List the jobs of a group",
@@ -196,7 +198,9 @@ jobs are named on the standard error.`,
 			}
 			return printOne(a, viewJob(i), func(w io.Writer) { _, _ = fmt.Fprintln(w, jobText(i)) })
 		}),
-		verb(spec{use: "history", short: "Show the last ticks of a job, newest first"}, func(ctx context.Context, s *sched.Scheduler, job string) error {
+		verb(spec{
+			use: "history", short: "Show the last ticks of a job, newest first",
+		}, func(ctx context.Context, s *sched.Scheduler, job string) error {
 			if _, err := s.Inspect(ctx, job); err != nil {
 				return err
 			}
@@ -220,7 +224,9 @@ jobs are named on the standard error.`,
 		}, func(ctx context.Context, s *sched.Scheduler, job string) error {
 			return a.done(s.Pause(ctx, job, why), doneView{Done: "paused", Group: group, Job: job, Reason: why}, "paused %q", job)
 		}),
-		verb(spec{use: "resume", short: "End a pause; its ticks are not made up for"}, func(ctx context.Context, s *sched.Scheduler, job string) error {
+		verb(spec{
+			use: "resume", short: "End a pause; its ticks are not made up for",
+		}, func(ctx context.Context, s *sched.Scheduler, job string) error {
 			return a.done(s.Resume(ctx, job), doneView{Done: "resumed", Group: group, Job: job}, "resumed %q", job)
 		}),
 		verb(spec{use: "run", short: "Request a run of a job now"}, func(ctx context.Context, s *sched.Scheduler, job string) error {
@@ -231,7 +237,8 @@ jobs are named on the standard error.`,
 			use: "cancel", short: "End the runs of a job, and take back what waits",
 			flags: func(flags *pflag.FlagSet) { addReason(flags, &reason, "note for the records") },
 		}, func(ctx context.Context, s *sched.Scheduler, job string) error {
-			return a.done(s.Cancel(ctx, job, reason), doneView{Done: "cancelled", Group: group, Job: job, Reason: reason}, "cancelled the runs of %q", job)
+			done := doneView{Done: "cancelled", Group: group, Job: job, Reason: reason}
+			return a.done(s.Cancel(ctx, job, reason), done, "cancelled the runs of %q", job)
 		}),
 		a.backfillCommand(&group, verb), a.forgetCommand(&group), a.resetCommand(&group), a.schedExplainCommand(&group))
 	cmd.AddCommand(a.definitionCommands(&group)...)
@@ -262,7 +269,8 @@ func (a *app) backfillCommand(group *string, verb jobVerb) *cobra.Command {
 		},
 	}, func(ctx context.Context, s *sched.Scheduler, job string) error {
 		id, err := s.Backfill(ctx, job, first, last, nil)
-		return a.done(err, doneView{Done: "requested", Group: *group, Job: job, Run: id}, "requested %s of %q, one run after the other", id, job)
+		done := doneView{Done: "requested", Group: *group, Job: job, Run: id}
+		return a.done(err, done, "requested %s of %q, one run after the other", id, job)
 	})
 }
 

@@ -56,8 +56,10 @@ func (a *app) definitionCommands(group *string) []*cobra.Command {
 		}, group, func(ctx context.Context, s *sched.Scheduler, _ []string) error {
 			return a.apply(ctx, s, jobs, dry, prune)
 		})),
-		a.command(jobSpec(spec{use: "export [JOB...]", most: math.MaxInt, short: "Print job definitions as JSON that apply reads; by default all of the group"},
-			group, a.export)),
+		a.command(jobSpec(spec{
+			use: "export [JOB...]", most: math.MaxInt,
+			short: "Print job definitions as JSON that apply reads; by default all of the group",
+		}, group, a.export)),
 		a.command(jobSpec(spec{use: "undefine JOB", least: 1, most: 1, short: "Remove the definition of a job; forget removes its state"},
 			group, func(ctx context.Context, s *sched.Scheduler, args []string) error {
 				err := s.Undefine(ctx, args[0], sched.AnyVersion)

@@ -87,7 +87,8 @@ died: retry it once you know that its effect did not happen.`,
 				}
 				return printOne(a, viewWork(r), nil)
 			})),
-		a.command(workSpec(spec{use: "retry KEY", least: 1, most: 1, short: "Let work that failed, is dead or orphaned be begun again at once"},
+		a.command(workSpec(
+			spec{use: "retry KEY", least: 1, most: 1, short: "Let work that failed, is dead or orphaned be begun again at once"},
 			func(ctx context.Context, works *work.Runner, args []string) error {
 				r, err := works.Retry(ctx, args[0])
 				if err != nil {

@@ -83,7 +83,8 @@ func (q *Queue) Adopt(ctx context.Context, handle string) (*Delivery, error) {
 	if err != nil {
 		return fail(err)
 	}
-	l := makeDelivery(q.holder, item.Held{Keys: q.keys, Session: sid, State: st, Rev: rev, Epoch: keyspace.Epoch(fence), By: uuid.NewString()}, c)
+	held := item.Held{Keys: q.keys, Session: sid, State: st, Rev: rev, Epoch: keyspace.Epoch(fence), By: uuid.NewString()}
+	l := makeDelivery(q.holder, held, c)
 	// A lease that its caller drops without a verb ends in etcd with its session. Nothing
 	// here may keep it.
 	dropped := weak.Make(l)

@@ -143,9 +143,10 @@ func (q *store) drain(ctx context.Context, via *session, id string) (moved int, 
 	}
 }
 
-// recoverEnded recovers what sessions have left that have ended, and reports whether there was
-// any, or fewer items are taken than the caller has read: others may have recovered them since. Two counts show that: a session has its entry in worker/ for as long as its claim,
-// unless it dies. They differ for a moment, too, while a session is closed.
+// recoverEnded recovers what sessions have left that have ended. It reports whether there was
+// any, or fewer items are taken than the caller has read: others may have recovered them since.
+// Two counts show that a session has died: it has its entry in worker/ for as long as its claim
+// otherwise. They differ for a moment, too, while a session is closed.
 func (q *holder) recoverEnded(ctx context.Context, taken int) (found bool, err error) {
 	resp, err := q.read(ctx,
 		clientv3.OpGet(q.keys.Own(""), clientv3.WithPrefix(), clientv3.WithCountOnly()),

@@ -103,7 +103,10 @@ func (s *sessions) make(ctx context.Context, ttl time.Duration) (*session, error
 	if err != nil {
 		return nil, err
 	}
-	made := &session{q: q, all: s, id: id, ttl: ttl, claim: claim, gen: claim.Revision(), seen: claim.Revision(), leases: map[lease]struct{}{}, used: clock.Mono()}
+	made := &session{
+		q: q, all: s, id: id, ttl: ttl, claim: claim, gen: claim.Revision(), seen: claim.Revision(),
+		leases: map[lease]struct{}{}, used: clock.Mono(),
+	}
 	made.io, made.endIO = context.WithCancelCause(context.Background())
 	made.batch()
 	q.spawn(made.watch)

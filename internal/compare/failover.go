@@ -21,7 +21,8 @@ import (
 func failOvers() workload {
 	w := workload{
 		name: "fail-over", compare: p50, rounds: 1,
-		title: fmt.Sprintf("From the end of a holder's connection to the next owner, TTL %v; ratios of times to Mutex", etcdclaims.DefaultTTL),
+		title: fmt.Sprintf("From the end of a holder's connection to the next owner, TTL %v; ratios of times to Mutex",
+			etcdclaims.DefaultTTL),
 	}
 	for _, n := range []int{1, 1000} {
 		w.points = append(w.points, point{name: fmt.Sprintf("%d of one client", n), n: n, rows: []row{

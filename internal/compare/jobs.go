@@ -149,7 +149,9 @@ func openRiver(ctx context.Context, address string, handlers int, defaults bool)
 	return q, nil
 }
 
-func startRiver(ctx context.Context, pool *pgxpool.Pool, handlers int, defaults bool, handled chan<- struct{}) (*river.Client[pgx.Tx], error) {
+func startRiver(
+	ctx context.Context, pool *pgxpool.Pool, handlers int, defaults bool, handled chan<- struct{},
+) (*river.Client[pgx.Tx], error) {
 	driver, silent := riverpgxv5.New(pool), slog.New(slog.DiscardHandler)
 	m, err := rivermigrate.New(driver, &rivermigrate.Config{Logger: silent})
 	if err != nil {

@@ -127,7 +127,8 @@ func compare(ctx context.Context, o options, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	defer func() { err = errors.Join(err, st.close()) }()
-	fmt.Fprintf(stdout, "%d cores, %s/%s, %s; etcd %s, with fsync, on the same machine\n%d rounds of %v for each row, fewer where one takes long\n",
+	fmt.Fprintf(stdout, "%d cores, %s/%s, %s; etcd %s, with fsync, on the same machine\n"+
+		"%d rounds of %v for each row, fewer where one takes long\n",
 		runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), version.Version, st.rounds, st.window)
 	var failed error
 	for _, w := range all {

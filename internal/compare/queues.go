@@ -59,7 +59,8 @@ func depths(o options) workload {
 		title: "One worker that enqueues an item, claims the first and completes it, in a queue with items",
 	}
 	for _, n := range o.items {
-		w.points = append(w.points, point{name: fmt.Sprint(n, " items"), n: n, rows: []row{{name: "etcdclaims/queue", measure: queueCycle(1, true)}}})
+		rows := []row{{name: "etcdclaims/queue", measure: queueCycle(1, true)}}
+		w.points = append(w.points, point{name: fmt.Sprint(n, " items"), n: n, rows: rows})
 	}
 	return w
 }

@@ -46,7 +46,7 @@ type measurer func(ctx context.Context, st *stage, n int) (sample, error)
 // A sample is what one measurement found.
 type sample map[metric]float64
 
-// errAbsent is wrapped by the error of a row that needs what is not installed.
+// errAbsent marks a row that was skipped, because a program is not installed.
 var errAbsent = errors.New("skipped")
 
 func label(w workload, p point, r row) string { return w.name + "/" + p.name + "/" + r.name }

@@ -72,7 +72,8 @@ func (e *Examination) alarms(ctx context.Context, answers []answer) {
 func (e *Examination) remedyOf(kind string) string {
 	switch kind {
 	case pb.AlarmType_NOSPACE.String():
-		return fmt.Sprintf("compact and defragment as \"etcd is out of space\" in docs/operations.md says, then: %s alarm disarm", e.Commands.Etcdctl)
+		return fmt.Sprintf("compact and defragment as \"etcd is out of space\" in docs/operations.md says, "+
+			"then: %s alarm disarm", e.Commands.Etcdctl)
 	case pb.AlarmType_CORRUPT.String():
 		return "take the member out of the cluster and let it join again without data"
 	}

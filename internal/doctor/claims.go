@@ -101,7 +101,8 @@ func (e *Examination) held(r reading, ghosts []string, unconfirmed string) {
 	}{
 		{zombies, "look at the handlers: they did not stop when they had to; the keys are free when their leases end", "zombies: %s"},
 		{
-			permanent, fmt.Sprintf("another program wrote them: %[1]s explain KEY, and %[1]s release KEY --fence N if nobody needs them", e.Commands.Claimctl),
+			permanent, fmt.Sprintf("another program wrote them: %[1]s explain KEY, "+
+				"and %[1]s release KEY --fence N if nobody needs them", e.Commands.Claimctl),
 			"without a lease, so that they never expire: %s",
 		},
 		{

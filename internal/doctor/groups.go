@@ -97,11 +97,13 @@ func (e *Examination) readGroup(ctx context.Context, name string) (r groupReadin
 		}
 	}
 	for partition, target := range g.Plan.Target {
-		if r.members == 0 || g.Assigned.Owners[partition].Reserved != "" || target == "" || g.Holder(partition).Held || isAway(g.Assigned.Members, target) {
+		if r.members == 0 || g.Assigned.Owners[partition].Reserved != "" || target == "" ||
+			g.Holder(partition).Held || isAway(g.Assigned.Members, target) {
 			continue
 		}
 		number := fmt.Sprintf("%05d", partition)
-		r.suspects = append(r.suspects, suspect{name + " free", number + target, number}, suspect{name + " target", number + target, target})
+		r.suspects = append(r.suspects,
+			suspect{name + " free", number + target, number}, suspect{name + " target", number + target, target})
 	}
 	return r, nil
 }
@@ -117,8 +119,11 @@ func (e *Examination) accuse(name string, members int, suspects []suspect, uncon
 	if len(free) > 0 {
 		targets := namesOf(suspects, name+" target")
 		slices.Sort(targets)
-		e.Add(Warning, "groups", fmt.Sprintf("%[1]s group show%[2]s; look at the log of the member that is to have them, and if it cannot claim: %[1]s group evict%[2]s MEMBER --reason WHY", e.Commands.Claimctl, Arguments(name)),
-			"group %q has %s, and nobody owns %s: %s, which %s is to have%s", name, count(members, "member", "members"), count(len(free), "partition", "partitions"), several(free), several(slices.Compact(targets)), unconfirmed)
+		remedy := fmt.Sprintf("%[1]s group show%[2]s; look at the log of the member that is to have them, "+
+			"and if it cannot claim: %[1]s group evict%[2]s MEMBER --reason WHY", e.Commands.Claimctl, Arguments(name))
+		e.Add(Warning, "groups", remedy, "group %q has %s, and nobody owns %s: %s, which %s is to have%s",
+			name, count(members, "member", "members"), count(len(free), "partition", "partitions"),
+			several(free), several(slices.Compact(targets)), unconfirmed)
 	}
 	if len(ghosts) > 0 {
 		slices.Sort(ghosts)

@@ -52,7 +52,8 @@ func fit(ttl, p99 time.Duration) (l Level, remedy, text string) {
 	const disks = "look at etcd's disks (etcd_disk_wal_fsync_duration_seconds) and at the network"
 	switch {
 	case p99*danger > ttl:
-		return Error, fmt.Sprintf("set Config.TTL to %s at least, and %s", least, disks), fmt.Sprintf("with a TTL of %s claims are lost", ttl)
+		remedy = fmt.Sprintf("set Config.TTL to %s at least, and %s", least, disks)
+		return Error, remedy, fmt.Sprintf("with a TTL of %s claims are lost", ttl)
 	case ttl < least:
 		return Warning, fmt.Sprintf("set Config.TTL to %s, or %s", least, disks), fmt.Sprintf("a TTL of %s is short for that", ttl)
 	}

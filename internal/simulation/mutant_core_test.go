@@ -495,7 +495,7 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/protocol/over.go", ", txn.ModifiedAt([]byte(s.Question), s.Rev),", ","}},
 	},
 	{
-		name: "suspicion of whoever holds the key by then", of: "internal/protocol", tests: "TestSuspicion", unseen: trusted,
+		name: "suspicion of a later holder", of: "internal/protocol", tests: "TestSuspicion", unseen: trusted,
 		edits: []edit{{
 			"internal/protocol/over.go",
 			"txn.ModifiedAt(s.Own.Key, s.Own.ModRevision), txn.OnLease(s.Own.Key, s.Own.Lease), txn.ModifiedAt(", "txn.ModifiedAt(",

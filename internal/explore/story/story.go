@@ -1,4 +1,4 @@
-// Package story tells of violations in all worlds: what has led to them, and a test that does the same to a real etcd.
+// Package story explains violations that were found in any world, and writes tests that replay them on a real etcd.
 package story
 
 import (

@@ -41,7 +41,8 @@ func (w State) runner(i int) []event {
 		if p.run.end == nil && w.left.fails > 0 {
 			less := w
 			less.left.fails--
-			all = append(all, event{tell: says(i, "ends its run, whose handler has failed"), do: func() (State, error) { return less.ends(i, true), nil }})
+			tell := says(i, "ends its run, whose handler has failed")
+			all = append(all, event{tell: tell, do: func() (State, error) { return less.ends(i, true), nil }})
 		}
 		return all
 	case releasing:

@@ -156,7 +156,8 @@ type ledger struct {
 // New returns the states in which a search begins: one registered job, whose first tick is due in a minute.
 func New(s Scope) []State {
 	s.values = new(sync.Map)
-	w := State{Scope: &s, etcd: etcdmodel.New(values.Revisions), left: budget{int8(s.Faults), int8(s.Ends), int8(s.Pauses), int8(s.Deleted), int8(s.Forced), int8(s.Fails)}}
+	w := State{Scope: &s, etcd: etcdmodel.New(values.Revisions)}
+	w.left = budget{int8(s.Faults), int8(s.Ends), int8(s.Pauses), int8(s.Deleted), int8(s.Forced), int8(s.Fails)}
 	if s.Recorded {
 		w.etcd = etcdmodel.Recorded()
 	}
@@ -208,7 +209,8 @@ func decoded[T any](w State, k *etcdmodel.Key) T {
 // Append appends the state as bytes. Which numbers its processes have given counts only as far as they are in use.
 func (w State) Append(b []byte) []byte {
 	at, c := len(b), values.Code(w.etcd.Append(b, etcdmodel.Names{Number: values.AppendInt}))
-	c = append(c, byte(w.minutes), byte(w.left.faults), byte(w.left.ends), byte(w.left.pauses), byte(w.left.deleted), byte(w.left.forced), byte(w.left.fails))
+	left := w.left
+	c = append(c, byte(w.minutes), byte(left.faults), byte(left.ends), byte(left.pauses), byte(left.deleted), byte(left.forced), byte(left.fails))
 	for _, p := range w.procs {
 		c = append(c, byte(p.life), flags(p.alive, p.gone, p.paused, p.refused, p.busy, p.tried, p.run.fails), byte(p.run.phase))
 		for _, n := range [...]int64{p.lease, p.term, p.mark.Rev, p.spec, p.run.rev, p.run.lease, int64(p.run.ended)} {

@@ -48,7 +48,8 @@ func (s *Scope) most() (n int8) {
 // repeats reports whether a fault may happen again, so that which have happened makes no difference. Records of work
 // count what has ended attempts. A second restore before the epoch was raised is an operator's mistake.
 func (s *Scope) repeats() bool {
-	return s.Most > 0 && s.Faults[Restore] == 0 && !slices.ContainsFunc(s.Callers, func(c Caller) bool { return c.Calls[0].Work != Unrecorded })
+	works := func(c Caller) bool { return c.Calls[0].Work != Unrecorded }
+	return s.Most > 0 && s.Faults[Restore] == 0 && !slices.ContainsFunc(s.Callers, works)
 }
 
 // Caller is a client, and what it calls, one call after the other.

@@ -95,7 +95,7 @@ func (w World) outcome(c *client) *mvccpb.KeyValue {
 	return kv
 }
 
-// learnRecord has a call know the record, nil if there is none.
+// learnRecord tells a call what the record is, nil if it does not exist.
 func (c *client) learnRecord(kv *mvccpb.KeyValue) {
 	known := *c.known
 	known.Changed(kv)
