@@ -534,12 +534,12 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/suspicion/patience.go", "3*time.Duration(t))<<min(failures, 5), longestLook)", "3*time.Duration(min(t, 0)))<<min(failures, 0), longestLook)"}},
 	},
 	{
-		name: "answers that wait for earlier replies", tests: "TestSuspectAnswersUnacknowledged",
-		edits: []edit{{"internal/suspicion/pending.go", "case p.sending >= mostSending:", "case p.sending > 0 || mostSending == 0:"}},
+		name: "answers that wait for the replies to answers that came", of: "internal/suspicion", tests: "TestLateRepliesHoldUpNothing",
+		edits: []edit{{"internal/suspicion/pending.go", "if q.in.stand--; q.in.stand == 0 {", "if q.in.stand == 0 {"}},
 	},
 	{
 		name: "answers to questions that are gone", tests: "TestAnswersEndWithTheirQuestion",
-		edits: []edit{{"internal/suspicion/pending.go", "	delete(p.standing, name)\n	p.failures = 0\n", "	_ = name\n	p.failures = 0\n"}},
+		edits: []edit{{"internal/suspicion/pending.go", "	p.drop(name)\n	p.failures = 0\n", "	_ = name\n	p.failures = 0\n"}},
 	},
 	{
 		name: "questions at one pace whatever their number", tests: "TestSuspectCost",

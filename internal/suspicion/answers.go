@@ -66,9 +66,9 @@ func (a *answers) run() {
 		case <-a.IO.Done():
 			return
 		}
-		some, limit, wait := a.due(min(mostAnswers, a.Etcd.MaxOps()-1)) // etcd counts one more for nested transactions
-		if len(some) > 0 {
-			a.Spawn(func() { a.send(some, limit) })
+		b, wait := a.due(min(mostAnswers, a.Etcd.MaxOps()-1)) // etcd counts one more for nested transactions
+		if b != nil {
+			a.Spawn(func() { a.send(b) })
 		} else if wait < 0 {
 			return
 		}
@@ -77,41 +77,41 @@ func (a *answers) run() {
 }
 
 // due takes the questions to answer now. It ends the answering if no question stands.
-func (a *answers) due(most int) (some []*question, limit, wait time.Duration) {
+func (a *answers) due(most int) (b *batch, wait time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	some, limit, wait = a.take(clock.Mono(), most)
+	b, wait = a.take(clock.Mono(), most)
 	a.running = wait >= 0
-	return some, limit, wait
+	return b, wait
 }
 
 // send answers some questions with one request.
-func (a *answers) send(some []*question, limit time.Duration) {
+func (a *answers) send(b *batch) {
 	in := &pb.TxnRequest{}
-	for _, q := range some {
+	for _, q := range b.some {
 		// A newer question of the same client is answered by itself.
 		in.Success = append(in.Success, txn.Nest(&pb.TxnRequest{
 			Compare: []*pb.Compare{txn.ModifiedAt([]byte(q.name), q.rev)}, Success: []*pb.RequestOp{txn.Delete([]byte(q.name))},
 		}))
 	}
-	ctx, cancel := context.WithTimeout(a.IO, limit)
+	ctx, cancel := context.WithTimeout(a.IO, b.limit)
 	defer cancel()
 	began := clock.Mono()
 	_, err := a.Etcd.Send(ctx, txn.Request{In: in})
-	if ops := 1 + len(some); txn.IsTooManyOps(err) && ops > txn.LeastOps {
+	if ops := 1 + len(b.some); txn.IsTooManyOps(err) && ops > txn.LeastOps {
 		a.Etcd.FewerOps(ops)
 	}
 	r := arrived
 	switch {
 	case errors.Is(err, txn.ErrPermissionDenied):
 		r = denied
-		a.Log.Debug("questions of other clients not answered", zap.Int("questions", len(some)), zap.Error(err))
+		a.Log.Debug("questions of other clients not answered", zap.Int("questions", len(b.some)), zap.Error(err))
 	case err != nil:
 		r = lost
 	}
 	a.mu.Lock()
 	now := clock.Mono()
-	a.sent(some, r, now, now.Sub(began), retry.Delay)
+	a.sent(b, r, now, now.Sub(began), retry.Delay)
 	a.mu.Unlock()
 	a.wake()
 }

@@ -10,7 +10,8 @@ const (
 	// mostAnswers is how many questions one request answers, if etcd permits as many
 	// operations.
 	mostAnswers = 32
-	// mostSending is how many such requests are under way at most.
+	// mostSending is how many such requests are under way at most, besides those that have done
+	// what they were for: each of these has ended after longestLook.
 	mostSending = 8
 	// askedOfLate is for how long a client counts as one of those that ask this one.
 	askedOfLate = 2 * longestPace
@@ -20,7 +21,7 @@ const (
 type pending struct {
 	standing map[string]*question // by key in etcd: neither answered, as far as known, nor withdrawn
 	asked    map[string]time.Time // when there was last a question, by key in etcd
-	sending  int                  // requests under way
+	sending  int                  // requests under way, with a question that stands
 	trip     latency              // of requests
 	failures int                  // requests in a row
 	next     time.Time            // no request is sent before
@@ -32,12 +33,21 @@ type question struct {
 	name  string
 	rev   int64
 	again time.Time // when it is answered, if that was not done or has not come by then
+	in    *batch    // the last request that answers it
+}
+
+// batch is one request of answers.
+type batch struct {
+	some  []*question
+	limit time.Duration // for it
+	stand int           // how many of the questions stand, as far as known; 0 once it has ended
 }
 
 // add notes a question.
 func (p *pending) add(name string, rev int64, now time.Time) {
 	if q := p.standing[name]; q == nil || q.rev != rev {
-		p.standing[name] = &question{name, rev, now}
+		p.drop(name)
+		p.standing[name] = &question{name: name, rev: rev, again: now}
 	}
 	p.asked[name] = now
 }
@@ -45,21 +55,33 @@ func (p *pending) add(name string, rev int64, now time.Time) {
 // remove notes that a question stands no longer: it was answered, withdrawn, or went with its
 // lease.
 func (p *pending) remove(name string) {
-	delete(p.standing, name)
+	p.drop(name)
 	p.failures = 0
 }
 
-// take returns the questions to answer now with one request, how long that may take, and how
-// long to wait for the next. The wait is negative if no question stands.
-func (p *pending) take(now time.Time, most int) (some []*question, limit, wait time.Duration) {
+// drop forgets a question. A request none of whose questions stands holds up no other: its
+// reply may come late, though its answers came in time.
+func (p *pending) drop(name string) {
+	if q := p.standing[name]; q != nil && q.in != nil && q.in.stand > 0 {
+		if q.in.stand--; q.in.stand == 0 {
+			p.sending--
+		}
+	}
+	delete(p.standing, name)
+}
+
+// take returns a request that answers the questions of now, nil if there are none, and how long
+// to wait for the next. The wait is negative if no question stands.
+func (p *pending) take(now time.Time, most int) (b *batch, wait time.Duration) {
 	switch {
 	case len(p.standing) == 0:
-		return nil, 0, -1
+		return nil, -1
 	case p.sending >= mostSending:
-		return nil, 0, longestLook // the end of one is news
+		return nil, longestLook // the end of one is news
 	case p.next.After(now):
-		return nil, 0, p.next.Sub(now)
+		return nil, p.next.Sub(now)
 	}
+	var some []*question
 	wait = longestLook
 	for _, q := range p.standing {
 		if d := q.again.Sub(now); d > 0 {
@@ -83,15 +105,15 @@ func (p *pending) take(now time.Time, most int) (some []*question, limit, wait t
 		p.pace = min(pace(len(p.asked)-1), max(askEvery, p.pace*3/2))
 		p.next = now.Add(p.pace)
 	}
-	limit = p.trip.limit(p.failures)
+	if len(some) == 0 {
+		return nil, wait
+	}
+	b = &batch{some, p.trip.limit(p.failures), len(some)}
 	for _, q := range some {
-		q.again = now.Add(limit)
+		q.in, q.again = b, now.Add(b.limit)
 	}
-	if len(some) > 0 {
-		p.sending++
-		wait = min(wait, limit)
-	}
-	return some, limit, wait
+	p.sending++
+	return b, min(wait, b.limit)
 }
 
 // reply is what became of a request of answers.
@@ -105,21 +127,22 @@ const (
 
 // sent notes what became of a request, which has taken so long. pause is the wait after some
 // failures.
-func (p *pending) sent(
-	some []*question, r reply, now time.Time, took time.Duration, pause func(failures int) time.Duration,
-) {
-	p.sending--
+func (p *pending) sent(b *batch, r reply, now time.Time, took time.Duration, pause func(failures int) time.Duration) {
 	if r == arrived {
 		p.failures = 0
 		p.trip.took(took)
 	} else {
 		p.failures++
 	}
-	for _, q := range some {
+	if b.stand > 0 {
+		b.stand = 0
+		p.sending--
+	}
+	for _, q := range b.some {
 		switch {
 		case p.standing[q.name] != q: // asked anew, or gone
 		case r != lost:
-			delete(p.standing, q.name)
+			p.drop(q.name)
 		default: // a late answer changes nothing, so it is tried until it is known to have come
 			q.again = now.Add(pause(min(p.failures-1, 2)))
 		}
