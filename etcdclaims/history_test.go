@@ -331,3 +331,41 @@ func TestHistoryOfSharedKeySinceBeforeTheCompaction(t *testing.T) {
 		}
 	})
 }
+
+// History sends one request for many terms, and only those that Newest asks for.
+func TestHistoryCost(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		c := w.peer()
+		const terms = 400
+		for i := range terms {
+			noErr(t, tryClaim(t, c, "k").Release(t.Context()))
+			if i%4 == 0 {
+				noErr(t, tryClaim(t, c, "k!").Release(t.Context())) // between the key and what shares it
+			}
+		}
+		read := func(opts ...admin.HistoryOption) (admin.KeyHistory, int64) {
+			before := c.Stats().Requests
+			h, err := admin.History(t.Context(), c, "k", opts...)
+			noErr(t, err)
+			return h, c.Stats().Requests - before
+		}
+		all, n := read()
+		if len(all.Terms) != terms || all.Older != 0 || n > 1+terms*3/128+1 {
+			t.Errorf("%d terms, %d older, with %d requests", len(all.Terms), all.Older, n)
+		}
+		for _, newest := range []int{1, 10, 300, terms, terms + 1} {
+			h, n := read(admin.Newest(newest))
+			want := all.Terms[max(0, terms-newest):]
+			if !slices.Equal(h.Terms, want) || h.Older != terms-len(want) || n > 2+int64(len(want))*3/128 {
+				t.Errorf("Newest(%d): %d terms, %d older, with %d requests", newest, len(h.Terms), h.Older, n)
+			}
+		}
+		for _, wrong := range []int{-1, 0, 10_001} {
+			before := c.Stats().Requests
+			if _, err := admin.History(t.Context(), c, "k", admin.Newest(wrong)); err == nil || c.Stats().Requests > before {
+				t.Errorf("Newest(%d): %v", wrong, err)
+			}
+		}
+	})
+}

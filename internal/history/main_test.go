@@ -3,7 +3,7 @@ package history_test
 import (
 	"testing"
 
-	"github.com/etcdclaims/claims/internal/testetcd"
+	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { testetcd.Main(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -116,10 +116,10 @@ func TestCloseEndsAll(t *testing.T) {
 	}
 }
 
-func noErr(t *testing.T, err error) {
-	t.Helper()
+func noErr(tb testing.TB, err error) {
+	tb.Helper()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 

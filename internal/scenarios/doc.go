@@ -4,6 +4,10 @@
 // operator deletes each kind of key while it is in use, and tests of what a process shows of
 // failures, of an outage and of its end. It has no code.
 //
+// The tests of other packages that need an etcd are here, too: those of the contracts, of the
+// refusals, of the permissions that docs/permissions.md names, of recorded histories, and of
+// older releases of etcd. Each test binary links the etcd server, which takes seconds.
+//
 //	go test ./internal/scenarios -v
 //	go test ./internal/scenarios -run TestErased/queue.md
 //	go test ./internal/scenarios -run TestJepsen -v -workload lock-set -nemesis pause -time-limit 120s

@@ -139,7 +139,7 @@ var coreMutants = []mutant{
 		edits: []edit{{"etcdclaims/admin/pastterm.go", "	if t.Kind == protocol.KindShared && t.EndRevision > 0", "	if t.Kind == protocol.KindSlots && t.EndRevision > 0"}},
 	},
 	{
-		name: "history that keeps all terms", of: "etcdclaims/admin", tests: "TestHistoryCost",
+		name: "history that keeps all terms", of: "etcdclaims/admin", tests: "TestHistoryKeepsFewTerms",
 		edits: []edit{{"etcdclaims/admin/pastterm.go", "	if len(l.terms) >= 2*l.keep {", "	if len(l.terms) < 0 {"}},
 	},
 	{

@@ -3,7 +3,7 @@ package simulation_test
 // refusalMutants are about how refusals and limits of etcd are met.
 var refusalMutants = []mutant{
 	{
-		name: "release that is refused and tries again without a pause", of: "internal/refusals", tests: "TestRefusedReleaseEnds", unseen: timeless,
+		name: "release that is refused and tries again without a pause", of: "internal/scenarios", tests: "TestRefusedReleaseEnds", unseen: timeless,
 		edits: []edit{{"internal/protocol/endrefusal.go", "	case e.to != \"\":\n", "	case e.to != \"\" || ev.Kind == EndNoLease:\n"}},
 	},
 	{
@@ -15,7 +15,7 @@ var refusalMutants = []mutant{
 		edits: []edit{{"fencing/etcdguard/batcher.go", "txn.Judge(err) == txn.Final\n", "txn.Judge(err) == txn.Lasting\n"}},
 	},
 	{
-		name: "eviction that is refused while no lease is granted", of: "internal/refusals", tests: "TestEvictionOutlivesRefusals",
+		name: "eviction that is refused while no lease is granted", of: "internal/scenarios", tests: "TestEvictionOutlivesRefusals",
 		edits: []edit{{
 			"etcdclaims/group/operate.go",
 			"retry.Within(ctx, readTimeout, func(ctx context.Context) (clientv3.LeaseID, error) {\n\t\treturn core.Of(v.claims).GrantLease(ctx, d)\n\t})",

@@ -1,4 +1,4 @@
-package oldetcd_test
+package scenarios_test
 
 import (
 	"context"
@@ -175,13 +175,6 @@ func paused(t *testing.T, p *testetcd.Process, etcd *clientv3.Client) {
 	}
 	_, err = cl.Txn(ctx).Then(clientv3.OpPut("/effects"+cfg.Prefix, "late")).Commit()
 	wantIs(t, err, etcdclaims.ErrLost)
-}
-
-func noErr(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
 }
 
 func wantIs(tb testing.TB, err, target error) {

@@ -1,4 +1,4 @@
-package refusals_test
+package scenarios_test
 
 import (
 	"context"
@@ -27,8 +27,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// call is a call of which each needs something that was made for it.
-type call struct {
+// preparedCall is a call of which each needs something that was made for it.
+type preparedCall struct {
 	name string
 	// of makes that with a name, before etcd refuses, and returns the call.
 	of func(w *world, name string) func(ctx context.Context) error
@@ -37,7 +37,7 @@ type call struct {
 }
 
 // theCalls are those that no loop has.
-var theCalls = []call{
+var theCalls = []preparedCall{
 	{name: "Runner.Forget", of: func(w *world, name string) func(context.Context) error {
 		w.fail(name)
 		return func(ctx context.Context) error { return testwork.Of(w.claims).Forget(ctx, name) }
@@ -196,7 +196,7 @@ func ofGroup(do func(ctx context.Context, v *group.View) error) func(w *world, n
 }
 
 // refused makes a call while etcd refuses everything, and again afterwards if it has failed.
-func (c call) refused(w *world, name string, refusal error) {
+func (c preparedCall) refused(w *world, name string, refusal error) {
 	do := c.of(w, "of-"+name)
 	fault := w.refuse(refusal)
 	defer fault.Remove()

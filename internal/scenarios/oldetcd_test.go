@@ -1,7 +1,4 @@
-// Package oldetcd_test runs claims against servers of other versions than the
-// one that the module requires: each as a process, built by the module in the
-// directory next to this file that pins it, or installed.
-package oldetcd_test
+package scenarios_test
 
 import (
 	"errors"
@@ -14,8 +11,6 @@ import (
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
-func TestMain(m *testing.M) { testetcd.Main(m) }
-
 // A release is a version of etcd to test with.
 type release struct {
 	line   string                     // what its version starts with
@@ -25,8 +20,8 @@ type release struct {
 
 var releases = []release{
 	{line: "3.4.", binary: installed, warns: true},
-	{line: "3.5.", binary: pinned("v35")},
-	{line: "3.6.", binary: pinned("v36")},
+	{line: "3.5.", binary: pinned("../oldetcd/v35")},
+	{line: "3.6.", binary: pinned("../oldetcd/v36")},
 	{line: "3.7."},
 }
 

@@ -1,4 +1,4 @@
-package refusals_test
+package scenarios_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package contract_test
+package scenarios_test
 
 import (
 	"testing"

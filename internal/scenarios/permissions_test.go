@@ -1,6 +1,4 @@
-// The table of docs/permissions.md is tested: a role with what a row grants, and
-// nothing more, has no request refused.
-package permissions_test
+package scenarios_test
 
 import (
 	"context"
@@ -27,8 +25,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 )
-
-func TestMain(m *testing.M) { testetcd.Main(m) }
 
 const (
 	prefix = "/etcdclaims/"
@@ -127,8 +123,8 @@ func (w watching) RecvMsg(m any) error {
 	return err
 }
 
-// world is one etcd, seen by an administrator and by a user with the row's role.
-type world struct {
+// granted is one etcd, seen by an administrator and by a user with the row's role.
+type granted struct {
 	testing.TB
 	admin, user *clientv3.Client
 	refused     *refused
@@ -136,7 +132,7 @@ type world struct {
 
 // lost returns the context of a caller that gives up when its transaction with the key was
 // carried out, and whose reply is lost.
-func (w world) lost(key string) context.Context {
+func (w granted) lost(key string) context.Context {
 	ctx, cancel := context.WithCancel(w.Context())
 	w.Cleanup(cancel)
 	w.refused.mu.Lock()
@@ -146,7 +142,7 @@ func (w world) lost(key string) context.Context {
 }
 
 // undone acquires a key for a caller that gives up, and waits until that is undone.
-func (w world) undone(c *etcdclaims.Client) error {
+func (w granted) undone(c *etcdclaims.Client) error {
 	w.Helper()
 	if _, err := c.TryAcquire(w.lost("given up"), "given up"); err == nil {
 		return errors.New("acquired, although the caller has given up")
@@ -162,7 +158,7 @@ func (w world) undone(c *etcdclaims.Client) error {
 }
 
 // refusals are calls that come to nothing: their answers must say why.
-func (w world) refusals(c *etcdclaims.Client) error {
+func (w granted) refusals(c *etcdclaims.Client) error {
 	never := clientv3.Compare(clientv3.Version(prefix+"own/never"), ">", 0)
 	_, err := c.TryAcquire(w.Context(), "conditional", etcdclaims.If(never))
 	if !errors.Is(err, etcdclaims.ErrRefused) {
@@ -171,7 +167,7 @@ func (w world) refusals(c *etcdclaims.Client) error {
 	return nil
 }
 
-func (w world) claims(etcd *clientv3.Client) *etcdclaims.Client {
+func (w granted) claims(etcd *clientv3.Client) *etcdclaims.Client {
 	w.Helper()
 	c, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: prefix})
 	if err != nil {
@@ -185,7 +181,7 @@ func (w world) claims(etcd *clientv3.Client) *etcdclaims.Client {
 	return c
 }
 
-func (w world) claim(c *etcdclaims.Client) *etcdclaims.Claim {
+func (w granted) claim(c *etcdclaims.Client) *etcdclaims.Claim {
 	w.Helper()
 	claim, err := c.TryAcquire(w.Context(), "k")
 	if err != nil {
@@ -195,7 +191,7 @@ func (w world) claim(c *etcdclaims.Client) *etcdclaims.Claim {
 }
 
 // wait returns what comes, or an error.
-func (w world) wait(done <-chan error, late string) error {
+func (w granted) wait(done <-chan error, late string) error {
 	select {
 	case err := <-done:
 		return err
@@ -207,7 +203,7 @@ func (w world) wait(done <-chan error, late string) error {
 }
 
 // waits acquires a key that is held, and releases it. free frees the key.
-func (w world) waits(c *etcdclaims.Client, free func() error) error {
+func (w granted) waits(c *etcdclaims.Client, free func() error) error {
 	return w.inLine(func() error {
 		next, err := c.Acquire(w.Context(), "k")
 		if err == nil {
@@ -218,7 +214,7 @@ func (w world) waits(c *etcdclaims.Client, free func() error) error {
 }
 
 // inLine calls free when call waits in line, and returns when both are done.
-func (w world) inLine(call, free func() error) error {
+func (w granted) inLine(call, free func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- call() }()
 	for w.Context().Err() == nil {
@@ -232,15 +228,15 @@ func (w world) inLine(call, free func() error) error {
 }
 
 // features does what a row is named after.
-var features = map[string]func(w world) error{
-	"TryAcquire, Check, Owns, Release, Txn": func(w world) error {
+var features = map[string]func(w granted) error{
+	"TryAcquire, Check, Owns, Release, Txn": func(w granted) error {
 		c := w.claims(w.user)
 		cl := w.claim(c)
 		_, err := cl.Owns(w.Context())
 		_, txnErr := cl.Txn(w.Context()).Then(clientv3.OpPut(data+"1", "")).Commit()
 		return errors.Join(cl.Check(), err, txnErr, w.undone(c), w.refusals(c), cl.Release(w.Context()))
 	},
-	"Acquire (waiting in line)": func(w world) error {
+	"Acquire (waiting in line)": func(w granted) error {
 		first, second := w.claims(w.user), w.claims(w.user)
 		cl := w.claim(first)
 		err := w.waits(second, func() error { return cl.Release(w.Context()) })
@@ -250,13 +246,13 @@ var features = map[string]func(w world) error{
 			return err
 		}))
 	},
-	"Note": func(w world) error {
+	"Note": func(w granted) error {
 		c := w.claims(w.user)
 		cl := w.claim(c)
 		_, err := cl.Owns(w.Context())
 		return errors.Join(err, cl.Note(w.Context(), []byte("half")), w.undone(c), cl.Release(w.Context()))
 	},
-	"Begin, Complete, Fail, Record": func(w world) error {
+	"Begin, Complete, Fail, Record": func(w granted) error {
 		c := w.claims(w.user)
 		for i := range 2 {
 			job, err := testwork.Of(c).Begin(w.Context(), fmt.Sprint("work/", i))
@@ -292,7 +288,7 @@ var features = map[string]func(w world) error{
 		}
 		return err
 	},
-	"Locks": func(w world) error {
+	"Locks": func(w granted) error {
 		locks := locks.New(w.claims(w.user))
 		_, ok, err := locks.TryAcquire(w.Context(), "k", "me", 10*time.Second)
 		_, renewed, renewErr := locks.Renew(w.Context(), "k", "me", 10*time.Second)
@@ -307,7 +303,7 @@ var features = map[string]func(w world) error{
 		_, settleErr := locks.Release(w.Context(), "lost", "me")
 		return errors.Join(err, renewErr, ownerErr, allErr, settleErr)
 	},
-	"ForceRelease, Supersede": func(w world) error {
+	"ForceRelease, Supersede": func(w granted) error {
 		c := w.claims(w.user)
 		w.claim(c)
 		holder, again := c.TryAcquire(w.Context(), "k", etcdclaims.Supersede())
@@ -321,7 +317,7 @@ var features = map[string]func(w world) error{
 		}
 		return errors.Join(err, w.undone(c))
 	},
-	"Suspectable": func(w world) error {
+	"Suspectable": func(w granted) error {
 		ctx, cancel := context.WithTimeout(w.Context(), 10*time.Second)
 		defer cancel()
 		own := clientv3.Compare(clientv3.CreateRevision(prefix+"own/k"), "=", 0)
@@ -338,16 +334,16 @@ var features = map[string]func(w world) error{
 		_, err = c.Acquire(ctx, "k", etcdclaims.Suspectable())
 		return errors.Join(err, w.undone(c))
 	},
-	"Resize": func(w world) error {
+	"Resize": func(w granted) error {
 		c := w.claims(w.user)
 		return errors.Join(admin.Resize(w.Context(), c, "k", 2), admin.Resize(w.Context(), c, "k", 0))
 	},
-	"Lookup": func(w world) error {
+	"Lookup": func(w granted) error {
 		w.claim(w.claims(w.admin))
 		_, err := w.claims(w.user).Lookup(w.Context(), "k")
 		return err
 	},
-	"List, Watch": func(w world) error {
+	"List, Watch": func(w granted) error {
 		w.claim(w.claims(w.admin))
 		c := w.claims(w.user)
 		for _, err := range c.List(w.Context(), "") {
@@ -375,7 +371,7 @@ var features = map[string]func(w world) error{
 		}
 		return nil
 	},
-	"Groups": func(w world) error {
+	"Groups": func(w granted) error {
 		handled := make(chan error, 10)
 		join := func(name string) (*group.Member, error) {
 			cfg := group.Config{Group: "g", Partitions: 2, Name: name, Away: time.Minute, Cooldown: -1}
@@ -400,7 +396,7 @@ var features = map[string]func(w world) error{
 		return errors.Join(w.wait(handled, "no slot was handed over"), first.View().Readmit(w.Context(), "other"),
 			second.Leave(w.Context()), first.Leave(w.Context()), w.undone(w.claims(w.user)))
 	},
-	"Scheduler": func(w world) error {
+	"Scheduler": func(w granted) error {
 		s, err := sched.New(w.claims(w.user), sched.Config{Group: "g"})
 		if err != nil {
 			return err
@@ -443,7 +439,7 @@ var features = map[string]func(w world) error{
 		}
 		return err
 	},
-	"Queue": func(w world) error {
+	"Queue": func(w granted) error {
 		c := w.claims(w.user)
 		q, err := queue.New(c, queue.Config{Name: "q", MaxTaken: 2})
 		if err != nil {
@@ -467,18 +463,18 @@ var features = map[string]func(w world) error{
 		return errors.Join(heartErr, failErr, statsErr, q.Pause(w.Context(), "why"), q.Resume(w.Context()), w.undone(c),
 			got.Deliveries[0].Complete(w.Context(), clientv3.OpPut(data+"5", "")), q.Close(w.Context()))
 	},
-	"etcdguard.NewKV with a claim": func(w world) error {
+	"etcdguard.NewKV with a claim": func(w granted) error {
 		c := w.claims(w.user)
 		cl := w.claim(c)
 		_, err := etcdguard.NewKV(w.user, cl).Put(w.Context(), data+"3", "")
 		return errors.Join(err, w.undone(c), cl.Release(w.Context()))
 	},
-	"etcdguard.Bearer, etcdguard.NewGate": func(w world) error {
+	"etcdguard.Bearer, etcdguard.NewGate": func(w granted) error {
 		cl := w.claim(w.claims(w.admin))
 		_, err := etcdguard.NewKV(w.user, etcdguard.Bearer(prefix, cl.Token())).Put(w.Context(), data+"4", "")
 		return errors.Join(err, etcdguard.NewGate(w.user, prefix).Admit(w.Context(), cl.Token()))
 	},
-	"RaiseEpoch": func(w world) error {
+	"RaiseEpoch": func(w granted) error {
 		_, err := admin.RaiseEpoch(w.Context(), w.user, prefix, 0)
 		return err
 	},
@@ -502,7 +498,7 @@ func TestEachRowSuffices(t *testing.T) {
 			server := testetcd.Start(t, testetcd.NoSync())
 			var denied refused
 			withRole(t, server.Client(t), row)
-			w := world{
+			w := granted{
 				t, server.ClientWith(t, clientv3.Config{Username: "root", Password: "root"}),
 				server.ClientWith(t, clientv3.Config{Username: "user", Password: "user", DialOptions: denied.options()}),
 				&denied,

@@ -1,4 +1,4 @@
-package history_test
+package scenarios_test
 
 import (
 	"context"
@@ -18,9 +18,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// A worker is a process that acquires keys and writes under them, and records
+// A recorder is a process that acquires keys and writes under them, and records
 // all of that.
-type worker struct {
+type recorder struct {
 	h     *history.History
 	name  string
 	etcd  *clientv3.Client
@@ -29,9 +29,9 @@ type worker struct {
 	fence bool // compare fences, as one should
 }
 
-func newWorker(t *testing.T, h *history.History, name string, etcd *clientv3.Client, seed uint64) *worker {
+func newRecorder(t *testing.T, h *history.History, name string, etcd *clientv3.Client, seed uint64) *recorder {
 	t.Helper()
-	w := &worker{h: h, name: name, etcd: etcd, rnd: rand.New(rand.NewPCG(seed, 0)), fence: true}
+	w := &recorder{h: h, name: name, etcd: etcd, rnd: rand.New(rand.NewPCG(seed, 0)), fence: true}
 	c, err := etcdclaims.New(etcd, etcdclaims.Config{Owner: name, Hooks: etcdclaims.Hooks{
 		TermEnded: func(_ context.Context, term etcdclaims.TermInfo) {
 			if errors.Is(term.Err, etcdclaims.ErrLost) {
@@ -48,7 +48,7 @@ func newWorker(t *testing.T, h *history.History, name string, etcd *clientv3.Cli
 }
 
 // round acquires a key, works for some seconds, and releases it.
-func (w *worker) round(ctx context.Context, key string) {
+func (w *recorder) round(ctx context.Context, key string) {
 	acquire, call := w.c.TryAcquire, w.h.Acquire(w.name, key)
 	if w.rnd.IntN(2) == 0 {
 		acquire = w.c.Acquire
@@ -72,7 +72,7 @@ func (w *worker) round(ctx context.Context, key string) {
 	w.write(ctx, cl) // too late
 }
 
-func (w *worker) write(ctx context.Context, cl *etcdclaims.Claim) {
+func (w *recorder) write(ctx context.Context, cl *etcdclaims.Claim) {
 	call := w.h.Effect(w.name, cl.Token())
 	put := clientv3.OpPut("/written/"+cl.Key(), fmt.Sprint(cl.Fence()))
 	if w.rnd.IntN(2) == 0 && w.fence {
@@ -105,7 +105,7 @@ func TestRecorded(t *testing.T) {
 		raw := server.Client(t)
 		var workers sync.WaitGroup
 		for i := range 4 {
-			w := newWorker(t, h, fmt.Sprint("worker", i), server.Client(t), uint64(i))
+			w := newRecorder(t, h, fmt.Sprint("worker", i), server.Client(t), uint64(i))
 			w.fence = fence
 			workers.Go(func() {
 				for range 25 {
@@ -131,9 +131,10 @@ func TestRecorded(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := record(t, true)
 			h.Verify(t, history.Checks{})
-			text := kept(t, h)
+			var text strings.Builder
+			noErr(t, h.Write(&text))
 			for _, kind := range []string{"granted", "done", "refused", "checked", "ended"} {
-				n := strings.Count(text, `"kind":"`+kind+`"`)
+				n := strings.Count(text.String(), `"kind":"`+kind+`"`)
 				if t.Logf("%d %s", n, kind); n == 0 {
 					t.Errorf("nothing is recorded as %s", kind)
 				}
@@ -154,7 +155,7 @@ func TestRecorded(t *testing.T) {
 func TestRecordedInRealTime(t *testing.T) {
 	h := history.New()
 	server := testetcd.Shared(t)
-	a, b := newWorker(t, h, "a", server.Client(t), 1), newWorker(t, h, "b", server.Client(t), 2)
+	a, b := newRecorder(t, h, "a", server.Client(t), 1), newRecorder(t, h, "b", server.Client(t), 2)
 	key := testetcd.Prefix(t)
 	call := h.Acquire(a.name, key)
 	cl, err := a.c.TryAcquire(t.Context(), key)

@@ -1,4 +1,4 @@
-package permissions_test
+package scenarios_test
 
 import (
 	"context"
@@ -95,7 +95,7 @@ func TestEachGrantIsNeeded(t *testing.T) {
 }
 
 // refusedWith uses a feature with a role that grants too little.
-func refusedWith(t *testing.T, server *testetcd.Server, admin *clientv3.Client, row grants, use func(world) error) {
+func refusedWith(t *testing.T, server *testetcd.Server, admin *clientv3.Client, row grants, use func(granted) error) {
 	t.Helper()
 	if _, err := admin.Delete(t.Context(), "", clientv3.WithPrefix()); err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func refusedWith(t *testing.T, server *testetcd.Server, admin *clientv3.Client, 
 	e := &expecting{TB: t, ctx: ctx}
 	e.run(func() error {
 		user := server.ClientWith(t, clientv3.Config{Username: "user", Password: "user", DialOptions: denied.options()})
-		return use(world{e, admin, user, &denied})
+		return use(granted{e, admin, user, &denied})
 	})
 	if len(denied.calls) == 0 {
 		t.Errorf("nothing was refused: %v", e.failures)
