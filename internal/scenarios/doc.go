@@ -5,8 +5,9 @@
 // failures, of an outage and of its end. It has no code.
 //
 // The tests of other packages that need an etcd are here, too: those of the contracts, of the
-// refusals, of the permissions that docs/permissions.md names, of recorded histories, and of
-// older releases of etcd. Each test binary links the etcd server, which takes seconds.
+// refusals, of the permissions that docs/permissions.md names, of recorded histories, of older
+// releases of etcd, and of the faults in upstream.md. Each test binary links the etcd server,
+// which takes seconds.
 //
 //	go test ./internal/scenarios -v
 //	go test ./internal/scenarios -run TestErased/queue.md

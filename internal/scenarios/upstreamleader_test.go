@@ -1,13 +1,12 @@
 //go:build unix
 
-package upstream
+package scenarios_test
 
 import (
 	"context"
 	"flag"
 	"fmt"
 	"net"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,48 +16,18 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/server/v3/embed"
-	"go.uber.org/goleak"
 	"go.uber.org/zap"
 )
 
 var rounds = flag.Int("rounds", 0, "how often TestPausedLeader pauses a leader; each takes about 10 s")
 
 const (
-	memberVariable = "UPSTREAM_MEMBER" // makes the program of the tests a member of etcd
-	ttl            = 5
-	pause          = 7 * time.Second
+	leaseTTL = 5
+	pause    = 7 * time.Second
 )
 
-func TestMain(m *testing.M) {
-	if os.Getenv(memberVariable) != "" {
-		if err := serve(strings.Split(os.Getenv(memberVariable), " ")); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	goleak.VerifyTestMain(m)
-}
-
-// serve is a member until its standard input ends, as it does when the test dies.
-func serve(args []string) error {
-	name, client, peer, cluster, dir := args[0], args[1], args[2], args[3], args[4]
-	cfg := embed.NewConfig()
-	cfg.Name, cfg.Dir, cfg.LogLevel, cfg.InitialCluster = name, dir, "fatal", cluster
-	cfg.ListenClientUrls, cfg.ListenPeerUrls = []url.URL{{Scheme: "http", Host: client}}, []url.URL{{Scheme: "http", Host: peer}}
-	cfg.AdvertiseClientUrls, cfg.AdvertisePeerUrls = cfg.ListenClientUrls, cfg.ListenPeerUrls
-	etcd, err := embed.StartEtcd(cfg)
-	if err != nil {
-		return err
-	}
-	defer etcd.Close()
-	_, _ = os.Stdin.Read(make([]byte, 1))
-	return nil
-}
-
-// member is a process.
-type member struct {
+// plainMember is a member of etcd.
+type plainMember struct {
 	client string
 	cmd    *exec.Cmd
 }
@@ -69,7 +38,7 @@ func TestPausedLeader(t *testing.T) {
 	if *rounds == 0 {
 		t.Skip("takes minutes: run with -rounds 24")
 	}
-	members := cluster(t)
+	members := plainMembers(t)
 	lost := 0
 	for round := range *rounds {
 		if left, is := pausedLeader(t, members); is {
@@ -85,7 +54,7 @@ func TestPausedLeader(t *testing.T) {
 
 // pausedLeader is one round. It returns how long before its revocation the lease was
 // renewed, and whether it was revoked.
-func pausedLeader(t *testing.T, members []member) (time.Duration, bool) {
+func pausedLeader(t *testing.T, members []plainMember) (time.Duration, bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -101,7 +70,7 @@ func pausedLeader(t *testing.T, members []member) (time.Duration, bool) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	lease, err := client.Grant(ctx, ttl)
+	lease, err := client.Grant(ctx, leaseTTL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,18 +91,18 @@ func pausedLeader(t *testing.T, members []member) (time.Duration, bool) {
 		}
 		return err == nil
 	}
-	process := members[leader].cmd.Process
-	if err := process.Signal(syscall.SIGSTOP); err != nil {
+	paused := members[leader].cmd.Process
+	if err := paused.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	defer process.Signal(syscall.SIGCONT) //nolint:errcheck // it runs already
-	for paused := time.Now(); time.Since(paused) < pause; time.Sleep(300 * time.Millisecond) {
+	defer paused.Signal(syscall.SIGCONT) //nolint:errcheck // it runs already
+	for began := time.Now(); time.Since(began) < pause; time.Sleep(300 * time.Millisecond) {
 		renew()
 	}
 	if time.Since(renewed) > time.Second {
 		return 0, false // no new leader renewed it: nothing is shown
 	}
-	if err := process.Signal(syscall.SIGCONT); err != nil {
+	if err := paused.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 	// It is never without a renewal for longer than half a second.
@@ -147,7 +116,7 @@ func pausedLeader(t *testing.T, members []member) (time.Duration, bool) {
 	return 0, false
 }
 
-func leaderOf(ctx context.Context, t *testing.T, members []member) int {
+func leaderOf(ctx context.Context, t *testing.T, members []plainMember) int {
 	t.Helper()
 	for ; ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
 		for i, m := range members {
@@ -166,8 +135,8 @@ func leaderOf(ctx context.Context, t *testing.T, members []member) int {
 	return 0
 }
 
-// cluster starts three members.
-func cluster(t *testing.T) []member {
+// plainMembers starts a cluster.
+func plainMembers(t *testing.T) []plainMember {
 	t.Helper()
 	const size = 3
 	var addrs, initial []string
@@ -187,26 +156,23 @@ func cluster(t *testing.T) []member {
 		initial = append(initial, fmt.Sprintf("m%d=http://%s", i, addrs[size+i]))
 	}
 	dir := t.TempDir()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
+	etcd := filepath.Join(dir, "etcd")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", etcd, "go.etcd.io/etcd/server/v3").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
 	}
-	var members []member
+	var members []plainMember
 	for i := range size {
 		name := fmt.Sprintf("m%d", i)
-		cmd := exec.Command(self)
-		cmd.Env = append(os.Environ(), memberVariable+"="+strings.Join([]string{name, addrs[i], addrs[size+i], strings.Join(initial, ","), filepath.Join(dir, name)}, " "))
-		stdin, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		client, peer := "http://"+addrs[i], "http://"+addrs[size+i]
+		cmd := exec.Command(etcd, "-name", name, "-data-dir", filepath.Join(dir, name), "-log-level", "fatal",
+			"-initial-cluster", strings.Join(initial, ","), "-initial-advertise-peer-urls", peer, "-listen-peer-urls", peer,
+			"-advertise-client-urls", client, "-listen-client-urls", client)
 		cmd.Stderr = os.Stderr
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		members = append(members, member{addrs[i], cmd})
+		members = append(members, plainMember{addrs[i], cmd})
 		t.Cleanup(func() {
-			_ = stdin.Close()
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
 		})

@@ -1,6 +1,4 @@
-// Package upstream reproduces faults of etcd and its client that this project works
-// around. It uses no code of the project, so that each test can be filed as it is.
-package upstream
+package scenarios_test
 
 import (
 	"context"
@@ -13,7 +11,6 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
-	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -38,8 +35,7 @@ func (p *proxy) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, err
 // TestTxnIsRepeated shows that clientv3 repeats a transaction that was carried out: the
 // client that has taken a free key is told that the key is taken.
 func TestTxnIsRepeated(t *testing.T) {
-	t.Cleanup(func() { goleak.VerifyNone(t) })
-	etcd := start(t)
+	etcd := startPlain(t)
 	p := &proxy{etcd: pb.NewKVClient(etcd.ActiveConnection())}
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -74,8 +70,8 @@ func TestTxnIsRepeated(t *testing.T) {
 	}
 }
 
-// start returns a client of an etcd with one member.
-func start(t *testing.T) *clientv3.Client {
+// startPlain returns a client of an etcd with one member.
+func startPlain(t *testing.T) *clientv3.Client {
 	t.Helper()
 	cfg := embed.NewConfig()
 	cfg.Dir = t.TempDir()
