@@ -18,12 +18,15 @@ import (
 
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/dbserver"
-	"github.com/etcdclaims/claims/internal/testetcd"
+	"go.uber.org/goleak"
 )
 
-var update = flag.Bool("update", false, "write the vectors anew")
+var (
+	update = flag.Bool("update", false, "write the vectors anew")
+	long   = flag.Bool("long", false, "also run the gate in TypeScript")
+)
 
-func TestMain(m *testing.M) { testetcd.Main(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // stored compares vectors with the file that has them.
 func stored(t *testing.T, name string, vectors any) {
@@ -163,7 +166,9 @@ func TestPython(t *testing.T) {
 
 // TestTypeScript compiles the gate, and runs it on Postgres.
 func TestTypeScript(t *testing.T) {
-	testetcd.SkipUnlessLong(t, "npm downloads what it needs")
+	if !*long {
+		t.Skip("npm downloads what it needs: run with -long")
+	}
 	npm, err := exec.LookPath("npm")
 	if err != nil {
 		t.Skip("npm is not installed")

@@ -1,32 +1,27 @@
-//go:build unix
-
-package main_test
+package examples_test
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
-func TestMain(m *testing.M) { testetcd.Main(m) }
-
 const files = 300
 
-func TestQuickstart(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs processes")
+func testQuickstart(t *testing.T, bin string) {
+	if err := testetcd.Signals(); err != nil {
+		t.Skip(err)
 	}
-	bin := testetcd.Program(t, "quickstart")
 	t.Run("OK", func(t *testing.T) {
 		t.Parallel()
 		out, err := command(t, bin, "-root", tree(t, files)).CombinedOutput()
@@ -34,11 +29,14 @@ func TestQuickstart(t *testing.T) {
 	})
 	t.Run("OK with endpoints", func(t *testing.T) {
 		t.Parallel()
-		server := testetcd.Shared(t)
-		endpoints := strings.Join(server.Endpoints(), ",")
-		out, err := command(t, bin, "-root", tree(t, files), "-endpoints", endpoints).CombinedOutput()
+		server := testetcd.Start(t)
+		out, err := command(t, bin, "-root", tree(t, files), elsewhere(server)).CombinedOutput()
 		checkRun(t, string(out), err)
 		checkEmpty(t, server)
+	})
+	t.Run("interrupt", func(t *testing.T) {
+		t.Parallel()
+		testInterrupt(t, bin)
 	})
 	t.Run("fails", func(t *testing.T) {
 		t.Parallel()
@@ -57,6 +55,78 @@ func TestQuickstart(t *testing.T) {
 		f("negative", "-pace", "-1")
 		f("unexpected argument", "fast")
 	})
+}
+
+// Whatever ends the parent ends the workers, even the one that is frozen.
+func testInterrupt(t *testing.T, bin string) {
+	if runtime.GOOS != "linux" {
+		t.Skip("finds processes below /proc")
+	}
+	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM, os.Kill} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			args := []string{"-root", tree(t, files)}
+			if sig == os.Interrupt {
+				server := testetcd.Start(t)
+				args = append(args, elsewhere(server))
+				defer checkEmpty(t, server)
+			}
+			// A file of its own tells its processes from those of other runs.
+			own := filepath.Join(t.TempDir(), "quickstart")
+			if err := os.Link(bin, own); err != nil {
+				t.Fatal(err)
+			}
+			cmd := command(t, own, args...)
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			frozen := false
+			for lines := bufio.NewScanner(out); lines.Scan(); {
+				if strings.Contains(lines.Text(), "worker-2 is frozen") {
+					frozen = true
+					if err := cmd.Process.Signal(sig); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			if !frozen {
+				t.Error("no worker was frozen")
+			}
+			if err := cmd.Wait(); err == nil {
+				t.Error("exit 0")
+			}
+			for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+				left := processes(t, cmd.Path)
+				if len(left) == 0 {
+					return
+				}
+				if time.Now().After(deadline) {
+					t.Fatalf("processes are left over: %v", left)
+				}
+			}
+		})
+	}
+}
+
+// processes returns the directories below /proc of those that run a program.
+func processes(t *testing.T, program string) []string {
+	t.Helper()
+	exes, err := filepath.Glob("/proc/[0-9]*/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, exe := range exes {
+		// Most processes are none of our business, and some are gone by now.
+		if target, err := os.Readlink(exe); err == nil && target == program {
+			found = append(found, filepath.Dir(exe))
+		}
+	}
+	return found
 }
 
 // checkRun checks that a run went well, and that it shows what it is for.
@@ -86,32 +156,6 @@ func checkRun(t *testing.T, out string, err error) {
 	if t.Failed() {
 		t.Log(out)
 	}
-}
-
-// checkEmpty checks that the program leaves nothing in an etcd not its own.
-func checkEmpty(t *testing.T, server *testetcd.Server) {
-	t.Helper()
-	resp, err := server.Client(t).Get(t.Context(), "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, kv := range resp.Kvs {
-		t.Errorf("left over: %s", kv.Key)
-	}
-}
-
-func command(t *testing.T, bin string, args ...string) *exec.Cmd {
-	t.Helper()
-	// Each run has a file of its own, so that its processes can be told from
-	// others.
-	own := filepath.Join(t.TempDir(), "quickstart")
-	if err := os.Link(bin, own); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), own, args...)
-	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir()) // where its etcd lies
-	cmd.WaitDelay = 10 * time.Second
-	return cmd
 }
 
 // tree makes a directory with n files to count, and one that is not.

@@ -1,4 +1,4 @@
-package demoetcd_test
+package examples_test
 
 import (
 	"slices"
@@ -11,8 +11,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
-
-func TestMain(m *testing.M) { testetcd.Main(m) }
 
 func TestOpenStartsMember(t *testing.T) {
 	eps, stop, err := demoetcd.Open("")
