@@ -40,13 +40,13 @@ func TestDocumentedTestRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := os.ReadFile("etcdclaims/claimtest/document_test.go")
+	file, err := os.ReadFile("etcdclaims/claimtestdocument_test.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, want, _ := strings.Cut(string(file), "\n")
 	if _, got, _ := strings.Cut(blocks[0].Code, "\n"); got != want {
-		t.Error("docs/testing.md and etcdclaims/claimtest/document_test.go differ by more than their packages")
+		t.Error("docs/testing.md and etcdclaims/claimtestdocument_test.go differ by more than their packages")
 	}
 }
 

@@ -1,4 +1,4 @@
-package claimtest_test
+package etcdclaims_test
 
 import (
 	"context"
@@ -33,22 +33,13 @@ func everywhere(t *testing.T, f func(t *testing.T, server *claimtest.Server), op
 
 var short = etcdclaims.Config{TTL: 2 * time.Second, AllowShortTTL: true}
 
-func acquire(t *testing.T, c *etcdclaims.Client, key string) *etcdclaims.Claim {
-	t.Helper()
-	claim, err := c.TryAcquire(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return claim
-}
-
 func TestReplyIsLost(t *testing.T) {
 	everywhere(t, func(t *testing.T, server *claimtest.Server) {
 		host := server.Host(t)
 		c := claimtest.NewClient(t, host, short)
-		acquire(t, c, "warm")
+		tryClaim(t, c, "warm")
 		lost := host.Inject(claimtest.Fault{On: claimtest.Acquire, LoseReply: true})
-		acquire(t, c, "a")
+		tryClaim(t, c, "a")
 		if lost.Hits() != 1 || len(host.Sent(steps.Resolve)) != 1 {
 			t.Errorf("%d replies lost, %d times resolved", lost.Hits(), len(host.Sent(steps.Resolve)))
 		}
@@ -62,7 +53,7 @@ func TestKindsOfWaitersAndHandOvers(t *testing.T) {
 		server := claimtest.Start(t)
 		first, second := server.Host(t), server.Host(t)
 		holder, waiter := claimtest.NewClient(t, first, short), claimtest.NewClient(t, second, short)
-		claim := acquire(t, holder, "a")
+		claim := tryClaim(t, holder, "a")
 		inLine, granted := make(chan struct{}, 1), make(chan error)
 		second.Inject(claimtest.Fault{On: claimtest.Acquire, Edit: func(any) { inLine <- struct{}{} }})
 		go func() {
@@ -90,7 +81,7 @@ func TestRenewalIsSeen(t *testing.T) {
 	everywhere(t, func(t *testing.T, server *claimtest.Server) {
 		host := server.Host(t)
 		c := claimtest.NewClient(t, host, etcdclaims.Config{})
-		claim := acquire(t, c, "a")
+		claim := tryClaim(t, c, "a")
 		seen := make(chan int64, 1)
 		host.Inject(claimtest.Fault{On: claimtest.KeepAlive, Saw: func(req any) { seen <- req.(*pb.LeaseKeepAliveRequest).ID }})
 		if err := claim.Renew(t.Context()); err != nil {
@@ -176,7 +167,7 @@ func TestCut(t *testing.T) {
 	everywhere(t, func(t *testing.T, server *claimtest.Server) {
 		host := server.Host(t)
 		c := claimtest.NewClient(t, host, short)
-		claim := acquire(t, c, "a")
+		claim := tryClaim(t, c, "a")
 		host.Cut()
 		<-claim.Done()
 		if _, err := claimtest.NewClient(t, server, short).Acquire(t.Context(), "a"); err != nil {
@@ -193,7 +184,7 @@ func TestKill(t *testing.T) {
 	everywhere(t, func(t *testing.T, server *claimtest.Server) {
 		host := server.Host(t)
 		c := claimtest.NewClient(t, host, short)
-		claim := acquire(t, c, "a")
+		claim := tryClaim(t, c, "a")
 		host.Kill()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -212,7 +203,7 @@ func TestCodes(t *testing.T) {
 		host := server.Host(t)
 		c := claimtest.NewClient(t, host, short)
 		host.Inject(claimtest.Fault{On: claimtest.Acquire, Key: "a", Code: codes.PermissionDenied})
-		acquire(t, c, "b")
+		tryClaim(t, c, "b")
 		if _, err := c.TryAcquire(t.Context(), "a"); err == nil {
 			t.Error("acquired without permission")
 		}
@@ -220,7 +211,7 @@ func TestCodes(t *testing.T) {
 		if _, err := c.TryAcquire(t.Context(), "a"); !errors.Is(err, rpctypes.ErrNoSpace) {
 			t.Errorf("without space: %v", err)
 		}
-		acquire(t, c, "a")
+		tryClaim(t, c, "a")
 	})
 }
 
@@ -229,7 +220,7 @@ func TestOperator(t *testing.T) {
 		c := claimtest.NewClient(t, server, short)
 		ended := func(what string, want etcdclaims.Reason, do func()) {
 			t.Helper()
-			claim := acquire(t, c, "a")
+			claim := tryClaim(t, c, "a")
 			do()
 			<-claim.Done()
 			var lost *etcdclaims.LostError
@@ -243,7 +234,7 @@ func TestOperator(t *testing.T) {
 		ended("overwriting", etcdclaims.ReasonSuperseded, func() { server.Overwrite(t, key, "x") })
 		server.Delete(t, key)
 		ended("raising the epoch", etcdclaims.ReasonSuperseded, func() { server.RaiseEpoch(t, "") })
-		claim := acquire(t, c, "b")
+		claim := tryClaim(t, c, "b")
 		server.Compact(t)
 		server.FillQuota(t)
 		if _, err := c.TryAcquire(t.Context(), "c"); err == nil {
@@ -253,14 +244,14 @@ func TestOperator(t *testing.T) {
 			t.Errorf("releasing without space: %v", err)
 		}
 		server.FreeQuota(t)
-		acquire(t, c, "c")
+		tryClaim(t, c, "c")
 	})
 }
 
 func TestRestart(t *testing.T) {
 	everywhere(t, func(t *testing.T, server *claimtest.Server) {
 		c := claimtest.NewClient(t, server, etcdclaims.Config{})
-		claim := acquire(t, c, "a")
+		claim := tryClaim(t, c, "a")
 		server.Stop(t)
 		server.Restart(t)
 		if ok, err := claim.Owns(t.Context()); err != nil || !ok {
@@ -273,7 +264,7 @@ func TestRestore(t *testing.T) {
 	everywhere(t, func(t *testing.T, server *claimtest.Server) {
 		c := claimtest.NewClient(t, server, etcdclaims.Config{})
 		backup := server.Snapshot(t)
-		claim := acquire(t, c, "a")
+		claim := tryClaim(t, c, "a")
 		server.Restore(t, backup, 0)
 		if authenticated(t, server) {
 			return // its client hangs, as documented
@@ -285,7 +276,7 @@ func TestRestore(t *testing.T) {
 			t.Errorf("after a restore: %v", err)
 		}
 		server.RaiseEpoch(t, "")
-		again := acquire(t, c, "a")
+		again := tryClaim(t, c, "a")
 		if again.Fence() <= claim.Fence() {
 			t.Errorf("fence %d after %d", again.Fence(), claim.Fence())
 		}
@@ -313,7 +304,7 @@ func TestTokensExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := claimtest.Start(t, claimtest.Auth())
 		c := claimtest.NewClient(t, server, etcdclaims.Config{})
-		claim := acquire(t, c, "a")
+		claim := tryClaim(t, c, "a")
 		for range 20 {
 			server.ExpireTokens(t)
 			time.Sleep(5 * time.Second)
@@ -328,7 +319,7 @@ func TestSuspend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := claimtest.Start(t)
 		host := server.Host(t)
-		claim := acquire(t, claimtest.NewClient(t, host, etcdclaims.Config{}), "a")
+		claim := tryClaim(t, claimtest.NewClient(t, host, etcdclaims.Config{}), "a")
 		host.StepClock(-time.Hour)
 		if err := claim.Check(); err != nil {
 			t.Errorf("after the wall clock was set back: %v", err)
@@ -370,7 +361,7 @@ func TestMembers(t *testing.T) {
 			host := members.Host(t)
 			// A busy machine may take seconds for an election, which this is not about.
 			c := claimtest.NewClient(t, host, etcdclaims.Config{TTL: 20 * time.Second})
-			claim := acquire(t, c, "a")
+			claim := tryClaim(t, c, "a")
 			to := (members.Leader(t) + 1) % members.Len()
 			members.MoveLeader(t, to)
 			host.Hang(members.Endpoints()[to])

@@ -1,4 +1,4 @@
-package claimtest_test
+package etcdclaims_test
 
 import (
 	"errors"

@@ -1,9 +1,0 @@
-package claimtest_test
-
-import (
-	"testing"
-
-	"github.com/etcdclaims/claims/internal/testetcd"
-)
-
-func TestMain(m *testing.M) { testetcd.Main(m) }
