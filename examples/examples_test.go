@@ -33,7 +33,7 @@ func TestExamples(t *testing.T) {
 		t.Skip("builds programs and runs them in real time")
 	}
 	bin := t.TempDir()
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "./...").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", bin, "./...").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	programs, err := os.ReadDir(bin)
