@@ -14,7 +14,7 @@ import (
 )
 
 // Readers copy the samples of the documents: each compiles, as a file or completed as
-// package samples says. cmd/claimctl-dev runs the programs among them.
+// package samples says. examples_test runs the programs among them.
 func TestDocumentedGoCompiles(t *testing.T) {
 	t.Parallel()
 	blocks := documentedGo(t)

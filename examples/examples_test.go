@@ -1,4 +1,4 @@
-// Package examples_test builds the examples and runs them as their users do.
+// Package examples_test builds the examples and claimctl-dev, and runs them as their users do.
 package examples_test
 
 import (
@@ -21,11 +21,12 @@ func TestMain(m *testing.M) { testetcd.Main(m) }
 
 // Each example has its test, which gets its program.
 var tests = map[string]func(t *testing.T, program string){
-	"cron":       testCron,
-	"hello":      testHello,
-	"queue":      testQueue,
-	"quickstart": testQuickstart,
-	"shards":     testShards,
+	"claimctl-dev": testDev,
+	"cron":         testCron,
+	"hello":        testHello,
+	"queue":        testQueue,
+	"quickstart":   testQuickstart,
+	"shards":       testShards,
 }
 
 func TestExamples(t *testing.T) {
@@ -33,7 +34,7 @@ func TestExamples(t *testing.T) {
 		t.Skip("builds programs and runs them in real time")
 	}
 	bin := t.TempDir()
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", bin, "./...").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", bin, "./...", "../cmd/claimctl-dev").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	programs, err := os.ReadDir(bin)

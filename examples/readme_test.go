@@ -1,9 +1,8 @@
-package main
+package examples_test
 
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"io"
 	"os/exec"
 	"path/filepath"
@@ -19,9 +18,8 @@ import (
 // The program of the README runs as it stands, but for the address, on the etcd that the
 // README names: a second process is refused while the first one is the owner, and the
 // owner's write takes place.
-func TestReadmeProgram(t *testing.T) {
-	t.Parallel()
-	endpoint := serveEmpty(t)
+func testReadmeProgram(t *testing.T, dev string) {
+	endpoint := endpointOf(t, serve(t, dev, "-page=", "-empty"))
 	program := buildProgram(t, endpoint)
 
 	first := exec.CommandContext(t.Context(), program)
@@ -58,35 +56,10 @@ func TestReadmeProgram(t *testing.T) {
 	}
 }
 
-// serveEmpty runs this program without samples, and returns the address of its etcd.
-func serveEmpty(t *testing.T) string {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	in, out := io.Pipe()
-	done := make(chan error, 1)
-	go func() { done <- run(ctx, []string{"-listen", "127.0.0.1:0", "-page=", "-empty"}, out) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	b := make([]byte, 4096)
-	n, err := in.Read(b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := regexp.MustCompile(`ETCDCTL_ENDPOINTS=(\S+)`).FindSubmatch(b[:n])
-	if m == nil {
-		t.Fatalf("it printed %q", b[:n])
-	}
-	return string(m[1])
-}
-
 // buildProgram builds the one whole program of the documents for an etcd at another address.
 func buildProgram(t *testing.T, endpoint string) string {
 	t.Helper()
-	root := filepath.Join("..", "..")
+	const root = ".."
 	documents, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	if err != nil {
 		t.Fatal(err)
