@@ -36,7 +36,6 @@ type queueing struct {
 
 	mu      sync.Mutex
 	stocked time.Time // when the last backlog was
-	clock   int64     // counts what is recorded
 	ids     int       // made so far
 	calls   []*queueCall
 	leases  map[leaseName]*queueLease
@@ -68,25 +67,24 @@ type queueCall struct {
 	max      int    // attempts of an enqueued item
 	outcome  string // done, refused, unknown
 	why      error
-	from, to int64 // in the order of what is recorded
-	dead     bool  // a failure that was answered so
-	last     bool  // a failure that is permanent
-	applied  int   // how often it is in etcd
-	tries    int   // how often it was called again
+	began    time.Time
+	answered bool
+	dead     bool // a failure that was answered so
+	last     bool // a failure that is permanent
+	applied  int  // how often it is in etcd
+	tries    int  // how often it was called again
 }
 
 // queueLease is an item that a process was told that it has.
 type queueLease struct {
-	p        *process
-	id       string
-	fence    int64
-	attempt  int
-	from, to int64 // of the claiming call
-	at       time.Time
-	began    time.Time // the claiming call
-	strict   bool      // nobody else claims
-	given    bool      // another process has its handle
-	seen     bool      // in etcd
+	p       *process
+	id      string
+	fence   int64
+	attempt int
+	began   time.Time // the claiming call
+	strict  bool      // nobody else claims
+	given   bool      // another process has its handle
+	seen    bool      // in etcd
 }
 
 // queueWait is a call that waited for an item.
@@ -109,20 +107,11 @@ func newQueueing(w *world) *queueing {
 	return qs
 }
 
-// now returns the place of an event in the order of what is recorded.
-func (qs *queueing) now() int64 {
-	qs.mu.Lock()
-	defer qs.mu.Unlock()
-	qs.clock++
-	return qs.clock
-}
-
 // begin records a call.
 func (qs *queueing) begin(p *process, verb, id string, fence int64) *queueCall {
-	from := qs.now()
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	c := &queueCall{n: len(qs.calls), p: p, verb: verb, id: id, fence: fence, outcome: "unknown", from: from}
+	c := &queueCall{n: len(qs.calls), p: p, verb: verb, id: id, fence: fence, outcome: "unknown", began: time.Now()}
 	qs.calls = append(qs.calls, c)
 	return c
 }
@@ -131,14 +120,13 @@ func (qs *queueing) begin(p *process, verb, id string, fence int64) *queueCall {
 // same record as long as nothing is known.
 func (qs *queueing) returned(c *queueCall, err error) {
 	c.p.class("queue "+c.verb, err)
-	to := qs.now()
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	if c.p.dead.Load() {
 		return
 	}
-	asked := c.to > 0 // before, and was told that it is unknown: that may have done it
-	c.to, c.why = to, err
+	asked := c.answered // before, and was told that it is unknown: that may have done it
+	c.answered, c.why = true, err
 	switch {
 	case err == nil:
 		c.outcome = "done"

@@ -38,9 +38,8 @@ func (p *process) claimIn(ctx context.Context, n int, wait bool) []*queue.Delive
 	if wait {
 		method = p.queue.Claim
 	}
-	from, began := qs.now(), time.Now()
+	began := time.Now()
 	b, err := method(ctx, n)
-	to := qs.now()
 	if wait && !p.dead.Load() {
 		qs.mu.Lock()
 		qs.waits = append(qs.waits, queueWait{p: p, from: began, to: time.Now()})
@@ -56,7 +55,7 @@ func (p *process) claimIn(ctx context.Context, n int, wait bool) []*queue.Delive
 			p.w.fault("%s was given %s, of key %s, after that of key %s", p.name, l.ID(), l.Key(), key)
 		}
 		key = l.Key()
-		one := &queueLease{p: p, id: l.ID(), fence: l.Fence(), attempt: l.Attempt(), from: from, to: to, at: time.Now(), began: began, strict: p.drains}
+		one := &queueLease{p: p, id: l.ID(), fence: l.Fence(), attempt: l.Attempt(), began: began, strict: p.drains}
 		p.w.trace.believe(belief{p, l.Token(), l.Check})
 		qs.mu.Lock()
 		if before := qs.leases[leaseName{one.id, one.fence}]; before != nil && !p.w.restored.Load() {

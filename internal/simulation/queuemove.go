@@ -226,12 +226,14 @@ func (m *queueMoves) givenUp(id string, from, to *queueEntry) {
 		if dead || to.Attempts != from.Attempts-1 || len(to.History) != len(from.History) {
 			m.fault("item %s was given up without an attempt: %v; it was: %v", id, to.change, from.change)
 		}
+		m.returned[leaseName{id, from.fence}] = true
 		m.qs.w.count(countGivenBack)
 	}
 }
 
 // cancelled judges that an item that nobody had is gone.
 func (m *queueMoves) cancelled(id string, from *queueEntry) {
+	m.undone["cancel "+id] = m.at
 	for _, c := range m.qs.calls {
 		if c.verb == "cancel" && c.id == id && c.outcome != "refused" {
 			m.qs.w.count("judged: items cancelled")
@@ -245,6 +247,7 @@ func (m *queueMoves) cancelled(id string, from *queueEntry) {
 func (m *queueMoves) rearranged(id string, from, to *queueEntry) {
 	switch {
 	case from.where == "dead":
+		m.undone["redrive "+id] = m.at
 		if to.where == "dead" || to.Attempts != 0 {
 			m.fault("item %s was dead: %v; it was: %v", id, to.change, from.change)
 		}
@@ -295,6 +298,17 @@ func (j *queueJudge) calls() {
 		case "enqueue again":
 			if c.outcome == "refused" && c.applied > 0 {
 				j.fault("%s was told that %s was not enqueued (%v): it was", c.p.name, c.id, c.why)
+			}
+			continue
+		case "snooze", "release":
+			one := j.qs.leases[leaseName{c.id, c.fence}] // two who have one lease can both be told that a verb was done
+			if c.outcome == "done" && one != nil && !one.given && !j.returned[leaseName{c.id, c.fence}] {
+				j.fault("%s was told that %s (fence %d) was given back by its %s: it was not", c.p.name, c.id, c.fence, c.verb)
+			}
+			continue
+		case "cancel", "redrive":
+			if at := j.undone[c.verb+" "+c.id]; c.outcome == "done" && at.Before(c.began) {
+				j.fault("%s was told at %s that its %s of %s was done: it is not in etcd since then", c.p.name, clockOf(c.began), c.verb, c.id)
 			}
 			continue
 		default:

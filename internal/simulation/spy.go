@@ -17,8 +17,7 @@ var Exercised = []string{
 	countBeliefs, countRested, countHot, countHotEnds, countUnheard, countDeafTurns, countClosed, countSlots,
 	countResized, countShared, countSharedTerms, countSuspicions, countPreferred, countThens,
 	countReentrant, countFar,
-	countReentrant, countFar,
-	countItems, countRecovered, countGivenBack, countOrdered, countItemsUntold, countHistories, countBacklog,
+	countItems, countRecovered, countGivenBack, countOrdered, countItemsUntold, countBacklog,
 }
 
 const (
@@ -57,7 +56,6 @@ const (
 	countGivenBack   = "judged: items given back"
 	countOrdered     = "judged: items in order"
 	countItemsUntold = "judged: items taken and nobody told"
-	countHistories   = "judged: histories of items"
 	countBacklog     = "judged: items taken from a backlog"
 )
 
