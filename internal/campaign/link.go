@@ -1,8 +1,8 @@
 package main
 
 import (
-	"context"
 	"errors"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -13,11 +13,12 @@ import (
 type link struct {
 	target   string
 	listener net.Listener
-	up, down gate // towards the member, and back
 	running  sync.WaitGroup
+	up, down sync.RWMutex // locked while what flows towards the member, or back, is held
 
 	mu     sync.Mutex
-	pairs  map[*pair]struct{}
+	held   []*sync.RWMutex
+	conns  map[net.Conn]struct{} // both ends of each connection
 	broken bool
 }
 
@@ -28,23 +29,26 @@ func openLink(target string) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &link{target: target, listener: listener, pairs: map[*pair]struct{}{}}
-	l.up.lift()
-	l.down.lift()
+	l := &link{target: target, listener: listener, conns: map[net.Conn]struct{}{}}
 	l.running.Go(l.accept)
 	return l, nil
 }
 
 func (l *link) addr() string { return l.listener.Addr().String() }
 
-// hold stalls what flows up, down, or both: connections stay, new ones are
-// taken, and nothing arrives.
+// hold stalls what flows up, down, or both, until the link is healed: connections stay, new
+// ones are taken, and nothing arrives. A link that is held must not be held again.
 func (l *link) hold(up, down bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if up {
-		l.up.shut()
+		l.held = append(l.held, &l.up)
 	}
 	if down {
-		l.down.shut()
+		l.held = append(l.held, &l.down)
+	}
+	for _, way := range l.held {
+		way.Lock()
 	}
 }
 
@@ -55,23 +59,33 @@ func (l *link) sever() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.broken = true
-	for p := range l.pairs {
-		p.end(true)
+	for conn := range l.conns {
+		reset(conn)
 	}
 }
 
 // heal lets everything flow again, first what was held back.
 func (l *link) heal() {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.broken = false
-	l.mu.Unlock()
-	l.up.lift()
-	l.down.lift()
+	l.release()
+}
+
+// release ends hold.
+func (l *link) release() {
+	for _, way := range l.held {
+		way.Unlock()
+	}
+	l.held = nil
 }
 
 func (l *link) close() {
 	_ = l.listener.Close()
 	l.sever()
+	l.mu.Lock()
+	l.release() // and it stays broken
+	l.mu.Unlock()
 	l.running.Wait()
 }
 
@@ -85,160 +99,82 @@ func (l *link) accept() {
 			time.Sleep(10 * time.Millisecond) // out of files, say: that may pass
 			continue
 		}
-		p := &pair{near: conn, done: make(chan struct{})}
-		if !l.add(p) {
-			continue
-		}
-		l.running.Go(func() {
-			l.carry(p)
-			l.mu.Lock()
-			delete(l.pairs, p)
-			l.mu.Unlock()
-		})
+		l.running.Go(func() { l.carry(conn) })
 	}
-}
-
-// add takes a connection in, or ends it because the link is broken.
-func (l *link) add(p *pair) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.broken {
-		p.end(true)
-		return false
-	}
-	l.pairs[p] = struct{}{}
-	return true
 }
 
 // carry moves bytes both ways until one side ends, or the link is severed.
-func (l *link) carry(p *pair) {
-	defer p.end(false)
-	if !l.up.wait(p.done) {
+func (l *link) carry(near net.Conn) {
+	defer l.drop(near)
+	if !l.keep(near) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	far, err := new(net.Dialer).DialContext(ctx, "tcp", l.target)
-	cancel()
+	pass(&l.up)
+	far, err := net.DialTimeout("tcp", l.target, 2*time.Second)
 	if err != nil {
-		p.end(true)
+		reset(near)
 		return
 	}
-	if !p.join(far) {
+	defer l.drop(far)
+	if !l.keep(far) {
 		return
 	}
 	var back sync.WaitGroup
-	back.Go(func() { p.copy(p.near, p.far, &l.down) })
-	p.copy(p.far, p.near, &l.up)
+	back.Go(func() { carryOneWay(near, far, &l.down) })
+	carryOneWay(far, near, &l.up)
 	back.Wait()
 }
 
-// A pair is a connection and its continuation.
-type pair struct {
-	near net.Conn
-	done chan struct{} // closed at its end
-
-	mu  sync.Mutex
-	far net.Conn
-}
-
-// join adds the other half, unless the pair has ended meanwhile.
-func (p *pair) join(far net.Conn) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	select {
-	case <-p.done:
-		_ = far.Close()
+// keep takes a connection in, or resets it because the link is broken.
+func (l *link) keep(conn net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.broken {
+		reset(conn)
 		return false
-	default:
-		p.far = far
-		return true
 	}
+	l.conns[conn] = struct{}{}
+	return true
 }
 
-func (p *pair) end(reset bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	select {
-	case <-p.done:
-		return
-	default:
-		close(p.done)
-	}
-	for _, conn := range []net.Conn{p.near, p.far} {
-		if conn == nil {
-			continue
-		}
-		if tcp, ok := conn.(*net.TCPConn); ok && reset {
-			_ = tcp.SetLinger(0) // the other side is told at once
-		}
-		_ = conn.Close()
-	}
+func (l *link) drop(conn net.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.conns, conn)
+	_ = conn.Close()
 }
 
-// copy moves bytes one way. That a side has closed passes the gate as bytes do:
+// reset closes a connection so that the other side is told at once.
+func reset(conn net.Conn) {
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = conn.Close()
+}
+
+// pass waits until a way is not held.
+func pass(way *sync.RWMutex) {
+	way.RLock()
+	defer way.RUnlock()
+}
+
+// carryOneWay moves bytes until one side ends. That a side has closed waits as bytes do:
 // who is cut off does not learn of it.
-func (p *pair) copy(dst, src net.Conn, g *gate) {
-	defer p.end(false)
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := src.Read(buf)
-		if !g.wait(p.done) {
-			return
-		}
-		if n > 0 {
-			if _, err := dst.Write(buf[:n]); err != nil {
-				return
-			}
-		}
-		if err != nil {
-			return
-		}
-	}
+func carryOneWay(to, from net.Conn, way *sync.RWMutex) {
+	_, _ = io.Copy(holdable{to, way}, from)
+	pass(way)
+	_, _ = to.Close(), from.Close()
 }
 
-// A gate is what bytes of one direction have to pass. It is shut until it is
-// lifted.
-type gate struct {
-	mu   sync.Mutex
-	open bool
-	ch   chan struct{} // closed when it is lifted
+// holdable is a connection whose bytes wait while their way is held.
+type holdable struct {
+	net.Conn
+	way *sync.RWMutex
 }
 
-func (g *gate) shut() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.open = false
-}
-
-func (g *gate) lift() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.open = true
-	if g.ch != nil {
-		close(g.ch)
-		g.ch = nil
-	}
-}
-
-// wait returns true when the gate is open, and false when done is closed first.
-func (g *gate) wait(done <-chan struct{}) bool {
-	for {
-		g.mu.Lock()
-		if g.open {
-			g.mu.Unlock()
-			return true
-		}
-		if g.ch == nil {
-			g.ch = make(chan struct{})
-		}
-		lifted := g.ch
-		g.mu.Unlock()
-		select {
-		case <-lifted:
-		case <-done:
-			return false
-		}
-	}
+func (h holdable) Write(b []byte) (int, error) {
+	pass(h.way)
+	return h.Conn.Write(b)
 }
 
 // A network is the links of all workers to all members, kept over the workers'

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -66,12 +64,6 @@ type raftTerm struct {
 
 func newOwnership() *ownership {
 	return &ownership{terms: map[string][]*term{}, places: map[string][]*place{}, standing: map[string]*place{}}
-}
-
-// digest is what the claims' layout calls a key that something stands under.
-func digest(key string) string {
-	sum := sha256.Sum256([]byte(key))
-	return hex.EncodeToString(sum[:16])
 }
 
 // hear takes in the events of one watch response, unless another member told of

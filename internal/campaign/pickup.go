@@ -205,12 +205,12 @@ func (h *ownership) stoodFirst(line, worker string, from, until time.Time) bool 
 // lineOf returns the digest under which callers wait for a claim's key.
 func lineOf(key string) string {
 	if whole, ok := slotOwner(key); ok {
-		return digest(keyspace.SlotFamily(whole))
+		return keyspace.Digest(keyspace.SlotFamily(whole))
 	}
 	if whole, ok := sharedOwner(key); ok {
-		return digest(whole)
+		return keyspace.Digest(whole)
 	}
-	return digest(key)
+	return keyspace.Digest(key)
 }
 
 // judge says what else happened up to the next owner's claim, and how long the

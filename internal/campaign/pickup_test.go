@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/etcdclaims/claims/internal/keyspace"
 )
 
 // story is a history in which w0.1 owned job-0 and w1.1 waited for it. w0.1 dies
@@ -12,7 +14,7 @@ func story(next float64) (*ownership, []fault) {
 	h := newOwnership()
 	h.hear(second(-20), 1, 1, nil)
 	h.hear(second(-10), 10, 1, []event{{key: ownPrefix + "job-0", value: []byte(`{"owner":"w0.1"}`), rev: 10}})
-	h.hear(second(-5), 11, 1, []event{{key: waitPrefix + digest("job-0") + "/1", value: []byte(`{"owner":"w1.1"}`), rev: 11}})
+	h.hear(second(-5), 11, 1, []event{{key: waitPrefix + keyspace.Digest("job-0") + "/1", value: []byte(`{"owner":"w1.1"}`), rev: 11}})
 	if next > 0 {
 		h.hear(second(next), 20, 1, []event{
 			{key: ownPrefix + "job-0", rev: 19, deleted: true},
@@ -109,8 +111,8 @@ func TestPickupsNotMeasured(t *testing.T) {
 		}
 	}
 	f("nobody waited", func(h *ownership, _ []fault) { clear(h.places) })
-	f("the waiter left", func(h *ownership, _ []fault) { h.places[digest("job-0")][0].to = second(2) })
-	f("the waiter came later", func(h *ownership, _ []fault) { h.places[digest("job-0")][0].from = second(2) })
+	f("the waiter left", func(h *ownership, _ []fault) { h.places[keyspace.Digest("job-0")][0].to = second(2) })
+	f("the waiter came later", func(h *ownership, _ []fault) { h.places[keyspace.Digest("job-0")][0].from = second(2) })
 	f("the key was free before", func(h *ownership, _ []fault) { h.terms["job-0"][0].ended = second(-1) })
 	f("the kill failed", func(_ *ownership, faults []fault) { faults[0].failed = true })
 	f("it was stopped, and went on", func(_ *ownership, faults []fault) {

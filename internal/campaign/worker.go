@@ -10,16 +10,15 @@ import (
 	"sync"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/txn"
 )
 
 // How a worker spends its time: turns on keys, on slots, on keys with readers and writers,
@@ -176,23 +175,11 @@ func expected(err error) bool {
 			return true
 		}
 	}
-	switch grpcCode(err) {
+	switch txn.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
 		return true
 	}
 	return false
-}
-
-func grpcCode(err error) codes.Code {
-	if e, ok := errors.AsType[rpctypes.EtcdError](err); ok {
-		return e.Code()
-	}
-	for ; err != nil; err = errors.Unwrap(err) {
-		if s, ok := status.FromError(err); ok {
-			return s.Code()
-		}
-	}
-	return codes.OK
 }
 
 // between returns a random time from low up to high.
