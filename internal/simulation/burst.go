@@ -108,42 +108,18 @@ func (b *burst) acquire(rng *rand.Rand, keys []string, kind int) {
 	}
 	ctx, cancel := p.within(rng, most)
 	defer cancel()
-	calls := make([]*history.Call, len(keys))
-	for i, key := range keys {
-		calls[i] = p.w.history.Acquire(p.name, key)
-	}
-	claims, errs := make([]*etcdclaims.Claim, len(keys)), make([]error, len(keys))
-	switch kind {
-	case 0:
-		claims, errs = p.client.TryAcquireEach(ctx, keys, ttl, note)
-	case 1:
-		if rng.IntN(3) > 0 {
-			claims[0], errs[0] = p.client.TryAcquire(ctx, keys[0], ttl, note)
-			break
-		}
-		a := p.newThen()
-		claims[0], errs[0] = p.client.TryAcquire(ctx, keys[0], ttl, note, a.option(), concerning(rng, a.key))
-		a.returned(errs[0])
+	claims := []*etcdclaims.Claim{nil}
+	switch {
+	case kind != 1:
+		claims = p.acquireMany(ctx, keys, kind == 2, ttl, note)
+	case rng.IntN(3) > 0:
+		claims[0], _ = p.acquireIn(ctx, keys[0], false, ttl, note)
 	default:
-		all, err := p.client.TryAcquireAll(ctx, keys, ttl, note)
-		if err != nil {
-			all = make([]*etcdclaims.Claim, len(keys))
-			for i := range errs {
-				errs[i] = err
-			}
-		}
-		claims = all
-	}
-	for i, call := range calls {
-		p.granted(call, claims[i], errs[i])
+		claims[0] = p.acquireThen(ctx, rng, keys[0], false, ttl, note)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, cl := range claims {
-		if cl != nil {
-			b.claims = append(b.claims, cl)
-		}
-	}
+	b.claims = slices.DeleteFunc(append(b.claims, claims...), func(cl *etcdclaims.Claim) bool { return cl == nil })
 }
 
 // releaseAll gives up whatever the process has.
@@ -181,7 +157,7 @@ func (p *process) crowd(rng *rand.Rand, key string) {
 			}
 			ctx, cancel := p.within(its, most)
 			defer cancel()
-			cl, _ := p.tryAcquireIn(ctx, key, true)
+			cl, _ := p.acquireIn(ctx, key, true)
 			if cl == nil {
 				return
 			}

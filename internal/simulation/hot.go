@@ -68,9 +68,7 @@ func (p *process) hot(rng *rand.Rand, lasts time.Duration, callers int) {
 
 // holdHot holds the key for a moment, and notes how long its release takes.
 func (p *process) holdHot(rng *rand.Rand, cl *etcdclaims.Claim) {
-	p.w.trace.granted(cl.Token(), p)
-	p.w.trace.believe(belief{p, cl.Token(), cl.Check})
-	p.w.count("granted")
+	p.holds(cl.Token(), cl.Check)
 	p.pause(between(rng, 0, 500*time.Millisecond))
 	if p.dead.Load() {
 		return

@@ -249,10 +249,8 @@ func code(err error) codes.Code {
 	if errors.As(err, &ee) {
 		return ee.Code()
 	}
-	for e := err; e != nil; e = errors.Unwrap(e) {
-		if st, ok := status.FromError(e); ok {
-			return st.Code()
-		}
+	if st, ok := status.FromError(err); ok {
+		return st.Code()
 	}
 	return codes.OK
 }

@@ -1,8 +1,6 @@
 package simulation
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -30,12 +28,6 @@ type place struct {
 
 	preference int
 	since      time.Time
-}
-
-// digest is what the claims' layout calls a key that something stands under.
-func digest(key string) string {
-	sum := sha256.Sum256([]byte(key))
-	return hex.EncodeToString(sum[:16])
 }
 
 // of returns where in line a claim stands, or -1.

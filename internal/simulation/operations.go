@@ -37,9 +37,7 @@ func (p *process) handler(rng *rand.Rand) {
 	ran := false
 	err := method(ctx, key, func(ctx context.Context) error {
 		token, _ := fencing.FromContext(ctx)
-		p.w.trace.granted(token, p)
-		p.w.trace.believe(belief{p, token, func() error { return fencing.Check(ctx) }})
-		p.w.count("granted")
+		p.holds(token, func() error { return fencing.Check(ctx) })
 		call.Granted(token.Fence)
 		ran = true
 		end := time.After(lasts)
@@ -197,38 +195,38 @@ func (p *process) several(rng *rand.Rand) {
 	rng.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
 	keys = keys[:1+rng.IntN(len(keys))]
 	ctx, cancel := p.within(rng, 8*time.Second)
-	defer cancel()
-	calls := make([]*history.Call, len(keys))
+	claims := p.acquireMany(ctx, keys, rng.IntN(2) == 0, nil, nil)
+	cancel()
+	p.pause(between(rng, 0, 3*time.Second))
+	for _, cl := range claims {
+		p.hold(rng, cl)
+	}
+}
+
+// acquireMany acquires all of the keys or none, or each by itself. It returns a claim, or nil, for each.
+func (p *process) acquireMany(ctx context.Context, keys []string, all bool, ttl, note etcdclaims.Option) []*etcdclaims.Claim {
+	calls, errs := make([]*history.Call, len(keys)), make([]error, len(keys))
 	for i, key := range keys {
 		calls[i] = p.w.history.Acquire(p.name, key)
 	}
 	var claims []*etcdclaims.Claim
-	errs := make([]error, len(keys))
-	if rng.IntN(2) == 0 {
+	if all {
 		var err error
-		if claims, err = p.client.TryAcquireAll(ctx, keys); err != nil {
-			claims = make([]*etcdclaims.Claim, len(keys))
-			for i := range errs {
-				errs[i] = err
-			}
+		if claims, err = p.client.TryAcquireAll(ctx, keys, ttl, note); err != nil {
+			claims, errs = make([]*etcdclaims.Claim, len(keys)), slices.Repeat([]error{err}, len(keys))
 		}
 	} else {
-		claims, errs = p.client.TryAcquireEach(ctx, keys)
+		claims, errs = p.client.TryAcquireEach(ctx, keys, ttl, note)
 	}
 	for i, call := range calls {
 		p.granted(call, claims[i], errs[i])
 	}
-	p.pause(between(rng, 0, 3*time.Second))
-	for i := range calls {
-		if errs[i] == nil {
-			p.hold(rng, claims[i])
-		}
-	}
+	return claims
 }
 
 // manual holds a key by its own heartbeat, and may be late with it.
 func (p *process) manual(rng *rand.Rand) {
-	cl := p.acquire(rng, p.key(rng), rng.IntN(2) == 0, etcdclaims.Manual(), etcdclaims.TTL(p.short))
+	cl, _ := p.acquire(rng, p.key(rng), rng.IntN(2) == 0, etcdclaims.Manual(), etcdclaims.TTL(p.short))
 	if cl == nil {
 		return
 	}
@@ -282,7 +280,7 @@ func (r *replay) replacedBy(p *process, key string, by change) bool {
 // superseding takes a key over from the process itself.
 func (p *process) superseding(rng *rand.Rand) {
 	key := p.key(rng)
-	first := p.acquire(rng, key, false)
+	first, _ := p.acquire(rng, key, false)
 	if first == nil {
 		return
 	}
@@ -293,7 +291,7 @@ func (p *process) superseding(rng *rand.Rand) {
 	p.w.trace.ended(first.Token(), p)
 	p.w.history.Ended(p.name, first.Token())
 	replaced := p.w.trace.replaces(p, key)
-	second, err := p.tryAcquire(rng, key, false, etcdclaims.Supersede())
+	second, err := p.acquire(rng, key, false, etcdclaims.Supersede())
 	if !errors.Is(err, etcdclaims.ErrUnknown) {
 		replaced() // else its request may arrive later
 	}

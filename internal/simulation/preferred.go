@@ -8,52 +8,31 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 )
 
-// preferKey is a key whose callers have preferences. These calls are not in the history: the
-// trace judges the claims as others, and whose turn it was by preference.
+// preferKey is a key whose callers have preferences. The trace judges the claims as others,
+// and whose turn it was by preference.
 const preferKey = "preferred"
-
-// preferRuns is of how many runs one has that key.
-const preferRuns = 4
 
 // overlooked is for how long a caller must have been in line before a release to one that is less
 // preferred: the releaser reads the line before that.
 const overlooked = 12 * time.Second
 
-// preferring claims the key until the process ends.
-func (p *process) preferring(rng *rand.Rand) {
-	for p.ctx.Err() == nil {
-		p.pause(between(rng, 10*time.Millisecond, 8*time.Second))
-		p.claimPreferred(rng)
-	}
-}
-
 // claimPreferred claims the key, at once or in line, holds it for a while, and releases it.
 func (p *process) claimPreferred(rng *rand.Rand) {
-	opts, prefers := []etcdclaims.AcquireOption{etcdclaims.Prefer(rng.IntN(4))}, true
-	switch rng.IntN(8) {
-	case 0:
-		opts, prefers = opts[:0], false
-	case 1:
-		opts = append(opts, etcdclaims.MaxHold(between(rng, longTTL/5+time.Millisecond, 2*longTTL)))
-	case 2:
-		opts = append(opts, etcdclaims.TTL(p.second))
+	prefer, prefers := etcdclaims.Prefer(rng.IntN(4)), rng.IntN(8) > 0
+	if !prefers {
+		prefer = etcdclaims.Option(nil)
 	}
-	cl, err := p.acquireSome(rng, preferKey, opts)
+	cl, err := p.claimSome(rng, preferKey, 2, (*etcdclaims.Claim).Token, prefer)
 	if err != nil || p.dead.Load() {
 		return
 	}
 	if prefers {
 		p.prefers.Store(cl.Token(), true)
 	}
-	p.w.trace.granted(cl.Token(), p)
-	p.w.trace.believe(belief{p, cl.Token(), cl.Check})
-	for rng.IntN(4) > 0 {
+	for rng.IntN(3) > 0 {
 		p.writeUnder(rng, cl, cl.Token(), 4*time.Second, time.Second)
-		if p.dead.Load() {
-			return
-		}
 	}
-	p.releaseSome(rng, cl, cl.Token())
+	p.useSome(rng, cl, cl.Token(), 4*time.Second, time.Second)
 }
 
 // inPreference checks that a key that was handed over went to the one whose turn it was: the most

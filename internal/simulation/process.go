@@ -44,6 +44,8 @@ type process struct {
 	drains  bool          // the queue, at the end, alone
 	gone    time.Time     // when it began to end; the trace's mutex guards it
 
+	handles handles // of the reentrant key
+
 	// Tokens of terms:
 	manuals sync.Map // that end where nobody renews them
 	prefers sync.Map // that go to the most preferred in line
@@ -53,7 +55,10 @@ type process struct {
 
 // newProcess starts the number-th process of a slot.
 func (w *world) newProcess(slot, number int) *process {
-	p := &process{w: w, slot: slot, number: number, name: fmt.Sprintf("p%d.%d", slot, number)}
+	p := &process{
+		w: w, slot: slot, number: number, name: fmt.Sprintf("p%d.%d", slot, number),
+		handles: handles{of: map[fencing.Token]*handle{}, callers: map[*caller]struct{}{}},
+	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	rng := p.random(0)
 	p.ttl = []time.Duration{shortTTL, 8 * time.Second, longTTL}[rng.IntN(3)]
@@ -81,24 +86,7 @@ func (w *world) newProcess(slot, number int) *process {
 	if slot == 0 {
 		p.wg.Go(p.observe)
 	}
-	if w.slotCount.Load() > 0 {
-		p.wg.Go(func() { p.slotted(p.random(7)) })
-	}
-	if w.plan.Seed%sharedRuns == 1 {
-		p.wg.Go(func() { p.sharing(p.random(8)) })
-	}
-	if w.plan.Seed%suspectRuns == 2 && slot < 4 {
-		p.wg.Go(func() { p.suspecting(p.random(9)) })
-	}
-	if w.plan.Seed%preferRuns == 0 && slot < 4 {
-		p.wg.Go(func() { p.preferring(p.random(12)) })
-	}
-	if w.plan.Seed%reentrantRuns == 3 && slot < 4 {
-		all := &handles{of: make(map[fencing.Token]*handle), callers: make(map[*caller]struct{})}
-		for i := range uint64(2) {
-			p.wg.Go(func() { p.entering(p.random(10+i), all) })
-		}
-	}
+	p.claimSpecials()
 	if w.queue != nil && slot < queueSlots {
 		p.openQueue()
 	}
@@ -205,55 +193,33 @@ func (p *process) within(rng *rand.Rand, most time.Duration) (context.Context, c
 // claim acquires a key, at once or in line, and holds it for a while.
 func (p *process) claim(rng *rand.Rand, wait bool) {
 	if rng.IntN(8) == 0 {
-		p.hold(rng, p.acquireThen(rng, wait))
+		ctx, cancel := p.within(rng, 2*longTTL)
+		cl := p.acquireThen(ctx, rng, p.key(rng), wait)
+		cancel()
+		p.hold(rng, cl)
 		return
 	}
-	var opts []etcdclaims.AcquireOption
-	gated, rests := false, time.Duration(0)
-	switch rng.IntN(8) {
-	case 0:
-		opts = append(opts, etcdclaims.MaxHold(between(rng, longTTL/5+time.Millisecond, 2*longTTL)))
-	case 1:
-		rests = between(rng, time.Second, 8*time.Second)
-		if rng.IntN(3) == 0 {
-			rests *= 10
-		}
-		opts = append(opts, etcdclaims.MinHold(rests))
-	case 2:
-		opts = append(opts, etcdclaims.Note([]byte("note")))
-	case 3:
-		opts, gated = append(opts, whileOpen()), true
-	}
-	cl := p.acquire(rng, p.key(rng), wait, opts...)
-	if cl != nil && rests > 0 {
-		p.rests.Store(cl.Token(), rests)
-	}
-	if cl != nil && gated {
-		p.gated.Store(cl.Token(), true)
-		p.w.count("granted on a condition")
+	opt, note := p.extra(rng, 5)
+	cl, _ := p.acquire(rng, p.key(rng), wait, opt)
+	if cl != nil {
+		note(cl.Token())
 	}
 	p.hold(rng, cl)
 }
 
-// acquire makes one recorded acquisition; nil if it was not granted.
-func (p *process) acquire(rng *rand.Rand, key string, wait bool, opts ...etcdclaims.AcquireOption) *etcdclaims.Claim {
-	cl, _ := p.tryAcquire(rng, key, wait, opts...)
-	return cl
-}
-
-// tryAcquire is acquire that also returns the error.
-func (p *process) tryAcquire(rng *rand.Rand, key string, wait bool, opts ...etcdclaims.AcquireOption) (*etcdclaims.Claim, error) {
+// acquire makes one recorded acquisition.
+func (p *process) acquire(rng *rand.Rand, key string, wait bool, opts ...etcdclaims.AcquireOption) (*etcdclaims.Claim, error) {
 	most := 8 * time.Second
 	if wait {
 		most = 40 * time.Second
 	}
 	ctx, cancel := p.within(rng, most)
 	defer cancel()
-	return p.tryAcquireIn(ctx, key, wait, opts...)
+	return p.acquireIn(ctx, key, wait, opts...)
 }
 
-// tryAcquireIn is tryAcquire within a context.
-func (p *process) tryAcquireIn(ctx context.Context, key string, wait bool, opts ...etcdclaims.AcquireOption) (*etcdclaims.Claim, error) {
+// acquireIn is acquire within a context.
+func (p *process) acquireIn(ctx context.Context, key string, wait bool, opts ...etcdclaims.AcquireOption) (*etcdclaims.Claim, error) {
 	method := p.client.TryAcquire
 	if wait {
 		var end func()
@@ -277,9 +243,7 @@ func (p *process) granted(call *history.Call, cl *etcdclaims.Claim, err error) {
 		call.Acquired(nil, err)
 		return
 	}
-	p.w.trace.granted(cl.Token(), p)
-	p.w.trace.believe(belief{p, cl.Token(), cl.Check})
-	p.w.count("granted")
+	p.holds(cl.Token(), cl.Check)
 	call.Acquired(cl, nil)
 	// It may have been lost before it was known to be there.
 	if cl.Err() != nil {

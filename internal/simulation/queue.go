@@ -260,7 +260,7 @@ func (p *process) enqueueSome(rng *rand.Rand) {
 
 // outbox enqueues with another write, under a claim.
 func (p *process) outbox(rng *rand.Rand) {
-	cl := p.acquire(rng, p.key(rng), false)
+	cl, _ := p.acquire(rng, p.key(rng), false)
 	if cl == nil {
 		return
 	}

@@ -10,13 +10,9 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 )
 
-// reentrantKey is a key whose claims the callers of a process share. These calls are not in
-// the history, which knows one release of a claim: the trace judges the claims as
-// others, from the first handle of a process to its last.
+// reentrantKey is a key whose claims the callers of a process share. The trace judges the
+// claims as others, from the first handle of a process to its last.
 const reentrantKey = "reentrant"
-
-// reentrantRuns is of how many runs one has that key.
-const reentrantRuns = 4
 
 // handles are what the callers of a process have of the key.
 type handles struct {
@@ -34,46 +30,35 @@ type handle struct {
 // caller is a call with Reentrant.
 type caller struct{ since time.Time }
 
-// entering claims the key until the process ends.
-func (p *process) entering(rng *rand.Rand, all *handles) {
-	for p.ctx.Err() == nil {
-		p.pause(between(rng, 10*time.Millisecond, 8*time.Second))
-		if cl := p.enter(rng, all); cl != nil {
-			p.writeUnder(rng, cl, cl.Token(), 6*time.Second, time.Second)
-			if rng.IntN(2) == 0 {
-				p.enterAgain(rng, all, cl)
-			}
-			p.leave(rng, all, cl)
+// entering claims the key, and maybe once more while it is held.
+func (p *process) entering(rng *rand.Rand) {
+	if cl := p.enter(rng); cl != nil {
+		p.writeUnder(rng, cl, cl.Token(), 6*time.Second, time.Second)
+		if rng.IntN(2) == 0 {
+			p.enterAgain(rng, cl)
 		}
+		p.leave(rng, cl)
 	}
 }
 
-// enter makes one acquisition; nil if it was not granted.
-func (p *process) enter(rng *rand.Rand, all *handles) *etcdclaims.Claim {
-	opts := []etcdclaims.AcquireOption{etcdclaims.Reentrant()}
-	switch rng.IntN(8) {
-	case 0:
-		opts = opts[:0] // excludes the others
-	case 1:
-		opts = append(opts, etcdclaims.Note([]byte("note")))
-	case 2:
-		opts = append(opts, etcdclaims.TTL(p.second))
-	case 3:
-		opts = append(opts, etcdclaims.MaxHold(between(rng, longTTL/5+time.Millisecond, 2*longTTL)))
+// enter makes one acquisition; nil if it was not granted. One in eight excludes the others.
+func (p *process) enter(rng *rand.Rand) *etcdclaims.Claim {
+	opts := []etcdclaims.AcquireOption{}
+	if rng.IntN(8) > 0 {
+		opts = append(opts, etcdclaims.Reentrant())
+		defer p.handles.wait()()
 	}
-	if len(opts) > 0 {
-		defer all.wait()()
-	}
-	cl, err := p.acquireSome(rng, reentrantKey, opts)
+	opt, _ := p.extra(rng, 3)
+	cl, err := p.acquireSome(rng, reentrantKey, append(opts, opt)...)
 	if err != nil || p.dead.Load() {
 		return nil
 	}
-	all.enter(p, cl)
+	p.handles.enter(p, cl)
 	return cl
 }
 
 // enterAgain acquires the key while the caller has it: that waits for nobody.
-func (p *process) enterAgain(rng *rand.Rand, all *handles, outer *etcdclaims.Claim) {
+func (p *process) enterAgain(rng *rand.Rand, outer *etcdclaims.Claim) {
 	if outer.Context().Err() != nil || p.dead.Load() {
 		return
 	}
@@ -85,8 +70,8 @@ func (p *process) enterAgain(rng *rand.Rand, all *handles, outer *etcdclaims.Cla
 	case p.dead.Load():
 	case err == nil:
 		p.w.count(countReentrant)
-		all.enter(p, inner)
-		p.leave(rng, all, inner)
+		p.handles.enter(p, inner)
+		p.leave(rng, inner)
 	case time.Since(begin) > time.Second && outer.Context().Err() == nil && p.w.ledger.healthy(p, begin, time.Now()):
 		p.w.fault("%s has %v, and did not get it again in %v: %v", p.name, outer.Token(), time.Since(begin), err)
 	default:
@@ -95,13 +80,13 @@ func (p *process) enterAgain(rng *rand.Rand, all *handles, outer *etcdclaims.Cla
 }
 
 // leave releases one handle.
-func (p *process) leave(rng *rand.Rand, all *handles, cl *etcdclaims.Claim) {
+func (p *process) leave(rng *rand.Rand, cl *etcdclaims.Claim) {
 	if p.dead.Load() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), between(rng, 0, 10*time.Second))
 	defer cancel()
-	all.leave(p, cl)
+	p.handles.leave(p, cl)
 	p.class("release", cl.Release(ctx))
 }
 
@@ -134,8 +119,7 @@ func (h *handles) enter(p *process, cl *etcdclaims.Claim) {
 		}
 		return
 	}
-	p.w.trace.granted(token, p)
-	p.w.trace.believe(belief{p, token, cl.Check})
+	p.holds(token, cl.Check)
 }
 
 // leave notes that the process is about to release a handle. By then other callers of the

@@ -63,14 +63,10 @@ func newReplay(t *trace) *replay {
 	for _, p := range slices.Concat(t.w.old, t.w.slots) {
 		r.procs[p.client.Instance()] = p
 	}
-	for _, key := range append(t.w.all(), queueKeeper) {
-		r.lines[digest(key)] = &line{key: key}
+	for _, key := range append(t.w.all(), queueKeeper, sharedKey, suspectKey, preferKey, reentrantKey) {
+		r.lines[keyspace.Digest(key)] = &line{key: key}
 	}
-	r.lines[digest(keyspace.SlotFamily(slottedKey))] = &line{key: slottedKey}
-	r.lines[digest(sharedKey)] = &line{key: sharedKey}
-	r.lines[digest(suspectKey)] = &line{key: suspectKey}
-	r.lines[digest(preferKey)] = &line{key: preferKey}
-	r.lines[digest(reentrantKey)] = &line{key: reentrantKey}
+	r.lines[keyspace.Digest(keyspace.SlotFamily(slottedKey))] = &line{key: slottedKey}
 	for _, c := range t.changes {
 		if session, claim, found := strings.Cut(c.key, "/evict/"); found && !c.deleted && strings.HasPrefix(session, prefix) {
 			at := point{c.era, c.rev}

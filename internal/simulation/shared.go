@@ -10,16 +10,12 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 )
 
-// sharedKey is a key that processes share, and claim exclusively. These calls are not in
-// the history, whose check knows one owner of a key. The trace judges each shared claim as
-// the claim on a key of its own, and that none stands beside an exclusive one.
+// sharedKey is a key that processes share, and claim exclusively. The trace judges each
+// shared claim as the claim on a key of its own, and that none stands beside an exclusive one.
 const sharedKey = "shared"
 
 // sharedPrefix is what the keys of shared claims begin with.
 const sharedPrefix = prefix + "own/" + sharedKey + "#shared-"
-
-// sharedRuns is of how many runs one has that key.
-const sharedRuns = 3
 
 const kindShared = "shared" // of the record in the place of a claim
 
@@ -32,56 +28,29 @@ func isSharedToken(token fencing.Token) bool {
 	return strings.HasPrefix(token.Key, sharedKey+"#shared-")
 }
 
-// sharing claims the key until the process ends, mostly shared.
+// sharing claims the key, mostly shared, and one time in three without waiting for that.
 func (p *process) sharing(rng *rand.Rand) {
-	for p.ctx.Err() == nil {
-		p.pause(between(rng, 10*time.Millisecond, 6*time.Second))
-		if its := split(rng); rng.IntN(3) == 0 {
-			p.wg.Go(func() { p.claimShared(its) })
-		} else {
-			p.claimShared(rng)
-		}
+	if its := split(rng); rng.IntN(3) == 0 {
+		p.wg.Go(func() { p.claimShared(its) })
+	} else {
+		p.claimShared(rng)
 	}
 }
 
 // claimShared claims the key, at once or in line, and holds it for a while.
 func (p *process) claimShared(rng *rand.Rand) {
 	shared := rng.IntN(4) > 0
-	var opts []etcdclaims.AcquireOption
+	tokenOf, opts := (*etcdclaims.Claim).Token, []etcdclaims.AcquireOption{}
 	if shared {
-		opts = append(opts, etcdclaims.Shared())
+		tokenOf, opts = sharedToken, append(opts, etcdclaims.Shared())
 	}
-	rests := time.Duration(0)
-	switch rng.IntN(8) {
-	case 0:
-		opts = append(opts, etcdclaims.MaxHold(between(rng, longTTL/5+time.Millisecond, 2*longTTL)))
-	case 1:
-		rests = between(rng, time.Second, 8*time.Second)
-		opts = append(opts, etcdclaims.MinHold(rests))
-	case 2:
-		opts = append(opts, etcdclaims.Note([]byte("note")))
-	}
-	cl, err := p.acquireSome(rng, sharedKey, opts)
+	cl, err := p.claimSome(rng, sharedKey, 5, tokenOf, opts...)
 	if err != nil {
 		return
 	}
-	token := p.grantedShared(cl, shared)
-	if rests > 0 {
-		p.rests.Store(token, rests)
-	}
-	p.useSome(rng, cl, token, 3*time.Second, 2*time.Second)
-}
-
-// grantedShared notes that the process has a claim on the key.
-func (p *process) grantedShared(cl *etcdclaims.Claim, shared bool) fencing.Token {
-	token := cl.Token()
-	if shared {
-		p.w.count(countShared)
-		token = sharedToken(cl)
-	}
-	p.w.trace.granted(token, p)
-	p.w.trace.believe(belief{p, token, cl.Check})
+	token := tokenOf(cl)
 	if shared { // the loss of one is reported under the token of all
+		p.w.count(countShared)
 		p.wg.Go(func() {
 			select {
 			case <-cl.Done():
@@ -90,12 +59,12 @@ func (p *process) grantedShared(cl *etcdclaims.Claim, shared bool) fencing.Token
 			}
 		})
 	}
-	return token
+	p.useSome(rng, cl, token, 3*time.Second, 2*time.Second)
 }
 
 // forgetShared lets a caller clear away the record that dead holders have left.
 func (w *world) forgetShared(ctx context.Context) {
-	if w.plan.Seed%sharedRuns != 1 {
+	if !w.has(sharedKey) {
 		return
 	}
 	cl, err := w.slots[0].client.TryAcquire(ctx, sharedKey)

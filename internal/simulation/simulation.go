@@ -140,8 +140,8 @@ func Run(tb testing.TB, plan Plan) *Outcome {
 		w.keys = append(w.keys, fmt.Sprintf("k%d", i))
 	}
 	w.line = w.keys[0]
-	if plan.Seed%slotRuns == 0 {
-		w.slotCount.Store(1 + int64(plan.Seed/slotRuns%mostSlots))
+	if w.has(slottedKey) {
+		w.slotCount.Store(1 + int64(plan.Seed/3%mostSlots))
 	}
 	w.queue = newQueueing(w)
 	for slot := range 3 + w.rng.IntN(6) {

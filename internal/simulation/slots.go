@@ -11,36 +11,28 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
-	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/keyspace"
 )
 
-// slottedKey is a key with slots, of which every process may have several. These calls
-// are not in the history, whose check knows one owner of a key: the trace judges each
-// slot as a key of its own, and their number and their line.
+// slottedKey is a key with slots, of which every process may have several. The trace judges
+// each slot as a key of its own, and their number and their line.
 const slottedKey = "slotted"
 
 // mostSlots is how many the key has at most.
 const mostSlots = 4
 
-// slotRuns is of how many runs one has that key.
-const slotRuns = 3
-
-// slotted claims slots until the process ends.
+// slotted claims a slot, changes how many there are, or takes one away.
 func (p *process) slotted(rng *rand.Rand) {
-	for p.ctx.Err() == nil {
-		p.pause(between(rng, 10*time.Millisecond, 8*time.Second))
-		switch n := rng.IntN(12); {
-		case n == 0:
-			p.resize(rng)
-		case n == 1:
-			p.forceSlot(rng)
-		case n < 5:
-			its := split(rng)
-			p.wg.Go(func() { p.claimSlot(its) })
-		default:
-			p.claimSlot(rng)
-		}
+	switch n := rng.IntN(12); {
+	case n == 0:
+		p.resize(rng)
+	case n == 1:
+		p.forceSlot(rng)
+	case n < 5:
+		its := split(rng)
+		p.wg.Go(func() { p.claimSlot(its) })
+	default:
+		p.claimSlot(rng)
 	}
 }
 
@@ -64,92 +56,17 @@ func (p *process) forceSlot(rng *rand.Rand) {
 	_ = p.force(ctx, etcdclaims.SlotKey(slottedKey, rng.IntN(mostSlots)))
 }
 
-// acquireSome acquires a key that several can hold, at once or in line.
-func (p *process) acquireSome(rng *rand.Rand, key string, opts []etcdclaims.AcquireOption) (*etcdclaims.Claim, error) {
-	method, most := p.client.TryAcquire, 8*time.Second
-	if rng.IntN(3) > 0 {
-		method, most = p.client.Acquire, 40*time.Second
-	}
-	ctx, cancel := p.within(rng, most)
-	defer cancel()
-	cl, err := method(ctx, key, opts...)
-	p.class("acquire", err)
-	return cl, err
-}
-
 // claimSlot claims one slot, at once or in line, and holds it for a while.
 func (p *process) claimSlot(rng *rand.Rand) {
-	opts := []etcdclaims.AcquireOption{etcdclaims.Slots(int(p.w.slotCount.Load()))}
-	gated, rests := false, time.Duration(0)
-	switch rng.IntN(9) {
-	case 0:
-		opts = append(opts, etcdclaims.MaxHold(between(rng, longTTL/5+time.Millisecond, 2*longTTL)))
-	case 1:
-		rests = between(rng, time.Second, 8*time.Second)
-		opts = append(opts, etcdclaims.MinHold(rests))
-	case 2:
-		opts = append(opts, etcdclaims.Note([]byte("note")))
-	case 3:
-		opts, gated = append(opts, whileOpen()), true
-	}
-	cl, err := p.acquireSome(rng, slottedKey, opts)
+	cl, err := p.claimSome(rng, slottedKey, 5, (*etcdclaims.Claim).Token, etcdclaims.Slots(int(p.w.slotCount.Load())))
 	if errors.Is(err, etcdclaims.ErrSlots) {
 		if info, err := p.client.Lookup(p.ctx, slottedKey); err == nil && info.Slots > 0 {
 			p.w.slotCount.Store(int64(info.Slots))
 		}
 	}
-	if err != nil {
-		return
-	}
-	if rests > 0 {
-		p.rests.Store(cl.Token(), rests)
-	}
-	if gated {
-		p.gated.Store(cl.Token(), true)
-	}
-	p.w.trace.granted(cl.Token(), p)
-	p.w.trace.believe(belief{p, cl.Token(), cl.Check})
-	p.w.count(countSlots)
-	p.useSome(rng, cl, cl.Token(), 4*time.Second, 4*time.Second)
-}
-
-// useSome writes under a claim that is not in the history, and releases it.
-func (p *process) useSome(rng *rand.Rand, cl *etcdclaims.Claim, token fencing.Token, most, pause time.Duration) {
-	p.writeUnder(rng, cl, token, most, pause)
-	if !p.dead.Load() {
-		p.releaseSome(rng, cl, token)
-	}
-}
-
-// releaseSome releases a claim that is not in the history.
-func (p *process) releaseSome(rng *rand.Rand, cl *etcdclaims.Claim, token fencing.Token) {
-	ctx, cancel := context.WithTimeout(context.Background(), between(rng, 0, 10*time.Second))
-	defer cancel()
-	p.w.trace.ended(token, p)
-	p.class("release", cl.Release(ctx))
-}
-
-// writeUnder writes under the claim for a while, mostly shorter than most, with pauses. The
-// trace knows the claim by the token.
-func (p *process) writeUnder(rng *rand.Rand, cl *etcdclaims.Claim, token fencing.Token, most, pause time.Duration) {
-	lasts := between(rng, 0, most)
-	if rng.IntN(8) == 0 {
-		lasts = between(rng, 0, 3*longTTL)
-	}
-	for until := time.Now().Add(lasts); time.Now().Before(until) && p.ctx.Err() == nil && cl.Err() == nil; {
-		p.pause(min(between(rng, 10*time.Millisecond, pause), time.Until(until)))
-		if p.dead.Load() {
-			return
-		}
-		ctx, cancel := p.within(rng, 6*time.Second)
-		e := p.w.trace.intend(token, p)
-		_, err := cl.Txn(ctx).Then(e.put()).Commit()
-		cancel()
-		if p.class("effect", err); err == nil {
-			e.accepted()
-		} else {
-			e.returned(err)
-		}
+	if err == nil {
+		p.w.count(countSlots)
+		p.useSome(rng, cl, cl.Token(), 4*time.Second, 4*time.Second)
 	}
 }
 
@@ -178,7 +95,7 @@ func (r *replay) lineFor(key string) *line {
 	if strings.HasPrefix(key, sharedKey+"#") {
 		key = sharedKey
 	}
-	return r.lines[digest(key)]
+	return r.lines[keyspace.Digest(key)]
 }
 
 // slotsNow returns how many slots there are; none while somebody has put something else

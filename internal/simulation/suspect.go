@@ -9,18 +9,14 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 )
 
-// suspectKey is a key whose holders can be suspected. These calls are not in the history,
-// whose check knows no owner that is replaced while it believes in its claim. The trace judges
-// the claims as others, and each suspicion: whether it was the first in line's, whether
+// suspectKey is a key whose holders can be suspected. The trace judges the claims as
+// others, and each suspicion: whether it was the first in line's, whether
 // the holder was asked and did not answer for long enough, and that nothing happens to a holder
 // to whom nothing has happened.
 const suspectKey = "suspect"
 
-// suspectRuns is of how many runs one has that key.
-const suspectRuns = 4
-
-// farRuns is of how many of these runs one has clients at any distance from etcd.
-const farRuns = 2 * suspectRuns
+// farRuns is of how many runs one has clients at any distance from etcd. It has that key.
+const farRuns = 8
 
 // moveAway puts a process at a distance of its own from etcd, with a longer way in one
 // direction than in the other.
@@ -47,34 +43,16 @@ const suspicionTakes = 450*time.Millisecond - seenLate
 // suspected says that the holder did not answer.
 const suspected how = "suspected"
 
-// suspecting claims the key until the process ends.
-func (p *process) suspecting(rng *rand.Rand) {
-	for p.ctx.Err() == nil {
-		p.pause(between(rng, 10*time.Millisecond, 8*time.Second))
-		p.claimSuspectable(rng)
-	}
-}
-
-// claimSuspectable claims the key, at once or in line, and holds it for a while.
+// claimSuspectable claims the key, at once or in line, and holds it for a while. One claim
+// in ten does not have the option.
 func (p *process) claimSuspectable(rng *rand.Rand) {
-	opts := []etcdclaims.AcquireOption{etcdclaims.Suspectable()}
-	switch rng.IntN(10) {
-	case 0:
-		opts = opts[:0]
-	case 1:
-		opts = append(opts, etcdclaims.MaxHold(between(rng, longTTL/5+time.Millisecond, 2*longTTL)))
-	case 2:
-		opts = append(opts, etcdclaims.Note([]byte("note")))
-	case 4:
-		opts = append(opts, etcdclaims.TTL(p.second))
+	suspectable := etcdclaims.Suspectable()
+	if rng.IntN(10) == 0 {
+		suspectable = etcdclaims.Option(nil)
 	}
-	cl, err := p.acquireSome(rng, suspectKey, opts)
-	if err != nil {
-		return
+	if cl, err := p.claimSome(rng, suspectKey, 3, (*etcdclaims.Claim).Token, suspectable); err == nil {
+		p.useSome(rng, cl, cl.Token(), 10*time.Second, time.Second)
 	}
-	p.w.trace.granted(cl.Token(), p)
-	p.w.trace.believe(belief{p, cl.Token(), cl.Check})
-	p.useSome(rng, cl, cl.Token(), 10*time.Second, time.Second)
 }
 
 // asks goes through a change of a question.

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 
@@ -57,15 +58,9 @@ func concerning(rng *rand.Rand, name string) option.Concern {
 }
 
 // acquireThen acquires a key by a transaction that also puts another one.
-func (p *process) acquireThen(rng *rand.Rand, wait bool) *etcdclaims.Claim {
+func (p *process) acquireThen(ctx context.Context, rng *rand.Rand, key string, wait bool, opts ...etcdclaims.AcquireOption) *etcdclaims.Claim {
 	a := p.newThen()
-	most := longTTL
-	if wait {
-		most *= 4
-	}
-	ctx, cancel := p.within(rng, most)
-	defer cancel()
-	cl, err := p.tryAcquireIn(ctx, p.key(rng), wait, a.option(), concerning(rng, a.key))
+	cl, err := p.acquireIn(ctx, key, wait, append(opts, a.option(), concerning(rng, a.key))...)
 	a.returned(err)
 	if p.dead.Load() {
 		return nil
