@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -148,15 +149,11 @@ func (c *campaign) quiet(ctx context.Context, healed time.Time) (stuck []string)
 	}
 	left := c.wanted()
 	for len(left) > 0 && in(bound) {
-		for name, begun := range left {
-			if c.observer.begunSince(healed, begun) {
-				delete(left, name)
-			}
-		}
+		maps.DeleteFunc(left, func(key string, _ bool) bool { return c.observer.begunSince(healed, key) })
 		retry.Sleep(ctx, 20*time.Millisecond)
 	}
-	for name := range left {
-		stuck = append(stuck, fmt.Sprintf("%s: no new owner %v after all was healed", name, bound))
+	for key := range left {
+		stuck = append(stuck, fmt.Sprintf("%s: no new owner %v after all was healed", key, bound))
 	}
 	const slack = 20 * time.Second
 	for open := -1; open != 0 && in(bound+slack); retry.Sleep(ctx, 100*time.Millisecond) {
@@ -172,31 +169,14 @@ func (c *campaign) quiet(ctx context.Context, healed time.Time) (stuck []string)
 	return stuck
 }
 
-// wanted returns the terms that many callers want at any time, each by what it is called.
-func (c *campaign) wanted() map[string]func(key string, t *term) bool {
-	on := func(whole string) func(string, *term) bool {
-		return func(key string, _ *term) bool { return key == whole }
-	}
-	all := map[string]func(key string, t *term) bool{
-		fencedSetKey: on(fencedSetKey),
-		"a slot of " + slotsKey: func(key string, _ *term) bool {
-			_, ok := slotOwner(key)
-			return ok
-		},
-		"a reader": func(key string, _ *term) bool {
-			_, ok := sharedOwner(key)
-			return ok
-		},
-		"a writer": func(key string, t *term) bool { return mayBeShared(key) && t.kind == "" },
-	}
-	for i := range sharedKeys {
-		all[sharedName(i)] = on(sharedName(i))
-	}
+// wanted returns the keys that many callers want at any time.
+func (c *campaign) wanted() map[string]bool {
+	all := map[string]bool{fencedSetKey: true}
 	for i := range suspectKeys {
-		all[suspectName(i)] = on(suspectName(i))
+		all[suspectName(i)] = true
 	}
 	for i := range c.o.keys {
-		all[keyName(i)] = on(keyName(i))
+		all[keyName(i)] = true
 	}
 	return all
 }

@@ -18,7 +18,6 @@ const (
 	effectPrefix = "/campaign/effect/" // <key>/<id of the effect>
 	openPrefix   = "/campaign/open/"   // <item>: submitted and not yet done
 	donePrefix   = "/campaign/done/"   // <item>: put by whoever completes it
-	takenPrefix  = "/campaign/taken/"  // <key>/<when>: put when the nemesis deletes the key
 	fencedSet    = "/campaign/set/fenced"
 )
 
@@ -32,12 +31,7 @@ type effectValue struct {
 // A holding is a claim as the judges know it.
 type holding struct {
 	*etcdclaims.Claim
-	token  fencing.Token // of a shared claim: of its own key, see sharedToken
 	manual bool
-}
-
-func holdingOf(claim *etcdclaims.Claim, manual bool) holding {
-	return holding{Claim: claim, token: claim.Token(), manual: manual}
 }
 
 // putEffect is the operation that an effect consists of. Each has a key of its
@@ -82,8 +76,8 @@ func (w *worker) conclude(e entry, rev int64, err error) {
 func (w *worker) effect(ctx context.Context, kind string, h holding) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
-	e := w.intend(kind, h.token)
-	put := w.putEffect(e.ID, kind, h.token)
+	e := w.intend(kind, h.Token())
+	put := w.putEffect(e.ID, kind, h.Token())
 	if kind == kindTxn {
 		resp, err := h.Txn(ctx).Then(put).Commit()
 		if err != nil {

@@ -29,7 +29,6 @@ type evidence struct {
 	deaths    map[string]time.Time
 	terms     map[string][]*term
 	gaps      [][2]int64
-	taken     map[string][]int64 // when the nemesis deleted a key
 }
 
 // term returns the term with a fence, or nil.
@@ -42,24 +41,8 @@ func (ev *evidence) term(key string, fence int64) *term {
 }
 
 // inGap reports whether the observer may not have seen what happened at a revision.
-func (ev *evidence) inGap(rev int64) bool { return ev.sameGap(rev, rev) }
-
-// sameGap reports whether the order of two revisions is not known, since an end within a gap
-// of the observer is noted late.
-func (ev *evidence) sameGap(a, b int64) bool {
-	return slices.ContainsFunc(ev.gaps, func(gap [2]int64) bool {
-		return gap[0] < min(a, b) && max(a, b) <= gap[1]
-	})
-}
-
-// stoodUntil returns the first revision at which the term may have been over, or 0.
-func (ev *evidence) stoodUntil(t *term) int64 {
-	for _, gap := range ev.gaps {
-		if gap[0] < t.end && t.end <= gap[1] {
-			return max(gap[0], t.fence) + 1
-		}
-	}
-	return t.end
+func (ev *evidence) inGap(rev int64) bool {
+	return slices.ContainsFunc(ev.gaps, func(gap [2]int64) bool { return gap[0] < rev && rev <= gap[1] })
 }
 
 // A tally is of the terms of one kind.
@@ -82,7 +65,7 @@ func (c *tally) add(terms []*term, i int) {
 
 // gather reads everything, once the workers have ended and all is quiet.
 func gather(ctx context.Context, dir string, m *members, h *ownership) (*evidence, error) {
-	ev := &evidence{done: map[string]int64{}, queueDone: map[string]queueDone{}, terms: h.terms, gaps: h.gaps, taken: map[string][]int64{}}
+	ev := &evidence{done: map[string]int64{}, queueDone: map[string]queueDone{}, terms: h.terms, gaps: h.gaps}
 	var err error
 	if ev.journals, err = readJournals(dir); err != nil {
 		return nil, err
@@ -105,13 +88,6 @@ func gather(ctx context.Context, dir string, m *members, h *ownership) (*evidenc
 	}
 	err = m.all(ctx, donePrefix, func(name string, _ []byte, _, _, version int64) {
 		ev.done[strings.TrimPrefix(name, donePrefix)] = version
-	})
-	if err != nil {
-		return nil, err
-	}
-	err = m.all(ctx, takenPrefix, func(name string, _ []byte, _, mod, _ int64) {
-		key, _, _ := strings.Cut(strings.TrimPrefix(name, takenPrefix), "/") // which is in the order of time
-		ev.taken[key] = append(ev.taken[key], mod)
 	})
 	if err != nil {
 		return nil, err

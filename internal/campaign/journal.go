@@ -20,8 +20,7 @@ const (
 	opUnknown  = "unknown"
 	opFailed   = "failed" // another error that says that nothing was carried out
 	opTookOver = "took over"
-	opGranted  = "granted" // slots, or a claim that is shared
-	opOdd      = "odd"     // an error that nothing accounts for
+	opOdd      = "odd" // an error that nothing accounts for
 
 	opSuspected = "suspected" // whether a suspicion of so many claims was right
 )
@@ -48,7 +47,6 @@ type entry struct {
 	Key   string `json:"key,omitempty"`
 	Fence int64  `json:"fence,omitempty"`
 	Rev   int64  `json:"rev,omitempty"`  // of an effect that was carried out, if the reply tells
-	Gate  int64  `json:"gate,omitempty"` // the fence of a shared claim as a gate sees it
 	Want  int    `json:"want,omitempty"` // how many claims were taken
 	Note  string `json:"note,omitempty"`
 }

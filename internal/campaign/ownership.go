@@ -39,7 +39,6 @@ type term struct {
 // held that was got by it.
 type place struct {
 	owner    string
-	shared   bool      // it waits to share the key
 	from, to time.Time // to is zero while it stands
 }
 
@@ -147,9 +146,9 @@ func (h *ownership) take(now time.Time, ev event, why reasons) {
 		p.to = now
 		delete(h.standing, ev.key)
 	case !ev.deleted && p == nil: // puts after the first tell the worker that it was handed the key
-		of, name, _ := strings.Cut(rest, "/")
+		of, _, _ := strings.Cut(rest, "/")
 		v := decoded[holder](ev.value)
-		p = &place{owner: v.Owner, shared: strings.HasPrefix(name, "~"), from: now}
+		p = &place{owner: v.Owner, from: now}
 		h.standing[ev.key], h.places[of] = p, append(h.places[of], p)
 	}
 }
@@ -249,21 +248,12 @@ func (h *ownership) owner(key string) string {
 	return ""
 }
 
-// begunSince reports whether one of the terms that are asked for has begun after a time.
-func (h *ownership) begunSince(since time.Time, asked func(key string, t *term) bool) bool {
+// begunSince reports whether a term of the key has begun after a time.
+func (h *ownership) begunSince(since time.Time, key string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for key, terms := range h.terms {
-		for _, t := range slices.Backward(terms) {
-			if !t.begun.After(since) {
-				break
-			}
-			if asked(key, t) {
-				return true
-			}
-		}
-	}
-	return false
+	last := h.last(key)
+	return last != nil && last.begun.After(since)
 }
 
 // count returns how many terms there were, and how many of them began after the

@@ -34,10 +34,6 @@ import (
 // part, or the reply was lost. A pick-up is not measured if nobody waited in line
 // for all of the time, or if the worker was resumed before, and could go on as
 // the owner.
-//
-// A slot counts if one caller was the first in line in the last second before the bound:
-// until then other slots may be handed to whoever is. A dead reader's pick-up is the next
-// writer's term; it does not count if other readers go on for longer than a TTL.
 
 func plainBound(ttl time.Duration) time.Duration         { return ttl + time.Second }
 func leaderBound(ttl time.Duration) time.Duration        { return 2*ttl + 4*time.Second }
@@ -99,7 +95,11 @@ func findPickups(h *ownership, faults []fault, ttl time.Duration, end time.Time)
 				if t.owner != f.worker || !t.ended.IsZero() && !t.ended.After(f.from) || f.kind == stopWorker && t.begun.After(f.to) {
 					continue
 				}
-				if p, ok := h.pickup(f, key, h.next(key, i), faults, ttl, end); ok {
+				var next *term
+				if i+1 < len(terms) {
+					next = terms[i+1]
+				}
+				if p, ok := h.pickup(f, key, next, faults, ttl, end); ok {
 					p.suspected = t.suspected
 					found = append(found, p)
 				}
@@ -134,84 +134,18 @@ func (h *ownership) pickup(f fault, key string, next *term, faults []fault, ttl 
 	if deadline.Before(needed) {
 		needed = deadline
 	}
-	if _, ok := slotOwner(key); ok {
-		// Others get the slots that are handed over meanwhile, and leave the line.
-		last := deadline.Add(ttl - plainBound(ttl))
-		if at.Before(last) {
-			last = at
-		}
-		return p, h.stoodFirst(lineOf(key), f.worker, last, needed)
-	}
-	return p, h.waited(key, f, ttl, needed)
+	return p, h.waited(key, f, needed)
 }
 
-// next returns the term that follows on the i-th of a key. On that of a reader follows the
-// next writer's, and the other readers do not matter.
-func (h *ownership) next(key string, i int) *term {
-	terms := h.terms[key]
-	from := terms[i].fence
-	if whole, ok := sharedOwner(key); ok {
-		for _, t := range h.terms[whole] {
-			if t.fence > from && t.kind == "" {
-				return t
-			}
-		}
-		return nil
-	}
-	if i+1 < len(terms) {
-		return terms[i+1]
-	}
-	return nil
-}
-
-// waited reports whether somebody else waited for the key from the death on until then, who
-// could have had it.
-func (h *ownership) waited(key string, f fault, ttl time.Duration, until time.Time) bool {
-	places := slices.DeleteFunc(slices.Clone(h.places[lineOf(key)]), func(w *place) bool {
-		return w.owner == f.worker || !w.to.IsZero() && w.to.Before(f.from) || w.from.After(until)
+// waited reports whether somebody else waited for the key from the death on until then.
+func (h *ownership) waited(key string, f fault, until time.Time) bool {
+	return slices.ContainsFunc(h.places[keyspace.Digest(key)], func(w *place) bool {
+		return w.owner != f.worker && !w.from.After(f.from) && w.standsAt(until)
 	})
-	stands := func(w *place) bool { return !w.from.After(f.from) && w.standsAt(until) }
-	whole, reads := sharedOwner(key)
-	if !reads {
-		return slices.ContainsFunc(places, stands)
-	}
-	for other, terms := range h.terms {
-		if its, ok := sharedOwner(other); !ok || its != whole {
-			continue
-		}
-		if slices.ContainsFunc(terms, func(t *term) bool {
-			return t.owner != f.worker && t.begun.Before(until) && (t.end == 0 || t.ended.After(f.from.Add(ttl)))
-		}) {
-			return false // a living reader held it
-		}
-	}
-	return slices.ContainsFunc(places, func(w *place) bool { return !w.shared && stands(w) })
 }
 
 // standsAt reports whether the place has not been given up by then.
 func (p *place) standsAt(at time.Time) bool { return p.to.IsZero() || !p.to.Before(at) }
-
-// stoodFirst reports whether one caller was the first in a line for all of the time, and
-// not the worker.
-func (h *ownership) stoodFirst(line, worker string, from, until time.Time) bool {
-	for _, w := range h.places[line] { // in the order in which they came
-		if w.standsAt(from) {
-			return w.owner != worker && !w.from.After(from) && w.standsAt(until)
-		}
-	}
-	return false
-}
-
-// lineOf returns the digest under which callers wait for a claim's key.
-func lineOf(key string) string {
-	if whole, ok := slotOwner(key); ok {
-		return keyspace.Digest(keyspace.SlotFamily(whole))
-	}
-	if whole, ok := sharedOwner(key); ok {
-		return keyspace.Digest(whole)
-	}
-	return keyspace.Digest(key)
-}
 
 // judge says what else happened up to the next owner's claim, and how long the
 // pick-up may therefore take.
@@ -278,7 +212,7 @@ func (h *ownership) disturbs(f fault, p *pickup, at time.Time) string {
 	if links && slotOf(f.worker) == slotOf(p.worker) {
 		return why
 	}
-	for _, w := range h.places[lineOf(p.key)] {
+	for _, w := range h.places[keyspace.Digest(p.key)] {
 		same := w.owner == f.worker || links && slotOf(w.owner) == slotOf(f.worker)
 		if same && w.owner != p.worker && !w.from.After(at) && (w.to.IsZero() || !w.to.Before(p.death)) {
 			return why + ", which waited"

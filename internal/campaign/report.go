@@ -32,9 +32,6 @@ func (r *report) print(out io.Writer) error {
 	}
 	fmt.Fprintln(table)
 	row("terms", r.terms, "on %d take-overs after a lease had lapsed", r.takeOvers)
-	row("  of slots", v.slots.terms, "%d handed over, %d ended with a lease", v.slots.handedOver, v.slots.lapsed)
-	row("  of readers", v.readers.terms, "shared the key %d times, %d ended with a lease", v.records, v.readers.lapsed)
-	row("  of writers", v.writers.terms, "%d right after readers, %d handed over by writers, %d ended with a lease", v.afterReaders, v.writers.handedOver, v.writers.lapsed)
 	s := v.suspicions
 	row("  of suspectable keys", s.keys.terms, "%d handed over, %d ended with a lease", s.keys.handedOver, s.keys.lapsed)
 	row("  taken from suspected holders", s.taken, "%d rightly, %d wrongly, as far as their takers know; %d without a fault that explains it", s.right, s.wrong, len(r.unexplained))
@@ -90,17 +87,6 @@ func (r *report) pickupRows(row func(string, any, string, ...any)) {
 	r.pickupRow(row, "pick-up, leader lost meanwhile", leaderLost, fmt.Sprintf("bound %v, or %.2f s if it was stopped", leaderBound(r.ttl), stoppedLeaderBound(r.ttl).Seconds()))
 	r.pickupRow(row, "pick-up, waiters or majority disturbed", disturbed, "bound "+leaderBound(r.ttl).String()+" after that is over")
 	row("  campaign stalled", r.stalled.Round(time.Millisecond), "added to the bounds of pick-ups meanwhile")
-	ofSlots, ofReaders, ofWriters := 0, 0, 0
-	for _, p := range r.pickups {
-		if _, ok := slotOwner(p.key); ok {
-			ofSlots++
-		} else if _, ok := sharedOwner(p.key); ok {
-			ofReaders++
-		} else if mayBeShared(p.key) {
-			ofWriters++
-		}
-	}
-	row("  of slots among these", ofSlots, "%d of readers, %d of writers", ofReaders, ofWriters)
 	durationsRow(row, "  from suspected holders, nothing else wrong", suspectedPickups(r.pickups), "bound of p50 "+suspicionMedian.String())
 }
 

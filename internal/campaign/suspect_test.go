@@ -23,7 +23,6 @@ func suspicious() *evidence {
 				{owner: "w1.1", claim: "six", suspectable: true, fence: 60},
 			},
 		},
-		taken: map[string][]int64{},
 		journals: []entry{
 			{Op: opSuspected, Want: 1},
 			{Op: opSuspected, Want: 1, Note: wronglySuspected},
@@ -34,6 +33,13 @@ func suspicious() *evidence {
 	ev.write(key, 10, 15)
 	ev.write(key, 20, 25)
 	return ev
+}
+
+// write adds an effect that was carried out at a revision.
+func (ev *evidence) write(key string, fence, rev int64) {
+	e := effect{id: key + "-" + string(rune('a'+len(ev.effects))), key: key, fence: fence, kind: kindHeld, create: rev, mod: rev}
+	ev.effects = append(ev.effects, e)
+	ev.journals = append(ev.journals, entry{Op: opIntent, ID: e.id, Kind: e.kind, Key: key, Fence: fence})
 }
 
 func TestSuspicions(t *testing.T) {

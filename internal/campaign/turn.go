@@ -30,7 +30,7 @@ func (w *worker) turn(ctx context.Context, r *rand.Rand, key string, opts ...etc
 		if r.IntN(20) == 0 {
 			ctx = context.WithoutCancel(ctx) // does not stop when it is told to
 		}
-		return w.term(ctx, r, holdingOf(claim, false))
+		return w.term(ctx, r, holding{claim, false})
 	}
 	var claim *etcdclaims.Claim
 	var err error
@@ -51,7 +51,7 @@ func (w *worker) turn(ctx context.Context, r *rand.Rand, key string, opts ...etc
 	if err != nil {
 		return err
 	}
-	h := holdingOf(claim, manual)
+	h := holding{claim, manual}
 	err = w.term(claim.Context(), r, h)
 	w.giveUp(ctx, r, h)
 	return err

@@ -31,10 +31,6 @@ type verdict struct {
 	claimed           int
 	claimedAgain      int
 	elements          int // of the set
-	slots             tally
-	readers, writers  tally // of the shared key
-	records           int   // times that it began to be shared
-	afterReaders      int   // writers that came when it ended to be
 	suspicions        suspicions
 	unwitnessed       int // effects whose owner could not be looked up, in gaps of the observer
 
@@ -66,7 +62,7 @@ func judge(ev *evidence) *verdict {
 		case opOdd:
 			v.odd = append(v.odd, e.Note)
 		case opEnqueued, opClaimed, opCompleted, opMaybeDone: // see judgeQueue
-		case opGranted, opSuspected: // see judgeSlots, judgeShared and judgeSuspicions
+		case opSuspected: // see judgeSuspicions
 		default:
 			outcomes[e.ID] = e
 		}
@@ -83,8 +79,6 @@ func judge(ev *evidence) *verdict {
 	v.judgeOutcomes(intents, outcomes, there)
 	v.judgeItems(ev, outcomes)
 	v.judgeQueue(ev)
-	v.judgeSlots(ev)
-	v.judgeShared(ev)
 	v.judgeSuspicions(ev, outcomes)
 	for _, list := range [][]string{v.stale, v.lost, v.doubled, v.answers, v.unasked, v.barred} {
 		slices.Sort(list)
@@ -123,12 +117,12 @@ type step struct {
 }
 
 // steps returns how the term began and ended, in the history of a key.
-func (t *term) steps(key string, end int64) []step {
+func (t *term) steps(key string) []step {
 	token := fencing.Token{Key: key, Fence: t.fence}
 	who := cmp.Or(t.owner, t.kind, "a record")
 	all := []step{{t.fence, 2, func(h *history.History) { h.Acquire(who, key).Granted(t.fence) }}}
-	if end > 0 {
-		all = append(all, step{end, 1, func(h *history.History) { h.Release(who, token).Done() }})
+	if t.end > 0 {
+		all = append(all, step{t.end, 1, func(h *history.History) { h.Release(who, token).Done() }})
 	}
 	return all
 }
@@ -136,28 +130,21 @@ func (t *term) steps(key string, end int64) []step {
 // byRevision returns what etcd carried out, in the order of its revisions: terms and
 // effects. Effects of terms that the observer cannot have seen are left out.
 func (v *verdict) byRevision(ev *evidence) *history.History {
-	steps := ev.besideReaders()
+	var steps []step
 	for key, terms := range ev.terms {
 		for _, t := range terms {
-			steps = append(steps, t.steps(key, cmp.Or(ev.lostWithRecord(key, t), t.end))...)
+			steps = append(steps, t.steps(key)...)
 		}
 	}
-	gates := ev.gates()
 	for _, e := range ev.effects {
 		if v.unseen(ev, e) {
 			v.unwitnessed++
 			continue
 		}
 		token := fencing.Token{Key: e.key, Fence: e.fence}
-		tokens := []fencing.Token{token}
-		if seen, ok := gates[token]; ok && !ev.inGap(seen.Fence) {
-			tokens = append(tokens, seen)
-		}
 		steps = append(steps, step{e.create, 0, func(h *history.History) {
 			h.Logf("effect %s at revision %d", e.id, e.create)
-			for _, token := range tokens {
-				h.Effect(e.id, token).Done()
-			}
+			h.Effect(e.id, token).Done()
 		}})
 	}
 	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Or(cmp.Compare(a.rev, b.rev), cmp.Compare(a.rank, b.rank)) })

@@ -21,15 +21,12 @@ import (
 	"github.com/etcdclaims/claims/internal/txn"
 )
 
-// How a worker spends its time: turns on keys, on slots, on keys with readers and writers,
-// keys whose holders can be suspected, work items, and one lane for the set.
+// How a worker spends its time: turns on keys, on keys whose holders can be suspected, work
+// items, and one lane for the set.
 const (
-	keyLanes    = 3
-	itemLanes   = 1
-	slotLanes   = 2
-	sharedLanes = 2
-
-	suspectLanes = 2
+	keyLanes     = 6
+	itemLanes    = 1
+	suspectLanes = 3
 )
 
 // callTimeout bounds a worker's own requests, such as the effects. It is not
@@ -138,12 +135,6 @@ func (w *worker) work(ctx context.Context) {
 	}
 	for range itemLanes {
 		lane(w.takeItem)
-	}
-	for range slotLanes {
-		lane(w.takeSlot)
-	}
-	for range sharedLanes {
-		lane(w.takeShared)
 	}
 	for range suspectLanes {
 		lane(w.takeSuspectable)
