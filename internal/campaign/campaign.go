@@ -16,9 +16,6 @@ import (
 
 const memberCount = 3
 
-// itemEvery is how often a work item is submitted.
-const itemEvery = 250 * time.Millisecond
-
 // A campaign is one run. Its parts are there once run has made them.
 type campaign struct {
 	o        options
@@ -29,7 +26,6 @@ type campaign struct {
 	workers  *workers
 	observer *observer
 	faults   *faultLog
-	shop     *shop
 }
 
 func newCampaign(o options, out io.Writer) *campaign {
@@ -61,7 +57,6 @@ func (c *campaign) run(ctx context.Context) error {
 		return err
 	}
 	stuck := c.quiet(whole, healed)
-	c.shop.close()
 	c.workers.stopAll(2*c.o.ttl + 10*time.Second)
 	return c.conclude(whole, stuck)
 }
@@ -98,8 +93,6 @@ func (c *campaign) start(ctx context.Context) (stop func(), err error) {
 		return stop, err
 	}
 	stops = append(stops, c.workers.kill)
-	c.shop = openShop(c.members)
-	stops = append(stops, c.shop.close)
 	return stop, nil
 }
 
@@ -125,8 +118,7 @@ func (c *campaign) show(ctx context.Context) (stop func()) {
 				if lasting == "" {
 					lasting = "nothing"
 				}
-				c.line("%d terms, %d take-overs, %d items, %d faults, now: %s",
-					terms, takeOvers, c.shop.count(), faults, lasting)
+				c.line("%d terms, %d take-overs, %d faults, now: %s", terms, takeOvers, faults, lasting)
 			}
 		}
 	})
@@ -136,13 +128,12 @@ func (c *campaign) show(ctx context.Context) (stop func()) {
 	}
 }
 
-// quiet waits until every item is done and every key has had a new owner since
+// quiet waits until every item of the queue is completed and every key has had a new owner since
 // all was healed. It returns the keys that have not in time: none may stay stuck
 // for longer than a pick-up after the loss of the leader takes. Items get some
 // time more, as each is one of many; those that are not done by then are lost. Stalls of
 // this program are added to all that.
 func (c *campaign) quiet(ctx context.Context, healed time.Time) (stuck []string) {
-	c.shop.rest()
 	bound := leaderBound(c.o.ttl) + settling
 	in := func(bound time.Duration) bool {
 		return time.Since(healed) < bound+c.observer.stalls.within(healed, time.Now())
@@ -156,14 +147,9 @@ func (c *campaign) quiet(ctx context.Context, healed time.Time) (stuck []string)
 		stuck = append(stuck, fmt.Sprintf("%s: no new owner %v after all was healed", key, bound))
 	}
 	const slack = 20 * time.Second
-	for open := -1; open != 0 && in(bound+slack); retry.Sleep(ctx, 100*time.Millisecond) {
-		var err error
-		if open, err = c.shop.open(ctx); err != nil {
-			open = -1
-			continue
-		}
-		if queued, err := c.queued(ctx); err != nil || queued > 0 {
-			open = -1
+	for queued := -1; queued != 0 && in(bound+slack); retry.Sleep(ctx, 100*time.Millisecond) {
+		if n, err := c.queued(ctx); err == nil {
+			queued = n
 		}
 	}
 	return stuck
@@ -197,7 +183,6 @@ func (c *campaign) conclude(ctx context.Context, stuck []string) error {
 	}
 	var ends []error
 	ev.deaths, ends = c.workers.report()
-	ev.submitted = c.shop.submitted()
 	v := judge(ev)
 	pickups := findPickups(c.observer.ownership, faults, c.o.ttl, end)
 	for _, p := range pickups {

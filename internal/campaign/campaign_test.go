@@ -37,7 +37,7 @@ func TestCampaign(t *testing.T) {
 		`(?m)^terms +[1-9]`,
 		`(?m)^  of suspectable keys +[1-9]\d* +[1-9]\d* handed over`,
 		`(?m)^effects in etcd +[1-9]`,
-		`(?m)^items submitted +[1-9]`,
+		`(?m)^items enqueued +[1-9]`,
 		`(?m)^faults +[1-9]`,
 		`(?m)^elements in the fenced set +[1-9]`,
 		`(?m)^errors not accounted for +0 *$`,

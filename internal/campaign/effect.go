@@ -16,8 +16,6 @@ import (
 // Where things stand in etcd, outside of the claims' own prefix.
 const (
 	effectPrefix = "/campaign/effect/" // <key>/<id of the effect>
-	openPrefix   = "/campaign/open/"   // <item>: submitted and not yet done
-	donePrefix   = "/campaign/done/"   // <item>: put by whoever completes it
 	fencedSet    = "/campaign/set/fenced"
 )
 

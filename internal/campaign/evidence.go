@@ -22,9 +22,7 @@ type effect struct {
 type evidence struct {
 	journals  []entry
 	effects   []effect
-	set       []string         // its final elements
-	submitted []string         // items that etcd has acknowledged
-	done      map[string]int64 // how often each item was put as done
+	set       []string // its final elements
 	queueDone map[string]queueDone
 	deaths    map[string]time.Time
 	terms     map[string][]*term
@@ -65,7 +63,7 @@ func (c *tally) add(terms []*term, i int) {
 
 // gather reads everything, once the workers have ended and all is quiet.
 func gather(ctx context.Context, dir string, m *members, h *ownership) (*evidence, error) {
-	ev := &evidence{done: map[string]int64{}, queueDone: map[string]queueDone{}, terms: h.terms, gaps: h.gaps}
+	ev := &evidence{queueDone: map[string]queueDone{}, terms: h.terms, gaps: h.gaps}
 	var err error
 	if ev.journals, err = readJournals(dir); err != nil {
 		return nil, err
@@ -83,12 +81,6 @@ func gather(ctx context.Context, dir string, m *members, h *ownership) (*evidenc
 	if err == nil {
 		err = odd
 	}
-	if err != nil {
-		return nil, err
-	}
-	err = m.all(ctx, donePrefix, func(name string, _ []byte, _, _, version int64) {
-		ev.done[strings.TrimPrefix(name, donePrefix)] = version
-	})
 	if err != nil {
 		return nil, err
 	}

@@ -14,25 +14,22 @@ import (
 // one outcome, written when the reply has come; a worker that is killed between
 // the two leaves an intent alone.
 const (
-	opIntent   = "intent"
-	opOK       = "ok"
-	opRefused  = "refused" // the fence shut it out: nothing was carried out
-	opUnknown  = "unknown"
-	opFailed   = "failed" // another error that says that nothing was carried out
-	opTookOver = "took over"
-	opOdd      = "odd" // an error that nothing accounts for
+	opIntent  = "intent"
+	opOK      = "ok"
+	opRefused = "refused" // the fence shut it out: nothing was carried out
+	opUnknown = "unknown"
+	opFailed  = "failed" // another error that says that nothing was carried out
+	opOdd     = "odd"    // an error that nothing accounts for
 
 	opSuspected = "suspected" // whether a suspicion of so many claims was right
 )
 
 // Kinds of effects.
 const (
-	kindTxn      = "txn"      // Claim.Txn
-	kindHeld     = "held"     // a transaction of etcd under Claim.Guard, whatever the claim's own clock says
-	kindLate     = "late"     // the same, once the claim is over: must be refused, unless etcd does not know of it yet
-	kindComplete = "complete" // Work.Complete
-	kindFail     = "fail"     // Work.Fail
-	kindSet      = "set"      // an element of the fenced set
+	kindTxn  = "txn"  // Claim.Txn
+	kindHeld = "held" // a transaction of etcd under Claim.Guard, whatever the claim's own clock says
+	kindLate = "late" // the same, once the claim is over: must be refused, unless etcd does not know of it yet
+	kindSet  = "set"  // an element of the fenced set
 )
 
 // wronglySuspected is the note of a suspicion whose holder answered in the end.

@@ -1,5 +1,5 @@
 // Campaign proves the claim protocol with real processes: workers that share
-// keys, and work through claims on a cluster of three etcd members, all of them
+// keys, the items of a queue and a set, on a cluster of three etcd members, all of them
 // processes, while a nemesis kills, stops and cuts them off.
 //
 //	go run ./internal/campaign -for 2m
@@ -16,7 +16,7 @@
 //	-for      how long faults are made (2m); healing and judging come on top
 //	-seed     of what the nemesis and the workers choose (random, printed)
 //	-workers  how many workers (6)
-//	-keys     how many keys they share, beside those of suspicion, work items and the set (8)
+//	-keys     how many keys they share, beside those of suspicion and the set (8)
 //	-ttl      lease time of the claims (5s), at least 2s
 //	-dir      where journals, logs and data go (a temporary directory, which is
 //	          kept if the run fails); a directory that is given is always kept

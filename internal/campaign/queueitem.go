@@ -23,6 +23,8 @@ const (
 	queuePrefix     = etcdclaims.DefaultPrefix + "queue/"
 )
 
+var errOnPurpose = errors.New("this attempt fails on purpose")
+
 // What a journal has of the queue: what was acknowledged, or may have been done.
 const (
 	opEnqueued  = "enqueued"
@@ -48,7 +50,7 @@ func (w *worker) produce(ctx context.Context, r *rand.Rand) error {
 		return err
 	}
 	w.journal.write(entry{Op: opEnqueued, Key: item.ID()})
-	retry.Sleep(ctx, itemEvery)
+	retry.Sleep(ctx, 250*time.Millisecond)
 	return nil
 }
 

@@ -36,7 +36,6 @@ func (r *report) print(out io.Writer) error {
 	row("  of suspectable keys", s.keys.terms, "%d handed over, %d ended with a lease", s.keys.handedOver, s.keys.lapsed)
 	row("  taken from suspected holders", s.taken, "%d rightly, %d wrongly, as far as their takers know; %d without a fault that explains it", s.right, s.wrong, len(r.unexplained))
 	row("effects in etcd", v.effects, "%d effects and elements acknowledged to workers", v.acknowledged)
-	row("items submitted", v.items, "%d taken over from workers that were gone", v.tookOver)
 	row("items enqueued", v.queued, "%d claims acknowledged, %d of them of an item that was claimed before", v.claimed, v.claimedAgain)
 	row("  completed", v.completed, "as acknowledged; %d reported as unknown, %d by workers killed before they noted it", v.maybeDone, v.untold)
 	made := 0

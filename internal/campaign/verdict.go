@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/history"
@@ -25,7 +24,6 @@ type verdict struct {
 	notApplied   int
 	odd          []string
 
-	items, tookOver   int
 	queued, completed int // items of the queue, as acknowledged to workers
 	maybeDone, untold int
 	claimed           int
@@ -57,8 +55,6 @@ func judge(ev *evidence) *verdict {
 		switch e.Op {
 		case opIntent:
 			intents[e.ID] = e
-		case opTookOver:
-			v.tookOver++
 		case opOdd:
 			v.odd = append(v.odd, e.Note)
 		case opEnqueued, opClaimed, opCompleted, opMaybeDone: // see judgeQueue
@@ -77,7 +73,6 @@ func judge(ev *evidence) *verdict {
 	v.elements = len(ev.set)
 	v.judgeEffects(ev, intents)
 	v.judgeOutcomes(intents, outcomes, there)
-	v.judgeItems(ev, outcomes)
 	v.judgeQueue(ev)
 	v.judgeSuspicions(ev, outcomes)
 	for _, list := range [][]string{v.stale, v.lost, v.doubled, v.answers, v.unasked, v.barred} {
@@ -196,33 +191,6 @@ func (v *verdict) judgeOutcomes(intents, outcomes map[string]entry, there map[st
 		}
 		if violation := write.Check(); violation != nil {
 			v.answers = append(v.answers, violation.Error())
-		}
-	}
-}
-
-// judgeItems looks for items that were not done exactly once.
-func (v *verdict) judgeItems(ev *evidence, outcomes map[string]entry) {
-	v.items = len(ev.submitted)
-	completed := map[string]int{}
-	for _, e := range ev.effects {
-		if e.kind == kindComplete {
-			completed[strings.TrimPrefix(e.key, itemStart)]++
-		}
-	}
-	acknowledged := map[string]int{}
-	for _, e := range outcomes {
-		if e.Kind == kindComplete && e.Op == opOK {
-			acknowledged[strings.TrimPrefix(e.Key, itemStart)]++
-		}
-	}
-	for _, item := range ev.submitted {
-		if ev.done[item] == 0 {
-			v.lost = append(v.lost, fmt.Sprintf("item %s: never done", item))
-		}
-	}
-	for item, version := range ev.done {
-		if n := max(version, int64(completed[item]), int64(acknowledged[item])); n > 1 {
-			v.doubled = append(v.doubled, fmt.Sprintf("item %s: done %d times", item, n))
 		}
 	}
 }

@@ -7,10 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // good returns evidence without a violation: two owners of job-0, one after the
-// other, an item, and a set.
+// other, an item of the queue, and a set.
 func good() *evidence {
 	return &evidence{
 		journals: []entry{
@@ -21,22 +22,20 @@ func good() *evidence {
 			{Op: opIntent, ID: "w0.1-2", Kind: kindLate, Key: "job-0", Fence: 10},
 			{Op: opRefused, ID: "w0.1-2", Kind: kindLate, Key: "job-0", Fence: 10},
 			{Op: opIntent, ID: "w1.1-2", Kind: kindTxn, Key: "job-0", Fence: 20}, // killed
-			{Op: opIntent, ID: "w1.1-3", Kind: kindComplete, Key: "item-1", Fence: 30},
-			{Op: opOK, ID: "w1.1-3", Kind: kindComplete, Key: "item-1", Fence: 30},
+			{Op: opEnqueued, Key: "i1"},
+			{Op: opClaimed, Key: "i1", Fence: 30},
+			{Op: opCompleted, Key: "i1", Fence: 30},
 			{Op: opIntent, ID: "w0.1-4", Kind: kindSet, Key: fencedSetKey, Fence: 40},
 			{Op: opOK, ID: "w0.1-4", Kind: kindSet, Key: fencedSetKey, Fence: 40},
 		},
 		effects: []effect{
 			{id: "w0.1-1", key: "job-0", fence: 10, kind: kindTxn, create: 11, mod: 11},
 			{id: "w1.1-1", key: "job-0", fence: 20, kind: kindHeld, create: 21, mod: 21},
-			{id: "w1.1-3", key: "item-1", fence: 30, kind: kindComplete, create: 31, mod: 31},
 		},
 		set:       []string{"w0.1-4"},
-		submitted: []string{"1"},
-		done:      map[string]int64{"1": 1},
+		queueDone: map[string]queueDone{"i1": {30, 1}},
 		terms: map[string][]*term{
-			"job-0":  {{owner: "w0.1", fence: 10, end: 20}, {owner: "w1.1", fence: 20}},
-			"item-1": {{owner: "w1.1", fence: 30, end: 31}},
+			"job-0": {{owner: "w0.1", fence: 10, end: 20}, {owner: "w1.1", fence: 20}},
 		},
 	}
 }
@@ -85,17 +84,15 @@ func TestVerdict(t *testing.T) {
 		{"an effect under another fence than intended", func(ev *evidence) { ev.journals[0].Fence = 9 }, map[string]int{"unasked": 1}},
 		{"an acknowledged element that is not there", func(ev *evidence) { ev.set = nil }, map[string]int{"answers": 1}},
 		{"an element that is there twice", func(ev *evidence) { ev.set = []string{"w0.1-4", "w0.1-4"} }, map[string]int{"answers": 1}},
-		{"an item that was never done", func(ev *evidence) { ev.submitted = append(ev.submitted, "2") }, map[string]int{"lost": 1}},
-		{"an item that was put as done twice", func(ev *evidence) { ev.done["1"] = 2 }, map[string]int{"doubled": 1}},
-		{"an item that was completed twice", func(ev *evidence) {
-			ev.terms["item-1"] = append(ev.terms["item-1"], &term{fence: 32})
-			add(ev, effect{id: "x", key: "item-1", fence: 32, kind: kindComplete, create: 33, mod: 33})
-		}, map[string]int{"doubled": 1}},
-		{"an item acknowledged twice", func(ev *evidence) {
-			ev.journals = append(ev.journals,
-				entry{Op: opIntent, ID: "x", Kind: kindComplete, Key: "item-1", Fence: 32},
-				entry{Op: opOK, ID: "x", Kind: kindComplete, Key: "item-1", Fence: 32})
-		}, map[string]int{"doubled": 1, "answers": 1}},
+		{"an item that was never completed", func(ev *evidence) {
+			ev.journals = append(ev.journals, entry{Op: opEnqueued, Key: "i2"})
+		}, map[string]int{"lost": 1}},
+		{"an item that was completed twice", func(ev *evidence) { ev.queueDone["i1"] = queueDone{30, 2} }, map[string]int{"doubled": 1}},
+		{"an item completed by another than was told", func(ev *evidence) {
+			ev.queueDone["i1"] = queueDone{31, 1}
+			ev.deaths = map[string]time.Time{"w2.1": {}}
+		}, map[string]int{"answers": 1}},
+		{"an item of which nobody who lives was told", func(ev *evidence) { ev.queueDone["i2"] = queueDone{31, 1} }, map[string]int{"answers": 1}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -126,15 +123,15 @@ func checkVerdict(t *testing.T, v *verdict, want map[string]int) {
 
 func TestVerdictFigures(t *testing.T) {
 	ev := good()
-	ev.journals = append(ev.journals, entry{Op: opTookOver}, entry{Op: opOdd, Note: "odd"})
+	ev.journals = append(ev.journals, entry{Op: opOdd, Note: "odd"})
 	v := judge(ev)
 	want := verdict{
-		effects: 3, acknowledged: 3, refused: 1, refusedRaw: 1, unknown: 1, cut: 1, applied: 1, notApplied: 1,
-		items: 1, tookOver: 1, elements: 1,
+		effects: 2, acknowledged: 2, refused: 1, refusedRaw: 1, unknown: 1, cut: 1, applied: 1, notApplied: 1,
+		queued: 1, claimed: 1, completed: 1, elements: 1,
 	}
 	if got := *v; got.effects != want.effects || got.acknowledged != want.acknowledged || got.refused != want.refused ||
 		got.refusedRaw != want.refusedRaw || got.unknown != want.unknown || got.cut != want.cut || got.applied != want.applied ||
-		got.notApplied != want.notApplied || got.items != want.items || got.tookOver != want.tookOver ||
+		got.notApplied != want.notApplied || got.queued != want.queued || got.claimed != want.claimed || got.completed != want.completed ||
 		got.elements != want.elements || !slices.Equal(got.odd, []string{"odd"}) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

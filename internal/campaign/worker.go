@@ -16,16 +16,14 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
-	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 )
 
-// How a worker spends its time: turns on keys, on keys whose holders can be suspected, work
-// items, and one lane for the set.
+// How a worker spends its time: turns on keys, on keys whose holders can be suspected, the
+// queue, and one lane for the set.
 const (
 	keyLanes     = 6
-	itemLanes    = 1
 	suspectLanes = 3
 )
 
@@ -48,7 +46,6 @@ type worker struct {
 	job
 	etcd    *clientv3.Client
 	claims  *etcdclaims.Client
-	works   *work.Runner
 	queue   *queue.Queue
 	journal *journal
 }
@@ -82,14 +79,6 @@ func runWorker(in io.Reader) (err error) {
 		AllowShortTTL: true,
 		Logger:        log,
 		Hooks:         etcdclaims.Hooks{Suspected: w.judged},
-	})
-	if err != nil {
-		return err
-	}
-	w.works, err = work.New(w.claims, work.Config{
-		MaxAttempts: -1, // items must be done in the end, however often workers die of them
-		Retention:   -1,
-		Backoff:     etcdclaims.ExponentialBackoff(200*time.Millisecond, w.TTL),
 	})
 	if err != nil {
 		return err
@@ -133,9 +122,6 @@ func (w *worker) work(ctx context.Context) {
 	for range keyLanes {
 		lane(w.takeTurn)
 	}
-	for range itemLanes {
-		lane(w.takeItem)
-	}
 	for range suspectLanes {
 		lane(w.takeSuspectable)
 	}
@@ -160,7 +146,7 @@ func (w *worker) note(err error) {
 func expected(err error) bool {
 	for _, known := range []error{
 		etcdclaims.ErrHeld, etcdclaims.ErrLost, etcdclaims.ErrReleased, etcdclaims.ErrUnknown, etcdclaims.ErrClosed,
-		work.ErrDone, work.ErrBackoff, context.Canceled, context.DeadlineExceeded,
+		context.Canceled, context.DeadlineExceeded,
 	} {
 		if errors.Is(err, known) {
 			return true
