@@ -31,7 +31,7 @@ func (w *world) aim(p *process, f claimtest.Fault) *aimed {
 		}
 	}
 	a.Injection = p.inject(f)
-	end := w.ledger.disturb(p, a.Injection, false)
+	end := w.ledger.begin(span{who: p, injection: a.Injection})
 	a.end = func() { a.Remove(); end() }
 	p.later(recovery, a.end)
 	return a
@@ -150,7 +150,7 @@ func (w *world) handOverUnderFire(p *process) {
 		time.Sleep(between(w.rng, 0, 50*time.Millisecond))
 		to.waits.giveUp(key)
 	case 6:
-		end := w.ledger.open(to, true)
+		end := w.ledger.begin(span{who: to, outage: true})
 		to.sleep(2 * to.ttl)
 		end()
 	case 7:

@@ -130,13 +130,20 @@ func (p *process) releaseAll(rng *rand.Rand) {
 	p.w.count("released all")
 	ctx, cancel := context.WithTimeout(context.Background(), between(rng, time.Millisecond, 10*time.Second))
 	defer cancel()
+	p.clear(func() {
+		_, err := p.client.ReleaseAll(ctx)
+		p.class("release all", err)
+	})
+	p.w.trace.clearing(p, -1)
+}
+
+// clear records that the process gives up all that it has.
+func (p *process) clear(giveUp func()) {
 	var calls []*history.Call
 	for _, token := range p.w.trace.clearing(p, 1) {
 		calls = append(calls, p.w.history.Release(p.name, token))
 	}
-	_, err := p.client.ReleaseAll(ctx)
-	p.class("release all", err)
-	p.w.trace.clearing(p, -1)
+	giveUp()
 	for _, call := range calls {
 		call.Unknown() // it may be that its worker gave it up
 	}

@@ -37,12 +37,17 @@ func (w *world) all() []string {
 	return all
 }
 
-// revoke ends a lease and all that is on it.
-func (w *world) revoke(lease clientv3.LeaseID) {
-	var calls []*history.Call
+// takeAll records that something begins which may take any key away.
+func (w *world) takeAll() (calls []*history.Call) {
 	for _, key := range w.all() {
 		calls = append(calls, w.history.Take(key))
 	}
+	return calls
+}
+
+// revoke ends a lease and all that is on it.
+func (w *world) revoke(lease clientv3.LeaseID) {
+	calls := w.takeAll()
 	w.trace.revoke(lease)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

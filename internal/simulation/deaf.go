@@ -62,7 +62,7 @@ func (w *world) deafen(p *process) {
 	d := 1 + deafness(w.rng.IntN(int(deafnesses)-1))
 	w.history.Logf("%s hears no %s", p.name, d)
 	p.spy.hear(d)
-	end := w.ledger.openDeaf(p)
+	end := w.ledger.begin(span{who: p, deaf: true})
 	p.later(between(w.rng, time.Second, 2*p.ttl), func() {
 		p.spy.hear(hearsAll)
 		if d == noCreates || d == noCancels {

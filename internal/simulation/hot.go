@@ -80,9 +80,7 @@ func (p *process) holdHot(rng *rand.Rand, cl *etcdclaims.Claim) {
 	err := cl.Release(ctx)
 	p.class("release", err)
 	if r.to = time.Now(); err == nil {
-		p.w.trace.mu.Lock()
-		p.w.trace.released = append(p.w.trace.released, r)
-		p.w.trace.mu.Unlock()
+		p.w.trace.note(func(t *trace) { t.released = append(t.released, r) })
 	}
 }
 

@@ -36,28 +36,7 @@ type span struct {
 	injection *claimtest.Injection // of those, nil if it cannot be told
 }
 
-// disturb notes that a request is going to suffer, or with an outage many.
-func (l *ledger) disturb(who *process, i *claimtest.Injection, outage bool) (end func()) {
-	return l.begin(span{who: who, outage: outage, injection: i})
-}
-
-// open notes that something begins to be wrong. The returned function notes its
-// end.
-func (l *ledger) open(who *process, outage bool) (end func()) {
-	return l.begin(span{who: who, outage: outage})
-}
-
-// openCut notes that the network is cut.
-func (l *ledger) openCut(who *process) (end func()) {
-	return l.begin(span{who: who, outage: true, cut: true})
-}
-
-// openDeaf notes that the process does not hear all that comes on its watches.
-func (l *ledger) openDeaf(who *process) (end func()) { return l.begin(span{who: who, deaf: true}) }
-
-// openQuota notes that etcd is full.
-func (l *ledger) openQuota() (end func()) { return l.begin(span{quota: true}) }
-
+// begin notes that something begins to be wrong. The returned function notes its end.
 func (l *ledger) begin(s span) (end func()) {
 	s.from = time.Now()
 	l.mu.Lock()

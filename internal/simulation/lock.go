@@ -40,6 +40,11 @@ type asking struct {
 	open       bool      // it ended without knowing what became of it
 }
 
+// mayPart notes that a lock may be ended from now on.
+func (p *process) mayPart(key, owner string) {
+	p.w.trace.note(func(t *trace) { t.partings = append(t.partings, parting{key: key, owner: owner, from: time.Now()}) })
+}
+
 // unlocking is a release of a lock that was done.
 type unlocking struct {
 	p          *process
@@ -109,7 +114,8 @@ func (p *process) lockOnce(rng *rand.Rand, key, owner string, ttl time.Duration)
 	if rng.IntN(8) == 0 {
 		ttl += time.Second // which raises the fence
 	}
-	l := &locking{p: p, owner: owner, ttl: ttl, from: time.Now(), era: p.w.trace.now()}
+	l := &locking{p: p, owner: owner, ttl: ttl, from: time.Now()}
+	p.w.trace.note(func(t *trace) { l.era = t.era })
 	end := p.w.trace.asks(p, key, owner)
 	fence, ok, err := call(ctx, key, owner, ttl)
 	end(err)
@@ -120,63 +126,32 @@ func (p *process) lockOnce(rng *rand.Rand, key, owner string, ttl time.Duration)
 	if ok {
 		p.w.count("locked")
 		l.token, l.to = fencing.Token{Key: key, Fence: fence}, time.Now()
-		p.w.trace.locked(l)
+		p.w.trace.note(func(t *trace) { t.lockings = append(t.lockings, l) })
 	}
 }
 
 func (p *process) unlock(rng *rand.Rand, key, owner string) {
 	ctx, cancel := p.within(rng, 8*time.Second)
 	defer cancel()
-	p.w.trace.part(key, owner)
+	p.mayPart(key, owner)
 	from := time.Now()
 	ok, err := locks.New(p.client).Release(ctx, key, owner)
 	p.class("unlock", err)
 	if ok && err == nil {
-		p.w.trace.unlock(unlocking{p: p, key: key, owner: owner, from: from, to: time.Now()})
+		u := unlocking{p: p, key: key, owner: owner, from: from, to: time.Now()}
+		p.w.trace.note(func(t *trace) { t.unlocked = append(t.unlocked, u) })
 	}
 	if ok && err != nil {
 		p.w.fault("%s: a lock is said to be released, with error %v", p.name, err)
 	}
 }
 
-// now returns the era.
-func (t *trace) now() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.era
-}
-
-func (t *trace) locked(l *locking) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.lockings = append(t.lockings, l)
-}
-
 // asks notes that a call begins that may put a lock; the returned function notes
 // its end.
 func (t *trace) asks(p *process, key, owner string) (end func(err error)) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	a := &asking{p: p, key: key, owner: owner, from: time.Now()}
-	t.asked = append(t.asked, a)
-	return func(err error) {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		a.to, a.open = time.Now(), err != nil
-	}
-}
-
-func (t *trace) unlock(u unlocking) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.unlocked = append(t.unlocked, u)
-}
-
-// part notes that a lock may be ended from now on.
-func (t *trace) part(key, owner string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.partings = append(t.partings, parting{key: key, owner: owner, from: time.Now()})
+	t.note(func(t *trace) { t.asked = append(t.asked, a) })
+	return func(err error) { t.note(func(*trace) { a.to, a.open = time.Now(), err != nil }) }
 }
 
 // lockEnds notes when a lock was gone, and whether that was meant.
@@ -255,7 +230,7 @@ func (r *replay) lockAgain(c change, owner, key string) {
 // another request, and released.
 func (w *world) lockUnderFire(p *process) {
 	i := p.inject(claimtest.Fault{On: steps.Take, Key: w.line, Hold: w.letGo(longTTL)})
-	end := w.ledger.disturb(p, i, false)
+	end := w.ledger.begin(span{who: p, injection: i})
 	p.later(recovery, func() { i.Remove(); end() })
 	rng := split(w.rng)
 	p.wg.Go(func() {

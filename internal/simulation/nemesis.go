@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
-	"github.com/etcdclaims/claims/internal/history"
 )
 
 // fault is one thing that the nemesis does.
@@ -102,10 +101,17 @@ func (p *process) heal() {
 	p.host.Heal()
 }
 
+// after does something in a while, whoever is killed.
+func (w *world) after(d time.Duration, f func()) {
+	w.later.Go(func() {
+		time.Sleep(d)
+		f()
+	})
+}
+
 // later does something in a while, unless the process is killed before.
 func (p *process) later(d time.Duration, f func()) {
-	p.w.later.Go(func() {
-		time.Sleep(d)
+	p.w.after(d, func() {
 		if !p.dead.Load() {
 			f()
 		}
@@ -114,7 +120,7 @@ func (p *process) later(d time.Duration, f func()) {
 
 // lasting heals after a time that can be longer than any lease.
 func (w *world) lasting(p *process) {
-	end := w.ledger.openCut(p)
+	end := w.ledger.begin(span{who: p, outage: true, cut: true})
 	p.later(between(w.rng, 50*time.Millisecond, p.ttl+p.ttl/2), func() { p.mend(); end() })
 }
 
@@ -126,7 +132,7 @@ func (w *world) cut(p *process) {
 // slowThenCut lets etcd hear of a renewal long before the client hears of that,
 // and then nothing more.
 func (w *world) slowThenCut(p *process) {
-	end := w.ledger.open(p, true)
+	end := w.ledger.begin(span{who: p, outage: true})
 	// As slow as one attempt may just be.
 	renewal := p.inject(claimtest.Fault{On: claimtest.KeepAlive, Times: -1, DelayReply: between(w.rng, p.ttl/12, p.ttl/7)})
 	verifying := p.inject(claimtest.Fault{On: claimtest.Verify, Times: -1, DelayReply: between(w.rng, p.ttl/12, p.ttl/7)})
@@ -142,7 +148,7 @@ func (w *world) slowThenCut(p *process) {
 
 // compactedBehind makes a process resume its watches where nothing is any more.
 func (w *world) compactedBehind(p *process) {
-	end := w.ledger.open(p, true)
+	end := w.ledger.begin(span{who: p, outage: true})
 	p.host.Cut()
 	time.Sleep(between(w.rng, 0, p.ttl/2))
 	w.pad(w.revision() + 1)
@@ -158,24 +164,21 @@ func (w *world) cutReplies(p *process) {
 }
 
 func (w *world) breakConnections(p *process) {
-	end := w.ledger.open(p, true)
+	end := w.ledger.begin(span{who: p, outage: true})
 	p.host.Break()
 	p.later(2*time.Second, end)
 }
 
 func (w *world) killProcess(p *process) {
 	p.kill()
-	w.old = append(w.old, p)
 	time.Sleep(between(w.rng, 0, 5*time.Second))
-	w.slots[p.slot] = w.newProcess(p.slot, p.number+1)
+	w.succeed(p)
 }
 
 // endProcess closes a client in order, whatever its network.
 func (w *world) endProcess(p *process) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
 	w.trace.leaves(p)
-	p.stop(ctx)
+	w.stopInTime(p)
 	closing, cancel := context.WithTimeout(context.Background(), between(w.rng, time.Millisecond, 10*time.Second))
 	defer cancel()
 	if w.queue != nil && w.rng.IntN(3) > 0 { // as is right; else the client is closed first
@@ -183,27 +186,28 @@ func (w *world) endProcess(p *process) {
 	}
 	p.class("close", p.client.Close(closing))
 	p.closeQueue(time.Second)
-	w.old = append(w.old, p)
-	w.slots[p.slot] = w.newProcess(p.slot, p.number+1)
+	w.succeed(p)
 }
 
 // closeUnder closes a client while its workers go on to use it.
 func (w *world) closeUnder(p *process) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
 	w.trace.leaves(p)
-	var calls []*history.Call
-	for _, token := range w.trace.clearing(p, 1) {
-		calls = append(calls, w.history.Release(p.name, token))
-	}
 	closing, cancel := context.WithTimeout(context.Background(), between(w.rng, 0, 10*time.Second))
 	defer cancel()
-	p.class("close", p.client.Close(closing))
-	for _, call := range calls {
-		call.Unknown() // it may be that its worker gave it up
-	}
+	p.clear(func() { p.class("close", p.client.Close(closing)) })
 	p.closeQueue(time.Second)
+	w.stopInTime(p)
+	w.succeed(p)
+}
+
+func (w *world) stopInTime(p *process) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
 	p.stop(ctx)
+}
+
+// succeed starts another process in the place of one that has ended.
+func (w *world) succeed(p *process) {
 	w.old = append(w.old, p)
 	w.slots[p.slot] = w.newProcess(p.slot, p.number+1)
 }
@@ -237,7 +241,7 @@ func (p *process) sleep(d time.Duration) {
 
 // suspend puts a machine to sleep. For it, its claims are over if that was long.
 func (w *world) suspend(p *process) {
-	end := w.ledger.open(p, true)
+	end := w.ledger.begin(span{who: p, outage: true})
 	p.sleep(between(w.rng, 0, 2*p.ttl))
 	end()
 }

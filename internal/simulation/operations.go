@@ -237,9 +237,7 @@ func (p *process) manual(rng *rand.Rand) {
 			return
 		}
 		p.check(cl)
-		ctx, cancel := p.within(rng, 2*time.Second)
-		p.class("renew", cl.Renew(ctx))
-		cancel()
+		_ = p.ask(rng, 2*time.Second, "renew", cl.Renew)
 	}
 	p.release(rng, cl)
 }
@@ -255,15 +253,9 @@ type replacing struct {
 // replaces notes the call. Its caller calls over when it has returned, if no request of it is
 // still on its way.
 func (t *trace) replaces(p *process, key string) (over func()) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	n := len(t.replaced)
-	t.replaced = append(t.replaced, replacing{p: p, key: key, from: time.Now()})
-	return func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.replaced[n].to = time.Now()
-	}
+	c := &replacing{p: p, key: key, from: time.Now()}
+	t.note(func(t *trace) { t.replaced = append(t.replaced, c) })
+	return func() { t.note(func(*trace) { c.to = time.Now() }) }
 }
 
 // replacedBy reports whether the change is a claim of the process with which it superseded its
@@ -272,7 +264,7 @@ func (r *replay) replacedBy(p *process, key string, by change) bool {
 	if h, _ := by.holder(); by.deleted || h.Kind != "" || h.Instance != p.client.Instance() {
 		return false
 	}
-	return slices.ContainsFunc(r.t.replaced, func(c replacing) bool {
+	return slices.ContainsFunc(r.t.replaced, func(c *replacing) bool {
 		return c.p == p && c.key == key && !by.at.Before(c.from) && (c.to.IsZero() || !by.at.After(c.to))
 	})
 }
@@ -322,7 +314,7 @@ func (p *process) look(rng *rand.Rand) {
 	default:
 		key := p.key(rng)
 		call := p.w.history.Take(key)
-		p.w.trace.part(key, "")
+		p.mayPart(key, "")
 		call.Returned(p.force(ctx, key))
 	}
 }

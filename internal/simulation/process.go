@@ -286,13 +286,10 @@ func (p *process) hold(rng *rand.Rand, cl *etcdclaims.Claim) {
 		case 0, 1, 2, 3:
 			p.effect(rng, cl)
 		case 4:
-			ctx, cancel := p.within(rng, 5*time.Second)
-			p.class("note", cl.Note(ctx, fmt.Appendf(nil, "%d", rng.Uint32())))
-			cancel()
+			note := fmt.Appendf(nil, "%d", rng.Uint32())
+			_ = p.ask(rng, 5*time.Second, "note", func(ctx context.Context) error { return cl.Note(ctx, note) })
 		case 5:
-			ctx, cancel := p.within(rng, 5*time.Second)
-			p.class("renew", cl.Renew(ctx))
-			cancel()
+			_ = p.ask(rng, 5*time.Second, "renew", cl.Renew)
 		}
 	}
 	p.release(rng, cl)

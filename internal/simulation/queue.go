@@ -279,32 +279,28 @@ func (p *process) outbox(rng *rand.Rand) {
 
 // intervene does what a person might.
 func (p *process) intervene(rng *rand.Rand) {
-	qs := p.w.queue
-	ctx, cancel := p.within(rng, 5*time.Second)
-	defer cancel()
+	call := func(verb, id string, call func(ctx context.Context, id string) error) {
+		ctx, cancel := p.within(rng, 5*time.Second)
+		defer cancel()
+		c := p.w.queue.begin(p, verb, id, 0)
+		p.w.queue.returned(c, call(ctx, id))
+	}
 	switch rng.IntN(6) {
 	case 0, 1:
-		c := qs.begin(p, "cancel", qs.anID(rng), 0)
-		qs.returned(c, p.queue.Cancel(ctx, c.id))
+		call("cancel", p.w.queue.anID(rng), p.queue.Cancel)
 	case 2:
-		c := qs.begin(p, "set priority", qs.anID(rng), 0)
-		qs.returned(c, p.queue.SetPriority(ctx, c.id, rng.IntN(4)))
+		call("set priority", p.w.queue.anID(rng), func(ctx context.Context, id string) error { return p.queue.SetPriority(ctx, id, rng.IntN(4)) })
 	case 3:
-		c := qs.begin(p, "redrive", qs.anID(rng), 0)
-		qs.returned(c, p.queue.Redrive(ctx, c.id))
+		call("redrive", p.w.queue.anID(rng), p.queue.Redrive)
 	case 4:
 		if p.slot > 0 {
 			return
 		}
-		c := qs.begin(p, "pause", "", 0)
-		qs.returned(c, p.queue.Pause(ctx, "on purpose"))
+		call("pause", "", func(ctx context.Context, _ string) error { return p.queue.Pause(ctx, "on purpose") })
 		p.pause(between(rng, 0, 4*time.Second))
 		fallthrough
 	default:
-		ctx, cancel := p.within(rng, 5*time.Second)
-		defer cancel()
-		c := qs.begin(p, "resume", "", 0)
-		qs.returned(c, p.queue.Resume(ctx))
+		call("resume", "", func(ctx context.Context, _ string) error { return p.queue.Resume(ctx) })
 	}
 }
 

@@ -37,7 +37,7 @@ func (w *world) queueUnderFire() {
 		w.count("fault: queue request disturbed")
 		w.history.Logf("%s: %s", p.name, describe(f))
 		i := p.inject(f)
-		end := w.ledger.disturb(p, i, f.Times > 1)
+		end := w.ledger.begin(span{who: p, injection: i, outage: f.Times > 1})
 		p.later(recovery/2, func() { p.remove(i, f); end() })
 		time.Sleep(between(w.rng, 0, 3*time.Second))
 	}

@@ -49,7 +49,7 @@ func (w *world) disturbOne(p *process) {
 	f := disturbance(w.rng)
 	w.history.Logf("%s: %s", p.name, describe(f))
 	i := p.inject(f)
-	end := w.ledger.disturb(p, i, false)
+	end := w.ledger.begin(span{who: p, injection: i})
 	p.later(recovery, func() { p.remove(i, f); end() })
 }
 
@@ -58,7 +58,7 @@ func (w *world) disturbSome(p *process) {
 	f.Times = 2 + w.rng.IntN(12)
 	w.history.Logf("%s: %s", p.name, describe(f))
 	i := p.inject(f)
-	end := w.ledger.disturb(p, i, true)
+	end := w.ledger.begin(span{who: p, injection: i, outage: true})
 	p.later(between(w.rng, time.Second, longTTL), func() { p.remove(i, f); end() })
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
-	"github.com/etcdclaims/claims/internal/history"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -65,7 +64,7 @@ func (w *world) revision() (rev int64) {
 
 // isolate cuts all processes off; the returned function lets them go on.
 func (w *world) isolate() (end func()) {
-	closed := w.ledger.open(nil, true)
+	closed := w.ledger.begin(span{outage: true})
 	for _, p := range w.slots {
 		p.heal() // no fault heals it meanwhile
 		p.host.Cut()
@@ -77,19 +76,13 @@ func (w *world) isolate() (end func()) {
 		for _, p := range w.slots {
 			p.host.Heal()
 		}
-		w.later.Go(func() {
-			time.Sleep(2 * longTTL) // as after a restart
-			closed()
-		})
+		w.after(2*longTTL, closed) // as after a restart
 	}
 }
 
 // restore puts the backup in etcd's place, with nobody connected.
 func (w *world) restore(b backup) {
-	var calls []*history.Call
-	for _, key := range w.all() {
-		calls = append(calls, w.history.Take(key))
-	}
+	calls := w.takeAll()
 	w.restored.Store(true)
 	w.trace.stop()
 	w.server.Restore(w, b.Snapshot, 0)
@@ -126,9 +119,10 @@ func (w *world) restoreSeen(*process) {
 	time.Sleep(recovery) // for connections
 	w.pad(w.revision() + padding)
 	for _, p := range w.slots {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		_, err := p.client.Lookup(ctx, "k0")
-		cancel()
+		err := soon(func(ctx context.Context) error {
+			_, err := p.client.Lookup(ctx, "k0")
+			return err
+		})
 		if err != nil {
 			return // one may have seen nothing: then its claims would be right
 		}
@@ -138,6 +132,13 @@ func (w *world) restoreSeen(*process) {
 	end()
 	time.Sleep(between(w.rng, 0, 8*time.Second))
 	w.server.RaiseEpoch(w, "")
+}
+
+// soon makes a call that has five seconds.
+func soon(call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	return call(ctx)
 }
 
 // restoreZombie lets a new owner's claim have the very revision that a zombie's
@@ -187,12 +188,8 @@ func (w *world) restoreZombie(p *process) {
 		e.returned(errors.Join(err, etcdclaims.ErrUnknown))
 	}
 	w.server.RaiseEpoch(w, "")
-	closing, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	_ = fresh.Close(closing)
-	cancel()
+	_ = soon(fresh.Close)
 	end()
 	w.trace.ended(cl.Token(), p)
-	release, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	_ = cl.Release(release)
-	cancel()
+	_ = soon(cl.Release)
 }

@@ -10,20 +10,17 @@ func (w *world) compact(*process) {
 }
 
 func (w *world) restartEtcd(*process) {
-	end := w.ledger.open(nil, true)
+	end := w.ledger.begin(span{outage: true})
 	w.server.Stop(w)
 	time.Sleep(between(w.rng, 0, longTTL))
 	w.server.Restart(w)
 	time.Sleep(2 * time.Second)
 	// Until gRPC tries again, which it does less often the longer it was refused.
-	w.later.Go(func() {
-		time.Sleep(2 * longTTL)
-		end()
-	})
+	w.after(2*longTTL, end)
 }
 
 func (w *world) fillQuota(*process) {
-	end := w.ledger.openQuota()
+	end := w.ledger.begin(span{quota: true})
 	defer end()
 	w.server.FillQuota(w)
 	time.Sleep(between(w.rng, 0, longTTL))
@@ -32,11 +29,8 @@ func (w *world) fillQuota(*process) {
 
 func (w *world) expireTokens(*process) {
 	if w.auth {
-		end := w.ledger.open(nil, false)
+		end := w.ledger.begin(span{})
 		w.server.ExpireTokens(w)
-		w.later.Go(func() { // not p.later: it concerns all, whoever is killed
-			time.Sleep(time.Second)
-			end()
-		})
+		w.after(time.Second, end)
 	}
 }

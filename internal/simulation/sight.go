@@ -19,29 +19,27 @@ type sight struct {
 // observe follows claims by the client's own Watch.
 func (p *process) observe() {
 	for p.ctx.Err() == nil {
-		t := p.w.trace
-		t.mu.Lock()
-		s := &sight{p: p, era: t.era}
-		t.sights = append(t.sights, s)
-		t.mu.Unlock()
+		s := &sight{p: p}
+		p.w.trace.note(func(t *trace) {
+			s.era = t.era
+			t.sights = append(t.sights, s)
+		})
 		for ev, err := range p.client.Watch(p.ctx, "") {
 			if err != nil {
 				p.class("watch", err)
 				break
 			}
-			t.mu.Lock()
-			same := t.era == s.era
-			if same {
-				s.events = append(s.events, ev)
-			}
-			t.mu.Unlock()
+			same := false
+			p.w.trace.note(func(t *trace) {
+				if same = t.era == s.era; same {
+					s.events = append(s.events, ev)
+				}
+			})
 			if !same { // revisions are others now
 				break
 			}
 		}
-		t.mu.Lock()
-		s.until = time.Now()
-		t.mu.Unlock()
+		p.w.trace.note(func(*trace) { s.until = time.Now() })
 		p.pause(time.Second)
 	}
 }

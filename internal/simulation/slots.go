@@ -39,11 +39,7 @@ func (p *process) slotted(rng *rand.Rand) {
 // resize changes how many slots there are.
 func (p *process) resize(rng *rand.Rand) {
 	n := 1 + rng.IntN(mostSlots)
-	ctx, cancel := p.within(rng, 5*time.Second)
-	defer cancel()
-	err := admin.Resize(ctx, p.client, slottedKey, n)
-	p.class("resize", err)
-	if err == nil {
+	if p.ask(rng, 5*time.Second, "resize", func(ctx context.Context) error { return admin.Resize(ctx, p.client, slottedKey, n) }) == nil {
 		p.w.slotCount.Store(int64(n))
 		p.w.count(countResized)
 	}

@@ -110,6 +110,15 @@ func (p *process) acquireSome(rng *rand.Rand, key string, opts ...etcdclaims.Acq
 	return cl, err
 }
 
+// ask makes a call in time, which may be too short for it, and judges its error.
+func (p *process) ask(rng *rand.Rand, most time.Duration, what string, call func(context.Context) error) error {
+	ctx, cancel := p.within(rng, most)
+	defer cancel()
+	err := call(ctx)
+	p.class(what, err)
+	return err
+}
+
 // holds notes that the process was granted a claim.
 func (p *process) holds(token fencing.Token, check func() error) {
 	p.w.trace.granted(token, p)

@@ -48,7 +48,7 @@ type trace struct {
 	unlocked []unlocking
 	released []releasing
 	partings []parting
-	replaced []replacing
+	replaced []*replacing
 
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -113,6 +113,13 @@ func newTrace(w *world) *trace {
 		w: w, terms: make(map[fencing.Token]*term), taken: make(map[point]taking),
 		revoked: make(map[clientv3.LeaseID]time.Time), sharedEnds: make(map[point]string), beliefs: make(map[string][]belief), overlaps: make(map[fencing.Token]overlap),
 	}
+}
+
+// note changes the trace.
+func (t *trace) note(change func(t *trace)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	change(t)
 }
 
 // follow begins to observe after what was seen before.
@@ -272,9 +279,7 @@ func (t *trace) knows(token fencing.Token) bool {
 // leaves notes that a process ends: what it has left in etcd may stay there until
 // its leases are over.
 func (t *trace) leaves(p *process) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	p.gone = time.Now()
+	t.note(func(*trace) { p.gone = time.Now() })
 }
 
 // died ends the terms of a process.
@@ -291,9 +296,7 @@ func (t *trace) died(p *process) {
 
 // take notes at which revision a key in etcd was taken away.
 func (t *trace) take(key string, rev int64, h how) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.taken[point{t.era, rev}] = taking{key, h}
+	t.note(func(t *trace) { t.taken[point{t.era, rev}] = taking{key, h} })
 }
 
 // revoke notes when a lease was first revoked: another fault may do it again.
