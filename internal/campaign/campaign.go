@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -187,19 +188,28 @@ func (c *campaign) conclude(ctx context.Context, stuck []string) error {
 	pickups := findPickups(c.observer.ownership, faults, c.o.ttl, end)
 	for _, p := range pickups {
 		if p.late() {
-			v.overtime = append(v.overtime, p.String())
+			v.find(overtime, "%v", p)
 		}
 	}
-	v.overtime = append(v.overtime, stuck...)
-	v.overtime = append(v.overtime, slowSuspicion(pickups)...)
-	if c.o.length >= 10*time.Minute && v.suspicions.taken == 0 { // a minute has two to four
-		v.barred = append(v.barred, "no holder was suspected in all that time")
+	v.findings[overtime] = slices.Concat(v.findings[overtime], stuck, slowSuspicion(pickups))
+	if c.o.length >= 10*time.Minute && v.figures[countSuspected] == 0 { // a minute has two to four
+		v.find(barred, "no holder was suspected in all that time")
 	}
 	for _, err := range ends {
-		v.ends = append(v.ends, err.Error())
+		v.find(ended, "%v", err)
 	}
+	v.findings[unexplained] = c.observer.unexplained(faults)
 	terms, takeOvers := c.observer.count()
-	r := report{v: v, terms: terms, takeOvers: takeOvers, faults: faults, pickups: pickups, ttl: c.o.ttl, stalled: c.observer.stalls.within(time.Time{}, end), unexplained: c.observer.unexplained(faults)}
+	v.count("terms", terms)
+	v.count("terms that began after a lease had lapsed", takeOvers)
+	for _, f := range faults {
+		if f.failed {
+			v.count("faults that could not be made", 1)
+		} else {
+			v.count("faults: "+string(f.kind), 1)
+		}
+	}
+	r := report{v: v, pickups: pickups, ttl: c.o.ttl, stalled: c.observer.stalls.within(time.Time{}, end)}
 	if err := r.print(c.out); err != nil {
 		return err
 	}

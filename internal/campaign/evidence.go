@@ -43,24 +43,6 @@ func (ev *evidence) inGap(rev int64) bool {
 	return slices.ContainsFunc(ev.gaps, func(gap [2]int64) bool { return gap[0] < rev && rev <= gap[1] })
 }
 
-// A tally is of the terms of one kind.
-type tally struct {
-	terms      int
-	handedOver int // by the transaction that ended the term before
-	lapsed     int // ended with the lease
-}
-
-// add counts the i-th of the terms of a key.
-func (c *tally) add(terms []*term, i int) {
-	c.terms++
-	if i > 0 && terms[i-1].end == terms[i].fence && terms[i-1].kind == "" && !terms[i-1].suspected {
-		c.handedOver++
-	}
-	if terms[i].lapsed {
-		c.lapsed++
-	}
-}
-
 // gather reads everything, once the workers have ended and all is quiet.
 func gather(ctx context.Context, dir string, m *members, h *ownership) (*evidence, error) {
 	ev := &evidence{queueDone: map[string]queueDone{}, terms: h.terms, gaps: h.gaps}

@@ -30,11 +30,6 @@ const (
 	compactAll   faultKind = "compact"
 )
 
-var faultKinds = []faultKind{
-	killWorker, stopWorker, killLeader, killFollower, stopLeader, stopFollower, moveLeader, loseQuorum,
-	cutLinks, halfCutLinks, breakLinks, deleteClaim, revokeLease, compactAll,
-}
-
 // ofLeader reports whether the fault takes etcd's leader away.
 func (k faultKind) ofLeader() bool { return k == killLeader || k == stopLeader || k == moveLeader }
 

@@ -121,39 +121,41 @@ func (v *verdict) judgeQueue(ev *evidence) {
 		item  string
 		fence int64
 	}
+	untold := 0
 	maybe, claimed := map[lease]bool{}, map[string]int{}
 	for _, e := range ev.journals {
 		switch done, there := ev.queueDone[e.Key]; e.Op {
 		case opEnqueued:
-			if v.queued++; !there {
-				v.lost = append(v.lost, fmt.Sprintf("item %s of the queue: never completed", e.Key))
+			if v.count("items enqueued", 1); !there {
+				v.find(lost, "item %s of the queue: never completed", e.Key)
 			}
 		case opClaimed:
-			v.claimed++
+			v.count("items claimed", 1)
 			if claimed[e.Key]++; claimed[e.Key] > 1 {
-				v.claimedAgain++
+				v.count("items claimed again", 1)
 			}
 		case opCompleted:
-			v.completed++
+			v.count("items completed", 1)
 			maybe[lease{e.Key, e.Fence}] = true
 			if done.fence != e.Fence {
-				v.answers = append(v.answers, fmt.Sprintf("item %s of the queue: completed by fence %d, as its worker was told; etcd has %d", e.Key, e.Fence, done.fence))
+				v.find(answers, "item %s of the queue: completed by fence %d, as its worker was told; etcd has %d", e.Key, e.Fence, done.fence)
 			}
 		case opMaybeDone:
-			v.maybeDone++
+			v.count("items completed or not, as reported", 1)
 			maybe[lease{e.Key, e.Fence}] = true
 		}
 	}
 	for item, done := range ev.queueDone {
 		if done.version > 1 {
-			v.doubled = append(v.doubled, fmt.Sprintf("item %s of the queue: completed %d times", item, done.version))
+			v.find(doubled, "item %s of the queue: completed %d times", item, done.version)
 		}
 		if !maybe[lease{item, done.fence}] {
-			v.untold++ // its worker was killed before the reply, or before it had written it down
+			untold++ // its worker was killed before the reply, or before it had written it down
 		}
 	}
-	if v.untold > 0 && len(ev.deaths) == 0 {
-		v.answers = append(v.answers, fmt.Sprintf("%d items of the queue were completed, and their workers, who live, were not told", v.untold))
+	v.count("items completed by workers killed before they noted it", untold)
+	if untold > 0 && len(ev.deaths) == 0 {
+		v.find(answers, "%d items of the queue were completed, and their workers, who live, were not told", untold)
 	}
 }
 

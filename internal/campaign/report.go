@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -15,13 +16,10 @@ const samples = 20
 
 // A report is what is printed at the end.
 type report struct {
-	v                *verdict
-	terms, takeOvers int
-	faults           []fault
-	pickups          []pickup
-	ttl              time.Duration
-	stalled          time.Duration // this program, in the whole run
-	unexplained      []string      // suspicions
+	v       *verdict
+	pickups []pickup
+	ttl     time.Duration
+	stalled time.Duration // this program, in the whole run
 }
 
 func (r *report) print(out io.Writer) error {
@@ -31,49 +29,20 @@ func (r *report) print(out io.Writer) error {
 		fmt.Fprintf(table, "%s\t%v\t%s\n", name, value, fmt.Sprintf(note, args...))
 	}
 	fmt.Fprintln(table)
-	row("terms", r.terms, "on %d take-overs after a lease had lapsed", r.takeOvers)
-	s := v.suspicions
-	row("  of suspectable keys", s.keys.terms, "%d handed over, %d ended with a lease", s.keys.handedOver, s.keys.lapsed)
-	row("  taken from suspected holders", s.taken, "%d rightly, %d wrongly, as far as their takers know; %d without a fault that explains it", s.right, s.wrong, len(r.unexplained))
-	row("effects in etcd", v.effects, "%d effects and elements acknowledged to workers", v.acknowledged)
-	row("items enqueued", v.queued, "%d claims acknowledged, %d of them of an item that was claimed before", v.claimed, v.claimedAgain)
-	row("  completed", v.completed, "as acknowledged; %d reported as unknown, %d by workers killed before they noted it", v.maybeDone, v.untold)
-	made := 0
-	for _, f := range r.faults {
-		if !f.failed {
-			made++
-		}
-	}
-	row("faults", made, "%d more could not be made", len(r.faults)-made)
-	for _, kind := range faultKinds {
-		if n := r.count(kind); n > 0 {
-			row("  "+string(kind), n, "")
-		}
+	for _, name := range slices.Sorted(maps.Keys(v.figures)) {
+		row(name, v.figures[name], "")
 	}
 	r.pickupRows(row)
-	row("stale effects refused", v.refused, "%d of them by etcd alone; %d failed otherwise", v.refusedRaw, v.failed)
-	row("  of suspected holders", s.refused, "by etcd alone")
-	row("unknown outcomes", v.unknown+v.cut, "%d reported, %d of workers killed before the reply", v.unknown, v.cut)
-	row("  turned out applied", v.applied, "")
-	row("  turned out not applied", v.notApplied, "")
-	row("elements in the fenced set", v.elements, "")
-	if v.unwitnessed > 0 {
-		row("owners not looked up", v.unwitnessed, "in gaps of the observer; their order was checked")
-	}
-	row("errors not accounted for", len(v.odd), "")
+	row(odd, len(v.findings[odd]), "")
 	fmt.Fprintln(table)
-	for _, finding := range r.findings() {
-		note := ""
-		if len(finding.list) > 0 {
-			note = "must be 0"
-		}
-		row(finding.name, len(finding.list), "%s", note)
+	for _, name := range violations {
+		row(name, len(v.findings[name]), "must be 0")
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	for _, finding := range append(r.findings(), finding{"errors not accounted for", v.odd}, finding{"suspected without a fault that explains it", r.unexplained}) {
-		if err := finding.print(out); err != nil {
+	for _, name := range slices.Concat(violations, []string{odd, unexplained}) {
+		if err := printList(out, name, v.findings[name]); err != nil {
 			return err
 		}
 	}
@@ -89,50 +58,22 @@ func (r *report) pickupRows(row func(string, any, string, ...any)) {
 	durationsRow(row, "  from suspected holders, nothing else wrong", suspectedPickups(r.pickups), "bound of p50 "+suspicionMedian.String())
 }
 
-// A finding is what must be nothing.
-type finding struct {
-	name string
-	list []string
-}
-
-func (r *report) findings() []finding {
-	v := r.v
-	return []finding{
-		{"stale effects accepted", v.stale},
-		{"items lost", v.lost},
-		{"doubled", v.doubled},
-		{"not as answered", v.answers},
-		{"carried out though never intended", v.unasked},
-		{"rules of suspicion broken", v.barred},
-		{"bounds broken", v.overtime},
-		{"workers that ended by themselves, or would not", v.ends},
-	}
-}
-
-func (f finding) print(out io.Writer) error {
-	if len(f.list) == 0 {
+// printList prints findings of one sort, if there are any.
+func printList(out io.Writer, name string, list []string) error {
+	if len(list) == 0 {
 		return nil
 	}
 	var s strings.Builder
-	fmt.Fprintf(&s, "\n%s:\n", f.name)
-	for i, text := range f.list {
+	fmt.Fprintf(&s, "\n%s:\n", name)
+	for i, text := range list {
 		if i == samples {
-			fmt.Fprintf(&s, "  and %d more\n", len(f.list)-samples)
+			fmt.Fprintf(&s, "  and %d more\n", len(list)-samples)
 			break
 		}
 		fmt.Fprintf(&s, "  %s\n", text)
 	}
 	_, err := io.WriteString(out, s.String())
 	return err
-}
-
-func (r *report) count(kind faultKind) (n int) {
-	for _, f := range r.faults {
-		if f.kind == kind && !f.failed {
-			n++
-		}
-	}
-	return n
 }
 
 func (r *report) pickupRow(row func(string, any, string, ...any), name string, what circumstances, bound string) {

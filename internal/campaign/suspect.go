@@ -41,26 +41,26 @@ func (w *worker) judged(_ string, claims int, wrong bool) {
 	w.journal.write(e)
 }
 
-// suspicions counts terms that ended by a suspicion, and what the journals have of them.
-type suspicions struct {
-	keys         tally // terms of the keys whose holders can be suspected
-	taken        int   // terms of all keys that ended by a suspicion
-	right, wrong int   // of these, as the workers know that took them
-	refused      int   // effects of these terms that etcd alone refused
-}
+// countSuspected counts terms of all keys that ended by a suspicion.
+const countSuspected = "terms taken from suspected holders"
 
 // judgeSuspicions checks that the old and the new claim of each suspicion have the option.
 func (v *verdict) judgeSuspicions(ev *evidence, outcomes map[string]entry) {
-	s := &v.suspicions
 	for key, terms := range ev.terms {
 		for i, t := range terms {
 			if canBeSuspected(key) && t.kind == "" {
-				s.keys.add(terms, i)
+				v.count("terms of suspectable keys", 1)
+				if i > 0 && terms[i-1].end == t.fence && terms[i-1].kind == "" && !terms[i-1].suspected {
+					v.count("terms of suspectable keys handed over", 1)
+				}
+				if t.lapsed {
+					v.count("terms of suspectable keys that ended with a lease", 1)
+				}
 			}
 			if !t.suspected {
 				continue
 			}
-			s.taken++
+			v.count(countSuspected, 1)
 			broken := ""
 			switch {
 			case t.kind != "":
@@ -73,21 +73,21 @@ func (v *verdict) judgeSuspicions(ev *evidence, outcomes map[string]entry) {
 				broken = "the next claim does not have the option"
 			}
 			if broken != "" {
-				v.barred = append(v.barred, fmt.Sprintf("%s@%d was taken for a suspicion at revision %d: %s", key, t.fence, t.end, broken))
+				v.find(barred, "%s@%d was taken for a suspicion at revision %d: %s", key, t.fence, t.end, broken)
 			}
 		}
 	}
 	for _, e := range outcomes {
 		if t := ev.term(e.Key, e.Fence); t != nil && t.suspected && e.Op == opRefused && (e.Kind == kindHeld || e.Kind == kindLate) {
-			s.refused++
+			v.count("effects of suspected holders refused by etcd alone", 1)
 		}
 	}
 	for _, e := range ev.journals {
 		switch {
 		case e.Op == opSuspected && e.Note == wronglySuspected:
-			s.wrong += e.Want
+			v.count(countSuspected+" wrongly", e.Want)
 		case e.Op == opSuspected:
-			s.right += e.Want
+			v.count(countSuspected+" rightly", e.Want)
 		}
 	}
 }

@@ -50,11 +50,11 @@ func TestSuspicions(t *testing.T) {
 		want  map[string]int // findings
 	}{
 		{"OK", func(*evidence) {}, nil},
-		{"an effect of a suspected holder", func(ev *evidence) { ev.write(key, 10, 22) }, map[string]int{"stale": 1}},
-		{"a holder that cannot be suspected", func(ev *evidence) { ev.terms[key][0].suspectable = false }, map[string]int{"barred": 1}},
-		{"a caller that may not suspect", func(ev *evidence) { ev.terms[fencedSetKey][1].suspectable = false }, map[string]int{"barred": 1}},
-		{"a zombie", func(ev *evidence) { ev.terms[fencedSetKey][0].kind = "zombie" }, map[string]int{"barred": 1}},
-		{"taken for nobody", func(ev *evidence) { ev.terms[fencedSetKey] = ev.terms[fencedSetKey][:1] }, map[string]int{"barred": 1}},
+		{"an effect of a suspected holder", func(ev *evidence) { ev.write(key, 10, 22) }, map[string]int{stale: 1}},
+		{"a holder that cannot be suspected", func(ev *evidence) { ev.terms[key][0].suspectable = false }, map[string]int{barred: 1}},
+		{"a caller that may not suspect", func(ev *evidence) { ev.terms[fencedSetKey][1].suspectable = false }, map[string]int{barred: 1}},
+		{"a zombie", func(ev *evidence) { ev.terms[fencedSetKey][0].kind = "zombie" }, map[string]int{barred: 1}},
+		{"taken for nobody", func(ev *evidence) { ev.terms[fencedSetKey] = ev.terms[fencedSetKey][:1] }, map[string]int{barred: 1}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -65,8 +65,14 @@ func TestSuspicions(t *testing.T) {
 	}
 	ev := suspicious()
 	v := judge(ev)
-	if want := (suspicions{keys: tally{terms: 4, handedOver: 1, lapsed: 1}, taken: 2, right: 1, wrong: 1, refused: 1}); v.suspicions != want {
-		t.Errorf("got %+v; want %+v", v.suspicions, want)
+	for what, want := range map[string]int{
+		"terms of suspectable keys": 4, "terms of suspectable keys handed over": 1,
+		"terms of suspectable keys that ended with a lease": 1, countSuspected: 2, countSuspected + " rightly": 1,
+		countSuspected + " wrongly": 1, "effects of suspected holders refused by etcd alone": 1,
+	} {
+		if got := v.figures[what]; got != want {
+			t.Errorf("%d %s, want %d", got, what, want)
+		}
 	}
 }
 

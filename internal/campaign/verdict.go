@@ -10,53 +10,53 @@ import (
 	"github.com/etcdclaims/claims/internal/history"
 )
 
-// A verdict is what the evidence shows. What must not be is in findings; the
-// rest are figures.
+// What must not be.
+const (
+	stale    = "stale effects accepted" // another owned the key, or nobody
+	lost     = "items lost"             // never completed
+	doubled  = "doubled"                // put twice
+	answers  = "not as answered"        // acknowledged and lost, refused and carried out, or carried out twice
+	unasked  = "carried out though never intended"
+	barred   = "rules of suspicion broken"
+	overtime = "bounds broken" // pick-ups that took too long, and keys that stayed stuck
+	ended    = "workers that ended by themselves, or would not"
+)
+
+var violations = []string{stale, lost, doubled, answers, unasked, barred, overtime, ended}
+
+// What is only reported.
+const (
+	odd         = "errors not accounted for"
+	unexplained = "suspected without a fault that explains it"
+)
+
+// A verdict is what the evidence shows.
 type verdict struct {
-	effects      int // that etcd has
-	acknowledged int // of them and of elements, and known to their worker
-	refused      int // by the fence, at etcd or before
-	refusedRaw   int // of these, by etcd alone: requests that no clock held back
-	failed       int
-	unknown      int // reported as unknown
-	cut          int // intents of workers that were killed before a reply
-	applied      int // of unknown and cut
-	notApplied   int
-	odd          []string
+	figures  map[string]int
+	findings map[string][]string
+}
 
-	queued, completed int // items of the queue, as acknowledged to workers
-	maybeDone, untold int
-	claimed           int
-	claimedAgain      int
-	elements          int // of the set
-	suspicions        suspicions
-	unwitnessed       int // effects whose owner could not be looked up, in gaps of the observer
+func (v *verdict) count(what string, n int) { v.figures[what] += n }
 
-	stale    []string // accepted though another owned the key, or nobody
-	answers  []string // acknowledged and lost, refused and carried out, or carried out twice
-	lost     []string // items that were never done
-	doubled  []string // put twice
-	unasked  []string // carried out though nobody intended them
-	barred   []string // suspicions that the options do not allow
-	overtime []string // pick-ups that took too long, and keys that stayed stuck
-	ends     []string // workers that ended by themselves, or did not end when told to
+func (v *verdict) find(what, format string, args ...any) {
+	v.findings[what] = append(v.findings[what], fmt.Sprintf(format, args...))
 }
 
 // held reports whether everything did.
 func (v *verdict) held() bool {
-	return len(v.stale)+len(v.lost)+len(v.doubled)+len(v.answers)+len(v.unasked)+len(v.barred)+len(v.overtime)+len(v.ends) == 0
+	return !slices.ContainsFunc(violations, func(what string) bool { return len(v.findings[what]) > 0 })
 }
 
 // judge compares what workers intended and were told with what etcd has.
 func judge(ev *evidence) *verdict {
-	v := &verdict{}
+	v := &verdict{figures: map[string]int{}, findings: map[string][]string{}}
 	intents, outcomes := map[string]entry{}, map[string]entry{}
 	for _, e := range ev.journals {
 		switch e.Op {
 		case opIntent:
 			intents[e.ID] = e
 		case opOdd:
-			v.odd = append(v.odd, e.Note)
+			v.find(odd, "%s", e.Note)
 		case opEnqueued, opClaimed, opCompleted, opMaybeDone: // see judgeQueue
 		case opSuspected: // see judgeSuspicions
 		default:
@@ -70,12 +70,12 @@ func judge(ev *evidence) *verdict {
 	for _, id := range ev.set {
 		there[id]++
 	}
-	v.elements = len(ev.set)
+	v.count("elements in the fenced set", len(ev.set))
 	v.judgeEffects(ev, intents)
 	v.judgeOutcomes(intents, outcomes, there)
 	v.judgeQueue(ev)
 	v.judgeSuspicions(ev, outcomes)
-	for _, list := range [][]string{v.stale, v.lost, v.doubled, v.answers, v.unasked, v.barred} {
+	for _, list := range v.findings {
 		slices.Sort(list)
 	}
 	return v
@@ -84,22 +84,22 @@ func judge(ev *evidence) *verdict {
 // judgeEffects checks the effects that etcd has: each was intended, was put once,
 // and was its owner's when it was accepted.
 func (v *verdict) judgeEffects(ev *evidence, intents map[string]entry) {
-	v.effects = len(ev.effects)
+	v.count("effects in etcd", len(ev.effects))
 	for _, e := range ev.effects {
 		switch intent, ok := intents[e.id]; {
 		case !ok:
-			v.unasked = append(v.unasked, fmt.Sprintf("%s on %s: in no journal", e.id, e.key))
+			v.find(unasked, "%s on %s: in no journal", e.id, e.key)
 		case intent.Key != e.key || intent.Fence != e.fence:
-			v.unasked = append(v.unasked, fmt.Sprintf("%s on %s@%d: intended for %s@%d", e.id, e.key, e.fence, intent.Key, intent.Fence))
+			v.find(unasked, "%s on %s@%d: intended for %s@%d", e.id, e.key, e.fence, intent.Key, intent.Fence)
 		}
 		if e.mod != e.create {
-			v.doubled = append(v.doubled, fmt.Sprintf("%s on %s: at revisions %d and %d", e.id, e.key, e.create, e.mod))
+			v.find(doubled, "%s on %s: at revisions %d and %d", e.id, e.key, e.create, e.mod)
 		}
 	}
 	var broken history.Violations
 	if errors.As(v.byRevision(ev).Check(history.Checks{}), &broken) {
 		for _, violation := range broken {
-			v.stale = append(v.stale, violation.Error())
+			v.find(stale, "%v", violation)
 		}
 	}
 }
@@ -133,7 +133,7 @@ func (v *verdict) byRevision(ev *evidence) *history.History {
 	}
 	for _, e := range ev.effects {
 		if v.unseen(ev, e) {
-			v.unwitnessed++
+			v.count("effects whose owner the observer cannot have seen", 1)
 			continue
 		}
 		token := fencing.Token{Key: e.key, Fence: e.fence}
@@ -169,28 +169,26 @@ func (v *verdict) judgeOutcomes(intents, outcomes map[string]entry, there map[st
 		case !ok || outcome.Op == opUnknown:
 			write.Outcome = history.OutcomeUnknown
 			if ok {
-				v.unknown++
+				v.count("effects unknown", 1)
 			} else {
-				v.cut++
+				v.count("effects unknown, of workers killed before the reply", 1)
 			}
 			if n > 0 {
-				v.applied++
-			} else {
-				v.notApplied++
+				v.count("effects unknown that turned out applied", 1)
 			}
 		case outcome.Op == opOK:
 			write.Outcome = history.OutcomeDone
-			v.acknowledged++
+			v.count("effects and elements acknowledged", 1)
 		case outcome.Op == opFailed:
-			v.failed++
+			v.count("effects that failed otherwise", 1)
 		default:
-			v.refused++
+			v.count("effects refused as stale", 1)
 			if intent.Kind == kindHeld || intent.Kind == kindLate {
-				v.refusedRaw++
+				v.count("effects refused as stale by etcd alone", 1)
 			}
 		}
 		if violation := write.Check(); violation != nil {
-			v.answers = append(v.answers, violation.Error())
+			v.find(answers, "%v", violation)
 		}
 	}
 }
