@@ -105,7 +105,6 @@ func (w *world) burstUnderFire(p *process) {
 // handOverUnderFire lets something happen to who hands a key over, or to whom,
 // while that is on its way.
 func (w *world) handOverUnderFire(p *process) {
-	q := w.slots[w.rng.IntN(len(w.slots))]
 	f := claimtest.Fault{On: steps.HandOver, Skip: max(0, w.rng.IntN(4)-1)}
 	what := w.rng.IntN(9)
 	switch what {
@@ -123,11 +122,7 @@ func (w *world) handOverUnderFire(p *process) {
 		f.DelayRequest = between(w.rng, 0, 50*time.Millisecond)
 	}
 	a := w.aim(p, f)
-	wanted := pool()[w.rng.IntN(poolSize)] // which few want otherwise
-	for _, who := range []*process{p, q} {
-		rng := split(w.rng)
-		who.wg.Go(func() { who.crowd(rng, wanted) })
-	}
+	w.contend(p)
 	req := a.wait(5 * time.Second)
 	if req == nil {
 		a.end()
@@ -170,9 +165,5 @@ func (w *world) loseNotices(p *process) {
 	p.spy.mu.Lock()
 	p.spy.deaf += 1 + w.rng.IntN(3)
 	p.spy.mu.Unlock()
-	q, wanted := w.slots[w.rng.IntN(len(w.slots))], pool()[w.rng.IntN(poolSize)]
-	for _, who := range []*process{p, q} {
-		rng := split(w.rng)
-		who.wg.Go(func() { who.crowd(rng, wanted) })
-	}
+	w.contend(p)
 }

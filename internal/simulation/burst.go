@@ -179,6 +179,16 @@ func (p *process) crowd(rng *rand.Rand, key string) {
 	wg.Wait()
 }
 
+// contend lets workers of the process and of another one contend for a key that few want
+// otherwise.
+func (w *world) contend(p *process) {
+	wanted := pool()[w.rng.IntN(poolSize)]
+	for _, who := range []*process{p, w.slots[w.rng.IntN(len(w.slots))]} {
+		rng := split(w.rng)
+		who.wg.Go(func() { who.crowd(rng, wanted) })
+	}
+}
+
 // split returns numbers for another goroutine.
 func split(rng *rand.Rand) *rand.Rand { return rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64())) }
 

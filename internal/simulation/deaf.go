@@ -72,11 +72,7 @@ func (w *world) deafen(p *process) {
 		end()
 	})
 	if w.rng.IntN(2) == 0 {
-		wanted := pool()[w.rng.IntN(poolSize)]
-		for _, who := range []*process{p, w.slots[w.rng.IntN(len(w.slots))]} {
-			rng := split(w.rng)
-			who.wg.Go(func() { who.crowd(rng, wanted) })
-		}
+		w.contend(p)
 	}
 }
 
