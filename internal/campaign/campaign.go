@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/retry"
@@ -30,7 +28,9 @@ type campaign struct {
 }
 
 func newCampaign(o options, out io.Writer) *campaign {
-	return &campaign{o: o, out: out, began: time.Now()}
+	c := &campaign{o: o, out: out, began: time.Now()}
+	c.faults = &faultLog{print: c.line}
+	return c
 }
 
 // run makes the faults, heals them, and judges.
@@ -46,10 +46,7 @@ func (c *campaign) run(ctx context.Context) error {
 
 	storm, cancel := context.WithTimeout(ctx, c.o.length)
 	defer cancel()
-	shown := c.show(storm)
-	err = newNemesis(c.o, c.members, c.workers, c.observer, c.faults).run(storm)
-	shown()
-	if err != nil {
+	if err := newNemesis(c.o, c.members, c.workers, c.observer, c.faults).run(storm); err != nil {
 		return err
 	}
 	healed := time.Now()
@@ -70,10 +67,6 @@ func (c *campaign) start(ctx context.Context) (stop func(), err error) {
 			stops[i]()
 		}
 	}
-	if c.faults, err = openFaultLog(filepath.Join(c.o.dir, "faults.log")); err != nil {
-		return stop, err
-	}
-	stops = append(stops, func() { c.faults.close() })
 	if c.members, err = startMembers(c.o.dir, memberCount); err != nil {
 		return stop, err
 	}
@@ -100,33 +93,6 @@ func (c *campaign) start(ctx context.Context) (stop func(), err error) {
 // line prints a line. If nobody reads it, there is still the exit code.
 func (c *campaign) line(format string, args ...any) {
 	_, _ = fmt.Fprintf(c.out, "%6.1f s  %s\n", time.Since(c.began).Seconds(), fmt.Sprintf(format, args...))
-}
-
-// show prints what is going on until it is told to stop.
-func (c *campaign) show(ctx context.Context) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var drawing sync.WaitGroup
-	drawing.Go(func() {
-		tick := time.NewTicker(5 * time.Second)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				terms, takeOvers := c.observer.count()
-				faults, lasting := c.faults.now()
-				if lasting == "" {
-					lasting = "nothing"
-				}
-				c.line("%d terms, %d take-overs, %d faults, now: %s", terms, takeOvers, faults, lasting)
-			}
-		}
-	})
-	return func() {
-		cancel()
-		drawing.Wait()
-	}
 }
 
 // quiet waits until every item of the queue is completed and every key has had a new owner since
@@ -177,7 +143,7 @@ func (c *campaign) conclude(ctx context.Context, stuck []string) error {
 	}
 	end := time.Now()
 	c.observer.close()
-	faults := c.faults.close()
+	faults := c.faults.all()
 	ev, err := gather(ctx, c.o.dir, c.members, c.observer.ownership)
 	if err != nil {
 		return fmt.Errorf("gathering the evidence: %w", err)

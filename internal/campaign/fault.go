@@ -1,10 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"os"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 )
@@ -49,17 +45,11 @@ type fault struct {
 	failed bool      // it could not be made
 }
 
-// A faultLog is all faults so far, which are written to a file, too.
+// A faultLog is all faults so far, which are printed as they begin and end.
 type faultLog struct {
+	print  func(format string, args ...any)
 	mu     sync.Mutex
-	began  time.Time
-	file   *os.File
 	faults []*fault
-}
-
-func openFaultLog(path string) (*faultLog, error) {
-	file, err := os.Create(path)
-	return &faultLog{file: file, began: time.Now()}, err
 }
 
 // begin notes a fault that lasts until end is called.
@@ -68,7 +58,7 @@ func (l *faultLog) begin(kind faultKind, worker, note string) *fault {
 	defer l.mu.Unlock()
 	f := &fault{kind: kind, worker: worker, note: note, from: time.Now()}
 	l.faults = append(l.faults, f)
-	l.write("%s %s %s", kind, worker, note)
+	l.print("%s %s %s", kind, worker, note)
 	return f
 }
 
@@ -79,39 +69,19 @@ func (l *faultLog) end(f *fault, err error) {
 	f.to = time.Now()
 	if err != nil {
 		f.failed = true
-		l.write("%s %s %s failed: %v", f.kind, f.worker, f.note, err)
+		l.print("%s %s %s failed: %v", f.kind, f.worker, f.note, err)
 		return
 	}
-	l.write("%s %s %s is over after %v", f.kind, f.worker, f.note, f.to.Sub(f.from).Round(time.Millisecond))
+	l.print("%s %s %s is over after %v", f.kind, f.worker, f.note, f.to.Sub(f.from).Round(time.Millisecond))
 }
 
-func (l *faultLog) write(format string, args ...any) {
-	// For people who look into a run that failed. The run itself does not need it.
-	_, _ = fmt.Fprintf(l.file, "%9.3f %s\n", time.Since(l.began).Seconds(), fmt.Sprintf(format, args...))
-}
-
-// close returns all faults, once they are over.
-func (l *faultLog) close() []fault {
+// all returns all faults, once they are over.
+func (l *faultLog) all() []fault {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_ = l.file.Close()
 	faults := make([]fault, len(l.faults))
 	for i, f := range l.faults {
 		faults[i] = *f
 	}
 	return faults
-}
-
-// now says how many faults there were, and which last.
-func (l *faultLog) now() (count int, lasting string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var names []string
-	for _, f := range l.faults {
-		if f.to.IsZero() {
-			names = append(names, strings.TrimSpace(string(f.kind)+" "+f.worker))
-		}
-	}
-	slices.Sort(names)
-	return len(l.faults), strings.Join(names, ", ")
 }
