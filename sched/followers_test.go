@@ -200,6 +200,27 @@ func TestDefineAfterAtTheEdges(t *testing.T) {
 	})
 }
 
+// A scheduler that runs again knows only the definitions that it has read since.
+func TestDefineAfterBetweenRuns(t *testing.T) {
+	for _, spread := range []bool{false, true} {
+		caseInFleet(t, fmt.Sprintf("spread %t", spread), func(t *testing.T, f *fleet) {
+			f.cfg.Spread = spread
+			f.reports(0)
+			f.do(sched.Job{Name: "a", Schedule: minutely, Retry: sched.Retry{Max: 1, Backoff: 50 * time.Second}, Handler: failing(1, 0)}, 0)
+			n := f.start(0)
+			f.until("00:01:20") // the second attempt waits until 01:25 at least, and 01:50 at most
+			n.stop()
+			f.define(following("b", "a"))
+			f.until("00:01:52")
+			n.host.Inject(claimtest.Fault{On: claimtest.Range, Times: -1, DelayRequest: 4 * time.Second}) // reads of all keys
+			n.run()
+			f.until("00:02:20")
+			f.wantHistory("a", "failed 00:01:00", "ok 00:01:00", "failed 00:02:00")
+			f.wantHistory("b", "ok 00:01:00")
+		})
+	}
+}
+
 // A process that has not heard of the removal requests nothing.
 func TestDefineAfterRemoved(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {

@@ -62,6 +62,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 			cancel(err)
 		}
 	}
+	s.view.Restart()
 	b := newStarter(x, handlers, deny)
 	var wg sync.WaitGroup
 	wg.Go(func() { deny(s.view.Follow(member)) })

@@ -30,7 +30,7 @@ type node struct {
 // start starts a process that has the jobs. Its handlers tell the ledger.
 func (f *fleet) start(skew time.Duration) *node {
 	f.Helper()
-	n := &node{f: f, name: fmt.Sprint("node", len(f.nodes)), host: f.server.Host(f.T), ended: make(chan struct{})}
+	n := &node{f: f, name: fmt.Sprint("node", len(f.nodes)), host: f.server.Host(f.T)}
 	n.skew.Store(int64(skew))
 	label := n.name
 	if f.label != "" {
@@ -58,15 +58,21 @@ func (f *fleet) start(skew time.Duration) *node {
 	for kind, h := range f.kinds {
 		noErr(f.T, n.handle(kind, h))
 	}
-	ctx, cancel := context.WithCancel(f.Context())
-	go func() {
-		defer close(n.ended)
-		n.err = n.sched.Run(ctx)
-	}()
-	n.stop = func() { cancel(); <-n.ended }
+	n.run()
 	f.nodes = append(f.nodes, n)
 	f.Cleanup(func() { n.host.RemoveFaults(); n.host.Heal(); n.stop() })
 	return n
+}
+
+// run takes part in the group until stop.
+func (n *node) run() {
+	ctx, cancel := context.WithCancel(n.f.Context())
+	ended := make(chan struct{})
+	n.ended, n.stop = ended, func() { cancel(); <-ended }
+	go func() {
+		defer close(ended)
+		n.err = n.sched.Run(ctx)
+	}()
 }
 
 // handle registers a function for a kind, whose runs tell the ledger.

@@ -33,7 +33,7 @@ type View struct {
 	count   map[string]int  // live keys by their directory
 	begun   map[hold]string // the keys of runs, by their claims
 	feeds   map[*Feed]bool
-	Synced  chan struct{} // closed after the first complete read
+	Synced  chan struct{} // closed after the first complete read of a Follow
 	seen    int64         // the greatest revision of etcd that was seen
 	rewind  chan struct{} // has an element when etcd was found to be restored
 	rewound func()        // is called then
@@ -149,6 +149,16 @@ func (v *View) IsSynced() bool {
 		return true
 	default:
 		return false
+	}
+}
+
+// Restart makes the view incomplete until all keys are read again. It is called before a Follow
+// after another one: what changed in between is not known.
+func (v *View) Restart() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.IsSynced() {
+		v.Synced = make(chan struct{})
 	}
 }
 
