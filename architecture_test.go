@@ -129,7 +129,7 @@ var importRules = []importRule{
 	},
 	{
 		why:    "what a client does for the packages that are built on it is no API: programs, middleware and the page use the public one",
-		in:     []string{"./middleware/...", "./fencing/...", "./cmd/...", "./examples/...", "./etcdclaims/webui", "./etcdclaims/telemetry/...", "./etcdclaims/claimtest/...", "./internal/doctor"},
+		in:     []string{"./middleware/...", "./fencing/...", "./cmd/...", "./examples/...", "./etcdclaims/webui", "./etcdclaims/telemetry/...", "./etcdclaims/claimtest/...", "./internal/doctor", "./internal/explain"},
 		direct: true,
 		never:  []string{"./internal/core"},
 	},
@@ -167,7 +167,7 @@ var importRules = []importRule{
 		why:    "the page needs nothing but the standard library and this SDK",
 		in:     []string{"./etcdclaims/webui"},
 		direct: true,
-		only:   []string{"std", "./etcdclaims", "./etcdclaims/admin", "./etcdclaims/work", "./etcdclaims/queue", "./etcdclaims/group", "./sched", "./sched/calendar", "./fencing", "./internal/attach", "./internal/doctor", "go.uber.org/zap"},
+		only:   []string{"std", "./etcdclaims", "./etcdclaims/admin", "./etcdclaims/work", "./etcdclaims/queue", "./etcdclaims/group", "./sched", "./sched/calendar", "./fencing", "./internal/attach", "./internal/doctor", "./internal/explain", "go.uber.org/zap"},
 	},
 	{
 		why:    "the page is for the programs that mount it",

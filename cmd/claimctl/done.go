@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/doctor"
+	"github.com/etcdclaims/claims/internal/explain"
 )
 
 // doneView is what a verb changed. Each verb sets the names that it took and what it
@@ -31,7 +31,7 @@ type doneView struct {
 func (v doneView) name() string {
 	tick := ""
 	if v.Nominal != nil {
-		tick = doctor.Stamp(*v.Nominal)
+		tick = explain.Stamp(*v.Nominal)
 	}
 	count := ""
 	if v.Items != nil {

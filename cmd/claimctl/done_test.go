@@ -12,7 +12,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
-	"github.com/etcdclaims/claims/internal/doctor"
+	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/calendar"
@@ -255,13 +255,13 @@ func TestDoneName(t *testing.T) {
 	t.Parallel()
 	n, at := 3, noon
 	for want, v := range map[string]doneView{
-		"k":              {Key: "k", Slots: &n},
-		"j":              {Group: "g", Job: "j"},
-		"r1":             {Group: "g", Job: "j", Run: "r1"},
-		"i1":             {Queue: "mail", Item: "i1"},
-		"3":              {Queue: "mail", Items: &n},
-		"mail":           {Queue: "mail"},
-		doctor.Stamp(at): {Job: "j", Nominal: &at},
+		"k":               {Key: "k", Slots: &n},
+		"j":               {Group: "g", Job: "j"},
+		"r1":              {Group: "g", Job: "j", Run: "r1"},
+		"i1":              {Queue: "mail", Item: "i1"},
+		"3":               {Queue: "mail", Items: &n},
+		"mail":            {Queue: "mail"},
+		explain.Stamp(at): {Job: "j", Nominal: &at},
 	} {
 		if got := v.name(); got != want {
 			t.Errorf("%+v: %q, want %q", v, got, want)

@@ -130,31 +130,28 @@ func (a *app) report(err error) int {
 
 // remark prints what is no error to the standard error, as JSON where the output is JSON.
 func (a *app) remark(note string, groups ...string) {
-	if a.format == formatJSON || a.format == formatLines {
-		line, err := json.Marshal(struct {
-			Note   string   `json:"note"`
-			Groups []string `json:"groups,omitempty"`
-		}{note, groups})
-		if err == nil {
-			_, _ = fmt.Fprintf(a.err, "%s\n", line)
-			return
-		}
-	}
-	_, _ = fmt.Fprintf(a.err, "claimctl: %s\n", clean(note))
+	a.printError(note, struct {
+		Note   string   `json:"note"`
+		Groups []string `json:"groups,omitempty"`
+	}{note, groups})
 }
 
 // complain prints an error as a line of text, or as JSON where the output is JSON.
 func (a *app) complain(text string, code int) {
 	text = strings.TrimPrefix(text, "etcdclaims: ")
+	a.printError(text, struct {
+		Error string `json:"error"`
+		Code  int    `json:"code"`
+	}{text, code})
+}
+
+// printError prints a line to the standard error: the value where the output is JSON.
+func (a *app) printError(text string, v any) {
+	line := "claimctl: " + clean(text)
 	if a.format == formatJSON || a.format == formatLines {
-		line, err := json.Marshal(struct {
-			Error string `json:"error"`
-			Code  int    `json:"code"`
-		}{text, code})
-		if err == nil {
-			_, _ = fmt.Fprintf(a.err, "%s\n", line)
-			return
+		if text, err := json.Marshal(v); err == nil {
+			line = string(text)
 		}
 	}
-	_, _ = fmt.Fprintf(a.err, "claimctl: %s\n", clean(text))
+	_, _ = fmt.Fprintln(a.err, line)
 }

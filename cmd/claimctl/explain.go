@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -8,11 +9,9 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
-	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/work"
-	"github.com/etcdclaims/claims/internal/doctor"
+	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/spf13/cobra"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // explanation is all that is known of one key.
@@ -32,8 +31,7 @@ type renewal struct {
 	TTL     string     `json:"ttl"`
 	Renewed *time.Time `json:"renewed"` // or granted, by the clock of this host
 	Overdue bool       `json:"overdue"` // the holder should have renewed since
-	ago     time.Duration
-	ttl     time.Duration
+	is      explain.Renewal
 }
 
 type waiterView struct {
@@ -80,7 +78,7 @@ missing from the line.
 
 If etcd has nothing of the key, the command fails: the key may be misspelt.`,
 		run: func(ctx context.Context, claims *etcdclaims.Client, args []string) error {
-			x, err := explain(ctx, claims, args[0])
+			x, err := readExplanation(ctx, claims, args[0])
 			if err != nil {
 				return err
 			}
@@ -93,55 +91,46 @@ If etcd has nothing of the key, the command fails: the key may be misspelt.`,
 	})
 }
 
-func explain(ctx context.Context, claims *etcdclaims.Client, key string) (explanation, error) {
-	info, err := claims.Lookup(ctx, key)
+func readExplanation(ctx context.Context, claims *etcdclaims.Client, key string) (explanation, error) {
+	works, err := work.New(claims, work.Config{})
 	if err != nil {
 		return explanation{}, err
 	}
-	x := explanation{claimView: viewClaim(info), Waiting: []waiterView{}}
-	if info.Held && !info.Expires.IsZero() {
-		x.Left = info.TTL.String()
-	}
-	if x.Renewal, err = viewRenewal(ctx, claims, info); err != nil {
-		return x, err
-	}
-	if err := x.line(ctx, claims, key); err != nil {
-		return x, err
-	}
-	if whole := doctor.WholeOf(key); whole != "" && len(x.Waiting) == 0 { // all slots of a key have one line
-		info, err := claims.Lookup(ctx, whole)
-		if err != nil {
-			return x, err
-		}
-		if info.Slots > 0 {
-			if err := x.line(ctx, claims, whole); err != nil {
-				return x, err
-			}
-		}
-	}
-	if x.Holders, err = viewHolders(ctx, claims, info); err != nil {
-		return x, err
-	}
-	works, err := work.New(claims, work.Config{})
+	r := explain.Reader{Claims: claims, Works: works, Sharers: 100, Line: math.MaxInt, Terms: 100, Ghosts: true}
+	is, err := r.Key(ctx, key)
 	if err != nil {
-		return x, err
+		return explanation{}, err
 	}
-	record, ok, err := works.Record(ctx, key)
-	if err == nil && ok {
-		v := viewWork(record)
+	if len(is.Line) == 0 {
+		if is.Line, err = r.WholeLine(ctx, key); err != nil {
+			return explanation{}, err
+		}
+	}
+	x := explanation{claimView: viewClaim(is.Info), Waiting: []waiterView{}}
+	if is.Info.Held && !is.Info.Expires.IsZero() {
+		x.Left = is.Info.TTL.String()
+	}
+	if r := is.Renewal; r != nil {
+		x.Renewal = &renewal{TTL: r.TTL.String(), Renewed: moment(r.At), Overdue: r.Overdue, is: *r}
+	}
+	for _, w := range is.Line {
+		x.Waiting = append(x.Waiting, waiterView{
+			Owner: w.Owner, Instance: w.Instance, Claim: w.Claim, Since: moment(w.Since), Ghost: w.Ghost, Preference: w.Preference,
+		})
+	}
+	if w := is.Next(); w != nil {
+		x.Next = &nextView{Owner: w.Owner, Claim: w.Claim, At: x.Expires}
+	}
+	for _, h := range is.Holders {
+		x.Holders = append(x.Holders, viewClaim(h))
+	}
+	if is.Record != nil {
+		v := viewWork(*is.Record)
 		x.Work = &v
-	} else if err != nil {
-		x.Work = &workView{Key: key, State: string(work.StateUnreadable), Error: err.Error()}
 	}
-	history, err := admin.History(ctx, claims, key, admin.Newest(100))
-	if err != nil {
-		return x, err
-	}
-	for _, t := range history.Terms {
-		if t.EndRevision != 0 && t.Kind != kindSlots && t.Kind != kindShared { // whose claims have keys of their own
-			v := viewTerm(t)
-			x.Previous = &v
-		}
+	if t := is.Previous(); t != nil {
+		v := viewTerm(*t)
+		x.Previous = &v
 	}
 	return x, nil
 }
@@ -149,55 +138,6 @@ func explain(ctx context.Context, claims *etcdclaims.Client, key string) (explan
 // unknown reports whether etcd has nothing of the key, as of one that is misspelt.
 func (x explanation) unknown() bool {
 	return !x.Held && len(x.Waiting)+len(x.Holders) == 0 && x.Work == nil && x.Previous == nil
-}
-
-// viewHolders reads the claims on the slots of a key, or the first of those that share it.
-func viewHolders(ctx context.Context, claims *etcdclaims.Client, i etcdclaims.Info) (views []claimView, err error) {
-	var held []etcdclaims.Info
-	switch {
-	case i.Shared > 0:
-		held, _, err = doctor.Sharers(ctx, claims, i.Key, 100)
-	case i.Slots > 0:
-		held, _, err = doctor.SlotHolders(ctx, claims, i.Key, math.MaxInt)
-	}
-	for _, h := range held {
-		views = append(views, viewClaim(h))
-	}
-	return views, err
-}
-
-// viewRenewal reads the last renewal of a holder.
-func viewRenewal(ctx context.Context, claims *etcdclaims.Client, i etcdclaims.Info) (*renewal, error) {
-	r, err := doctor.LastRenewal(ctx, claims, i)
-	if err != nil {
-		return nil, fmt.Errorf("explain %q: read its lease: %w", i.Key, err)
-	}
-	if r == nil {
-		return nil, nil
-	}
-	return &renewal{TTL: r.TTL.String(), Renewed: moment(r.At), Overdue: r.Overdue, ago: r.Ago, ttl: r.TTL}, nil
-}
-
-// line reads the line of a key, and finds the next owner: the first waiter that is alive.
-func (x *explanation) line(ctx context.Context, claims *etcdclaims.Client, key string) error {
-	const most = 20 // leases to ask for
-	line, err := admin.Line(ctx, claims, key)
-	if err != nil {
-		return err
-	}
-	gone := map[clientv3.LeaseID]bool{clientv3.NoLease: true}
-	for _, w := range line {
-		if _, known := gone[w.Lease]; !known && len(gone) <= most {
-			lease, err := doctor.LiveLease(ctx, claims.Etcd(), w.Lease)
-			gone[w.Lease] = err == nil && lease == nil
-		}
-		v := waiterView{Owner: w.Owner, Instance: w.Instance, Claim: w.Claim, Since: moment(w.Since), Ghost: gone[w.Lease], Preference: w.Preference}
-		x.Waiting = append(x.Waiting, v)
-		if !v.Ghost && x.Next == nil {
-			x.Next = &nextView{Owner: w.Owner, Claim: w.Claim, At: x.Expires}
-		}
-	}
-	return nil
 }
 
 // full reports whether the next caller waits for a holder.
@@ -249,7 +189,7 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 		default:
 			field("Lease", x.Lease)
 		}
-		field("Renewed", x.Renewal.text())
+		field("Renewed", x.Renewal.text(now))
 		field("Note", x.Note)
 	}
 	field("Waiting", fmt.Sprint(len(x.Waiting)))
@@ -261,7 +201,7 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 		if waiter.Ghost {
 			more += "; a ghost: its lease is gone"
 		}
-		_, _ = fmt.Fprintf(w, "%10d. %s, since %s%s\n", i+1, clean(waiter.Owner), fallback(since(waiter.Since, now), "unknown"), more)
+		_, _ = fmt.Fprintf(w, "%10d. %s, since %s%s\n", i+1, clean(waiter.Owner), cmp.Or(since(waiter.Since, now), "unknown"), more)
 	}
 	field("Next", x.Next.text(x.full()))
 	if x.Work != nil {
@@ -272,10 +212,10 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 		field("Previous", fmt.Sprintf("fence %d of %s, ended at revision %d: %s", p.Fence, p.Owner, p.EndRevision, p.How))
 	}
 	if len(x.Holders) > 0 {
-		field("To see one", fmt.Sprintf("%s explain%s", claimctl, doctor.Arguments(x.Holders[0].Key)))
+		field("To see one", fmt.Sprintf("%s explain%s", claimctl, explain.Arguments(x.Holders[0].Key)))
 	}
 	free := func(held claimView) {
-		field("To free it", fmt.Sprintf("%s release --fence %d --reason WHY%s", claimctl, held.Fence, doctor.Arguments(held.Key)))
+		field("To free it", fmt.Sprintf("%s release --fence %d --reason WHY%s", claimctl, held.Fence, explain.Arguments(held.Key)))
 	}
 	if len(x.Holders) > 0 && x.Slots > 0 {
 		free(x.Holders[0])
@@ -292,18 +232,19 @@ func (x explanation) holders(w io.Writer, now time.Time) {
 		if x.Shared > 0 {
 			fence = "" // their writes carry that of the key; release needs that of the claim, which explain of it shows
 		}
-		_, _ = fmt.Fprintf(w, "%11s%s: %s, %sasked %s\n", "", clean(h.Key), clean(h.Owner), fence, fallback(since(h.Since, now), "unknown"))
+		_, _ = fmt.Fprintf(w, "%11s%s: %s, %sasked %s\n", "", clean(h.Key), clean(h.Owner), fence, cmp.Or(since(h.Since, now), "unknown"))
 	}
 }
 
-func (r *renewal) text() string {
-	switch {
-	case r == nil:
+func (r *renewal) text(now time.Time) string {
+	if r == nil {
 		return ""
-	case r.Overdue:
-		return fmt.Sprintf("about %s ago, overdue: the holder renews every %s, and is cut off, stopped or dead", r.ago.Round(time.Second), (r.ttl / 3).Round(time.Second))
 	}
-	return fmt.Sprintf("about %s ago, of a lease of %s", r.ago.Round(time.Second), r.TTL)
+	ago := max(now.Sub(r.is.At), 0).Round(time.Second)
+	if r.is.Overdue {
+		return fmt.Sprintf("about %s ago, overdue: the holder renews every %s, and is cut off, stopped or dead", ago, r.is.Every())
+	}
+	return fmt.Sprintf("about %s ago, of a lease of %s", ago, r.TTL)
 }
 
 func (n *nextView) text(held bool) string {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/group"
-	"github.com/etcdclaims/claims/internal/doctor"
+	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -226,7 +226,7 @@ no member is only kept off. readmit ends it early.`,
 			handing, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.commandTimeout+handOverTime)
 			defer cancel()
 			done := doneView{Done: "evicted", Group: args[0], Member: args[1], Reason: reason}
-			until := doctor.Stamp(time.Now().Add(length))
+			until := explain.Stamp(time.Now().Add(length))
 			err = v.Evict(handing, args[1], reason, length)
 			return a.done(err, done, "evicted %q from group %q until %s: %s", args[1], args[0], until, reason)
 		},

@@ -8,7 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/group"
-	"github.com/etcdclaims/claims/internal/doctor"
+	"github.com/etcdclaims/claims/internal/explain"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -117,7 +117,7 @@ func TestGroupUnlisted(t *testing.T) {
 		}
 	}
 	v := as[groupView](w, "group", "show", "orders")
-	if len(v.MemberList) != 2 || v.MemberList[0].State != doctor.StateUnreadable || v.MemberList[1].State != doctor.StateUnlisted || v.MemberList[1].Owns != 2 {
+	if len(v.MemberList) != 2 || v.MemberList[0].State != explain.StateUnreadable || v.MemberList[1].State != explain.StateUnlisted || v.MemberList[1].Owns != 2 {
 		t.Errorf("%+v", v)
 	}
 }

@@ -9,15 +9,15 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/group"
-	"github.com/etcdclaims/claims/internal/doctor"
+	"github.com/etcdclaims/claims/internal/explain"
 )
 
 // groupState is a group as the commands show it.
-type groupState struct{ doctor.PartitionGroup }
+type groupState struct{ explain.PartitionGroup }
 
 // readGroup reads a group.
 func readGroup(ctx context.Context, claims *etcdclaims.Client, name string) (groupState, error) {
-	g, err := doctor.ReadPartitionGroup(ctx, claims, name)
+	g, err := explain.ReadPartitionGroup(ctx, claims, name)
 	if errors.Is(err, etcdclaims.ErrInvalidKey) {
 		err = &exitError{exitUsage, err}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -31,7 +32,7 @@ const termColumns = "FENCE,OWNER,ASKED,ATTEMPT,KIND,BEGAN AT,ENDED AT,HOW"
 func viewTerm(t admin.Term) termView {
 	v := termView{
 		Fence: t.Fence, Owner: t.Owner, Instance: t.Instance, Claim: t.Claim, Since: moment(t.Since), Began: t.Revision(), Attempt: t.Attempt,
-		Kind: t.Kind, EndRevision: t.EndRevision, Ending: string(t.Ending), Cause: t.Cause, How: fallback(string(t.Ending), "held"),
+		Kind: t.Kind, EndRevision: t.EndRevision, Ending: string(t.Ending), Cause: t.Cause, How: cmp.Or(string(t.Ending), "held"),
 	}
 	if v.Ending != "" && v.Cause != "" {
 		v.How += " by " + v.Cause

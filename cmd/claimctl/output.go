@@ -14,7 +14,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/etcdclaims/claims/internal/doctor"
+	"github.com/etcdclaims/claims/internal/explain"
 )
 
 // Formats of the output.
@@ -78,7 +78,7 @@ func (c column) value(v view) string {
 	case *time.Time:
 		return at(is)
 	case time.Time:
-		return doctor.Stamp(is)
+		return explain.Stamp(is)
 	case []byte:
 		return text(is)
 	case bool:
@@ -273,7 +273,7 @@ func at(t *time.Time) string {
 	if t == nil {
 		return ""
 	}
-	return doctor.Stamp(*t)
+	return explain.Stamp(*t)
 }
 
 // text is a note or a payload as text.
@@ -289,14 +289,6 @@ func shorten(s string) string {
 	const most = 60
 	if r := []rune(s); len(r) > most {
 		return string(r[:most-1]) + "…"
-	}
-	return s
-}
-
-// fallback is s, or another text if s is empty.
-func fallback(s, other string) string {
-	if s == "" {
-		return other
 	}
 	return s
 }

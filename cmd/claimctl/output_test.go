@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/work"
+	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/calendar"
 )
@@ -68,7 +69,7 @@ func TestExplainText(t *testing.T) {
 	previous, job := viewTerm(terms[1]), viewWork(record)
 	x := explanation{
 		claimView: viewClaim(claimed), Left: "9s", Work: &job, Previous: &previous,
-		Renewal: &renewal{TTL: "15s", Overdue: true, ago: 9 * time.Second, ttl: 15 * time.Second},
+		Renewal: &renewal{TTL: "15s", is: explain.Renewal{At: noon.Add(81 * time.Second), TTL: 15 * time.Second, Overdue: true}},
 		Waiting: []waiterView{{Owner: "api-8", Since: moment(noon), Ghost: true}, {Owner: "api-9"}},
 		Next:    &nextView{Owner: "api-9", At: moment(noon.Add(time.Hour))},
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
-	"github.com/etcdclaims/claims/internal/doctor"
+	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -39,7 +39,7 @@ func (v queueStats) name() string { return v.Queue }
 func viewStats(name string, s queue.Stats) queueStats {
 	v := queueStats{Queue: name, Ready: s.Ready, Later: s.Later, Taken: s.Taken, Dead: s.Dead, OldestReady: moment(s.OldestReady)}
 	if !s.Paused.At.IsZero() {
-		v.Paused = doctor.Paused(s.Paused.By, s.Paused.At, s.Paused.Why)
+		v.Paused = explain.Paused(s.Paused.By, s.Paused.At, s.Paused.Why)
 	}
 	return v
 }

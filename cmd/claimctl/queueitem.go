@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims/queue"
-	"github.com/etcdclaims/claims/internal/doctor"
+	"github.com/etcdclaims/claims/internal/explain"
 )
 
 // itemView is an item of a queue. The topic, the payload and when an item was enqueued are not
@@ -60,7 +60,7 @@ func (v itemView) text(w io.Writer) {
 	}
 	details(w, shown)
 	for _, h := range v.History {
-		_, _ = fmt.Fprintf(w, "%10d. %s %s by %s: ", h.Number, doctor.Stamp(h.At), h.Ending, clean(h.Owner))
+		_, _ = fmt.Fprintf(w, "%10d. %s %s by %s: ", h.Number, explain.Stamp(h.At), h.Ending, clean(h.Owner))
 		paragraph(w, 12, h.Error)
 	}
 }

@@ -1,17 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"strconv"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/fencing"
-	"github.com/etcdclaims/claims/internal/doctor"
+	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -60,14 +60,14 @@ for a while: only fences stop its writes.`,
 				return &exitError{exitFailure, fmt.Errorf("release %q: not released: fence %d is over, and the key is free", key, fence)}
 			}
 			return a.done(err, doneView{Done: "released", Key: key, Fence: fence, Reason: reason},
-				"released %q; its holder is notified: %s", key, fallback(reason, "(no reason)"))
+				"released %q; its holder is notified: %s", key, cmp.Or(reason, "(no reason)"))
 		},
 	})
 }
 
 // slotWith returns the key of the slot that has the fence, of a key that has slots.
 func slotWith(ctx context.Context, claims *etcdclaims.Client, key string, fence int64) (string, error) {
-	held, _, err := doctor.SlotHolders(ctx, claims, key, math.MaxInt)
+	held, _, err := explain.SlotHolders(ctx, claims, key)
 	if err != nil {
 		return key, err
 	}
@@ -134,7 +134,7 @@ makes all fences greater than before, and ends all claims of earlier epochs.`,
 		a.command(spec{
 			use: "show", short: "Show the epoch, 0 if it was never raised",
 			run: func(ctx context.Context, claims *etcdclaims.Client, _ []string) error {
-				epoch, _, err := doctor.ReadEpoch(ctx, claims.Etcd(), claims.Prefix())
+				epoch, _, err := explain.Epoch(ctx, claims.Etcd(), claims.Prefix())
 				return printed(epoch, err, "epoch %d\n")
 			},
 		}),

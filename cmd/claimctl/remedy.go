@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/etcdclaims/claims/internal/doctor"
+	"github.com/etcdclaims/claims/internal/explain"
 )
 
 // Commands that are printed to be copied act on the system that was looked at: they
@@ -50,7 +50,7 @@ func (a *app) commandLine(program string, flags []string, more ...string) string
 		case pair[0] == "insecure-discovery":
 			line += " --" + pair[0] + "=" + pair[1]
 		default:
-			line += " --" + pair[0] + " " + doctor.Quoted(pair[1])
+			line += " --" + pair[0] + " " + explain.Quoted(pair[1])
 		}
 	}
 	return line

@@ -11,7 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
-	"github.com/etcdclaims/claims/internal/doctor"
+	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/calendar"
@@ -80,10 +80,10 @@ func TestSched(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	next := as[[]instantView](w, on("next", "invoices", "-n", "2")...)
-	if r := w.ok(on("explain", "invoices", doctor.Stamp(next[0].Nominal))...); !strings.Contains(r, "not due yet") {
+	if r := w.ok(on("explain", "invoices", explain.Stamp(next[0].Nominal))...); !strings.Contains(r, "not due yet") {
 		t.Error(r)
 	}
-	w.fails(exitFailure, "no such job", on("explain", "nothing", doctor.Stamp(next[0].Nominal))...)
+	w.fails(exitFailure, "no such job", on("explain", "nothing", explain.Stamp(next[0].Nominal))...)
 	w.fails(exitUsage, "INSTANT", on("explain", "invoices", "tomorrow")...)
 	w.ok(on("run", "invoices")...)
 	<-ran

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
-	"github.com/etcdclaims/claims/internal/doctor"
+	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/calendar"
 	"github.com/etcdclaims/claims/sched/ical"
@@ -54,7 +54,7 @@ func viewJob(i sched.JobInfo) jobView {
 		v.Queue = fmt.Sprintf("%d, %d requested", v.Waiting, v.Requests)
 	}
 	if i.Paused != nil {
-		v.Paused = doctor.Paused(i.Paused.By, i.Paused.At, i.Paused.Note)
+		v.Paused = explain.Paused(i.Paused.By, i.Paused.At, i.Paused.Note)
 	}
 	if i.Last != nil {
 		e := viewEntry(*i.Last)
@@ -145,12 +145,12 @@ type instantView struct {
 	Nominal time.Time `json:"nominal" col:"NOMINAL"`
 }
 
-func (v instantView) name() string { return doctor.Stamp(v.Nominal) }
+func (v instantView) name() string { return explain.Stamp(v.Nominal) }
 
 // noJob refuses an argument that is probably meant as a group.
 func noJob(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usageError("sched jobs takes no argument; -g %s lists the jobs of the group %q", doctor.Quoted(args[0]), args[0])
+		return usageError("sched jobs takes no argument; -g %s lists the jobs of the group %q", explain.Quoted(args[0]), args[0])
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/ical"
 )
@@ -43,17 +44,10 @@ func (a *app) printJobs(ctx context.Context, claims *etcdclaims.Client, group st
 }
 
 // someGroups returns the names of groups that have jobs, sorted.
-func someGroups(ctx context.Context, claims *etcdclaims.Client) (groups []string, err error) {
-	for name, err := range sched.Groups(ctx, claims) {
-		if err != nil {
-			return nil, err
-		}
-		if groups = append(groups, name); len(groups) == mostGroups {
-			break
-		}
-	}
+func someGroups(ctx context.Context, claims *etcdclaims.Client) ([]string, error) {
+	groups, _, err := explain.First(sched.Groups(ctx, claims), mostGroups)
 	slices.Sort(groups)
-	return groups, nil
+	return groups, err
 }
 
 // newScheduler returns the group, without running any of its jobs. Without a name it names the

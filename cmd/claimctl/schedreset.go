@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/etcdclaims/claims/internal/doctor"
+	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -33,6 +33,6 @@ func (a *app) resetCommand(group *string) *cobra.Command {
 			return usageError("%v: repeat with --may-repeat", err)
 		}
 		v := doneView{Done: "reset", Group: *group, Job: args[0], Nominal: moment(to), Reason: why}
-		return a.done(err, v, "put back the mark of %q to %s; ticks after it that have run do not run again", args[0], doctor.Stamp(to))
+		return a.done(err, v, "put back the mark of %q to %s; ticks after it that have run do not run again", args[0], explain.Stamp(to))
 	}))
 }

@@ -5,10 +5,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/sched"
 )
-
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // jobText returns the state of a job for people, some lines.
 func jobText(i sched.JobInfo) string {
@@ -22,22 +21,22 @@ func jobText(i sched.JobInfo) string {
 	}
 	switch {
 	case i.Paused != nil:
-		add("paused by %s since %s: %s", i.Paused.By, stamp(i.Paused.At), i.Paused.Note)
+		add("paused %s", explain.Paused(i.Paused.By, i.Paused.At, i.Paused.Note))
 	case i.Next.IsZero():
 		add("next: not known, or never")
 	default:
-		add("next: %s", stamp(i.Next))
+		add("next: %s", explain.Stamp(i.Next))
 	}
 	if !i.Overdue.IsZero() {
-		add("overdue: the tick of %s", stamp(i.Overdue))
+		add("overdue: the tick of %s", explain.Stamp(i.Overdue))
 	}
 	for _, r := range i.Running {
-		add("running: %s attempt %d by %s since %s", r.ID, r.Attempt, r.Owner, stamp(r.Began))
+		add("running: %s attempt %d by %s since %s", r.ID, r.Attempt, r.Owner, explain.Stamp(r.Began))
 	}
 	for _, w := range i.Waiting {
 		again := ""
 		if !w.After.IsZero() {
-			again = fmt.Sprintf(" for attempt %d at %s: %s", w.Attempt, stamp(w.After), w.Note)
+			again = fmt.Sprintf(" for attempt %d at %s: %s", w.Attempt, explain.Stamp(w.After), w.Note)
 		}
 		add("waiting: %s%s", w.ID, again)
 	}
@@ -52,7 +51,7 @@ func jobText(i sched.JobInfo) string {
 
 // entryText returns the record of a tick for people, one line.
 func entryText(e sched.Entry) string {
-	text := fmt.Sprintf("%s %-11s %s", stamp(e.Ended), e.Outcome, e.ID)
+	text := fmt.Sprintf("%s %-11s %s", explain.Stamp(e.Ended), e.Outcome, e.ID)
 	if !e.Began.IsZero() {
 		text += fmt.Sprintf(" attempt %d, fence %d, %v by %s", e.Attempt, e.Fence, e.Ended.Sub(e.Began).Round(time.Millisecond), e.Owner)
 	}

@@ -6,7 +6,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/doctor"
+	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/spf13/cobra"
 )
@@ -18,7 +18,7 @@ type tickView struct {
 	Text    string    `json:"text"`
 }
 
-func (v tickView) name() string { return doctor.Stamp(v.Nominal) }
+func (v tickView) name() string { return explain.Stamp(v.Nominal) }
 
 // schedExplainCommand shows what became of one tick of a job of the group.
 func (a *app) schedExplainCommand(group *string) *cobra.Command {

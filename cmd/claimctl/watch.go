@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
-	"github.com/etcdclaims/claims/internal/doctor"
+	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/spf13/cobra"
 )
 
@@ -149,7 +149,7 @@ func (a *app) printEvent(v eventView) error {
 		_, err := fmt.Fprintln(a.out, v.Claim.Key)
 		return err
 	}
-	columns := []string{doctor.Stamp(v.Time), fmt.Sprintf("%-8s", v.Event)}
+	columns := []string{explain.Stamp(v.Time), fmt.Sprintf("%-8s", v.Event)}
 	if v.Claim != nil {
 		columns = append(columns, clean(v.Claim.Key), fmt.Sprintf("fence %d", v.Claim.Fence), clean(v.Claim.Owner))
 	}
@@ -179,12 +179,9 @@ func (a *app) await(ctx context.Context, claims *etcdclaims.Client, key string, 
 	return ctx.Err()
 }
 
-// Kinds of the records of keys whose claims have keys of their own.
-const kindSlots, kindShared = "slots", "shared"
-
 // isClaimOf reports whether an event is a claim on the key, on a slot of it, or one that shares it.
 func isClaimOf(key string, ev etcdclaims.Event) bool {
 	i := ev.Info
-	return ev.Kind == etcdclaims.Claimed && i.Kind != kindSlots && i.Kind != kindShared &&
-		(i.Key == key || doctor.SlotOf(key, i.Key) >= 0 || strings.HasPrefix(i.Key, etcdclaims.SharedPrefix(key)))
+	return ev.Kind == etcdclaims.Claimed && !explain.IsRecord(i.Kind) &&
+		(i.Key == key || explain.SlotOf(key, i.Key) >= 0 || strings.HasPrefix(i.Key, etcdclaims.SharedPrefix(key)))
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/work"
+	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -135,10 +136,9 @@ func viewWork(r work.Record) workView {
 		Result: r.Result, Note: r.Note, AtMostOnce: r.AtMostOnce,
 	}
 	switch {
-	case !r.AtMostOnce:
-	case r.State == work.StateOrphaned || r.State == work.StateDead:
+	case explain.IsRisky(r):
 		v.Meaning = "no caller begins it again. If its effect did not happen, retry it; if it did, leave or forget it"
-	default:
+	case r.AtMostOnce:
 		v.Meaning = "no caller begins it again if its owner dies"
 	}
 	return v

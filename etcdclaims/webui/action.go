@@ -17,6 +17,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/sched"
 	"go.uber.org/zap"
 )
@@ -208,18 +209,12 @@ func (h *Handler) retry(ctx context.Context, op Operation) error {
 		if err != nil {
 			return err
 		}
-		if ok && isRisky(record) {
+		if ok && explain.IsRisky(record) {
 			return errInput{"the work is at most once: give a reason why its effect did not happen"}
 		}
 	}
 	_, err := h.works.Retry(ctx, op.Key)
 	return err
-}
-
-// isRisky reports whether the effect of work may have happened, and must not happen twice.
-// Work that has failed is not risky: callers begin it again by themselves.
-func isRisky(r work.Record) bool {
-	return r.AtMostOnce && (r.State == work.StateOrphaned || r.State == work.StateDead)
 }
 
 func (h *Handler) changeJob(ctx context.Context, op Operation, why string) error {

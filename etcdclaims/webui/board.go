@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/explain"
 )
 
 const (
@@ -248,7 +249,7 @@ func (b *board) forget(key string) {
 const unleased = "unleased"
 
 func kindOf(i etcdclaims.Info) string {
-	if i.Lease == 0 && !isRecord(i.Kind) {
+	if i.Lease == 0 && !explain.IsRecord(i.Kind) {
 		return unleased
 	}
 	return i.Kind
@@ -265,7 +266,7 @@ type summary struct {
 func (b *board) summary() summary {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	claims := len(b.held) - b.kinds[kindSlots] - b.kinds[kindShared]
+	claims := len(b.held) - b.kinds[explain.KindSlots] - b.kinds[explain.KindShared]
 	s := summary{Held: claims, Zombies: b.kinds["zombie"], Unleased: b.kinds[unleased], Recent: slices.Clone(b.recent), Err: b.err}
 	s.Reading = !b.isSynced()
 	return s

@@ -6,6 +6,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
+	"github.com/etcdclaims/claims/internal/explain"
 )
 
 // claimsPage lists claims.
@@ -20,7 +21,7 @@ type claimsPage struct {
 }
 
 func (q *request) claims() (any, error) {
-	p := claimsPage{Prefix: q.param("prefix"), Kind: q.param("kind"), Kinds: []string{"zombie", "resting", "lock", kindSlots, kindShared, unleased}}
+	p := claimsPage{Prefix: q.param("prefix"), Kind: q.param("kind"), Kinds: []string{"zombie", "resting", "lock", explain.KindSlots, explain.KindShared, unleased}}
 	b := q.useClaims(p.Prefix)
 	p.Claims, p.Total, p.Before, p.Prev, p.Next = b.page(p.Prefix, p.Kind, q.param("from"), pageSize)
 	s := b.summary()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/doctor"
+	"github.com/etcdclaims/claims/internal/explain"
 )
 
 const (
@@ -129,7 +130,7 @@ const doctorTopic = "doctor"
 func (h *Handler) examination() *doctor.Examination {
 	commands := doctor.Commands{Claimctl: "claimctl", Etcdctl: "etcdctl", Member: "etcdctl"}
 	if prefix := h.claims.Prefix(); prefix != etcdclaims.DefaultPrefix {
-		commands.Claimctl += " --prefix " + doctor.Quoted(prefix)
+		commands.Claimctl += " --prefix " + explain.Quoted(prefix)
 	}
 	return &doctor.Examination{
 		Claims: h.claims, Commands: commands, Limit: mostExamined, Leases: mostLeases, Patience: readTimeout, Answer: memberTimeout, TLS: h.cfg.TLS,

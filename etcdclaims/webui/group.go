@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/etcdclaims/claims/etcdclaims"
-	"github.com/etcdclaims/claims/internal/doctor"
+	"github.com/etcdclaims/claims/internal/explain"
 )
 
 const (
@@ -34,7 +34,7 @@ type groupPage struct {
 
 // memberRow is a member, or an owner of partitions that is not on the list.
 type memberRow struct {
-	doctor.PartitionMember
+	explain.PartitionMember
 	Number int // in the strip
 	Class  string
 
@@ -78,11 +78,11 @@ func (q *request) group() (any, error) {
 	p.Members = g.memberRows()
 	for i := range p.Members {
 		m := &p.Members[i]
-		if m.State == doctor.StateUnlisted {
+		if m.State == explain.StateUnlisted {
 			continue
 		}
 		op := Operation{Group: p.Name, Member: m.Name}
-		if op.Action = actionReadmit; m.State == doctor.StateEvicted {
+		if op.Action = actionReadmit; m.State == explain.StateEvicted {
 			m.CanReadmit = q.can(op)
 		} else {
 			op.Action = actionEvict

@@ -11,7 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/group"
-	"github.com/etcdclaims/claims/internal/doctor"
+	"github.com/etcdclaims/claims/internal/explain"
 )
 
 const (
@@ -37,17 +37,17 @@ func (b *board) under(prefix string) []etcdclaims.Info {
 
 // partitionGroup is a group of partitions: its members as they were read, and the owners of its
 // partitions as the board knows them.
-type partitionGroup struct{ doctor.PartitionGroup }
+type partitionGroup struct{ explain.PartitionGroup }
 
 func newPartitionGroup(s group.State, b *board) partitionGroup {
-	return partitionGroup{doctor.NewPartitionGroup(s, b.under(s.PartitionPrefix()))}
+	return partitionGroup{explain.NewPartitionGroup(s, b.under(s.PartitionPrefix()))}
 }
 
 // partitionGroupRow is a group in a list.
 type partitionGroupRow struct {
 	Name       string
 	Partitions int
-	doctor.PartitionCounts
+	explain.PartitionCounts
 	Unowned bool // partitions without an owner have a target
 	Err     string
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/sched"
 )
 
@@ -195,17 +196,8 @@ type jobPage struct {
 type entryRow struct {
 	sched.Entry
 	Error string
-	Why   string // it did not run
+	Why   string // the outcome
 	Late  time.Duration
-}
-
-// reasons are why ticks do not run.
-var reasons = map[sched.Outcome]string{
-	sched.OutcomeSkipped: "not run: another run was in progress, too many ticks waited, or a newer tick was preferred",
-	sched.OutcomeLate:    "not run: past its start deadline",
-	sched.OutcomePaused:  "not run: due while the job was paused",
-	sched.OutcomeMissed:  "not run: not admitted in time, and the catch-up policy leaves it out",
-	sched.OutcomeLost:    "its process died, or its claim was lost, before the run ended",
 }
 
 type inspected struct {
@@ -235,7 +227,7 @@ func (q *request) job() (any, error) {
 	p := jobPage{Job: read.jobRow, Unknown: read.unknown, Fresh: fresh}
 	p.Job.Group, p.Job.Job, p.Upcoming = group, name, read.Upcoming(nextTicks)
 	for _, e := range read.entries {
-		row := entryRow{Entry: e, Error: q.value(FieldError, e.Error), Why: reasons[e.Outcome]}
+		row := entryRow{Entry: e, Error: q.value(FieldError, e.Error), Why: explain.Outcome(e)}
 		if !e.Began.IsZero() && !e.Nominal.IsZero() {
 			row.Late = e.Began.Sub(e.Nominal)
 		}

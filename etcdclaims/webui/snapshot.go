@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"sync"
 	"time"
+
+	"github.com/etcdclaims/claims/internal/explain"
 )
 
 const (
@@ -227,18 +229,10 @@ func (s *snapshots) invalidateAll() {
 	}
 }
 
-// first returns the first entries of a list, at most n, which is above zero.
+// first returns the first entries of a list, at most n.
 func first[T any](n int, list iter.Seq2[T, error]) ([]T, error) {
-	var all []T
-	for entry, err := range list {
-		if err != nil {
-			return nil, err
-		}
-		if all = append(all, entry); len(all) >= n {
-			break
-		}
-	}
-	return all, nil
+	all, _, err := explain.First(list, n)
+	return all, err
 }
 
 func text(err error) string {

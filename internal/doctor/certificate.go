@@ -6,21 +6,12 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/clock"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/peer"
+	"github.com/etcdclaims/claims/internal/explain"
 )
 
 // mostNotice is how long before the end of a certificate doctor begins to warn. For those
 // that are renewed more often it is a fifth of their lifetime.
 const mostNotice = 14 * 24 * time.Hour
-
-// certificateOf returns the certificate of a member that was connected to, or nil.
-func certificateOf(member peer.Peer) *x509.Certificate {
-	if info, ok := member.AuthInfo.(credentials.TLSInfo); ok && len(info.State.PeerCertificates) > 0 {
-		return info.State.PeerCertificates[0]
-	}
-	return nil
-}
 
 // ownCertificates judges the certificates of TLS.
 func (e *Examination) ownCertificates() {
@@ -64,13 +55,13 @@ func (e *Examination) certificate(whose string, c *x509.Certificate, now time.Ti
 	left := c.NotAfter.Sub(now)
 	switch {
 	case left <= 0:
-		e.Add(Error, "certificate", remedy, "the one %s has expired at %s", whose, Stamp(c.NotAfter))
+		e.Add(Error, "certificate", remedy, "the one %s has expired at %s", whose, explain.Stamp(c.NotAfter))
 	case now.Before(c.NotBefore):
 		e.Add(Error, "certificate", "look at the clocks of this host and of the one that issued it",
-			"the one %s is valid from %s on", whose, Stamp(c.NotBefore))
+			"the one %s is valid from %s on", whose, explain.Stamp(c.NotBefore))
 	case left < min(mostNotice, c.NotAfter.Sub(c.NotBefore)/5):
-		e.Add(Warning, "certificate", remedy, "the one %s expires in %s, at %s", whose, Round(left.Round(time.Second)), Stamp(c.NotAfter))
+		e.Add(Warning, "certificate", remedy, "the one %s expires in %s, at %s", whose, round(left.Round(time.Second)), explain.Stamp(c.NotAfter))
 	default:
-		e.Well("certificate", "the one %s is valid until %s", whose, Stamp(c.NotAfter))
+		e.Well("certificate", "the one %s is valid until %s", whose, explain.Stamp(c.NotAfter))
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
+	"github.com/etcdclaims/claims/internal/explain"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -21,7 +22,7 @@ type reading struct {
 }
 
 func (e *Examination) read(ctx context.Context) (r reading, err error) {
-	if r.held, r.more, err = first(e.Claims.List(ctx, ""), e.Limit); err != nil {
+	if r.held, r.more, err = explain.First(e.Claims.List(ctx, ""), e.Limit); err != nil {
 		return r, err
 	}
 	r.places, r.err = e.places(ctx)
@@ -49,12 +50,7 @@ func (e *Examination) suspects(r reading) (all []suspect) {
 // claims examines the held claims and those who wait.
 func (e *Examination) claims(ctx context.Context) {
 	r, err := e.read(ctx)
-	if isDenied(err) {
-		e.unread("claims")
-		return
-	}
-	if err != nil {
-		e.Add(Error, "claims", "see the permissions", "cannot be listed: %v", err)
+	if e.failed(Error, "claims", "see the permissions", "cannot be listed", err) {
 		return
 	}
 	found, unconfirmed := confirm(ctx, e.suspects(r), func(ctx context.Context) ([]suspect, error) {
@@ -68,12 +64,7 @@ func (e *Examination) claims(ctx context.Context) {
 		return e.suspects(again), err
 	})
 	e.held(r, namesOf(found, "ghost"), unconfirmed)
-	switch {
-	case isDenied(r.err):
-		e.unread("lines")
-	case r.err != nil:
-		e.Add(Error, "lines", "see the endpoints", "cannot be read: %v", r.err)
-	default:
+	if !e.failed(Error, "lines", "see the endpoints", "cannot be read", r.err) {
 		e.lines(r, found, unconfirmed)
 	}
 }
@@ -120,43 +111,30 @@ func (e *Examination) held(r reading, ghosts []string, unconfirmed string) {
 // passed.
 func (e *Examination) sessions(ctx context.Context) {
 	var late []string
-	asked := 0
-	for s, err := range admin.Sessions(ctx, e.Claims) {
-		if isDenied(err) {
-			e.unread("sessions")
-			return
-		}
-		if err != nil {
-			e.Add(Error, "sessions", "see the permissions", "cannot be listed: %v", err)
-			return
-		}
+	of := source{"sessions", Error, "see the permissions", "cannot be listed", e.Leases}
+	asked, unread, ok := each(e, of, admin.Sessions(ctx, e.Claims), func(s admin.SessionInfo) error {
 		if 2*s.Left < s.TTL {
 			late = append(late, s.Owner)
 		}
-		if asked++; asked == e.Leases {
-			break
-		}
+		return nil
+	})
+	if !ok {
+		return
 	}
 	if len(late) > 0 {
 		e.Add(Warning, "sessions", "look at the processes and at their connections to etcd: their claims end with their leases", "%d of the %d that were read renew late: %s", len(late), asked, several(late))
 		return
 	}
-	of := ""
-	if asked == e.Leases {
-		of = "the first "
+	if unread != "" {
+		unread = "the first "
 	}
-	e.Well("sessions", "%s%d, none renews late", of, asked)
+	e.Well("sessions", "%s%d, none renews late", unread, asked)
 }
 
 // shortestTTL returns the least TTL of the first sessions, 0 if there are none.
 func (e *Examination) shortestTTL(ctx context.Context) (ttl time.Duration) {
-	const most = 50
-	asked := 0
-	for s, err := range admin.Sessions(ctx, e.Claims) {
-		if err != nil || asked == most {
-			break
-		}
-		asked++
+	some, _, _ := explain.First(admin.Sessions(ctx, e.Claims), 50)
+	for _, s := range some {
 		if ttl == 0 || s.TTL < ttl {
 			ttl = s.TTL
 		}

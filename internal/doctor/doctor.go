@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -103,13 +104,45 @@ func (e *Examination) Judge(check, unread, format string, args ...any) {
 	e.Add(Note, check, "raise --limit, or see the load of etcd", "%s; %s", fmt.Sprintf(format, args...), unread)
 }
 
-// unread adds a note that this user may not read what a check is about, unless the permissions
-// were examined: see Try.
-func (e *Examination) unread(check string) {
-	if slices.ContainsFunc(e.Findings, func(f Finding) bool { return f.Check == "permissions" }) {
-		return
+// failed adds a finding about what could not be read, and reports whether there is an error. If
+// etcd refused for want of permission, the finding is a note, and absent if the permissions were
+// examined: see Try.
+func (e *Examination) failed(l Level, check, remedy, cannot string, err error) bool {
+	switch {
+	case err == nil:
+		return false
+	case !isDenied(err):
+		e.Add(l, check, remedy, "%s: %v", cannot, err)
+	case !slices.ContainsFunc(e.Findings, func(f Finding) bool { return f.Check == "permissions" }):
+		e.Add(Note, check, "grant the permission to read, or see the permissions", "not examined: permission denied")
 	}
-	e.Add(Note, check, "grant the permission to read, or see the permissions", "not examined: permission denied")
+	return true
+}
+
+// source is what a check lists.
+type source struct {
+	check          string
+	level          Level // of an error
+	remedy, cannot string
+	most           int // that are examined
+}
+
+// each examines the first of a list. It returns how many there were, and what Judge is to say of
+// the others. After an error, for which it adds a finding, ok is false.
+func each[T any](e *Examination, of source, list iter.Seq2[T, error], examine func(T) error) (n int, unread string, ok bool) {
+	for v, err := range list {
+		if n == of.most {
+			return n, others, true
+		}
+		if err == nil {
+			err = examine(v)
+		}
+		if e.failed(of.level, of.check, of.remedy, of.cannot, err) {
+			return n, "", false
+		}
+		n++
+	}
+	return n, "", true
 }
 
 // Well adds a finding that all is well.
@@ -167,13 +200,4 @@ func (e *Examination) bounded(ctx context.Context) (context.Context, context.Can
 // isDenied reports whether etcd refused for want of permission.
 func isDenied(err error) bool {
 	return errors.Is(err, etcdclaims.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrPermissionDenied)
-}
-
-// LiveLease asks for a lease. It returns nil without an error if etcd does not have it.
-func LiveLease(ctx context.Context, etcd *clientv3.Client, id clientv3.LeaseID) (*clientv3.LeaseTimeToLiveResponse, error) {
-	lease, err := etcd.TimeToLive(ctx, id)
-	if errors.Is(err, rpctypes.ErrLeaseNotFound) || err == nil && lease.TTL < 0 {
-		return nil, nil
-	}
-	return lease, err
 }

@@ -7,38 +7,29 @@ import (
 	"slices"
 
 	"github.com/etcdclaims/claims/etcdclaims/group"
+	"github.com/etcdclaims/claims/internal/explain"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // partitionGroups looks for partitions that no member owns, and for members that are not there.
 func (e *Examination) partitionGroups(ctx context.Context) {
-	const most = 50
-	seen, well, unread, failed := 0, true, "", 0
+	failed := 0
 	var suspects []suspect
 	members := map[string]int{} // of groups with suspects
-	for name, err := range group.Names(ctx, e.Claims) {
-		if seen == most {
-			unread = others
-			break
-		}
-		var g groupReading
-		if err == nil {
-			g, err = e.readGroup(ctx, name)
-		}
-		if !e.readable(err) {
-			well = false
-			break // what looks wrong in the others is still reported
-		}
-		seen, failed = seen+1, failed+g.unread
+	of := source{"groups", Warning, "see claimctl group ls", "cannot be read", 50}
+	seen, unread, ok := each(e, of, group.Names(ctx, e.Claims), func(name string) error {
+		g, err := e.readGroup(ctx, name)
+		failed += g.unread
 		if len(g.suspects) > 0 {
 			members[name] = g.members
 			suspects = append(suspects, g.suspects...)
 		}
-	}
+		return err
+	}) // after an error, what looks wrong in the others is still reported
 	suspects, unconfirmed := confirm(ctx, suspects, func(ctx context.Context) (again []suspect, err error) {
 		for name := range members {
 			g, err := e.readGroup(ctx, name)
-			if err != nil && !errors.Is(err, group.ErrNoGroup) { // it was removed meanwhile
+			if err != nil {
 				return nil, err
 			}
 			failed += g.unread
@@ -52,22 +43,9 @@ func (e *Examination) partitionGroups(ctx context.Context) {
 	if unread == "" {
 		unread = unreadLeases(failed)
 	}
-	if well && len(suspects) == 0 {
+	if ok && len(suspects) == 0 {
 		e.Judge("groups", unread, "%s of partitions, without partitions that nobody owns", count(seen, "group", "groups"))
 	}
-}
-
-// readable reports an error unless there is none, or a group was removed meanwhile.
-func (e *Examination) readable(err error) bool {
-	switch {
-	case err == nil || errors.Is(err, group.ErrNoGroup):
-		return true
-	case isDenied(err):
-		e.unread("groups")
-		return false
-	}
-	e.Add(Warning, "groups", "see claimctl group ls", "cannot be read: %v", err)
-	return false
 }
 
 // groupReading is what looks wrong in a group.
@@ -78,7 +56,10 @@ type groupReading struct {
 }
 
 func (e *Examination) readGroup(ctx context.Context, name string) (r groupReading, err error) {
-	g, err := ReadPartitionGroup(ctx, e.Claims, name)
+	g, err := explain.ReadPartitionGroup(ctx, e.Claims, name)
+	if errors.Is(err, group.ErrNoGroup) { // it was removed meanwhile
+		return r, nil
+	}
 	if err != nil {
 		return r, err
 	}
@@ -120,14 +101,14 @@ func (e *Examination) accuse(name string, members int, suspects []suspect, uncon
 		targets := namesOf(suspects, name+" target")
 		slices.Sort(targets)
 		remedy := fmt.Sprintf("%[1]s group show%[2]s; look at the log of the member that is to have them, "+
-			"and if it cannot claim: %[1]s group evict%[2]s MEMBER --reason WHY", e.Commands.Claimctl, Arguments(name))
+			"and if it cannot claim: %[1]s group evict%[2]s MEMBER --reason WHY", e.Commands.Claimctl, explain.Arguments(name))
 		e.Add(Warning, "groups", remedy, "group %q has %s, and nobody owns %s: %s, which %s is to have%s",
 			name, count(members, "member", "members"), count(len(free), "partition", "partitions"),
 			several(free), several(slices.Compact(targets)), unconfirmed)
 	}
 	if len(ghosts) > 0 {
 		slices.Sort(ghosts)
-		e.Add(Warning, "groups", fmt.Sprintf("etcd should have deleted the entry with its lease: %[1]s group evict%[2]s --reason ghost --for 1s", e.Commands.Claimctl, Arguments(name, ghosts[0])),
+		e.Add(Warning, "groups", fmt.Sprintf("etcd should have deleted the entry with its lease: %[1]s group evict%[2]s --reason ghost --for 1s", e.Commands.Claimctl, explain.Arguments(name, ghosts[0])),
 			"members of group %q whose lease is gone: %s%s", name, several(ghosts), unconfirmed)
 	}
 }

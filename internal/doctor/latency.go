@@ -43,7 +43,7 @@ func (e *Examination) latency(ctx context.Context, claims *etcdclaims.Client) {
 	ttl := cmp.Or(e.TTL, e.shortestTTL(ctx), etcdclaims.DefaultTTL)
 	level, remedy, text := fit(ttl, p99)
 	e.Add(level, "latency", remedy, "of %s the median took %s, the 99th percentile %s; %s",
-		count(len(took), "write", "writes"), Round(took[len(took)/2]), Round(p99), text)
+		count(len(took), "write", "writes"), round(took[len(took)/2]), round(p99), text)
 }
 
 // fit judges a TTL by the 99th percentile of writes.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -98,15 +99,15 @@ func (e *Examination) lines(r reading, suspects []suspect, unconfirmed string) {
 	ghosts, deaf := namesOf(suspects, "ghost place"), namesOf(suspects, "first of a free key")
 	for _, name := range ghosts[:min(len(ghosts), 1)] { // one shows what is wrong
 		p := places[name]
-		e.Add(Warning, "lines", "delete the place: "+e.Commands.Etcdctl+" del"+Arguments(name),
-			"a ghost waits: %s, since %s, has no lease%s", p.Owner, Stamp(p.Since), unconfirmed)
+		e.Add(Warning, "lines", "delete the place: "+e.Commands.Etcdctl+" del"+explain.Arguments(name),
+			"a ghost waits: %s, since %s, has no lease%s", p.Owner, explain.Stamp(p.Since), unconfirmed)
 	}
 	for _, name := range deaf[:min(len(deaf), 3)] { // those who wait longest
 		p := places[name]
 		remedy := fmt.Sprintf("restart %s, which does not take what is free; or delete its place: %s del%s",
-			p.Owner, e.Commands.Etcdctl, Arguments(name))
+			p.Owner, e.Commands.Etcdctl, explain.Arguments(name))
 		e.Add(Warning, "lines", remedy,
-			"%s is first in line for a key that is free, since %s%s", p.Owner, Stamp(p.Since), unconfirmed)
+			"%s is first in line for a key that is free, since %s%s", p.Owner, explain.Stamp(p.Since), unconfirmed)
 	}
 	unread := unreadLeases(r.unread)
 	if len(r.places) == e.Limit {

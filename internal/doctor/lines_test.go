@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/work"
+	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/testwork"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -22,7 +23,7 @@ func (e *Examination) waits(t *testing.T, line, owner string, since time.Time) {
 		t.Fatal(err)
 	}
 	name := e.Claims.Prefix() + "wait/" + keyspace.Digest(line) + "/" + owner
-	if _, err := e.etcd().Put(t.Context(), name, fmt.Sprintf(`{"v":1,"claim":%q,"owner":%[1]q,"since":%q}`, owner, Stamp(since)), clientv3.WithLease(lease.ID)); err != nil {
+	if _, err := e.etcd().Put(t.Context(), name, fmt.Sprintf(`{"v":1,"claim":%q,"owner":%[1]q,"since":%q}`, owner, explain.Stamp(since)), clientv3.WithLease(lease.ID)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -12,10 +12,12 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 )
 
@@ -85,34 +87,30 @@ func (e *Examination) endpoints(answers []answer) (answered bool) {
 	return answered
 }
 
-// ask asks one member.
+// ask asks one member how it is. The member has a time of its own, since one that is down would
+// take all there is. It does what clientv3's Status does, which drops why there is no connection.
 func (e *Examination) ask(ctx context.Context, endpoint string) (a answer) {
 	begun := clock.Mono()
 	a.endpoint = endpoint
-	a.status, a.shown, a.err = statusOf(ctx, e.etcd(), endpoint, e.Answer)
-	a.took = time.Since(begun)
-	return a
-}
-
-// statusOf asks one member how it is, and returns the certificate that the member has shown. The
-// member has a time of its own, since one that is down would take all there is. It does what
-// clientv3's Status does, which drops why there is no connection.
-func statusOf(ctx context.Context, etcd *clientv3.Client, endpoint string,
-	timeout time.Duration,
-) (*clientv3.StatusResponse, *x509.Certificate, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, e.Answer)
 	defer cancel()
-	conn, err := etcd.Dial(endpoint)
+	conn, err := e.etcd().Dial(endpoint)
 	if err != nil {
-		return nil, nil, err
+		a.err = err
+		return a
 	}
 	defer func() { _ = conn.Close() }()
 	var member peer.Peer
-	status, err := clientv3.RetryMaintenanceClient(etcd, conn).Status(ctx, &pb.StatusRequest{}, grpc.WaitForReady(true), grpc.Peer(&member))
+	status, err := clientv3.RetryMaintenanceClient(e.etcd(), conn).Status(ctx, &pb.StatusRequest{}, grpc.WaitForReady(true), grpc.Peer(&member))
 	if err != nil {
-		return nil, nil, txn.CallError(ctx, err)
+		a.err = txn.CallError(ctx, err)
+		return a
 	}
-	return (*clientv3.StatusResponse)(status), certificateOf(member), nil
+	a.status, a.took = (*clientv3.StatusResponse)(status), time.Since(begun)
+	if info, ok := member.AuthInfo.(credentials.TLSInfo); ok && len(info.State.PeerCertificates) > 0 {
+		a.shown = info.State.PeerCertificates[0]
+	}
+	return a
 }
 
 // progress judges how far a member is behind its own log.
@@ -141,7 +139,7 @@ func (e *Examination) space(endpoint string, status *clientv3.StatusResponse) {
 		e.Add(Warning, check, "compact and defragment, or raise --quota-backend-bytes: see \"etcd is out of space\" in docs/operations.md",
 			"its database has %d MiB, %s: when it is full nothing more can be claimed; held claims are still renewed and released", status.DbSize/mib, of)
 	case status.DbSize > 512*mib && status.DbSizeInUse < status.DbSize/2:
-		e.Add(Warning, check, "defragment the member: "+e.Commands.Member+" --endpoints "+Quoted(endpoint)+" defrag",
+		e.Add(Warning, check, "defragment the member: "+e.Commands.Member+" --endpoints "+explain.Quoted(endpoint)+" defrag",
 			"its database has %d MiB, of which %d MiB are in use", status.DbSize/mib, status.DbSizeInUse/mib)
 	default:
 		e.Well(check, "%s", of)

@@ -10,6 +10,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdclaims/claims/internal/explain"
 )
 
 // feature is a row of docs/permissions.md.
@@ -101,7 +103,7 @@ func (e *Examination) denied(prefix string, lacking map[string][]string) {
 			if subtree == "epoch" {
 				ranged = ""
 			}
-			e.Add(level, "permissions", fmt.Sprintf("%s role grant-permission ROLE%s readwrite %s%s", e.Commands.Etcdctl, ranged, Quoted(prefix+subtree), unless),
+			e.Add(level, "permissions", fmt.Sprintf("%s role grant-permission ROLE%s readwrite %s%s", e.Commands.Etcdctl, ranged, explain.Quoted(prefix+subtree), unless),
 				"may not %s %s%s, which is needed for %s", verb, prefix, subtree, strings.Join(names, ", "))
 		}
 	}

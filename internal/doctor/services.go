@@ -5,43 +5,32 @@ import (
 	"fmt"
 
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/sched"
 )
 
 // queues looks at the first queues.
 func (e *Examination) queues(ctx context.Context) {
-	const most = 100
-	seen, unread, before := 0, "", len(e.Findings)
-	for name, err := range queue.Names(ctx, e.Claims) {
-		if seen == most {
-			unread = others
-			break
-		}
-		var stats queue.Stats
-		if err == nil {
-			stats, err = e.queueStats(ctx, name)
-		}
-		if isDenied(err) {
-			e.unread("queues")
-			return
-		}
+	before := len(e.Findings)
+	of := source{"queues", Warning, "see claimctl queue stats", "cannot be read", 100}
+	seen, unread, ok := each(e, of, queue.Names(ctx, e.Claims), func(name string) error {
+		stats, err := e.queueStats(ctx, name)
 		if err != nil {
-			e.Add(Warning, "queues", "see claimctl queue stats", "cannot be read: %v", err)
-			return
+			return err
 		}
 		if stats.Dead > 0 {
-			remedy := fmt.Sprintf("%[1]s queue dead ls%[2]s, mend the cause, %[1]s queue dead redrive%[2]s ID", e.Commands.Claimctl, Arguments(name))
+			remedy := fmt.Sprintf("%[1]s queue dead ls%[2]s, mend the cause, %[1]s queue dead redrive%[2]s ID", e.Commands.Claimctl, explain.Arguments(name))
 			if stats.Dead > 1 {
-				remedy += fmt.Sprintf(", or %s queue dead redrive-all%s", e.Commands.Claimctl, Arguments(name))
+				remedy += fmt.Sprintf(", or %s queue dead redrive-all%s", e.Commands.Claimctl, explain.Arguments(name))
 			}
 			e.Add(Warning, "queues", remedy, "%q has %s", name, count(int(stats.Dead), "dead item", "dead items"))
 		}
-		if !stats.Paused.At.IsZero() {
-			e.Add(Warning, "queues", e.Commands.Claimctl+" queue resume"+Arguments(name), "%q is paused %s", name, Paused(stats.Paused.By, stats.Paused.At, stats.Paused.Why))
+		if p := stats.Paused; !p.At.IsZero() {
+			e.Add(Warning, "queues", e.Commands.Claimctl+" queue resume"+explain.Arguments(name), "%q is paused %s", name, explain.Paused(p.By, p.At, p.Why))
 		}
-		seen++
-	}
-	if len(e.Findings) == before {
+		return nil
+	})
+	if ok && len(e.Findings) == before {
 		e.Judge("queues", unread, "%d, without dead items and pauses", seen)
 	}
 }
@@ -57,29 +46,14 @@ func (e *Examination) queueStats(ctx context.Context, name string) (queue.Stats,
 
 // groups looks at the jobs of each group, and whether a process runs them.
 func (e *Examination) groups(ctx context.Context) {
-	const most = 50
-	groups, jobs, unread, before := 0, 0, "", len(e.Findings)
-	for group, err := range sched.Groups(ctx, e.Claims) {
-		if groups == most {
-			unread = others
-			break
-		}
-		if err == nil {
-			groups++
-			var n int
-			n, err = e.group(ctx, group)
-			jobs += n
-		}
-		if isDenied(err) {
-			e.unread("jobs")
-			return
-		}
-		if err != nil {
-			e.Add(Warning, "jobs", "see claimctl sched jobs -g GROUP", "cannot be read: %v", err)
-			return
-		}
-	}
-	if len(e.Findings) == before {
+	jobs, before := 0, len(e.Findings)
+	of := source{"jobs", Warning, "see claimctl sched jobs -g GROUP", "cannot be read", 50}
+	groups, unread, ok := each(e, of, sched.Groups(ctx, e.Claims), func(group string) error {
+		n, err := e.group(ctx, group)
+		jobs += n
+		return err
+	})
+	if ok && len(e.Findings) == before {
 		e.Judge("jobs", unread, "%d in %s, none paused", jobs, count(groups, "group", "groups"))
 	}
 }
@@ -99,7 +73,7 @@ func (e *Examination) group(ctx context.Context, name string) (jobs int, err err
 		e.job(name, job, owner.Held)
 	}
 	if unread == nil && !owner.Held && jobs > 0 {
-		e.Add(Warning, "jobs", fmt.Sprintf("start a process that runs the Scheduler, or forget the jobs: %s sched forget -g %s JOB", e.Commands.Claimctl, Quoted(name)),
+		e.Add(Warning, "jobs", fmt.Sprintf("start a process that runs the Scheduler, or forget the jobs: %s sched forget -g %s JOB", e.Commands.Claimctl, explain.Quoted(name)),
 			"no process runs group %q, which has %s", name, count(jobs, "job", "jobs"))
 	}
 	return jobs, unread
@@ -109,7 +83,7 @@ func (e *Examination) group(ctx context.Context, name string) (jobs int, err err
 // for all ticks that are not admitted.
 func (e *Examination) job(group string, job sched.JobInfo, owned bool) {
 	command := func(verb string) string {
-		return fmt.Sprintf("%s sched %s -g %s%s", e.Commands.Claimctl, verb, Quoted(group), Arguments(job.Job))
+		return fmt.Sprintf("%s sched %s -g %s%s", e.Commands.Claimctl, verb, explain.Quoted(group), explain.Arguments(job.Job))
 	}
 	add := func(remedy, format string, args ...any) {
 		e.Add(Warning, "jobs", remedy, "%q of group %q%s", job.Job, group, fmt.Sprintf(format, args...))
@@ -127,9 +101,9 @@ func (e *Examination) job(group string, job sched.JobInfo, owned bool) {
 		add(command("show"), ": %s%s", job.Problem, requests)
 	}
 	if !job.Overdue.IsZero() && job.Ahead == 0 {
-		add(command("show"), " is overdue: its tick of %s has not ended", Stamp(job.Overdue))
+		add(command("show"), " is overdue: its tick of %s has not ended", explain.Stamp(job.Overdue))
 	}
 	if job.Paused != nil {
-		add(command("resume"), " is paused %s", Paused(job.Paused.By, job.Paused.At, job.Paused.Note))
+		add(command("resume"), " is paused %s", explain.Paused(job.Paused.By, job.Paused.At, job.Paused.Note))
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdclaims/claims/internal/explain"
 )
 
 // A suspect is what looks wrong at one reading. Keys change hands, and follow their leases, so
@@ -66,7 +68,7 @@ func (e *Examination) goneLeases(ctx context.Context, leases map[clientv3.LeaseI
 			break
 		}
 		if !e.gone[id] {
-			switch lease, err := LiveLease(ctx, e.etcd(), id); {
+			switch lease, err := explain.LiveLease(ctx, e.etcd(), id); {
 			case err != nil:
 				failed++
 			case lease == nil:

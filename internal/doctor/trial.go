@@ -3,7 +3,6 @@ package doctor
 import (
 	"context"
 	"crypto/rand"
-	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -16,8 +15,7 @@ import (
 // writes one key, which it deletes.
 func (e *Examination) Try(ctx context.Context) {
 	e.permissions(ctx)
-	logged := &warnings{}
-	claims, err := etcdclaims.New(e.etcd(), etcdclaims.Config{Prefix: e.Claims.Prefix(), Owner: e.Claims.Owner(), Logger: logged.logger()})
+	claims, err := etcdclaims.New(e.etcd(), etcdclaims.Config{Prefix: e.Claims.Prefix(), Owner: e.Claims.Owner()})
 	if err != nil {
 		e.Add(Error, "write", "see the configuration of the client", "%v", err)
 		return
@@ -29,11 +27,6 @@ func (e *Examination) Try(ctx context.Context) {
 	defer cancel()
 	if err := claims.Close(closing); err != nil {
 		e.Add(Warning, "write", "none: what is left ends with its lease", "closing: %v", err)
-	}
-	for _, w := range logged.all() {
-		if !strings.Contains(w, "lacks a fix") { // Cluster reports it for each member
-			e.Add(Warning, "client", "see the log lines in docs/operations.md", "%s", w)
-		}
 	}
 }
 
@@ -69,7 +62,7 @@ func (e *Examination) claimOne(parent context.Context, claims *etcdclaims.Client
 	case <-ctx.Done():
 	}
 	if ctx.Err() != nil {
-		e.Add(Error, "watch", "see the endpoints and the permissions", "a watch was not accepted within %s", Round(time.Since(begun)))
+		e.Add(Error, "watch", "see the endpoints and the permissions", "a watch was not accepted within %s", round(time.Since(begun)))
 		return false
 	}
 	begun = clock.Mono()
@@ -120,5 +113,5 @@ func (e *Examination) renewal(ctx context.Context, claim *etcdclaims.Claim) {
 
 // noEvent adds the finding that the event of a write has not come.
 func (e *Examination) noEvent(written time.Time) {
-	e.Add(Error, "watch", "look at proxies between etcd and this host; claims then notice losses late", "an event did not come within %s", Round(time.Since(written)))
+	e.Add(Error, "watch", "look at proxies between etcd and this host; claims then notice losses late", "an event did not come within %s", round(time.Since(written)))
 }

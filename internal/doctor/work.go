@@ -10,26 +10,13 @@ import (
 // work looks for records that somebody must look at.
 func (e *Examination) work(ctx context.Context) {
 	var orphaned, once, dead, deadOnce, unreadable []string
-	read, more, unread := 0, "", ""
 	works, err := work.New(e.Claims, work.Config{})
 	if err != nil {
 		e.Add(Error, "work", "see the client", "cannot be listed: %v", err)
 		return
 	}
-	for r, err := range works.Records(ctx, "") {
-		if isDenied(err) {
-			e.unread("work")
-			return
-		}
-		if err != nil {
-			e.Add(Error, "work", "see the permissions", "cannot be listed: %v", err)
-			return
-		}
-		if read == e.Limit {
-			more, unread = " or more", others
-			break
-		}
-		read++
+	of := source{"work", Error, "see the permissions", "cannot be listed", e.Limit}
+	read, unread, ok := each(e, of, works.Records(ctx, ""), func(r work.Record) error {
 		switch {
 		case r.State == work.StateOrphaned && r.AtMostOnce:
 			once = append(once, r.Key)
@@ -42,6 +29,14 @@ func (e *Examination) work(ctx context.Context) {
 		case r.State == work.StateUnreadable:
 			unreadable = append(unreadable, r.Key)
 		}
+		return nil
+	})
+	if !ok {
+		return
+	}
+	more := ""
+	if unread != "" {
+		more = " or more"
 	}
 	before := len(e.Findings)
 	for _, sick := range []struct {

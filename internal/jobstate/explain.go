@@ -74,12 +74,13 @@ func (st State) Undecided(nominal, now time.Time, schedule calendar.Schedule, pr
 	return "", false
 }
 
-// why has the reason of each outcome whose record has none.
-var why = map[tick.Outcome]string{
+// Why has the reason of each outcome whose record has none.
+var Why = map[tick.Outcome]string{
 	tick.OK:      "the handler returned nil",
 	tick.Skipped: "another run of the job was in progress or waited, or a newer tick came due, and its Overlap leaves such ticks out",
 	tick.Late:    "it had not begun by its StartDeadline",
 	tick.Missed:  "no owner admitted it in time, and CatchUp leaves such ticks out",
+	tick.Lost:    "its process died, or its claim was lost, before the run ended",
 	paused:       "the job was paused",
 	interrupted:  "its scheduler stopped, or its claim was in doubt",
 }
@@ -95,7 +96,7 @@ func Explain(p tick.Past) string {
 	} else {
 		text += fmt.Sprintf(", recorded at %s", Stamp(p.Ended))
 	}
-	return text + ": " + cmp.Or(p.Error, why[p.Outcome])
+	return text + ": " + cmp.Or(p.Error, Why[p.Outcome])
 }
 
 // GivenUp explains a tick that a later record counts, with the word of that record. It returns an
@@ -114,7 +115,7 @@ func GivenUp(nominal time.Time, schedule calendar.Schedule, records []tick.Past)
 		}
 		if itself {
 			return fmt.Sprintf("%s, one of %d ticks that one record counts, until %s: %s",
-				p.Outcome, p.Missed, Stamp(p.Nominal), cmp.Or(p.Error, why[p.Outcome]))
+				p.Outcome, p.Missed, Stamp(p.Nominal), cmp.Or(p.Error, Why[p.Outcome]))
 		}
 		return fmt.Sprintf("missed, one of %d ticks that came due while no owner could admit them: CatchUp went on with the tick of %s",
 			p.Missed, Stamp(p.Nominal))

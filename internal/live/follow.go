@@ -14,6 +14,16 @@ import (
 	"go.uber.org/zap"
 )
 
+// Restart makes the view incomplete until all keys are read again. It is called before a Follow
+// after another one: what changed in between is not known.
+func (v *View) Restart() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.IsSynced() {
+		v.Synced = make(chan struct{})
+	}
+}
+
 // Follow keeps the view up to date until ctx ends. It returns an error only if
 // retrying is useless.
 func (v *View) Follow(ctx context.Context) error {

@@ -152,16 +152,6 @@ func (v *View) IsSynced() bool {
 	}
 }
 
-// Restart makes the view incomplete until all keys are read again. It is called before a Follow
-// after another one: what changed in between is not known.
-func (v *View) Restart() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.IsSynced() {
-		v.Synced = make(chan struct{})
-	}
-}
-
 // Subscribe returns a feed of the kinds. It begins with all keys that exist.
 func (v *View) Subscribe(kinds ...string) *Feed {
 	v.mu.Lock()

@@ -1,9 +1,9 @@
-package doctor_test
+package explain_test
 
 import (
 	"testing"
 
-	"github.com/etcdclaims/claims/internal/doctor"
+	"github.com/etcdclaims/claims/internal/explain"
 )
 
 func TestSlotOf(t *testing.T) {
@@ -25,10 +25,10 @@ func TestSlotOf(t *testing.T) {
 		"#slot-1":          {-1, ""},
 		"db#slot-1#slot-2": {-1, "db#slot-1"},
 	} {
-		if got := doctor.SlotOf("db", slotKey); got != want.slot {
+		if got := explain.SlotOf("db", slotKey); got != want.slot {
 			t.Errorf("SlotOf(db, %q) = %d, want %d", slotKey, got, want.slot)
 		}
-		if got := doctor.WholeOf(slotKey); got != want.whole {
+		if got := explain.WholeOf(slotKey); got != want.whole {
 			t.Errorf("WholeOf(%q) = %q, want %q", slotKey, got, want.whole)
 		}
 	}
