@@ -54,6 +54,20 @@ func (a *app) command(s spec) *cobra.Command {
 	return cmd
 }
 
+// on is a spec without its run, and what it does with what open returns.
+func on[T any](s spec, open func(context.Context, *etcdclaims.Client, []string) (T, error),
+	f func(ctx context.Context, is T, args []string) error,
+) spec {
+	s.run = func(ctx context.Context, claims *etcdclaims.Client, args []string) error {
+		is, err := open(ctx, claims, args)
+		if err != nil {
+			return err
+		}
+		return f(ctx, is, args)
+	}
+	return s
+}
+
 // addReason adds --reason, and --why, which is the same and not in the help.
 func addReason(flags *pflag.FlagSet, reason *string, usage string) {
 	flags.StringVar(reason, "reason", "", usage)

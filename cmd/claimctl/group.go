@@ -33,7 +33,7 @@ there (package etcdclaims/group).`,
 				return printList(a, groupColumns, groupViews(ctx, claims))
 			},
 		}),
-		a.command(spec{
+		a.command(on(spec{
 			use: "show GROUP [PARTITION]", least: 1, most: 2, names: a.completeGroups,
 			short: "Show a group and its members, or one partition with its owner and fence",
 			long: `Show a group and its members, or one partition with its owner and fence.
@@ -42,21 +42,16 @@ WANTS is the share of the member in the plan that all members compute. A member 
 is away has left and its partitions are reserved; one that is evicted may not be there. An
 owner that is unlisted is not on the list and still has partitions: it drains them, or its
 lease is about to lapse.`,
-			run: func(ctx context.Context, claims *etcdclaims.Client, args []string) error {
-				g, err := readGroup(ctx, claims, args[0])
-				if err != nil {
-					return err
-				}
-				if len(args) == 1 {
-					return a.printGroup(g)
-				}
-				partition, err := strconv.Atoi(args[1])
-				if err != nil || partition < 0 || partition >= g.Partitions {
-					return usageError("show group %q: partition %q is not a number from 0 to %d", g.Group, args[1], g.Partitions-1)
-				}
-				return printOne(a, g.partition(partition), nil)
-			},
-		}),
+		}, groupOf, func(_ context.Context, g groupState, args []string) error {
+			if len(args) == 1 {
+				return a.printGroup(g)
+			}
+			partition, err := strconv.Atoi(args[1])
+			if err != nil || partition < 0 || partition >= g.Partitions {
+				return usageError("show group %q: partition %q is not a number from 0 to %d", g.Group, args[1], g.Partitions-1)
+			}
+			return printOne(a, g.partition(partition), nil)
+		})),
 		a.groupPartitionCommand(), a.groupPlanCommand(), a.groupEvictCommand(),
 		a.command(spec{
 			use: "readmit GROUP MEMBER", least: 2, most: 2, names: a.completeGroups,
@@ -64,12 +59,7 @@ lease is about to lapse.`,
 			long: `End the eviction of a member: a process may join with its name. A process that was
 evicted does not join again by itself: start it again.`,
 			run: func(ctx context.Context, claims *etcdclaims.Client, args []string) error {
-				v, err := group.Open(ctx, claims, args[0])
-				if err != nil {
-					return err
-				}
-				defer v.Close()
-				err = v.Readmit(ctx, args[1])
+				err := inGroup(ctx, claims, args[0], func(v *group.View) error { return v.Readmit(ctx, args[1]) })
 				done := doneView{Done: "readmitted", Group: args[0], Member: args[1]}
 				return a.done(err, done, "readmitted %q to group %q", args[1], args[0])
 			},
@@ -88,6 +78,21 @@ anew. It is refused, with exit code 1, while the group has members or owned part
 			},
 		}))
 	return cmd
+}
+
+// groupOf reads the group that is the first argument.
+func groupOf(ctx context.Context, claims *etcdclaims.Client, args []string) (groupState, error) {
+	return readGroup(ctx, claims, args[0])
+}
+
+// inGroup calls f with access to the members of a group.
+func inGroup(ctx context.Context, claims *etcdclaims.Client, name string, f func(v *group.View) error) error {
+	v, err := group.Open(ctx, claims, name)
+	if err != nil {
+		return err
+	}
+	defer v.Close()
+	return f(v)
 }
 
 // groupViews yields all groups.
@@ -115,34 +120,29 @@ func groupViews(ctx context.Context, claims *etcdclaims.Client) func(func(groupV
 func (a *app) groupPartitionCommand() *cobra.Command {
 	var member string
 	var free bool
-	return a.command(spec{
+	return a.command(on(spec{
 		use: "partitions GROUP", least: 1, most: 1, names: a.completeGroups,
 		short: "List the partitions of a group with their owners and fences",
 		flags: func(flags *pflag.FlagSet) {
 			flags.StringVar(&member, "member", "", "only those of this member")
 			flags.BoolVar(&free, "free", false, "only those that nobody owns")
 		},
-		run: func(ctx context.Context, claims *etcdclaims.Client, args []string) error {
-			g, err := readGroup(ctx, claims, args[0])
-			if err != nil {
-				return err
+	}, groupOf, func(_ context.Context, g groupState, _ []string) error {
+		var all []partitionView
+		for partition := range g.Partitions {
+			v := g.partition(partition)
+			if (member == "" || v.Member == member) && (!free || v.Fence == 0) {
+				all = append(all, v)
 			}
-			var all []partitionView
-			for partition := range g.Partitions {
-				v := g.partition(partition)
-				if (member == "" || v.Member == member) && (!free || v.Fence == 0) {
-					all = append(all, v)
-				}
-			}
-			return printList(a, partitionColumns, sequence(all))
-		},
-	})
+		}
+		return printList(a, partitionColumns, sequence(all))
+	}))
 }
 
 func (a *app) groupPlanCommand() *cobra.Command {
 	var join, leave []string
 	var newcomers []group.MemberInfo
-	return a.command(spec{
+	return a.command(on(spec{
 		use: "plan GROUP", least: 1, most: 1, names: a.completeGroups,
 		short: "List the partitions that are to move, now or after joins and leaves",
 		long: `List the partitions that are to move. With --join and --leave it is a dry run: the partitions
@@ -156,20 +156,15 @@ that would move if these members came and went. Nothing is changed.`,
 			newcomers, err = parseMembers(join)
 			return err
 		},
-		run: func(ctx context.Context, claims *etcdclaims.Client, args []string) error {
-			g, err := readGroup(ctx, claims, args[0])
-			if err != nil {
-				return err
+	}, groupOf, func(_ context.Context, g groupState, _ []string) error {
+		for _, name := range leave {
+			if !slices.ContainsFunc(g.Assigned.Members, func(m group.MemberInfo) bool { return m.Name == name }) {
+				return &exitError{exitFailure, fmt.Errorf("plan of group %q: %q is not a member", g.Group, name)}
 			}
-			for _, name := range leave {
-				if !slices.ContainsFunc(g.Assigned.Members, func(m group.MemberInfo) bool { return m.Name == name }) {
-					return &exitError{exitFailure, fmt.Errorf("plan of group %q: %q is not a member", g.Group, name)}
-				}
-			}
-			moves := sequence(g.Assigned.Plan(newcomers, leave...).Moves)
-			return printList(a, "PARTITION,FROM,TO,WHY", mapped(moves, viewMove))
-		},
-	})
+		}
+		moves := sequence(g.Assigned.Plan(newcomers, leave...).Moves)
+		return printList(a, "PARTITION,FROM,TO,WHY", mapped(moves, viewMove))
+	}))
 }
 
 // maxWeight is the greatest group.Config.Weight.
@@ -218,16 +213,11 @@ no member is only kept off. readmit ends it early.`,
 			return nil
 		},
 		run: func(ctx context.Context, claims *etcdclaims.Client, args []string) error {
-			v, err := group.Open(ctx, claims, args[0])
-			if err != nil {
-				return err
-			}
-			defer v.Close()
 			handing, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.commandTimeout+handOverTime)
 			defer cancel()
 			done := doneView{Done: "evicted", Group: args[0], Member: args[1], Reason: reason}
 			until := explain.Stamp(time.Now().Add(length))
-			err = v.Evict(handing, args[1], reason, length)
+			err := inGroup(ctx, claims, args[0], func(v *group.View) error { return v.Evict(handing, args[1], reason, length) })
 			return a.done(err, done, "evicted %q from group %q until %s: %s", args[1], args[0], until, reason)
 		},
 	})

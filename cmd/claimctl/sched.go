@@ -157,14 +157,9 @@ func noJob(_ *cobra.Command, args []string) error {
 
 // jobSpec is a spec without its run, and what it does with a group of jobs.
 func jobSpec(s spec, group *string, f func(ctx context.Context, s *sched.Scheduler, args []string) error) spec {
-	s.run = func(ctx context.Context, claims *etcdclaims.Client, args []string) error {
-		scheduler, err := newScheduler(ctx, claims, *group)
-		if err != nil {
-			return err
-		}
-		return f(ctx, scheduler, args)
-	}
-	return s
+	return on(s, func(ctx context.Context, claims *etcdclaims.Client, _ []string) (*sched.Scheduler, error) {
+		return newScheduler(ctx, claims, *group)
+	}, f)
 }
 
 func (a *app) schedCommand() *cobra.Command {

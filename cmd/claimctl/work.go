@@ -53,14 +53,9 @@ func (s *states) wanted() (all []work.State) {
 
 // workSpec is a spec without its run, and what it does with records.
 func workSpec(s spec, f func(ctx context.Context, works *work.Runner, args []string) error) spec {
-	s.run = func(ctx context.Context, claims *etcdclaims.Client, args []string) error {
-		works, err := work.New(claims, work.Config{})
-		if err != nil {
-			return err
-		}
-		return f(ctx, works, args)
-	}
-	return s
+	return on(s, func(_ context.Context, claims *etcdclaims.Client, _ []string) (*work.Runner, error) {
+		return work.New(claims, work.Config{})
+	}, f)
 }
 
 func (a *app) workCommand() *cobra.Command {
