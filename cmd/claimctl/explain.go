@@ -96,7 +96,14 @@ func readExplanation(ctx context.Context, claims *etcdclaims.Client, key string)
 	if err != nil {
 		return explanation{}, err
 	}
-	r := explain.Reader{Claims: claims, Works: works, Sharers: 100, Line: math.MaxInt, Terms: 100, Ghosts: true}
+	r := explain.Reader{
+		Claims:  claims,
+		Works:   works,
+		Sharers: 100,
+		Line:    math.MaxInt,
+		Terms:   100,
+		Ghosts:  true,
+	}
 	is, err := r.Key(ctx, key)
 	if err != nil {
 		return explanation{}, err
@@ -115,7 +122,12 @@ func readExplanation(ctx context.Context, claims *etcdclaims.Client, key string)
 	}
 	for _, w := range is.Line {
 		x.Waiting = append(x.Waiting, waiterView{
-			Owner: w.Owner, Instance: w.Instance, Claim: w.Claim, Since: moment(w.Since), Ghost: w.Ghost, Preference: w.Preference,
+			Owner:      w.Owner,
+			Instance:   w.Instance,
+			Claim:      w.Claim,
+			Since:      moment(w.Since),
+			Ghost:      w.Ghost,
+			Preference: w.Preference,
 		})
 	}
 	if w := is.Next(); w != nil {
@@ -201,7 +213,8 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 		if waiter.Ghost {
 			more += "; a ghost: its lease is gone"
 		}
-		_, _ = fmt.Fprintf(w, "%10d. %s, since %s%s\n", i+1, clean(waiter.Owner), cmp.Or(since(waiter.Since, now), "unknown"), more)
+		asked := cmp.Or(since(waiter.Since, now), "unknown")
+		_, _ = fmt.Fprintf(w, "%10d. %s, since %s%s\n", i+1, clean(waiter.Owner), asked, more)
 	}
 	field("Next", x.Next.text(x.full()))
 	if x.Work != nil {
@@ -232,7 +245,8 @@ func (x explanation) holders(w io.Writer, now time.Time) {
 		if x.Shared > 0 {
 			fence = "" // their writes carry that of the key; release needs that of the claim, which explain of it shows
 		}
-		_, _ = fmt.Fprintf(w, "%11s%s: %s, %sasked %s\n", "", clean(h.Key), clean(h.Owner), fence, cmp.Or(since(h.Since, now), "unknown"))
+		asked := cmp.Or(since(h.Since, now), "unknown")
+		_, _ = fmt.Fprintf(w, "%11s%s: %s, %sasked %s\n", "", clean(h.Key), clean(h.Owner), fence, asked)
 	}
 }
 
@@ -242,7 +256,8 @@ func (r *renewal) text(now time.Time) string {
 	}
 	ago := max(now.Sub(r.is.At), 0).Round(time.Second)
 	if r.is.Overdue {
-		return fmt.Sprintf("about %s ago, overdue: the holder renews every %s, and is cut off, stopped or dead", ago, r.is.Every())
+		return fmt.Sprintf("about %s ago, overdue: the holder renews every %s, and is cut off, stopped or dead",
+			ago, r.is.Every())
 	}
 	return fmt.Sprintf("about %s ago, of a lease of %s", ago, r.TTL)
 }

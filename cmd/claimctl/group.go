@@ -48,7 +48,8 @@ lease is about to lapse.`,
 			}
 			partition, err := strconv.Atoi(args[1])
 			if err != nil || partition < 0 || partition >= g.Partitions {
-				return usageError("show group %q: partition %q is not a number from 0 to %d", g.Group, args[1], g.Partitions-1)
+				return usageError("show group %q: partition %q is not a number from 0 to %d",
+					g.Group, args[1], g.Partitions-1)
 			}
 			return printOne(a, g.partition(partition), nil)
 		})),
@@ -217,7 +218,9 @@ no member is only kept off. readmit ends it early.`,
 			defer cancel()
 			done := doneView{Done: "evicted", Group: args[0], Member: args[1], Reason: reason}
 			until := explain.Stamp(time.Now().Add(length))
-			err := inGroup(ctx, claims, args[0], func(v *group.View) error { return v.Evict(handing, args[1], reason, length) })
+			err := inGroup(ctx, claims, args[0], func(v *group.View) error {
+				return v.Evict(handing, args[1], reason, length)
+			})
 			return a.done(err, done, "evicted %q from group %q until %s: %s", args[1], args[0], until, reason)
 		},
 	})

@@ -51,7 +51,13 @@ func keyTopic(key string) string { return "key " + key }
 
 // explain reads a key.
 func (h *Handler) explain(ctx context.Context, key string) (explain.Key, error) {
-	r := explain.Reader{Claims: h.claims, Works: h.works, Sharers: etcdclaims.MaxSlots, Line: mostWaiters, Terms: mostTerms}
+	r := explain.Reader{
+		Claims:  h.claims,
+		Works:   h.works,
+		Sharers: etcdclaims.MaxSlots,
+		Line:    mostWaiters,
+		Terms:   mostTerms,
+	}
 	x, err := r.Key(ctx, key)
 	x.Info.Expires = x.Info.Expires.Truncate(time.Second)
 	for n := range x.Holders {

@@ -34,19 +34,15 @@ func alarmOf(fault string) (alarm, bool) {
 // its log, so it is sent only if no status could be read.
 func (e *Examination) alarms(ctx context.Context, answers []answer) {
 	var raised []alarm
-	known := false
+	answers = answered(answers)
 	for _, a := range answers {
-		if a.err != nil {
-			continue
-		}
-		known = true
 		for _, fault := range a.status.Errors {
 			if found, ok := alarmOf(fault); ok && !slices.Contains(raised, found) {
 				raised = append(raised, found)
 			}
 		}
 	}
-	if !known {
+	if len(answers) == 0 {
 		ctx, cancel := e.bounded(ctx)
 		defer cancel()
 		resp, err := e.etcd().AlarmList(ctx)

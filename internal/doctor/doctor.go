@@ -129,7 +129,9 @@ type source struct {
 
 // each examines the first of a list. It returns how many there were, and what Judge is to say of
 // the others. After an error, for which it adds a finding, ok is false.
-func each[T any](e *Examination, of source, list iter.Seq2[T, error], examine func(T) error) (n int, unread string, ok bool) {
+func each[T any](e *Examination, of source, list iter.Seq2[T, error],
+	examine func(T) error,
+) (n int, unread string, ok bool) {
 	for v, err := range list {
 		if n == of.most {
 			return n, others, true

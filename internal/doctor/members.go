@@ -51,6 +51,11 @@ func (e *Examination) askAll(ctx context.Context) []answer {
 	return answers
 }
 
+// answered returns the answers of the members that have told their status.
+func answered(answers []answer) []answer {
+	return slices.DeleteFunc(slices.Clone(answers), func(a answer) bool { return a.err != nil })
+}
+
 // endpoints judges what each member has answered, and reports whether one did.
 func (e *Examination) endpoints(answers []answer) (answered bool) {
 	for _, a := range answers {
@@ -101,7 +106,8 @@ func (e *Examination) ask(ctx context.Context, endpoint string) (a answer) {
 	}
 	defer func() { _ = conn.Close() }()
 	var member peer.Peer
-	status, err := clientv3.RetryMaintenanceClient(e.etcd(), conn).Status(ctx, &pb.StatusRequest{}, grpc.WaitForReady(true), grpc.Peer(&member))
+	status, err := clientv3.RetryMaintenanceClient(e.etcd(), conn).
+		Status(ctx, &pb.StatusRequest{}, grpc.WaitForReady(true), grpc.Peer(&member))
 	if err != nil {
 		a.err = txn.CallError(ctx, err)
 		return a
@@ -189,10 +195,8 @@ func (e *Examination) members(ctx context.Context) {
 // clusters reports endpoints of more than one cluster: a client spreads its requests over all.
 func (e *Examination) clusters(answers []answer) {
 	of := map[uint64][]string{}
-	for _, a := range answers {
-		if a.err == nil {
-			of[a.status.Header.GetClusterId()] = append(of[a.status.Header.GetClusterId()], a.endpoint)
-		}
+	for _, a := range answered(answers) {
+		of[a.status.Header.GetClusterId()] = append(of[a.status.Header.GetClusterId()], a.endpoint)
 	}
 	if len(of) < 2 {
 		return

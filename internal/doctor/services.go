@@ -19,14 +19,16 @@ func (e *Examination) queues(ctx context.Context) {
 			return err
 		}
 		if stats.Dead > 0 {
-			remedy := fmt.Sprintf("%[1]s queue dead ls%[2]s, mend the cause, %[1]s queue dead redrive%[2]s ID", e.Commands.Claimctl, explain.Arguments(name))
+			remedy := fmt.Sprintf("%[1]s queue dead ls%[2]s, mend the cause, %[1]s queue dead redrive%[2]s ID",
+				e.Commands.Claimctl, explain.Arguments(name))
 			if stats.Dead > 1 {
 				remedy += fmt.Sprintf(", or %s queue dead redrive-all%s", e.Commands.Claimctl, explain.Arguments(name))
 			}
 			e.Add(Warning, "queues", remedy, "%q has %s", name, count(int(stats.Dead), "dead item", "dead items"))
 		}
 		if p := stats.Paused; !p.At.IsZero() {
-			e.Add(Warning, "queues", e.Commands.Claimctl+" queue resume"+explain.Arguments(name), "%q is paused %s", name, explain.Paused(p.By, p.At, p.Why))
+			e.Add(Warning, "queues", e.Commands.Claimctl+" queue resume"+explain.Arguments(name),
+				"%q is paused %s", name, explain.Paused(p.By, p.At, p.Why))
 		}
 		return nil
 	})

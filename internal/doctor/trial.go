@@ -38,31 +38,26 @@ func (e *Examination) claimOne(parent context.Context, claims *etcdclaims.Client
 	key := "claimctl-doctor/" + rand.Text()
 	begun := clock.Mono()
 	watch := e.etcd().Watch(ctx, claims.OwnKey(key), clientv3.WithCreatedNotify())
-	seen := make(chan time.Time, 1)
-	created := make(chan struct{})
-	go func() {
-		defer close(seen)
-		for resp := range watch {
-			switch {
-			case resp.Created:
-				close(created)
-			case len(resp.Events) > 0:
-				seen <- clock.Mono()
-				return
+	heard := func() bool { // first that etcd has created the watch, and then the event
+		for {
+			select {
+			case resp, ok := <-watch:
+				if !ok || resp.Created || len(resp.Events) > 0 {
+					return ok
+				}
+			case <-ctx.Done():
+				return false
 			}
 		}
-	}()
-	select {
-	case <-created:
-	case <-seen: // closed: etcd has ended the watch, or ctx is done
-		if ctx.Err() == nil {
-			e.Add(Error, "watch", "see the permissions", "a watch was refused")
-			return false
-		}
-	case <-ctx.Done():
 	}
-	if ctx.Err() != nil {
-		e.Add(Error, "watch", "see the endpoints and the permissions", "a watch was not accepted within %s", round(time.Since(begun)))
+	switch {
+	case heard():
+	case ctx.Err() == nil:
+		e.Add(Error, "watch", "see the permissions", "a watch was refused")
+		return false
+	default:
+		e.Add(Error, "watch", "see the endpoints and the permissions",
+			"a watch was not accepted within %s", round(time.Since(begun)))
 		return false
 	}
 	begun = clock.Mono()
@@ -73,20 +68,17 @@ func (e *Examination) claimOne(parent context.Context, claims *etcdclaims.Client
 	}
 	written := clock.Mono()
 	e.Well("write", "a lease and a claim took %s, fence %d", written.Sub(begun).Round(100*time.Microsecond), claim.Fence())
-	select {
-	case t, ok := <-seen:
-		switch delay := max(t.Sub(written), 0); {
-		case !ok && ctx.Err() == nil:
-			e.Add(Error, "watch", "see the permissions", "the watch ended")
-		case !ok:
-			e.noEvent(written)
-		case delay > time.Second:
-			e.Add(Warning, "watch", "look at the load of etcd, and at proxies between it and this host", "an event came %s after its write", delay.Round(time.Millisecond))
-		default:
-			e.Well("watch", "an event came %s after its write", delay.Round(100*time.Microsecond))
-		}
-	case <-ctx.Done():
-		e.noEvent(written)
+	switch came, delay := heard(), time.Since(written); {
+	case came && delay > time.Second:
+		e.Add(Warning, "watch", "look at the load of etcd, and at proxies between it and this host",
+			"an event came %s after its write", delay.Round(time.Millisecond))
+	case came:
+		e.Well("watch", "an event came %s after its write", delay.Round(100*time.Microsecond))
+	case ctx.Err() == nil:
+		e.Add(Error, "watch", "see the permissions", "the watch ended")
+	default:
+		e.Add(Error, "watch", "look at proxies between etcd and this host; claims then notice losses late",
+			"an event did not come within %s", round(delay))
 	}
 	e.renewal(parent, claim)
 	ending, end := e.bounded(parent)
@@ -109,9 +101,4 @@ func (e *Examination) renewal(ctx context.Context, claim *etcdclaims.Claim) {
 		return
 	}
 	e.Well("renewal", "a renewal took %s", time.Since(begun).Round(100*time.Microsecond))
-}
-
-// noEvent adds the finding that the event of a write has not come.
-func (e *Examination) noEvent(written time.Time) {
-	e.Add(Error, "watch", "look at proxies between etcd and this host; claims then notice losses late", "an event did not come within %s", round(time.Since(written)))
 }

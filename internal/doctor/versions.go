@@ -10,21 +10,14 @@ import (
 // versions judges the version of each member: against the newest of them, and against the
 // faults that are known.
 func (e *Examination) versions(answers []answer) {
-	var newest *answer
-	many := false
-	for i, a := range answers {
-		if a.err != nil {
-			continue
-		}
-		many = many || newest != nil
-		if newest == nil || older(newest.status.Version, a.status.Version) {
-			newest = &answers[i]
+	answers = answered(answers)
+	var newest answer
+	for _, a := range answers {
+		if newest.status == nil || older(newest.status.Version, a.status.Version) {
+			newest = a
 		}
 	}
 	for _, a := range answers {
-		if a.err != nil {
-			continue
-		}
 		version := a.status.Version
 		var is, remedies []string
 		if older(version, newest.status.Version) {
@@ -38,7 +31,7 @@ func (e *Examination) versions(answers []answer) {
 		switch {
 		case len(is) > 0:
 			e.Add(Warning, "versions", strings.Join(remedies, "; "), "%s runs etcd %s, %s", a.endpoint, version, strings.Join(is, "; "))
-		case many:
+		case len(answers) > 1:
 			e.Well("versions", "%s runs etcd %s, the newest of the members, without known faults", a.endpoint, version)
 		default:
 			e.Well("versions", "%s runs etcd %s, without known faults", a.endpoint, version)

@@ -9,7 +9,11 @@ import (
 
 // work looks for records that somebody must look at.
 func (e *Examination) work(ctx context.Context) {
-	var orphaned, once, dead, deadOnce, unreadable []string
+	type kind struct {
+		state work.State
+		once  bool // at most once
+	}
+	found := map[kind][]string{}
 	works, err := work.New(e.Claims, work.Config{})
 	if err != nil {
 		e.Add(Error, "work", "see the client", "cannot be listed: %v", err)
@@ -17,18 +21,8 @@ func (e *Examination) work(ctx context.Context) {
 	}
 	of := source{"work", Error, "see the permissions", "cannot be listed", e.Limit}
 	read, unread, ok := each(e, of, works.Records(ctx, ""), func(r work.Record) error {
-		switch {
-		case r.State == work.StateOrphaned && r.AtMostOnce:
-			once = append(once, r.Key)
-		case r.State == work.StateOrphaned:
-			orphaned = append(orphaned, r.Key)
-		case r.State == work.StateDead && r.AtMostOnce:
-			deadOnce = append(deadOnce, r.Key)
-		case r.State == work.StateDead:
-			dead = append(dead, r.Key)
-		case r.State == work.StateUnreadable:
-			unreadable = append(unreadable, r.Key)
-		}
+		is := kind{r.State, r.AtMostOnce}
+		found[is] = append(found[is], r.Key)
 		return nil
 	})
 	if !ok {
@@ -40,17 +34,17 @@ func (e *Examination) work(ctx context.Context) {
 	}
 	before := len(e.Findings)
 	for _, sick := range []struct {
-		keys       []string
+		kind
 		is, remedy string
 	}{
-		{orphaned, "orphaned, their owners died", fmt.Sprintf("see that a process begins them again; %s work ls --state orphaned", e.Commands.Claimctl)},
-		{once, "orphaned and at most once, which no caller begins again", e.onlyOnPurpose()},
-		{dead, "dead, after their last attempt", fmt.Sprintf("%[1]s work show KEY, mend the cause, %[1]s work retry KEY", e.Commands.Claimctl)},
-		{deadOnce, "dead and at most once", e.onlyOnPurpose()},
-		{unreadable, "unreadable", "a newer version or another program wrote them: do not delete them before you know"},
+		{kind{work.StateOrphaned, false}, "orphaned, their owners died", fmt.Sprintf("see that a process begins them again; %s work ls --state orphaned", e.Commands.Claimctl)},
+		{kind{work.StateOrphaned, true}, "orphaned and at most once, which no caller begins again", e.onlyOnPurpose()},
+		{kind{work.StateDead, false}, "dead, after their last attempt", fmt.Sprintf("%[1]s work show KEY, mend the cause, %[1]s work retry KEY", e.Commands.Claimctl)},
+		{kind{work.StateDead, true}, "dead and at most once", e.onlyOnPurpose()},
+		{kind{work.StateUnreadable, false}, "unreadable", "a newer version or another program wrote them: do not delete them before you know"},
 	} {
-		if len(sick.keys) > 0 {
-			e.Add(Warning, "work", sick.remedy, "%d %s: %s", len(sick.keys), sick.is, several(sick.keys))
+		if keys := found[sick.kind]; len(keys) > 0 {
+			e.Add(Warning, "work", sick.remedy, "%d %s: %s", len(keys), sick.is, several(keys))
 		}
 	}
 	if len(e.Findings) == before {

@@ -35,7 +35,9 @@ func WholeOf(slotKey string) string {
 
 // SlotHolders returns the claims on the slots of a key, in the order of the slots. After
 // Resize to fewer slots some can be beyond their number. It reports whether there may be more.
-func SlotHolders(ctx context.Context, claims *etcdclaims.Client, key string) (held []etcdclaims.Info, more bool, err error) {
+func SlotHolders(ctx context.Context, claims *etcdclaims.Client,
+	key string,
+) (held []etcdclaims.Info, more bool, err error) {
 	const most = 4 * etcdclaims.MaxSlots // others can have claimed keys whose names begin like those of slots
 	held, more, err = First(claims.List(ctx, key+slotMark), most)
 	held = slices.DeleteFunc(held, func(i etcdclaims.Info) bool { return SlotOf(key, i.Key) < 0 })

@@ -188,7 +188,9 @@ func LastRenewal(ctx context.Context, claims *etcdclaims.Client, i etcdclaims.In
 }
 
 // LiveLease asks for a lease. It returns nil without an error if etcd does not have it.
-func LiveLease(ctx context.Context, etcd *clientv3.Client, id clientv3.LeaseID) (*clientv3.LeaseTimeToLiveResponse, error) {
+func LiveLease(ctx context.Context, etcd *clientv3.Client,
+	id clientv3.LeaseID,
+) (*clientv3.LeaseTimeToLiveResponse, error) {
 	lease, err := etcd.TimeToLive(ctx, id)
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) || err == nil && lease.TTL < 0 {
 		return nil, nil
