@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/etcdclaims/claims/internal/explore/etcdmodel"
+	"github.com/etcdclaims/claims/internal/explore/values"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
@@ -43,11 +44,12 @@ func BenchmarkTxn(b *testing.B) {
 	}
 }
 
-// BenchmarkAppend appends a state with ten keys.
-func BenchmarkAppend(b *testing.B) {
-	m, to := tenKeys(b), []byte(nil)
+// BenchmarkWalk takes a state with ten keys apart.
+func BenchmarkWalk(b *testing.B) {
+	m, to := tenKeys(b), values.Code(nil)
 	b.ReportAllocs()
 	for b.Loop() {
-		to = m.Append(to[:0], etcdmodel.Names{})
+		to = to[:0]
+		m.Walk(&to, func() {})
 	}
 }

@@ -10,9 +10,7 @@
 package etcdmodel
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/binary"
 	"slices"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
@@ -24,10 +22,10 @@ import (
 // the next state. Any number of goroutines may use it at once.
 type State struct {
 	rev, compacted int64
-	keys           []*Key  // in the order of their names
-	leases         []lease // in the order of their ids
-	log            *change // the newest; those since the last compaction
-	done           *done   // or nil
+	keys           []*Key      // in the order of their names
+	leases         []lease     // in the order of their ids
+	log            *change     // the newest; those since the last compaction
+	done           []Operation // that led here, if it is recorded; else nil
 }
 
 // Key is a key as it is stored, with its revisions. It never changes.
@@ -138,84 +136,62 @@ func (s State) lease(id int64) (int, bool) {
 	return slices.BinarySearchFunc(s.leases, id, func(l lease, id int64) int { return cmp.Compare(l.id, id) })
 }
 
-// Names change the names of clients: Text appends a name or value of a key to b, Lease returns the id of
-// a lease. Number appends a revision, or the id of a lease. The zero value changes nothing.
-type Names struct {
-	Text   func(b []byte, text string) []byte
-	Lease  func(id int64) int64
-	Number func(b []byte, n int64) []byte
+// A Sink takes what distinguishes a state from others.
+type Sink interface {
+	Int(n int64)
+	Text(s string)
 }
 
-// Append appends the state to b, as it would be if all requests had come with other names. The bytes
-// of two states are the same if and only if no request can tell the states apart. What was compacted
-// is not part of them: compact what nobody will ask for. The end of a lease has events in the order of
-// the old names.
-func (s State) Append(b []byte, names Names) []byte {
-	b = names.numbers(appendInts(b, int64(len(s.keys)), int64(len(s.leases))), s.rev, s.compacted)
-	type part struct{ from, to int }
-	var some [32]part
-	leases, parts, begin := s.leases, some[:0], len(b)
-	for _, k := range s.keys {
-		from := len(b)
-		b = names.append(b, k.Name, k)
-		parts = append(parts, part{from, len(b)})
-	}
-	if names.Text != nil {
-		name := func(p part) []byte { return b[p.from+4:][:binary.BigEndian.Uint32(b[p.from:])] }
-		slices.SortFunc(parts, func(p, q part) int { return bytes.Compare(name(p), name(q)) })
-		end := len(b)
-		for _, p := range parts {
-			b = append(b, b[p.from:p.to]...)
+// Walk gives a sink parts: one for each key, one for each lease, and one for what else there is. It calls end after each.
+// The parts of two states are the same if and only if no request can tell the states apart. What was compacted is in no
+// part: compact what nobody will ask for. The end of a lease has events in the order of names.
+func (s State) Walk(to Sink, end func()) {
+	key := func(name string, k *Key) {
+		if k == nil {
+			k = &Key{}
 		}
-		b, leases = append(b[:begin], b[end:]...), slices.Clone(leases)
-		for i := range leases {
-			leases[i].id = names.Lease(leases[i].id)
+		to.Text(name)
+		to.Text(k.Value)
+		for _, n := range [...]int64{k.Created, k.Modified, k.Lease} {
+			to.Int(n)
 		}
-		slices.SortFunc(leases, func(l, m lease) int { return cmp.Compare(l.id, m.id) })
 	}
-	for _, l := range leases {
-		b = names.numbers(b, l.id, l.ttl)
+	for _, n := range [...]int64{int64(len(s.keys)), int64(len(s.leases)), s.rev, s.compacted} {
+		to.Int(n)
 	}
 	for c := s.log; c != nil; c = c.older {
-		b = names.append(names.append(names.numbers(b, c.rev), c.name, c.after), c.name, c.before)
+		to.Int(c.rev)
+		key(c.name, c.after)
+		key(c.name, c.before)
 	}
-	return b
+	end()
+	for _, k := range s.keys {
+		key(k.Name, k)
+		end()
+	}
+	for _, l := range s.leases {
+		to.Int(l.id)
+		to.Int(l.ttl)
+		end()
+	}
 }
 
-// append appends a key, which may be none: a text with its length in four bytes before it, and numbers.
-func (n Names) append(b []byte, name string, k *Key) []byte {
-	if k == nil {
-		k = &Key{}
-	}
-	lease := k.Lease
-	if n.Text != nil && lease != 0 {
-		lease = n.Lease(lease)
-	}
-	for _, text := range [...]string{name, k.Value} {
-		at := len(b)
-		if b = append(b, 0, 0, 0, 0); n.Text != nil {
-			b = n.Text(b, text)
-		} else {
-			b = append(b, text...)
-		}
-		binary.BigEndian.PutUint32(b[at:], uint32(len(b)-at-4))
-	}
-	return n.numbers(b, k.Created, k.Modified, lease)
+// Operation is one thing that was done to an etcd: a transaction with its reply, or a lease that was granted or ended.
+type Operation struct {
+	Txn              *pb.TxnRequest
+	Reply            *pb.TxnResponse
+	Granted, Revoked int64
 }
 
-func (n Names) numbers(b []byte, all ...int64) []byte {
-	if n.Number == nil {
-		return appendInts(b, all...)
+// Recorded returns an etcd as a real one begins. Its states remember what has led to them.
+func Recorded() State { return State{rev: 1, done: []Operation{}} }
+
+func (s State) record(o Operation) State {
+	if s.done != nil {
+		s.done = append(slices.Clip(s.done), o)
 	}
-	for _, number := range all {
-		b = n.Number(b, number)
-	}
-	return b
+	return s
 }
 
-func appendInts(b []byte, ints ...int64) []byte {
-	for _, n := range ints {
-		b = binary.AppendVarint(b, n)
-	}
-	return b
-}
+// History returns what has led to the state. What was refused is not part of it.
+func (s State) History() []Operation { return s.done }

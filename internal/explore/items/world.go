@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/explore/etcdmodel"
+	"github.com/etcdclaims/claims/internal/explore/values"
 	"github.com/etcdclaims/claims/internal/item"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/protobuf/proto"
@@ -117,7 +118,9 @@ func (r *request) sign() *request {
 
 // Append appends what the state is.
 func (s State) Append(b []byte) []byte {
-	b = s.etcd.Append(b, etcdmodel.Names{})
+	c := values.Code(b)
+	s.etcd.Walk(&c, func() {})
+	b = c
 	for i := range s.workers {
 		b = s.workers[i].append(b)
 	}

@@ -208,7 +208,8 @@ func decoded[T any](w State, k *etcdmodel.Key) T {
 
 // Append appends the state as bytes. Which numbers its processes have given counts only as far as they are in use.
 func (w State) Append(b []byte) []byte {
-	at, c := len(b), values.Code(w.etcd.Append(b, etcdmodel.Names{Number: values.AppendInt}))
+	at, c := len(b), values.Code(b)
+	w.etcd.Walk(&c, func() {})
 	left := w.left
 	c = append(c, byte(w.minutes), byte(left.faults), byte(left.ends), byte(left.pauses), byte(left.deleted), byte(left.forced), byte(left.fails))
 	for _, p := range w.procs {

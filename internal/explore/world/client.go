@@ -6,7 +6,6 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/etcdclaims/claims/internal/explore/etcdmodel"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/record"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -109,7 +108,7 @@ func (w World) mentions(what []byte) bool {
 			return true
 		}
 	}
-	return w.saved != nil && bytes.Contains(w.saved.Append(nil, etcdmodel.Names{Number: appendInt}), what)
+	return w.saved != nil && bytes.Contains(bytes.Join(partsOf(*w.saved), nil), what)
 }
 
 // encode makes the bytes of the client, unless they are there.

@@ -1,9 +1,11 @@
 package world
 
 import (
+	"bytes"
 	"reflect"
 	"slices"
 
+	"github.com/etcdclaims/claims/internal/explore/etcdmodel"
 	"github.com/etcdclaims/claims/internal/explore/values"
 	"github.com/etcdclaims/claims/internal/protocol"
 )
@@ -30,6 +32,32 @@ func appendValue(b []byte, v reflect.Value) []byte {
 	return s.Code
 }
 
+// partsOf are the parts of an etcd.
+func partsOf(e etcdmodel.State) (parts [][]byte) {
+	s, from := sink{make([]byte, 0, 2048)}, 0
+	e.Walk(&s, func() { parts, from = append(parts, s.Code[from:]), len(s.Code) })
+	return parts
+}
+
+// appendGroups appends groups of parts in an order that depends on the bytes of the parts alone.
+func appendGroups(b []byte, groups [][][]byte, r *renaming) []byte {
+	for _, parts := range groups {
+		if parts = slices.Clone(parts); r != nil {
+			all := bytes.Join(parts, nil)
+			r.apply(all)
+			for i, p := range parts {
+				parts[i], all = all[:len(p)], all[len(p):]
+			}
+		}
+		slices.SortFunc(parts, bytes.Compare)
+		b = appendInt(b, int64(len(parts)))
+		for _, p := range parts {
+			b = append(appendInt(b, int64(len(p))), p...)
+		}
+	}
+	return b
+}
+
 // appendAttempt appends an attempt, without what it has read and used: it reads that again before it looks at it.
 func appendAttempt(b []byte, a *protocol.Acquisition) []byte {
 	v, used := reflect.ValueOf(a).Elem(), a.Phase() != protocol.Clearing
@@ -50,13 +78,6 @@ func (r *renaming) apply(b []byte) {
 	for i, c := range b {
 		b[i] = r[c]
 	}
-}
-
-func (r *renaming) append(b []byte, text string) []byte {
-	at := len(b)
-	b = append(b, text...)
-	r.apply(b[at:])
-	return b
 }
 
 // letter is the name of a client. The letters are such that all clients choose the same of two free slots, so

@@ -84,73 +84,48 @@ func (w World) fork() *World {
 // Append is described at search.State. Of states that differ in the names of clients alone, one stands for all. So it
 // does for states that differ in revisions, and not in the order of these.
 func (w World) Append(b []byte) []byte {
-	at := len(b)
-	b = w.append(b, nil)
+	at, groups := len(b), w.groups()
+	b = appendGroups(b, groups, nil)
 	for i := range w.scope.renamings {
 		end := len(b)
-		b = w.append(b, &w.scope.renamings[i])
+		b = appendGroups(b, groups, &w.scope.renamings[i])
 		if bytes.Compare(b[end:], b[at:end]) < 0 {
 			copy(b[at:], b[end:])
 		}
 		b = b[:at+(len(b)-end)]
 	}
-	return values.Rank(b, at)
-}
-
-func (w World) append(b []byte, r *renaming) []byte {
-	names := etcdmodel.Names{Number: appendInt}
-	if r != nil {
-		names.Text = r.append
-		names.Lease = func(id int64) int64 { return int64(r[id>>7])<<7 | id&127 }
-	}
-	b = w.etcd.Append(b, names)
-	var parts [][]byte
-	for i := range w.clients {
-		parts = append(parts, w.clients[i].bytes)
-	}
-	b = appendParts(b, parts, r)
-	parts = parts[:0]
-	for i := range w.net {
-		parts = append(parts, w.net[i].bytes)
-	}
-	b = appendParts(b, parts, r)
 	for _, n := range w.left {
 		b = append(b, byte(n))
 	}
-	b = append(b, byte(w.most), flag(w.restored)|flag(w.tampered)<<1|flag(w.saved != nil)<<2|flag(w.rewound)<<3)
-	if w.saved != nil {
-		b = w.saved.Append(b, names)
-	}
+	b = append(b, byte(w.most), flag(w.restored)|flag(w.tampered)<<1|flag(w.rewound)<<3)
 	newest := w.newest
 	if w.scope.Faults[Restore] == 0 { // then each revision is greater than those before, and only the epoch counts
 		newest = keyspace.Epoch(newest)
 	}
 	b = append(appendInt(appendInt(b, w.written), newest), byte(w.begun))
-	b = append(appendInt(b, int64(len(w.counted))), w.counted...)
-	parts = parts[:0]
+	return values.Rank(append(appendInt(b, int64(len(w.counted))), w.counted...), at)
+}
+
+// groups are what may name clients. The order within a group does not count.
+func (w World) groups() [][][]byte {
+	var saved, clients, net, guards [][]byte
+	if w.saved != nil {
+		saved = partsOf(*w.saved)
+	}
+	for i := range w.clients {
+		clients = append(clients, w.clients[i].bytes)
+	}
+	for i := range w.net {
+		net = append(net, w.net[i].bytes)
+	}
 	for i := range w.guards {
 		part := []byte(w.guards[i].ID)
 		if w.scope.Faults[Restore] > 0 { // others may have the same id
 			part = appendValue(part, reflect.ValueOf(&w.guards[i]))
 		}
-		parts = append(parts, part)
+		guards = append(guards, part)
 	}
-	return appendParts(b, parts, r)
-}
-
-// appendParts appends parts in an order that depends on their bytes alone.
-func appendParts(b []byte, parts [][]byte, r *renaming) []byte {
-	if r != nil {
-		for i, p := range parts {
-			parts[i] = bytes.Clone(p)
-			r.apply(parts[i])
-		}
-	}
-	slices.SortFunc(parts, bytes.Compare)
-	for _, p := range parts {
-		b = append(appendInt(b, int64(len(p))), p...)
-	}
-	return b
+	return [][][]byte{partsOf(w.etcd), saved, clients, net, guards}
 }
 
 func flag(set bool) byte {
