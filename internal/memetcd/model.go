@@ -32,11 +32,11 @@ func (m *Model) Do(in *pb.TxnRequest) *pb.TxnResponse {
 
 // KV returns a key, or nil.
 func (m *Model) KV(name string) *mvccpb.KeyValue {
-	resp, _ := m.Range(&pb.RangeRequest{Key: []byte(name)}) // a read of the present is never refused
-	if len(resp.Kvs) == 0 {
+	k := m.Get(name)
+	if k.Modified == 0 {
 		return nil
 	}
-	return resp.Kvs[0]
+	return k.KV()
 }
 
 // Put puts a key, and returns the revision. It grants the lease, unless that exists or is none.

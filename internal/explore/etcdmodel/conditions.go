@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
 )
 
 // Transactions calls f with a request, and then with each transaction that is nested in it.
@@ -20,15 +21,7 @@ func Transactions(in *pb.TxnRequest, f func(*pb.TxnRequest)) {
 
 // Without returns a request without the conditions that drop chooses: a deliberate fault.
 func Without(in *pb.TxnRequest, drop func(*pb.Compare) bool) *pb.TxnRequest {
-	within := func(ops []*pb.RequestOp) []*pb.RequestOp {
-		ops = slices.Clone(ops)
-		for i, op := range ops {
-			if inner := op.GetRequestTxn(); inner != nil {
-				ops[i] = &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: Without(inner, drop)}}
-			}
-		}
-		return ops
-	}
-	compare := slices.DeleteFunc(slices.Clone(in.Compare), drop)
-	return &pb.TxnRequest{Compare: compare, Success: within(in.Success), Failure: within(in.Failure)}
+	less := proto.CloneOf(in)
+	Transactions(less, func(one *pb.TxnRequest) { one.Compare = slices.DeleteFunc(one.Compare, drop) })
+	return less
 }

@@ -204,10 +204,8 @@ func lean(reply proto.Message) {
 				lean(o.ResponseRange)
 			case *pb.ResponseOp_ResponsePut:
 				o.ResponsePut.Header = nil
-				unversioned(o.ResponsePut.PrevKv)
 			case *pb.ResponseOp_ResponseDeleteRange:
 				o.ResponseDeleteRange.Header = nil
-				unversioned(o.ResponseDeleteRange.PrevKvs...)
 			case *pb.ResponseOp_ResponseTxn:
 				lean(o.ResponseTxn)
 			}

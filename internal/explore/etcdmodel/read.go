@@ -23,14 +23,14 @@ func find[T string | []byte](keys []*Key, name T) (i int, found bool) {
 	return i, i < len(keys) && keys[i].Name == string(name)
 }
 
-// set puts the key in place of the one of that name, or removes that if the key is nil. It changes keys.
-func set(keys []*Key, name string, k *Key) (_ []*Key, before *Key) {
-	i, found := find(keys, name)
-	if found {
+// set puts a key in the place of the one of its name, or removes that one. It changes keys, and returns the key before.
+func set(keys []*Key, k *Key, exists bool) (_ []*Key, before *Key) {
+	i, found := find(keys, k.Name)
+	if before = (&Key{Name: k.Name}); found {
 		before = keys[i]
 		keys = slices.Delete(keys, i, i+1)
 	}
-	if k != nil {
+	if exists {
 		keys = slices.Insert(keys, i, k)
 	}
 	return keys, before
@@ -51,7 +51,8 @@ func within(keys []*Key, first, end []byte) []*Key {
 	return keys[i:max(i, j)]
 }
 
-func (k *Key) kv() *mvccpb.KeyValue {
+// KV returns the key as a reply has it.
+func (k *Key) KV() *mvccpb.KeyValue {
 	return &mvccpb.KeyValue{
 		Key: []byte(k.Name), Value: []byte(k.Value), Lease: k.Lease, CreateRevision: k.Created, ModRevision: k.Modified,
 	}
@@ -68,8 +69,8 @@ func (s State) Range(r *pb.RangeRequest) (*pb.RangeResponse, error) {
 		return nil, rpctypes.ErrCompacted
 	case r.Revision > 0 && r.Revision < s.rev:
 		keys = slices.Clone(keys)
-		for c := s.log; c != nil && c.rev > r.Revision; c = c.older {
-			keys, _ = set(keys, c.name, c.before)
+		for c := s.log; c != nil && c.Modified > r.Revision; c = c.older {
+			keys, _ = set(keys, c.before, c.before.Created > 0)
 		}
 	}
 	keys = within(keys, r.Key, r.RangeEnd)
@@ -95,7 +96,7 @@ func (s State) Range(r *pb.RangeRequest) (*pb.RangeResponse, error) {
 		keys, resp.More = keys[:r.Limit], true
 	}
 	for _, k := range keys {
-		kv := k.kv()
+		kv := k.KV()
 		if r.KeysOnly {
 			kv.Value, kv.Lease = nil, 0 // the lease as from etcd 3.7 on
 		}
@@ -104,14 +105,17 @@ func (s State) Range(r *pb.RangeRequest) (*pb.RangeResponse, error) {
 	return resp, nil
 }
 
-// holds evaluates a condition: for each key of a range, and for one without keys as for a key whose
-// numbers are 0. A condition on the value of a key that does not exist is false.
-func (s State) holds(c *pb.Compare) bool {
-	keys := within(s.keys, c.Key, c.RangeEnd)
-	if len(keys) == 0 && c.Target != pb.Compare_VALUE {
-		return holdsFor(c, &Key{})
+// Holds reports whether all conditions hold. One on a range holds if it does for each key there, and one without keys if
+// it does for a key whose numbers are 0. A condition on the value of a key that does not exist is false.
+func (s State) Holds(all []*pb.Compare) bool {
+	for _, c := range all {
+		keys := within(s.keys, c.Key, c.RangeEnd)
+		none := len(keys) == 0 && (c.Target == pb.Compare_VALUE || !holdsFor(c, &Key{}))
+		if none || slices.ContainsFunc(keys, func(k *Key) bool { return !holdsFor(c, k) }) {
+			return false
+		}
 	}
-	return len(keys) > 0 && !slices.ContainsFunc(keys, func(k *Key) bool { return !holdsFor(c, k) })
+	return true
 }
 
 func holdsFor(c *pb.Compare, k *Key) bool {
@@ -139,15 +143,14 @@ func (s State) Events(w *pb.WatchCreateRequest) (events []*mvccpb.Event, err err
 	if w.StartRevision <= s.compacted {
 		return nil, rpctypes.ErrCompacted
 	}
-	for c := s.log; c != nil && c.rev >= w.StartRevision; c = c.older {
-		if len(within([]*Key{{Name: c.name}}, w.Key, w.RangeEnd)) == 0 {
-			continue
+	for c := s.log; c != nil && c.Modified >= w.StartRevision; c = c.older {
+		if len(within([]*Key{c.Key}, w.Key, w.RangeEnd)) > 0 {
+			kind := mvccpb.Event_PUT
+			if c.Created == 0 {
+				kind = mvccpb.Event_DELETE
+			}
+			events = append(events, &mvccpb.Event{Type: kind, Kv: c.KV()})
 		}
-		ev := &mvccpb.Event{Type: mvccpb.Event_DELETE, Kv: &mvccpb.KeyValue{Key: []byte(c.name), ModRevision: c.rev}}
-		if c.after != nil {
-			ev.Type, ev.Kv = mvccpb.Event_PUT, c.after.kv()
-		}
-		events = append(events, ev)
 	}
 	slices.Reverse(events)
 	return events, nil

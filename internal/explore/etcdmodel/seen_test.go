@@ -15,8 +15,7 @@ func wanted() []string {
 	all := []string{
 		"compaction", "expiry of several keys", "revocation of a lease without keys", "renewal", "renewal of no lease",
 		"nested transaction that succeeds", "nested transaction that fails", "nested twice",
-		"deletion of several", "deletion of none", "previous value of a deletion", "previous value of a put",
-		"put of a key that is not there",
+		"deletion of several", "deletion of none",
 		"read of the past", "more", "filtered", "filtered to none", "count", "keys without leases",
 		"values",
 		"deletion seen", "put seen", "no events",
@@ -90,13 +89,9 @@ func noteTxn(count func(string, bool), in *pb.TxnRequest, r *pb.TxnResponse, dep
 		switch out := r.Responses[i].Response.(type) {
 		case *pb.ResponseOp_ResponseRange:
 			noteRange(count, op.GetRequestRange(), out.ResponseRange)
-		case *pb.ResponseOp_ResponsePut:
-			count("previous value of a put", out.ResponsePut.PrevKv != nil)
-			count("put of a key that is not there", out.ResponsePut.PrevKv == nil && op.GetRequestPut().PrevKv)
 		case *pb.ResponseOp_ResponseDeleteRange:
 			count("deletion of several", out.ResponseDeleteRange.Deleted > 1)
 			count("deletion of none", out.ResponseDeleteRange.Deleted == 0)
-			count("previous value of a deletion", len(out.ResponseDeleteRange.PrevKvs) > 0)
 		case *pb.ResponseOp_ResponseTxn:
 			noteTxn(count, op.GetRequestTxn(), out.ResponseTxn, depth+1)
 		}

@@ -3,10 +3,11 @@
 // events. It has no I/O, no goroutine and no clock: the caller decides when a lease expires, and
 // which events of a watch arrive.
 //
-// Replies and errors are those of etcd 3.7, which a test compares, without what no request of this
-// project asks for: versions of keys, conditions on them, puts that keep a value or lease, and orders
-// other than by name and CreateRevision. A transaction that changes a key twice is always refused.
-// Requests must be well-formed, and leases long enough for etcd. Replies share parts: nobody may change them.
+// Replies and errors are those of etcd 3.7, which a test compares, without what no request asks for that
+// is sent here: versions of keys, conditions on them, puts that keep a value or lease, the keys before a
+// put or a deletion, and orders other than by name and CreateRevision. A transaction that changes a key
+// twice is always refused. Requests must be well-formed, and leases long enough for etcd. Replies share
+// parts: nobody may change them.
 package etcdmodel
 
 import (
@@ -28,7 +29,8 @@ type State struct {
 	done           []Operation // that led here, if it is recorded; else nil
 }
 
-// Key is a key as it is stored, with its revisions. It never changes.
+// Key is a key as it is stored, with its revisions: without a value, a lease and the revision Created once it is deleted.
+// It never changes.
 type Key struct {
 	Name, Value              string
 	Created, Modified, Lease int64
@@ -38,10 +40,9 @@ type lease struct{ id, ttl int64 }
 
 // A change is one key that was put or deleted. Those of one transaction have the same revision.
 type change struct {
-	rev           int64
-	name          string
-	before, after *Key // nil while the key does not exist
-	older         *change
+	*Key
+	before *Key
+	older  *change
 }
 
 // New returns an etcd without keys and leases that has reached the revision: a new one has reached 1.
@@ -65,13 +66,8 @@ func (s State) Get(name string) Key {
 
 // With returns the state with a key as it is given, which no transaction has put: as a restore may leave it.
 func (s State) With(k Key) State {
-	s.keys, _ = set(slices.Clone(s.keys), k.Name, &k)
+	s.keys, _ = set(slices.Clone(s.keys), &k, true)
 	return s
-}
-
-// Holds reports whether all conditions hold.
-func (s State) Holds(all []*pb.Compare) bool {
-	return !slices.ContainsFunc(all, func(c *pb.Compare) bool { return !s.holds(c) })
 }
 
 // Compact forgets what only earlier revisions had, and the events of the revision.
@@ -82,7 +78,7 @@ func (s State) Compact(rev int64) State {
 }
 
 func (c *change) since(rev int64) *change {
-	if c == nil || c.rev <= rev {
+	if c == nil || c.Modified <= rev {
 		return nil
 	}
 	kept := *c
@@ -125,7 +121,7 @@ func (s State) Revoke(id int64) (State, error) {
 	w := writer{State: s, begin: s}
 	for _, k := range s.keys {
 		if k.Lease == id {
-			_ = w.change(k.Name, nil) // each name is there once
+			_ = w.change(&Key{Name: k.Name}, false) // each name is there once
 		}
 	}
 	w.leases = slices.Delete(slices.Clone(s.leases), i, i+1)
@@ -146,11 +142,8 @@ type Sink interface {
 // The parts of two states are the same if and only if no request can tell the states apart. What was compacted is in no
 // part: compact what nobody will ask for. The end of a lease has events in the order of names.
 func (s State) Walk(to Sink, end func()) {
-	key := func(name string, k *Key) {
-		if k == nil {
-			k = &Key{}
-		}
-		to.Text(name)
+	key := func(k *Key) {
+		to.Text(k.Name)
 		to.Text(k.Value)
 		for _, n := range [...]int64{k.Created, k.Modified, k.Lease} {
 			to.Int(n)
@@ -160,13 +153,12 @@ func (s State) Walk(to Sink, end func()) {
 		to.Int(n)
 	}
 	for c := s.log; c != nil; c = c.older {
-		to.Int(c.rev)
-		key(c.name, c.after)
-		key(c.name, c.before)
+		key(c.Key)
+		key(c.before)
 	}
 	end()
 	for _, k := range s.keys {
-		key(k.Name, k)
+		key(k)
 		end()
 	}
 	for _, l := range s.leases {

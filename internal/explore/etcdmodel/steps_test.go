@@ -239,7 +239,7 @@ func (s *source) op(depth int) *pb.RequestOp {
 	case n < 4:
 		return ofPut(s.put())
 	case n < 6:
-		del := &pb.DeleteRangeRequest{Key: s.key(), PrevKv: s.one(2)}
+		del := &pb.DeleteRangeRequest{Key: s.key()}
 		del.RangeEnd = s.end(del.Key, 3)
 		return &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: del}}
 	case n < 8 && depth > 0:
@@ -294,7 +294,7 @@ func spans(op *pb.RequestOp) (all []span) {
 }
 
 func (s *source) put() *pb.PutRequest {
-	put := &pb.PutRequest{Key: s.key(), Value: s.value(), PrevKv: s.one(3)}
+	put := &pb.PutRequest{Key: s.key(), Value: s.value()}
 	if s.one(2) {
 		put.Lease = s.leaseID()
 		for range 5 {

@@ -1,6 +1,7 @@
 package etcdmodel
 
 import (
+	"cmp"
 	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -25,23 +26,20 @@ type writer struct {
 }
 
 // change puts or deletes a key. The first change begins the next revision, which all others share.
-func (w *writer) change(name string, after *Key) error {
+func (w *writer) change(k *Key, put bool) error {
 	if w.rev == w.begin.rev {
 		w.rev++
 		w.keys = append(make([]*Key, 0, len(w.keys)+4), w.keys...)
 	}
-	for c := w.log; c != nil && c.rev == w.rev; c = c.older {
-		if c.name == name {
+	for c := w.log; c != nil && c.Modified == w.rev; c = c.older {
+		if c.Name == k.Name {
 			return rpctypes.ErrDuplicateKey
 		}
 	}
-	w.log = &change{rev: w.rev, name: name, after: after, older: w.log}
-	w.keys, w.log.before = set(w.keys, name, after)
-	if after != nil {
-		after.Created, after.Modified = w.rev, w.rev
-		if w.log.before != nil {
-			after.Created = w.log.before.Created
-		}
+	w.log = &change{Key: k, older: w.log}
+	w.keys, w.log.before = set(w.keys, k, put)
+	if k.Modified = w.rev; put {
+		k.Created = cmp.Or(w.log.before.Created, w.rev)
 	}
 	return nil
 }
@@ -61,9 +59,18 @@ func (w *writer) run(in *pb.TxnRequest) (_ *pb.TxnResponse, err error) {
 			r, err = w.Range(o.RequestRange)
 			resp.Responses[i] = &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: r}}
 		case *pb.RequestOp_RequestPut:
-			resp.Responses[i], err = w.put(o.RequestPut)
+			put := o.RequestPut
+			if put.Lease != 0 && w.KeepAlive(put.Lease) == 0 {
+				return nil, rpctypes.ErrLeaseNotFound
+			}
+			resp.Responses[i], err = putDone, w.change(&Key{Name: string(put.Key), Value: string(put.Value), Lease: put.Lease}, true)
 		case *pb.RequestOp_RequestDeleteRange:
-			resp.Responses[i], err = w.remove(o.RequestDeleteRange)
+			keys := slices.Clone(within(w.keys, o.RequestDeleteRange.Key, o.RequestDeleteRange.RangeEnd))
+			for n := 0; n < len(keys) && err == nil; n++ {
+				err = w.change(&Key{Name: keys[n].Name}, false)
+			}
+			r := &pb.DeleteRangeResponse{Deleted: int64(len(keys))}
+			resp.Responses[i] = &pb.ResponseOp{Response: &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: r}}
 		case *pb.RequestOp_RequestTxn:
 			var r *pb.TxnResponse
 			r, err = w.run(o.RequestTxn)
@@ -76,32 +83,5 @@ func (w *writer) run(in *pb.TxnRequest) (_ *pb.TxnResponse, err error) {
 	return resp, nil
 }
 
-// putDone is the reply to each put that does not ask for the previous key.
+// putDone is the reply to each put.
 var putDone = &pb.ResponseOp{Response: &pb.ResponseOp_ResponsePut{ResponsePut: &pb.PutResponse{}}}
-
-func (w *writer) put(put *pb.PutRequest) (*pb.ResponseOp, error) {
-	if put.Lease != 0 && w.KeepAlive(put.Lease) == 0 {
-		return nil, rpctypes.ErrLeaseNotFound
-	}
-	k := &Key{Name: string(put.Key), Value: string(put.Value), Lease: put.Lease}
-	err := w.change(k.Name, k)
-	if w.log.before == nil || !put.PrevKv {
-		return putDone, err
-	}
-	resp := &pb.PutResponse{PrevKv: w.log.before.kv()}
-	return &pb.ResponseOp{Response: &pb.ResponseOp_ResponsePut{ResponsePut: resp}}, err
-}
-
-func (w *writer) remove(del *pb.DeleteRangeRequest) (*pb.ResponseOp, error) {
-	resp := &pb.DeleteRangeResponse{}
-	for _, k := range slices.Clone(within(w.keys, del.Key, del.RangeEnd)) {
-		if err := w.change(k.Name, nil); err != nil {
-			return nil, err
-		}
-		resp.Deleted++
-		if del.PrevKv {
-			resp.PrevKvs = append(resp.PrevKvs, k.kv())
-		}
-	}
-	return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: resp}}, nil
-}

@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/etcdclaims/claims/internal/explore/etcdmodel"
 	"github.com/etcdclaims/claims/internal/item"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
 // places returns the states of an item below a prefix.
@@ -15,15 +13,11 @@ func (s *State) places(id, prefix string) (all []item.State) {
 		if !strings.Contains(key.Value, `"id":"`+id+`"`) {
 			continue // decoding takes the most time of a search
 		}
-		if st, err := stateOf(key); err == nil {
+		if st, err := item.DecodeState(key.KV()); err == nil {
 			all = append(all, st)
 		}
 	}
 	return all
-}
-
-func stateOf(key *etcdmodel.Key) (item.State, error) {
-	return item.DecodeState(&mvccpb.KeyValue{Key: []byte(key.Name), Value: []byte(key.Value)})
 }
 
 // Check returns what is wrong in the state itself.

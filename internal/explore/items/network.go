@@ -9,7 +9,6 @@ import (
 	"github.com/etcdclaims/claims/internal/explore/etcdmodel"
 	"github.com/etcdclaims/claims/internal/item"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -68,7 +67,7 @@ func (s *State) account(step string, by int, held item.Held, before etcdmodel.St
 			if before.Get(keys.Paused()).Modified > 0 {
 				return fmt.Errorf("%s was claimed from a queue that is paused", id)
 			}
-			st, err := keys.TakenState(&mvccpb.KeyValue{Key: []byte(key.Name), Value: []byte(key.Value)})
+			st, err := keys.TakenState(key.KV())
 			if err != nil {
 				return err
 			}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/etcdclaims/claims/internal/explore/search"
 	"github.com/etcdclaims/claims/internal/protocol"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
@@ -323,9 +322,7 @@ func (w World) waitEvents(all []event, i, p int) []event {
 		all = append(all, w.event(told, func(n *World) error { return n.step(i, p, ev) }))
 	}
 	if k := w.etcd.Get(m.layout().Notice(m.instance(), r.att.ID)); k.Modified > 0 {
-		hears("read its notice", protocol.Event{Kind: protocol.Noticed, KV: &mvccpb.KeyValue{
-			Key: []byte(k.Name), Value: []byte(k.Value), Lease: k.Lease, CreateRevision: k.Created, ModRevision: k.Modified,
-		}})
+		hears("read its notice", protocol.Event{Kind: protocol.Noticed, KV: k.KV()})
 	}
 	awaited, rev := layout.Own(key(p)), int64(0) // see awaitedKey of internal/line
 	switch {

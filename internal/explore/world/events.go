@@ -279,13 +279,9 @@ func (w World) notice(c *client) *mvccpb.KeyValue {
 		}
 	}
 	if k := w.etcd.Get(name); k.Modified > 0 {
-		return keyValue(&k)
+		return k.KV()
 	}
 	return nil
-}
-
-func keyValue(k *etcdmodel.Key) *mvccpb.KeyValue {
-	return &mvccpb.KeyValue{Key: []byte(k.Name), Value: []byte(k.Value), Lease: k.Lease, ModRevision: k.Modified, CreateRevision: k.Created}
 }
 
 // awaited is what a caller in line watches: keys from the first on, and before the end, and the revision of
@@ -336,7 +332,7 @@ func (w World) operatorEvents(all []event) []event {
 	}
 	if w.may(Force) {
 		for _, k := range w.etcd.Under(layout.Own("")) {
-			own := keyValue(k)
+			own := k.KV()
 			step := protocol.Force{Layout: layout, Key: strings.TrimPrefix(k.Name, layout.Own("")), Own: own}
 			all = append(all, w.event(told("an operator released %s by force", k.Name), func(n *World) error {
 				n.spend(Force)

@@ -88,7 +88,7 @@ func (w World) outcome(c *client) *mvccpb.KeyValue {
 	if c.known == nil || at.Modified == 0 || at.Modified == c.known.Rev {
 		return nil
 	}
-	kv := keyValue(&at)
+	kv := at.KV()
 	if r, err := record.Decode(userKey, kv); err != nil || !r.IsOver(noon, nil) {
 		return nil
 	}
