@@ -40,7 +40,7 @@ func TestVerbs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.etcd, _ = w.etcd.Grant(7, 60)
+			w.etcd, _ = w.etcd.Grant(7)
 			w.enqueue("a", noon)
 			held := w.claim("s1")
 			held.By = "b"

@@ -28,13 +28,13 @@ type Etcd struct {
 
 	mu    sync.Mutex
 	model *Model
-	last  int64 // the last lease
+	ttls  map[clientv3.LeaseID]int64 // of all leases that clients were granted
 }
 
 // NewEtcd returns an etcd without keys and leases.
 func NewEtcd() *Etcd {
 	ignore := func(string, *pb.TxnRequest) error { return nil }
-	return &Etcd{Sent: ignore, Replied: ignore, model: New()}
+	return &Etcd{Sent: ignore, Replied: ignore, model: New(), ttls: make(map[clientv3.LeaseID]int64)}
 }
 
 // Client returns a client. It has no connection, and no watches.
@@ -53,7 +53,7 @@ func (e *Etcd) With(f func(m *Model)) {
 func (e *Etcd) Lives(id clientv3.LeaseID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.model.KeepAlive(int64(id)) > 0
+	return e.model.Lives(int64(id))
 }
 
 // EndLease ends a lease, with the keys on it.
@@ -139,10 +139,11 @@ type leases struct {
 
 func (l leases) Grant(ctx context.Context, ttl int64) (*clientv3.LeaseGrantResponse, error) {
 	return do(ctx, l.e, Grant, nil, func() (*clientv3.LeaseGrantResponse, error) {
-		l.e.last++
-		next, err := l.e.model.Grant(l.e.last, ttl)
+		id := clientv3.LeaseID(len(l.e.ttls) + 1)
+		l.e.ttls[id] = ttl
+		next, err := l.e.model.Grant(int64(id))
 		l.e.model.State = next
-		return &clientv3.LeaseGrantResponse{ID: clientv3.LeaseID(l.e.last), TTL: ttl}, err
+		return &clientv3.LeaseGrantResponse{ID: id, TTL: ttl}, err
 	})
 }
 
@@ -156,21 +157,19 @@ func (l leases) Revoke(ctx context.Context, id clientv3.LeaseID) (*clientv3.Leas
 
 func (l leases) KeepAliveOnce(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseKeepAliveResponse, error) {
 	return do(ctx, l.e, KeepAlive, nil, func() (*clientv3.LeaseKeepAliveResponse, error) {
-		ttl := l.e.model.KeepAlive(int64(id))
-		if ttl == 0 {
+		if !l.e.model.Lives(int64(id)) {
 			return nil, rpctypes.ErrLeaseNotFound
 		}
-		return &clientv3.LeaseKeepAliveResponse{ID: id, TTL: ttl}, nil
+		return &clientv3.LeaseKeepAliveResponse{ID: id, TTL: l.e.ttls[id]}, nil
 	})
 }
 
 func (l leases) TimeToLive(ctx context.Context, id clientv3.LeaseID, _ ...clientv3.LeaseOption) (*clientv3.LeaseTimeToLiveResponse, error) {
 	return do(ctx, l.e, TTL, nil, func() (*clientv3.LeaseTimeToLiveResponse, error) {
-		ttl := l.e.model.KeepAlive(int64(id))
-		if ttl == 0 {
+		if !l.e.model.Lives(int64(id)) {
 			return &clientv3.LeaseTimeToLiveResponse{ID: id, TTL: -1}, nil
 		}
-		resp := &clientv3.LeaseTimeToLiveResponse{ID: id, TTL: ttl, GrantedTTL: ttl}
+		resp := &clientv3.LeaseTimeToLiveResponse{ID: id, TTL: l.e.ttls[id], GrantedTTL: l.e.ttls[id]}
 		for _, k := range l.e.model.Under("") {
 			if k.Lease == int64(id) {
 				resp.Keys = append(resp.Keys, []byte(k.Name))

@@ -53,8 +53,8 @@ func (m *Model) Remove(name string) {
 
 // Lend grants a lease, unless it exists or is none.
 func (m *Model) Lend(lease int64) {
-	if lease != 0 && m.KeepAlive(lease) == 0 {
-		m.State, _ = m.Grant(lease, 60)
+	if lease != 0 && !m.Lives(lease) {
+		m.State, _ = m.Grant(lease)
 	}
 }
 

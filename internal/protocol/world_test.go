@@ -115,7 +115,7 @@ func (w *world) undo(a *actor) {
 		besides = []*pb.RequestOp{txn.Nest(&pb.TxnRequest{
 			Compare: []*pb.Compare{txn.ValueIs([]byte("/b"), a.Beside.Value)}, Success: []*pb.RequestOp{txn.Delete([]byte("/b"))},
 		})}
-		if w.KeepAlive(a.Lease) == 0 {
+		if !w.Lives(a.Lease) {
 			w.request(txn.Request{In: &pb.TxnRequest{Success: besides}})
 		}
 	}

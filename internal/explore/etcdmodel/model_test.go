@@ -158,7 +158,7 @@ func (e etcd) apply(ctx context.Context, s step) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &pb.LeaseKeepAliveResponse{ID: s.id, TTL: resp.TTL}, nil
+		return &pb.LeaseKeepAliveResponse{ID: s.id, TTL: min(resp.TTL, alive)}, nil
 	case "revoke":
 		return plain(e.leases.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: s.id}))
 	case "expire":
@@ -260,8 +260,8 @@ func (e etcd) end(ctx context.Context, m etcdmodel.State) string {
 	}
 	all := make(map[int64]string)
 	for id := range int64(lastLease + 1) {
-		if ttl := m.KeepAlive(id); ttl != 0 {
-			all[id] = fmt.Sprint(ttl, attached(m, id))
+		if m.Lives(id) {
+			all[id] = attached(m, id)
 		}
 	}
 	for _, l := range leases.Leases {
@@ -271,7 +271,7 @@ func (e etcd) end(ctx context.Context, m etcdmodel.State) string {
 		}
 		slices.SortFunc(l.Keys, bytes.Compare)
 		id := int64(l.ID)
-		if got := fmt.Sprint(l.GrantedTTL, fmt.Sprintf("%q", l.Keys)); got != all[id] {
+		if got := fmt.Sprintf("%q", l.Keys); got != all[id] {
 			return fmt.Sprintf("lease %d: the model has %s, etcd %s", id, all[id], got)
 		}
 		delete(all, id)

@@ -13,7 +13,7 @@ import (
 // tenKeys returns an etcd with ten keys of claims, and no history.
 func tenKeys(b *testing.B) etcdmodel.State {
 	b.Helper()
-	m, _ := etcdmodel.New(1).Grant(1, 60)
+	m, _ := etcdmodel.New(1).Grant(1)
 	for i := range 10 {
 		value := fmt.Sprintf(`{"v":1,"claim":"%032d","owner":"worker-%d","instance":"%032d","ttl":15}`, i, i, i)
 		put := txn.Put(fmt.Appendf(nil, "/etcdclaims/own/orders/%d", i), value, int64(1))

@@ -11,7 +11,6 @@
 package etcdmodel
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
@@ -24,7 +23,7 @@ import (
 type State struct {
 	rev, compacted int64
 	keys           []*Key      // in the order of their names
-	leases         []lease     // in the order of their ids
+	leases         []int64     // ids, in their order
 	log            *change     // the newest; those since the last compaction
 	done           []Operation // that led here, if it is recorded; else nil
 }
@@ -35,8 +34,6 @@ type Key struct {
 	Name, Value              string
 	Created, Modified, Lease int64
 }
-
-type lease struct{ id, ttl int64 }
 
 // A change is one key that was put or deleted. Those of one transaction have the same revision.
 type change struct {
@@ -81,40 +78,31 @@ func (c *change) since(rev int64) *change {
 	if c == nil || c.Modified <= rev {
 		return nil
 	}
-	kept := *c
-	kept.older = c.older.since(rev)
-	return &kept
+	return &change{c.Key, c.before, c.older.since(rev)}
 }
 
-// Grant grants a lease with an id that the caller chooses.
-func (s State) Grant(id, ttl int64) (State, error) {
-	i, found := s.lease(id)
+// Grant grants a lease with an id that the caller chooses. How long it lives concerns the caller alone.
+func (s State) Grant(id int64) (State, error) {
+	i, found := slices.BinarySearch(s.leases, id)
 	if found {
 		return s, rpctypes.ErrLeaseExist
 	}
-	s.leases = slices.Insert(slices.Clone(s.leases), i, lease{id, ttl})
+	s.leases = slices.Insert(slices.Clone(s.leases), i, id)
 	return s.record(Operation{Granted: id}), nil
 }
 
-// KeepAlive returns the TTL that a renewal reports: 0 if the lease does not exist.
-func (s State) KeepAlive(id int64) int64 {
-	if i, found := s.lease(id); found {
-		return s.leases[i].ttl
-	}
-	return 0
+// Lives reports whether there is a lease.
+func (s State) Lives(id int64) bool {
+	_, found := slices.BinarySearch(s.leases, id)
+	return found
 }
 
-// Leases returns the ids of all leases, in their order.
-func (s State) Leases() (ids []int64) {
-	for _, l := range s.leases {
-		ids = append(ids, l.id)
-	}
-	return ids
-}
+// Leases returns the ids of all leases, in their order. Nobody may change them.
+func (s State) Leases() []int64 { return s.leases }
 
 // Revoke ends a lease and deletes its keys, all at one revision. A lease that expires ends the same way.
 func (s State) Revoke(id int64) (State, error) {
-	i, found := s.lease(id)
+	i, found := slices.BinarySearch(s.leases, id)
 	if !found {
 		return s, rpctypes.ErrLeaseNotFound
 	}
@@ -126,10 +114,6 @@ func (s State) Revoke(id int64) (State, error) {
 	}
 	w.leases = slices.Delete(slices.Clone(s.leases), i, i+1)
 	return w.record(Operation{Revoked: id}), nil
-}
-
-func (s State) lease(id int64) (int, bool) {
-	return slices.BinarySearchFunc(s.leases, id, func(l lease, id int64) int { return cmp.Compare(l.id, id) })
 }
 
 // A Sink takes what distinguishes a state from others.
@@ -161,9 +145,8 @@ func (s State) Walk(to Sink, end func()) {
 		key(k)
 		end()
 	}
-	for _, l := range s.leases {
-		to.Int(l.id)
-		to.Int(l.ttl)
+	for _, id := range s.leases {
+		to.Int(id)
 		end()
 	}
 }

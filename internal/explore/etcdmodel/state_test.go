@@ -24,7 +24,7 @@ func seenBy(m etcdmodel.State) string {
 		fmt.Fprintln(&b, err, watchErr, encode(r), encode(&pb.WatchResponse{Events: events}))
 	}
 	for id := range int64(lastLease + 1) {
-		fmt.Fprintln(&b, id, m.KeepAlive(id))
+		fmt.Fprintln(&b, id, m.Lives(id))
 	}
 	return b.String()
 }
@@ -83,9 +83,8 @@ func TestBytesAreTheState(t *testing.T) {
 		txn(put("a", "", 0)), txn(put("a", "b", 0)), txn(put("ab", "", 0)), txn(put("a", "", 1)),
 		txn(put("ab", "", 0), put("a", "", 0)), txn(put("a", "", 0), put("ab", "", 0)),
 		txn(del("a", "")), txn(del("a", "b")), txn(put("c", "", 0), del("a", "\x00")),
-		{name: "grant", id: 1, n: 2},
-		{name: "grant", id: 1, n: 3},
-		{name: "grant", id: 2, n: 2},
+		{name: "grant", id: 1},
+		{name: "grant", id: 2},
 		{name: "revoke", id: 1},
 		{name: "compact", n: 2},
 		{name: "compact", n: 3},

@@ -66,16 +66,23 @@ func (s step) apply(m etcdmodel.State) (next etcdmodel.State, reply any, err err
 		events, err := m.Events(s.request.(*pb.WatchCreateRequest))
 		return m, &pb.WatchResponse{Events: events}, err
 	case "grant":
-		next, err = m.Grant(s.id, s.n)
-		return next, &pb.LeaseGrantResponse{Header: header(next), ID: s.id, TTL: next.KeepAlive(s.id)}, err
+		next, err = m.Grant(s.id)
+		return next, &pb.LeaseGrantResponse{Header: header(next), ID: s.id, TTL: s.n}, err
 	case "renew":
-		return m, &pb.LeaseKeepAliveResponse{ID: s.id, TTL: m.KeepAlive(s.id)}, nil
+		r := &pb.LeaseKeepAliveResponse{ID: s.id}
+		if m.Lives(s.id) {
+			r.TTL = alive
+		}
+		return m, r, nil
 	case "revoke", "expire":
 		next, err = m.Revoke(s.id)
 		return next, &pb.LeaseRevokeResponse{Header: header(next)}, err
 	}
 	return m.Compact(s.n), &pb.CompactionResponse{Header: header(m)}, nil
 }
+
+// alive stands for the TTL of a lease that is there.
+const alive = 1
 
 func header(m etcdmodel.State) *pb.ResponseHeader { return &pb.ResponseHeader{Revision: m.Revision()} }
 
@@ -142,7 +149,7 @@ func (s *source) step() step {
 		return step{name: "range", request: s.read()}
 	case 4, 5:
 		id, ttl := s.leaseID(), int64(forever)
-		if s.dying == 0 && s.m.KeepAlive(id) == 0 && s.one(2) {
+		if s.dying == 0 && !s.m.Lives(id) && s.one(2) {
 			s.dying, ttl = id, soon
 		}
 		return step{name: "grant", id: id, n: ttl}
@@ -298,7 +305,7 @@ func (s *source) put() *pb.PutRequest {
 	if s.one(2) {
 		put.Lease = s.leaseID()
 		for range 5 {
-			if s.m.KeepAlive(put.Lease) == 0 && !s.one(8) {
+			if !s.m.Lives(put.Lease) && !s.one(8) {
 				put.Lease = s.leaseID()
 			}
 		}

@@ -60,7 +60,7 @@ func (w *writer) run(in *pb.TxnRequest) (_ *pb.TxnResponse, err error) {
 			resp.Responses[i] = &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: r}}
 		case *pb.RequestOp_RequestPut:
 			put := o.RequestPut
-			if put.Lease != 0 && w.KeepAlive(put.Lease) == 0 {
+			if put.Lease != 0 && !w.Lives(put.Lease) {
 				return nil, rpctypes.ErrLeaseNotFound
 			}
 			resp.Responses[i], err = putDone, w.change(&Key{Name: string(put.Key), Value: string(put.Value), Lease: put.Lease}, true)

@@ -29,12 +29,12 @@ const (
 func (s *State) open(i int) error {
 	w := &s.workers[i]
 	w.session++
-	for s.etcd.KeepAlive(leaseOf(i, w.session)) > 0 || s.etcd.Get(keys.Worker(sessionOf(i, w.session))).Modified > 0 {
+	for s.etcd.Lives(leaseOf(i, w.session)) || s.etcd.Get(keys.Worker(sessionOf(i, w.session))).Modified > 0 {
 		w.session++
 	}
 	id := sessionOf(i, w.session)
 	var err error
-	if s.etcd, err = s.etcd.Grant(leaseOf(i, w.session), forever); err != nil {
+	if s.etcd, err = s.etcd.Grant(leaseOf(i, w.session)); err != nil {
 		return err
 	}
 	s.etcd, _, err = s.etcd.Txn(&pb.TxnRequest{Success: []*pb.RequestOp{

@@ -168,5 +168,5 @@ func (s *State) expire(i int) {
 
 func (s *State) leaseLives(i int) bool {
 	w := &s.workers[i]
-	return w.session > 0 && s.etcd.KeepAlive(leaseOf(i, w.session)) > 0
+	return w.session > 0 && s.etcd.Lives(leaseOf(i, w.session))
 }

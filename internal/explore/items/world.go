@@ -16,8 +16,7 @@ import (
 )
 
 const (
-	prefix  = "/c/"
-	forever = 1000 // seconds
+	prefix = "/c/"
 	// keep is the lease of what remains of completed items.
 	keep int64 = 7
 )
@@ -59,7 +58,7 @@ func Start(scope *Scope) State {
 	if scope.Recorded {
 		s.etcd = etcdmodel.Recorded()
 	}
-	s.etcd, _ = s.etcd.Grant(keep, forever)
+	s.etcd, _ = s.etcd.Grant(keep)
 	s.put(keys.Spec(), `{"v":1}`)
 	for i := range scope.Items {
 		if scope.Enqueue {

@@ -152,7 +152,7 @@ func (w *World) answered(at slot) error {
 	if at.run < 0 {
 		c := w.takeChore(at)
 		switch {
-		case s.err != nil && !w.lives(w.members[i].lease):
+		case s.err != nil && !w.etcd.Lives(w.members[i].lease):
 			return w.lose(i)
 		case c.rest != nil:
 			return w.rest(i, c, endEvent(s))
@@ -219,7 +219,7 @@ func (w World) memberEvents(all []event, i int, now view) []event {
 	add := func(what func() string, do func(n *World) error) {
 		all = append(all, w.event(func() string { return m.name + " " + what() }, do))
 	}
-	if m.lease != 0 && !m.ended && !w.lives(m.lease) {
+	if m.lease != 0 && !m.ended && !w.etcd.Lives(m.lease) {
 		add(told("found out that its session had ended"), func(n *World) error { return n.lose(i) })
 	}
 	for p := range m.runs {
@@ -274,7 +274,7 @@ func (w *World) close(i int) error {
 	m := w.change(i)
 	m.state, m.knows = gone, false
 	m.view = view{listed: make([]string, len(w.members)), owners: make([]string, len(m.runs))}
-	if !m.ended && w.lives(m.lease) {
+	if !m.ended && w.etcd.Lives(m.lease) {
 		return w.end(m.lease)
 	}
 	return nil
@@ -355,7 +355,7 @@ func (w World) faultEvents(all []event, i int) []event {
 	if !m.alive() {
 		return all
 	}
-	goesOn := !m.ended && w.lives(m.lease)
+	goesOn := !m.ended && w.etcd.Lives(m.lease)
 	add(Crash, true, "%s died", func(n *World) error { return n.die(i) })
 	add(Silence, goesOn, "the deadline of %s passed", func(n *World) error { return n.lose(i) })
 	add(Revocation, goesOn, "the lease of %s was revoked before its deadline", func(n *World) error {

@@ -89,7 +89,7 @@ func (w *World) session(i int) (int64, error) {
 	}
 	w.leases++
 	m.lease, m.ended = leases+w.leases, false
-	next, err := w.etcd.Grant(m.lease, 10)
+	next, err := w.etcd.Grant(m.lease)
 	w.etcd = next
 	return m.lease, err
 }
@@ -100,7 +100,7 @@ func (w *World) join(i int) error {
 	if err != nil {
 		return err
 	}
-	if !w.lives(lease) {
+	if !w.etcd.Lives(lease) {
 		return w.lose(i)
 	}
 	m := w.change(i)

@@ -174,9 +174,6 @@ func (w *World) moveOn(next etcdmodel.State) {
 	w.guards = slices.DeleteFunc(slices.Clone(w.guards), func(h protocol.Held) bool { return !w.holds(&h) })
 }
 
-// lives reports whether etcd has a lease.
-func (w World) lives(lease int64) bool { return lease != 0 && w.etcd.KeepAlive(lease) > 0 }
-
 // request is one of a member, or the answer to it. It never changes.
 type request struct {
 	member int

@@ -241,7 +241,7 @@ func (w State) session(i int) State {
 	p := &w.procs[i]
 	p.sent++
 	p.lease = w.fresh(i, values.Leases)
-	next, err := w.etcd.Grant(p.lease, 15)
+	next, err := w.etcd.Grant(p.lease)
 	if err != nil {
 		panic(err)
 	}

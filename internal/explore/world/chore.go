@@ -94,7 +94,7 @@ func (w *World) choreDone(i int, id owner, resp *pb.TxnResponse, err error) erro
 	c := w.change(i)
 	done := c.takeChore(id)
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) && done.besides != nil { // see undoing.withoutLease of internal/acquire
-		if !w.lives(c.lease) {
+		if !w.etcd.Lives(c.lease) {
 			if err := w.lose(i); err != nil {
 				return err
 			}
@@ -102,7 +102,7 @@ func (w *World) choreDone(i int, id owner, resp *pb.TxnResponse, err error) erro
 		done.att, done.request = nil, txn.Request{Key: userKey, Urgent: true, In: &pb.TxnRequest{Success: done.besides}}
 		return w.chore(i, done)
 	}
-	if errors.Is(err, rpctypes.ErrLeaseNotFound) && !w.lives(c.lease) {
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) && !w.etcd.Lives(c.lease) {
 		return w.lose(i)
 	}
 	switch {
@@ -156,7 +156,7 @@ func (w *World) choreUnknown(i int, id owner) error {
 func (w *World) moveAgain(i int, of chore, unsure bool) error {
 	m := *of.move
 	m.Unsure = unsure
-	if !w.lives(m.Lease) {
+	if !w.etcd.Lives(m.Lease) {
 		m.Lease = w.nextLease(w.change(i))
 		if err := w.grantLease(m.Lease); err != nil {
 			return err

@@ -71,7 +71,7 @@ func (c *client) mayClose() bool {
 // one that there never was. As a number it begins with the letter of the client.
 func (w World) nextLease(c *client) int64 {
 	id := int64(c.name[0])<<7 + 1
-	for ; w.lives(id) || w.mentions(appendInt(nil, id)); id++ {
+	for ; w.etcd.Lives(id) || w.mentions(appendInt(nil, id)); id++ {
 	}
 	return id
 }

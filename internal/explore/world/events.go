@@ -47,7 +47,7 @@ func (w World) leaseEvents(all []event) []event {
 
 // orphans are the leases that nobody renews.
 func (w World) orphans() []int64 {
-	return slices.DeleteFunc(w.etcd.Leases(), func(id int64) bool { return w.owner(id) != nil || w.moves(id) })
+	return slices.DeleteFunc(slices.Clone(w.etcd.Leases()), func(id int64) bool { return w.owner(id) != nil || w.moves(id) })
 }
 
 func (w World) leaseEnd(id int64) event {
@@ -63,7 +63,7 @@ func (w World) quietEvent() (_ event, is bool) {
 	for i := range w.clients {
 		c := &w.clients[i]
 		first := c.state == running && c.calls == 0 && c.lease == 0 && w.scope.Faults[Closing] == 0 && w.call(i).Work == Unrecorded
-		if first || c.mayClose() && w.lives(c.lease) && w.unused(c.lease) {
+		if first || c.mayClose() && w.etcd.Lives(c.lease) && w.unused(c.lease) {
 			return w.clientEvents(nil, i)[0], true
 		}
 	}
@@ -157,7 +157,7 @@ func (w World) clientEvents(all []event, i int) []event {
 	add := func(what string, do func(n *World) error) {
 		all = append(all, w.event(told("%s %s", c.name, what), do))
 	}
-	if c.lease != 0 && !c.ended && !w.lives(c.lease) {
+	if c.lease != 0 && !c.ended && !w.etcd.Lives(c.lease) {
 		add("found out that its session had ended", func(n *World) error { return n.lose(i) })
 	}
 	if c.att != nil && c.act.Do == protocol.DoWait {
@@ -200,7 +200,7 @@ func (w *World) close(i int) error {
 	c := w.change(i)
 	lease := c.lease
 	c.state = closed
-	if c.leave(); w.lives(lease) {
+	if c.leave(); w.etcd.Lives(lease) {
 		return w.end(lease)
 	}
 	return nil

@@ -27,15 +27,15 @@ func (w World) clientFaults(all []event, i int) []event {
 	}
 	busy := c.att != nil || c.term != nil
 	add(Crash, busy || len(c.chores) > 0, "%s died", func(n *World) error { n.die(i, dead); return nil })
-	add(Expiry, busy && !c.ended && w.lives(c.lease), "the lease of %s ended, after its deadline", func(n *World) error {
+	add(Expiry, busy && !c.ended && w.etcd.Lives(c.lease), "the lease of %s ended, after its deadline", func(n *World) error {
 		n.change(i).expired = true
 		return n.end(c.lease)
 	})
-	add(Revocation, busy && !c.ended && w.lives(c.lease), "the lease of %s was revoked before its deadline", func(n *World) error {
+	add(Revocation, busy && !c.ended && w.etcd.Lives(c.lease), "the lease of %s was revoked before its deadline", func(n *World) error {
 		n.tampered = true
 		return n.end(c.lease)
 	})
-	add(Silence, busy && !c.ended && w.lives(c.lease), "the deadline of %s passed, and its lease went on", func(n *World) error {
+	add(Silence, busy && !c.ended && w.etcd.Lives(c.lease), "the deadline of %s passed, and its lease went on", func(n *World) error {
 		return n.lose(i)
 	})
 	add(GivingUp, c.att != nil || c.waitsForRecord(), "the caller of %s gave up", func(n *World) error {

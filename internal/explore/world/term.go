@@ -110,7 +110,7 @@ func (w *World) endStep(i int, ev protocol.EndEvent) error {
 		case protocol.EndPause:
 			return nil
 		case protocol.EndAsk:
-			if ev.Kind = protocol.EndSessionLives; !w.lives(c.lease) {
+			if ev.Kind = protocol.EndSessionLives; !w.etcd.Lives(c.lease) {
 				ev.Kind, c.ended = protocol.EndSessionGone, true
 			}
 			continue

@@ -209,7 +209,7 @@ func (w *World) allSpent(ops []*pb.RequestOp) bool {
 	for _, op := range ops {
 		switch {
 		case op.GetRequestPut() != nil:
-			if lease := op.GetRequestPut().Lease; lease != 0 && !w.lives(lease) {
+			if lease := op.GetRequestPut().Lease; lease != 0 && !w.etcd.Lives(lease) {
 				return true
 			}
 			changes = true
@@ -233,7 +233,7 @@ func (w *World) transact(in *pb.TxnRequest) (*pb.TxnResponse, error, error) {
 
 // grantLease grants a lease.
 func (w *World) grantLease(id int64) error {
-	next, err := w.etcd.Grant(id, 10)
+	next, err := w.etcd.Grant(id)
 	if err != nil {
 		return err
 	}
@@ -251,6 +251,3 @@ func (w *World) end(lease int64) error {
 	w.etcd = next
 	return w.changed(before)
 }
-
-// lives reports whether etcd has a lease.
-func (w World) lives(lease int64) bool { return lease != 0 && w.etcd.KeepAlive(lease) > 0 }
