@@ -2,9 +2,7 @@ package etcdmodel
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
-	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -26,9 +24,11 @@ func find[T string | []byte](keys []*Key, name T) (i int, found bool) {
 // set puts a key in the place of the one of its name, or removes that one. It changes keys, and returns the key before.
 func set(keys []*Key, k *Key, exists bool) (_ []*Key, before *Key) {
 	i, found := find(keys, k.Name)
-	if before = (&Key{Name: k.Name}); found {
+	if found {
 		before = keys[i]
 		keys = slices.Delete(keys, i, i+1)
+	} else {
+		before = &Key{Name: k.Name}
 	}
 	if exists {
 		keys = slices.Insert(keys, i, k)
@@ -58,8 +58,7 @@ func (k *Key) KV() *mvccpb.KeyValue {
 	}
 }
 
-// Range reads keys. Count is that of the whole range, whatever the filters leave of it. Equal keys have
-// the order that sort.Sort gives them in etcd: slices.SortFunc is the same algorithm.
+// Range reads keys. Count is that of the whole range, whatever the filters and the limit leave of it.
 func (s State) Range(r *pb.RangeRequest) (*pb.RangeResponse, error) {
 	keys := s.keys
 	switch {
@@ -75,21 +74,19 @@ func (s State) Range(r *pb.RangeRequest) (*pb.RangeResponse, error) {
 	}
 	keys = within(keys, r.Key, r.RangeEnd)
 	resp := &pb.RangeResponse{Header: &pb.ResponseHeader{Revision: s.rev}, Count: int64(len(keys))}
-	if r.CountOnly {
-		return resp, nil
-	}
 	keys = slices.DeleteFunc(slices.Clone(keys), func(k *Key) bool {
-		return k.Modified < r.MinModRevision || r.MaxCreateRevision != 0 && k.Created > r.MaxCreateRevision
+		created := r.MaxCreateRevision == 0 || k.Created <= r.MaxCreateRevision
+		return r.CountOnly || !created || k.Modified < r.MinModRevision
 	})
 	if r.SortOrder != pb.RangeRequest_NONE {
-		slices.SortFunc(keys, func(a, b *Key) int {
+		slices.SortFunc(keys, func(a, b *Key) int { // sort.Sort in etcd, which orders equal keys alike
 			if r.SortOrder == pb.RangeRequest_DESCEND {
 				a, b = b, a
 			}
 			if r.SortTarget == pb.RangeRequest_CREATE {
 				return cmp.Compare(a.Created, b.Created)
 			}
-			return strings.Compare(a.Name, b.Name)
+			return cmp.Compare(a.Name, b.Name)
 		})
 	}
 	if r.Limit > 0 && len(keys) > int(r.Limit) {
@@ -105,8 +102,8 @@ func (s State) Range(r *pb.RangeRequest) (*pb.RangeResponse, error) {
 	return resp, nil
 }
 
-// Holds reports whether all conditions hold. One on a range holds if it does for each key there, and one without keys if
-// it does for a key whose numbers are 0. A condition on the value of a key that does not exist is false.
+// Holds reports whether all conditions hold. One on a range must hold for each key there, and one without keys for a key
+// whose numbers are 0. A condition on the value of a key that does not exist is false.
 func (s State) Holds(all []*pb.Compare) bool {
 	for _, c := range all {
 		keys := within(s.keys, c.Key, c.RangeEnd)
@@ -126,30 +123,29 @@ func holdsFor(c *pb.Compare, k *Key) bool {
 	case pb.Compare_MOD:
 		n = cmp.Compare(k.Modified, c.GetModRevision())
 	case pb.Compare_VALUE:
-		n = strings.Compare(k.Value, string(c.GetValue()))
+		n = cmp.Compare(k.Value, string(c.GetValue()))
 	case pb.Compare_LEASE:
 		n = cmp.Compare(k.Lease, c.GetLease())
 	default:
-		panic(fmt.Sprint("the model has no conditions on ", c.Target))
+		panic("the model has no conditions on " + c.Target.String())
 	}
 	return n == 0 && c.Result == pb.Compare_EQUAL || n != 0 && c.Result == pb.Compare_NOT_EQUAL ||
 		n > 0 && c.Result == pb.Compare_GREATER || n < 0 && c.Result == pb.Compare_LESS
 }
 
-// Events returns all events that a watch may report, from its start revision to the present one, in
-// their order. etcd reports all events of a revision, or none yet, and none twice. The caller decides
-// how many arrive now, later or never.
+// Events returns all events that a watch may report from its start revision on, in their order. etcd reports all events
+// of a revision, or none yet, and none twice. The caller decides how many arrive now, later or never.
 func (s State) Events(w *pb.WatchCreateRequest) (events []*mvccpb.Event, err error) {
 	if w.StartRevision <= s.compacted {
 		return nil, rpctypes.ErrCompacted
 	}
 	for c := s.log; c != nil && c.Modified >= w.StartRevision; c = c.older {
 		if len(within([]*Key{c.Key}, w.Key, w.RangeEnd)) > 0 {
-			kind := mvccpb.Event_PUT
+			ev := &mvccpb.Event{Kv: c.KV()}
 			if c.Created == 0 {
-				kind = mvccpb.Event_DELETE
+				ev.Type = mvccpb.Event_DELETE
 			}
-			events = append(events, &mvccpb.Event{Type: kind, Kv: c.KV()})
+			events = append(events, ev)
 		}
 	}
 	slices.Reverse(events)

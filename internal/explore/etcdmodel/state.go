@@ -1,25 +1,23 @@
-// Package etcdmodel is etcd's key-value store as a value: a pure function from a state and a request
-// to the next state and the reply. It is for programs that keep many states and try each order of
-// events. It has no I/O, no goroutine and no clock: the caller decides when a lease expires, and
-// which events of a watch arrive.
+// Package etcdmodel is etcd's key-value store as a value: a pure function from a state and a request to the next state
+// and the reply. It is for programs that keep many states and try each order of events. It has no I/O, no goroutine and
+// no clock: the caller decides when a lease expires, and which events of a watch arrive.
 //
-// Replies and errors are those of etcd 3.7, which a test compares, without what no request asks for that
-// is sent here: versions of keys, conditions on them, puts that keep a value or lease, the keys before a
-// put or a deletion, and orders other than by name and CreateRevision. A transaction that changes a key
-// twice is always refused. Requests must be well-formed, and leases long enough for etcd. Replies share
-// parts: nobody may change them.
+// Replies and errors are those of etcd 3.7, which a test compares, without what no request asks for that is sent here:
+// versions of keys, conditions on them, puts that keep a value or lease, the key before a put or a deletion, and orders
+// other than by name and CreateRevision. A transaction that changes a key twice is always refused. Requests must be
+// well-formed. Replies share parts: nobody may change them.
 package etcdmodel
 
 import (
 	"slices"
 
+	"github.com/etcdclaims/claims/internal/explore/values"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// A State is all that an etcd stores. It never changes: each method that changes something returns
-// the next state. Any number of goroutines may use it at once.
+// A State is all that an etcd stores. It never changes: each method that changes something returns the next state.
 type State struct {
 	rev, compacted int64
 	keys           []*Key      // in the order of their names
@@ -28,8 +26,7 @@ type State struct {
 	done           []Operation // that led here, if it is recorded; else nil
 }
 
-// Key is a key as it is stored, with its revisions: without a value, a lease and the revision Created once it is deleted.
-// It never changes.
+// Key is a key as it is stored, or its name and the revision Modified at which it was deleted. It never changes.
 type Key struct {
 	Name, Value              string
 	Created, Modified, Lease int64
@@ -92,10 +89,7 @@ func (s State) Grant(id int64) (State, error) {
 }
 
 // Lives reports whether there is a lease.
-func (s State) Lives(id int64) bool {
-	_, found := slices.BinarySearch(s.leases, id)
-	return found
-}
+func (s State) Lives(id int64) bool { return slices.Contains(s.leases, id) }
 
 // Leases returns the ids of all leases, in their order. Nobody may change them.
 func (s State) Leases() []int64 { return s.leases }
@@ -116,16 +110,9 @@ func (s State) Revoke(id int64) (State, error) {
 	return w.record(Operation{Revoked: id}), nil
 }
 
-// A Sink takes what distinguishes a state from others.
-type Sink interface {
-	Int(n int64)
-	Text(s string)
-}
-
-// Walk gives a sink parts: one for each key, one for each lease, and one for what else there is. It calls end after each.
-// The parts of two states are the same if and only if no request can tell the states apart. What was compacted is in no
-// part: compact what nobody will ask for. The end of a lease has events in the order of names.
-func (s State) Walk(to Sink, end func()) {
+// Walk gives a sink parts, and calls end after each: one for each key and lease, and one for the rest. Those of two
+// states are the same if and only if no request can tell the states apart: compact what nobody will ask for.
+func (s State) Walk(to values.Sink, end func()) {
 	key := func(k *Key) {
 		to.Text(k.Name)
 		to.Text(k.Value)

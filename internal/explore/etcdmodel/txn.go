@@ -44,8 +44,8 @@ func (w *writer) change(k *Key, put bool) error {
 	return nil
 }
 
-// run carries out a transaction or a nested one. As in etcd, all conditions are evaluated, and leases
-// looked up, in the state before the first operation. Reads see earlier operations.
+// run carries out a transaction or a nested one. As in etcd, all conditions are evaluated, and leases looked up, in the
+// state before the first operation. Reads see earlier operations.
 func (w *writer) run(in *pb.TxnRequest) (_ *pb.TxnResponse, err error) {
 	resp, ops := &pb.TxnResponse{Header: &pb.ResponseHeader{}, Succeeded: true}, in.Success
 	if !w.begin.Holds(in.Compare) {
@@ -59,11 +59,11 @@ func (w *writer) run(in *pb.TxnRequest) (_ *pb.TxnResponse, err error) {
 			r, err = w.Range(o.RequestRange)
 			resp.Responses[i] = &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: r}}
 		case *pb.RequestOp_RequestPut:
-			put := o.RequestPut
-			if put.Lease != 0 && !w.Lives(put.Lease) {
+			k := &Key{Name: string(o.RequestPut.Key), Value: string(o.RequestPut.Value), Lease: o.RequestPut.Lease}
+			if k.Lease != 0 && !w.Lives(k.Lease) {
 				return nil, rpctypes.ErrLeaseNotFound
 			}
-			resp.Responses[i], err = putDone, w.change(&Key{Name: string(put.Key), Value: string(put.Value), Lease: put.Lease}, true)
+			resp.Responses[i], err = putDone, w.change(k, true)
 		case *pb.RequestOp_RequestDeleteRange:
 			keys := slices.Clone(within(w.keys, o.RequestDeleteRange.Key, o.RequestDeleteRange.RangeEnd))
 			for n := 0; n < len(keys) && err == nil; n++ {

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/etcdclaims/claims/internal/explore/etcdmodel"
+	"github.com/etcdclaims/claims/internal/explore/fault"
 	"github.com/etcdclaims/claims/internal/explore/items"
 	"github.com/etcdclaims/claims/internal/explore/search"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -46,7 +46,7 @@ func conditions() []condition {
 			mu.Lock()
 			defer mu.Unlock()
 			outer := in
-			etcdmodel.Transactions(in, func(one *pb.TxnRequest) {
+			fault.Transactions(in, func(one *pb.TxnRequest) {
 				if isGuard(step) && one != outer {
 					return // it has those of the step
 				}
@@ -78,7 +78,7 @@ func TestDroppedConditions(t *testing.T) {
 							return conditionOf(step, c) == dropped
 						}), Success: in.Success, Failure: in.Failure}
 					}
-					return etcdmodel.Without(in, func(c *pb.Compare) bool { return conditionOf(step, c) == dropped })
+					return fault.Without(in, func(c *pb.Compare) bool { return conditionOf(step, c) == dropped })
 				}
 				r := search.Run([]items.State{items.Start(scope)}, search.Options{Most: 10_000})
 				if states += r.States; r.Bad != nil {

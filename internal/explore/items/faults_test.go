@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/etcdclaims/claims/internal/explore/etcdmodel"
+	"github.com/etcdclaims/claims/internal/explore/fault"
 	"github.com/etcdclaims/claims/internal/explore/items"
 	"github.com/etcdclaims/claims/internal/explore/search"
 	"google.golang.org/protobuf/proto"
@@ -26,7 +26,7 @@ func on(step string, change func(*pb.TxnRequest) *pb.TxnRequest) change {
 // dropping drops the conditions on keys whose name contains a part.
 func dropping(part string) func(*pb.TxnRequest) *pb.TxnRequest {
 	return func(in *pb.TxnRequest) *pb.TxnRequest {
-		return etcdmodel.Without(in, func(c *pb.Compare) bool { return strings.Contains(string(c.Key), part) })
+		return fault.Without(in, func(c *pb.Compare) bool { return strings.Contains(string(c.Key), part) })
 	}
 }
 
@@ -34,7 +34,7 @@ func dropping(part string) func(*pb.TxnRequest) *pb.TxnRequest {
 func changing(part, from, to string) func(*pb.TxnRequest) *pb.TxnRequest {
 	return func(in *pb.TxnRequest) *pb.TxnRequest {
 		in = proto.Clone(in).(*pb.TxnRequest)
-		etcdmodel.Transactions(in, func(one *pb.TxnRequest) {
+		fault.Transactions(in, func(one *pb.TxnRequest) {
 			for _, op := range one.Success {
 				if put := op.GetRequestPut(); put != nil && strings.Contains(string(put.Key), part) {
 					put.Value = []byte(strings.Replace(string(put.Value), from, to, 1))
@@ -49,7 +49,7 @@ func changing(part, from, to string) func(*pb.TxnRequest) *pb.TxnRequest {
 func omitting(part string) func(*pb.TxnRequest) *pb.TxnRequest {
 	return func(in *pb.TxnRequest) *pb.TxnRequest {
 		in = proto.Clone(in).(*pb.TxnRequest)
-		etcdmodel.Transactions(in, func(one *pb.TxnRequest) {
+		fault.Transactions(in, func(one *pb.TxnRequest) {
 			one.Success = slices.DeleteFunc(one.Success, func(op *pb.RequestOp) bool {
 				key := string(op.GetRequestPut().GetKey()) + string(op.GetRequestDeleteRange().GetKey())
 				return strings.Contains(key, part)

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/etcdclaims/claims/internal/explore/etcdmodel"
+	"github.com/etcdclaims/claims/internal/explore/fault"
 	"github.com/etcdclaims/claims/internal/explore/search"
 	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -14,7 +14,7 @@ import (
 
 // without removes conditions from a request, and from those that are nested in it.
 func without(in *pb.TxnRequest, of func(c *pb.Compare) bool) {
-	less := etcdmodel.Without(in, of)
+	less := fault.Without(in, of)
 	in.Compare, in.Success, in.Failure = less.Compare, less.Success, less.Failure
 }
 

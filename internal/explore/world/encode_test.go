@@ -37,7 +37,7 @@ func TestOtherNames(t *testing.T) {
 				one, _ = one.Grant(lease)
 				other, _ = other.Grant(mirrored)
 			case 1:
-				one, _ = one.Revoke(lease)
+				one, _ = one.Revoke(lease) // the events of keys are in the order of their names
 				other, _ = other.Revoke(mirrored)
 				one, other = one.Compact(one.Revision()), other.Compact(other.Revision())
 			case 2:

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/etcdclaims/claims/internal/explore/etcdmodel"
+	"github.com/etcdclaims/claims/internal/explore/fault"
 	"github.com/etcdclaims/claims/internal/protocol"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
@@ -151,7 +151,7 @@ type Condition struct {
 // without returns a request without the condition.
 func (c *Condition) without(in *pb.TxnRequest) *pb.TxnRequest {
 	n := -1
-	return etcdmodel.Without(in, func(*pb.Compare) bool { n++; return n == c.N })
+	return fault.Without(in, func(*pb.Compare) bool { n++; return n == c.N })
 }
 
 // Describe names the faults of a scope.
@@ -181,7 +181,7 @@ type steps struct {
 
 func (s *steps) saw(step string, in *pb.TxnRequest) {
 	n := 0
-	etcdmodel.Transactions(in, func(one *pb.TxnRequest) { n += len(one.Compare) })
+	fault.Transactions(in, func(one *pb.TxnRequest) { n += len(one.Compare) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.of[step] = max(s.of[step], n)

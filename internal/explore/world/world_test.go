@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 
 	"github.com/etcdclaims/claims/internal/explore/etcdmodel"
+	"github.com/etcdclaims/claims/internal/explore/fault"
 	"github.com/etcdclaims/claims/internal/explore/items"
 	"github.com/etcdclaims/claims/internal/explore/partitions"
 	"github.com/etcdclaims/claims/internal/explore/search"
@@ -148,7 +149,7 @@ func TestViolationsOnEtcd(t *testing.T) {
 
 // unconditional is a request without its conditions.
 func unconditional(in *pb.TxnRequest) *pb.TxnRequest {
-	return etcdmodel.Without(in, func(*pb.Compare) bool { return true })
+	return fault.Without(in, func(*pb.Compare) bool { return true })
 }
 
 // violates searches a world for a violation, and shows that its way has the same end on a real etcd.

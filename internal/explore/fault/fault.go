@@ -1,4 +1,5 @@
-package etcdmodel
+// Package fault breaks requests on purpose, to show that a world notices it.
+package fault
 
 import (
 	"slices"
