@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/etcdclaims/claims/internal/explore/driver"
 	"github.com/etcdclaims/claims/internal/explore/search"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -155,25 +156,21 @@ func (w *World) answered(at slot) error {
 		case s.err != nil && !w.etcd.Lives(w.members[i].lease):
 			return w.lose(i)
 		case c.rest != nil:
-			return w.rest(i, c, endEvent(s))
+			return w.rest(i, c, driver.EndAnswer(s.resp, s.err))
 		}
 		return s.err
 	}
 	r := w.changeRun(i, at.run)
 	r.sent = nil
 	if r.att == nil {
-		return w.endStep(i, at.run, endEvent(s))
+		return w.endStep(i, at.run, driver.EndAnswer(s.resp, s.err))
 	}
-	ev := protocol.Event{Kind: protocol.Replied, Reply: s.resp}
-	if s.err != nil { // see lease.Session.Gone
-		ev = protocol.Event{Kind: protocol.Failed, Class: protocol.SessionGone, Err: s.err}
-		if !w.members[i].isOver(r.att.Lease) {
-			if err := w.lose(i); err != nil {
-				return err
-			}
+	if s.err != nil && !w.members[i].isOver(r.att.Lease) {
+		if err := w.lose(i); err != nil {
+			return err
 		}
 	}
-	return w.step(i, at.run, ev)
+	return w.step(i, at.run, driver.Answer(s.resp, s.err))
 }
 
 // unanswered ends the wait for an answer.
@@ -190,17 +187,9 @@ func (w *World) unanswered(at slot) error {
 	r := w.changeRun(i, at.run)
 	r.sent = nil
 	if r.att == nil {
-		kind := protocol.EndUnknown
-		if r.did == protocol.EndRead {
-			kind = protocol.EndPassing
-		}
-		return w.endStep(i, at.run, protocol.EndEvent{Kind: kind})
+		return w.endStep(i, at.run, driver.NoEndAnswer(r.did))
 	}
-	ev := protocol.Event{Kind: protocol.Failed, Class: protocol.Unknown, Err: errUnknown}
-	if r.do == protocol.DoQuery {
-		ev.Class = protocol.Passing
-	}
-	return w.step(i, at.run, ev)
+	return w.step(i, at.run, driver.NoAnswer(r.do))
 }
 
 func (w *World) takeChore(at slot) chore {

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/etcdclaims/claims/etcdclaims/group"
+	"github.com/etcdclaims/claims/internal/explore/driver"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -162,7 +163,7 @@ func (w *World) lose(i int) error {
 			w.forsake(r.sent)
 			*r = run{}
 		case r.att != nil && r.do == protocol.DoWait:
-			if err := w.step(i, p, protocol.Event{Kind: protocol.SessionEnded, Err: errSession}); err != nil {
+			if err := w.step(i, p, driver.SessionEnded); err != nil {
 				return err
 			}
 		}

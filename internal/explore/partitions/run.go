@@ -6,17 +6,13 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/etcdclaims/claims/internal/explore/driver"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-var (
-	errSession = errors.New("the session has ended")
-	errUnknown = errors.New("no answer came")
-	errMoved   = errors.New("the partition moves to another member")
-)
+var errMoved = errors.New("the partition moves to another member")
 
 // run is what a member does for one partition: see run of group. The zero value does nothing. What it points to
 // never changes.
@@ -129,7 +125,7 @@ func (w *World) step(i, p int, ev protocol.Event) error {
 		case protocol.DoStay:
 			return nil
 		case protocol.DoSend, protocol.DoQuery:
-			r.do, r.sent = act.Do, w.request(i, p, phases[a.Phase()], act.Request)
+			r.do, r.sent = act.Do, w.request(i, p, driver.StepNames[a.Phase()], act.Request)
 			return nil
 		case protocol.DoLearn:
 			act = a.Step(protocol.Event{Kind: protocol.Learnt, Epoch: &txn.Epoch{}})
@@ -140,7 +136,7 @@ func (w *World) step(i, p int, ev protocol.Event) error {
 			ev := protocol.Event{Kind: protocol.Resumed}
 			switch {
 			case m.isOver(a.Lease):
-				ev = protocol.Event{Kind: protocol.SessionEnded, Err: errSession}
+				ev = driver.SessionEnded
 			case act.Do == protocol.DoWait:
 				r.do, r.pos = act.Do, act.Position
 				return nil
@@ -153,11 +149,6 @@ func (w *World) step(i, p int, ev protocol.Event) error {
 			return w.concluded(i, p, act)
 		}
 	}
-}
-
-// phases are the names of the steps of an attempt, by the phase in which they are sent.
-var phases = map[protocol.Phase]string{
-	protocol.Joining: "Join", protocol.Advancing: "Advance", protocol.Confirming: "Confirm", protocol.Leaving: "Leave",
 }
 
 // concluded ends an attempt; see line.conclude and acquire.Grant.
@@ -232,7 +223,7 @@ func (w *World) endStep(i, p int, ev protocol.EndEvent) error {
 		act := end.Step(ev)
 		switch r.did = act.Kind; act.Kind {
 		case protocol.EndSend, protocol.EndRead:
-			r.sent = w.request(i, p, endName(&end, act), act.Request)
+			r.sent = w.request(i, p, driver.EndName(&end, act), act.Request)
 			return nil
 		case protocol.EndPause:
 			if ev.Kind = protocol.EndResumes; m.ended {
@@ -244,10 +235,7 @@ func (w *World) endStep(i, p int, ev protocol.EndEvent) error {
 			continue
 		case protocol.EndReleased:
 			*r = run{}
-			if request, some := end.ClearAway(0); act.Away && some {
-				return w.chore(i, chore{kind: "ClearAway", claim: end.ID}, request)
-			}
-			return nil
+			return w.clearAway(i, &end, act)
 		case protocol.EndUnsettled:
 			*r = run{}
 			return w.rest(i, chore{claim: end.ID, rest: &end}, protocol.EndEvent{Kind: protocol.EndResumes})
@@ -257,25 +245,12 @@ func (w *World) endStep(i, p int, ev protocol.EndEvent) error {
 	}
 }
 
-func endName(e *protocol.Ending, a protocol.EndAction) string {
-	switch {
-	case a.Kind == protocol.EndRead:
-		return "read of the line"
-	case a.To != "":
-		return "hand-over"
+// clearAway removes what a released claim has left; see exit.clear of internal/term.
+func (w *World) clearAway(i int, end *protocol.Ending, act protocol.EndAction) error {
+	if request, some := end.ClearAway(0); act.Away && some {
+		return w.chore(i, chore{kind: "ClearAway", claim: end.ID}, request)
 	}
-	return "release (" + e.String() + ")"
-}
-
-// endEvent is the event of an answer; see exit.came of internal/term.
-func endEvent(r *request) protocol.EndEvent {
-	switch {
-	case r.err == nil:
-		return protocol.EndEvent{Kind: protocol.EndReplied, Reply: r.resp}
-	case errors.Is(r.err, rpctypes.ErrLeaseNotFound):
-		return protocol.EndEvent{Kind: protocol.EndNoLease}
-	}
-	return protocol.EndEvent{Kind: protocol.EndFinal}
+	return nil
 }
 
 // chore is a cleanup, which is tried until it is done or its session has ended; see lease.Cleanup. It never changes.
@@ -314,18 +289,10 @@ func (c *chore) encode() {
 func (w *World) rest(i int, c chore, ev protocol.EndEvent) error {
 	end := *c.rest
 	c.rest = &end
-	for {
-		switch act := end.Step(ev); act.Kind {
-		case protocol.EndSend:
-			c.kind = endName(&end, act)
-			return w.chore(i, c, act.Request)
-		case protocol.EndUnsettled:
-			ev = protocol.EndEvent{Kind: protocol.EndResumes}
-		default:
-			if request, some := end.ClearAway(0); act.Away && some {
-				return w.chore(i, chore{kind: "ClearAway", claim: end.ID}, request)
-			}
-			return nil
-		}
+	act := driver.GoOn(&end, ev)
+	if act.Kind == protocol.EndSend {
+		c.kind = driver.EndName(&end, act)
+		return w.chore(i, c, act.Request)
 	}
+	return w.clearAway(i, &end, act)
 }

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/etcdclaims/claims/internal/explore/driver"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -84,9 +85,7 @@ func (w *World) undo(i int, a *protocol.Acquisition) error {
 
 // rest gives a claim up in the background; see exit.later of internal/term.
 func (w *World) rest(i int, end *protocol.Ending) error {
-	now := *end
-	did := now.Step(protocol.EndEvent{Kind: protocol.EndResumes})
-	return w.chore(i, chore{kind: endName(&now, did), claim: end.ID, rest: &now, did: did, request: did.Request})
+	return w.restStep(i, chore{claim: end.ID, rest: end}, protocol.EndEvent{Kind: protocol.EndResumes})
 }
 
 // choreDone ends a chore that has its answer, or has it go on.
@@ -107,7 +106,7 @@ func (w *World) choreDone(i int, id owner, resp *pb.TxnResponse, err error) erro
 	}
 	switch {
 	case done.rest != nil:
-		return w.restStep(i, done, endEvent(resp, err))
+		return w.restStep(i, done, driver.EndAnswer(resp, err))
 	case done.move != nil && err != nil: // its own lease was used up
 		return w.moveAgain(i, done, done.move.Unsure)
 	case err != nil:
@@ -126,18 +125,11 @@ func (w *World) choreDone(i int, id owner, resp *pb.TxnResponse, err error) erro
 func (w *World) restStep(i int, of chore, ev protocol.EndEvent) error {
 	end := *of.rest
 	of.rest = &end
-	for {
-		of.did = end.Step(ev)
-		switch of.did.Kind {
-		case protocol.EndSend:
-			of.request, of.kind = of.did.Request, endName(&end, of.did)
-			return w.chore(i, of)
-		case protocol.EndUnsettled:
-			ev = protocol.EndEvent{Kind: protocol.EndResumes}
-		default:
-			return w.clear(i, &end, of.did)
-		}
+	if of.did = driver.GoOn(&end, ev); of.did.Kind != protocol.EndSend {
+		return w.clear(i, &end, of.did)
 	}
+	of.request, of.kind = of.did.Request, driver.EndName(&end, of.did)
+	return w.chore(i, of)
 }
 
 // choreUnknown tries a chore again that has no answer.

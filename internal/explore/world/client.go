@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/etcdclaims/claims/internal/explore/driver"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/record"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -224,7 +225,7 @@ func (w *World) carryOut(i int, act protocol.Action) error {
 			return nil
 		case protocol.DoSend, protocol.DoQuery:
 			c.act = &act
-			return w.send(i, ofCall, stepNames[c.att.Phase()], act.Request)
+			return w.send(i, ofCall, driver.StepNames[c.att.Phase()], act.Request)
 		case protocol.DoLearn:
 			ev := protocol.Event{Kind: protocol.Learnt}
 			if err := c.learn(act.EpochKey, act.Rev); err != nil {
@@ -256,7 +257,7 @@ func (w *World) carryOut(i int, act protocol.Action) error {
 			if c.act, c.cursor = &act, act.Position.Rev; !c.ended {
 				return nil
 			}
-			act = c.att.Step(protocol.Event{Kind: protocol.SessionEnded, Err: errSession})
+			act = c.att.Step(driver.SessionEnded)
 		case protocol.DoEnd:
 			return w.concluded(i, act)
 		}
@@ -266,15 +267,9 @@ func (w *World) carryOut(i int, act protocol.Action) error {
 // pausing is the event that ends a pause.
 func (w *World) pausing(i int) protocol.Event {
 	if w.clients[i].ended {
-		return protocol.Event{Kind: protocol.SessionEnded, Err: errSession}
+		return driver.SessionEnded
 	}
 	return protocol.Event{Kind: protocol.Resumed}
-}
-
-// stepNames are the steps of an attempt, by the phase in which they were sent.
-var stepNames = map[protocol.Phase]string{
-	protocol.Taking: "Take", protocol.Looking: "Look", protocol.Joining: "Join", protocol.Advancing: "Advance",
-	protocol.Confirming: "Confirm", protocol.Clearing: "Clear", protocol.Leaving: "Leave",
 }
 
 // learn takes over the epoch as it was read at a revision; see store.LearnEpoch.
@@ -375,7 +370,7 @@ func (w *World) lose(i int) error {
 		w.answered(i)
 	}
 	if c.att != nil && c.act.Do == protocol.DoWait {
-		return w.step(i, protocol.Event{Kind: protocol.SessionEnded, Err: errSession})
+		return w.step(i, driver.SessionEnded)
 	}
 	return nil
 }

@@ -6,16 +6,14 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/etcdclaims/claims/internal/protocol"
+	"github.com/etcdclaims/claims/internal/explore/driver"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
 var (
-	errSession = errors.New("the session has ended")
 	errEpoch   = errors.New("the epoch went back")
-	errUnknown = errors.New("no answer came")
 	errGivenUp = errors.New("the caller waits no longer")
 )
 
@@ -123,18 +121,16 @@ func (w *World) reply(m int) error {
 	}
 	switch at.of {
 	case ofCall:
-		ev := protocol.Event{Kind: protocol.Replied, Reply: at.resp}
-		if at.err != nil { // see lease.Session.Gone
-			ev = protocol.Event{Kind: protocol.Failed, Class: protocol.SessionGone, Err: at.err}
+		if at.err != nil {
 			if err := w.lose(i); err != nil {
 				return err
 			}
 		}
-		return w.step(i, ev)
+		return w.step(i, driver.Answer(at.resp, at.err))
 	case ofWork:
 		return w.buried(i, at.resp)
 	case ofTerm:
-		return w.endStep(i, endEvent(at.resp, at.err))
+		return w.endStep(i, driver.EndAnswer(at.resp, at.err))
 	}
 	return w.choreDone(i, at.of, at.resp, at.err)
 }
@@ -146,19 +142,11 @@ func (w *World) unanswered(m int) error {
 	w.forsake(i, at.of)
 	switch at.of {
 	case ofCall:
-		ev := protocol.Event{Kind: protocol.Failed, Class: protocol.Unknown, Err: errUnknown}
-		if w.clients[i].act.Do == protocol.DoQuery {
-			ev.Class = protocol.Passing
-		}
-		return w.step(i, ev)
+		return w.step(i, driver.NoAnswer(w.clients[i].act.Do))
 	case ofWork:
 		return w.send(i, ofWork, "Bury", w.clients[i].burial)
 	case ofTerm:
-		kind := protocol.EndUnknown
-		if w.clients[i].term.did.Kind == protocol.EndRead {
-			kind = protocol.EndPassing
-		}
-		return w.endStep(i, protocol.EndEvent{Kind: kind})
+		return w.endStep(i, driver.NoEndAnswer(w.clients[i].term.did.Kind))
 	}
 	return w.choreUnknown(i, at.of)
 }

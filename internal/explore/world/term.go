@@ -1,17 +1,16 @@
 package world
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 
+	"github.com/etcdclaims/claims/internal/explore/driver"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/record"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
 // term is a claim that a client has. It never changes.
@@ -84,19 +83,6 @@ func (w *World) release(i int) error {
 	return w.endStep(i, protocol.EndEvent{Kind: protocol.EndBegins})
 }
 
-// endEvent is the event of an answer; see exit.came of internal/term.
-func endEvent(resp *pb.TxnResponse, err error) protocol.EndEvent {
-	switch {
-	case err == nil:
-		return protocol.EndEvent{Kind: protocol.EndReplied, Reply: resp}
-	case errors.Is(err, rpctypes.ErrLeaseNotFound):
-		return protocol.EndEvent{Kind: protocol.EndNoLease}
-	case errors.Is(err, rpctypes.ErrCompacted):
-		return protocol.EndEvent{Kind: protocol.EndCompacted}
-	}
-	return protocol.EndEvent{Kind: protocol.EndFinal} // such as a key that it puts and deletes: a hand-over to itself
-}
-
 // endStep reports an event to the ending of a claim, and does what follows; see exit.run of internal/term.
 func (w *World) endStep(i int, ev protocol.EndEvent) error {
 	c := w.change(i)
@@ -106,7 +92,7 @@ func (w *World) endStep(i int, ev protocol.EndEvent) error {
 	for t.did = end.Step(ev); ; t.did = end.Step(ev) {
 		switch t.did.Kind {
 		case protocol.EndSend, protocol.EndRead:
-			return w.send(i, ofTerm, endName(&end, t.did), t.did.Request)
+			return w.send(i, ofTerm, driver.EndName(&end, t.did), t.did.Request)
 		case protocol.EndPause:
 			return nil
 		case protocol.EndAsk:
@@ -117,16 +103,6 @@ func (w *World) endStep(i int, ev protocol.EndEvent) error {
 		}
 		return w.endedTerm(i, &end, t.did)
 	}
-}
-
-func endName(e *protocol.Ending, a protocol.EndAction) string {
-	switch {
-	case a.Kind == protocol.EndRead:
-		return "read of the line"
-	case a.To != "":
-		return "hand-over"
-	}
-	return "release (" + e.String() + ")"
 }
 
 // endedTerm ends a claim as the action says; see exit.end of internal/term.
