@@ -148,7 +148,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "model that changes a key twice in a transaction", of: "internal/explore/etcdmodel", tests: "TestModelIsEtcd",
-		edits: []edit{{"internal/explore/etcdmodel/txn.go", "if c.name == name {", "if c.name == name && c.after == nil {"}},
+		edits: []edit{{"internal/explore/etcdmodel/txn.go", "if c.Name == k.Name {", "if c.Name == k.Name && c.Created == 0 {"}},
 	},
 	{
 		name: "model whose failed transaction leaves what it had put", of: "internal/explore/etcdmodel", tests: "TestModelIsEtcd",
@@ -156,7 +156,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "model whose keys stay on the lease of an earlier put", of: "internal/explore/etcdmodel", tests: "TestModelIsEtcd",
-		edits: []edit{{"internal/explore/etcdmodel/txn.go", "	if after != nil {\n", "	if after != nil {\n		after.Lease = max(after.Lease, w.begin.Get(name).Lease)\n"}},
+		edits: []edit{{"internal/explore/etcdmodel/txn.go", "	if k.Modified = w.rev; put {\n", "	if k.Modified = w.rev; put {\n		k.Lease = max(k.Lease, w.log.before.Lease)\n"}},
 	},
 	{
 		name: "model that limits before it filters", of: "internal/explore/etcdmodel", tests: "TestModelIsEtcd",
@@ -164,15 +164,15 @@ var mutants = []mutant{
 	},
 	{
 		name: "model that evaluates a range condition on one key", of: "internal/explore/etcdmodel", tests: "TestModelIsEtcd",
-		edits: []edit{{"internal/explore/etcdmodel/read.go", "len(keys) > 0 && !slices.ContainsFunc(keys, func", "len(keys) > 0 && !slices.ContainsFunc(keys[:1], func"}},
+		edits: []edit{{"internal/explore/etcdmodel/read.go", "none || slices.ContainsFunc(keys, func", "none || slices.ContainsFunc(keys[:min(1, len(keys))], func"}},
 	},
 	{
-		name: "model that exchanges names, and not what is on whose lease", of: "internal/explore/etcdmodel", tests: "TestAppendWithOtherNames",
-		edits: []edit{{"internal/explore/etcdmodel/state.go", "		lease = n.Lease(lease)\n", "		_ = n.Lease(lease)\n"}},
+		name: "world that exchanges names, and not what is on whose lease", of: "internal/explore/world", tests: "TestOtherNames",
+		edits: []edit{{"internal/explore/world/encode.go", "append(b, 0xff, byte(letter))", "append(b, 0xff, byte(letter)|0x80)"}},
 	},
 	{
 		name: "model that reads the revision before the past one", of: "internal/explore/etcdmodel", tests: "TestModelIsEtcd",
-		edits: []edit{{"internal/explore/etcdmodel/read.go", "c != nil && c.rev > r.Revision; c", "c != nil && c.rev >= r.Revision; c"}},
+		edits: []edit{{"internal/explore/etcdmodel/read.go", "c != nil && c.Modified > r.Revision; c", "c != nil && c.Modified >= r.Revision; c"}},
 	},
 	{
 		name: "model that changes the state it came from", of: "internal/explore/etcdmodel", tests: "TestStatesNeverChange",
@@ -180,7 +180,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "model that forgets a lease in what it appends", of: "internal/explore/etcdmodel", tests: "TestBytesAreTheState",
-		edits: []edit{{"internal/explore/etcdmodel/state.go", "		b = names.numbers(b, l.id, l.ttl)\n", "		b = names.numbers(b, l.ttl)\n"}},
+		edits: []edit{{"internal/explore/etcdmodel/state.go", "		to.Int(id)\n", "		_ = id\n"}},
 	},
 	{
 		name: "undo of a lost acquire left out", seeds: 100,
