@@ -3,17 +3,17 @@
 //
 //	go run ./internal/explore                    all scopes
 //	go run ./internal/explore -scope exclusive   those that a regular expression matches
-//	go run ./internal/explore -drop              drops each condition of each step in turn, and lists what no scope notices
+//	go run ./internal/explore -drop              drops each condition of each step in turn: see world.Unneeded
 package main
 
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/explore/search"
@@ -78,32 +78,39 @@ func write(source string) {
 	fmt.Printf("go test -run TestReplay ./internal/explore/world   # %s\n\n", name)
 }
 
-// dropEach drops each condition of each step in turn, and lists those that no scope needs.
+// dropEach drops each condition of each step in turn, and says why those are there that no scope needs. False means that
+// the reason of one is missing, or that there is one too many.
 func dropEach(only *regexp.Regexp, most int) bool {
-	noticed, all := map[world.Condition]string{}, map[world.Condition]bool{}
-	for _, s := range world.Scopes() {
-		if !only.MatchString(s.Name) {
-			continue
-		}
-		for _, c := range world.Conditions(s, search.Options{Most: most}) {
-			all[c] = true
-			if noticed[c] != "" {
-				continue
-			}
-			if r := world.Without(s, c, search.Options{Most: most}); r.Bad != nil {
-				noticed[c] = s.Name
-				fmt.Printf("%s without condition %d: %v, after %d events (%s)\n", c.Step, c.N, r.Bad.Err, len(r.Bad.Way)-1, s.Name)
-			}
+	takes := world.Taken(func(s *world.Scope) bool { return only.MatchString(s.Name) })
+	ok, needed := only.String() != "" || len(takes) == world.Conditions, 0
+	for c := range world.Unneeded {
+		if takes[c] == nil && only.String() == "" {
+			ok = false
+			fmt.Printf("%v: there is no such condition\n", c)
 		}
 	}
-	var left []string
-	for c := range all {
-		if noticed[c] == "" {
-			left = append(left, fmt.Sprintf("%s, condition %d", c.Step, c.N))
+	for _, c := range slices.SortedFunc(maps.Keys(takes), world.Condition.Compare) {
+		why, has := world.Unneeded[c]
+		bound := most
+		if has { // then only a change of the protocol makes it needed
+			bound = most / 10
+		}
+		scope, r := world.Needs(takes[c], c, bound)
+		switch {
+		case r != nil:
+			needed++
+			fmt.Printf("%v: %v, after %d events (%s, %d states)\n", c, r.Bad.Err, len(r.Bad.Way)-1, scope, r.States)
+			if has {
+				ok = false
+				fmt.Printf("\tIT IS NEEDED, although %s\n", why)
+			}
+		case has:
+			fmt.Printf("%v: not needed, since %s\n", c, why)
+		default:
+			ok = false
+			fmt.Printf("%v: NOT NEEDED, and no reason\n", c)
 		}
 	}
-	slices.Sort(left)
-	fmt.Printf("%d conditions, %d of them needed in what was searched. Not needed there:\n%s\n",
-		len(all), len(noticed), strings.Join(left, "\n"))
-	return true
+	fmt.Printf("%d of %d conditions are needed in what was searched.\n", needed, len(takes))
+	return ok
 }

@@ -160,7 +160,7 @@ func (w World) accounted(k *etcdmodel.Key, claim string) error {
 		return nil
 	}
 	c := w.owner(k.Lease)
-	if c == nil || w.knows(c, claim) || w.rewound || w.restored {
+	if c == nil || w.knows(c, claim) && !c.holdsAnother(k.Name, claim) || w.rewound || w.restored {
 		return nil
 	}
 	return fmt.Errorf("%s is there for %s, of which its client knows nothing", k.Name, claim)
@@ -179,6 +179,12 @@ func (w World) owner(lease int64) *client {
 func (w World) knows(c *client, claim string) bool {
 	return c.att != nil && c.att.ID == claim || c.term != nil && c.term.held.ID == claim ||
 		slices.ContainsFunc(c.chores, func(ch chore) bool { return ch.claim == claim })
+}
+
+// holdsAnother reports whether the client holds another claim of the attempt than the key, of which it knows nothing else.
+func (c *client) holdsAnother(key, claim string) bool {
+	return strings.HasPrefix(key, layout.Own("")) && c.term != nil && c.term.held.ID == claim && key != layout.Own(c.term.held.Key) &&
+		!slices.ContainsFunc(c.chores, func(ch chore) bool { return ch.claim == claim })
 }
 
 // notes checks that no note is left of a client that does nothing.

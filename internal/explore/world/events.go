@@ -119,7 +119,7 @@ func (w World) messageEvents(all []event, m int) []event {
 	})
 	add(LateReply, "%s's %s arrived, and the answer is late", func(n *World) error { return n.arrive(m) })
 	add(Twice, "%s's %s arrived, and was sent again", func(n *World) error {
-		_, _, bad := n.transact(at.in)
+		_, _, bad := n.take(at)
 		return bad
 	})
 	return all

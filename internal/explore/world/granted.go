@@ -17,6 +17,10 @@ func (w *World) granted(before etcdmodel.State, k *etcdmodel.Key, claim string) 
 	if before.Get(absent).Modified > 0 {
 		return fmt.Errorf("%s was put for %s, although the condition of its caller does not hold", k.Name, claim)
 	}
+	epoch, _ := strconv.ParseInt(w.etcd.Get(layout.Epoch()).Value, 10, 64)
+	if h, err := protocol.DecodeHolder([]byte(k.Value)); err == nil && h.Epoch != epoch {
+		return fmt.Errorf("%s was put for %s under the epoch %d, not %d", k.Name, claim, h.Epoch, epoch)
+	}
 	record, err := protocol.DecodeHolder([]byte(w.etcd.Get(layout.Own(userKey)).Value))
 	line, reads := layout.Waiting(userKey), strings.HasPrefix(k.Name, layout.Sharers(userKey))
 	if text, slot := strings.CutPrefix(k.Name, layout.Own(userKey+keyspace.SlotSuffix)); slot {
@@ -29,10 +33,8 @@ func (w *World) granted(before etcdmodel.State, k *etcdmodel.Key, claim string) 
 			return fmt.Errorf("slot %s was given to %s, and there are %d", text, claim, n)
 		}
 	}
-	if reads && err == nil {
-		if epoch, _ := strconv.ParseInt(w.etcd.Get(layout.Epoch()).Value, 10, 64); record.Epoch != epoch {
-			return fmt.Errorf("%s was put for %s beside a record of the epoch %d, not %d", k.Name, claim, record.Epoch, epoch)
-		}
+	if reads && err == nil && record.Epoch != epoch {
+		return fmt.Errorf("%s was put for %s beside a record of the epoch %d, not %d", k.Name, claim, record.Epoch, epoch)
 	}
 	var own, first *etcdmodel.Key
 	for _, place := range before.Under(line) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/etcdclaims/claims/internal/explore/driver"
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -33,6 +34,7 @@ type message struct {
 	from  int8
 	of    owner
 	step  string
+	claim string // the attempt that it concerns, or ""
 	in    *pb.TxnRequest
 	resp  *pb.TxnResponse // nil until it was carried out
 	err   error           // of etcd
@@ -44,7 +46,7 @@ func (m *message) isAnswered() bool { return m.resp != nil || m.err != nil }
 
 func (m *message) encode() {
 	b := append(make([]byte, 0, 512), letter(int(m.from)), byte(m.of), flag(m.resp != nil)|flag(m.err != nil)<<1)
-	b = appendInt(b, m.floor)
+	b = append(appendInt(appendInt(b, m.floor), int64(len(m.claim))), m.claim...)
 	if m.isAnswered() { // what it was does not matter any more, but to the story
 		b = appendValue(b, reflect.ValueOf(m.resp))
 	} else {
@@ -55,20 +57,33 @@ func (m *message) encode() {
 
 // send sends a request of a client. The batcher's ticket is that of the request alone.
 func (w *World) send(i int, of owner, step string, r txn.Request) error {
-	in := wire.Message(r)
+	in, by := wire.Message(r), w.scope.Callers[i].Calls[0].Mode
 	if w.scope.saw != nil {
-		w.scope.saw.saw(step, in)
+		w.scope.saw.saw(step, by, in)
 	}
 	if d := w.scope.Drop; d != nil && d.Step == step {
-		in = d.without(in)
+		in = d.without(by, in)
 	}
-	m := message{from: int8(i), of: of, step: step, in: in}
+	m := message{from: int8(i), of: of, step: step, claim: w.clients[i].concern(of), in: in}
 	if w.scope.Faults[Restore] > 0 {
 		m.floor = w.clients[i].seen
 	}
 	m.encode()
 	w.net = append(w.net, m)
 	return nil
+}
+
+// concern returns the attempt that a request of a part of a client concerns, or "": a Clear is for what others left.
+func (c *client) concern(of owner) string {
+	switch {
+	case of == ofCall && c.att.Phase() != protocol.Clearing:
+		return c.att.ID
+	case of == ofTerm:
+		return c.term.held.ID
+	case of >= chores:
+		return c.chores[c.find(of)].claim
+	}
+	return ""
 }
 
 // remove takes a message from the net.
@@ -91,7 +106,7 @@ func (w *World) forsake(i int, of owner) {
 // arrive carries a request out.
 func (w *World) arrive(m int) error {
 	at := &w.net[m]
-	resp, err, bad := w.transact(at.in)
+	resp, err, bad := w.take(at)
 	if bad != nil {
 		return bad
 	}

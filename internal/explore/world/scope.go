@@ -2,6 +2,7 @@ package world
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -142,18 +143,6 @@ func One(all ...Fault) (f Faults) {
 	return f
 }
 
-// Condition is one condition of a step: the n-th of its request, those of nested transactions among them.
-type Condition struct {
-	Step string
-	N    int
-}
-
-// without returns a request without the condition.
-func (c *Condition) without(in *pb.TxnRequest) *pb.TxnRequest {
-	n := -1
-	return fault.Without(in, func(*pb.Compare) bool { n++; return n == c.N })
-}
-
 // Describe names the faults of a scope.
 func (s *Scope) Describe() string {
 	var names []string
@@ -173,16 +162,53 @@ func (s *Scope) Describe() string {
 	return text
 }
 
-// steps collects how many conditions the requests of each step have at most.
-type steps struct {
-	mu sync.Mutex
-	of map[string]int
+// Condition names a condition of a step by what it is on. All those with this name are dropped together.
+type Condition struct {
+	Step string
+	On   string // such as "own/k mod equal"
 }
 
-func (s *steps) saw(step string, in *pb.TxnRequest) {
-	n := 0
-	fault.Transactions(in, func(one *pb.TxnRequest) { n += len(one.Compare) })
+// String names the condition with its step.
+func (c Condition) String() string { return c.Step + " without " + c.On }
+
+// nameOfPart is the slot in a key, or the attempt that shares it.
+var nameOfPart = regexp.MustCompile(`(#(slot|shared)-).*`)
+
+// conditionOf names a condition of a step of a caller.
+func conditionOf(step string, by Kind, c *pb.Compare) Condition {
+	on := strings.TrimPrefix(string(c.Key), prefix)
+	for _, kind := range []string{layout.Lines(), layout.Sessions(), layout.Void("")} {
+		if strings.HasPrefix(prefix+on, kind) { // the rest names an attempt, or a client
+			on = strings.TrimPrefix(kind, prefix) + "…"
+		}
+	}
+	on = nameOfPart.ReplaceAllString(on, "$1…")
+	if by != Exclusive && prefix+on == layout.Own(userKey) {
+		on = "record"
+	}
+	if len(c.RangeEnd) > 0 {
+		on += " range"
+	}
+	return Condition{step, on + " " + strings.ToLower(c.Target.String()+" "+c.Result.String())}
+}
+
+// without returns a request of the step without the condition.
+func (c Condition) without(by Kind, in *pb.TxnRequest) *pb.TxnRequest {
+	return fault.Without(in, func(one *pb.Compare) bool { return conditionOf(c.Step, by, one) == c })
+}
+
+// steps collects the conditions of all requests.
+type steps struct {
+	mu  sync.Mutex
+	all map[Condition]bool
+}
+
+func (s *steps) saw(step string, by Kind, in *pb.TxnRequest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.of[step] = max(s.of[step], n)
+	fault.Transactions(in, func(one *pb.TxnRequest) {
+		for _, c := range one.Compare {
+			s.all[conditionOf(step, by, c)] = true
+		}
+	})
 }

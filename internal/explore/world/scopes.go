@@ -55,8 +55,19 @@ func Scopes() (scopes []Scope) {
 		add(name+": 2 wait, on a condition", 1, common.and(One(Unmeeting)), all(2, meets))
 		frees := Call{Mode: Kind(kind), Waits: true, Frees: true}
 		add(name+": 2 wait, without hand-over", 1, common, all(2, frees))
+		gives := One(LostRequest, LostReply, GivingUp, Deletion)
+		add(name+": 2 try, and callers give up", 2, gives, all(2, take))
+		add(name+": 2 wait with notes, and callers give up", 2, gives, all(2, noted))
+		add(name+": 2 try, a request sent twice", 1, One(Twice), all(2, take))
+		again := One(LostRequest, LostReply, GivingUp, EpochRaise, Deletion)
+		add(name+": one tries twice", 3, again, all(1, take, take))
+		add(name+": one waits twice, with notes", 3, again, all(1, noted, noted))
+		add(name+": one waits twice, and ends with an operation", 3, again, all(1, ops, ops))
+		add(name+": one ends with an operation, and gives up", 2, One(LostReply, GivingUp), all(1, ops))
 		restores := One(Restore, EpochRaise, LateReply)
 		add(name+": 2 try, etcd restored", 2, restores, all(2, take, take))
+		writes := Call{Mode: Kind(kind), Writes: Kind(kind) != Slots2}
+		add(name+": 2 try, and write, etcd restored", 2, restores, all(2, writes, writes))
 	}
 	wait := func(k Kind) Caller { return Caller{Calls: []Call{{Mode: k, Waits: true}}} }
 	add("exclusive and shared", 2, common, []Caller{wait(Exclusive), wait(Shared)})
@@ -67,6 +78,13 @@ func Scopes() (scopes []Scope) {
 	add("exclusive: 2 try, and end with an operation", 2, ends, all(2, Call{Ops: true}))
 	resizes := One(Resize, LostRequest, LateReply)
 	add("slots: 2 wait, their number changes", 2, resizes, all(2, Call{Mode: Slots2, Waits: true}))
+	add("slots: 3 wait, their number changes", 1, One(Resize), all(3, Call{Mode: Slots2, Waits: true}))
+	add("slots: 3 wait, a request sent twice", 1, One(Twice), all(3, Call{Mode: Slots2, Waits: true}))
+	ended := One(Deletion, LostRequest)
+	add("slots: 3 wait, and end with an operation", 2, ended, all(3, Call{Mode: Slots2, Waits: true, Ops: true}))
+	try := func(k Kind) Caller { return Caller{Calls: []Call{{Mode: k}}} }
+	add("exclusive and shared, which try and give up", 3, One(Deletion, GivingUp, LostReply), []Caller{try(Exclusive), try(Shared)})
+	add("exclusive and two shared, which try and give up", 3, One(Deletion, GivingUp, LostReply), []Caller{try(Exclusive), try(Shared), try(Shared)})
 	add("exclusive and slots, their number changes", 2, resizes, []Caller{{Calls: []Call{{}}}, wait(Slots2)})
 	writes := Call{Waits: true, Writes: true}
 	add("exclusive: 2 wait twice, and write", 1, common, all(2, writes, writes))
@@ -75,6 +93,12 @@ func Scopes() (scopes []Scope) {
 	add("exclusive: 2 wait, one of each fault", 0, each, all(2, Call{Waits: true}))
 	add("slots: 2 try, one of each fault", 0, each, all(2, Call{Mode: Slots2}))
 	add("shared: 2 wait, one of each fault", 0, each, all(2, Call{Mode: Shared, Waits: true}))
+	addWork(add)
+	return scopes
+}
+
+// addWork adds the scopes of work whose record is beside the claim.
+func addWork(add func(name string, most int, faults Faults, callers []Caller)) {
 	faults := messages.and(sessions, One(EpochRaise))
 	complete, once := Call{Work: Completes}, Call{Work: Completes, AtMostOnce: true}
 	add("work: 2 complete", 1, faults, all(2, complete))
@@ -83,6 +107,7 @@ func Scopes() (scopes []Scope) {
 	add("work: 2 fail, and complete", 1, faults, all(2, Call{Work: Fails}, complete))
 	add("work: 2 give back, and complete", 1, faults, all(2, Call{Work: GivesBack}, complete))
 	add("work: 2 at most once, two faults", 2, faults, all(2, once))
+	add("work: 2 at most once, one of each fault", 0, One(LostRequest, GivingUp, Expiry), all(2, once))
 	callers := One(Twice, Silence, GivingUp, Closing, Deafness, Force, Restart).and(One(Crash))
 	wait1, waitOnce := Call{Work: Completes, Waits: true}, Call{Work: Completes, Waits: true, AtMostOnce: true}
 	add("work: 2 wait", 1, faults, all(2, wait1))
@@ -100,7 +125,6 @@ func Scopes() (scopes []Scope) {
 	add("work: 2 try at most once, other faults", 2, callers, all(2, once))
 	add("work: 2 try, late requests", 2, One(Twice, GivingUp, Closing, LostRequest, LostReply), all(2, complete))
 	add("work: 2 fail, and complete, other faults", 1, callers, all(2, Call{Work: Fails}, complete))
-	return scopes
 }
 
 // quick are the scopes that `go test` searches.

@@ -44,6 +44,9 @@ func (w *World) grant(i int, a *protocol.Acquisition, rev int64) error {
 		return err
 	}
 	held := protocol.NewHeld(&a.Try, a.Epoch.Fence(rev))
+	if k := w.etcd.Get(layout.Own(held.Key)); k.Modified == rev && k.Value != a.Value && !w.rewound {
+		return fmt.Errorf("%s was given the claim of %s", a.ID, claimOf(k.Value))
+	}
 	c.term = &term{held: held, noticed: a.Noticed, line: a.Line, known: c.known}
 	if c.known != nil {
 		w.got(a.ID)
@@ -53,7 +56,9 @@ func (w *World) grant(i int, a *protocol.Acquisition, rev int64) error {
 	}
 	if w.call(i).Writes {
 		fence := held.Token().Fence
-		write := protocol.Commit{Held: &held, Then: []*pb.RequestOp{txn.Put([]byte(resource), fmt.Sprint(fence), int64(0))}}
+		write := protocol.Commit{Held: &held, Then: []*pb.RequestOp{
+			txn.Put([]byte(resource), fmt.Sprint(fence), int64(0)), txn.Put([]byte(done+held.ID), held.ID, int64(0)),
+		}}
 		return w.send(i, stray, "Commit", write.Build())
 	}
 	return nil
@@ -220,6 +225,9 @@ func (w *World) verify(i int) error {
 	if found == protocol.Kept {
 		return nil
 	}
+	if !w.tampered && w.etcd.Lives(t.held.Lease) {
+		return fmt.Errorf("client %s has lost its claim, although nobody took it away", c.name)
+	}
 	release := t.leaving(w.call(i))
 	c.term = nil
 	w.answered(i)
@@ -229,9 +237,6 @@ func (w *World) verify(i int) error {
 // found ends a claim that was found to be lost; see term.Term.Found.
 func (w *World) found(i int, r protocol.Release, s protocol.State) error {
 	c := w.change(i)
-	if s != protocol.Kept && !w.tampered && w.most == w.scope.most() {
-		return fmt.Errorf("client %s has lost its claim, although nothing has failed", c.name)
-	}
 	record := s == protocol.RecordDeleted || s == protocol.RecordReplaced
 	var err error
 	switch {

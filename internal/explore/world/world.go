@@ -8,6 +8,7 @@ package world
 
 import (
 	"bytes"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -229,6 +230,28 @@ func (w *World) transact(in *pb.TxnRequest) (*pb.TxnResponse, error, error) {
 	}
 	w.etcd = next
 	return resp, nil, w.changed(before)
+}
+
+// take carries out the request of a client, which may end a claim, or delete a note, that is its own.
+func (w *World) take(m *message) (*pb.TxnResponse, error, error) {
+	before, guards := w.etcd, w.guards
+	resp, err, bad := w.transact(m.in)
+	if err != nil || bad != nil {
+		return resp, err, bad
+	}
+	for i := range guards {
+		h := &guards[i]
+		if h.ID == m.claim || !before.Holds(h.Guard()) {
+			continue
+		}
+		if !w.etcd.Holds(h.Guard()) {
+			return nil, nil, fmt.Errorf("the claim of %s was ended by the %s of another", h.ID, m.step)
+		}
+		if note := before.Get(h.Note(h.Key)); note.Lease == h.Lease && w.etcd.Get(note.Name).Modified != note.Modified {
+			return nil, nil, fmt.Errorf("the note of %s was changed by the %s of another", h.ID, m.step)
+		}
+	}
+	return resp, nil, nil
 }
 
 // grantLease grants a lease.

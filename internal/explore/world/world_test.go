@@ -52,17 +52,21 @@ func TestChecks(t *testing.T) {
 		drop  world.Condition
 		want  string
 	}{
-		{"exclusive: 2 try, two faults", world.Condition{Step: "Take", N: 2}, "client A has lost its claim, although nothing has failed"},
-		{"exclusive: 2 try, two faults", world.Condition{Step: "Take", N: 1}, "/p/own/k is there for A1, of which its client knows nothing"},
-		{"exclusive: 2 wait", world.Condition{Step: "hand-over", N: 2}, "waits for ever"},
-		{"exclusive: 2 wait twice, and write", world.Condition{Step: "Commit", N: 0}, "wrote after one with the fence"},
-		{"exclusive: 2 wait, one of each fault", world.Condition{Step: "Advance", N: 4}, "is before it"},
-		{"exclusive: 2 wait, on a condition", world.Condition{Step: "Advance", N: 1}, "the condition of its caller does not hold"},
-		{"exclusive and slots, their number changes", world.Condition{Step: "Advance", N: 1}, "was given to C1, and there are 0"},
+		{"exclusive: 2 try, two faults", world.Condition{Step: "Take", On: "own/k create equal"}, "the claim of A1 was ended by the Take of another"},
+		{"shared: 2 wait", world.Condition{Step: "Advance", On: "record mod equal"}, "has lost its claim, although nobody took it away"},
+		{"exclusive: 2 wait", world.Condition{Step: "Advance", On: "epoch mod equal"}, "under the epoch 0, not 1"},
+		{"exclusive: one tries twice", world.Condition{Step: "Confirm", On: "own/k value equal"}, "A2 was given the claim of A1"},
+		{"exclusive: 2 wait, with notes and writes", world.Condition{Step: "ClearAway", On: "note/k mod equal"}, "the note of C1 was changed by the ClearAway"},
+		{"exclusive: 2 try, two faults", world.Condition{Step: "Take", On: "void/… create equal"}, "/p/own/k is there for A1, of which its client knows nothing"},
+		{"exclusive: 2 wait", world.Condition{Step: "hand-over", On: "wait/… mod equal"}, "waits for ever"},
+		{"exclusive: 2 wait twice, and write", world.Condition{Step: "Commit", On: "own/k mod equal"}, "wrote after one with the fence"},
+		{"exclusive: 2 wait, one of each fault", world.Condition{Step: "Advance", On: "wait/… range create greater"}, "is before it"},
+		{"exclusive: 2 wait, on a condition", world.Condition{Step: "Advance", On: "/absent create equal"}, "the condition of its caller does not hold"},
+		{"exclusive and slots, their number changes", world.Condition{Step: "Advance", On: "record value equal"}, "was given to C1, and there are 0"},
 	} {
 		r := world.Without(scope(t, tt.scope), tt.drop, search.Options{})
 		if r.Bad == nil || !strings.Contains(r.Bad.Error(), tt.want) {
-			t.Errorf("%s without condition %d of its %s: %v; want %q", tt.scope, tt.drop.N, tt.drop.Step, r.Bad, tt.want)
+			t.Errorf("%s, %v: %v; want %q", tt.scope, tt.drop, r.Bad, tt.want)
 		}
 	}
 }
@@ -125,8 +129,8 @@ func wander[S story.World[S]](t *testing.T, seed uint64, from S) {
 func TestViolationsOnEtcd(t *testing.T) {
 	t.Parallel()
 	s := scope(t, "exclusive: 2 try, two faults")
-	s.Drop = &world.Condition{Step: "Take", N: 2}
-	violates(t, "client A has lost its claim, although nothing has failed", func(recorded bool) []world.World {
+	s.Drop = &world.Condition{Step: "Take", On: "own/k create equal"}
+	violates(t, "the claim of A1 was ended by the Take of another", func(recorded bool) []world.World {
 		s.Recorded = recorded
 		return []world.World{world.New(&s)}
 	})
