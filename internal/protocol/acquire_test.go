@@ -321,8 +321,10 @@ func TestAdvance(t *testing.T) {
 			holder: exclusive, mode: exclusive, joins: "held by o", then: func(m *model, _ *caller) { m.put(layout.Epoch(), "1", 0) }, want: "moved", keys: "own/k wait/c",
 		},
 		"after it was given up": {
-			holder: exclusive, mode: exclusive, joins: "held by o", then: func(m *model, c *caller) { m.End('o'); m.put(layout.Void(c.ID), "", c.Lease) },
-			want: "", keys: "wait/c",
+			holder: exclusive, mode: exclusive, joins: "held by o", then: func(m *model, c *caller) {
+				m.End('o')
+				m.request(protocol.Undo{Try: &c.Try, Enqueues: true}.Build())
+			}, want: "out",
 		},
 		"that was handed the key": {
 			holder: exclusive, mode: exclusive, joins: "held by o",

@@ -119,8 +119,7 @@ func (s Advance) Build() txn.Request {
 	line, end := []byte(s.Waiting(keys.Line)), []byte(keys.before(s.Layout))
 	in.Compare = append(in.Compare,
 		txn.ModifiedAt([]byte(s.Layout.Epoch()), s.Epoch.Rev),
-		txn.CreatedAt([]byte(s.Void(s.ID)), 0), // not given up meanwhile
-		txn.CreatedAt(mine, s.Queued))
+		txn.CreatedAt(mine, s.Queued)) // whoever gives the attempt up deletes its place
 	switch {
 	case keys.Mark == "":
 		turn := txn.CreatedAfter(line, s.Queued-1)

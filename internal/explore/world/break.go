@@ -14,7 +14,7 @@ func (c Condition) Compare(other Condition) int {
 }
 
 // Conditions is how many there are in all scopes.
-const Conditions = 139
+const Conditions = 138
 
 // Taken returns all conditions of the steps of some scopes, with the scopes that take them.
 func Taken(only func(*Scope) bool) map[Condition][]Scope {

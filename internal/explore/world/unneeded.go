@@ -62,8 +62,6 @@ var shows = map[string][]Condition{
 var Unneeded = map[Condition]string{
 	{"Advance", "own/k#shared-… create equal"}: itsOwn,
 
-	{"Advance", "void/… create equal"}: "whoever gives up or gets a place deletes it in the same transaction, and the place is required, too",
-
 	{"Bury", "own/k create equal"}: "a claim of the work changes its record, which is required, too; but a claim without work does not",
 
 	{"ClearAway", "note/k#shared-… lease equal"}:    itsOwn,
