@@ -19,7 +19,7 @@ func (s Join) Build() txn.Request {
 	in, keys := s.newcomer(), s.Mode.Keys()
 	place := txn.Put([]byte(s.PlaceKey()), s.PlaceValue, s.Lease)
 	switch { // carried out before, it may have put a place
-	case keys.Mark != "": // that is not in its way now
+	case keys.Mark != "" || s.Over != nil: // that is not in its way now
 		in.Success = append(in.Success, txn.Delete([]byte(s.PlaceKey())))
 	case keys.First != "": // that was handed another claim meanwhile
 		in.Compare = append(in.Compare, txn.CreatedAt([]byte(s.Notice(s.Instance, s.ID)), 0))

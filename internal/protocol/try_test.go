@@ -5,6 +5,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
 // A try finds, and takes back, only a claim with its own value on its own lease: others of its
@@ -76,6 +77,26 @@ func TestOverDeletesTheNote(t *testing.T) {
 	c.Epoch = m.epoch()
 	if got := c.take(); got != "granted" || m.names() != "own/k" {
 		t.Errorf("takes: %q, etcd has %q", got, m.names())
+	}
+}
+
+// A caller that takes the key from a claim of its own client leaves no place behind, although its
+// request is carried out twice, and its condition is met the second time only.
+func TestSupersededFromTheLine(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	h := m.has("o", exclusive()).held()
+	c := m.caller("c", exclusive(), noEpoch)
+	c.Over, c.PlaceValue = protocol.Supersede(h), c.Value
+	c.Ask.If = []*pb.Compare{txn.CreatedAfter([]byte("/x"), 0)}
+	r := protocol.Join{Try: &c.Try}.Build()
+	m.request(r)
+	if m.KV(c.PlaceKey()) == nil {
+		t.Fatalf("no place: etcd has %q", m.names())
+	}
+	m.put("/x", "x", 0)
+	if j, err := (protocol.Join{Try: &c.Try}).Judge(m.request(r)); err != nil || j.Rev == 0 || m.KV(c.PlaceKey()) != nil {
+		t.Errorf("%+v, %v; etcd has %q", j, err, m.names())
 	}
 }
 

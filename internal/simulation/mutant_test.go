@@ -117,7 +117,11 @@ var mutants = []mutant{
 	},
 	{
 		name: "reader in line twice", of: "internal/explore/world", tests: "TestScopes",
-		edits: []edit{{"internal/protocol/join.go", `case keys.Mark != "":`, `case keys.Mark == "?":`}},
+		edits: []edit{{"internal/protocol/join.go", `case keys.Mark != "" || s.Over != nil:`, `case s.Over != nil:`}},
+	},
+	{
+		name: "place of one that supersedes, left in the line", of: "internal/protocol", tests: "TestSupersededFromTheLine", unseen: unused,
+		edits: []edit{{"internal/protocol/join.go", `case keys.Mark != "" || s.Over != nil:`, `case keys.Mark != "":`}},
 	},
 	{
 		name: "two slots for one caller", of: "internal/explore/world", tests: "TestScopes",
