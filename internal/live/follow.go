@@ -14,11 +14,14 @@ import (
 	"go.uber.org/zap"
 )
 
-// Restart makes the view incomplete until all keys are read again. It is called before a Follow
-// after another one: what changed in between is not known.
+// Restart makes the view empty until all keys are read again. It is called before each Follow:
+// what changed since the one before is not known. There are no feeds then.
 func (v *View) Restart() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	clear(v.kvs)
+	clear(v.count)
+	clear(v.begun)
 	if v.IsSynced() {
 		v.Synced = make(chan struct{})
 	}

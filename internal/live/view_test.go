@@ -22,6 +22,20 @@ func took(v *View, f *Feed) string {
 	return strings.Join(all, " ")
 }
 
+// What a view knew before its Follow began again counts no more: not even for feeds.
+func TestViewRestarts(t *testing.T) {
+	t.Parallel()
+	v := New(nil, nil, "/", zap.NewNop(), nil, func() {})
+	v.replace([]*mvccpb.KeyValue{{Key: []byte("/paused/a"), ModRevision: 5}}, 0, 6)
+	if got := took(v, v.Subscribe(KindPaused)); got != "paused/a=" || !v.IsSynced() {
+		t.Fatalf("read %q", got)
+	}
+	v.Restart()
+	if got := took(v, v.Subscribe(KindPaused)); got != "" || v.CountIn("/paused/") != 0 || v.IsSynced() || v.Latest() != 6 {
+		t.Errorf("restarted: %q, %d live, complete: %t, revision %d", got, v.CountIn("/paused/"), v.IsSynced(), v.Latest())
+	}
+}
+
 // A view has the newest state of each key, in whatever order it hears of them.
 func TestViewKeepsTheNewest(t *testing.T) {
 	t.Parallel()
