@@ -227,7 +227,11 @@ func (q *request) job() (any, error) {
 	p := jobPage{Job: read.jobRow, Unknown: read.unknown, Fresh: fresh}
 	p.Job.Group, p.Job.Job, p.Upcoming = group, name, read.Upcoming(nextTicks)
 	for _, e := range read.entries {
-		row := entryRow{Entry: e, Error: q.value(FieldError, e.Error), Why: explain.Outcome(e)}
+		row := entryRow{Entry: e, Error: q.value(FieldError, e.Error)}
+		if row.Error != e.Error { // the reader does not see what the record says
+			e.Error = ""
+		}
+		row.Why = explain.Outcome(e)
 		if !e.Began.IsZero() && !e.Nominal.IsZero() {
 			row.Late = e.Began.Sub(e.Nominal)
 		}

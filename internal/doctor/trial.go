@@ -3,11 +3,14 @@ package doctor
 import (
 	"context"
 	"crypto/rand"
+	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 )
 
 // Try finds out what only writes can show: the permissions, a lease and a claim of a
@@ -15,7 +18,10 @@ import (
 // writes one key, which it deletes.
 func (e *Examination) Try(ctx context.Context) {
 	e.permissions(ctx)
-	claims, err := etcdclaims.New(e.etcd(), etcdclaims.Config{Prefix: e.Claims.Prefix(), Owner: e.Claims.Owner()})
+	warnings, logged := observer.New(zap.WarnLevel)
+	claims, err := etcdclaims.New(e.etcd(), etcdclaims.Config{
+		Prefix: e.Claims.Prefix(), Owner: e.Claims.Owner(), Logger: zap.New(warnings),
+	})
 	if err != nil {
 		e.Add(Error, "write", "see the configuration of the client", "%v", err)
 		return
@@ -27,6 +33,11 @@ func (e *Examination) Try(ctx context.Context) {
 	defer cancel()
 	if err := claims.Close(closing); err != nil {
 		e.Add(Warning, "write", "none: what is left ends with its lease", "closing: %v", err)
+	}
+	for _, w := range logged.All() { // such as of a second cluster behind one address
+		if !strings.Contains(w.Message, "lacks a fix") { // Cluster reports it for each member
+			e.Add(Warning, "client", "see the log lines in docs/operations.md", "%s %v", w.Message, w.ContextMap())
+		}
 	}
 }
 

@@ -45,12 +45,15 @@ func SlotHolders(ctx context.Context, claims *etcdclaims.Client,
 	return held, more, err
 }
 
-// First returns the first of a list, also those before an error. It reports whether there are more
-// than most.
+// First returns the first of a list, also those before an error. It reports whether there may be
+// more than most.
 func First[T any](list iter.Seq2[T, error], most int) (all []T, more bool, err error) {
 	for v, err := range list {
-		if err != nil || len(all) == most {
-			return all, err == nil, err
+		switch {
+		case len(all) == most: // that all these were read stands, whatever comes now
+			return all, true, nil
+		case err != nil:
+			return all, false, err
 		}
 		all = append(all, v)
 	}

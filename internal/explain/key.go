@@ -75,10 +75,8 @@ func (r Reader) Key(ctx context.Context, key string) (x Key, err error) {
 	if err != nil {
 		return x, err
 	}
-	if x.Info.Waiting > 0 || !x.Info.Held || IsRecord(x.Info.Kind) {
-		if x.Line, x.More, err = r.line(ctx, key); err != nil {
-			return x, err
-		}
+	if x.Line, x.More, err = r.line(ctx, key); err != nil {
+		return x, err
 	}
 	record, ok, err := r.Works.Record(ctx, key)
 	switch {
@@ -122,7 +120,7 @@ func (r Reader) line(ctx context.Context, key string) (places []Place, more int,
 		if !known && len(gone) <= mostAsked && (sought || r.Ghosts) {
 			lease, err := LiveLease(ctx, r.Claims.Etcd(), waiter.Lease)
 			if err != nil {
-				return nil, 0, err
+				return nil, 0, fmt.Errorf("explain %q: read the lease of a caller in line: %w", key, err)
 			}
 			isGone, known = lease == nil, true
 			gone[waiter.Lease] = isGone
