@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/work"
@@ -49,6 +50,8 @@ func serve(t *testing.T, program string, args ...string) string {
 			t.Error(err)
 		}
 	})
+	late := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+	defer late.Stop()
 	var said strings.Builder
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		said.WriteString(lines.Text() + "\n")

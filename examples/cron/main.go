@@ -67,6 +67,9 @@ func run(ctx context.Context, etcd *clientv3.Client, prefix string, out io.Write
 		return err
 	}
 	owner := f.owner.Load()
+	if owner == nil {
+		return errors.New("no member has become the owner")
+	}
 	fmt.Fprintln(out, owner.name, "leaves")
 	owner.stop()
 	if err := wait(ctx, 6*time.Second+500*time.Millisecond); err != nil {
