@@ -1,6 +1,7 @@
 package memetcd
 
 import (
+	"cmp"
 	"context"
 	"sync"
 
@@ -155,12 +156,15 @@ func (l leases) Revoke(ctx context.Context, id clientv3.LeaseID) (*clientv3.Leas
 	})
 }
 
+// ttl is how long a lease lives. One that no client was granted has a minute.
+func (l leases) ttl(id clientv3.LeaseID) int64 { return cmp.Or(l.e.ttls[id], 60) }
+
 func (l leases) KeepAliveOnce(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseKeepAliveResponse, error) {
 	return do(ctx, l.e, KeepAlive, nil, func() (*clientv3.LeaseKeepAliveResponse, error) {
 		if !l.e.model.Lives(int64(id)) {
 			return nil, rpctypes.ErrLeaseNotFound
 		}
-		return &clientv3.LeaseKeepAliveResponse{ID: id, TTL: l.e.ttls[id]}, nil
+		return &clientv3.LeaseKeepAliveResponse{ID: id, TTL: l.ttl(id)}, nil
 	})
 }
 
@@ -169,7 +173,7 @@ func (l leases) TimeToLive(ctx context.Context, id clientv3.LeaseID, _ ...client
 		if !l.e.model.Lives(int64(id)) {
 			return &clientv3.LeaseTimeToLiveResponse{ID: id, TTL: -1}, nil
 		}
-		resp := &clientv3.LeaseTimeToLiveResponse{ID: id, TTL: l.e.ttls[id], GrantedTTL: l.e.ttls[id]}
+		resp := &clientv3.LeaseTimeToLiveResponse{ID: id, TTL: l.ttl(id), GrantedTTL: l.ttl(id)}
 		for _, k := range l.e.model.Under("") {
 			if k.Lease == int64(id) {
 				resp.Keys = append(resp.Keys, []byte(k.Name))
