@@ -41,14 +41,11 @@ func (l *link) addr() string { return l.listener.Addr().String() }
 func (l *link) hold(up, down bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if up {
-		l.held = append(l.held, &l.up)
-	}
-	if down {
-		l.held = append(l.held, &l.down)
-	}
-	for _, way := range l.held {
-		way.Lock()
+	for way, stalls := range map[*sync.RWMutex]bool{&l.up: up, &l.down: down} {
+		if stalls {
+			l.held = append(l.held, way)
+			way.Lock()
+		}
 	}
 }
 
