@@ -68,6 +68,7 @@ type queueCall struct {
 	outcome  string // done, refused, unknown
 	why      error
 	began    time.Time
+	ended    time.Time // when it was last answered
 	answered bool
 	dead     bool // a failure that was answered so
 	last     bool // a failure that is permanent
@@ -126,7 +127,7 @@ func (qs *queueing) returned(c *queueCall, err error) {
 		return
 	}
 	asked := c.answered // before, and was told that it is unknown: that may have done it
-	c.answered, c.why = true, err
+	c.answered, c.ended, c.why = true, time.Now(), err
 	switch {
 	case err == nil:
 		c.outcome = "done"

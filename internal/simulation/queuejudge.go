@@ -28,7 +28,7 @@ type queueJudge struct {
 	back     int                    // items that came to wait since the last enqueue, which no limit keeps back
 	forced   map[string][]time.Time // by instance: a session was taken away behind its back
 	returned map[leaseName]bool     // leases whose items were given back
-	undone   map[string]time.Time   // by verb and id: when an item was last cancelled, or redriven
+	undone   map[string][]time.Time // by verb and id: when an item was cancelled, or redriven
 }
 
 // queueItem is what the value of a key of an item says.
@@ -58,7 +58,7 @@ type queueEntry struct {
 
 // judge goes through all that happened.
 func (qs *queueing) judge(r *replay) {
-	j := &queueJudge{r: r, qs: qs, forced: map[string][]time.Time{}, returned: map[leaseName]bool{}, undone: map[string]time.Time{}}
+	j := &queueJudge{r: r, qs: qs, forced: map[string][]time.Time{}, returned: map[leaseName]bool{}, undone: map[string][]time.Time{}}
 	j.begin()
 	era := 0
 	for i := 0; i < len(r.t.changes); {

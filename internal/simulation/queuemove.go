@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -233,7 +234,7 @@ func (m *queueMoves) givenUp(id string, from, to *queueEntry) {
 
 // cancelled judges that an item that nobody had is gone.
 func (m *queueMoves) cancelled(id string, from *queueEntry) {
-	m.undone["cancel "+id] = m.at
+	m.undone["cancel "+id] = append(m.undone["cancel "+id], m.at)
 	for _, c := range m.qs.calls {
 		if c.verb == "cancel" && c.id == id && c.outcome != "refused" {
 			m.qs.w.count("judged: items cancelled")
@@ -247,7 +248,7 @@ func (m *queueMoves) cancelled(id string, from *queueEntry) {
 func (m *queueMoves) rearranged(id string, from, to *queueEntry) {
 	switch {
 	case from.where == "dead":
-		m.undone["redrive "+id] = m.at
+		m.undone["redrive "+id] = append(m.undone["redrive "+id], m.at)
 		if to.where == "dead" || to.Attempts != 0 {
 			m.fault("item %s was dead: %v; it was: %v", id, to.change, from.change)
 		}
@@ -307,8 +308,10 @@ func (j *queueJudge) calls() {
 			}
 			continue
 		case "cancel", "redrive":
-			if at := j.undone[c.verb+" "+c.id]; c.outcome == "done" && at.Before(c.began) {
-				j.fault("%s was told at %s that its %s of %s was done: it is not in etcd since then", c.p.name, clockOf(c.began), c.verb, c.id)
+			during := func(at time.Time) bool { return !at.Before(c.began) && !at.After(c.ended.Add(seenLate)) }
+			if c.outcome == "done" && !slices.ContainsFunc(j.undone[c.verb+" "+c.id], during) {
+				j.fault("%s was told at %s that its %s of %s was done: it is not in etcd since %s",
+					c.p.name, clockOf(c.ended), c.verb, c.id, clockOf(c.began))
 			}
 			continue
 		default:

@@ -44,7 +44,7 @@ func (p *process) claimSpecials() {
 			continue
 		}
 		for n := range s.callers {
-			rng := p.random(uint64(10*(i+1)) + n)
+			rng := p.random(uint64(1000*(i+1)) + n)
 			p.wg.Go(func() {
 				for p.ctx.Err() == nil {
 					p.pause(between(rng, 10*time.Millisecond, s.pause))
