@@ -7,6 +7,7 @@
 package main
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"maps"
@@ -23,7 +24,7 @@ import (
 
 func main() {
 	only := flag.String("scope", "", "searches the scopes that the regular expression matches")
-	most := flag.Int("most", 0, "bounds the states of each scope; 0 means no bound")
+	most := flag.Int("most", 0, "bounds the states of each scope; 0 means no bound, and 20000 with -drop")
 	drop := flag.Bool("drop", false, "drops each condition in turn")
 	flag.Parse()
 	debug.SetGCPercent(400) // most of what is allocated lives for one event
@@ -35,7 +36,7 @@ func main() {
 	}
 	ok := false
 	if *drop {
-		ok = dropEach(pattern, *most)
+		ok = dropEach(pattern, cmp.Or(*most, 20_000)) // without a bound, an unneeded condition would take hours
 	} else {
 		ok = table(pattern, *most)
 	}
@@ -79,23 +80,14 @@ func write(source string) {
 }
 
 // dropEach drops each condition of each step in turn, and says why those are there that no scope needs. False means that
-// the reason of one is missing, or that there is one too many.
+// a condition is needed and has a reason, or, if all scopes are searched, that one has neither or is missing.
 func dropEach(only *regexp.Regexp, most int) bool {
 	takes := world.Taken(func(s *world.Scope) bool { return only.MatchString(s.Name) })
-	ok, needed := only.String() != "" || len(takes) == world.Conditions, 0
-	for c := range world.Unneeded {
-		if takes[c] == nil && only.String() == "" {
-			ok = false
-			fmt.Printf("%v: there is no such condition\n", c)
-		}
-	}
+	all := only.String() == ""
+	ok, needed := !all || complete(takes), 0
 	for _, c := range slices.SortedFunc(maps.Keys(takes), world.Condition.Compare) {
 		why, has := world.Unneeded[c]
-		bound := most
-		if has { // then only a change of the protocol makes it needed
-			bound = most / 10
-		}
-		scope, r := world.Needs(takes[c], c, bound)
+		scope, r := world.Needs(takes[c], c, most)
 		switch {
 		case r != nil:
 			needed++
@@ -106,11 +98,32 @@ func dropEach(only *regexp.Regexp, most int) bool {
 			}
 		case has:
 			fmt.Printf("%v: not needed, since %s\n", c, why)
+		case !all:
+			fmt.Printf("%v: not needed in these scopes\n", c)
 		default:
 			ok = false
 			fmt.Printf("%v: NOT NEEDED, and no reason\n", c)
 		}
 	}
 	fmt.Printf("%d of %d conditions are needed in what was searched.\n", needed, len(takes))
+	return ok
+}
+
+// complete reports whether all scopes together take the conditions and the steps that there are.
+func complete(takes map[world.Condition][]world.Scope) bool {
+	ok := len(takes) == world.Conditions
+	if !ok {
+		fmt.Printf("there are %d conditions, not %d: see world.Conditions\n", len(takes), world.Conditions)
+	}
+	for _, step := range world.Untaken(takes) {
+		ok = false
+		fmt.Printf("%s: no scope sends it\n", step)
+	}
+	for c := range world.Unneeded {
+		if takes[c] == nil {
+			ok = false
+			fmt.Printf("%v: there is no such condition\n", c)
+		}
+	}
 	return ok
 }

@@ -13,10 +13,11 @@ import (
 
 // changed looks at what a change of etcd has done.
 func (w *World) changed(before etcdmodel.State) error {
-	for i := range w.guards {
-		h := &w.guards[i]
-		if w.etcd.Get(done+h.ID).Modified > before.Get(done+h.ID).Modified && !before.Holds(h.Guard()) {
-			return fmt.Errorf("the operation of %s was carried out, although its guard did not hold", h.ID)
+	for _, k := range w.etcd.Under(done) {
+		id := strings.TrimPrefix(k.Name, done)
+		guarded := func(h protocol.Held) bool { return h.ID == id && before.Holds(h.Guard()) }
+		if k.Modified > before.Get(k.Name).Modified && !slices.ContainsFunc(w.guards, guarded) {
+			return fmt.Errorf("the operation of %s was carried out, although its guard did not hold", id)
 		}
 	}
 	if w.scope.Faults[Restore] == 0 { // a claim that is gone never comes back

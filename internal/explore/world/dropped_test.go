@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/etcdclaims/claims/internal/explore/search"
 	"github.com/etcdclaims/claims/internal/explore/world"
 )
 
@@ -37,6 +38,9 @@ func TestNeeds(t *testing.T) {
 	} {
 		scopes := world.Taken(is(tt.scope))[tt.drop]
 		name, r := world.Needs(scopes, tt.drop, 500)
+		if !tt.found && !world.Without(scopes[0], tt.drop, search.Options{Most: 500}).Complete {
+			t.Errorf("%s is not complete without %v", tt.scope, tt.drop)
+		}
 		if _, has := world.Unneeded[tt.drop]; len(scopes) != 1 || (r != nil) != tt.found || has == tt.found || tt.found && name != tt.scope {
 			t.Errorf("%s, %v: %d scopes, found %v in %q", tt.scope, tt.drop, len(scopes), r, name)
 		}

@@ -5,7 +5,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/etcdclaims/claims/internal/explore/fault"
 	"github.com/etcdclaims/claims/internal/protocol"
@@ -27,7 +26,7 @@ type Scope struct {
 	Recorded bool
 
 	renamings []renaming // that make no difference
-	saw       *steps     // or nil
+	saw       steps      // or nil
 }
 
 // isSymmetric reports whether all clients do the same.
@@ -197,18 +196,13 @@ func (c Condition) without(by Kind, in *pb.TxnRequest) *pb.TxnRequest {
 	return fault.Without(in, func(one *pb.Compare) bool { return conditionOf(c.Step, by, one) == c })
 }
 
-// steps collects the conditions of all requests.
-type steps struct {
-	mu  sync.Mutex
-	all map[Condition]bool
-}
+// steps are the conditions of all requests of a search by one worker.
+type steps map[Condition]bool
 
-func (s *steps) saw(step string, by Kind, in *pb.TxnRequest) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s steps) saw(step string, by Kind, in *pb.TxnRequest) {
 	fault.Transactions(in, func(one *pb.TxnRequest) {
 		for _, c := range one.Compare {
-			s.all[conditionOf(step, by, c)] = true
+			s[conditionOf(step, by, c)] = true
 		}
 	})
 }

@@ -51,7 +51,7 @@ func (w *World) grant(i int, a *protocol.Acquisition, rev int64) error {
 	if c.known != nil {
 		w.got(a.ID)
 	}
-	if w.etcd.Holds(held.Guard()) || w.scope.Faults[Restore] > 0 {
+	if w.etcd.Holds(held.Has()) || w.scope.Faults[Restore] > 0 {
 		w.guards = append(w.guards[:len(w.guards):len(w.guards)], held)
 	}
 	if w.call(i).Writes {
@@ -130,6 +130,10 @@ func (w *World) endedTerm(i int, end *protocol.Ending, a protocol.EndAction) err
 			return err
 		}
 	case protocol.EndLost:
+		copied := w.scope.Faults[Twice] > 0 && w.most < w.scope.most() // the first copy of its request may have ended it
+		if a.State != protocol.Kept && !a.Unsure && !copied && !w.tampered && w.etcd.Lives(held.Lease) {
+			return fmt.Errorf("client %s was told that its claim is lost, although nobody took it away", c.name)
+		}
 		if err := w.found(i, end.Release, a.State); err != nil {
 			return err
 		}

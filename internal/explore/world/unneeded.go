@@ -60,7 +60,7 @@ var shows = map[string][]Condition{
 
 // Unneeded says why conditions are there that no scope needs.
 var Unneeded = map[Condition]string{
-	{"Advance", "own/k#shared-… create equal"}: itsOwn,
+	{"Advance", "own/k#shared-… create equal"}: "its place is required, too, and what puts the claim deletes the place",
 
 	{"Bury", "own/k create equal"}: "a claim of the work changes its record, which is required, too; but a claim without work does not",
 
@@ -77,6 +77,9 @@ var Unneeded = map[Condition]string{
 	{"Confirm", "own/k#shared-… lease not_equal"}: itsOwn,
 	{"Confirm", "own/k#shared-… value equal"}:     orEither,
 	{"Confirm", "own/k#slot-… lease equal"}:       oneLease,
+
+	{"Drop", "own/k#slot-… lease equal"}: repeated,
+	{"Drop", "own/k#slot-… mod equal"}:   "the lease shows the same, unless a later call of the client has the slot; no scope gets that far",
 
 	{"Leave", "own/k lease equal"}:          oneLease,
 	{"Leave", "own/k#shared-… lease equal"}: oneLease,
