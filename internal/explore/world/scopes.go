@@ -62,6 +62,7 @@ func Scopes() (scopes []Scope) {
 		again := One(LostRequest, LostReply, GivingUp, EpochRaise, Deletion)
 		add(name+": one tries twice", 3, again, all(1, take, take))
 		add(name+": one waits twice, with notes", 3, again, all(1, noted, noted))
+		add(name+": one waits twice, with notes, and gives up", 2, One(LostRequest, LostReply, GivingUp), all(1, noted, noted))
 		add(name+": one waits twice, and ends with an operation", 3, again, all(1, ops, ops))
 		add(name+": one ends with an operation, and gives up", 2, One(LostReply, GivingUp), all(1, ops))
 		restores := One(Restore, EpochRaise, LateReply)

@@ -2,12 +2,13 @@ package world
 
 // Reasons of conditions that no scope needs.
 const (
-	itsOwn   = "nobody else has a key of that name, and another condition of the request shows that it is there"
-	oneLease = "the value names the attempt, and an attempt has one lease; but a copy of etcd's keys, as of etcdctl make-mirror, has none"
-	orEither = "nobody else has a key of that name, so the revision and the lease show the same"
-	repeated = "only a restore repeats a revision"
-	inTurn   = "the first in line is handed the key or takes it, and nobody before that; but with Prefer, or within a client, others do"
-	freed    = "without it the key is freed, and who is in line sees that; with it the key is handed over"
+	itsOwn    = "nobody else has a key of that name, and another condition of the request shows that it is there"
+	oneLease  = "the value names the attempt, and an attempt has one lease; but a copy of etcd's keys, as of etcdctl make-mirror, has none"
+	orEither  = "nobody else has a key of that name, so the revision and the lease show the same"
+	repeated  = "only a restore repeats a revision"
+	inTurn    = "the first in line is handed the key or takes it, and nobody before that; but with Prefer, or within a client, others do"
+	laterCall = "the lease shows the same, unless a later call of the client has the slot, which no search reached"
+	freed     = "without it the key is freed, and who is in line sees that; with it the key is handed over"
 )
 
 // shows are the scopes that find those conditions missing that others miss late or never.
@@ -21,11 +22,11 @@ var shows = map[string][]Condition{
 		{"release (deleting)", "own/k#slot-… mod equal"},
 		{"release (leaving)", "own/k#slot-… mod equal"},
 	},
-	"exclusive: one waits twice, with notes": {
+	"exclusive: one waits twice, with notes, and gives up": {
 		{"ClearAway", "own/k lease not_equal"}, {"Confirm", "own/k lease not_equal"}, {"Leave", "own/k value equal"},
 	},
-	"slots: one waits twice, with notes": {
-		{"ClearAway", "own/k#slot-… lease not_equal"}, {"Confirm", "own/k#slot-… lease not_equal"}, {"Leave", "own/k#slot-… mod equal"},
+	"slots: one waits twice, with notes, and gives up": {
+		{"ClearAway", "own/k#slot-… lease not_equal"}, {"Confirm", "own/k#slot-… lease not_equal"},
 	},
 	"exclusive: one waits twice, and ends with an operation": {{"release (settling)", "own/k mod equal"}},
 	"slots: one waits twice, and ends with an operation": {
@@ -79,12 +80,13 @@ var Unneeded = map[Condition]string{
 	{"Confirm", "own/k#slot-… lease equal"}:       oneLease,
 
 	{"Drop", "own/k#slot-… lease equal"}: repeated,
-	{"Drop", "own/k#slot-… mod equal"}:   "the lease shows the same, unless a later call of the client has the slot; no scope gets that far",
+	{"Drop", "own/k#slot-… mod equal"}:   laterCall,
 
 	{"Leave", "own/k lease equal"}:          oneLease,
 	{"Leave", "own/k#shared-… lease equal"}: oneLease,
 	{"Leave", "own/k#shared-… value equal"}: orEither,
 	{"Leave", "own/k#slot-… lease equal"}:   repeated,
+	{"Leave", "own/k#slot-… mod equal"}:     laterCall,
 
 	{"Move", "own/k#shared-… lease equal"}: orEither,
 	{"Move", "own/k#shared-… mod equal"}:   orEither,
