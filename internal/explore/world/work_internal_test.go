@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/record"
 	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
 // States that are wrong are found out.
@@ -36,7 +37,8 @@ func TestChecksOfWrongRecords(t *testing.T) {
 		}
 		for n := range tt.completed {
 			if err == nil {
-				err = w.do(txn.Put([]byte(done+fmt.Sprint(n)), fmt.Sprint(Completes), int64(0)))
+				put := txn.Put([]byte(done+fmt.Sprint(n)), fmt.Sprint(Completes), int64(0)) // without the guard that it needs
+				w.etcd, _, err = w.etcd.Txn(&pb.TxnRequest{Success: []*pb.RequestOp{put}})
 			}
 		}
 		if err == nil {
@@ -45,5 +47,17 @@ func TestChecksOfWrongRecords(t *testing.T) {
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v, completed %d times: %v; want %q", tt.records, tt.completed, err, tt.want)
 		}
+	}
+}
+
+func TestCheckOfWrites(t *testing.T) {
+	t.Parallel()
+	w := New(&Scope{Callers: all(1, Call{Writes: true})}).fork()
+	if err := w.do(txn.Put([]byte(resource), "2", int64(0))); err != nil {
+		t.Fatal(err)
+	}
+	err := w.do(txn.Put([]byte(resource), "1", int64(0)))
+	if want := "a holder with the fence 1 wrote after one with the fence 2"; err == nil || err.Error() != want {
+		t.Errorf("%v; want %q", err, want)
 	}
 }

@@ -59,7 +59,7 @@ func TestChecks(t *testing.T) {
 		{"exclusive: 2 wait, with notes and writes", world.Condition{Step: "ClearAway", On: "note/k mod equal"}, "the note of C1 was changed by the ClearAway"},
 		{"exclusive: 2 try, two faults", world.Condition{Step: "Take", On: "void/… create equal"}, "/p/own/k is there for A1, of which its client knows nothing"},
 		{"exclusive: 2 wait", world.Condition{Step: "hand-over", On: "wait/… mod equal"}, "waits for ever"},
-		{"exclusive: 2 wait twice, and write", world.Condition{Step: "Commit", On: "own/k mod equal"}, "wrote after one with the fence"},
+		{"exclusive: 2 wait twice, and write", world.Condition{Step: "Commit", On: "own/k mod equal"}, "although its guard did not hold"},
 		{"exclusive: 2 wait, one of each fault", world.Condition{Step: "Advance", On: "wait/… range create greater"}, "is before it"},
 		{"exclusive: 2 wait, on a condition", world.Condition{Step: "Advance", On: "/absent create equal"}, "the condition of its caller does not hold"},
 		{"exclusive and slots, their number changes", world.Condition{Step: "Advance", On: "record value equal"}, "was given to C1, and there are 0"},
