@@ -20,7 +20,7 @@ func (s Move) Build() txn.Request {
 	return txn.Request{Key: s.Mode.Keys().Line, Urgent: true, In: &pb.TxnRequest{
 		Compare: s.Has(),
 		Success: []*pb.RequestOp{txn.Put(own, s.To, s.Lease), txn.Delete([]byte(s.Note(s.Key))), txn.Delete(s.NoticeKey())},
-		Failure: []*pb.RequestOp{txn.Get(own)},
+		Failure: []*pb.RequestOp{txn.Get(own), StrayNote(s.Layout, s.Key, s.Held.Lease)}, // ClearAway may have come first
 	}}
 }
 
