@@ -73,7 +73,7 @@ var ofClaims = []loop{
 	{name: "Claim.Owns", begin: held(func(ctx context.Context, c *etcdclaims.Claim) error { return owns(c.Owns(ctx)) })},
 	{name: "Claim.Renew", begin: held(func(ctx context.Context, c *etcdclaims.Claim) error { return c.Renew(ctx) })},
 	{name: "renewals and verification", begin: func(w *world) stepFunc {
-		claim, err := w.claims.Acquire(w.Context(), "kept")
+		claim, err := w.claims.Acquire(w.Context(), "kept", etcdclaims.TTL(5*time.Second)) // renewed while etcd refuses
 		if err != nil {
 			w.Fatal(err)
 		}
