@@ -8,6 +8,7 @@ const (
 	repeated  = "only a restore repeats a revision"
 	inTurn    = "the first in line is handed the key or takes it, and nobody before that; but with Prefer, or within a client, others do"
 	laterCall = "the lease shows the same, unless a later call of the client has the slot, which no search reached"
+	laterNote = "it spares the note of another client that has the key since, which no search reached"
 	freed     = "without it the key is freed, and who is in line sees that; with it the key is handed over"
 )
 
@@ -22,6 +23,8 @@ var shows = map[string][]Condition{
 		{"release (deleting)", "own/k#slot-… mod equal"},
 		{"release (leaving)", "own/k#slot-… mod equal"},
 	},
+	"exclusive: one waits twice, with notes": {{"Move", "own/k lease not_equal"}},
+	"slots: one waits twice, with notes":     {{"Move", "own/k#slot-… lease not_equal"}},
 	"exclusive: one waits twice, with notes, and gives up": {
 		{"ClearAway", "own/k lease not_equal"}, {"Confirm", "own/k lease not_equal"}, {"Leave", "own/k value equal"},
 	},
@@ -88,8 +91,12 @@ var Unneeded = map[Condition]string{
 	{"Leave", "own/k#slot-… lease equal"}:   repeated,
 	{"Leave", "own/k#slot-… mod equal"}:     laterCall,
 
-	{"Move", "own/k#shared-… lease equal"}: orEither,
-	{"Move", "own/k#shared-… mod equal"}:   orEither,
+	{"Move", "note/k lease equal"}:             laterNote,
+	{"Move", "note/k#shared-… lease equal"}:    itsOwn,
+	{"Move", "note/k#slot-… lease equal"}:      laterNote,
+	{"Move", "own/k#shared-… lease equal"}:     orEither,
+	{"Move", "own/k#shared-… lease not_equal"}: itsOwn,
+	{"Move", "own/k#shared-… mod equal"}:       orEither,
 
 	{"Undo", "note/k#shared-… lease equal"}:    itsOwn,
 	{"Undo", "own/k lease equal"}:              oneLease,
