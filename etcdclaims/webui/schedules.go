@@ -228,10 +228,9 @@ func (q *request) job() (any, error) {
 	p.Job.Group, p.Job.Job, p.Upcoming = group, name, read.Upcoming(nextTicks)
 	for _, e := range read.entries {
 		row := entryRow{Entry: e, Error: q.value(FieldError, e.Error)}
-		if row.Error != e.Error { // the reader does not see what the record says
-			e.Error = ""
+		if e.Error == "" || row.Error != e.Error { // the reader does not see a reason of its own
+			row.Why = explain.Outcome(e.Outcome)
 		}
-		row.Why = explain.Outcome(e)
 		if !e.Began.IsZero() && !e.Nominal.IsZero() {
 			row.Late = e.Began.Sub(e.Nominal)
 		}

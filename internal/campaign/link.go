@@ -41,12 +41,17 @@ func (l *link) addr() string { return l.listener.Addr().String() }
 func (l *link) hold(up, down bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for way, stalls := range map[*sync.RWMutex]bool{&l.up: up, &l.down: down} {
-		if stalls {
-			l.held = append(l.held, way)
-			way.Lock()
-		}
+	if up {
+		l.stall(&l.up)
 	}
+	if down {
+		l.stall(&l.down)
+	}
+}
+
+func (l *link) stall(way *sync.RWMutex) {
+	way.Lock()
+	l.held = append(l.held, way)
 }
 
 // sever breaks all connections, and refuses new ones until the link is healed.
@@ -155,8 +160,8 @@ func pass(way *sync.RWMutex) {
 	defer way.RUnlock()
 }
 
-// carryOneWay moves bytes until one side ends. That a side has closed waits as bytes do:
-// who is cut off does not learn of it.
+// carryOneWay moves bytes until one side ends. The end of a connection is held back as bytes are:
+// the other side does not notice it while the way is held.
 func carryOneWay(to, from net.Conn, way *sync.RWMutex) {
 	_, _ = io.Copy(holdable{to, way}, from)
 	pass(way)

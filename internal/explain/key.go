@@ -1,6 +1,6 @@
-// Package explain reads what people ask about a key or a group of partitions: who holds it, since
-// when, who waits, and who is next. It is for claimctl, for the page of etcdclaims/webui, and for
-// internal/doctor.
+// Package explain reads the state of a key or of a group of partitions: the holder, the callers
+// in line, and the next of them. The program claimctl, the page of etcdclaims/webui, and
+// internal/doctor show it to people.
 package explain
 
 import (

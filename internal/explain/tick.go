@@ -5,11 +5,11 @@ import (
 	"github.com/etcdclaims/claims/sched"
 )
 
-// Outcome returns why a tick did not succeed, in the words of Scheduler.Explain. It returns an empty
-// text if the record has a reason of its own.
-func Outcome(e sched.Entry) string {
-	if e.Error != "" || e.Outcome == sched.OutcomeOK {
+// Outcome returns the reason of an outcome in the words of Scheduler.Explain, for a record that does
+// not show its own. It returns an empty text for a tick that succeeded.
+func Outcome(o sched.Outcome) string {
+	if o == sched.OutcomeOK {
 		return ""
 	}
-	return jobstate.Why[e.Outcome]
+	return jobstate.Why[o]
 }
