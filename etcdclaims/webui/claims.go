@@ -21,7 +21,10 @@ type claimsPage struct {
 }
 
 func (q *request) claims() (any, error) {
-	p := claimsPage{Prefix: q.param("prefix"), Kind: q.param("kind"), Kinds: []string{"zombie", "resting", "lock", explain.KindSlots, explain.KindShared, unleased}}
+	p := claimsPage{
+		Prefix: q.param("prefix"), Kind: q.param("kind"),
+		Kinds: []string{"zombie", "resting", "lock", explain.KindSlots, explain.KindShared, unleased},
+	}
 	b := q.useClaims(p.Prefix)
 	p.Claims, p.Total, p.Before, p.Prev, p.Next = b.page(p.Prefix, p.Kind, q.param("from"), pageSize)
 	s := b.summary()

@@ -28,7 +28,10 @@ type holderRow struct {
 
 func (q *request) holderRows(x explain.Key) (rows []holderRow) {
 	for _, claim := range x.Holders {
-		row := holderRow{Info: claim, Slot: explain.SlotOf(x.Info.Key, claim.Key), Carries: claim.Fence, Note: q.value(FieldNote, string(claim.Note))}
+		row := holderRow{
+			Info: claim, Slot: explain.SlotOf(x.Info.Key, claim.Key), Carries: claim.Fence,
+			Note: q.value(FieldNote, string(claim.Note)),
+		}
 		row.Surplus = row.Slot >= x.Info.Slots
 		if x.Info.Kind == explain.KindShared {
 			row.Slot, row.Carries = -1, x.Info.Fence

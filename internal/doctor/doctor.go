@@ -127,8 +127,8 @@ type source struct {
 	most           int // that are examined
 }
 
-// each examines the first of a list. It returns how many there were, and what Judge is to say of
-// the others. After an error, for which it adds a finding, ok is false.
+// each examines the first entries of a list. It returns their number, and the text about the rest
+// that Judge takes. ok is false after an error, for which each adds a finding.
 func each[T any](e *Examination, of source, list iter.Seq2[T, error],
 	examine func(T) error,
 ) (n int, unread string, ok bool) {

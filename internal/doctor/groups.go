@@ -108,7 +108,8 @@ func (e *Examination) accuse(name string, members int, suspects []suspect, uncon
 	}
 	if len(ghosts) > 0 {
 		slices.Sort(ghosts)
-		e.Add(Warning, "groups", fmt.Sprintf("etcd should have deleted the entry with its lease: %[1]s group evict%[2]s --reason ghost --for 1s", e.Commands.Claimctl, explain.Arguments(name, ghosts[0])),
+		e.Add(Warning, "groups", fmt.Sprintf("etcd should have deleted the entry with its lease: "+
+			"%[1]s group evict%[2]s --reason ghost --for 1s", e.Commands.Claimctl, explain.Arguments(name, ghosts[0])),
 			"members of group %q whose lease is gone: %s%s", name, several(ghosts), unconfirmed)
 	}
 }

@@ -75,7 +75,8 @@ func (e *Examination) group(ctx context.Context, name string) (jobs int, err err
 		e.job(name, job, owner.Held)
 	}
 	if unread == nil && !owner.Held && jobs > 0 {
-		e.Add(Warning, "jobs", fmt.Sprintf("start a process that runs the Scheduler, or forget the jobs: %s sched forget -g %s JOB", e.Commands.Claimctl, explain.Quoted(name)),
+		e.Add(Warning, "jobs", fmt.Sprintf("start a process that runs the Scheduler, or forget the jobs: "+
+			"%s sched forget -g %s JOB", e.Commands.Claimctl, explain.Quoted(name)),
 			"no process runs group %q, which has %s", name, count(jobs, "job", "jobs"))
 	}
 	return jobs, unread

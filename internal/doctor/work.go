@@ -37,9 +37,11 @@ func (e *Examination) work(ctx context.Context) {
 		kind
 		is, remedy string
 	}{
-		{kind{work.StateOrphaned, false}, "orphaned, their owners died", fmt.Sprintf("see that a process begins them again; %s work ls --state orphaned", e.Commands.Claimctl)},
+		{kind{work.StateOrphaned, false}, "orphaned, their owners died", fmt.Sprintf(
+			"see that a process begins them again; %s work ls --state orphaned", e.Commands.Claimctl)},
 		{kind{work.StateOrphaned, true}, "orphaned and at most once, which no caller begins again", e.onlyOnPurpose()},
-		{kind{work.StateDead, false}, "dead, after their last attempt", fmt.Sprintf("%[1]s work show KEY, mend the cause, %[1]s work retry KEY", e.Commands.Claimctl)},
+		{kind{work.StateDead, false}, "dead, after their last attempt", fmt.Sprintf(
+			"%[1]s work show KEY, mend the cause, %[1]s work retry KEY", e.Commands.Claimctl)},
 		{kind{work.StateDead, true}, "dead and at most once", e.onlyOnPurpose()},
 		{kind{work.StateUnreadable, false}, "unreadable", "a newer version or another program wrote them: do not delete them before you know"},
 	} {

@@ -101,7 +101,7 @@ func (p *process) heal() {
 	p.host.Heal()
 }
 
-// after does something in a while, whoever is killed.
+// after calls f after a time, even if processes are killed until then.
 func (w *world) after(d time.Duration, f func()) {
 	w.later.Go(func() {
 		time.Sleep(d)
@@ -109,7 +109,7 @@ func (w *world) after(d time.Duration, f func()) {
 	})
 }
 
-// later does something in a while, unless the process is killed before.
+// later calls f after a time, unless the process is killed before.
 func (p *process) later(d time.Duration, f func()) {
 	p.w.after(d, func() {
 		if !p.dead.Load() {

@@ -86,7 +86,9 @@ func (p *process) extra(rng *rand.Rand, n int) (opt etcdclaims.AcquireOption, no
 
 // claimSome acquires a special key, at once or in line, with one of the first n options that
 // say how it is held. It notes the claim by the token that the trace knows it by.
-func (p *process) claimSome(rng *rand.Rand, key string, n int, tokenOf func(*etcdclaims.Claim) fencing.Token, opts ...etcdclaims.AcquireOption) (*etcdclaims.Claim, error) {
+func (p *process) claimSome(
+	rng *rand.Rand, key string, n int, tokenOf func(*etcdclaims.Claim) fencing.Token, opts ...etcdclaims.AcquireOption,
+) (*etcdclaims.Claim, error) {
 	opt, note := p.extra(rng, n)
 	cl, err := p.acquireSome(rng, key, append(opts, opt)...)
 	if err == nil {

@@ -58,7 +58,9 @@ func concerning(rng *rand.Rand, name string) option.Concern {
 }
 
 // acquireThen acquires a key by a transaction that also puts another one.
-func (p *process) acquireThen(ctx context.Context, rng *rand.Rand, key string, wait bool, opts ...etcdclaims.AcquireOption) *etcdclaims.Claim {
+func (p *process) acquireThen(
+	ctx context.Context, rng *rand.Rand, key string, wait bool, opts ...etcdclaims.AcquireOption,
+) *etcdclaims.Claim {
 	a := p.newThen()
 	cl, err := p.acquireIn(ctx, key, wait, append(opts, a.option(), concerning(rng, a.key))...)
 	a.returned(err)

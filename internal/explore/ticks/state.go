@@ -211,7 +211,8 @@ func (w State) Append(b []byte) []byte {
 	at, c := len(b), values.Code(b)
 	w.etcd.Walk(&c, func() {})
 	left := w.left
-	c = append(c, byte(w.minutes), byte(left.faults), byte(left.ends), byte(left.pauses), byte(left.deleted), byte(left.forced), byte(left.fails))
+	c = append(c, byte(w.minutes), byte(left.faults), byte(left.ends), byte(left.pauses), byte(left.deleted),
+		byte(left.forced), byte(left.fails))
 	for _, p := range w.procs {
 		c = append(c, byte(p.life), flags(p.alive, p.gone, p.paused, p.refused, p.busy, p.tried, p.run.fails), byte(p.run.phase))
 		for _, n := range [...]int64{p.lease, p.term, p.mark.Rev, p.spec, p.run.rev, p.run.lease, int64(p.run.ended)} {

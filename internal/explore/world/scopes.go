@@ -84,8 +84,9 @@ func Scopes() (scopes []Scope) {
 	ended := One(Deletion, LostRequest)
 	add("slots: 3 wait, and end with an operation", 2, ended, all(3, Call{Mode: Slots2, Waits: true, Ops: true}))
 	try := func(k Kind) Caller { return Caller{Calls: []Call{{Mode: k}}} }
-	add("exclusive and shared, which try and give up", 3, One(Deletion, GivingUp, LostReply), []Caller{try(Exclusive), try(Shared)})
-	add("exclusive and two shared, which try and give up", 3, One(Deletion, GivingUp, LostReply), []Caller{try(Exclusive), try(Shared), try(Shared)})
+	gives := One(Deletion, GivingUp, LostReply)
+	add("exclusive and shared, which try and give up", 3, gives, []Caller{try(Exclusive), try(Shared)})
+	add("exclusive and two shared, which try and give up", 3, gives, []Caller{try(Exclusive), try(Shared), try(Shared)})
 	add("exclusive and slots, their number changes", 2, resizes, []Caller{{Calls: []Call{{}}}, wait(Slots2)})
 	writes := Call{Waits: true, Writes: true}
 	add("exclusive: 2 wait twice, and write", 1, common, all(2, writes, writes))

@@ -9,7 +9,7 @@ const (
 	inTurn    = "the first in line is handed the key or takes it, and nobody before that; but with Prefer, or within a client, others do"
 	laterCall = "the lease shows the same, unless a later call of the client has the slot, which no search reached"
 	laterNote = "it spares the note of another client that has the key since, which no search reached"
-	freed     = "without it the key is freed, and who is in line sees that; with it the key is handed over"
+	freed     = "a release without it frees the key although callers wait, and they notice that; with it the release hands the key over"
 )
 
 // shows are the scopes that find those conditions missing that others miss late or never.
