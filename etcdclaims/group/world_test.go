@@ -27,6 +27,7 @@ const (
 type world struct {
 	*testing.T
 	server *claimtest.Server
+	ctx    context.Context // ends long after the test: a call that would wait for ever fails it
 
 	mu      sync.Mutex
 	running map[int]map[string]bool // by partition: members whose handlers run under a claim that holds
@@ -45,9 +46,13 @@ type served struct {
 func virtually(t *testing.T, f func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f(&world{T: t, server: claimtest.Start(t), running: make(map[int]map[string]bool), served: make(map[served]bool), ignore: make(map[string]bool)})
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Hour)
+		defer cancel()
+		f(&world{T: t, server: claimtest.Start(t), ctx: ctx, running: make(map[int]map[string]bool), served: make(map[served]bool), ignore: make(map[string]bool)})
 	})
 }
+
+func (w *world) Context() context.Context { return w.ctx }
 
 // process is a member and the machine that it runs on.
 type process struct {
