@@ -241,7 +241,7 @@ func (w World) waitEvents(all []event, i int) []event {
 			}))
 		}
 	}
-	if p.Pred == nil && p.Behind || w.etcd.Revision() > p.Rev && w.awaitedChanged(c) {
+	if p.Pred == nil && p.Behind || w.awaitedChanged(c) {
 		all = append(all, w.looksAgain(i))
 	}
 	return all
@@ -303,7 +303,10 @@ func awaited(c *client) (key, end string, rev int64) {
 
 func (w World) awaitedChanged(c *client) bool {
 	key, _, rev := awaited(c)
-	return rev < 0 || w.etcd.Get(key).Modified != rev
+	if rev < 0 {
+		return w.etcd.Revision() > c.act.Position.Rev // otherwise it looks at a renewal
+	}
+	return w.etcd.Get(key).Modified != rev
 }
 
 // heard is the next event of what a caller in line watches.

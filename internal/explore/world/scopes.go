@@ -67,6 +67,7 @@ func Scopes() (scopes []Scope) {
 		add(name+": one ends with an operation, and gives up", 2, One(LostReply, GivingUp), all(1, ops))
 		restores := One(Restore, EpochRaise, LateReply)
 		add(name+": 2 try, etcd restored", 2, restores, all(2, take, take))
+		add(name+": 2 wait, etcd restored", 2, restores, all(2, wait))
 		writes := Call{Mode: Kind(kind), Writes: Kind(kind) != Slots2}
 		add(name+": 2 try, and write, etcd restored", 2, restores, all(2, writes, writes))
 	}
