@@ -96,7 +96,7 @@ func (r *replay) sharedBegins(before change, held bool, c change) bool {
 	whole, _ := record.holder()
 	switch {
 	case strings.HasPrefix(c.key, sharedPrefix):
-		if h.Kind == "" && (!there || whole.Kind != kindShared) {
+		if h.Claim != "" && h.Kind == "" && (!there || whole.Kind != kindShared) {
 			r.fault("a key was shared without its record: %v; in its place: %v", c, record)
 		}
 		r.t.w.count(countSharedTerms)
