@@ -12,7 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 )
 
-// The part of the claims' layout that is watched; ARCHITECTURE.md has it all.
+// The part of the claims' layout that is watched; docs/protocol.md has it all.
 const (
 	ownPrefix  = etcdclaims.DefaultPrefix + "own/"
 	waitPrefix = etcdclaims.DefaultPrefix + "wait/"
