@@ -18,29 +18,29 @@ import (
 // claimView is a key as it is shown. Fences are strings in JSON: they do not fit
 // into the numbers of every language once an epoch was raised.
 type claimView struct {
-	Key      string     `json:"key" col:"KEY"`
-	Held     bool       `json:"held"`
-	Fence    int64      `json:"fence,string" col:"FENCE"`
-	Owner    string     `json:"owner,omitempty" col:"OWNER"`
-	Instance string     `json:"instance,omitempty"`
-	Claim    string     `json:"claim,omitempty"`
-	Since    *time.Time `json:"since,omitempty" col:"ASKED"` // when it asked for the key
-	Began    int64      `json:"began,omitempty,string"`      // etcd's revision at which it got the key, where known
-	Expires  *time.Time `json:"expires,omitempty"`           // unless renewed
-	Attempt  int        `json:"attempt,omitempty" col:"ATTEMPT"`
-	Kind     string     `json:"kind,omitempty"`
-	Shown    string     `json:"-" col:"KIND"`     // Kind, or the number of slots
-	Slots    int        `json:"slots,omitempty"`  // how many the key has
-	Shared   int64      `json:"shared,omitempty"` // how many callers share the key, as far as known
-	Note     string     `json:"note,omitempty" col:"NOTE,short"`
-	Lease    string     `json:"lease,omitempty"` // as etcdctl shows it
+	Key      string    `json:"key" col:"KEY"`
+	Held     bool      `json:"held"`
+	Fence    int64     `json:"fence,string" col:"FENCE"`
+	Owner    string    `json:"owner,omitempty" col:"OWNER"`
+	Instance string    `json:"instance,omitempty"`
+	Claim    string    `json:"claim,omitempty"`
+	Since    time.Time `json:"since,omitzero" col:"ASKED"` // when it asked for the key
+	Began    int64     `json:"began,omitempty,string"`     // etcd's revision at which it got the key, where known
+	Expires  time.Time `json:"expires,omitzero"`           // unless renewed
+	Attempt  int       `json:"attempt,omitempty" col:"ATTEMPT"`
+	Kind     string    `json:"kind,omitempty"`
+	Shown    string    `json:"-" col:"KIND"`     // Kind, or the number of slots
+	Slots    int       `json:"slots,omitempty"`  // how many the key has
+	Shared   int64     `json:"shared,omitempty"` // how many callers share the key, as far as known
+	Note     string    `json:"note,omitempty" col:"NOTE,short"`
+	Lease    string    `json:"lease,omitempty"` // as etcdctl shows it
 
 	// The line of the key, which only ls reads: the number of waiters, and the owner label of
 	// the first one with the time since when it waits, by the clock of its process.
-	Waiters      int        `json:"waiters,omitempty" col:"WAITING"`
-	WaitingOwner string     `json:"waitingOwner,omitempty"`
-	WaitingSince *time.Time `json:"waitingSince,omitempty"`
-	Longest      string     `json:"-" col:"LONGEST"` // how long the first in line has waited
+	Waiters      int       `json:"waiters,omitempty" col:"WAITING"`
+	WaitingOwner string    `json:"waitingOwner,omitempty"`
+	WaitingSince time.Time `json:"waitingSince,omitzero"`
+	Longest      string    `json:"-" col:"LONGEST"` // how long the first in line has waited
 }
 
 const claimColumns = "KEY,FENCE,OWNER,ASKED,ATTEMPT,KIND,WAITING,LONGEST,NOTE"
@@ -48,7 +48,7 @@ const claimColumns = "KEY,FENCE,OWNER,ASKED,ATTEMPT,KIND,WAITING,LONGEST,NOTE"
 func viewClaim(i etcdclaims.Info) claimView {
 	v := claimView{
 		Key: i.Key, Held: i.Held, Fence: i.Fence, Owner: i.Owner, Instance: i.Instance, Claim: i.Claim,
-		Since: moment(i.Since), Expires: moment(i.Expires), Attempt: i.Attempt, Kind: i.Kind, Shown: i.Kind,
+		Since: i.Since.UTC(), Expires: i.Expires.UTC(), Attempt: i.Attempt, Kind: i.Kind, Shown: i.Kind,
 		Slots: i.Slots, Shared: i.Shared, Note: text(i.Note),
 	}
 	if i.Slots > 0 {
@@ -123,9 +123,9 @@ func (a *app) printClaims(ctx context.Context, claims *etcdclaims.Client, held i
 				break
 			}
 			v := &all[at[l.Key]]
-			v.Waiters, v.WaitingOwner, v.WaitingSince = l.Waiting, l.Next.Owner, moment(l.Next.Since)
-			if v.WaitingSince != nil {
-				v.Longest = max(time.Since(*v.WaitingSince), 0).Round(time.Second).String()
+			v.Waiters, v.WaitingOwner, v.WaitingSince = l.Waiting, l.Next.Owner, l.Next.Since.UTC()
+			if !v.WaitingSince.IsZero() {
+				v.Longest = max(time.Since(v.WaitingSince), 0).Round(time.Second).String()
 			}
 		}
 	}

@@ -18,11 +18,6 @@ import (
 	"go.uber.org/zap"
 )
 
-// findingRow is a finding as it is printed.
-type findingRow struct{ doctor.Finding }
-
-func (f findingRow) name() string { return f.Check }
-
 // exitCodes are the exit codes for the levels.
 var exitCodes = map[doctor.Level]int{doctor.Warning: 1, doctor.Error: 2}
 
@@ -138,38 +133,34 @@ func (c *checkup) examine(ctx context.Context) {
 // print lists the findings. In the table what to do has a line of its own: it is
 // long, and there to be copied.
 func (c *checkup) print() error {
-	var rows []findingRow
-	for _, f := range c.Findings {
-		rows = append(rows, findingRow{f})
-	}
 	if c.format != formatTable {
-		return printList(c.app, "", sequence(rows))
+		return printList(c.app, "", sequence(c.Findings))
 	}
 	table := tabwriter.NewWriter(c.out, 0, 8, 2, ' ', 0)
 	line(table, []string{"CHECK", "RESULT", "DETAIL"})
-	for _, f := range rows {
+	for _, f := range c.Findings {
 		line(table, []string{f.Check, string(f.Level), f.Detail})
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	first := slices.DeleteFunc(slices.Clone(rows), func(f findingRow) bool { return f.Remedy == "" || f.After != "" })
-	then := slices.DeleteFunc(rows, func(f findingRow) bool { return f.Remedy == "" || f.After == "" })
-	return errors.Join(
-		c.printRemedies("What to do:", first),
-		c.printRemedies("Mend the revision first, then run doctor again. These can be consequences of the restore:", then))
+	c.printRemedies("What to do:", "")
+	c.printRemedies("Mend the revision first, then run doctor again. These can be consequences of the restore:", doctor.CheckRevision)
+	return nil
 }
 
-// printRemedies prints what to do about findings.
-func (c *checkup) printRemedies(title string, rows []findingRow) error {
-	if len(rows) == 0 {
-		return nil
+// printRemedies prints what to do about the findings that are to be mended after another one.
+func (c *checkup) printRemedies(title, after string) {
+	for _, f := range c.Findings {
+		if f.Remedy == "" || f.After != after {
+			continue
+		}
+		if title != "" {
+			_, _ = fmt.Fprintf(c.out, "\n%s\n", title)
+			title = ""
+		}
+		_, _ = fmt.Fprintf(c.out, "  %s: %s\n    %s\n", f.Check, clean(f.Detail), clean(f.Remedy))
 	}
-	_, err := fmt.Fprintf(c.out, "\n%s\n", title)
-	for _, f := range rows {
-		_, err = fmt.Fprintf(c.out, "  %s: %s\n    %s\n", f.Check, clean(f.Detail), clean(f.Remedy))
-	}
-	return err
 }
 
 // tls is the configuration for requests beside etcd's own. nil means no TLS.

@@ -12,32 +12,28 @@ import (
 // doneView is what a verb changed. Each verb sets the names that it took and what it
 // learned.
 type doneView struct {
-	Done    string     `json:"done"` // such as released or paused
-	Key     string     `json:"key,omitempty"`
-	Fence   int64      `json:"fence,omitempty,string"` // of the term that was ended
-	Slots   *int       `json:"slots,omitempty"`
-	Reason  string     `json:"reason,omitempty"`
-	Group   string     `json:"group,omitempty"`
-	Member  string     `json:"member,omitempty"` // of the group
-	Job     string     `json:"job,omitempty"`
-	Nominal *time.Time `json:"nominal,omitempty"` // the tick
-	Run     string     `json:"run,omitempty"`     // ID of the run, or of the backfill, that was requested
-	Queue   string     `json:"queue,omitempty"`
-	Item    string     `json:"item,omitempty"`
-	Items   *int       `json:"items,omitempty"` // how many
+	Done    string    `json:"done"` // such as released or paused
+	Key     string    `json:"key,omitempty"`
+	Fence   int64     `json:"fence,omitempty,string"` // of the term that was ended
+	Slots   *int      `json:"slots,omitempty"`
+	Reason  string    `json:"reason,omitempty"`
+	Group   string    `json:"group,omitempty"`
+	Member  string    `json:"member,omitempty"` // of the group
+	Job     string    `json:"job,omitempty"`
+	Nominal time.Time `json:"nominal,omitzero"` // the tick
+	Run     string    `json:"run,omitempty"`    // ID of the run, or of the backfill, that was requested
+	Queue   string    `json:"queue,omitempty"`
+	Item    string    `json:"item,omitempty"`
+	Items   *int      `json:"items,omitempty"` // how many
 }
 
 // name is the most specific of the names: scripts continue with it.
 func (v doneView) name() string {
-	tick := ""
-	if v.Nominal != nil {
-		tick = explain.Stamp(*v.Nominal)
-	}
 	count := ""
 	if v.Items != nil {
 		count = strconv.Itoa(*v.Items)
 	}
-	for _, name := range []string{v.Run, tick, v.Item, count, v.Job, v.Member, v.Queue, v.Key} {
+	for _, name := range []string{v.Run, explain.Stamp(v.Nominal), v.Item, count, v.Job, v.Member, v.Queue, v.Key} {
 		if name != "" {
 			return name
 		}

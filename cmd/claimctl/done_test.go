@@ -253,15 +253,15 @@ func TestReasonFlag(t *testing.T) {
 // The name that scripts continue with is the most specific one.
 func TestDoneName(t *testing.T) {
 	t.Parallel()
-	n, at := 3, noon
+	n := 3
 	for want, v := range map[string]doneView{
-		"k":               {Key: "k", Slots: &n},
-		"j":               {Group: "g", Job: "j"},
-		"r1":              {Group: "g", Job: "j", Run: "r1"},
-		"i1":              {Queue: "mail", Item: "i1"},
-		"3":               {Queue: "mail", Items: &n},
-		"mail":            {Queue: "mail"},
-		explain.Stamp(at): {Job: "j", Nominal: &at},
+		"k":                 {Key: "k", Slots: &n},
+		"j":                 {Group: "g", Job: "j"},
+		"r1":                {Group: "g", Job: "j", Run: "r1"},
+		"i1":                {Queue: "mail", Item: "i1"},
+		"3":                 {Queue: "mail", Items: &n},
+		"mail":              {Queue: "mail"},
+		explain.Stamp(noon): {Job: "j", Nominal: noon},
 	} {
 		if got := v.name(); got != want {
 			t.Errorf("%+v: %q, want %q", v, got, want)

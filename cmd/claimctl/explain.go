@@ -28,18 +28,18 @@ type explanation struct {
 
 // renewal is the last renewal of the holder's lease, known to a second.
 type renewal struct {
-	TTL     string     `json:"ttl"`
-	Renewed *time.Time `json:"renewed"` // or granted, by the clock of this host
-	Overdue bool       `json:"overdue"` // the holder should have renewed since
+	TTL     string    `json:"ttl"`
+	Renewed time.Time `json:"renewed"` // or granted, by the clock of this host
+	Overdue bool      `json:"overdue"` // the holder should have renewed since
 	is      explain.Renewal
 }
 
 type waiterView struct {
-	Owner    string     `json:"owner"`
-	Instance string     `json:"instance"`
-	Claim    string     `json:"claim"`
-	Since    *time.Time `json:"since,omitempty"`
-	Ghost    bool       `json:"ghost,omitempty"` // its lease is gone
+	Owner    string    `json:"owner"`
+	Instance string    `json:"instance"`
+	Claim    string    `json:"claim"`
+	Since    time.Time `json:"since,omitzero"`
+	Ghost    bool      `json:"ghost,omitempty"` // its lease is gone
 
 	Preference int `json:"preference,omitempty"`
 }
@@ -49,7 +49,7 @@ type nextView struct {
 	Owner string `json:"owner"`
 	Claim string `json:"claim"`
 	// At is when the waiter gets the key if the holder is dead.
-	At *time.Time `json:"at,omitempty"`
+	At time.Time `json:"at,omitzero"`
 }
 
 func (a *app) explainCommand() *cobra.Command {
@@ -118,14 +118,14 @@ func readExplanation(ctx context.Context, claims *etcdclaims.Client, key string)
 		x.Left = is.Info.TTL.String()
 	}
 	if r := is.Renewal; r != nil {
-		x.Renewal = &renewal{TTL: r.TTL.String(), Renewed: moment(r.At), Overdue: r.Overdue, is: *r}
+		x.Renewal = &renewal{TTL: r.TTL.String(), Renewed: r.At.UTC(), Overdue: r.Overdue, is: *r}
 	}
 	for _, w := range is.Line {
 		x.Waiting = append(x.Waiting, waiterView{
 			Owner:      w.Owner,
 			Instance:   w.Instance,
 			Claim:      w.Claim,
-			Since:      moment(w.Since),
+			Since:      w.Since.UTC(),
 			Ghost:      w.Ghost,
 			Preference: w.Preference,
 		})
@@ -196,8 +196,9 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 		switch {
 		case x.Lease == "":
 			field("Lease", "none: another program wrote the key, and it does not expire")
-		case x.Expires != nil && x.Left != "":
-			field("Lease", fmt.Sprintf("%s, %s left: if the owner is dead, the key is free within 2 s of %s", x.Lease, x.Left, at(x.Expires)))
+		case !x.Expires.IsZero() && x.Left != "":
+			field("Lease", fmt.Sprintf("%s, %s left: if the owner is dead, the key is free within 2 s of %s",
+				x.Lease, x.Left, explain.Stamp(x.Expires)))
 		default:
 			field("Lease", x.Lease)
 		}
@@ -268,10 +269,10 @@ func (n *nextView) text(held bool) string {
 		return ""
 	case !held:
 		return n.Owner + ", at once"
-	case n.At == nil:
+	case n.At.IsZero():
 		return n.Owner + ", when the key is released"
 	}
-	return fmt.Sprintf("%s, when the key is released; within 2 s of %s if the owner is dead", n.Owner, at(n.At))
+	return fmt.Sprintf("%s, when the key is released; within 2 s of %s if the owner is dead", n.Owner, explain.Stamp(n.At))
 }
 
 // kindText says what the kinds of holders are that are no plain claims.
@@ -287,9 +288,9 @@ func kindText(kind string) string {
 	return kind
 }
 
-func since(t *time.Time, now time.Time) string {
-	if t == nil {
+func since(t, now time.Time) string {
+	if t.IsZero() {
 		return ""
 	}
-	return fmt.Sprintf("%s (%s ago, by the clock of that process)", at(t), max(now.Sub(*t), 0).Round(time.Second))
+	return fmt.Sprintf("%s (%s ago, by the clock of that process)", explain.Stamp(t), max(now.Sub(t), 0).Round(time.Second))
 }

@@ -72,7 +72,7 @@ func TestGroup(t *testing.T) {
 	w.fails(exitFailure, "not a member", "group", "plan", "orders", "--leave", "pod-x")
 
 	w.noErr(b.Leave(t.Context()))
-	if got := as[groupView](w, "group", "show", "orders"); got.Away != 1 || got.Free != 3 || got.Reserved != 3 || got.MemberList[1].State != "away" || got.MemberList[1].Until == nil || got.MemberList[1].Reserved != 3 {
+	if got := as[groupView](w, "group", "show", "orders"); got.Away != 1 || got.Free != 3 || got.Reserved != 3 || got.MemberList[1].State != "away" || got.MemberList[1].Until.IsZero() || got.MemberList[1].Reserved != 3 {
 		t.Errorf("%+v", got)
 	}
 	if got := as[[]partitionView](w, "group", "partitions", "orders", "--free"); len(got) != 3 || got[0].Reserved != "pod-b" {
@@ -86,7 +86,7 @@ func TestGroup(t *testing.T) {
 	if err := a.Err(); err == nil || !strings.Contains(err.Error(), "evicted by operator") || !strings.Contains(err.Error(), "INC-311") {
 		t.Errorf("pod-a left with %v", err)
 	}
-	if got := as[groupView](w, "group", "show", "orders").MemberList[0]; got.State != "evicted" || got.Why != "hangs, INC-311" || got.By != "operator" || got.Until == nil {
+	if got := as[groupView](w, "group", "show", "orders").MemberList[0]; got.State != "evicted" || got.Why != "hangs, INC-311" || got.By != "operator" || got.Until.IsZero() {
 		t.Errorf("%+v", got)
 	}
 	w.ok("group", "readmit", "orders", "pod-a")

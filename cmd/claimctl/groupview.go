@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
@@ -48,24 +47,22 @@ func (g groupState) view() groupView {
 	}
 }
 
-func (v groupView) name() string { return v.Group }
-
 // memberView is a member of a group.
 type memberView struct {
-	Member   string     `json:"member" col:"MEMBER"`
-	State    string     `json:"state" col:"STATE"` // member, away, evicted, unlisted or unreadable
-	Weight   int        `json:"weight,omitempty" col:"WEIGHT"`
-	Zone     string     `json:"zone,omitempty" col:"ZONE"`
-	Address  string     `json:"address,omitempty"`
-	Instance string     `json:"instance,omitempty"`
-	Owns     int        `json:"owns" col:"OWNS,0"`
-	Wants    int        `json:"wants" col:"WANTS,0"`
-	Reserved int        `json:"reserved,omitempty" col:"RESERVED"`
-	Since    *time.Time `json:"since,omitempty" col:"SINCE"`
-	Until    *time.Time `json:"until,omitempty" col:"UNTIL"` // the end of the reservation or of the eviction
-	By       string     `json:"by,omitempty"`                // who evicted it
-	Why      string     `json:"why,omitempty"`
-	Reason   string     `json:"-" col:"WHY,short"` // By and Why
+	Member   string    `json:"member" col:"MEMBER"`
+	State    string    `json:"state" col:"STATE"` // member, away, evicted, unlisted or unreadable
+	Weight   int       `json:"weight,omitempty" col:"WEIGHT"`
+	Zone     string    `json:"zone,omitempty" col:"ZONE"`
+	Address  string    `json:"address,omitempty"`
+	Instance string    `json:"instance,omitempty"`
+	Owns     int       `json:"owns" col:"OWNS,0"`
+	Wants    int       `json:"wants" col:"WANTS,0"`
+	Reserved int       `json:"reserved,omitempty" col:"RESERVED"`
+	Since    time.Time `json:"since,omitzero" col:"SINCE"`
+	Until    time.Time `json:"until,omitzero" col:"UNTIL"` // the end of the reservation or of the eviction
+	By       string    `json:"by,omitempty"`               // who evicted it
+	Why      string    `json:"why,omitempty"`
+	Reason   string    `json:"-" col:"WHY,short"` // By and Why
 }
 
 const memberColumns = "MEMBER,STATE,WEIGHT,ZONE,OWNS,WANTS,RESERVED,SINCE,UNTIL,WHY"
@@ -75,7 +72,7 @@ func (g groupState) members() (all []memberView) {
 	for _, m := range g.AllMembers() {
 		v := memberView{
 			Member: m.Name, State: m.State, Weight: m.Weight, Zone: m.Zone, Address: m.Address, Instance: m.Instance,
-			Owns: m.Owns, Wants: m.Wants, Reserved: m.Reserved, Since: moment(m.Since), Until: moment(m.Until),
+			Owns: m.Owns, Wants: m.Wants, Reserved: m.Reserved, Since: m.Since.UTC(), Until: m.Until.UTC(),
 			By: m.By, Why: m.Why, Reason: m.Why,
 		}
 		if v.By != "" {
@@ -86,19 +83,17 @@ func (g groupState) members() (all []memberView) {
 	return all
 }
 
-func (v memberView) name() string { return v.Member }
-
 // partitionView is a partition of a group.
 type partitionView struct {
-	Partition int        `json:"partition" col:"PARTITION,0"`
-	Key       string     `json:"key" col:"KEY"`
-	Member    string     `json:"member,omitempty" col:"MEMBER"` // empty if nobody owns it, or an owner that is not on the list
-	Owner     string     `json:"owner,omitempty" col:"OWNER"`   // label of the client
-	Instance  string     `json:"instance,omitempty" col:"INSTANCE"`
-	Fence     int64      `json:"fence,string" col:"FENCE"`
-	Since     *time.Time `json:"since,omitempty" col:"SINCE"`
-	Reserved  string     `json:"reserved,omitempty" col:"RESERVED"`
-	Target    string     `json:"target,omitempty" col:"TARGET"`
+	Partition int       `json:"partition" col:"PARTITION,0"`
+	Key       string    `json:"key" col:"KEY"`
+	Member    string    `json:"member,omitempty" col:"MEMBER"` // empty if nobody owns it, or an owner that is not on the list
+	Owner     string    `json:"owner,omitempty" col:"OWNER"`   // label of the client
+	Instance  string    `json:"instance,omitempty" col:"INSTANCE"`
+	Fence     int64     `json:"fence,string" col:"FENCE"`
+	Since     time.Time `json:"since,omitzero" col:"SINCE"`
+	Reserved  string    `json:"reserved,omitempty" col:"RESERVED"`
+	Target    string    `json:"target,omitempty" col:"TARGET"`
 }
 
 const partitionColumns = "PARTITION,MEMBER,OWNER,FENCE,SINCE,RESERVED,TARGET"
@@ -107,7 +102,7 @@ func (g groupState) partition(partition int) partitionView {
 	i, o := g.Holder(partition), g.Assigned.Owners[partition]
 	return partitionView{
 		Partition: partition, Key: g.PartitionKey(partition), Member: o.Member, Owner: i.Owner, Instance: i.Instance,
-		Fence: i.Fence, Since: moment(i.Since), Reserved: o.Reserved, Target: g.Plan.Target[partition],
+		Fence: i.Fence, Since: i.Since.UTC(), Reserved: o.Reserved, Target: g.Plan.Target[partition],
 	}
 }
 
@@ -120,8 +115,6 @@ type moveView struct {
 	To        string `json:"to" col:"TO"`
 	Why       string `json:"why" col:"WHY"`
 }
-
-func (v moveView) name() string { return fmt.Sprint(v.Partition) }
 
 func viewMove(m group.Move) moveView { return moveView{m.Partition, m.From, m.To, m.Why} }
 

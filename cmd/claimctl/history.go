@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -13,25 +12,25 @@ import (
 )
 
 type termView struct {
-	Fence       int64      `json:"fence,string" col:"FENCE"`
-	Owner       string     `json:"owner" col:"OWNER"`
-	Instance    string     `json:"instance,omitempty"`
-	Claim       string     `json:"claim,omitempty"`
-	Since       *time.Time `json:"since,omitempty" col:"ASKED"` // when it asked for the key
-	Began       int64      `json:"began,string" col:"BEGAN AT"` // etcd's revision
-	Attempt     int        `json:"attempt,omitempty" col:"ATTEMPT"`
-	Kind        string     `json:"kind,omitempty" col:"KIND"`
-	EndRevision int64      `json:"endRevision,omitempty,string" col:"ENDED AT"`
-	Ending      string     `json:"ending,omitempty"`
-	Cause       string     `json:"cause,omitempty"`
-	How         string     `json:"-" col:"HOW"` // Ending and Cause
+	Fence       int64     `json:"fence,string" col:"FENCE"`
+	Owner       string    `json:"owner" col:"OWNER"`
+	Instance    string    `json:"instance,omitempty"`
+	Claim       string    `json:"claim,omitempty"`
+	Since       time.Time `json:"since,omitzero" col:"ASKED"`  // when it asked for the key
+	Began       int64     `json:"began,string" col:"BEGAN AT"` // etcd's revision
+	Attempt     int       `json:"attempt,omitempty" col:"ATTEMPT"`
+	Kind        string    `json:"kind,omitempty" col:"KIND"`
+	EndRevision int64     `json:"endRevision,omitempty,string" col:"ENDED AT"`
+	Ending      string    `json:"ending,omitempty"`
+	Cause       string    `json:"cause,omitempty"`
+	How         string    `json:"-" col:"HOW"` // Ending and Cause
 }
 
 const termColumns = "FENCE,OWNER,ASKED,ATTEMPT,KIND,BEGAN AT,ENDED AT,HOW"
 
 func viewTerm(t admin.Term) termView {
 	v := termView{
-		Fence: t.Fence, Owner: t.Owner, Instance: t.Instance, Claim: t.Claim, Since: moment(t.Since), Began: t.Revision(), Attempt: t.Attempt,
+		Fence: t.Fence, Owner: t.Owner, Instance: t.Instance, Claim: t.Claim, Since: t.Since.UTC(), Began: t.Revision(), Attempt: t.Attempt,
 		Kind: t.Kind, EndRevision: t.EndRevision, Ending: string(t.Ending), Cause: t.Cause, How: cmp.Or(string(t.Ending), "held"),
 	}
 	if v.Ending != "" && v.Cause != "" {
@@ -39,8 +38,6 @@ func viewTerm(t admin.Term) termView {
 	}
 	return v
 }
-
-func (v termView) name() string { return fmt.Sprint(v.Fence) }
 
 // historyView is the history of a key as one JSON value.
 type historyView struct {

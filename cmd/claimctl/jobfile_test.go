@@ -157,7 +157,7 @@ func TestSchedJobsWithCalendar(t *testing.T) {
 	cancel()
 	w.noErr(<-done)
 	for _, j := range as[[]jobView](w, "sched", "jobs") {
-		if j.Job == "patch" && j.Next == nil || j.Job == "mail" && j.Requests != 1 {
+		if j.Job == "patch" && j.Next.IsZero() || j.Job == "mail" && j.Requests != 1 {
 			t.Errorf("%+v", j)
 		}
 	}

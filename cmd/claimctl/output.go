@@ -36,12 +36,19 @@ func checkFormat(s string) error {
 	return nil
 }
 
-// A view is one thing that a command prints. Its JSON is what json.Marshal makes of it. Its
+// A view is a struct that a command prints. Its JSON is what json.Marshal makes of it. Its
 // fields with a tag col are the columns of tables, and the lines of a command that shows one
 // thing. After the name of the column the tag can have "0", which shows a zero, and "short",
 // which shows the beginning of a text in tables.
-type view interface {
-	name() string // for the format name
+type view = any
+
+// nameOf returns what the format name prints of a view: its first field, unless it has a method
+// that returns another name.
+func nameOf(v view) string {
+	if named, ok := v.(interface{ name() string }); ok {
+		return named.name()
+	}
+	return column{zero: true}.value(v)
 }
 
 // A column is a field of a view.
@@ -75,8 +82,6 @@ func (c column) value(v view) string {
 		if is != nil {
 			return strconv.Itoa(*is)
 		}
-	case *time.Time:
-		return at(is)
 	case time.Time:
 		return explain.Stamp(is)
 	case []byte:
@@ -130,7 +135,7 @@ func printList[T view](a *app, columns string, rows iter.Seq2[T, error]) error {
 		case formatTable:
 			line(table, cells(r, header))
 		case formatName:
-			_, _ = fmt.Fprintln(a.out, r.name())
+			_, _ = fmt.Fprintln(a.out, nameOf(r))
 		case formatLines:
 			if err := a.printLine(r); err != nil {
 				return err
@@ -180,7 +185,7 @@ func printOne(a *app, v view, text func(io.Writer)) error {
 	case formatLines:
 		return a.printLine(v)
 	case formatName:
-		_, err := fmt.Fprintln(a.out, v.name())
+		_, err := fmt.Fprintln(a.out, nameOf(v))
 		return err
 	}
 	if text == nil {
@@ -258,22 +263,6 @@ func firstLine(s string) string {
 		return first + " …"
 	}
 	return strings.TrimSuffix(s, "\n")
-}
-
-// moment is a time in JSON, absent if it is not known.
-func moment(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	t = t.UTC()
-	return &t
-}
-
-func at(t *time.Time) string {
-	if t == nil {
-		return ""
-	}
-	return explain.Stamp(*t)
 }
 
 // text is a note or a payload as text.

@@ -70,8 +70,8 @@ func TestExplainText(t *testing.T) {
 	x := explanation{
 		claimView: viewClaim(claimed), Left: "9s", Work: &job, Previous: &previous,
 		Renewal: &renewal{TTL: "15s", is: explain.Renewal{At: noon.Add(81 * time.Second), TTL: 15 * time.Second, Overdue: true}},
-		Waiting: []waiterView{{Owner: "api-8", Since: moment(noon), Ghost: true}, {Owner: "api-9"}},
-		Next:    &nextView{Owner: "api-9", At: moment(noon.Add(time.Hour))},
+		Waiting: []waiterView{{Owner: "api-8", Since: noon, Ghost: true}, {Owner: "api-9"}},
+		Next:    &nextView{Owner: "api-9", At: noon.Add(time.Hour)},
 	}
 	x.text(&out, noon.Add(90*time.Second), "claimctl")
 	out.WriteString("\n")

@@ -21,23 +21,19 @@ type queueName struct {
 	Queue string `json:"queue" col:"QUEUE"`
 }
 
-func (v queueName) name() string { return v.Queue }
-
 // queueStats counts the items of a queue.
 type queueStats struct {
-	Queue       string     `json:"queue" col:"QUEUE"`
-	Ready       int        `json:"ready" col:"READY,0"`
-	Later       int        `json:"later" col:"LATER,0"`
-	Taken       int        `json:"taken" col:"TAKEN,0"`
-	Dead        int        `json:"dead" col:"DEAD,0"`
-	OldestReady *time.Time `json:"oldestReady,omitempty" col:"OLDEST READY"`
-	Paused      string     `json:"paused,omitempty" col:"PAUSED"`
+	Queue       string    `json:"queue" col:"QUEUE"`
+	Ready       int       `json:"ready" col:"READY,0"`
+	Later       int       `json:"later" col:"LATER,0"`
+	Taken       int       `json:"taken" col:"TAKEN,0"`
+	Dead        int       `json:"dead" col:"DEAD,0"`
+	OldestReady time.Time `json:"oldestReady,omitzero" col:"OLDEST READY"`
+	Paused      string    `json:"paused,omitempty" col:"PAUSED"`
 }
 
-func (v queueStats) name() string { return v.Queue }
-
 func viewStats(name string, s queue.Stats) queueStats {
-	v := queueStats{Queue: name, Ready: s.Ready, Later: s.Later, Taken: s.Taken, Dead: s.Dead, OldestReady: moment(s.OldestReady)}
+	v := queueStats{Queue: name, Ready: s.Ready, Later: s.Later, Taken: s.Taken, Dead: s.Dead, OldestReady: s.OldestReady.UTC()}
 	if !s.Paused.At.IsZero() {
 		v.Paused = explain.Paused(s.Paused.By, s.Paused.At, s.Paused.Why)
 	}

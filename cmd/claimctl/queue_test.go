@@ -65,7 +65,7 @@ func TestQueueVesting(t *testing.T) {
 	w.finds(w.ok("queue", "show", "mail", "failed"), "Vests: ", day)
 	w.finds(w.ok("queue", "show", "mail", "now"), "Vests: ", "7")
 	for _, i := range as[[]itemView](w, "queue", "waiting", "mail") {
-		if i.Vesting == nil || i.ID == "failed" && i.Vesting.Sub(due).Abs() > time.Minute {
+		if i.Vesting.IsZero() || i.ID == "failed" && i.Vesting.Sub(due).Abs() > time.Minute {
 			t.Errorf("vesting %v of %q", i.Vesting, i.ID)
 		}
 	}

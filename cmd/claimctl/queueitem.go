@@ -17,9 +17,9 @@ type itemView struct {
 	Topic    string          `json:"topic,omitempty" col:"TOPIC"`
 	Priority *int            `json:"priority,omitempty" col:"PRIORITY"` // not known of a completed item
 	Attempts int             `json:"attempts" col:"ATTEMPTS"`
-	Enqueued *time.Time      `json:"enqueued,omitempty" col:"ENQUEUED"`
-	Vesting  *time.Time      `json:"vesting,omitempty" col:"VESTS"`
-	Since    *time.Time      `json:"since,omitempty" col:"SINCE"`
+	Enqueued time.Time       `json:"enqueued,omitzero" col:"ENQUEUED"`
+	Vesting  time.Time       `json:"vesting,omitzero" col:"VESTS"`
+	Since    time.Time       `json:"since,omitzero" col:"SINCE"`
 	Owner    string          `json:"owner,omitempty" col:"OWNER"`
 	Fence    int64           `json:"fence,string" col:"FENCE"`
 	Why      string          `json:"why,omitempty" col:"WHY,short"`
@@ -38,7 +38,7 @@ const (
 func viewItem(i queue.Info) itemView {
 	v := itemView{
 		ID: i.ID, Where: string(i.Where), Topic: i.Topic, Payload: i.Payload, Attempts: i.Attempts,
-		Enqueued: moment(i.Enqueued), Vesting: moment(i.Vesting), Since: moment(i.Since),
+		Enqueued: i.Enqueued.UTC(), Vesting: i.Vesting.UTC(), Since: i.Since.UTC(),
 		Owner: i.Owner, Fence: i.Fence, Why: i.Why, History: i.History,
 	}
 	if i.Where != queue.Completed {
@@ -49,8 +49,6 @@ func viewItem(i queue.Info) itemView {
 	}
 	return v
 }
-
-func (v itemView) name() string { return v.ID }
 
 func (v itemView) text(w io.Writer) {
 	shown := v

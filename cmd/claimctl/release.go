@@ -112,8 +112,6 @@ type epochView struct {
 	Epoch int64 `json:"epoch"`
 }
 
-func (v epochView) name() string { return strconv.FormatInt(v.Epoch, 10) }
-
 func (a *app) epochCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "epoch", GroupID: groupRepair, Args: cobra.NoArgs,

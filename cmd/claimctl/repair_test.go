@@ -71,7 +71,7 @@ func TestSched(t *testing.T) {
 	w.namesGroups("billing")
 	w.ok(on("pause", "invoices", "--why", "audit")...)
 	w.fails(exitFailure, "paused", on("next", "invoices")...)
-	if got := as[[]jobView](w, on("jobs")...); len(got) != 1 || !strings.Contains(got[0].Paused, "audit") || got[0].Next != nil {
+	if got := as[[]jobView](w, on("jobs")...); len(got) != 1 || !strings.Contains(got[0].Paused, "audit") || !got[0].Next.IsZero() {
 		t.Errorf("%+v", got)
 	}
 	w.ok(on("resume", "invoices")...)
@@ -147,7 +147,7 @@ func TestQueue(t *testing.T) {
 	w.noErr(batch.Deliveries[0].Discard(ctx, "no such address"))
 	var stats queueStats
 	w.noErr(json.Unmarshal([]byte(w.ok("queue", "stats", "mail", "-o", "json")), &stats))
-	if stats.Ready != 1 || stats.Dead != 1 || stats.OldestReady == nil || time.Since(*stats.OldestReady) > time.Hour {
+	if stats.Ready != 1 || stats.Dead != 1 || time.Since(stats.OldestReady) > time.Hour {
 		t.Errorf("%+v", stats)
 	}
 	if out := w.ok("queue", "ls", "-o", "name"); out != "mail\n" {

@@ -25,8 +25,8 @@ type jobView struct {
 	After    string     `json:"after,omitempty"`                       // the job that it runs after
 	Kind     string     `json:"kind,omitempty" col:"KIND"`             // of a job that is defined in etcd
 	Problem  string     `json:"problem,omitempty" col:"PROBLEM,short"` // why it does not run as defined
-	Next     *time.Time `json:"next,omitempty"`
-	Overdue  *time.Time `json:"overdue,omitempty"` // the oldest tick past its bound
+	Next     time.Time  `json:"next,omitzero"`
+	Overdue  time.Time  `json:"overdue,omitzero"` // the oldest tick past its bound
 	Paused   string     `json:"paused,omitempty" col:"PAUSED"`
 	Running  int        `json:"running" col:"RUNNING"`
 	Waiting  int        `json:"waiting"`
@@ -44,11 +44,11 @@ const jobColumns = "JOB,SCHEDULE,NEXT,RUNNING,WAITING,LAST,PAUSED,KIND,PROBLEM"
 func viewJob(i sched.JobInfo) jobView {
 	v := jobView{
 		Group: i.Group, Job: i.Job, Schedule: i.Schedule, After: i.After, Kind: i.Kind, Problem: i.Problem,
-		Next: moment(i.Next), Overdue: moment(i.Overdue), Running: len(i.Running), Waiting: len(i.Waiting), Requests: i.Requests,
-		Short: shortSchedule(i.Schedule), Due: at(moment(i.Next)), Queue: column{}.number(int64(len(i.Waiting))),
+		Next: i.Next.UTC(), Overdue: i.Overdue.UTC(), Running: len(i.Running), Waiting: len(i.Waiting), Requests: i.Requests,
+		Short: shortSchedule(i.Schedule), Due: explain.Stamp(i.Next), Queue: column{}.number(int64(len(i.Waiting))),
 	}
-	if v.Overdue != nil {
-		v.Due = "overdue since " + at(v.Overdue)
+	if !v.Overdue.IsZero() {
+		v.Due = "overdue since " + explain.Stamp(v.Overdue)
 	}
 	if v.Requests > 0 {
 		v.Queue = fmt.Sprintf("%d, %d requested", v.Waiting, v.Requests)
@@ -95,18 +95,18 @@ func shortSchedule(text string) string {
 
 // entryView is the record of one tick.
 type entryView struct {
-	ID      string     `json:"id"`
-	Origin  string     `json:"origin,omitempty"` // manual, backfill, start or after; empty for a tick of the schedule
-	Outcome string     `json:"outcome" col:"OUTCOME"`
-	Nominal *time.Time `json:"nominal,omitempty"`
-	Began   *time.Time `json:"began,omitempty" col:"BEGAN"`
-	Ended   *time.Time `json:"ended,omitempty" col:"ENDED"`
-	Attempt int        `json:"attempt,omitempty"`
-	Again   bool       `json:"again,omitempty"` // the tick has another attempt
-	Missed  int        `json:"missed,omitempty" col:"GIVEN UP"`
-	Fence   int64      `json:"fence,string"`
-	Owner   string     `json:"owner,omitempty" col:"OWNER"`
-	Error   string     `json:"error,omitempty" col:"ERROR,short"`
+	ID      string    `json:"id"`
+	Origin  string    `json:"origin,omitempty"` // manual, backfill, start or after; empty for a tick of the schedule
+	Outcome string    `json:"outcome" col:"OUTCOME"`
+	Nominal time.Time `json:"nominal,omitzero"`
+	Began   time.Time `json:"began,omitzero" col:"BEGAN"`
+	Ended   time.Time `json:"ended,omitzero" col:"ENDED"`
+	Attempt int       `json:"attempt,omitempty"`
+	Again   bool      `json:"again,omitempty"` // the tick has another attempt
+	Missed  int       `json:"missed,omitempty" col:"GIVEN UP"`
+	Fence   int64     `json:"fence,string"`
+	Owner   string    `json:"owner,omitempty" col:"OWNER"`
+	Error   string    `json:"error,omitempty" col:"ERROR,short"`
 
 	// Tick is Nominal and Origin: a run that was requested can have the same nominal time as a
 	// tick of the schedule.
@@ -118,17 +118,15 @@ const entryColumns = "TICK,OUTCOME,BEGAN,ENDED,ATTEMPT,GIVEN UP,OWNER,ERROR"
 
 func viewEntry(e sched.Entry) entryView {
 	v := entryView{
-		ID: e.ID, Origin: origin(e), Outcome: string(e.Outcome), Nominal: moment(e.Nominal), Began: moment(e.Began), Ended: moment(e.Ended),
+		ID: e.ID, Origin: origin(e), Outcome: string(e.Outcome), Nominal: e.Nominal.UTC(), Began: e.Began.UTC(), Ended: e.Ended.UTC(),
 		Attempt: e.Attempt, Again: e.Again, Missed: e.Missed, Fence: e.Fence, Owner: e.Owner, Error: e.Error,
 	}
-	v.Tick = strings.TrimSpace(at(v.Nominal) + " " + v.Origin)
+	v.Tick = strings.TrimSpace(explain.Stamp(v.Nominal) + " " + v.Origin)
 	if v.Tries = (column{}).number(int64(e.Attempt)); e.Again {
 		v.Tries += ", again"
 	}
 	return v
 }
-
-func (v entryView) name() string { return v.ID }
 
 // origin returns what a tick comes from, if that is not the schedule: RunNow, Backfill,
 // RunOnStart, or the success of another job. It is the first part of the tick's id.
@@ -144,8 +142,6 @@ func origin(e sched.Entry) string {
 type instantView struct {
 	Nominal time.Time `json:"nominal" col:"NOMINAL"`
 }
-
-func (v instantView) name() string { return explain.Stamp(v.Nominal) }
 
 // noJob refuses an argument that is probably meant as a group.
 func noJob(_ *cobra.Command, args []string) error {

@@ -88,13 +88,8 @@ func (a *app) export(ctx context.Context, s *sched.Scheduler, names []string) er
 	if a.format == formatTable {
 		return a.printJSON(f)
 	}
-	return printList(a, "", mapped(sequence(f.Jobs), func(d sched.Definition) definitionView { return definitionView{d} }))
+	return printList(a, "", sequence(f.Jobs))
 }
-
-// definitionView is a definition in the other formats.
-type definitionView struct{ sched.Definition }
-
-func (v definitionView) name() string { return v.Name }
 
 // content returns a definition without its version.
 func content(d sched.Definition) sched.Definition {

@@ -32,7 +32,7 @@ func (a *app) resetCommand(group *string) *cobra.Command {
 		if errors.Is(err, sched.ErrMayRepeat) {
 			return usageError("%v: repeat with --may-repeat", err)
 		}
-		v := doneView{Done: "reset", Group: *group, Job: args[0], Nominal: moment(to), Reason: why}
+		v := doneView{Done: "reset", Group: *group, Job: args[0], Nominal: to.UTC(), Reason: why}
 		return a.done(err, v, "put back the mark of %q to %s; ticks after it that have run do not run again", args[0], explain.Stamp(to))
 	}))
 }

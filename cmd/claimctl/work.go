@@ -104,22 +104,22 @@ died: retry it once you know that its effect did not happen.`,
 
 // workView is a record of work as it is shown.
 type workView struct {
-	Key        string     `json:"key" col:"KEY"`
-	State      string     `json:"state" col:"STATE"`
-	Attempt    int        `json:"attempt" col:"ATTEMPT"`
-	Fence      int64      `json:"fence,string" col:"FENCE"`
-	Owner      string     `json:"owner,omitempty" col:"OWNER"`
-	Instance   string     `json:"instance,omitempty"`
-	Claim      string     `json:"claim,omitempty"`
-	Begun      *time.Time `json:"begun,omitempty" col:"BEGUN"`
-	Ended      *time.Time `json:"ended,omitempty" col:"ENDED"`
-	NotBefore  *time.Time `json:"notBefore,omitempty" col:"NOT BEFORE"`
-	AtMostOnce bool       `json:"atMostOnce,omitempty" col:"AT MOST ONCE"`
-	Meaning    string     `json:"-" col:"THAT MEANS"` // what AtMostOnce asks of the operator
-	Result     string     `json:"result,omitempty" col:"RESULT"`
-	Note       string     `json:"note,omitempty" col:"NOTE"`
-	Error      string     `json:"error,omitempty" col:"ERROR,short"`
-	Stack      string     `json:"stack,omitempty" col:"STACK"`
+	Key        string    `json:"key" col:"KEY"`
+	State      string    `json:"state" col:"STATE"`
+	Attempt    int       `json:"attempt" col:"ATTEMPT"`
+	Fence      int64     `json:"fence,string" col:"FENCE"`
+	Owner      string    `json:"owner,omitempty" col:"OWNER"`
+	Instance   string    `json:"instance,omitempty"`
+	Claim      string    `json:"claim,omitempty"`
+	Begun      time.Time `json:"begun,omitzero" col:"BEGUN"`
+	Ended      time.Time `json:"ended,omitzero" col:"ENDED"`
+	NotBefore  time.Time `json:"notBefore,omitzero" col:"NOT BEFORE"`
+	AtMostOnce bool      `json:"atMostOnce,omitempty" col:"AT MOST ONCE"`
+	Meaning    string    `json:"-" col:"THAT MEANS"` // what AtMostOnce asks of the operator
+	Result     string    `json:"result,omitempty" col:"RESULT"`
+	Note       string    `json:"note,omitempty" col:"NOTE"`
+	Error      string    `json:"error,omitempty" col:"ERROR,short"`
+	Stack      string    `json:"stack,omitempty" col:"STACK"`
 }
 
 const workColumns = "KEY,STATE,ATTEMPT,FENCE,OWNER,BEGUN,NOT BEFORE,AT MOST ONCE,ERROR"
@@ -127,7 +127,7 @@ const workColumns = "KEY,STATE,ATTEMPT,FENCE,OWNER,BEGUN,NOT BEFORE,AT MOST ONCE
 func viewWork(r work.Record) workView {
 	v := workView{
 		Key: r.Key, State: string(r.State), Attempt: r.Attempt, Fence: r.Fence, Owner: r.Owner, Instance: r.Instance, Claim: r.Claim,
-		Begun: moment(r.Begun), Ended: moment(r.Ended), NotBefore: moment(r.NotBefore), Error: r.Error, Stack: r.Stack,
+		Begun: r.Begun.UTC(), Ended: r.Ended.UTC(), NotBefore: r.NotBefore.UTC(), Error: r.Error, Stack: r.Stack,
 		Result: r.Result, Note: r.Note, AtMostOnce: r.AtMostOnce,
 	}
 	switch {
@@ -139,16 +139,14 @@ func viewWork(r work.Record) workView {
 	return v
 }
 
-func (v workView) name() string { return v.Key }
-
 // summary is one line about the record.
 func (v workView) summary() string {
 	s := v.State
 	if v.Attempt > 0 {
 		s += fmt.Sprintf(", attempt %d by %s", v.Attempt, v.Owner)
 	}
-	if v.NotBefore != nil {
-		s += ", next not before " + at(v.NotBefore)
+	if !v.NotBefore.IsZero() {
+		s += ", next not before " + explain.Stamp(v.NotBefore)
 	}
 	if v.AtMostOnce {
 		s += ", at most once"
