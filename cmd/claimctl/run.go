@@ -153,30 +153,23 @@ func (r *runner) args(cmd *cobra.Command, args []string) error {
 			return fmt.Errorf("%s: --%s needs --once", cmd.Name(), flag)
 		}
 	}
-	if r.once && (r.maxAttempts == 0 || r.retention == 0) {
-		return fmt.Errorf("%s: --max-attempts and --retention must not be 0; negative means no limit", cmd.Name())
-	}
 	r.prefers = cmd.Flags().Changed("prefer")
-	if r.prefers && (r.prefer < 0 || r.note != "") {
-		return fmt.Errorf("%s: --prefer must not be negative, and does not go with --note", cmd.Name())
-	}
-	if r.ttl <= 0 {
-		return fmt.Errorf("%s: --ttl %s is not above 0", cmd.Name(), r.ttl)
-	}
-	if r.once && r.minHold != 0 {
-		return fmt.Errorf("%s: --min-hold does not go with --once, whose record keeps the command from running again", cmd.Name())
-	}
-	if r.once && r.slots != 0 {
-		return fmt.Errorf("%s: --slots does not go with --once: work has one owner", cmd.Name())
-	}
-	if r.shared && (r.once || r.slots != 0) {
-		return fmt.Errorf("%s: --shared does not go with --once and --slots", cmd.Name())
-	}
-	if r.slots < 0 {
-		return fmt.Errorf("%s: --slots must not be negative", cmd.Name())
-	}
-	if r.grace < 0 || r.maxHold < 0 || r.minHold < 0 {
-		return fmt.Errorf("%s: --grace, --max-hold and --min-hold must not be negative", cmd.Name())
+	for _, flags := range []struct {
+		wrong bool
+		text  string
+	}{
+		{r.once && (r.maxAttempts == 0 || r.retention == 0), "--max-attempts and --retention must not be 0; negative means no limit"},
+		{r.prefers && (r.prefer < 0 || r.note != ""), "--prefer must not be negative, and does not go with --note"},
+		{r.ttl <= 0, fmt.Sprintf("--ttl %s is not above 0", r.ttl)},
+		{r.once && r.minHold != 0, "--min-hold does not go with --once, whose record keeps the command from running again"},
+		{r.once && r.slots != 0, "--slots does not go with --once: work has one owner"},
+		{r.shared && (r.once || r.slots != 0), "--shared does not go with --once and --slots"},
+		{r.slots < 0, "--slots must not be negative"},
+		{r.grace < 0 || r.maxHold < 0 || r.minHold < 0, "--grace, --max-hold and --min-hold must not be negative"},
+	} {
+		if flags.wrong {
+			return fmt.Errorf("%s: %s", cmd.Name(), flags.text)
+		}
 	}
 	var err error
 	r.stop, err = parseSignal(r.signal)
