@@ -77,6 +77,14 @@ func usageError(format string, args ...any) error {
 	return &exitError{exitUsage, fmt.Errorf(format, args...)}
 }
 
+// usageIf returns a usage error if something about the arguments is wrong.
+func usageIf(wrong bool, format string, args ...any) error {
+	if !wrong {
+		return nil
+	}
+	return usageError(format, args...)
+}
+
 // codeOf returns the exit code for an error.
 func codeOf(err error) int {
 	var exit *exitError

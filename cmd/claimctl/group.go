@@ -208,10 +208,7 @@ no member is only kept off. readmit ends it early.`,
 			if strings.TrimSpace(reason) == "" {
 				return usageError("evict %q from group %q: --reason is required: the member's log and show have it", args[1], args[0])
 			}
-			if length < time.Second {
-				return usageError("evict %q from group %q: --for %v is shorter than 1s", args[1], args[0], length)
-			}
-			return nil
+			return usageIf(length < time.Second, "evict %q from group %q: --for %v is shorter than 1s", args[1], args[0], length)
 		},
 		run: func(ctx context.Context, claims *etcdclaims.Client, args []string) error {
 			handing, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.commandTimeout+handOverTime)

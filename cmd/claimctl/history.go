@@ -62,10 +62,7 @@ times.`,
 			flags.IntVarP(&limit, "limit", "n", 0, "show only the newest terms (0: all that are known, at most 10,000)")
 		},
 		check: func([]string) error {
-			if limit < 0 {
-				return usageError("--limit %d is negative", limit)
-			}
-			return nil
+			return usageIf(limit < 0, "--limit %d is negative", limit)
 		},
 		run: func(ctx context.Context, claims *etcdclaims.Client, args []string) error {
 			var newest []admin.HistoryOption

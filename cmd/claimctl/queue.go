@@ -237,10 +237,7 @@ func (a *app) deadCommand() *cobra.Command {
 				flags.DurationVar(&older, "older-than", 0, "only those that died before this time, by this host's clock")
 			},
 			check: func([]string) error {
-				if older < 0 {
-					return usageError("queue dead purge: --older-than %v is negative", older)
-				}
-				return nil
+				return usageIf(older < 0, "queue dead purge: --older-than %v is negative", older)
 			},
 		}, func(ctx context.Context, q *queue.Queue, _ []string) error {
 			n, err := many(ctx, "removed", func(ctx context.Context) (int, error) { return q.Purge(ctx, time.Now().Add(-older)) })

@@ -38,10 +38,7 @@ for a while: only fences stop its writes.`,
 			addReason(flags, &reason, "why, for the holder's log")
 		},
 		check: func(args []string) error {
-			if fence <= 0 {
-				return usageError("release %q: --fence is required: the fence of its holder, as explain shows it", args[0])
-			}
-			return nil
+			return usageIf(fence <= 0, "release %q: --fence is required: the fence of its holder, as explain shows it", args[0])
 		},
 		run: func(ctx context.Context, claims *etcdclaims.Client, args []string) error {
 			key := args[0]
@@ -92,10 +89,8 @@ slots keep them until they release them.
 exit code 1, while anybody holds a slot or waits.`,
 		example: `  claimctl resize licence 5`,
 		check: func(args []string) (err error) {
-			if n, err = strconv.Atoi(args[1]); err != nil || n < 0 {
-				return usageError("resize %q: the number of slots is %q, not a number from 0 on", args[0], args[1])
-			}
-			return nil
+			n, err = strconv.Atoi(args[1])
+			return usageIf(err != nil || n < 0, "resize %q: the number of slots is %q, not a number from 0 on", args[0], args[1])
 		},
 		run: func(ctx context.Context, claims *etcdclaims.Client, args []string) error {
 			err := admin.Resize(ctx, claims, args[0], n)
@@ -148,10 +143,7 @@ the highest bits of every fence contain it.`,
 				flags.Int64Var(&above, "above", 0, "the greatest epoch that was ever used, if etcd may have forgotten it")
 			},
 			check: func([]string) error {
-				if above < 0 {
-					return usageError("epoch raise: --above %d is negative", above)
-				}
-				return nil
+				return usageIf(above < 0, "epoch raise: --above %d is negative", above)
 			},
 			run: func(ctx context.Context, claims *etcdclaims.Client, _ []string) error {
 				epoch, err := admin.RaiseEpoch(ctx, claims.Etcd(), claims.Prefix(), above)

@@ -145,10 +145,8 @@ type instantView struct {
 
 // noJob refuses an argument that is probably meant as a group.
 func noJob(_ *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usageError("sched jobs takes no argument; -g %s lists the jobs of the group %q", explain.Quoted(args[0]), args[0])
-	}
-	return nil
+	name := append(args, "")[0]
+	return usageIf(len(args) > 0, "sched jobs takes no argument; -g %s lists the jobs of the group %q", explain.Quoted(name), name)
 }
 
 // jobSpec is a spec without its run, and what it does with a group of jobs.
@@ -201,10 +199,7 @@ jobs are named on the standard error.`,
 			use: "next", short: "Show when a job is due next",
 			flags: func(flags *pflag.FlagSet) { flags.IntVarP(&count, "count", "n", 10, "how many instants") },
 			check: func([]string) error {
-				if count < 1 || count > 10_000 {
-					return usageError("next: --count must be from 1 to 10000")
-				}
-				return nil
+				return usageIf(count < 1 || count > 10_000, "next: --count must be from 1 to 10000")
 			},
 		}, func(ctx context.Context, s *sched.Scheduler, job string) error {
 			return a.printNext(ctx, s, job, count)
@@ -253,10 +248,7 @@ func (a *app) backfillCommand(group *string, verb jobVerb) *cobra.Command {
 			if err == nil {
 				last, err = time.Parse(time.RFC3339, to)
 			}
-			if err != nil {
-				return usageError("backfill: --from and --to are times such as 2026-03-01T00:00:00Z")
-			}
-			return nil
+			return usageIf(err != nil, "backfill: --from and --to are times such as 2026-03-01T00:00:00Z")
 		},
 	}, func(ctx context.Context, s *sched.Scheduler, job string) error {
 		id, err := s.Backfill(ctx, job, first, last, nil)

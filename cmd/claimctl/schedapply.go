@@ -48,10 +48,8 @@ func (a *app) definitionCommands(group *string) []*cobra.Command {
 				flags.BoolVar(&prune, "prune", false, "remove the definitions of the group that are not in the file")
 			},
 			check: func([]string) (err error) {
-				if jobs, err = a.readJobs(file); err != nil {
-					return usageError("apply: %v", err)
-				}
-				return nil
+				jobs, err = a.readJobs(file)
+				return usageIf(err != nil, "apply: %v", err)
 			},
 		}, group, func(ctx context.Context, s *sched.Scheduler, _ []string) error {
 			return a.apply(ctx, s, jobs, dry, prune)

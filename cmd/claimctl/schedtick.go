@@ -26,10 +26,8 @@ func (a *app) schedExplainCommand(group *string) *cobra.Command {
 	return a.command(jobSpec(spec{
 		use: "explain JOB INSTANT", least: 2, most: 2, short: "Show what became of one tick of a job, and why",
 		check: func(args []string) (err error) {
-			if nominal, err = time.Parse(time.RFC3339Nano, args[1]); err != nil {
-				return usageError("explain: INSTANT is a time such as 2026-03-01T02:30:00Z; sched next shows the next ones")
-			}
-			return nil
+			nominal, err = time.Parse(time.RFC3339Nano, args[1])
+			return usageIf(err != nil, "explain: INSTANT is a time such as 2026-03-01T02:30:00Z; sched next shows the next ones")
 		},
 	}, group, func(ctx context.Context, s *sched.Scheduler, args []string) error {
 		text, err := s.Explain(ctx, args[0], nominal)
