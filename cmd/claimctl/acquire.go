@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -35,25 +36,21 @@ func (r *runner) claim(ctx context.Context, wait time.Duration) (*holding, error
 	if wait != 0 {
 		acquire, begin = r.claims.Acquire, r.works.Begin
 	}
-	if wait > 0 {
+	if wait >= 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, wait)
-		defer cancel()
-	} else if wait == 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, r.commandTimeout)
+		ctx, cancel = context.WithTimeout(ctx, cmp.Or(wait, r.commandTimeout))
 		defer cancel()
 	}
+	h := &holding{maxHold: r.maxHold, slotted: r.slots > 0}
+	var err error
 	if !r.once {
-		claim, err := acquire(ctx, r.key, forKey...)
-		if err != nil {
-			return nil, r.notAcquired(wait, err)
-		}
-		return &holding{Claim: claim, maxHold: r.maxHold, begun: time.Now(), slotted: r.slots > 0}, nil
+		h.Claim, err = acquire(ctx, r.key, forKey...)
+	} else if h.work, err = begin(ctx, r.key, forWork...); err == nil {
+		h.Claim = h.work.Claim
 	}
-	job, err := begin(ctx, r.key, forWork...)
 	if err != nil {
 		return nil, r.notAcquired(wait, err)
 	}
-	return &holding{Claim: job.Claim, work: job, maxHold: r.maxHold, begun: time.Now()}, nil
+	h.begun = time.Now()
+	return h, nil
 }
