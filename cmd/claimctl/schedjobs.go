@@ -22,14 +22,10 @@ func (a *app) printJobs(ctx context.Context, claims *etcdclaims.Client, group st
 		return err
 	}
 	empty := true
-	counted := func(yield func(jobView, error) bool) {
-		for i, err := range s.Jobs(ctx) {
-			empty = false
-			if !yield(viewJob(i), err) {
-				return
-			}
-		}
-	}
+	counted := mapped(s.Jobs(ctx), func(i sched.JobInfo) jobView {
+		empty = false
+		return viewJob(i)
+	})
 	if err := printList(a, jobColumns, counted); err != nil || !empty {
 		return err
 	}
