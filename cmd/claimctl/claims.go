@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
+	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -98,47 +100,26 @@ output name leaves them out.`,
 	})
 }
 
-// printClaims prints the claims with their lines of waiters. If the lines cannot be read, the claims are
-// printed without them.
+// printClaims prints the claims with their lines of waiters. If the lines cannot be read, the
+// claims are printed without them.
 func (a *app) printClaims(ctx context.Context, claims *etcdclaims.Client, held iter.Seq2[claimView, error]) error {
-	var all []claimView
-	var keys []string
-	var failed error
-	for v, err := range held {
-		if err != nil {
-			failed = err // what is known is shown, before the error
-			break
-		}
-		all, keys = append(all, v), append(keys, v.Key)
+	all, _, failed := explain.First(held, math.MaxInt)
+	if failed != nil { // what is known is shown, before the error
+		return printList(a, claimColumns, sequence(all, failed))
 	}
-	at := make(map[string]int, len(keys))
-	for i, key := range keys {
-		at[key] = i
+	keys, at := make([]string, len(all)), make(map[string]int, len(all))
+	for i, v := range all {
+		keys[i], at[v.Key] = v.Key, i
 	}
-	var unread error
-	if failed == nil {
-		for l, err := range admin.Lines(ctx, claims, keys) {
-			if err != nil {
-				unread = err
-				break
-			}
-			v := &all[at[l.Key]]
-			v.Waiters, v.WaitingOwner, v.WaitingSince = l.Waiting, l.Next.Owner, l.Next.Since.UTC()
-			if !v.WaitingSince.IsZero() {
-				v.Longest = max(time.Since(v.WaitingSince), 0).Round(time.Second).String()
-			}
+	lines, _, unread := explain.First(admin.Lines(ctx, claims, keys), math.MaxInt)
+	for _, l := range lines {
+		v := &all[at[l.Key]]
+		v.Waiters, v.WaitingOwner, v.WaitingSince = l.Waiting, l.Next.Owner, l.Next.Since.UTC()
+		if !v.WaitingSince.IsZero() {
+			v.Longest = max(time.Since(v.WaitingSince), 0).Round(time.Second).String()
 		}
 	}
-	err := printList(a, claimColumns, func(yield func(claimView, error) bool) {
-		for _, v := range all {
-			if !yield(v, nil) {
-				return
-			}
-		}
-		if failed != nil {
-			yield(claimView{}, failed)
-		}
-	})
+	err := printList(a, claimColumns, sequence(all))
 	switch {
 	case err != nil || unread == nil:
 		return err

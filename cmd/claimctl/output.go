@@ -164,16 +164,14 @@ func line(table io.Writer, cells []string) {
 	_, _ = fmt.Fprintln(table, strings.Join(shown, "\t"))
 }
 
-func (a *app) printJSON(v any) error {
-	e := json.NewEncoder(a.out)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
-}
+func (a *app) printJSON(v any) error { return a.encode(v, "  ") }
 
-func (a *app) printLine(v any) error {
+func (a *app) printLine(v any) error { return a.encode(v, "") }
+
+func (a *app) encode(v any, indent string) error {
 	e := json.NewEncoder(a.out)
 	e.SetEscapeHTML(false)
+	e.SetIndent("", indent)
 	return e.Encode(v)
 }
 
@@ -282,11 +280,18 @@ func shorten(s string) string {
 	return s
 }
 
-// sequence yields a slice as printList takes it.
-func sequence[T any](all []T) iter.Seq2[T, error] {
+// sequence yields a slice as printList takes it, and then the errors.
+func sequence[T any](all []T, then ...error) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for _, v := range all {
 			if !yield(v, nil) {
+				return
+			}
+		}
+		for _, err := range then {
+			if err != nil {
+				var none T
+				yield(none, err)
 				return
 			}
 		}
