@@ -23,70 +23,58 @@ import (
 
 // connection is the flags of etcdctl, with its names, defaults and environment.
 type connection struct {
-	endpoints          []string
-	caCert, cert, key  string
-	serverName         string
-	user, password     string
-	discovery          string // domain of the SRV records
-	discoveryName      string
-	insecureDiscovery  bool
-	insecureTransport  bool
-	insecureSkipVerify bool
-	dialTimeout        time.Duration
-	commandTimeout     time.Duration
-	keepAliveTime      time.Duration
-	keepAliveTimeout   time.Duration
-	debug              bool
-}
-
-// The flags that claimctl takes from etcdctl's environment.
-var etcdctlFlags = []string{
-	"endpoints", "cacert", "cert", "key", "user", "password", "insecure-transport", "insecure-skip-tls-verify",
-	"discovery-srv", "discovery-srv-name", "insecure-discovery", "tls-server-name", "dial-timeout", "command-timeout", "keepalive-time", "keepalive-timeout", "debug", "write-out",
+	etcd              clientv3.ConfigSpec // without Secure and Auth
+	secure            clientv3.SecureConfig
+	user, password    string
+	discovery         string // domain of the SRV records
+	discoveryName     string
+	insecureDiscovery bool
+	commandTimeout    time.Duration
+	debug             bool
 }
 
 func (c *connection) addFlags(flags *pflag.FlagSet) {
-	flags.StringSliceVar(&c.endpoints, "endpoints", []string{"127.0.0.1:2379"}, "etcd endpoints")
+	flags.StringSliceVar(&c.etcd.Endpoints, "endpoints", []string{"127.0.0.1:2379"}, "etcd endpoints")
 	flags.StringVarP(&c.discovery, "discovery-srv", "d", "", "domain name to query for SRV records describing cluster endpoints")
 	flags.StringVar(&c.discoveryName, "discovery-srv-name", "", "service name to query when using DNS discovery")
 	flags.BoolVar(&c.insecureDiscovery, "insecure-discovery", true, "accept insecure SRV records describing cluster endpoints")
-	flags.StringVar(&c.caCert, "cacert", "", "verify certificates of the servers using this CA bundle")
-	flags.StringVar(&c.cert, "cert", "", "identify the client using this TLS certificate file")
-	flags.StringVar(&c.key, "key", "", "identify the client using this TLS key file")
-	flags.StringVar(&c.serverName, "tls-server-name", "", "name to verify the certificates of the servers against")
+	flags.StringVar(&c.secure.Cacert, "cacert", "", "verify certificates of the servers using this CA bundle")
+	flags.StringVar(&c.secure.Cert, "cert", "", "identify the client using this TLS certificate file")
+	flags.StringVar(&c.secure.Key, "key", "", "identify the client using this TLS key file")
+	flags.StringVar(&c.secure.ServerName, "tls-server-name", "", "name to verify the certificates of the servers against")
 	flags.StringVar(&c.user, "user", "", "username[:password] for authentication (a terminal is asked for a missing password)")
 	flags.StringVar(&c.password, "password", "", "password for authentication (if this option is used, --user must not contain one)")
-	flags.BoolVar(&c.insecureTransport, "insecure-transport", true, "disable transport security if no certificates are given")
-	flags.BoolVar(&c.insecureSkipVerify, "insecure-skip-tls-verify", false, "skip verification of the servers' certificates")
-	flags.DurationVar(&c.dialTimeout, "dial-timeout", 2*time.Second, "how long to wait for a connection")
+	flags.BoolVar(&c.secure.InsecureTransport, "insecure-transport", true, "disable transport security if no certificates are given")
+	flags.BoolVar(&c.secure.InsecureSkipVerify, "insecure-skip-tls-verify", false, "skip verification of the servers' certificates")
+	flags.DurationVar(&c.etcd.DialTimeout, "dial-timeout", 2*time.Second, "how long to wait for a connection")
 	flags.DurationVar(&c.commandTimeout, "command-timeout", 5*time.Second, "how long a command may take, apart from waiting for a key and running")
-	flags.DurationVar(&c.keepAliveTime, "keepalive-time", 10*time.Second, "interval of pings to etcd")
-	flags.DurationVar(&c.keepAliveTimeout, "keepalive-timeout", 6*time.Second, "how long etcd may take to answer a ping")
+	flags.DurationVar(&c.etcd.KeepAliveTime, "keepalive-time", 10*time.Second, "interval of pings to etcd")
+	flags.DurationVar(&c.etcd.KeepAliveTimeout, "keepalive-timeout", 6*time.Second, "how long etcd may take to answer a ping")
 	flags.BoolVar(&c.debug, "debug", false, "log what the clients do")
 }
 
-// fromEnvironment sets the flags that are not given from the environment.
-func (a *app) fromEnvironment(cmd *cobra.Command) error {
-	set := func(flag, variable string) error {
-		f := cmd.Flags().Lookup(flag)
-		value, ok := os.LookupEnv(variable)
-		if f == nil || f.Changed || !ok || value == "" {
-			return nil
+// fromEnvironment sets the flags of all commands that are not given from the environment.
+func (a *app) fromEnvironment(cmd *cobra.Command) (err error) {
+	cmd.Root().PersistentFlags().VisitAll(func(f *pflag.Flag) {
+		variable := "ETCDCTL_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		switch f.Name {
+		case "output", "owner":
+			return // etcdctl has no such flag
+		case "prefix":
+			variable = "CLAIMCTL_PREFIX"
 		}
-		if err := f.Value.Set(value); err != nil {
-			return fmt.Errorf("environment variable %s=%q: %w", variable, value, err)
+		value := os.Getenv(variable)
+		if f.Changed || value == "" || err != nil {
+			return
 		}
-		return nil
-	}
-	for _, name := range etcdctlFlags {
-		if name == "write-out" && (cmd.Flags().Changed("output") || !isFormat(os.Getenv("ETCDCTL_WRITE_OUT"))) {
-			continue // etcdctl has formats that claimctl has not
+		if f.Name == "write-out" && (cmd.Flags().Changed("output") || !isFormat(value)) {
+			return // etcdctl has formats that claimctl has not
 		}
-		if err := set(name, "ETCDCTL_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_"))); err != nil {
-			return err
+		if invalid := f.Value.Set(value); invalid != nil {
+			err = fmt.Errorf("environment variable %s=%q: %w", variable, value, invalid)
 		}
-	}
-	return set("prefix", "CLAIMCTL_PREFIX")
+	})
+	return err
 }
 
 // discover replaces the endpoints by those of the SRV records of a domain, as etcdctl does.
@@ -98,14 +86,15 @@ func (c *connection) discover() error {
 	if err != nil {
 		return &exitError{exitUnreachable, fmt.Errorf("discover etcd in %q: %w", c.discovery, err)}
 	}
-	c.endpoints = found.Endpoints
+	c.etcd.Endpoints = found.Endpoints
 	if !c.insecureDiscovery {
-		c.endpoints, err = transport.ValidateSecureEndpoints(transport.TLSInfo{TrustedCAFile: c.caCert, ServerName: c.discovery}, found.Endpoints)
-		if c.serverName == "" { // what the records name must have a certificate of the domain
-			c.serverName = c.discovery
+		info := transport.TLSInfo{TrustedCAFile: c.secure.Cacert, ServerName: c.discovery}
+		c.etcd.Endpoints, err = transport.ValidateSecureEndpoints(info, found.Endpoints)
+		if c.secure.ServerName == "" { // what the records name must have a certificate of the domain
+			c.secure.ServerName = c.discovery
 		}
 	}
-	if len(c.endpoints) == 0 {
+	if len(c.etcd.Endpoints) == 0 {
 		return &exitError{exitUnreachable, fmt.Errorf("discover etcd in %q: no endpoint that can be used: %w", c.discovery, err)}
 	}
 	return nil // those that cannot be used are left out
@@ -116,20 +105,13 @@ func (a *app) clientConfig(log *zap.Logger) (*clientv3.Config, error) {
 	if err := a.discover(); err != nil {
 		return nil, err
 	}
-	spec := &clientv3.ConfigSpec{
-		Endpoints: a.endpoints, DialTimeout: a.dialTimeout,
-		KeepAliveTime: a.keepAliveTime, KeepAliveTimeout: a.keepAliveTimeout,
-		Secure: &clientv3.SecureConfig{
-			Cert: a.cert, Key: a.key, Cacert: a.caCert, ServerName: a.serverName,
-			InsecureTransport: a.insecureTransport, InsecureSkipVerify: a.insecureSkipVerify,
-		},
-	}
 	auth, err := a.login()
 	if err != nil {
 		return nil, err
 	}
-	spec.Auth = auth
-	cfg, err := clientv3.NewClientConfig(spec, log)
+	spec := a.etcd
+	spec.Secure, spec.Auth = &a.secure, auth
+	cfg, err := clientv3.NewClientConfig(&spec, log)
 	if err != nil {
 		return nil, usageError("connect to etcd: %w", err)
 	}
@@ -212,7 +194,7 @@ var errNoConnection = errors.New("no connection to etcd")
 // awaitConnection ends a command that has no connection after --dial-timeout. One that was
 // there is not waited for again.
 func (a *app) awaitConnection(ctx context.Context, conn *grpc.ClientConn, end context.CancelCauseFunc) {
-	dialing, cancel := context.WithTimeout(ctx, a.dialTimeout)
+	dialing, cancel := context.WithTimeout(ctx, a.etcd.DialTimeout)
 	defer cancel()
 	for {
 		switch is := conn.GetState(); {
@@ -220,7 +202,7 @@ func (a *app) awaitConnection(ctx context.Context, conn *grpc.ClientConn, end co
 			return
 		case conn.WaitForStateChange(dialing, is):
 		case ctx.Err() == nil && is != connectivity.Idle: // else nothing was sent
-			end(fmt.Errorf("%w within %v", errNoConnection, a.dialTimeout))
+			end(fmt.Errorf("%w within %v", errNoConnection, a.etcd.DialTimeout))
 			return
 		default:
 			return

@@ -101,8 +101,8 @@ func (c *checkup) run(ctx context.Context) error {
 		defer func() { _ = done() }() // all of it was read
 		c.Claims = claims
 		c.Commands = doctor.Commands{Claimctl: c.claimctl(), Etcdctl: c.etcdctl(), Member: c.etcdctlAtMember()}
-		c.Patience, c.Answer, c.TLS = c.commandTimeout, c.dialTimeout, c.tls()
-		c.Login(c.user != "", c.cert != "", time.Since(begun))
+		c.Patience, c.Answer, c.TLS = c.commandTimeout, c.etcd.DialTimeout, c.tls()
+		c.Login(c.user != "", c.secure.Cert != "", time.Since(begun))
 		c.examine(ctx)
 		c.OrderByCause()
 	}

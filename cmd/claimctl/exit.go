@@ -130,7 +130,7 @@ func (a *app) report(err error) int {
 	}
 	text := err.Error()
 	if code == exitUnreachable && isUnreachable(err) && !errors.Is(err, etcdclaims.ErrUnknown) {
-		text += fmt.Sprintf("; endpoints: %s (--endpoints or ETCDCTL_ENDPOINTS)", strings.Join(a.endpoints, ","))
+		text += fmt.Sprintf("; endpoints: %s (--endpoints or ETCDCTL_ENDPOINTS)", strings.Join(a.etcd.Endpoints, ","))
 	}
 	a.complain(text, code)
 	return code

@@ -32,8 +32,8 @@ type app struct {
 	format  string
 	prefix  string
 	owner   string
-	given   []string // names of the flags on the command line
-	started bool     // flags and arguments were accepted
+	flags   *pflag.FlagSet // of the command
+	started bool           // flags and arguments were accepted
 
 	completing bool // for a shell, so that no person can be asked
 
@@ -67,7 +67,7 @@ of the claims can be set by CLAIMCTL_PREFIX.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			cmd.Flags().Visit(func(f *pflag.Flag) { a.given = append(a.given, f.Name) })
+			a.flags = cmd.Flags()
 			if err := a.fromEnvironment(cmd); err != nil {
 				return err
 			}

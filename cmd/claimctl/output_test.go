@@ -108,16 +108,23 @@ func TestJobSchedule(t *testing.T) {
 // Commands to be copied name the system that was looked at, and no password.
 func TestRemedies(t *testing.T) {
 	t.Parallel()
-	a := &app{prefix: "/a b/", given: []string{"endpoints", "cacert", "insecure-skip-tls-verify", "password", "prefix", "user"}}
-	a.connection = connection{
-		endpoints: []string{"h1:2379", "h2:2379"}, caCert: "/ca.pem", cert: "/from/environment", user: "root:secret", password: "secret", insecureSkipVerify: true,
+	given := func(args ...string) *app {
+		a := &app{}
+		a.flags = a.root().PersistentFlags()
+		if err := a.flags.Parse(args); err != nil {
+			t.Fatal(err)
+		}
+		a.secure.Cert = "/from/environment"
+		return a
 	}
+	a := given("--endpoints", "h1:2379,h2:2379", "--cacert", "/ca.pem", "--insecure-skip-tls-verify",
+		"--user", "root:secret", "--password", "secret", "--prefix", "/a b/")
 	for got, want := range map[string]string{
 		a.claimctl():        "claimctl --endpoints h1:2379,h2:2379 --cacert /ca.pem --insecure-skip-tls-verify --prefix '/a b/'",
 		a.etcdctl():         "etcdctl --endpoints h1:2379,h2:2379 --cacert /ca.pem --insecure-skip-tls-verify",
 		a.etcdctlAtMember(): "etcdctl --cacert /ca.pem --insecure-skip-tls-verify",
-		(&app{}).claimctl(): "claimctl",
-		(&app{given: []string{"discovery-srv", "insecure-discovery"}, connection: connection{discovery: "claims.test"}}).claimctl(): "claimctl --discovery-srv claims.test --insecure-discovery=false",
+		given().claimctl():  "claimctl",
+		given("-d", "claims.test", "--insecure-discovery=false").claimctl(): "claimctl --discovery-srv claims.test --insecure-discovery=false",
 	} {
 		if got != want {
 			t.Errorf("%s, want %s", got, want)

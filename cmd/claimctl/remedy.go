@@ -2,55 +2,51 @@ package main
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/etcdclaims/claims/internal/explain"
+	"github.com/spf13/pflag"
 )
 
 // Commands that are printed to be copied act on the system that was looked at: they
 // have the flags that name it, as far as they were given as flags. What came from the
 // environment is found there again. A password is never printed.
 
+var (
+	endpointFlags = []string{"endpoints", "discovery-srv", "discovery-srv-name", "insecure-discovery"}
+	tlsFlags      = []string{"cacert", "cert", "key", "insecure-skip-tls-verify"}
+)
+
 // claimctl returns the beginning of a command of claimctl.
 func (a *app) claimctl() string {
-	return a.commandLine("claimctl", append(a.endpointFlags(), a.tlsFlags()...), "tls-server-name", a.serverName, "prefix", a.prefix)
+	return a.commandLine("claimctl", endpointFlags, tlsFlags, []string{"tls-server-name", "prefix"})
 }
 
 // etcdctl returns the beginning of a command of etcdctl.
-func (a *app) etcdctl() string {
-	return a.commandLine("etcdctl", append(a.endpointFlags(), a.tlsFlags()...))
-}
+func (a *app) etcdctl() string { return a.commandLine("etcdctl", endpointFlags, tlsFlags) }
 
 // etcdctlAtMember returns the same without the endpoints.
-func (a *app) etcdctlAtMember() string { return a.commandLine("etcdctl", a.tlsFlags()) }
+func (a *app) etcdctlAtMember() string { return a.commandLine("etcdctl", tlsFlags) }
 
-func (a *app) endpointFlags() []string {
-	return []string{
-		"endpoints", strings.Join(a.endpoints, ","), "discovery-srv", a.discovery, "discovery-srv-name", a.discoveryName,
-		"insecure-discovery", strconv.FormatBool(a.insecureDiscovery),
-	}
-}
-
-func (a *app) tlsFlags() []string {
-	return []string{"cacert", a.caCert, "cert", a.cert, "key", a.key, "insecure-skip-tls-verify", ""}
-}
-
-// commandLine returns a program and those of the flags, each followed by its value,
-// that were given. A flag without a value has an empty one.
-func (a *app) commandLine(program string, flags []string, more ...string) string {
+// commandLine returns a program and those of the flags that were given, with their values.
+func (a *app) commandLine(program string, flags ...[]string) string {
 	line := program
-	for pair := range slices.Chunk(append(flags, more...), 2) {
-		switch {
-		case !slices.Contains(a.given, pair[0]):
-		case pair[0] == "insecure-skip-tls-verify":
-			if a.insecureSkipVerify {
-				line += " --" + pair[0]
-			}
-		case pair[0] == "insecure-discovery":
-			line += " --" + pair[0] + "=" + pair[1]
+	for _, name := range slices.Concat(flags...) {
+		f := a.flags.Lookup(name)
+		if !f.Changed {
+			continue
+		}
+		value := f.Value.String()
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			value = strings.Join(list.GetSlice(), ",")
+		}
+		line += " --" + name
+		switch f.NoOptDefVal {
+		case "":
+			line += " " + explain.Quoted(value)
+		case value: // it is a switch that is on
 		default:
-			line += " --" + pair[0] + " " + explain.Quoted(pair[1])
+			line += "=" + value
 		}
 	}
 	return line
