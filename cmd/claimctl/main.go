@@ -32,6 +32,7 @@ type app struct {
 	format  string
 	prefix  string
 	owner   string
+	group   string         // of jobs
 	flags   *pflag.FlagSet // of the command
 	started bool           // flags and arguments were accepted
 

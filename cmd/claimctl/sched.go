@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -149,30 +150,28 @@ func noJob(_ *cobra.Command, args []string) error {
 	return usageIf(len(args) > 0, "sched jobs takes no argument; -g %s lists the jobs of the group %q", explain.Quoted(name), name)
 }
 
-// jobSpec is a spec without its run, and what it does with a group of jobs.
-func jobSpec(s spec, group *string, f func(ctx context.Context, s *sched.Scheduler, args []string) error) spec {
-	return on(s, func(ctx context.Context, claims *etcdclaims.Client, _ []string) (*sched.Scheduler, error) {
-		return newScheduler(ctx, claims, *group)
-	}, f)
+// jobsCommand makes a command about the jobs of a group.
+func (a *app) jobsCommand(s spec, f func(ctx context.Context, s *sched.Scheduler, args []string) error) *cobra.Command {
+	return a.command(on(s, func(ctx context.Context, claims *etcdclaims.Client, _ []string) (*sched.Scheduler, error) {
+		return newScheduler(ctx, claims, a.group)
+	}, f))
+}
+
+// jobCommand makes a command about one job.
+func (a *app) jobCommand(s spec, f func(ctx context.Context, s *sched.Scheduler, job string) error) *cobra.Command {
+	s.use, s.least, s.most = s.use+" JOB", 1, 1
+	return a.jobsCommand(s, func(ctx context.Context, s *sched.Scheduler, args []string) error { return f(ctx, s, args[0]) })
 }
 
 func (a *app) schedCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "sched", GroupID: groupRepair, Short: "Show and repair scheduled jobs"}
-	var group string
-	cmd.PersistentFlags().StringVarP(&group, "group", "g", "", "group of the jobs (sched.Config.Group); required")
-	// verb is a command about one job.
-	verb := func(s spec, f func(ctx context.Context, s *sched.Scheduler, job string) error) *cobra.Command {
-		s.use, s.least, s.most = s.use+" JOB", 1, 1
-		return a.command(jobSpec(s, &group, func(ctx context.Context, s *sched.Scheduler, args []string) error {
-			return f(ctx, s, args[0])
-		}))
-	}
+	cmd.PersistentFlags().StringVarP(&a.group, "group", "g", "", "group of the jobs (sched.Config.Group); required")
 	jobs := a.command(spec{
 		use: "jobs", alias: "ls", short: "List the jobs of a group",
 		long: `List the jobs of a group. Without -g, or if the group has none, the groups that have
 jobs are named on the standard error.`,
 		run: func(ctx context.Context, claims *etcdclaims.Client, _ []string) error {
-			return a.printJobs(ctx, claims, group)
+			return a.printJobs(ctx, claims)
 		},
 	})
 	jobs.Args = noJob
@@ -180,14 +179,14 @@ jobs are named on the standard error.`,
 	var why, reason string
 	cmd.AddCommand(
 		jobs,
-		verb(spec{use: "show", short: "Show a job"}, func(ctx context.Context, s *sched.Scheduler, job string) error {
+		a.jobCommand(spec{use: "show", short: "Show a job"}, func(ctx context.Context, s *sched.Scheduler, job string) error {
 			i, err := s.Inspect(ctx, job)
 			if err != nil {
 				return err
 			}
 			return printOne(a, viewJob(i), func(w io.Writer) { _, _ = fmt.Fprintln(w, jobText(i)) })
 		}),
-		verb(spec{
+		a.jobCommand(spec{
 			use: "history", short: "Show the last ticks of a job, newest first",
 		}, func(ctx context.Context, s *sched.Scheduler, job string) error {
 			if _, err := s.Inspect(ctx, job); err != nil {
@@ -195,7 +194,7 @@ jobs are named on the standard error.`,
 			}
 			return printList(a, entryColumns, mapped(s.History(ctx, job), viewEntry))
 		}),
-		verb(spec{
+		a.jobCommand(spec{
 			use: "next", short: "Show when a job is due next",
 			flags: func(flags *pflag.FlagSet) { flags.IntVarP(&count, "count", "n", 10, "how many instants") },
 			check: func([]string) error {
@@ -204,40 +203,47 @@ jobs are named on the standard error.`,
 		}, func(ctx context.Context, s *sched.Scheduler, job string) error {
 			return a.printNext(ctx, s, job, count)
 		}),
-		verb(spec{
+		a.jobCommand(spec{
 			use: "pause", short: "Admit no more ticks of a job until resume",
 			flags: func(flags *pflag.FlagSet) { addReason(flags, &why, "note that is kept with the pause") },
 		}, func(ctx context.Context, s *sched.Scheduler, job string) error {
-			return a.done(s.Pause(ctx, job, why), doneView{Done: "paused", Group: group, Job: job, Reason: why}, "paused %q", job)
+			return a.done(s.Pause(ctx, job, why), doneView{Done: "paused", Group: a.group, Job: job, Reason: why}, "paused %q", job)
 		}),
-		verb(spec{
+		a.jobCommand(spec{
 			use: "resume", short: "End a pause; its ticks are not made up for",
 		}, func(ctx context.Context, s *sched.Scheduler, job string) error {
-			return a.done(s.Resume(ctx, job), doneView{Done: "resumed", Group: group, Job: job}, "resumed %q", job)
+			return a.done(s.Resume(ctx, job), doneView{Done: "resumed", Group: a.group, Job: job}, "resumed %q", job)
 		}),
-		verb(spec{use: "run", short: "Request a run of a job now"}, func(ctx context.Context, s *sched.Scheduler, job string) error {
+		a.jobCommand(spec{use: "run", short: "Request a run of a job now"}, func(ctx context.Context, s *sched.Scheduler, job string) error {
 			id, err := s.RunNow(ctx, job)
-			return a.done(err, doneView{Done: "requested", Group: group, Job: job, Run: id}, "requested run %s of %q", id, job)
+			return a.done(err, doneView{Done: "requested", Group: a.group, Job: job, Run: id}, "requested run %s of %q", id, job)
 		}),
-		verb(spec{
+		a.jobCommand(spec{
 			use: "cancel", short: "End the runs of a job, and take back what waits",
 			flags: func(flags *pflag.FlagSet) { addReason(flags, &reason, "note for the records") },
 		}, func(ctx context.Context, s *sched.Scheduler, job string) error {
-			done := doneView{Done: "cancelled", Group: group, Job: job, Reason: reason}
+			done := doneView{Done: "cancelled", Group: a.group, Job: job, Reason: reason}
 			return a.done(s.Cancel(ctx, job, reason), done, "cancelled the runs of %q", job)
 		}),
-		a.backfillCommand(&group, verb), a.forgetCommand(&group), a.resetCommand(&group), a.schedExplainCommand(&group))
-	cmd.AddCommand(a.definitionCommands(&group)...)
+		a.backfillCommand(), a.forgetCommand(), a.resetCommand(), a.schedExplainCommand(),
+		a.applyCommand(),
+		a.jobsCommand(spec{
+			use: "export [JOB...]", most: math.MaxInt,
+			short: "Print job definitions as JSON that apply reads; by default all of the group",
+		}, a.export),
+		a.jobCommand(spec{
+			use: "undefine", short: "Remove the definition of a job; forget removes its state",
+		}, func(ctx context.Context, s *sched.Scheduler, job string) error {
+			done := doneView{Done: "undefined", Group: a.group, Job: job}
+			return a.done(s.Undefine(ctx, job, sched.AnyVersion), done, "removed the definition of %q", job)
+		}))
 	return cmd
 }
 
-// jobVerb makes a command about one job.
-type jobVerb = func(spec, func(context.Context, *sched.Scheduler, string) error) *cobra.Command
-
-func (a *app) backfillCommand(group *string, verb jobVerb) *cobra.Command {
+func (a *app) backfillCommand() *cobra.Command {
 	var from, to string
 	var first, last time.Time
-	return verb(spec{
+	return a.jobCommand(spec{
 		use: "backfill", short: "Request runs of all ticks in a time range",
 		flags: func(flags *pflag.FlagSet) {
 			flags.StringVar(&from, "from", "", "first instant, as 2026-03-01T00:00:00Z (required)")
@@ -252,7 +258,7 @@ func (a *app) backfillCommand(group *string, verb jobVerb) *cobra.Command {
 		},
 	}, func(ctx context.Context, s *sched.Scheduler, job string) error {
 		id, err := s.Backfill(ctx, job, first, last, nil)
-		done := doneView{Done: "requested", Group: *group, Job: job, Run: id}
+		done := doneView{Done: "requested", Group: a.group, Job: job, Run: id}
 		return a.done(err, done, "requested %s of %q, one run after the other", id, job)
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -34,36 +33,24 @@ jobs, one after the other, each after the job that it runs after. A job that ano
 process changes meanwhile is left as it is, with an error; apply can be run again. Jobs of the group that are not in
 the file remain, unless --prune removes their definitions.`
 
-// definitionCommands are the commands about the job definitions of the group.
-func (a *app) definitionCommands(group *string) []*cobra.Command {
+func (a *app) applyCommand() *cobra.Command {
 	var file string
 	var jobs []sched.Definition
 	var dry, prune bool
-	return []*cobra.Command{
-		a.command(jobSpec(spec{
-			use: "apply -f FILE", short: "Define the jobs of a file", long: applyText,
-			flags: func(flags *pflag.FlagSet) {
-				flags.StringVarP(&file, "file", "f", "", "file of the jobs, or - for the standard input (required)")
-				flags.BoolVar(&dry, "dry-run", false, "print the changes and make none")
-				flags.BoolVar(&prune, "prune", false, "remove the definitions of the group that are not in the file")
-			},
-			check: func([]string) (err error) {
-				jobs, err = a.readJobs(file)
-				return usageIf(err != nil, "apply: %v", err)
-			},
-		}, group, func(ctx context.Context, s *sched.Scheduler, _ []string) error {
-			return a.apply(ctx, s, jobs, dry, prune)
-		})),
-		a.command(jobSpec(spec{
-			use: "export [JOB...]", most: math.MaxInt,
-			short: "Print job definitions as JSON that apply reads; by default all of the group",
-		}, group, a.export)),
-		a.command(jobSpec(spec{use: "undefine JOB", least: 1, most: 1, short: "Remove the definition of a job; forget removes its state"},
-			group, func(ctx context.Context, s *sched.Scheduler, args []string) error {
-				err := s.Undefine(ctx, args[0], sched.AnyVersion)
-				return a.done(err, doneView{Done: "undefined", Group: *group, Job: args[0]}, "removed the definition of %q", args[0])
-			})),
-	}
+	return a.jobsCommand(spec{
+		use: "apply -f FILE", short: "Define the jobs of a file", long: applyText,
+		flags: func(flags *pflag.FlagSet) {
+			flags.StringVarP(&file, "file", "f", "", "file of the jobs, or - for the standard input (required)")
+			flags.BoolVar(&dry, "dry-run", false, "print the changes and make none")
+			flags.BoolVar(&prune, "prune", false, "remove the definitions of the group that are not in the file")
+		},
+		check: func([]string) (err error) {
+			jobs, err = a.readJobs(file)
+			return usageIf(err != nil, "apply: %v", err)
+		},
+	}, func(ctx context.Context, s *sched.Scheduler, _ []string) error {
+		return a.apply(ctx, s, jobs, dry, prune)
+	})
 }
 
 // export prints definitions.

@@ -18,7 +18,7 @@ meanwhile are lost, and no record counts them. So stop the processes that have t
 job first, or deploy them without it. While the group has an owner that may have the
 job, --yes is required.`
 
-func (a *app) forgetCommand(group *string) *cobra.Command {
+func (a *app) forgetCommand() *cobra.Command {
 	var yes bool
 	return a.command(spec{
 		use: "forget JOB", least: 1, most: 1, short: "Delete the state of a job that no process has any more", long: forgetText,
@@ -26,32 +26,31 @@ func (a *app) forgetCommand(group *string) *cobra.Command {
 			flags.BoolVar(&yes, "yes", false, "also while the owner of the group may have the job")
 		},
 		run: func(ctx context.Context, claims *etcdclaims.Client, args []string) error {
-			return a.forget(ctx, claims, *group, args[0], yes)
+			job := args[0]
+			s, err := newScheduler(ctx, claims, a.group)
+			if err != nil {
+				return err
+			}
+			if !yes {
+				owner, err := ownerWith(ctx, claims, s, job)
+				if err != nil {
+					return err
+				}
+				if owner != "" {
+					return usageError("forget %q: the owner %s of group %q may have the job; ticks that are due meanwhile "+
+						"would be lost without a record; stop the processes that have the job first, or repeat with --yes",
+						job, owner, a.group)
+				}
+			}
+			return a.done(s.Forget(ctx, job), doneView{Done: "forgotten", Group: a.group, Job: job}, "forgot %q", job)
 		},
 	})
-}
-
-func (a *app) forget(ctx context.Context, claims *etcdclaims.Client, group, job string, yes bool) error {
-	s, err := newScheduler(ctx, claims, group)
-	if err != nil {
-		return &exitError{exitUsage, err}
-	}
-	if !yes {
-		owner, err := ownerWith(ctx, claims, s, group, job)
-		if err != nil {
-			return err
-		}
-		if owner != "" {
-			return usageError("forget %q: the owner %s of group %q may have the job; ticks that are due meanwhile would be lost without a record; stop the processes that have the job first, or repeat with --yes", job, owner, group)
-		}
-	}
-	return a.done(s.Forget(ctx, job), doneView{Done: "forgotten", Group: group, Job: job}, "forgot %q", job)
 }
 
 // ownerWith returns the owner of the group if it may have the job, and "" otherwise. It does
 // not have a job whose definition was removed, nor one of which it has left a due tick
 // undecided.
-func ownerWith(ctx context.Context, claims *etcdclaims.Client, s *sched.Scheduler, group, job string) (string, error) {
+func ownerWith(ctx context.Context, claims *etcdclaims.Client, s *sched.Scheduler, job string) (string, error) {
 	i, err := s.Inspect(ctx, job)
 	if errors.Is(err, sched.ErrUnknownJob) {
 		return "", nil // Forget returns the error, or deletes what is left of the job
@@ -60,7 +59,7 @@ func ownerWith(ctx context.Context, claims *etcdclaims.Client, s *sched.Schedule
 	if err != nil || gone || !i.Unadmitted.IsZero() {
 		return "", err
 	}
-	owner, err := claims.Lookup(ctx, "sched/"+group+"/owner")
+	owner, err := claims.Lookup(ctx, "sched/"+s.Group()+"/owner")
 	if err != nil || !owner.Held {
 		return "", err
 	}

@@ -16,8 +16,8 @@ import (
 const mostGroups = 50
 
 // printJobs lists the jobs of a group. If there are none, it names the groups that there are.
-func (a *app) printJobs(ctx context.Context, claims *etcdclaims.Client, group string) error {
-	s, err := newScheduler(ctx, claims, group)
+func (a *app) printJobs(ctx context.Context, claims *etcdclaims.Client) error {
+	s, err := newScheduler(ctx, claims, a.group)
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (a *app) printJobs(ctx context.Context, claims *etcdclaims.Client, group st
 		return err
 	}
 	if len(groups) > 0 {
-		a.remark(fmt.Sprintf("group %q has no jobs; choose with -g from: %s", group, strings.Join(groups, ", ")), groups...)
+		a.remark(fmt.Sprintf("group %q has no jobs; choose with -g from: %s", a.group, strings.Join(groups, ", ")), groups...)
 	}
 	return nil
 }

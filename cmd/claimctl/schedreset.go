@@ -18,21 +18,21 @@ Ticks that ran already do not run again when they come due. If the
 history is too short to show which ticks ran, --may-repeat is required, and some of
 them can run twice, with the same ID. Runs and records are not changed.`
 
-func (a *app) resetCommand(group *string) *cobra.Command {
+func (a *app) resetCommand() *cobra.Command {
 	var why string
 	var mayRepeat bool
-	return a.command(jobSpec(spec{
-		use: "reset JOB", least: 1, most: 1, short: "Put back the mark of a job that is ahead of the clock", long: resetText,
+	return a.jobCommand(spec{
+		use: "reset", short: "Put back the mark of a job that is ahead of the clock", long: resetText,
 		flags: func(flags *pflag.FlagSet) {
 			addReason(flags, &why, "note that is kept with the mark")
 			flags.BoolVar(&mayRepeat, "may-repeat", false, "also if ticks without a record may run twice")
 		},
-	}, group, func(ctx context.Context, s *sched.Scheduler, args []string) error {
-		to, err := s.ResetMark(ctx, args[0], why, mayRepeat)
+	}, func(ctx context.Context, s *sched.Scheduler, job string) error {
+		to, err := s.ResetMark(ctx, job, why, mayRepeat)
 		if errors.Is(err, sched.ErrMayRepeat) {
 			return usageError("%v: repeat with --may-repeat", err)
 		}
-		v := doneView{Done: "reset", Group: *group, Job: args[0], Nominal: to.UTC(), Reason: why}
-		return a.done(err, v, "put back the mark of %q to %s; ticks after it that have run do not run again", args[0], explain.Stamp(to))
-	}))
+		v := doneView{Done: "reset", Group: a.group, Job: job, Nominal: to.UTC(), Reason: why}
+		return a.done(err, v, "put back the mark of %q to %s; ticks after it that have run do not run again", job, explain.Stamp(to))
+	})
 }

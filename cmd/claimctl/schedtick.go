@@ -21,20 +21,20 @@ type tickView struct {
 func (v tickView) name() string { return explain.Stamp(v.Nominal) }
 
 // schedExplainCommand shows what became of one tick of a job of the group.
-func (a *app) schedExplainCommand(group *string) *cobra.Command {
+func (a *app) schedExplainCommand() *cobra.Command {
 	var nominal time.Time
-	return a.command(jobSpec(spec{
+	return a.jobsCommand(spec{
 		use: "explain JOB INSTANT", least: 2, most: 2, short: "Show what became of one tick of a job, and why",
 		check: func(args []string) (err error) {
 			nominal, err = time.Parse(time.RFC3339Nano, args[1])
 			return usageIf(err != nil, "explain: INSTANT is a time such as 2026-03-01T02:30:00Z; sched next shows the next ones")
 		},
-	}, group, func(ctx context.Context, s *sched.Scheduler, args []string) error {
+	}, func(ctx context.Context, s *sched.Scheduler, args []string) error {
 		text, err := s.Explain(ctx, args[0], nominal)
 		if err != nil {
 			return err
 		}
 		v := tickView{Job: args[0], Nominal: nominal.UTC(), Text: text}
 		return printOne(a, v, func(w io.Writer) { _, _ = fmt.Fprintln(w, text) })
-	}))
+	})
 }
