@@ -29,26 +29,23 @@ func stateNames() (names []string) {
 }
 
 // states is the value of --state.
-type states []string
+type states struct {
+	names  []string
+	wanted []work.State
+}
 
 func (s *states) flag(flags *pflag.FlagSet) {
-	flags.StringSliceVar((*[]string)(s), "state", nil, "only these states: "+strings.Join(stateNames(), ", "))
+	flags.StringSliceVar(&s.names, "state", nil, "only these states: "+strings.Join(stateNames(), ", "))
 }
 
 func (s *states) check([]string) error {
-	for _, name := range *s {
-		if !slices.Contains(stateNames(), name) {
+	for _, name := range s.names {
+		s.wanted = append(s.wanted, work.State(name))
+		if !slices.Contains(workStates, work.State(name)) {
 			return usageError("--state %q is not one of %v", name, workStates)
 		}
 	}
 	return nil
-}
-
-func (s *states) wanted() (all []work.State) {
-	for _, name := range *s {
-		all = append(all, work.State(name))
-	}
-	return all
 }
 
 // workSpec is a spec without its run, and what it does with records.
@@ -67,7 +64,7 @@ func (a *app) workCommand() *cobra.Command {
 died: retry it once you know that its effect did not happen.`,
 		example: `  claimctl work ls --state orphaned,dead invoices/`,
 	}, func(ctx context.Context, works *work.Runner, args []string) error {
-		return printList(a, workColumns, mapped(works.Records(ctx, append(args, "")[0], of.wanted()...), viewWork))
+		return printList(a, workColumns, mapped(works.Records(ctx, append(args, "")[0], of.wanted...), viewWork))
 	}))
 	complete(list, "state", stateNames()...)
 	cmd.AddCommand(
@@ -96,7 +93,7 @@ died: retry it once you know that its effect did not happen.`,
 			use: "forget KEY", least: 1, most: 1, short: "Delete the record of work: it counts as never begun",
 			flags: only.flag, check: only.check,
 		}, func(ctx context.Context, works *work.Runner, args []string) error {
-			err := works.Forget(ctx, args[0], only.wanted()...)
+			err := works.Forget(ctx, args[0], only.wanted...)
 			return a.done(err, doneView{Done: "forgotten", Key: args[0]}, "forgot %q: it counts as never begun", args[0])
 		})))
 	return cmd
