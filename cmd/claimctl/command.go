@@ -28,7 +28,7 @@ type completion = func(cmd *cobra.Command, args []string, typed string) ([]strin
 func (a *app) command(s spec) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: s.use, Short: s.short, Long: s.long, Example: s.example, GroupID: s.group,
-		Args: cobra.RangeArgs(s.least, s.most), ValidArgsFunction: s.names,
+		Args: arguments(s.least, s.most), ValidArgsFunction: s.names,
 	}
 	if s.alias != "" {
 		cmd.Aliases = []string{s.alias}

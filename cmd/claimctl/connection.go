@@ -146,8 +146,9 @@ func (a *app) logger(level zapcore.Level) *zap.Logger {
 	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(encoder), zapcore.Lock(zapcore.AddSync(a.err)), level))
 }
 
-// client returns a client of the claims, and what closes it and its etcd client.
-func (a *app) client(cfg etcdclaims.Config) (*etcdclaims.Client, func() error, error) {
+// client returns a client of the claims, and what closes it and its etcd client. What matters was
+// released before, with an error if that failed.
+func (a *app) client(cfg etcdclaims.Config) (*etcdclaims.Client, func(), error) {
 	etcd, err := a.dial()
 	if err != nil {
 		return nil, nil, err
@@ -161,27 +162,26 @@ func (a *app) client(cfg etcdclaims.Config) (*etcdclaims.Client, func() error, e
 		_ = etcd.Close()
 		return nil, nil, &exitError{exitUsage, err}
 	}
-	return claims, func() error {
+	return claims, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), a.commandTimeout)
 		defer cancel()
-		err := claims.Close(ctx)
-		_ = etcd.Close() // what matters is closed
-		return err
+		_ = claims.Close(ctx)
+		_ = etcd.Close()
 	}, nil
 }
 
 // with calls f with a client and the time that a command may take.
 func (a *app) with(cmd *cobra.Command, f func(ctx context.Context, claims *etcdclaims.Client) error) error {
-	claims, done, err := a.client(etcdclaims.Config{})
+	claims, end, err := a.client(etcdclaims.Config{})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = done() }() // it holds nothing
+	defer end()
 	ctx, cancel := context.WithTimeout(cmd.Context(), a.commandTimeout)
 	defer cancel()
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	go a.awaitConnection(ctx, claims.Etcd().ActiveConnection(), end)
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	go a.awaitConnection(ctx, claims.Etcd().ActiveConnection(), giveUp)
 	err = f(ctx, claims)
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, errNoConnection) {
 		return cause

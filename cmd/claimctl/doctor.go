@@ -64,7 +64,7 @@ type checkup struct {
 func (a *app) doctorCommand() *cobra.Command {
 	c := &checkup{app: a, Examination: doctor.Examination{Leases: 200, ICal: ical.ParseText}}
 	cmd := &cobra.Command{
-		Use: "doctor", GroupID: groupSee, Args: cobra.NoArgs, Short: "Check etcd and the claims in it", Long: doctorText,
+		Use: "doctor", GroupID: groupSee, Args: arguments(0, 0), Short: "Check etcd and the claims in it", Long: doctorText,
 		Example: `  claimctl doctor
   claimctl doctor --for acquire,wait,work       # other features' permissions do not matter
   claimctl doctor --fence 8812 --ttl 10s -o json | jq '.[] | select(.level != "ok")'`,
@@ -92,13 +92,13 @@ func (c *checkup) run(ctx context.Context) error {
 		return err
 	}
 	begun := time.Now()
-	claims, done, err := c.client(etcdclaims.Config{})
+	claims, end, err := c.client(etcdclaims.Config{})
 	if errors.Is(err, rpctypes.ErrAuthFailed) || err != nil && isUnreachable(err) { // a login needs etcd
 		c.Add(doctor.Error, "auth", "check --user and the endpoints", "cannot log in: %v", err)
 	} else if err != nil {
 		return err
 	} else {
-		defer func() { _ = done() }() // all of it was read
+		defer end()
 		c.Claims = claims
 		c.Commands = doctor.Commands{Claimctl: c.claimctl(), Etcdctl: c.etcdctl(), Member: c.etcdctlAtMember()}
 		c.Patience, c.Answer, c.TLS = c.commandTimeout, c.etcd.DialTimeout, c.tls()

@@ -95,34 +95,18 @@ of the claims can be set by CLAIMCTL_PREFIX.`,
 		a.releaseCommand(), a.resizeCommand(), a.epochCommand(), a.workCommand(), a.schedCommand(), a.queueCommand(), a.groupCommand(),
 		exitCodesTopic(),
 	)
-	nameArguments(root)
 	return root
 }
 
-// nameArguments makes the error about a wrong number of arguments of each command name those
-// that it takes.
-func nameArguments(cmd *cobra.Command) {
-	for _, c := range cmd.Commands() {
-		nameArguments(c)
-	}
-	check := cmd.Args
-	if check == nil {
-		return
-	}
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		err := check(cmd, args)
-		cobras := func(begin string) bool { return strings.HasPrefix(err.Error(), begin) }
-		if err == nil || !cobras("accepts ") && !cobras("requires ") && !cobras("unknown command ") {
-			return err
-		}
-		if cmd.HasSubCommands() {
-			return unknownCommand(cmd, args[0])
-		}
+// arguments refuses another number of arguments, with an error that names those that the
+// command takes.
+func arguments(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
 		got := "1 argument"
 		if len(args) != 1 {
 			got = fmt.Sprintf("%d arguments", len(args))
 		}
-		return fmt.Errorf("%s: got %s; usage: %s", commandName(cmd), got, cmd.UseLine())
+		return usageIf(len(args) < least || len(args) > most, "%s: got %s; usage: %s", commandName(cmd), got, cmd.UseLine())
 	}
 }
 

@@ -51,15 +51,19 @@ for a while: only fences stop its writes.`,
 			}
 			switch {
 			case errors.As(err, &held):
-				return &exitError{exitFailure, fmt.Errorf("release %q: not released: fence %d is over; the key is held by %s with fence %d",
-					key, fence, held.Info.Owner, held.Info.Fence)}
+				return notReleased(key, "fence %d is over; the key is held by %s with fence %d",
+					fence, held.Info.Owner, held.Info.Fence)
 			case errors.Is(err, etcdclaims.ErrRefused):
-				return &exitError{exitFailure, fmt.Errorf("release %q: not released: fence %d is over, and the key is free", key, fence)}
+				return notReleased(key, "fence %d is over, and the key is free", fence)
 			}
 			return a.done(err, doneView{Done: "released", Key: key, Fence: fence, Reason: reason},
 				"released %q; its holder is notified: %s", key, cmp.Or(reason, "(no reason)"))
 		},
 	})
+}
+
+func notReleased(key, format string, args ...any) error {
+	return &exitError{exitFailure, fmt.Errorf("release %q: not released: "+format, append([]any{key}, args...)...)}
 }
 
 // slotWith returns the key of the slot that has the fence, of a key that has slots.
@@ -73,7 +77,7 @@ func slotWith(ctx context.Context, claims *etcdclaims.Client, key string, fence 
 			return slot.Key, nil
 		}
 	}
-	return key, &exitError{exitFailure, fmt.Errorf("release %q: not released: none of its slots has fence %d; explain shows those that are held", key, fence)}
+	return key, notReleased(key, "none of its slots has fence %d; explain shows those that are held", fence)
 }
 
 func (a *app) resizeCommand() *cobra.Command {
@@ -109,12 +113,17 @@ type epochView struct {
 
 func (a *app) epochCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "epoch", GroupID: groupRepair, Args: cobra.NoArgs,
+		Use: "epoch", GroupID: groupRepair,
 		Short: "Show or raise the epoch, after a restore of etcd",
 		Long: `Fences rise with etcd's revisions. After a restore from a snapshot without
 --bump-revision revisions go back, and clients refuse to claim. A raised epoch
 makes all fences greater than before, and ends all claims of earlier epochs.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return usageError("epoch: say show or raise") },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return unknownCommand(cmd, args[0])
+			}
+			return usageError("epoch: say show or raise")
+		},
 	}
 	printed := func(epoch int64, err error, text string) error {
 		if err != nil {

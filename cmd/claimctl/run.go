@@ -220,11 +220,11 @@ func (r *runner) run(ctx context.Context, again bool) error {
 	r.signals = make(chan os.Signal, 32)
 	signal.Notify(r.signals, passedOn...)
 	defer signal.Stop(r.signals)
-	claims, done, err := r.client(cfg)
+	claims, end, err := r.client(cfg)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = done() }() // what matters was released, and said so
+	defer end()
 	r.claims = claims
 	if r.works, err = work.New(claims, work.Config{MaxAttempts: r.maxAttempts, Retention: r.retention}); err != nil {
 		return err

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -35,8 +34,8 @@ func unknownCommand(above *cobra.Command, name string) error {
 	path := above.CommandPath()
 	for above.SuggestionsMinimumDistance = 1; above.SuggestionsMinimumDistance <= 2; above.SuggestionsMinimumDistance++ {
 		if near := above.SuggestionsFor(name); len(near) > 0 {
-			return fmt.Errorf("unknown command %q for %q; the nearest is %q", name, path, path+" "+near[0])
+			return usageError("unknown command %q for %q; the nearest is %q", name, path, path+" "+near[0])
 		}
 	}
-	return fmt.Errorf("unknown command %q for %q; %s --help lists the commands", name, path, path)
+	return usageError("unknown command %q for %q; %s --help lists the commands", name, path, path)
 }

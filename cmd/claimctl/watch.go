@@ -36,7 +36,7 @@ func (a *app) watchCommand() *cobra.Command {
 	var until string
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use: "watch [PREFIX]", GroupID: groupSee, Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeKeys,
+		Use: "watch [PREFIX]", GroupID: groupSee, Args: arguments(0, 1), ValidArgsFunction: a.completeKeys,
 		Short: "Show changes of ownership as they happen, or wait for one",
 		Long: `Show changes of ownership of the keys that begin with PREFIX, as they happen. It
 begins with the keys that are held, followed by "synced". "resynced" means that
@@ -57,11 +57,11 @@ while any caller holds it; a slot has a key of its own.`,
 			}
 			ctx, stop := interruptible(cmd.Context())
 			defer stop()
-			claims, done, err := a.client(etcdclaims.Config{})
+			claims, end, err := a.client(etcdclaims.Config{})
 			if err != nil {
 				return err
 			}
-			defer func() { _ = done() }() // it holds nothing
+			defer end()
 			if err := a.reach(ctx, claims); err != nil {
 				return err
 			}
@@ -76,19 +76,15 @@ while any caller holds it; a slot has a key of its own.`,
 			} else {
 				err = a.await(ctx, claims, key, until == "held")
 			}
-			var interrupted *exitError
+			var interrupt *exitError
+			interrupted, late := errors.As(context.Cause(ctx), &interrupt), errors.Is(err, context.DeadlineExceeded)
 			switch {
-			case err == nil:
+			case err == nil || until == "" && (interrupted || late):
 				return nil
-			case errors.As(context.Cause(ctx), &interrupted):
-				if until == "" {
-					return nil
-				}
-				return interrupted
-			case errors.Is(err, context.DeadlineExceeded) && until != "":
+			case interrupted:
+				return interrupt
+			case late:
 				return &exitError{exitTimeout, fmt.Errorf("watch %q: not %s within %s", key, until, timeout)}
-			case errors.Is(err, context.DeadlineExceeded):
-				return nil
 			}
 			return err
 		},
