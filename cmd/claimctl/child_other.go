@@ -10,6 +10,9 @@ import (
 	"time"
 )
 
+// interrupts are the signals that end claimctl.
+var interrupts = []os.Signal{os.Interrupt}
+
 // passedOn are the signals that claimctl outlives. The command gets them from the
 // system.
 var passedOn = []os.Signal{os.Interrupt}

@@ -18,6 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// interrupts are the signals that end claimctl.
+var interrupts = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
+
 // passedOn are the signals that the command gets when claimctl gets them: all but
 // those in kept.
 var passedOn = func() (all []os.Signal) {
