@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"strconv"
 	"time"
@@ -43,9 +42,9 @@ func (v doneView) name() string {
 
 // done prints what was done unless there is an error: the text in a table, the view in
 // the other formats.
-func (a *app) done(err error, v doneView, format string, args ...any) error {
+func (a *app) done(err error, v view, format string, args ...any) error {
 	if err != nil {
 		return err
 	}
-	return printOne(a, v, func(w io.Writer) { _, _ = fmt.Fprintf(w, "%s\n", clean(fmt.Sprintf(format, args...))) })
+	return printOne(a, v, func(io.Writer) { a.say(format, args...) })
 }

@@ -113,36 +113,31 @@ func readExplanation(ctx context.Context, claims *etcdclaims.Client, key string)
 			return explanation{}, err
 		}
 	}
-	x := explanation{claimView: viewClaim(is.Info), Waiting: []waiterView{}}
+	x := explanation{claimView: viewClaim(is.Info), Holders: views(is.Holders, viewClaim)}
 	if is.Info.Held && !is.Info.Expires.IsZero() {
 		x.Left = is.Info.TTL.String()
 	}
 	if r := is.Renewal; r != nil {
 		x.Renewal = &renewal{TTL: r.TTL.String(), Renewed: r.At.UTC(), Overdue: r.Overdue, is: *r}
 	}
-	for _, w := range is.Line {
-		x.Waiting = append(x.Waiting, waiterView{
+	x.Waiting = views(is.Line, func(w explain.Place) waiterView {
+		return waiterView{
 			Owner:      w.Owner,
 			Instance:   w.Instance,
 			Claim:      w.Claim,
 			Since:      w.Since.UTC(),
 			Ghost:      w.Ghost,
 			Preference: w.Preference,
-		})
-	}
+		}
+	})
 	if w := is.Next(); w != nil {
 		x.Next = &nextView{Owner: w.Owner, Claim: w.Claim, At: x.Expires}
 	}
-	for _, h := range is.Holders {
-		x.Holders = append(x.Holders, viewClaim(h))
-	}
 	if is.Record != nil {
-		v := viewWork(*is.Record)
-		x.Work = &v
+		x.Work = new(viewWork(*is.Record))
 	}
 	if t := is.Previous(); t != nil {
-		v := viewTerm(*t)
-		x.Previous = &v
+		x.Previous = new(viewTerm(*t))
 	}
 	return x, nil
 }
@@ -277,15 +272,11 @@ func (n *nextView) text(held bool) string {
 
 // kindText says what the kinds of holders are that are no plain claims.
 func kindText(kind string) string {
-	switch kind {
-	case "zombie":
-		return "zombie: the handler did not stop in time, and the key is free when the lease ends"
-	case "resting":
-		return "resting: released before its MinHold was over, and free when the lease ends"
-	case "lock":
-		return "lock: of an owner name, and free when the lease ends"
-	}
-	return kind
+	return cmp.Or(map[string]string{
+		"zombie":  "zombie: the handler did not stop in time, and the key is free when the lease ends",
+		"resting": "resting: released before its MinHold was over, and free when the lease ends",
+		"lock":    "lock: of an owner name, and free when the lease ends",
+	}[kind], kind)
 }
 
 func since(t, now time.Time) string {

@@ -42,7 +42,7 @@ WANTS is the share of the member in the plan that all members compute. A member 
 is away has left and its partitions are reserved; one that is evicted may not be there. An
 owner that is unlisted is not on the list and still has partitions: it drains them, or its
 lease is about to lapse.`,
-		}, groupOf, func(_ context.Context, g groupState, args []string) error {
+		}, readGroup, func(_ context.Context, g groupState, args []string) error {
 			if len(args) == 1 {
 				return a.printGroup(g)
 			}
@@ -81,11 +81,6 @@ anew. It is refused, with exit code 1, while the group has members or owned part
 	return cmd
 }
 
-// groupOf reads the group that is the first argument.
-func groupOf(ctx context.Context, claims *etcdclaims.Client, args []string) (groupState, error) {
-	return readGroup(ctx, claims, args[0])
-}
-
 // inGroup calls f with access to the members of a group.
 func inGroup(ctx context.Context, claims *etcdclaims.Client, name string, f func(v *group.View) error) error {
 	v, err := group.Open(ctx, claims, name)
@@ -102,7 +97,7 @@ func groupViews(ctx context.Context, claims *etcdclaims.Client) func(func(groupV
 		for name, err := range group.Names(ctx, claims) {
 			var g groupState
 			if err == nil {
-				g, err = readGroup(ctx, claims, name)
+				g, err = readGroup(ctx, claims, []string{name})
 			}
 			if errors.Is(err, group.ErrNoGroup) {
 				continue // it was removed meanwhile
@@ -128,7 +123,7 @@ func (a *app) groupPartitionCommand() *cobra.Command {
 			flags.StringVar(&member, "member", "", "only those of this member")
 			flags.BoolVar(&free, "free", false, "only those that nobody owns")
 		},
-	}, groupOf, func(_ context.Context, g groupState, _ []string) error {
+	}, readGroup, func(_ context.Context, g groupState, _ []string) error {
 		var all []partitionView
 		for partition := range g.Partitions {
 			v := g.partition(partition)
@@ -157,7 +152,7 @@ that would move if these members came and went. Nothing is changed.`,
 			newcomers, err = parseMembers(join)
 			return err
 		},
-	}, groupOf, func(_ context.Context, g groupState, _ []string) error {
+	}, readGroup, func(_ context.Context, g groupState, _ []string) error {
 		for _, name := range leave {
 			if !slices.ContainsFunc(g.Assigned.Members, func(m group.MemberInfo) bool { return m.Name == name }) {
 				return &exitError{exitFailure, fmt.Errorf("plan of group %q: %q is not a member", g.Group, name)}

@@ -14,9 +14,9 @@ import (
 // groupState is a group as the commands show it.
 type groupState struct{ explain.PartitionGroup }
 
-// readGroup reads a group.
-func readGroup(ctx context.Context, claims *etcdclaims.Client, name string) (groupState, error) {
-	g, err := explain.ReadPartitionGroup(ctx, claims, name)
+// readGroup reads the group that is the first argument.
+func readGroup(ctx context.Context, claims *etcdclaims.Client, args []string) (groupState, error) {
+	g, err := explain.ReadPartitionGroup(ctx, claims, args[0])
 	if errors.Is(err, etcdclaims.ErrInvalidKey) {
 		err = &exitError{exitUsage, err}
 	}

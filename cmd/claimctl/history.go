@@ -73,10 +73,7 @@ times.`,
 			if err != nil {
 				return err
 			}
-			v := historyView{Key: args[0], From: h.From, Revision: h.Revision, Terms: []termView{}}
-			for _, t := range h.Terms {
-				v.Terms = append(v.Terms, viewTerm(t))
-			}
+			v := historyView{Key: args[0], From: h.From, Revision: h.Revision, Terms: views(h.Terms, viewTerm)}
 			if a.format == formatJSON {
 				return a.printJSON(v)
 			}

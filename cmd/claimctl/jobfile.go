@@ -59,11 +59,21 @@ func (a *app) readJobs(name string) (jobs []sched.Definition, err error) {
 
 // parseJobs parses a file in YAML or JSON. It has one document.
 func parseJobs(text []byte) (f jobFile, err error) {
-	if json.Valid(text) { // YAML has other rules for control characters
-		err := decodeStrictly(text, &f)
-		return f, err
+	if !json.Valid(text) { // YAML has other rules for control characters
+		if text, err = toJSON(text); err != nil {
+			return f, err
+		}
 	}
-	var document any
+	strict := json.NewDecoder(bytes.NewReader(text))
+	strict.DisallowUnknownFields()
+	err = strict.Decode(&f)
+	return f, err
+}
+
+// toJSON returns a YAML document as JSON. One without values is an object without fields.
+func toJSON(text []byte) ([]byte, error) {
+	document := any(struct{}{})
+	found := false
 	for all := yaml.NewDecoder(bytes.NewReader(text)); ; {
 		var n yaml.Node
 		err := all.Decode(&n)
@@ -71,31 +81,18 @@ func parseJobs(text []byte) (f jobFile, err error) {
 			break
 		}
 		if err != nil {
-			return f, err
+			return nil, err
 		}
 		is, err := valueOf(&n)
 		switch {
 		case err != nil:
-			return f, err
+			return nil, err
 		case is == nil: // no more than comments
-		case document != nil:
-			return f, errors.New("the file has more than one YAML document; want one, with a list \"jobs\"")
+		case found:
+			return nil, errors.New("the file has more than one YAML document; want one, with a list \"jobs\"")
 		default:
-			document = is
+			document, found = is, true
 		}
 	}
-	if document == nil {
-		return f, nil
-	}
-	if text, err = json.Marshal(document); err != nil {
-		return f, err
-	}
-	err = decodeStrictly(text, &f)
-	return f, err
-}
-
-func decodeStrictly(text []byte, f *jobFile) error {
-	strict := json.NewDecoder(bytes.NewReader(text))
-	strict.DisallowUnknownFields()
-	return strict.Decode(f)
+	return json.Marshal(document)
 }

@@ -72,11 +72,8 @@ of the claims can be set by CLAIMCTL_PREFIX.`,
 			if err := a.fromEnvironment(cmd); err != nil {
 				return err
 			}
-			if err := checkFormat(a.format); err != nil {
-				return err
-			}
-			a.started = true
-			return nil
+			a.started = isFormat(a.format)
+			return usageIf(!a.started, "output %q is not one of table, json, jsonl and name", a.format)
 		},
 	}
 	flags := root.PersistentFlags()

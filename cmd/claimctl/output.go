@@ -29,13 +29,6 @@ var formats = []string{formatTable, formatJSON, formatLines, formatName}
 
 func isFormat(s string) bool { return slices.Contains(formats, s) }
 
-func checkFormat(s string) error {
-	if !isFormat(s) {
-		return fmt.Errorf("output %q is not one of table, json, jsonl and name", s)
-	}
-	return nil
-}
-
 // A view is a struct that a command prints. Its JSON is what json.Marshal makes of it. Its
 // fields with a tag col are the columns of tables, and the lines of a command that shows one
 // thing. After the name of the column the tag can have "0", which shows a zero, and "short",
@@ -296,6 +289,15 @@ func sequence[T any](all []T, then ...error) iter.Seq2[T, error] {
 			}
 		}
 	}
+}
+
+// views returns the views of a slice.
+func views[T, V any](all []T, view func(T) V) []V {
+	vs := make([]V, len(all)) // in JSON an empty one is []
+	for i, is := range all {
+		vs[i] = view(is)
+	}
+	return vs
 }
 
 // mapped yields what a function makes of each value.

@@ -31,14 +31,6 @@ var (
 	}
 )
 
-func views[T, V any](view func(T) V, all ...T) []V {
-	var vs []V
-	for _, v := range all {
-		vs = append(vs, view(v))
-	}
-	return vs
-}
-
 // show returns the list in every format.
 func show[T view](t *testing.T, columns string, rows []T) string {
 	t.Helper()
@@ -55,9 +47,11 @@ func show[T view](t *testing.T, columns string, rows []T) string {
 
 func TestFormats(t *testing.T) {
 	t.Parallel()
-	golden(t, "ls", show(t, claimColumns, views(viewClaim, claimed, etcdclaims.Info{Key: "orders/7", Held: true, Fence: 1<<47 + 5, Owner: "b", Kind: "zombie"})))
-	golden(t, "history", show(t, termColumns, views(viewTerm, terms...)))
-	golden(t, "work", show(t, workColumns, views(viewWork, record)))
+	golden(t, "ls", show(t, claimColumns, views([]etcdclaims.Info{
+		claimed, {Key: "orders/7", Held: true, Fence: 1<<47 + 5, Owner: "b", Kind: "zombie"},
+	}, viewClaim)))
+	golden(t, "history", show(t, termColumns, views(terms, viewTerm)))
+	golden(t, "work", show(t, workColumns, views([]work.Record{record}, viewWork)))
 	if got := show(t, claimColumns, []claimView(nil)); !bytes.Contains([]byte(got), []byte("\n[]\n")) {
 		t.Errorf("an empty list: %s", got)
 	}

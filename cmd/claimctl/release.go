@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -125,19 +124,13 @@ makes all fences greater than before, and ends all claims of earlier epochs.`,
 			return usageError("epoch: say show or raise")
 		},
 	}
-	printed := func(epoch int64, err error, text string) error {
-		if err != nil {
-			return err
-		}
-		return printOne(a, epochView{epoch}, func(w io.Writer) { _, _ = fmt.Fprintf(w, text, epoch) })
-	}
 	var above int64
 	cmd.AddCommand(
 		a.command(spec{
 			use: "show", short: "Show the epoch, 0 if it was never raised",
 			run: func(ctx context.Context, claims *etcdclaims.Client, _ []string) error {
 				epoch, _, err := explain.Epoch(ctx, claims.Etcd(), claims.Prefix())
-				return printed(epoch, err, "epoch %d\n")
+				return a.done(err, epochView{epoch}, "epoch %d", epoch)
 			},
 		}),
 		a.command(spec{
@@ -156,7 +149,7 @@ the highest bits of every fence contain it.`,
 			},
 			run: func(ctx context.Context, claims *etcdclaims.Client, _ []string) error {
 				epoch, err := admin.RaiseEpoch(ctx, claims.Etcd(), claims.Prefix(), above)
-				return printed(epoch, err, "raised the epoch to %d\n")
+				return a.done(err, epochView{epoch}, "raised the epoch to %d", epoch)
 			},
 		}))
 	return cmd

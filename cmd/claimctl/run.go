@@ -257,14 +257,9 @@ func parseWait(s string) (time.Duration, error) {
 
 // lateSignals takes the signals that came after the command had ended.
 func (r *runner) lateSignals(h *holding) {
-	for {
-		select {
-		case sig := <-r.signals:
-			if ends(sig) {
-				h.interrupted = sig
-			}
-		default:
-			return
+	for len(r.signals) > 0 { // nobody else receives them
+		if sig := <-r.signals; ends(sig) {
+			h.interrupted = sig
 		}
 	}
 }
@@ -273,26 +268,24 @@ func (r *runner) lateSignals(h *holding) {
 func (r *runner) acquire(ctx context.Context, wait time.Duration) (*holding, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	type result struct {
-		h   *holding
-		err error
-	}
-	done := make(chan result, 1)
+	var h *holding
+	var err error
+	done := make(chan struct{})
 	go func() {
-		h, err := r.claim(ctx, wait)
-		done <- result{h, err}
+		defer close(done)
+		h, err = r.claim(ctx, wait)
 	}()
 	for {
 		select {
-		case got := <-done:
-			return got.h, got.err
+		case <-done:
+			return h, err
 		case sig := <-r.signals:
 			if !ends(sig) {
 				continue
 			}
 			cancel()
-			if got := <-done; got.h != nil { // work would stay claimed if only the client were closed
-				if err := r.giveUp(got.h, nil); err != nil {
+			if <-done; h != nil { // work would stay claimed if only the client were closed
+				if err := r.giveUp(h, nil); err != nil {
 					r.complain(fmt.Sprintf("the key may stay held until its lease ends: %v", err), 0)
 				}
 			}

@@ -58,8 +58,8 @@ func viewJob(i sched.JobInfo) jobView {
 		v.Paused = explain.Paused(i.Paused.By, i.Paused.At, i.Paused.Note)
 	}
 	if i.Last != nil {
-		e := viewEntry(*i.Last)
-		v.Last, v.Ended = &e, e.Outcome+" "+e.Tick
+		v.Last = new(viewEntry(*i.Last))
+		v.Ended = v.Last.Outcome + " " + v.Last.Tick
 	}
 	return v
 }
@@ -72,26 +72,14 @@ func shortSchedule(text string) string {
 	if !strings.HasPrefix(text, "TZ=") {
 		return text
 	}
-	calendars := len(text)
-	for _, word := range []string{" EXCEPT ", " ONLY "} {
-		if i := strings.Index(text, word); i >= 0 {
-			calendars = min(calendars, i)
-		}
+	cron, _, _ := strings.Cut(text, " EXCEPT ")
+	cron, _, _ = strings.Cut(cron, " ONLY ")
+	words := slices.DeleteFunc(strings.Fields(cron), func(word string) bool { return word == "GAP=fire" || word == "FOLD=first" })
+	second := slices.IndexFunc(words, func(word string) bool { return !strings.Contains(word, "=") })
+	if second >= 0 && len(words)-second == 6 && words[second] == "0" {
+		words = slices.Delete(words, second, second+1)
 	}
-	var options, fields []string
-	for _, word := range strings.Fields(text[:calendars]) {
-		switch {
-		case word == "GAP=fire" || word == "FOLD=first":
-		case strings.Contains(word, "="):
-			options = append(options, word)
-		default:
-			fields = append(fields, word)
-		}
-	}
-	if len(fields) == 6 && fields[0] == "0" {
-		fields = fields[1:]
-	}
-	return strings.Join(append(options, fields...), " ") + text[calendars:]
+	return strings.Join(words, " ") + text[len(cron):]
 }
 
 // entryView is the record of one tick.

@@ -26,8 +26,7 @@ func viewEvent(ev etcdclaims.Event, now time.Time) eventView {
 	v := eventView{Time: now.UTC(), Event: ev.Kind.String(), Revision: ev.Revision}
 	if ev.Kind == etcdclaims.Claimed || ev.Kind == etcdclaims.Freed {
 		ev.Info.Expires = time.Time{}
-		c := viewClaim(ev.Info)
-		v.Claim = &c
+		v.Claim = new(viewClaim(ev.Info))
 	}
 	return v
 }

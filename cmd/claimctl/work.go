@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -84,10 +83,7 @@ died: retry it once you know that its effect did not happen.`,
 			spec{use: "retry KEY", least: 1, most: 1, short: "Let work that failed, is dead or orphaned be begun again at once"},
 			func(ctx context.Context, works *work.Runner, args []string) error {
 				r, err := works.Retry(ctx, args[0])
-				if err != nil {
-					return err
-				}
-				return printOne(a, viewWork(r), func(io.Writer) { a.say("%q may be begun again; attempts so far: %d", r.Key, r.Attempt) })
+				return a.done(err, viewWork(r), "%q may be begun again; attempts so far: %d", r.Key, r.Attempt)
 			})),
 		a.command(workSpec(spec{
 			use: "forget KEY", least: 1, most: 1, short: "Delete the record of work: it counts as never begun",
