@@ -58,7 +58,6 @@ restored and its revision went back. Mend that first: other findings, marked "af
 type checkup struct {
 	*app
 	doctor.Examination
-	fence int64 // that was seen elsewhere
 }
 
 func (a *app) doctorCommand() *cobra.Command {
@@ -74,7 +73,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	flags.DurationVar(&c.TTL, "ttl", etcdclaims.DefaultTTL, "lease time of the claims, to judge the latency by")
 	flags.IntVar(&c.Limit, "limit", 5000, "how many claims, places in line and records to read at most")
 	flags.StringSliceVar(&c.Features, "for", nil, "features whose permissions must not lack: "+strings.Join(doctor.FeatureNames(), ", "))
-	flags.Int64Var(&c.fence, "fence", 0, "a fence that was seen in a log or a database: an error if etcd is behind it")
+	flags.Int64Var(&c.Fence, "fence", 0, "a fence that was seen in a log or a database: an error if etcd is behind it")
 	complete(cmd, "for", doctor.FeatureNames()...)
 	return cmd
 }
@@ -85,7 +84,7 @@ func (c *checkup) run(ctx context.Context) error {
 			return usageError("--for %q is not one of %s", name, strings.Join(doctor.FeatureNames(), ", "))
 		}
 	}
-	if c.Limit < 1 || c.TTL <= 0 || c.fence < 0 {
+	if c.Limit < 1 || c.TTL <= 0 || c.Fence < 0 {
 		return usageError("doctor: --limit and --ttl must be positive; --fence must not be negative")
 	}
 	if _, err := c.login(); err != nil { // a person's typing is not part of what a login takes
@@ -123,9 +122,7 @@ func (c *checkup) examine(ctx context.Context) {
 	if !c.Cluster(ctx) {
 		return // all else would say the same
 	}
-	if epoch, at := c.Epoch(ctx); at != nil && c.fence > 0 {
-		c.revision(epoch, at)
-	}
+	c.Epoch(ctx)
 	c.Try(ctx)
 	c.Survey(ctx)
 }

@@ -3,9 +3,7 @@ package doctor
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
-	"strconv"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
@@ -16,17 +14,10 @@ type alarm struct {
 	kind   string
 }
 
-// alarmText is an alarm among the errors of a member's status.
-var alarmText = regexp.MustCompile(`^memberID:\s*(\d+)\s+alarm:\s*([A-Z]+)\s*$`)
-
-// alarmOf parses an error of a member's status.
-func alarmOf(fault string) (alarm, bool) {
-	m := alarmText.FindStringSubmatch(fault)
-	if m == nil {
-		return alarm{}, false
-	}
-	member, err := strconv.ParseUint(m[1], 10, 64)
-	return alarm{member, m[2]}, err == nil
+// alarmOf parses an error of a member's status. It returns false if the error is not an alarm.
+func alarmOf(fault string) (a alarm, ok bool) {
+	_, err := fmt.Sscanf(fault, "memberID:%d alarm:%s", &a.member, &a.kind)
+	return a, err == nil
 }
 
 // alarms judges the alarms that are raised. Each member knows those of all and has them in

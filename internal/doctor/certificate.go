@@ -39,10 +39,7 @@ func leafOf(c tls.Certificate) *x509.Certificate {
 	if c.Leaf != nil || len(c.Certificate) == 0 {
 		return c.Leaf
 	}
-	leaf, err := x509.ParseCertificate(c.Certificate[0])
-	if err != nil {
-		return nil // the handshake says so
-	}
+	leaf, _ := x509.ParseCertificate(c.Certificate[0]) // the handshake shows an error
 	return leaf
 }
 

@@ -56,6 +56,9 @@ type Examination struct {
 	// TTL is the lease time of claims that the latency is judged by. Zero means the
 	// shortest one of the sessions that there are.
 	TTL time.Duration
+	// Fence is a fence that was seen elsewhere, such as in a database. It is an error if etcd is
+	// behind it. Zero means that none is known.
+	Fence int64
 	// Features are the features in use: a permission that one of them lacks is an error.
 	// Empty means all features; then only those of acquiring are errors, others warnings.
 	Features []string
@@ -128,13 +131,15 @@ type source struct {
 }
 
 // each examines the first entries of a list. It returns their number, and the text about the rest
-// that Judge takes. ok is false after an error, for which each adds a finding.
+// that Judge takes. well is false if there are findings: those of examine, and one for an error.
 func each[T any](e *Examination, of source, list iter.Seq2[T, error],
 	examine func(T) error,
-) (n int, unread string, ok bool) {
+) (n int, unread string, well bool) {
+	before := len(e.Findings)
 	for v, err := range list {
 		if n == of.most {
-			return n, others, true
+			unread = others
+			break
 		}
 		if err == nil {
 			err = examine(v)
@@ -144,7 +149,7 @@ func each[T any](e *Examination, of source, list iter.Seq2[T, error],
 		}
 		n++
 	}
-	return n, "", true
+	return n, unread, len(e.Findings) == before
 }
 
 // Well adds a finding that all is well.

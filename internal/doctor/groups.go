@@ -18,22 +18,22 @@ func (e *Examination) partitionGroups(ctx context.Context) {
 	members := map[string]int{} // of groups with suspects
 	of := source{"groups", Warning, "see claimctl group ls", "cannot be read", 50}
 	seen, unread, ok := each(e, of, group.Names(ctx, e.Claims), func(name string) error {
-		g, err := e.readGroup(ctx, name)
-		failed += g.unread
-		if len(g.suspects) > 0 {
-			members[name] = g.members
-			suspects = append(suspects, g.suspects...)
+		found, n, unread, err := e.readGroup(ctx, name)
+		failed += unread
+		if len(found) > 0 {
+			members[name] = n
+			suspects = append(suspects, found...)
 		}
 		return err
 	}) // after an error, what looks wrong in the others is still reported
 	suspects, unconfirmed := confirm(ctx, suspects, func(ctx context.Context) (again []suspect, err error) {
 		for name := range members {
-			g, err := e.readGroup(ctx, name)
+			found, _, unread, err := e.readGroup(ctx, name)
 			if err != nil {
 				return nil, err
 			}
-			failed += g.unread
-			again = append(again, g.suspects...)
+			failed += unread
+			again = append(again, found...)
 		}
 		return again, nil
 	})
@@ -48,45 +48,39 @@ func (e *Examination) partitionGroups(ctx context.Context) {
 	}
 }
 
-// groupReading is what looks wrong in a group.
-type groupReading struct {
-	suspects []suspect
-	members  int // that are there
-	unread   int // leases of members
-}
-
-func (e *Examination) readGroup(ctx context.Context, name string) (r groupReading, err error) {
+// readGroup returns what looks wrong in a group, the number of members that are there, and the
+// number of their leases that could not be read.
+func (e *Examination) readGroup(ctx context.Context, name string) (found []suspect, members, unread int, err error) {
 	g, err := explain.ReadPartitionGroup(ctx, e.Claims, name)
 	if errors.Is(err, group.ErrNoGroup) { // it was removed meanwhile
-		return r, nil
+		return nil, 0, 0, nil
 	}
 	if err != nil {
-		return r, err
+		return nil, 0, 0, err
 	}
 	leases := map[clientv3.LeaseID]bool{}
 	for _, m := range g.Members {
 		if m.Instance != "" && m.Evicted == nil {
-			r.members++
+			members++
 			leases[m.Lease] = true
 		}
 	}
 	gone, unread := e.goneLeases(ctx, leases)
-	r.unread = unread
 	for _, m := range g.Members {
 		if m.Instance != "" && (gone[m.Lease] || m.Lease == clientv3.NoLease) {
-			r.suspects = append(r.suspects, suspect{name + " ghost", fmt.Sprint(m.Name, m.Lease), m.Name})
+			found = append(found, suspect{name + " ghost", fmt.Sprint(m.Name, m.Lease), m.Name})
 		}
 	}
 	for partition, target := range g.Plan.Target {
-		if r.members == 0 || g.Assigned.Owners[partition].Reserved != "" || target == "" ||
+		if members == 0 || g.Assigned.Owners[partition].Reserved != "" || target == "" ||
 			g.Holder(partition).Held || isAway(g.Assigned.Members, target) {
 			continue
 		}
 		number := fmt.Sprintf("%05d", partition)
-		r.suspects = append(r.suspects,
+		found = append(found,
 			suspect{name + " free", number + target, number}, suspect{name + " target", number + target, target})
 	}
-	return r, nil
+	return found, members, unread, nil
 }
 
 // isAway reports whether a member is away: nobody is to claim its partitions.

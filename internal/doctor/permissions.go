@@ -50,75 +50,64 @@ func FeatureNames() []string {
 
 var subtrees = []string{"own/", "wait/", "session/", "void/", "epoch", "note/", "work/", "lock/", "sched/", "queue/", "group/"}
 
-// permissions finds for each feature what etcd would refuse to this user.
+// permissions finds what etcd would refuse to this user, and reports each lacking permission once,
+// with the features that need it.
 func (e *Examination) permissions(ctx context.Context) {
-	prefix := e.Claims.Prefix()
-	may := map[string]string{} // of a subtree: R, W, RW or nothing
-	for _, subtree := range subtrees {
-		for _, kind := range []string{"R", "W"} {
-			switch err := e.probe(ctx, prefix+subtree, kind); {
-			case isDenied(err):
-			case err != nil && !errors.Is(err, rpctypes.ErrNoSpace):
-				e.Add(Error, "permissions", "see the endpoints", "cannot probe %s%s: %v", prefix, subtree, err)
-				return
-			default:
-				may[subtree] += kind
-			}
-		}
-	}
-	lacking := map[string][]string{} // features by what they lack
-	for _, f := range features {
-		if len(e.Features) > 0 && !slices.Contains(e.Features, f.name) {
-			continue
-		}
-		for _, subtree := range subtrees {
-			for _, kind := range f.needs[subtree] {
-				if !strings.ContainsRune(may[subtree], kind) {
-					what := map[rune]string{'R': "read", 'W': "write"}[kind] + " " + prefix + subtree
-					lacking[what] = append(lacking[what], f.name)
-				}
-			}
-		}
-	}
-	e.denied(prefix, lacking)
-}
-
-// denied reports each lacking permission once, with the features that need it.
-func (e *Examination) denied(prefix string, lacking map[string][]string) {
-	if len(lacking) == 0 {
-		e.Well("permissions", "suffice under %s for %s", prefix, cmp.Or(strings.Join(e.Features, ", "), "everything"))
-		return
-	}
+	prefix, suffice := e.Claims.Prefix(), true
 	for _, subtree := range subtrees {
 		for _, verb := range []string{"read", "write"} {
-			names := lacking[verb+" "+prefix+subtree]
-			if len(names) == 0 {
-				continue
+			err := e.probe(ctx, prefix+subtree, verb)
+			if err != nil && !isDenied(err) && !errors.Is(err, rpctypes.ErrNoSpace) {
+				e.Add(Error, "permissions", "see the endpoints", "cannot probe %s%s: %v", prefix, subtree, err)
+				return
 			}
-			level, unless := Error, ""
-			if len(e.Features) == 0 && !slices.Contains(names, "acquire") {
-				level, unless = Warning, "; or name the features in use with claimctl doctor --for"
+			if names := e.featuresThat(verb, subtree); isDenied(err) && len(names) > 0 {
+				e.denied(verb, prefix+subtree, names)
+				suffice = false
 			}
-			ranged := " --prefix=true"
-			if subtree == "epoch" {
-				ranged = ""
-			}
-			e.Add(level, "permissions", fmt.Sprintf("%s role grant-permission ROLE%s readwrite %s%s", e.Commands.Etcdctl, ranged, explain.Quoted(prefix+subtree), unless),
-				"may not %s %s%s, which is needed for %s", verb, prefix, subtree, strings.Join(names, ", "))
 		}
 	}
+	if suffice {
+		e.Well("permissions", "suffice under %s for %s", prefix, cmp.Or(strings.Join(e.Features, ", "), "everything"))
+	}
+}
+
+// featuresThat returns the names of the features in use that read or write a subtree.
+func (e *Examination) featuresThat(verb, subtree string) (names []string) {
+	for _, f := range features {
+		inUse := len(e.Features) == 0 || slices.Contains(e.Features, f.name)
+		if inUse && strings.Contains(f.needs[subtree], strings.ToUpper(verb[:1])) {
+			names = append(names, f.name)
+		}
+	}
+	return names
+}
+
+// denied reports a permission that the features lack.
+func (e *Examination) denied(verb, subtree string, names []string) {
+	level, unless := Error, ""
+	if len(e.Features) == 0 && !slices.Contains(names, "acquire") {
+		level, unless = Warning, "; or name the features in use with claimctl doctor --for"
+	}
+	ranged := ""
+	if strings.HasSuffix(subtree, "/") {
+		ranged = " --prefix=true"
+	}
+	remedy := fmt.Sprintf("%s role grant-permission ROLE%s readwrite %s%s",
+		e.Commands.Etcdctl, ranged, explain.Quoted(subtree), unless)
+	e.Add(level, "permissions", remedy, "may not %s %s, which is needed for %s", verb, subtree, strings.Join(names, ", "))
 }
 
 // probe asks for a permission. The operation is in a branch that is never taken, but
 // whose permissions etcd checks.
-func (e *Examination) probe(ctx context.Context, subtree, kind string) error {
+func (e *Examination) probe(ctx context.Context, subtree, verb string) error {
 	ctx, cancel := e.bounded(ctx)
 	defer cancel()
 	key, op := subtree, clientv3.OpGet(subtree)
 	if strings.HasSuffix(subtree, "/") {
 		key, op = subtree+"claimctl-doctor-probe", clientv3.OpGet(subtree, clientv3.WithPrefix(), clientv3.WithLimit(1))
 	}
-	if kind == "W" {
+	if verb == "write" {
 		op = clientv3.OpPut(key, "")
 	}
 	// Without conditions the other branch is never taken, and a condition would need

@@ -11,9 +11,8 @@ import (
 
 // queues looks at the first queues.
 func (e *Examination) queues(ctx context.Context) {
-	before := len(e.Findings)
 	of := source{"queues", Warning, "see claimctl queue stats", "cannot be read", 100}
-	seen, unread, ok := each(e, of, queue.Names(ctx, e.Claims), func(name string) error {
+	seen, unread, well := each(e, of, queue.Names(ctx, e.Claims), func(name string) error {
 		stats, err := e.queueStats(ctx, name)
 		if err != nil {
 			return err
@@ -32,7 +31,7 @@ func (e *Examination) queues(ctx context.Context) {
 		}
 		return nil
 	})
-	if ok && len(e.Findings) == before {
+	if well {
 		e.Judge("queues", unread, "%d, without dead items and pauses", seen)
 	}
 }
@@ -48,14 +47,14 @@ func (e *Examination) queueStats(ctx context.Context, name string) (queue.Stats,
 
 // groups looks at the jobs of each group, and whether a process runs them.
 func (e *Examination) groups(ctx context.Context) {
-	jobs, before := 0, len(e.Findings)
+	jobs := 0
 	of := source{"jobs", Warning, "see claimctl sched jobs -g GROUP", "cannot be read", 50}
-	groups, unread, ok := each(e, of, sched.Groups(ctx, e.Claims), func(group string) error {
+	groups, unread, well := each(e, of, sched.Groups(ctx, e.Claims), func(group string) error {
 		n, err := e.group(ctx, group)
 		jobs += n
 		return err
 	})
-	if ok && len(e.Findings) == before {
+	if well {
 		e.Judge("jobs", unread, "%d in %s, none paused", jobs, count(groups, "group", "groups"))
 	}
 }
