@@ -86,25 +86,18 @@ func (e *Examination) held(r reading, ghosts []string, unconfirmed string) {
 		more, unread = " or more", others
 	}
 	e.Judge("claims", unread, "%s held%s", count(len(r.held), "key is", "keys are"), more)
-	for _, sick := range []struct {
-		keys         []string
-		remedy, what string
-	}{
-		{zombies, "look at the handlers: they did not stop when they had to; the keys are free when their leases end", "zombies: %s"},
-		{
-			permanent, fmt.Sprintf("another program wrote them: %[1]s explain KEY, "+
-				"and %[1]s release KEY --fence N if nobody needs them", e.Commands.Claimctl),
-			"without a lease, so that they never expire: %s",
-		},
-		{
-			ghosts, fmt.Sprintf("etcd should have deleted them with the lease: %s release KEY --fence N", e.Commands.Claimctl),
-			"ghosts, whose lease is gone: %s" + unconfirmed,
-		},
-	} {
-		if len(sick.keys) > 0 {
-			e.Add(Warning, "claims", sick.remedy, sick.what, several(sick.keys))
+	warn := func(keys []string, remedy, format string) {
+		if len(keys) > 0 {
+			e.Add(Warning, "claims", remedy, format, several(keys))
 		}
 	}
+	warn(zombies, "look at the handlers: they did not stop when they had to; the keys are free when their leases end",
+		"zombies: %s")
+	warn(permanent, fmt.Sprintf("another program wrote them: %[1]s explain KEY, "+
+		"and %[1]s release KEY --fence N if nobody needs them", e.Commands.Claimctl),
+		"without a lease, so that they never expire: %s")
+	warn(ghosts, fmt.Sprintf("etcd should have deleted them with the lease: %s release KEY --fence N", e.Commands.Claimctl),
+		"ghosts, whose lease is gone: %s"+unconfirmed)
 }
 
 // sessions finds sessions whose renewal is late: clients renew when a third of the TTL has
@@ -112,23 +105,22 @@ func (e *Examination) held(r reading, ghosts []string, unconfirmed string) {
 func (e *Examination) sessions(ctx context.Context) {
 	var late []string
 	of := source{"sessions", Error, "see the permissions", "cannot be listed", e.Leases}
-	asked, unread, ok := each(e, of, admin.Sessions(ctx, e.Claims), func(s admin.SessionInfo) error {
+	asked, unread, well := each(e, of, admin.Sessions(ctx, e.Claims), func(s admin.SessionInfo) error {
 		if 2*s.Left < s.TTL {
 			late = append(late, s.Owner)
 		}
 		return nil
 	})
-	if !ok {
-		return
+	switch {
+	case !well:
+	case len(late) > 0:
+		e.Add(Warning, "sessions", "look at the processes and at their connections to etcd: their claims end with their leases",
+			"%d of the %d that were read renew late: %s", len(late), asked, several(late))
+	case unread != "":
+		e.Well("sessions", "the first %d, none renews late", asked)
+	default:
+		e.Well("sessions", "%d, none renews late", asked)
 	}
-	if len(late) > 0 {
-		e.Add(Warning, "sessions", "look at the processes and at their connections to etcd: their claims end with their leases", "%d of the %d that were read renew late: %s", len(late), asked, several(late))
-		return
-	}
-	if unread != "" {
-		unread = "the first "
-	}
-	e.Well("sessions", "%s%d, none renews late", unread, asked)
 }
 
 // shortestTTL returns the least TTL of the first sessions, 0 if there are none.

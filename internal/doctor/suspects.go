@@ -53,31 +53,25 @@ func namesOf(all []suspect, kind string) (names []string) {
 	return names
 }
 
-// goneLeases returns those of the first leases that etcd does not have, and how many of these
-// could not be read. A lease that is gone does not come back, so it is not read again.
+// goneLeases returns the leases that etcd does not have, as far as they are known after the first of
+// the given ones were read, and how many of these could not be read. A lease that is gone does not
+// come back, so it is not read again.
 func (e *Examination) goneLeases(ctx context.Context, leases map[clientv3.LeaseID]bool) (gone map[clientv3.LeaseID]bool, failed int) {
-	gone, asked := map[clientv3.LeaseID]bool{}, 0
 	if e.gone == nil {
 		e.gone = map[clientv3.LeaseID]bool{}
 	}
-	for _, id := range slices.Sorted(maps.Keys(leases)) { // two runs ask for the same ones
-		if id == clientv3.NoLease {
+	delete(leases, clientv3.NoLease)
+	asked := slices.Sorted(maps.Keys(leases)) // two runs ask for the same ones
+	for _, id := range asked[:min(len(asked), e.Leases)] {
+		if e.gone[id] {
 			continue
 		}
-		if asked++; asked > e.Leases {
-			break
-		}
-		if !e.gone[id] {
-			switch lease, err := explain.LiveLease(ctx, e.etcd(), id); {
-			case err != nil:
-				failed++
-			case lease == nil:
-				e.gone[id] = true
-			}
-		}
-		if e.gone[id] {
-			gone[id] = true
+		switch lease, err := explain.LiveLease(ctx, e.etcd(), id); {
+		case err != nil:
+			failed++
+		case lease == nil:
+			e.gone[id] = true
 		}
 	}
-	return gone, failed
+	return maps.Clone(e.gone), failed
 }
