@@ -146,22 +146,20 @@ func listed(infos iter.Seq2[etcdclaims.Info, error], owner string) iter.Seq2[cla
 
 // completeKeys completes the keys that are held.
 func (a *app) completeKeys(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return a.completeFrom(cmd, typed, func(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, error] {
+	return a.completeFrom(cmd, args, typed, func(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, error] {
 		return mapped(claims.List(ctx, typed), func(i etcdclaims.Info) string { return i.Key })
 	})
 }
 
-// completeFrom completes names that etcd has, the first hundred.
-func (a *app) completeFrom(cmd *cobra.Command, typed string, all func(context.Context, *etcdclaims.Client) iter.Seq2[string, error]) ([]string, cobra.ShellCompDirective) {
+// completeFrom completes the first argument by names that etcd has, the first hundred.
+func (a *app) completeFrom(cmd *cobra.Command, args []string, typed string,
+	all func(context.Context, *etcdclaims.Client) iter.Seq2[string, error],
+) (names []string, _ cobra.ShellCompDirective) {
 	const most = 100
 	a.completing = true
-	if a.fromEnvironment(cmd) != nil {
+	if len(args) > 0 || a.fromEnvironment(cmd) != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	var names []string
 	_ = a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
 		for name, err := range all(ctx, claims) {
 			if err != nil || len(names) == most {

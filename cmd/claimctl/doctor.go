@@ -142,7 +142,8 @@ func (c *checkup) print() error {
 		return err
 	}
 	c.printRemedies("What to do:", "")
-	c.printRemedies("Mend the revision first, then run doctor again. These can be consequences of the restore:", doctor.CheckRevision)
+	c.printRemedies("Mend the revision first, then run doctor again. These can be consequences of the restore:",
+		doctor.CheckRevision)
 	return nil
 }
 

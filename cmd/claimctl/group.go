@@ -203,7 +203,8 @@ no member is only kept off. readmit ends it early.`,
 			if strings.TrimSpace(reason) == "" {
 				return usageError("evict %q from group %q: --reason is required: the member's log and show have it", args[1], args[0])
 			}
-			return usageIf(length < time.Second, "evict %q from group %q: --for %v is shorter than 1s", args[1], args[0], length)
+			return usageIf(length < time.Second, "evict %q from group %q: --for %v is shorter than 1s",
+				args[1], args[0], length)
 		},
 		run: func(ctx context.Context, claims *etcdclaims.Client, args []string) error {
 			handing, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.commandTimeout+handOverTime)
@@ -220,8 +221,5 @@ no member is only kept off. readmit ends it early.`,
 
 // completeGroups completes the names of groups.
 func (a *app) completeGroups(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return a.completeFrom(cmd, typed, group.Names)
+	return a.completeFrom(cmd, args, typed, group.Names)
 }

@@ -30,8 +30,9 @@ const termColumns = "FENCE,OWNER,ASKED,ATTEMPT,KIND,BEGAN AT,ENDED AT,HOW"
 
 func viewTerm(t admin.Term) termView {
 	v := termView{
-		Fence: t.Fence, Owner: t.Owner, Instance: t.Instance, Claim: t.Claim, Since: t.Since.UTC(), Began: t.Revision(), Attempt: t.Attempt,
-		Kind: t.Kind, EndRevision: t.EndRevision, Ending: string(t.Ending), Cause: t.Cause, How: cmp.Or(string(t.Ending), "held"),
+		Fence: t.Fence, Owner: t.Owner, Instance: t.Instance, Claim: t.Claim, Since: t.Since.UTC(), Began: t.Revision(),
+		Attempt: t.Attempt, Kind: t.Kind, EndRevision: t.EndRevision, Ending: string(t.Ending), Cause: t.Cause,
+		How: cmp.Or(string(t.Ending), "held"),
 	}
 	if v.Ending != "" && v.Cause != "" {
 		v.How += " by " + v.Cause

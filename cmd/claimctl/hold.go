@@ -144,22 +144,18 @@ func (r *runner) giveUp(h *holding, c *child) error {
 		return h.Release(ctx)
 	}
 	var reason *etcdclaims.LostError
-	exit := error(nil)
-	if c != nil {
-		exit = c.err
-	}
 	switch {
 	case c == nil:
 		return h.work.Release(ctx)
-	case exit == nil:
+	case c.err == nil:
 		return h.work.Complete(ctx)
 	case r.atMostOnce:
-		_, err := h.work.Fail(ctx, etcdclaims.Permanent(fmt.Errorf("the command ended with %w", exit)))
+		_, err := h.work.Fail(ctx, etcdclaims.Permanent(fmt.Errorf("the command ended with %w", c.err)))
 		return err
 	case h.interrupted != nil, h.over && !(errors.As(context.Cause(h.Context()), &reason) && reason.Reason == etcdclaims.ReasonMaxHold):
 		return h.work.Release(ctx) // it was not its fault
 	}
-	_, err := h.work.Fail(ctx, fmt.Errorf("the command ended with %w", exit))
+	_, err := h.work.Fail(ctx, fmt.Errorf("the command ended with %w", c.err))
 	return err
 }
 

@@ -133,10 +133,8 @@ items of one queue are listed by waiting, taken and dead ls.`,
 
 // noQueue refuses the name of a queue, whose items are listed by other commands.
 func noQueue(_ *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	return fmt.Errorf("queue ls: lists queues; the items of %q are listed by queue waiting, queue taken and queue dead ls", args[0])
+	return usageIf(len(args) > 0, "queue ls: lists queues; the items of %q are listed by queue waiting, queue taken and queue dead ls",
+		append(args, "")[0])
 }
 
 // allQueues returns the names of all queues. One into which only Queue.Op has enqueued is

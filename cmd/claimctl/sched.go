@@ -74,7 +74,9 @@ func shortSchedule(text string) string {
 	}
 	cron, _, _ := strings.Cut(text, " EXCEPT ")
 	cron, _, _ = strings.Cut(cron, " ONLY ")
-	words := slices.DeleteFunc(strings.Fields(cron), func(word string) bool { return word == "GAP=fire" || word == "FOLD=first" })
+	words := slices.DeleteFunc(strings.Fields(cron), func(word string) bool {
+		return word == "GAP=fire" || word == "FOLD=first"
+	})
 	second := slices.IndexFunc(words, func(word string) bool { return !strings.Contains(word, "=") })
 	if second >= 0 && len(words)-second == 6 && words[second] == "0" {
 		words = slices.Delete(words, second, second+1)
@@ -107,7 +109,8 @@ const entryColumns = "TICK,OUTCOME,BEGAN,ENDED,ATTEMPT,GIVEN UP,OWNER,ERROR"
 
 func viewEntry(e sched.Entry) entryView {
 	v := entryView{
-		ID: e.ID, Origin: origin(e), Outcome: string(e.Outcome), Nominal: e.Nominal.UTC(), Began: e.Began.UTC(), Ended: e.Ended.UTC(),
+		ID: e.ID, Origin: origin(e), Outcome: string(e.Outcome),
+		Nominal: e.Nominal.UTC(), Began: e.Began.UTC(), Ended: e.Ended.UTC(),
 		Attempt: e.Attempt, Again: e.Again, Missed: e.Missed, Fence: e.Fence, Owner: e.Owner, Error: e.Error,
 	}
 	v.Tick = strings.TrimSpace(explain.Stamp(v.Nominal) + " " + v.Origin)
@@ -135,7 +138,8 @@ type instantView struct {
 // noJob refuses an argument that is probably meant as a group.
 func noJob(_ *cobra.Command, args []string) error {
 	name := append(args, "")[0]
-	return usageIf(len(args) > 0, "sched jobs takes no argument; -g %s lists the jobs of the group %q", explain.Quoted(name), name)
+	return usageIf(len(args) > 0, "sched jobs takes no argument; -g %s lists the jobs of the group %q",
+		explain.Quoted(name), name)
 }
 
 // jobsCommand makes a command about the jobs of a group.
@@ -163,11 +167,12 @@ jobs are named on the standard error.`,
 		},
 	})
 	jobs.Args = noJob
-	var count int
 	var why, reason string
 	cmd.AddCommand(
 		jobs,
-		a.jobCommand(spec{use: "show", short: "Show a job"}, func(ctx context.Context, s *sched.Scheduler, job string) error {
+		a.jobCommand(spec{
+			use: "show", short: "Show a job",
+		}, func(ctx context.Context, s *sched.Scheduler, job string) error {
 			i, err := s.Inspect(ctx, job)
 			if err != nil {
 				return err
@@ -182,29 +187,25 @@ jobs are named on the standard error.`,
 			}
 			return printList(a, entryColumns, mapped(s.History(ctx, job), viewEntry))
 		}),
-		a.jobCommand(spec{
-			use: "next", short: "Show when a job is due next",
-			flags: func(flags *pflag.FlagSet) { flags.IntVarP(&count, "count", "n", 10, "how many instants") },
-			check: func([]string) error {
-				return usageIf(count < 1 || count > 10_000, "next: --count must be from 1 to 10000")
-			},
-		}, func(ctx context.Context, s *sched.Scheduler, job string) error {
-			return a.printNext(ctx, s, job, count)
-		}),
+		a.nextCommand(),
 		a.jobCommand(spec{
 			use: "pause", short: "Admit no more ticks of a job until resume",
 			flags: func(flags *pflag.FlagSet) { addReason(flags, &why, "note that is kept with the pause") },
 		}, func(ctx context.Context, s *sched.Scheduler, job string) error {
-			return a.done(s.Pause(ctx, job, why), doneView{Done: "paused", Group: a.group, Job: job, Reason: why}, "paused %q", job)
+			done := doneView{Done: "paused", Group: a.group, Job: job, Reason: why}
+			return a.done(s.Pause(ctx, job, why), done, "paused %q", job)
 		}),
 		a.jobCommand(spec{
 			use: "resume", short: "End a pause; its ticks are not made up for",
 		}, func(ctx context.Context, s *sched.Scheduler, job string) error {
 			return a.done(s.Resume(ctx, job), doneView{Done: "resumed", Group: a.group, Job: job}, "resumed %q", job)
 		}),
-		a.jobCommand(spec{use: "run", short: "Request a run of a job now"}, func(ctx context.Context, s *sched.Scheduler, job string) error {
+		a.jobCommand(spec{
+			use: "run", short: "Request a run of a job now",
+		}, func(ctx context.Context, s *sched.Scheduler, job string) error {
 			id, err := s.RunNow(ctx, job)
-			return a.done(err, doneView{Done: "requested", Group: a.group, Job: job, Run: id}, "requested run %s of %q", id, job)
+			done := doneView{Done: "requested", Group: a.group, Job: job, Run: id}
+			return a.done(err, done, "requested run %s of %q", id, job)
 		}),
 		a.jobCommand(spec{
 			use: "cancel", short: "End the runs of a job, and take back what waits",
@@ -251,29 +252,37 @@ func (a *app) backfillCommand() *cobra.Command {
 	})
 }
 
-// printNext prints the next count instants of a job.
-func (a *app) printNext(ctx context.Context, s *sched.Scheduler, job string, count int) error {
-	i, err := s.Inspect(ctx, job)
-	if err != nil {
-		return err
-	}
-	if i.Paused != nil {
-		return fmt.Errorf("next of %q: the job is paused %s", job, viewJob(i).Paused)
-	}
-	schedule, err := scheduleOf(ctx, s, i)
-	if err != nil {
-		return fmt.Errorf("next of %q: %w", job, err)
-	}
-	from := time.Now()
-	if i.High.After(from) {
-		from = i.High
-	}
-	// Ticks after a mark that was put back can be decided, at most 100: the scheduler leaves them out.
-	left, next := i.Upcoming(count+100), upcoming(schedule, from, count+100)
-	next = slices.DeleteFunc(next, func(v instantView) bool {
-		return len(left) > 0 && !v.Nominal.After(left[len(left)-1]) && !slices.ContainsFunc(left, v.Nominal.Equal)
+func (a *app) nextCommand() *cobra.Command {
+	var count int
+	return a.jobCommand(spec{
+		use: "next", short: "Show when a job is due next",
+		flags: func(flags *pflag.FlagSet) { flags.IntVarP(&count, "count", "n", 10, "how many instants") },
+		check: func([]string) error {
+			return usageIf(count < 1 || count > 10_000, "next: --count must be from 1 to 10000")
+		},
+	}, func(ctx context.Context, s *sched.Scheduler, job string) error {
+		i, err := s.Inspect(ctx, job)
+		if err != nil {
+			return err
+		}
+		if i.Paused != nil {
+			return fmt.Errorf("next of %q: the job is paused %s", job, viewJob(i).Paused)
+		}
+		schedule, err := scheduleOf(ctx, s, i)
+		if err != nil {
+			return fmt.Errorf("next of %q: %w", job, err)
+		}
+		from := time.Now()
+		if i.High.After(from) {
+			from = i.High
+		}
+		// Ticks after a mark that was put back can be decided, at most 100: the scheduler leaves them out.
+		left, next := i.Upcoming(count+100), upcoming(schedule, from, count+100)
+		next = slices.DeleteFunc(next, func(v instantView) bool {
+			return len(left) > 0 && !v.Nominal.After(left[len(left)-1]) && !slices.ContainsFunc(left, v.Nominal.Equal)
+		})
+		return printList(a, "NOMINAL", sequence(next[:min(count, len(next))]))
 	})
-	return printList(a, "NOMINAL", sequence(next[:min(count, len(next))]))
 }
 
 // scheduleOf returns the schedule of a job.
