@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"slices"
@@ -100,7 +99,10 @@ func (c *checkup) run(ctx context.Context) error {
 		defer end()
 		c.Claims = claims
 		c.Commands = doctor.Commands{Claimctl: c.claimctl(), Etcdctl: c.etcdctl(), Member: c.etcdctlAtMember()}
-		c.Patience, c.Answer, c.TLS = c.commandTimeout, c.etcd.DialTimeout, c.tls()
+		c.Patience, c.Answer = c.commandTimeout, c.etcd.DialTimeout
+		if cfg, err := c.clientConfig(zap.NewNop()); err == nil {
+			c.TLS = cfg.TLS
+		}
 		c.Login(c.user != "", c.secure.Cert != "", time.Since(begun))
 		c.examine(ctx)
 		c.OrderByCause()
@@ -159,13 +161,4 @@ func (c *checkup) printRemedies(title, after string) {
 		}
 		_, _ = fmt.Fprintf(c.out, "  %s: %s\n    %s\n", f.Check, clean(f.Detail), clean(f.Remedy))
 	}
-}
-
-// tls is the configuration for requests beside etcd's own. nil means no TLS.
-func (c *checkup) tls() *tls.Config {
-	cfg, err := c.clientConfig(zap.NewNop())
-	if err != nil {
-		return nil
-	}
-	return cfg.TLS
 }

@@ -202,9 +202,7 @@ func (r *runner) run(ctx context.Context, again bool) error {
 	case err != nil:
 		return &exitError{exitCannotRun, err}
 	}
-	cfg := etcdclaims.Config{
-		TTL: r.ttl, Logger: r.logger(zapcore.WarnLevel),
-	}
+	cfg := etcdclaims.Config{TTL: r.ttl, Logger: r.logger(zapcore.WarnLevel)}
 	if r.grace > 0 {
 		cfg.Drain = r.grace + killAhead
 	} else {

@@ -115,25 +115,17 @@ func (a *app) apply(ctx context.Context, s *sched.Scheduler, jobs []sched.Defini
 	var changes []changeView
 	var changed []sched.Definition
 	for _, d := range jobs {
-		old, is := stored[d.Name]
+		old := stored[d.Name]
 		delete(others, d.Name)
-		what := "add"
-		if is {
-			what = "change"
-		}
 		fields, err := differences(old, d)
 		if err != nil {
 			return err
 		}
-		if len(fields) == 0 {
-			continue
+		if len(fields) > 0 {
+			changes = append(changes, fields...)
+			d.Version = old.Version
+			changed = append(changed, d)
 		}
-		for _, f := range fields {
-			f.Change, f.Job = what, d.Name
-			changes = append(changes, f)
-		}
-		d.Version = old.Version
-		changed = append(changed, d)
 	}
 	var removed []sched.Definition
 	if prune {
@@ -187,8 +179,13 @@ func inOrder(jobs []sched.Definition, stored map[string]sched.Definition) (all [
 	return all
 }
 
-// differences returns the fields in which two definitions differ.
+// differences returns the fields in which a definition differs from the stored one, which has no
+// version if it does not exist.
 func differences(old, is sched.Definition) (all []changeView, err error) {
+	change := "change"
+	if old.Version == 0 {
+		change = "add"
+	}
 	before, err := fieldsOf(old)
 	if err != nil {
 		return nil, err
@@ -201,7 +198,7 @@ func differences(old, is sched.Definition) (all []changeView, err error) {
 	maps.Copy(names, after)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if before[name] != after[name] {
-			all = append(all, changeView{Field: name, Before: before[name], After: after[name]})
+			all = append(all, changeView{change, is.Name, name, before[name], after[name]})
 		}
 	}
 	return all, nil
