@@ -15,7 +15,7 @@ const maxCircle = 12
 // largerCircles has the packages whose circle is larger than it may be. A number only falls:
 // whoever makes a circle smaller lowers it here.
 var largerCircles = map[string]int{
-	"./cmd/claimctl":        32,
+	"./cmd/claimctl":        31,
 	"./etcdclaims/webui":    22,
 	"./internal/campaign":   15,
 	"./internal/contract":   15,
