@@ -47,18 +47,11 @@ var kept = []syscall.Signal{
 // ends reports whether a signal asks a process to end. ABRT is what systemd's watchdog
 // sends.
 func ends(sig os.Signal) bool {
-	switch sig {
-	case syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGABRT:
-		return true
-	}
-	return false
+	return sig == syscall.SIGABRT || slices.Contains(interrupts, sig)
 }
 
 func signalNumber(sig os.Signal) int {
-	n, ok := sig.(syscall.Signal)
-	if !ok {
-		return 0
-	}
+	n, _ := sig.(syscall.Signal)
 	return int(n)
 }
 

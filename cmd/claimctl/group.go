@@ -42,7 +42,7 @@ WANTS is the share of the member in the plan that all members compute. A member 
 is away has left and its partitions are reserved; one that is evicted may not be there. An
 owner that is unlisted is not on the list and still has partitions: it drains them, or its
 lease is about to lapse.`,
-		}, readGroup, func(_ context.Context, g groupState, args []string) error {
+		}, readGroup, func(_ context.Context, g explain.PartitionGroup, args []string) error {
 			if len(args) == 1 {
 				return a.printGroup(g)
 			}
@@ -51,7 +51,7 @@ lease is about to lapse.`,
 				return usageError("show group %q: partition %q is not a number from 0 to %d",
 					g.Group, args[1], g.Partitions-1)
 			}
-			return printOne(a, g.partition(partition), nil)
+			return printOne(a, viewPartition(g, partition), nil)
 		})),
 		a.groupPartitionCommand(), a.groupPlanCommand(), a.groupEvictCommand(),
 		a.command(spec{
@@ -95,18 +95,14 @@ func inGroup(ctx context.Context, claims *etcdclaims.Client, name string, f func
 func groupViews(ctx context.Context, claims *etcdclaims.Client) func(func(groupView, error) bool) {
 	return func(yield func(groupView, error) bool) {
 		for name, err := range group.Names(ctx, claims) {
-			var g groupState
+			var g explain.PartitionGroup
 			if err == nil {
-				g, err = readGroup(ctx, claims, []string{name})
+				g, err = explain.ReadPartitionGroup(ctx, claims, name)
 			}
 			if errors.Is(err, group.ErrNoGroup) {
 				continue // it was removed meanwhile
 			}
-			if err != nil {
-				yield(groupView{}, err)
-				return
-			}
-			if !yield(g.view(), nil) {
+			if !yield(viewGroup(g), err) {
 				return
 			}
 		}
@@ -123,10 +119,10 @@ func (a *app) groupPartitionCommand() *cobra.Command {
 			flags.StringVar(&member, "member", "", "only those of this member")
 			flags.BoolVar(&free, "free", false, "only those that nobody owns")
 		},
-	}, readGroup, func(_ context.Context, g groupState, _ []string) error {
+	}, readGroup, func(_ context.Context, g explain.PartitionGroup, _ []string) error {
 		var all []partitionView
 		for partition := range g.Partitions {
-			v := g.partition(partition)
+			v := viewPartition(g, partition)
 			if (member == "" || v.Member == member) && (!free || v.Fence == 0) {
 				all = append(all, v)
 			}
@@ -152,7 +148,7 @@ that would move if these members came and went. Nothing is changed.`,
 			newcomers, err = parseMembers(join)
 			return err
 		},
-	}, readGroup, func(_ context.Context, g groupState, _ []string) error {
+	}, readGroup, func(_ context.Context, g explain.PartitionGroup, _ []string) error {
 		for _, name := range leave {
 			if !slices.ContainsFunc(g.Assigned.Members, func(m group.MemberInfo) bool { return m.Name == name }) {
 				return &exitError{exitFailure, fmt.Errorf("plan of group %q: %q is not a member", g.Group, name)}

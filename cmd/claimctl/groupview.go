@@ -11,16 +11,13 @@ import (
 	"github.com/etcdclaims/claims/internal/explain"
 )
 
-// groupState is a group as the commands show it.
-type groupState struct{ explain.PartitionGroup }
-
 // readGroup reads the group that is the first argument.
-func readGroup(ctx context.Context, claims *etcdclaims.Client, args []string) (groupState, error) {
+func readGroup(ctx context.Context, claims *etcdclaims.Client, args []string) (explain.PartitionGroup, error) {
 	g, err := explain.ReadPartitionGroup(ctx, claims, args[0])
 	if errors.Is(err, etcdclaims.ErrInvalidKey) {
 		err = &exitError{exitUsage, err}
 	}
-	return groupState{g}, err
+	return g, err
 }
 
 // groupView is a group in a list.
@@ -39,7 +36,7 @@ type groupView struct {
 
 const groupColumns = "GROUP,PARTITIONS,MEMBERS,AWAY,EVICTED,FREE,RESERVED,MOVING"
 
-func (g groupState) view() groupView {
+func viewGroup(g explain.PartitionGroup) groupView {
 	n := g.Counts()
 	return groupView{
 		Group: g.Group, Partitions: g.Partitions, Members: n.Members, Away: n.Away, Evicted: n.Evicted,
@@ -67,20 +64,16 @@ type memberView struct {
 
 const memberColumns = "MEMBER,STATE,WEIGHT,ZONE,OWNS,WANTS,RESERVED,SINCE,UNTIL,WHY"
 
-// members returns the members, and then the owners that are not on the list.
-func (g groupState) members() (all []memberView) {
-	for _, m := range g.AllMembers() {
-		v := memberView{
-			Member: m.Name, State: m.State, Weight: m.Weight, Zone: m.Zone, Address: m.Address, Instance: m.Instance,
-			Owns: m.Owns, Wants: m.Wants, Reserved: m.Reserved, Since: m.Since.UTC(), Until: m.Until.UTC(),
-			By: m.By, Why: m.Why, Reason: m.Why,
-		}
-		if v.By != "" {
-			v.Reason = v.By + ": " + v.Why
-		}
-		all = append(all, v)
+func viewMember(m explain.PartitionMember) memberView {
+	v := memberView{
+		Member: m.Name, State: m.State, Weight: m.Weight, Zone: m.Zone, Address: m.Address, Instance: m.Instance,
+		Owns: m.Owns, Wants: m.Wants, Reserved: m.Reserved, Since: m.Since.UTC(), Until: m.Until.UTC(),
+		By: m.By, Why: m.Why, Reason: m.Why,
 	}
-	return all
+	if v.By != "" {
+		v.Reason = v.By + ": " + v.Why
+	}
+	return v
 }
 
 // partitionView is a partition of a group.
@@ -98,7 +91,7 @@ type partitionView struct {
 
 const partitionColumns = "PARTITION,MEMBER,OWNER,FENCE,SINCE,RESERVED,TARGET"
 
-func (g groupState) partition(partition int) partitionView {
+func viewPartition(g explain.PartitionGroup, partition int) partitionView {
 	i, o := g.Holder(partition), g.Assigned.Owners[partition]
 	return partitionView{
 		Partition: partition, Key: g.PartitionKey(partition), Member: o.Member, Owner: i.Owner, Instance: i.Instance,
@@ -119,9 +112,9 @@ type moveView struct {
 func viewMove(m group.Move) moveView { return moveView{m.Partition, m.From, m.To, m.Why} }
 
 // printGroup prints a group and its members.
-func (a *app) printGroup(g groupState) error {
-	v := g.view()
-	v.MemberList = g.members()
+func (a *app) printGroup(g explain.PartitionGroup) error {
+	v := viewGroup(g)
+	v.MemberList = views(g.AllMembers(), viewMember)
 	return printOne(a, v, func(w io.Writer) {
 		details(w, v)
 		_ = printList(a, memberColumns, sequence(v.MemberList)) // it writes to w, too

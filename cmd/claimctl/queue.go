@@ -1,11 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -120,11 +121,7 @@ items of one queue are listed by waiting, taken and dead ls.`,
 		run: func(ctx context.Context, claims *etcdclaims.Client, _ []string) error {
 			names := queue.Active(ctx, claims)
 			if idle {
-				all, err := allQueues(ctx, claims)
-				if err != nil {
-					return err
-				}
-				names = sequence(all)
+				names = allQueues(ctx, claims)
 			}
 			return printList(a, "QUEUE", mapped(names, func(s string) queueName { return queueName{s} }))
 		},
@@ -137,19 +134,17 @@ func noQueue(_ *cobra.Command, args []string) error {
 		append(args, "")[0])
 }
 
-// allQueues returns the names of all queues. One into which only Queue.Op has enqueued is
+// allQueues yields the names of all queues, sorted. One into which only Queue.Op has enqueued is
 // among those with work alone.
-func allQueues(ctx context.Context, claims *etcdclaims.Client) ([]string, error) {
-	found := map[string]bool{}
-	for _, names := range []iter.Seq2[string, error]{queue.Names(ctx, claims), queue.Active(ctx, claims)} {
-		for name, err := range names {
-			if err != nil {
-				return nil, err
-			}
-			found[name] = true
-		}
+func allQueues(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, error] {
+	known, _, err := explain.First(queue.Names(ctx, claims), math.MaxInt)
+	active, _, err2 := explain.First(queue.Active(ctx, claims), math.MaxInt)
+	if err = cmp.Or(err, err2); err != nil {
+		return sequence[string](nil, err)
 	}
-	return slices.Sorted(maps.Keys(found)), nil
+	names := append(known, active...)
+	slices.Sort(names)
+	return sequence(slices.Compact(names))
 }
 
 const statsColumns = "QUEUE,READY,LATER,TAKEN,DEAD,OLDEST READY,PAUSED"
@@ -178,14 +173,13 @@ func (a *app) queueStatsCommand() *cobra.Command {
 
 // allStats prints the counts of all queues.
 func (a *app) allStats(ctx context.Context, claims *etcdclaims.Client) error {
-	names, err := allQueues(ctx, claims)
-	if err != nil {
-		return err
-	}
 	return printList(a, statsColumns, func(yield func(queueStats, error) bool) {
-		for _, name := range names {
+		for name, err := range allQueues(ctx, claims) {
+			var q *queue.Queue
 			var s queue.Stats
-			q, err := queue.New(claims, queue.Config{Name: name}) // which counts whatever its order is
+			if err == nil {
+				q, err = queue.New(claims, queue.Config{Name: name}) // which counts whatever its order is
+			}
 			if err == nil {
 				s, err = q.Stats(ctx)
 				_ = q.Close(ctx) // it has no items

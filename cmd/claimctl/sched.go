@@ -162,9 +162,7 @@ func (a *app) schedCommand() *cobra.Command {
 		use: "jobs", alias: "ls", short: "List the jobs of a group",
 		long: `List the jobs of a group. Without -g, or if the group has none, the groups that have
 jobs are named on the standard error.`,
-		run: func(ctx context.Context, claims *etcdclaims.Client, _ []string) error {
-			return a.printJobs(ctx, claims)
-		},
+		run: a.printJobs,
 	})
 	jobs.Args = noJob
 	var why, reason string

@@ -16,7 +16,7 @@ import (
 const mostGroups = 50
 
 // printJobs lists the jobs of a group. If there are none, it names the groups that there are.
-func (a *app) printJobs(ctx context.Context, claims *etcdclaims.Client) error {
+func (a *app) printJobs(ctx context.Context, claims *etcdclaims.Client, _ []string) error {
 	s, err := newScheduler(ctx, claims, a.group)
 	if err != nil {
 		return err

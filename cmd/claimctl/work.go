@@ -20,11 +20,8 @@ var workStates = []work.State{
 	work.StateDone, work.StateDead, work.StateUnreadable,
 }
 
-func stateNames() (names []string) {
-	for _, s := range workStates {
-		names = append(names, string(s))
-	}
-	return names
+func stateNames() []string {
+	return views(workStates, func(s work.State) string { return string(s) })
 }
 
 // states is the value of --state.
