@@ -44,6 +44,7 @@ var shows = map[string][]Condition{
 	"slots: 2 wait, with notes and writes": {
 		{"ClearAway", "note/k#slot-… lease equal"}, {"ClearAway", "note/k#slot-… mod equal"},
 	},
+	"slots: 2 wait with notes, and callers give up": {{"Move", "note/k#slot-… lease equal"}},
 	"slots: 2 wait, and end with an operation": {
 		{"release (leaving)", "record create greater"}, {"release (leaving)", "record create less"},
 	},
@@ -93,7 +94,6 @@ var Unneeded = map[Condition]string{
 
 	{"Move", "note/k lease equal"}:             laterNote,
 	{"Move", "note/k#shared-… lease equal"}:    itsOwn,
-	{"Move", "note/k#slot-… lease equal"}:      laterNote,
 	{"Move", "own/k#shared-… lease equal"}:     orEither,
 	{"Move", "own/k#shared-… lease not_equal"}: itsOwn,
 	{"Move", "own/k#shared-… mod equal"}:       orEither,
