@@ -73,6 +73,7 @@ func (c *Client) close(ctx context.Context) error {
 	}
 	for _, r := range runs {
 		r.stop(ErrClosed)
+		r.drain(ErrClosed) // its context may have ended before, without a drain, as its work had
 	}
 	var err error
 	for _, r := range runs {

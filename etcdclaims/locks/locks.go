@@ -156,7 +156,8 @@ func (k Locks) acquireOnce(ctx context.Context, key, owner string, ttl time.Dura
 		switch {
 		case st.shared():
 			n, err := c.ClearShared(ctx, key, st.kv)
-			return 0, false, err == nil && n == 0 || txn.IsTransient(err), err
+			again := err == nil && n == 0 || errors.Is(err, etcdclaims.ErrUnknown) || txn.IsTransient(err)
+			return 0, false, again, txn.Failed(err) // nothing of a lock was sent
 		case !st.ownedBy(owner):
 			return 0, false, false, nil
 		case st.outdated(e):

@@ -81,3 +81,24 @@ func TestLockOfDeadSharers(t *testing.T) {
 		}
 	})
 }
+
+// A lost reply about the record that dead sharers have left concerns no lock: the call goes on.
+func TestLockBehindDeadSharersWithLostReply(t *testing.T) {
+	t.Parallel()
+	testclaims.Virtually(t, func(t *testing.T, w *testclaims.World) {
+		ctx := context.Background()
+		a, dead := w.Client(etcdclaims.Config{TTL: 15 * time.Second})
+		b, host := w.Client(etcdclaims.Config{TTL: 15 * time.Second})
+		_, err := a.TryAcquire(ctx, "k", etcdclaims.Shared())
+		testclaims.NoErr(t, err)
+		dead.Kill()
+		time.Sleep(time.Minute)
+		lost := host.Inject(claimtest.Fault{On: claimtest.Every, Key: "k", Skip: 1, LoseReply: true})
+		if _, ok, err := locks.New(b).TryAcquire(ctx, "k", "me", time.Minute); !ok || err != nil {
+			t.Errorf("acquired: %v, %v", ok, err)
+		}
+		if lost.Hits() != 1 {
+			t.Errorf("%d replies were lost", lost.Hits())
+		}
+	})
+}

@@ -275,3 +275,30 @@ func TestZombieBesideRefusedEnd(t *testing.T) {
 		w.free("k", b)
 	})
 }
+
+// Close waits one drain for a handler, also for one that has ended its work itself.
+func TestCloseAfterCompleteInHandler(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		c := w.peer()
+		ctx, completed, end := context.Background(), make(chan struct{}), make(chan struct{})
+		ran := make(chan error, 1)
+		go func() {
+			ran <- c.Runner.TryRun(ctx, "k", func(ctx context.Context, job *work.Work) error {
+				err := job.Complete(ctx)
+				close(completed)
+				<-end
+				return err
+			})
+		}()
+		<-completed
+		time.Sleep(sec)
+		time.AfterFunc(time.Hour, func() { close(end) })
+		begun := time.Now()
+		noErr(t, c.Close(ctx))
+		if took := time.Since(begun); took > 10*sec {
+			t.Errorf("Close took %v", took)
+		}
+		noErr(t, <-ran)
+	})
+}

@@ -188,3 +188,44 @@ func TestUndoKeepsTheRetention(t *testing.T) {
 		tryBegin(t, b, "k")
 	})
 }
+
+// While an attempt at work is being undone, a client that looks for what a restore brought back leaves the attempt's
+// claim where it is. Otherwise the next caller takes the attempt for one whose owner died.
+func TestUndoneWorkIsNoGhost(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		ctx := context.Background()
+		a, host := w.client(config{TTL: 30 * sec})
+		noErr(t, tryBegin(t, a, "another").Complete(ctx)) // from now on the client has a session
+		host.Inject(claimtest.Fault{On: steps.Take, Key: "k", LoseReply: true})
+		for _, kind := range []claimtest.Kind{steps.Resolve, steps.Undo} {
+			host.Inject(claimtest.Fault{On: kind, LoseRequest: true, Code: codes.Unavailable, Times: -1})
+		}
+		time.AfterFunc(1500*time.Millisecond, host.Kill)
+		short, cancel := context.WithTimeout(ctx, 2*sec)
+		defer cancel()
+		_, err := a.TryBegin(short, "k", work.AtMostOnce())
+		wantIs(t, err, etcdclaims.ErrUnknown)
+		if w.record("k") == nil {
+			t.Fatal("the attempt was not carried out")
+		}
+		began := make(chan error, 1)
+		var next *work.Work
+		b := w.peer()
+		go func() {
+			var err error
+			next, err = b.Begin(ctx, "k", work.AtMostOnce())
+			began <- err
+		}()
+		time.Sleep(sec)
+		w.Server.Compact(t) // then the watch of notices begins anew, and the client looks around
+		host.Heal()
+		time.Sleep(3 * sec)
+		host.RemoveFaults()
+		noErr(t, <-began)
+		if _, has := next.Previous(); has || next.Attempt() != 1 {
+			t.Errorf("attempt %d, with one before: %v", next.Attempt(), has)
+		}
+		noErr(t, next.Complete(ctx))
+	})
+}

@@ -36,7 +36,7 @@ func (a *Attempt) Undo() {
 		u.settle(err)
 		return err
 	}
-	a.ac.Pool.Add(&lease.Cleanup{Of: a.S, What: "undoing a claim that was given up", Outlives: a.Put != nil, Do: do})
+	a.ac.CleanUp(a.ID, &lease.Cleanup{Of: a.S, What: "undoing a claim that was given up", Outlives: a.Put != nil, Do: do})
 }
 
 // undoing is the undo of one attempt.

@@ -138,8 +138,8 @@ func (r *Registry[T, W]) Register(claim string) {
 	r.underWay[claim]++
 }
 
-// Unregister ends a registration: the attempt has become a term, has failed or is
-// being undone, or the cleanup is done.
+// Unregister ends a registration: the attempt has become a term or has failed, or the
+// cleanup is done.
 func (r *Registry[T, W]) Unregister(claim string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
