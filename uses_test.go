@@ -31,6 +31,12 @@ var useRules = []useRule{
 		of:    "./internal/lease",
 		never: []string{"Renew", "Verify", "KeepAlive"},
 	},
+	{
+		why:   "a scheduler sends requests by package retry or under a claim, which bound them",
+		in:    "./sched",
+		of:    "go.etcd.io/etcd/client/v3",
+		never: []string{"KV."},
+	},
 }
 
 func TestUses(t *testing.T) {
@@ -117,6 +123,10 @@ func TestUseRulesCanFail(t *testing.T) {
 			func (s *Session) Lease() int64 { return 0 }
 			func (s *Session) KeepAliveOnce() {}
 			func VerifyAll() {}`},
+		"go.etcd.io/etcd/client/v3": {"a.go": `package clientv3
+			type KV interface{ Get(key string); Txn() Txn }
+			type Txn interface{ Commit() }
+			type Client struct{ KV }`},
 	}
 	user := func(path, code string, imports ...string) checked {
 		source := "package " + path[strings.LastIndex(path, "/")+1:] + "\n"
@@ -133,6 +143,11 @@ func TestUseRulesCanFail(t *testing.T) {
 	line := func(code string) checked {
 		return user("./internal/line", "var s lease.Session\n"+code, "lease")
 	}
+	scheduler := func(code string) checked {
+		example := maps.Clone(sources)
+		example[module+"/sched"] = map[string]any{"b.go": "package sched\nimport clientv3 \"go.etcd.io/etcd/client/v3\"\n" + code}
+		return example.check(t, "./sched")
+	}
 	tests := []struct {
 		name  string
 		pkg   checked
@@ -144,6 +159,8 @@ func TestUseRulesCanFail(t *testing.T) {
 		{"field and method of a generic type", lease(`var _, _ = steps.Judge().Done, steps.Judge().Err()`), []string{"Judged.Done", "Judged.Err"}},
 		{"OK lease of a session", line(`var _ = s.Lease()`), nil},
 		{"renewal", line(`func f() { s.KeepAliveOnce(); lease.VerifyAll(); s.RenewedAt++ }`), []string{"Session.KeepAliveOnce", "Session.RenewedAt", "VerifyAll"}},
+		{"OK transaction of a claim", scheduler(`func f(t clientv3.Txn, _ clientv3.KV) { t.Commit() }`), nil},
+		{"request without a bound", scheduler(`func f(c clientv3.Client, kv clientv3.KV) { c.Get("k"); kv.Txn().Commit() }`), []string{"KV.Get", "KV.Txn"}},
 		{"OK another package", user("./internal/elsewhere", "var t protocol.Take", "protocol"), nil},
 	}
 	broken := map[string]bool{}

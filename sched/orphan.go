@@ -8,6 +8,7 @@ import (
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/live"
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -48,9 +49,7 @@ func (l *leadership) settleOrphans(ctx context.Context) (more bool, err error) {
 			specs[i] = ops.Add(clientv3.OpGet(l.keys.Spec(su.is.Run.Job)))
 		}
 	}
-	reading, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
-	resp, err := core.Of(l.claims).KV().Txn(reading).Then(ops...).Commit()
-	cancel()
+	resp, err := retry.Read(ctx, core.Of(l.claims).KV(), readTime, ops...)
 	if err != nil {
 		return false, txn.Denied(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/lanes"
 	"github.com/etcdclaims/claims/internal/oplog"
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/tick"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -78,6 +79,6 @@ func (q *queued) stillWaits(ctx context.Context, st tick.Begin) bool {
 	if len(q.excluding(st.Tick.Ready)) > 0 {
 		return true
 	}
-	resp, err := core.Of(q.claims).KV().Get(ctx, st.Tick.Key, clientv3.WithKeysOnly())
+	resp, err := retry.Get(ctx, core.Of(q.claims).KV(), readTime, clientv3.OpGet(st.Tick.Key, clientv3.WithKeysOnly()))
 	return err != nil || st.MayFollow(resp.Kvs)
 }
