@@ -325,7 +325,7 @@ func (s *Scheduler) operateAt(ctx context.Context, what, job string, change func
 		if err != nil {
 			return fail(err)
 		}
-		_ = claim.Release(context.WithoutCancel(ctx)) // the acquisition made the change
+		_ = claim.Release(ctx) // the acquisition made the change; a key that is not free by then is freed in the background
 		return claim.Revision(), nil
 	}
 }

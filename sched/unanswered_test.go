@@ -1,12 +1,16 @@
 package sched_test
 
 import (
+	"context"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/sched"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // A process whose begin of a tick was refused reads why. If etcd does not answer that, the process
@@ -32,4 +36,46 @@ func TestRefusedBeginIsNotExplained(t *testing.T) {
 		f.until("00:04:30")
 		f.ledger.want(t, "a", "00:01:00", "00:02:00", "00:03:00", "00:04:00")
 	})
+}
+
+// An operation has taken effect when its claim is acquired. Its caller's context bounds the wait
+// for the release.
+func TestOperationWithoutAnswerToItsRelease(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.do(sched.Job{Name: "a", Schedule: minutely}, 0)
+		f.start(0)
+		f.until("00:00:10")
+		host := f.server.Host(t)
+		operator, err := sched.New(claimtest.NewClient(t, host, etcdclaims.Config{Prefix: prefix, TTL: ttl}), f.cfg)
+		noErr(t, err)
+		lost := host.Inject(claimtest.Fault{On: claimtest.Release, Times: -1, LoseRequest: true})
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		noErr(t, operator.Pause(ctx, "a", ""))
+		if took := time.Since(began); took > 600*time.Millisecond {
+			t.Errorf("Pause took %v", took)
+		}
+		if f.inspect("a").Paused == nil || lost.Hits() == 0 {
+			t.Errorf("%+v, %d releases were lost", f.inspect("a"), lost.Hits())
+		}
+		host.RemoveFaults()
+		time.Sleep(5 * time.Second) // a request without an answer is sent again
+		if left := f.claimed("/op/"); len(left) > 0 {
+			t.Errorf("the claims %q are left", left)
+		}
+	})
+}
+
+// claimed returns the keys in etcd of claims of the group, by a part of the key.
+func (f *fleet) claimed(part string) (keys []string) {
+	f.Helper()
+	resp, err := f.etcd.Get(f.Context(), prefix+"own/sched/", clientv3.WithPrefix())
+	noErr(f.T, err)
+	for _, kv := range resp.Kvs {
+		if strings.Contains(string(kv.Key), part) {
+			keys = append(keys, string(kv.Key))
+		}
+	}
+	return keys
 }
