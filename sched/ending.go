@@ -19,8 +19,8 @@ import (
 // end replaces the record of a run in progress: by the waiting tick if there is a next
 // attempt, and by p otherwise. It returns the record that it stored: of a tick that was
 // withdrawn or replaced in the meantime, another one than p. It retries until the result is
-// known or the claim is lost.
-func (x *runner) end(a *active, p past, next *ready) (past, error) {
+// known, ctx ends, or the claim is lost.
+func (x *runner) end(ctx context.Context, a *active, p past, next *ready) (past, error) {
 	if x.passthrough() {
 		return p, nil
 	}
@@ -29,7 +29,7 @@ func (x *runner) end(a *active, p past, next *ready) (past, error) {
 	// An end has the job to itself if it depends on what ends of other runs of the job do: on
 	// their failures, or on whether their ticks wait again.
 	alone := a.run.Parallel && j.PauseOnFailure == 0 && !e.Job.NewestOnly(a.run.ID)
-	concern, ctx := x.keys.Concern(j.Name, a.run.ID, alone), context.WithoutCancel(a.ctx)
+	concern := x.keys.Concern(j.Name, a.run.ID, alone)
 	for try := 0; ; try++ {
 		ended, known, err := x.tryEnd(ctx, a, e, concern)
 		switch {
@@ -43,7 +43,7 @@ func (x *runner) end(a *active, p past, next *ready) (past, error) {
 		case known, errors.Is(err, etcdclaims.ErrLost), errors.Is(err, etcdclaims.ErrReleased), errors.Is(err, etcdclaims.ErrClosed):
 			return e.Past, err
 		}
-		if !x.wait(a, try) {
+		if !retry.PauseUnless(ctx, a.claim.Done(), try) || a.claim.Err() != nil {
 			return e.Past, err
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/live"
-	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/tick"
 	"go.uber.org/zap"
 )
@@ -42,8 +42,9 @@ type active struct {
 // runner carries out runs.
 type runner struct {
 	*group
-	catalog *catalog
-	rescan  chan struct{} // has an element when the owner should look for orphans
+	catalog  *catalog
+	handlers context.Context // of runs; ends when the scheduler stops
+	rescan   chan struct{}   // has an element when the owner should look for orphans
 	// over is called when a run has ended, perhaps with a record although no handler was called.
 	over func(a *active, never bool)
 }
@@ -111,7 +112,6 @@ func (x *runner) execute(a *active) {
 	}()
 	if a.ctx.Err() != nil {
 		called = x.giveBack(a)
-		_ = a.claim.Release(context.WithoutCancel(a.ctx)) // a claim that cannot be released ends with its lease
 		return
 	}
 	ctx := a.ctx
@@ -248,7 +248,7 @@ func (x *runner) recordEnd(a *active, p past) (past, error) {
 		next := a.run.Again(p, "was interrupted")
 		a.next = &next
 	}
-	return x.end(a, p, a.next)
+	return x.end(context.WithoutCancel(a.ctx), a, p, a.next)
 }
 
 // retried returns the tick for its next attempt after a run that failed as p. The wait is
@@ -263,16 +263,20 @@ func (a *active) retried(p past) ready {
 }
 
 // giveBack makes a tick wait again whose handler was not called, unless the tick was
-// withdrawn or replaced.
+// withdrawn or replaced, and gives the claim up. Once the scheduler stops, it takes at most one
+// drain. Then the owner settles the run as if its process had died.
 func (x *runner) giveBack(a *active) bool {
-	p, err := x.end(a, past{Ended: x.now()}, &a.run.Ready)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(a.ctx))
+	defer context.AfterFunc(x.handlers, func() { time.AfterFunc(core.Of(x.claims).Drain(), cancel) })()
+	p, err := x.end(ctx, a, past{Ended: x.now()}, &a.run.Ready)
 	if err == nil && p.Outcome != "" {
 		x.left(a.job, p)
 	}
+	release := func() { defer cancel(); _ = a.claim.Release(ctx) } // a claim that cannot be released ends with its lease
+	if ctx.Err() != nil {
+		go release() // it takes a time of its own
+	} else {
+		release()
+	}
 	return err == nil
-}
-
-// wait pauses before the next try. It returns false if the claim ends.
-func (x *runner) wait(a *active, try int) bool {
-	return retry.PauseUnless(context.WithoutCancel(a.ctx), a.claim.Done(), try) && a.claim.Err() == nil
 }

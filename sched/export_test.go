@@ -16,7 +16,7 @@ func Asks(prefix, group string) string { return newKeys(prefix, group).Asks() }
 // Postponed returns how many claims are remembered to be tried again, of one that
 // nothing waits for any more.
 func (s *Scheduler) Postponed(ctx context.Context) int {
-	b := newStarter(&runner{group: s.group, catalog: s.catalog}, ctx, nil)
+	b := newStarter(&runner{group: s.group, catalog: s.catalog, handlers: ctx}, nil)
 	defer b.close()
 	w := &waiter{Waiting: tick.Waiting{Ready: ready{Job: "a", ID: "1", Parallel: true}, Key: s.keys.Ready("a", "1"), Rev: 1}}
 	b.add(w)

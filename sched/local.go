@@ -26,18 +26,17 @@ type localJob struct {
 // local runs the jobs of a passthrough scheduler. The state belongs to the goroutine of Run.
 type local struct {
 	*runner
-	handlers context.Context
-	inbox    *inbox.Inbox
-	changed  *changes
+	inbox   *inbox.Inbox
+	changed *changes
 
 	runs *runs
 	jobs map[string]*localJob
 }
 
 // runLocal runs the jobs in this process until ctx ends, and waits for their handlers.
-func runLocal(ctx context.Context, x *runner, handlers context.Context) error {
+func runLocal(ctx context.Context, x *runner) error {
 	l := &local{
-		runner: x, handlers: handlers, inbox: inbox.New(), changed: x.catalog.subscribe(),
+		runner: x, inbox: inbox.New(), changed: x.catalog.subscribe(),
 		runs: newRuns(x.group), jobs: make(map[string]*localJob),
 	}
 	x.over = func(a *active, _ bool) { l.inbox.Post(func() { l.ended(a) }) }

@@ -50,10 +50,10 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	handlers, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	defer context.AfterFunc(ctx, func() { stop(fmt.Errorf("%w (%w)", ErrStopped, context.Cause(ctx))) })()
-	x := &runner{group: s.group, catalog: s.catalog, rescan: make(chan struct{}, 1)}
+	x := &runner{group: s.group, catalog: s.catalog, handlers: handlers, rescan: make(chan struct{}, 1)}
 	if s.Passthrough() {
 		s.log.Warn("no etcd configured; jobs run in every process")
-		return s.outcome(ctx, runLocal(ctx, x, handlers))
+		return s.outcome(ctx, runLocal(ctx, x))
 	}
 	member, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -63,7 +63,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		}
 	}
 	s.view.Restart()
-	b := newStarter(x, handlers, deny)
+	b := newStarter(x, deny)
 	var wg sync.WaitGroup
 	wg.Go(func() { deny(s.view.Follow(member)) })
 	wg.Go(func() { b.start(member) })

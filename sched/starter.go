@@ -28,13 +28,12 @@ import (
 // their results.
 type starter struct {
 	*runner
-	handlers context.Context // of runs
-	deny     func(err error) // ends Run after a permission error
-	inbox    *inbox.Inbox
-	feed     *live.Feed
-	changed  *changes
-	wg       sync.WaitGroup // attempts
-	slots    chan struct{}  // requests for waiting ticks in progress
+	deny    func(err error) // ends Run after a permission error
+	inbox   *inbox.Inbox
+	feed    *live.Feed
+	changed *changes
+	wg      sync.WaitGroup // attempts
+	slots   chan struct{}  // requests for waiting ticks in progress
 
 	runs    *runs
 	lanes   *lanes.Lanes
@@ -71,9 +70,9 @@ const (
 	starting = "begin ticks"
 )
 
-func newStarter(x *runner, handlers context.Context, deny func(error)) *starter {
+func newStarter(x *runner, deny func(error)) *starter {
 	b := &starter{
-		runner: x, handlers: handlers, deny: deny, inbox: inbox.New(), feed: x.view.Subscribe(live.KindReady, live.KindCancel),
+		runner: x, deny: deny, inbox: inbox.New(), feed: x.view.Subscribe(live.KindReady, live.KindCancel),
 		changed: x.catalog.subscribe(), slots: make(chan struct{}, attemptsAtOnce), runs: newRuns(x.group), lanes: lanes.New(),
 	}
 	x.over = func(a *active, never bool) { b.inbox.Post(func() { b.runs.remove(a, never) }) }

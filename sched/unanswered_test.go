@@ -79,3 +79,36 @@ func (f *fleet) claimed(part string) (keys []string) {
 	}
 	return keys
 }
+
+// Run returns within one drain of its handlers if it is stopped while a tick begins and etcd stops
+// answering: the tick cannot be given back. The next owner settles it.
+func TestStopBeforeABeginIsGivenBack(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.do(sched.Job{Name: "a", Schedule: minutely}, 0)
+		n := f.start(0)
+		f.until("00:00:30")
+		f.start(0)
+		f.until("00:00:59.9")
+		n.host.Inject(claimtest.Fault{On: steps.Take, DelayReply: 50 * time.Millisecond})
+		lost := n.host.Inject(claimtest.Fault{On: claimtest.Other, Times: -1, LoseRequest: true})
+		f.until("00:01:00.02")
+		stopped := time.Now()
+		go n.stop()
+		f.until("00:01:00.06")
+		n.host.Cut()
+		<-n.ended
+		if took, drain := time.Since(stopped), ttl/5; took < drain || took > drain+200*time.Millisecond {
+			t.Errorf("Run returned after %v", took)
+		}
+		noErr(t, n.err)
+		if lost.Hits() == 0 {
+			t.Error("the tick was not given back")
+		}
+		n.host.RemoveFaults()
+		n.host.Heal()
+		f.until("00:01:20")
+		f.wantHistory("a", "lost 00:01:00")
+		f.until("00:02:30")
+		f.ledger.want(t, "a", "00:02:00")
+	})
+}

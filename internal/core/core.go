@@ -15,7 +15,7 @@ import (
 )
 
 // Client is what a *etcdclaims.Client does for packages that are built on it. For a client that
-// connects to no etcd, only Refusal, CheckKey, CheckClaimed, KV, GrantLease, RevokeLease and Kept may be called.
+// connects to no etcd, only Refusal, CheckKey, CheckClaimed, Drain, KV, GrantLease, RevokeLease and Kept may be called.
 type Client interface {
 	// KV returns the KV of the client's etcd with its requests counted: Stats and
 	// Hooks.Requested include them, and an outage is noticed by them. It adds nothing else to a
@@ -61,6 +61,8 @@ type Calls interface {
 	// Closing is closed when the client is being closed. Ended adds to the error of a call that it was.
 	Closing() <-chan struct{}
 	Ended(err error) error
+	// Drain is how long a handler may still run after its context has ended.
+	Drain() time.Duration
 	// Go runs f on a goroutine that Close waits for. The context of f ends with the client. Go
 	// reports whether the client is open: otherwise it does not run f.
 	Go(f func(ctx context.Context)) bool
