@@ -123,7 +123,7 @@ func (l *local) oldest(now time.Time, next *time.Duration) (of *localJob, first 
 func (l *local) first(a *localJob, now time.Time, next *time.Duration) *waiter {
 	for i := 0; i < len(a.waiting.Ticks); {
 		w := a.waiting.Ticks[i]
-		if a.job.rules.TooLate(w.Nominal, now) && !tick.IsManual(w.ID) {
+		if a.job.tooLate(w.Ready, now) {
 			a.waiting.Remove(w)
 			l.left(a.job, w.LeftOut(OutcomeLate, now))
 			continue

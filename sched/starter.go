@@ -211,7 +211,7 @@ func (b *starter) begins(l *lanes.Lane) (Job, *waiter) {
 		if !ok {
 			return Job{}, nil
 		}
-		if j.rules.TooLate(w.Nominal, now) && !tick.IsManual(w.ID) {
+		if j.tooLate(w.Ready, now) {
 			continue
 		}
 		if w.Begins.After(clock.Mono()) {
@@ -261,7 +261,7 @@ func (b *starter) launch(ctx context.Context, t launch) {
 // never. It reports whether to try again later.
 func (b *starter) attempt(ctx context.Context, t launch) (begun, never, again bool) {
 	if t.waits != nil {
-		if !b.turn(ctx, *t.waits) {
+		if !b.turn(ctx, t) {
 			return false, false, false
 		}
 		defer func() { <-b.slots }()
@@ -289,6 +289,9 @@ func (b *starter) attempt(ctx context.Context, t launch) (begun, never, again bo
 	b.view.PutRun(b.keys.Run(r.Job, r.ID), value, is, cl.Revision())
 	t.begun(is, value, cl.Revision())
 	t.run.begins(b.handlers, b.cfg.Group, *is, value, cl)
+	if t.run.job.tooLate(is.Ready, b.now()) {
+		t.run.cancel(context.DeadlineExceeded) // so the tick is given back, and the owner drops it
+	}
 	return true, false, false
 }
 
@@ -329,14 +332,14 @@ func (b *starter) carryOut(a *active, l *lanes.Lane) {
 	b.inbox.Post(func() { b.ended(l) })
 }
 
-// turn waits for a slot, and reports whether the tick still waits. With Spread,
-// processes with more runs let the others go first.
-func (b *starter) turn(ctx context.Context, w waiter) bool {
+// turn waits for a slot, and reports whether the tick still waits and is not too late. With
+// Spread, processes with more runs let the others go first.
+func (b *starter) turn(ctx context.Context, t launch) bool {
 	if b.cfg.Spread {
-		t := time.NewTimer(min(time.Duration(b.running.Load())*time.Millisecond, 50*time.Millisecond) + rand.N(3*time.Millisecond))
-		defer t.Stop()
+		timer := time.NewTimer(min(time.Duration(b.running.Load())*time.Millisecond, 50*time.Millisecond) + rand.N(3*time.Millisecond))
+		defer timer.Stop()
 		select {
-		case <-t.C:
+		case <-timer.C:
 		case <-ctx.Done():
 			return false
 		}
@@ -346,7 +349,8 @@ func (b *starter) turn(ctx context.Context, w waiter) bool {
 	case <-ctx.Done():
 		return false
 	}
-	if is := b.view.Get(w.Key); is.Gone || is.Rev != w.Rev {
+	w := t.waits
+	if is := b.view.Get(w.Key); is.Gone || is.Rev != w.Rev || t.run.job.tooLate(w.Ready, b.now()) {
 		<-b.slots
 		return false
 	}

@@ -2,6 +2,7 @@ package sched_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -110,5 +111,58 @@ func TestStopBeforeABeginIsGivenBack(t *testing.T) {
 		f.wantHistory("a", "lost 00:01:00")
 		f.until("00:02:30")
 		f.ledger.want(t, "a", "00:02:00")
+	})
+}
+
+// A tick that waits does not begin after its StartDeadline, although its begin was sent in time.
+func TestBeginIsAnsweredTooLate(t *testing.T) {
+	for _, spread := range []bool{false, true} {
+		caseInFleet(t, fmt.Sprint("spread ", spread), func(t *testing.T, f *fleet) {
+			f.cfg.Spread, f.cfg.Limit = spread, 1
+			f.do(sched.Job{Name: "a", Schedule: minutely, StartDeadline: time.Second}, 0)
+			n := f.start(0)
+			f.until("00:00:59")
+			n.host.Inject(claimtest.Fault{On: steps.Take, DelayReply: 2500 * time.Millisecond})
+			f.until("00:02:30")
+			f.ledger.want(t, "a", "00:02:00")
+			f.wantHistory("a", "late 00:01:00", "ok 00:02:00")
+		})
+	}
+}
+
+// A tick that waits for the begins of others until its StartDeadline is over is not begun, although
+// the owner is not there to give it up.
+func TestBeginWaitsForOthersTooLong(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.cfg.Spread = true
+		f.crowded(0, sched.Job{StartDeadline: time.Second, Overlap: sched.Allow{}})
+		owner := f.start(0)
+		f.until("00:00:30")
+		other := f.start(0)
+		f.until("00:00:59")
+		owner.host.Inject(claimtest.Fault{On: steps.Take, Times: -1, LoseRequest: true})
+		other.host.Inject(claimtest.Fault{On: steps.Take, Times: -1, DelayReply: 1500 * time.Millisecond})
+		f.until("00:01:00.5")
+		owner.kill()
+		waiting := map[string]int64{}
+		for _, k := range f.under("/now/ready/") {
+			waiting[k.name] = k.rev
+		}
+		f.until("00:01:10")
+		other.host.RemoveFaults()
+		begun := 0
+		for _, k := range f.under("/now/ready/") {
+			if k.rev != waiting[k.name] { // it was given back
+				begun++
+			}
+		}
+		if begun == 0 || begun > 64 {
+			t.Errorf("%d of %d ticks were begun, want those of 64 attempts at most", begun, crowd)
+		}
+		f.until("00:02:30")
+		for _, j := range f.jobs {
+			f.ledger.want(t, j.Name, "00:02:00")
+			f.wantHistory(j.Name, "late 00:01:00", "ok 00:02:00")
+		}
 	})
 }
