@@ -35,6 +35,7 @@ type View struct {
 	feeds   map[*Feed]bool
 	Synced  chan struct{} // closed after the first complete read of a Follow
 	seen    int64         // the greatest revision of etcd that was seen
+	listed  int64         // the revision of the newest complete read
 	rewind  chan struct{} // has an element when etcd was found to be restored
 	rewound func()        // is called then
 	stream  int           // the number of watch streams that hung; of follow alone
@@ -54,13 +55,6 @@ type KV struct {
 
 	Ready *tick.Ready // the decoded value of a waiting tick
 	Run   *tick.Run
-}
-
-// Feed collects the changes since Take was last called.
-type Feed struct {
-	kinds   []string      // first words below the root
-	News    chan struct{} // has an element when something changed
-	changed map[string]KV // guarded by the view's mutex
 }
 
 // read decodes a value.
@@ -152,51 +146,6 @@ func (v *View) IsSynced() bool {
 	}
 }
 
-// Subscribe returns a feed of the kinds. It begins with all keys that exist.
-func (v *View) Subscribe(kinds ...string) *Feed {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	f := &Feed{kinds: kinds, News: make(chan struct{}, 1), changed: make(map[string]KV)}
-	for key, is := range v.kvs {
-		if !is.Gone && slices.Contains(kinds, v.Kind(key)) {
-			f.changed[key] = is
-		}
-	}
-	v.feeds[f] = true
-	return f
-}
-
-// Unsubscribe ends a feed.
-func (v *View) Unsubscribe(f *Feed) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	delete(v.feeds, f)
-}
-
-// Take returns the changes since its last call.
-func (v *View) Take(f *Feed) map[string]KV {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if len(f.changed) == 0 {
-		return nil
-	}
-	changed := f.changed
-	f.changed = make(map[string]KV)
-	return changed
-}
-
-// HasNews reports whether there are changes in a directory since the last call of take.
-func (v *View) HasNews(f *Feed, dir string) bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for key := range f.changed {
-		if strings.HasPrefix(key, dir) {
-			return true
-		}
-	}
-	return false
-}
-
 // Put and remove note a change that is known to have happened at a revision.
 func (v *View) Put(key, value string, rev int64) {
 	if !v.knows(key, rev) {
@@ -221,7 +170,7 @@ func (v *View) change(key string, is KV) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.seen = max(v.seen, is.Rev)
-	if have, ok := v.kvs[key]; !ok || have.Rev < is.Rev {
+	if !v.isOld(key, is.Rev) {
 		v.set(key, is)
 	}
 }
@@ -230,8 +179,16 @@ func (v *View) change(key string, is KV) {
 func (v *View) knows(key string, rev int64) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	have, ok := v.kvs[key]
-	return ok && have.Rev >= rev
+	return v.isOld(key, rev)
+}
+
+// isOld is knows with the mutex held. A key that the newest complete read did not find was
+// gone by then.
+func (v *View) isOld(key string, rev int64) bool {
+	if have, ok := v.kvs[key]; ok {
+		return have.Rev >= rev
+	}
+	return rev <= v.listed
 }
 
 // Forget notes that the key no longer has the value of the revision.
@@ -353,7 +310,7 @@ func (v *View) Correct(found []*mvccpb.KeyValue, known []string, since, rev int6
 
 // replace takes over all keys, which were read as for correct. After a restore the view's
 // revisions mean nothing: its keys give way to those that were read, and the watch has to
-// begin anew.
+// begin anew. A read that is older than the newest one changes nothing.
 func (v *View) replace(all []*mvccpb.KeyValue, since, rev int64) {
 	there := make(map[string]bool, len(all))
 	v.mu.Lock()
@@ -364,7 +321,10 @@ func (v *View) replace(all []*mvccpb.KeyValue, since, rev int64) {
 		v.seen, newest = rev, math.MaxInt64
 		signal(v.rewind)
 		v.rewound()
+	} else if rev < v.listed {
+		return
 	}
+	v.listed = rev
 	for _, got := range all {
 		there[string(got.Key)] = true
 		v.found(got, newest)
@@ -385,16 +345,11 @@ func (v *View) replace(all []*mvccpb.KeyValue, since, rev int64) {
 func (v *View) found(got *mvccpb.KeyValue, newest int64) {
 	key, value := string(got.Key), string(got.Value)
 	have, ok := v.kvs[key]
+	if !ok && newest < v.listed {
+		return // it was gone at the newest complete read
+	}
 	if ok && (have.Rev > newest || !have.Gone && have.Rev == got.ModRevision && have.Value == value) {
 		return
 	}
 	v.set(key, v.read(key, value, got.ModRevision))
-}
-
-// signal puts an element into a channel of capacity one, unless it is full.
-func signal(ch chan struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/etcdclaims/claims/internal/tick"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.uber.org/zap"
 )
@@ -78,4 +79,51 @@ func TestViewKeepsTheNewest(t *testing.T) {
 	}
 	v.replace(nil, 3, 4)
 	want("gone at the next read", "paused/a-", 0)
+}
+
+// A key that was deleted stays gone in the view whatever comes late: news of the key that is
+// older than the newest complete read, or an older read.
+func TestLateRepliesBringNothingBack(t *testing.T) {
+	t.Parallel()
+	const key = "/paused/a"
+	old := []*mvccpb.KeyValue{{Key: []byte(key), ModRevision: 5}}
+	for name, late := range map[string]func(v *View){
+		"event":         func(v *View) { v.Put(key, "", 5) },
+		"own change":    func(v *View) { v.PutTick(tick.Put{Key: key}, 5) },
+		"read of a job": func(v *View) { v.Correct(old, nil, 5, 6) },
+		"complete read": func(v *View) { v.replace(old, 5, 6) },
+	} {
+		v := New(nil, nil, "/", zap.NewNop(), nil, func() {})
+		v.replace(old, 0, 5)
+		v.Remove(key, 7)
+		v.replace(nil, 7, 8)
+		f := v.Subscribe(KindPaused)
+		if late(v); !v.Get(key).Gone || v.CountIn("/paused/") != 0 || took(v, f) != "" {
+			t.Errorf("%s: %+v, %d live", name, v.Get(key), v.CountIn("/paused/"))
+		}
+		v.Put(key, "", 9)
+		if got := took(v, f); got != "paused/a=" {
+			t.Errorf("%s: put anew: %q", name, got)
+		}
+	}
+}
+
+// A key of a low revision counts if the complete reads before cannot know of it: etcd was
+// restored, or the view has begun anew.
+func TestOldKeysOfARestoredEtcd(t *testing.T) {
+	t.Parallel()
+	old := []*mvccpb.KeyValue{{Key: []byte("/paused/a"), ModRevision: 5}}
+	for name, next := range map[string]func(v *View){
+		"to a lower revision":     func(v *View) { v.replace(old, 20, 6) },
+		"to a higher revision":    func(v *View) { v.replace(old, 20, 1000) },
+		"lower, heard of later":   func(v *View) { v.replace(nil, 20, 4); v.Put("/paused/a", "", 5) },
+		"higher, read with a job": func(v *View) { v.Correct(old, nil, 20, 1000) },
+		"read after a restart":    func(v *View) { v.Restart(); v.replace(old, 20, 20) },
+	} {
+		v := New(nil, nil, "/", zap.NewNop(), nil, func() {})
+		v.replace(nil, 0, 20)
+		if next(v); v.Get("/paused/a").Gone || v.CountIn("/paused/") != 1 {
+			t.Errorf("%s: %+v, %d live", name, v.Get("/paused/a"), v.CountIn("/paused/"))
+		}
+	}
 }
