@@ -1,9 +1,12 @@
 package sched_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/etcdclaims/claims/sched"
 	"go.uber.org/zap"
@@ -40,4 +43,22 @@ func TestMissedTicksAreLogged(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A passthrough scheduler logs nothing about ticks that run in time.
+func TestPassthroughMissesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.InfoLevel)
+		s, err := sched.New(without(t), sched.Config{Group: "default", Logger: zap.New(core)})
+		noErr(t, err)
+		var l ledger
+		noErr(t, s.Add(sched.Job{Name: "a", Schedule: minutely, Handler: l.record("me", nothing)}))
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute+time.Second)
+		defer cancel()
+		noErr(t, s.Run(ctx))
+		logs = logs.FilterField(zap.String("job", "a"))
+		if n := len(l.all("a")); n != 5 || logs.Len() != 0 {
+			t.Errorf("%d runs, logged %v", n, logs.All())
+		}
+	})
 }
