@@ -121,7 +121,7 @@ func stamp(t time.Time) string { return jobstate.Stamp(t) }
 // Jobs yields an error, and continues. Any other error ends the sequence.
 func (s *Scheduler) Jobs(ctx context.Context) iter.Seq2[JobInfo, error] {
 	return func(yield func(JobInfo, error) bool) {
-		names, err := s.names(ctx)
+		names, hidden, err := s.names(ctx)
 		owner := s.ownerRead(ctx)
 		fails := func(err error) bool {
 			return err != nil && !yield(JobInfo{}, errtext.Wrap(fmt.Sprintf("sched: list the jobs of group %q", s.cfg.Group), s.explained(err)))
@@ -142,6 +142,11 @@ func (s *Scheduler) Jobs(ctx context.Context) iter.Seq2[JobInfo, error] {
 				break
 			}
 		}
+		for _, unread := range hidden {
+			if fails(unread) {
+				return
+			}
+		}
 		fails(err)
 	}
 }
@@ -150,27 +155,20 @@ func (s *Scheduler) Jobs(ctx context.Context) iter.Seq2[JobInfo, error] {
 // operations that etcd allows.
 const jobsPerRead = 9
 
-// names returns the names of all jobs, sorted.
-func (s *Scheduler) names(ctx context.Context) ([]string, error) {
-	var names []string
+// names returns the names of all jobs, sorted. Hidden has an error for each job whose name
+// cannot be read.
+func (s *Scheduler) names(ctx context.Context) (names []string, hidden []error, err error) {
 	if s.Passthrough() {
 		jobs, _ := s.catalog.all()
 		for _, j := range jobs {
 			names = append(names, j.Name)
 		}
 		slices.Sort(names)
-		return names, nil
+		return names, nil, nil
 	}
 	specs, notices, _, err := s.readJobs(ctx)
 	if err != nil {
-		return nil, err
-	}
-	for _, kv := range specs {
-		sp, err := decode[spec](string(kv.Key), kv.Value)
-		if err != nil {
-			return nil, err
-		}
-		names = append(names, sp.Job)
+		return nil, nil, err
 	}
 	for _, kv := range notices {
 		// One that cannot be read must not hide the others. Definitions reports it.
@@ -178,8 +176,17 @@ func (s *Scheduler) names(ctx context.Context) ([]string, error) {
 			names = append(names, n.Job)
 		}
 	}
+	for _, kv := range specs {
+		sp, err := decode[spec](string(kv.Key), kv.Value)
+		switch {
+		case err == nil:
+			names = append(names, sp.Job)
+		case !slices.ContainsFunc(names, func(name string) bool { return s.keys.Spec(name) == string(kv.Key) }):
+			hidden = append(hidden, err)
+		}
+	}
 	slices.Sort(names)
-	return slices.Compact(names), nil
+	return slices.Compact(names), hidden, nil
 }
 
 // readJobs reads the specs of all jobs, and the notices of all definitions, at one revision.

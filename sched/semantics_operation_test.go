@@ -448,6 +448,36 @@ func TestJobs(t *testing.T) {
 	})
 }
 
+// A registration that cannot be read hides no other job. It is one error, also if the job is
+// defined, and so known by its name.
+func TestJobsBesideUnreadableOnes(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.reports(0)
+		for _, name := range []string{"a", "b", "c"} {
+			f.do(sched.Job{Name: name, Schedule: minutely}, 0)
+		}
+		f.start(0)
+		f.until("00:00:10")
+		f.define(report("d"))
+		f.until("00:00:20")
+		for _, job := range []string{"a", "b", "d"} {
+			noErr(t, second(f.etcd.Put(t.Context(), f.keyOf(job, "spec/J"), `{"v":99}`)))
+		}
+		var names []string
+		failed := 0
+		for i, err := range f.console().Jobs(t.Context()) {
+			if err == nil {
+				names = append(names, i.Job)
+			} else if failed++; !strings.Contains(err.Error(), "/spec/") {
+				t.Error(err)
+			}
+		}
+		if !slices.Equal(names, []string{"c"}) || failed != 3 {
+			t.Errorf("%v, and %d errors", names, failed)
+		}
+	})
+}
+
 // Jobs reads many jobs by one request. Jobs that are forgotten meanwhile are left out.
 func TestJobsOfLargeGroup(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
