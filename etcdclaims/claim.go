@@ -2,6 +2,7 @@ package etcdclaims
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -205,7 +206,8 @@ func (cl *Claim) checkSure() error {
 
 // Owns reads from etcd whether the claim is still the owner of its key. If it
 // is not, the claim is lost. After an error the owner is not known. ctx and
-// the claim's deadline bound the read.
+// the claim's deadline bound the read. The error matches ErrUnknown while that of
+// [Claim.Check] does.
 func (cl *Claim) Owns(ctx context.Context) (bool, error) {
 	if err := cl.Err(); err != nil {
 		return false, nil
@@ -219,7 +221,13 @@ func (cl *Claim) Owns(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, callError("look up the owner of", cl.key, err)
 	}
-	return cl.t.Owned(resp) && cl.Check() == nil, nil
+	if !cl.t.Owned(resp) {
+		return false, nil
+	}
+	if err = cl.Check(); errors.Is(err, ErrUnknown) {
+		return false, err
+	}
+	return err == nil, nil
 }
 
 // Guard returns the conditions that hold while the claim owns its key, for the

@@ -395,6 +395,24 @@ func TestWallClockSteps(t *testing.T) {
 	})
 }
 
+// A claim that the wall clock doubts while etcd confirms it counts neither as owned nor as lost.
+func TestOwnsAfterTheWallClockStepped(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		cl := tryClaim(t, c, "k")
+		time.Sleep(2 * sec)
+		host.StepClock(time.Hour)
+		if owns, err := cl.Owns(t.Context()); owns || !errors.Is(err, etcdclaims.ErrUnknown) || cl.Err() != nil {
+			t.Errorf("right after the step: %t, %v; lost: %v", owns, err, cl.Err())
+		}
+		time.Sleep(sec)
+		if owns, err := cl.Owns(t.Context()); !owns || err != nil {
+			t.Errorf("after the verification: %t, %v", owns, err)
+		}
+	})
+}
+
 // Acquiring right after the wall clock stepped works: the lease that is held
 // may be doubted, a new one is not.
 func TestWallClockStepDoesNotBlockAcquiring(t *testing.T) {
