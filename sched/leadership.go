@@ -57,8 +57,9 @@ type leadership struct {
 	steps int // decisions in one transaction
 	ticks int // ticks in one decision
 
-	wall time.Time // the last readings of both clocks
-	mono time.Time
+	wall   time.Time // the last readings of both clocks
+	mono   time.Time
+	jumped bool // the clocks have diverged, and the ownership was not verified since
 }
 
 const (
@@ -237,23 +238,25 @@ func (l *leadership) readClocks() { l.wall, l.mono = l.now(), clock.Mono() }
 // that are based on old state.
 func (l *leadership) checkClocks(ctx context.Context) error {
 	wall, mono := l.wall, l.mono
-	now := clock.Mono()
-	slip := l.now().Sub(wall) - now.Sub(mono)
-	if slip.Abs() > clockSlip {
+	l.readClocks()
+	if slip := l.wall.Sub(wall) - l.mono.Sub(mono); slip.Abs() > clockSlip {
+		l.jumped = true
 		l.log.Warn("wall clock jumped", zap.Duration("by", slip))
 		if hook := l.cfg.Hooks.ClockJumped; hook != nil {
 			hook(slip)
 		}
-		owns, err := l.claim.Owns(ctx)
-		if err != nil {
-			return err // the next try compares with the old readings again
-		}
-		if !owns {
-			return etcdclaims.ErrLost
-		}
-		l.stale = true
 	}
-	l.readClocks()
+	if !l.jumped {
+		return nil
+	}
+	owns, err := l.claim.Owns(ctx)
+	if err != nil {
+		return err
+	}
+	if !owns {
+		return etcdclaims.ErrLost
+	}
+	l.jumped, l.stale = false, true
 	return nil
 }
 
