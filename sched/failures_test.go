@@ -10,8 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/calendar"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 )
 
 // A tick whose next attempt never gets its turn is one failure: it is late, or a newer tick
@@ -92,6 +96,31 @@ func TestStuckRunIsAFailure(t *testing.T) {
 		f.until("00:05:50")
 		if i := f.inspect("a"); i.Paused == nil || len(f.ledger.all("a")) > 4 {
 			t.Errorf("paused %v after %d runs: %v", i.Paused, len(f.ledger.all("a")), f.history("a"))
+		}
+	})
+}
+
+// A handler that returns just as its run is noted as stuck leaves no note.
+func TestHandlerReturnsAsItIsNoted(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		back := make(chan struct{})
+		var n *node
+		noted := zap.Hooks(func(e zapcore.Entry) error {
+			if strings.HasPrefix(e.Message, "handler did not return") {
+				n.host.Inject(claimtest.Fault{On: claimtest.Other, DelayRequest: time.Second})
+				close(back)
+				time.Sleep(10 * time.Millisecond) // the end is on its way before the note
+			}
+			return nil
+		})
+		core, _ := observer.New(zap.WarnLevel)
+		f.cfg.Logger = zap.New(core, noted)
+		f.do(sched.Job{Name: "a", Schedule: minutely, Timeout: 10 * time.Second, Handler: func(context.Context, sched.Tick) error { <-back; return nil }}, 0)
+		n = f.start(0)
+		f.until("00:01:30")
+		f.wantHistory("a", "ok 00:01:00")
+		if left := f.under("/stuck/"); len(left) != 0 {
+			t.Errorf("left: %v", left)
 		}
 	})
 }

@@ -187,6 +187,9 @@ func TestForget(t *testing.T) {
 		if i := f.inspect("b"); len(i.Running) < 50 {
 			t.Errorf("%d run: this tests nothing", len(i.Running))
 		}
+		for _, of := range []string{"J/1", "J.backfill/backfill/1"} { // notes that their runs have left
+			noErr(t, second(f.etcd.Put(t.Context(), f.keyOf("b", "now/stuck/"+of), `{"v":1,"job":"b"}`)))
+		}
 		noErr(t, s.Forget(t.Context(), "b"))
 		f.until("00:10:00")
 		for _, k := range f.under("") {

@@ -254,6 +254,7 @@ func (s *Scheduler) Forget(ctx context.Context, job string) error {
 			}
 			for _, dir := range []string{
 				k.RunOf(job), k.Backfilling(job), k.ReadyOf(job), k.Backfills(job), k.AsksOf(job), k.Records(job),
+				k.Stuck(job, ""), k.Stuck(job, tick.BackfillID),
 			} {
 				ops = append(ops, clientv3.OpDelete(dir, clientv3.WithPrefix()))
 			}
@@ -262,9 +263,6 @@ func (s *Scheduler) Forget(ctx context.Context, job string) error {
 				k.Newer(job), k.Withdraw(job), k.Reset(job),
 			} {
 				ops = append(ops, clientv3.OpDelete(key))
-			}
-			for _, r := range st.Running {
-				ops = append(ops, clientv3.OpDelete(k.Stuck(job, r.ID)))
 			}
 			return cmps, ops, nil
 		})

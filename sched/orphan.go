@@ -129,7 +129,6 @@ func (l *leadership) settle(c *jobState, of suspect, begun bool) (d decision, co
 		Begun:    begun,
 		By:       l.withdrawn[c.id].Withdrawal,
 		Outdated: l.outdated(c, r.ID),
-		Stuck:    !l.view.Get(l.keys.Stuck(j.Name, r.ID)).Gone,
 	}
 	return step(st.Build(), func(reply txn.Reply) { l.settled(c, key, r, st.Judge(reply), reply.Rev) }), st.Counts()
 }

@@ -36,9 +36,9 @@ func (g *group) noteStuck(ctx context.Context, a *active) {
 	default:
 		return // the claim was lost
 	}
+	a.stuck.Store(true) // first: the handler may return now
 	g.log.Warn("handler did not return after its context ended",
 		append(a.fields(), zap.String("cause", st.Cause), zap.Duration("timeout", st.Timeout))...)
-	a.stuck.Store(true)
 	key := g.keys.Run(a.job.Name, a.run.ID)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTime)
 	defer cancel()

@@ -139,6 +139,8 @@ func TestSettle(t *testing.T) {
 		if c.step != nil {
 			c.step(s)
 		}
+		note := s.Keys.Stuck(run.Job, run.ID) // the owner may not have heard of it
+		w.do(&pb.TxnRequest{Success: []*pb.RequestOp{txn.Put([]byte(note), "", int64(0))}})
 		in := s.Build()
 		if d := s.Judge(w.do(in)); d.Done {
 			t.Errorf("%s: settled although its claim is held: %+v", name, d)
@@ -149,6 +151,9 @@ func TestSettle(t *testing.T) {
 		}
 		w.do(&pb.TxnRequest{Success: []*pb.RequestOp{txn.Delete([]byte(own))}})
 		d := s.Judge(w.do(in))
+		if left := w.under(note); len(left) != 0 {
+			t.Errorf("%s: left: %v", name, left)
+		}
 		if got := w.has(); !d.Done || got != c.want || (d.Waits != nil) == (d.Left != nil) {
 			t.Errorf("%s: %s, want %s: %+v", name, got, c.want, d)
 		}

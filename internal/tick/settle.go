@@ -27,7 +27,6 @@ type Settle struct {
 	Begun    bool // its handler may have been called
 	By       Withdrawal
 	Outdated bool // a newer tick is about to replace it
-	Stuck    bool // a note of a handler that does not return is stored
 
 	over   bool // the tick has no other attempt
 	next   Put
@@ -78,9 +77,7 @@ func (s *Settle) Build() *pb.TxnRequest {
 		s.wait = s.waitAgain(j, s.History, s.next, s.Past, s.left, s.tally)
 		ops = append(s.wait.ops, txn.Delete(run))
 	}
-	if s.Stuck {
-		ops.Add(txn.Delete([]byte(s.Keys.Stuck(j.Name, s.Run.ID))))
-	}
+	ops.Add(txn.Delete([]byte(s.Keys.Stuck(j.Name, s.Run.ID))))
 	if s.over {
 		s.pauses = s.tally.add(&ops)
 	}
