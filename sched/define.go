@@ -186,6 +186,11 @@ func (s *Scheduler) Undefine(ctx context.Context, job string, version int64) err
 				ops = append(ops, clientv3.OpPut(k.High(job), keyspace.Instant(st.High)))
 			}
 		}
+		for _, dir := range []string{k.ReadyOf(job), k.Backfills(job)} {
+			if !busy { // no tick waits that was not read
+				cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(dir), "<", st.Rev+1).WithPrefix())
+			}
+		}
 		if len(st.Waiting) > 0 && !busy {
 			for _, w := range st.Waiting[:min(len(st.Waiting), mostForgotten)] {
 				cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(w.Key), "=", w.Rev))

@@ -111,6 +111,25 @@ func TestUndefineBusy(t *testing.T) {
 	})
 }
 
+// The record of the ticks that wait counts those that came while Undefine was on its way.
+func TestUndefineCountsNewTicks(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.reports(time.Hour)
+		f.start(0)
+		d := report("a")
+		d.Overlap = sched.BufferAll{}
+		f.define(d)
+		f.until("00:04:30") // the first runs, three wait
+		send := f.late(undefine)
+		noErr(t, second(f.console().RunNow(t.Context(), "a")))
+		f.until("00:04:40")
+		noErr(t, send())
+		if e := f.entries("a"); len(e) != 1 || e[0].Outcome != sched.OutcomeCancelled || e[0].Missed != 3 {
+			t.Errorf("%+v", e)
+		}
+	})
+}
+
 // A run that began before the removal does not pause the job that is defined afterwards.
 func TestUndefinedRunFails(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
