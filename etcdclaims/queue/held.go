@@ -16,7 +16,7 @@ import (
 func (q *Queue) Delivery(id string) (*Delivery, bool) {
 	q.sessions.mu.Lock()
 	defer q.sessions.mu.Unlock()
-	for _, s := range q.sessions.byTTL {
+	for s := range q.sessions.all {
 		if l, ok := s.leaseOf(id).(*Delivery); ok {
 			return l, true
 		}

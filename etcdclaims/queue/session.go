@@ -99,6 +99,7 @@ func (s *session) watch() {
 			}
 			continue
 		case <-s.claim.Done():
+			s.all.drop(s)
 			s.mourn()
 			s.answered(s.q.ctx)
 			s.unbatch()
@@ -151,11 +152,11 @@ func (s *session) endAll() {
 	clear(s.leases)
 }
 
-// ended reports whether the session is over.
-func (s *session) ended() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.over != nil
+// usable reports whether the session can have further items. If its claim was renewed so late
+// that the claim's context had ended, the claim stands, but its context stays ended, and with it
+// that of each item.
+func (s *session) usable() bool {
+	return s.claim.Err() == nil && s.claim.Context().Err() == nil
 }
 
 // add makes the lease one of the session's; forget is its opposite. A lease that comes

@@ -19,21 +19,24 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// sessions are the sessions of a Queue, one for each lease duration in use.
+// sessions are the sessions of a Queue: one for each lease duration in use, and those that are
+// not usable any more, until they have no items.
 type sessions struct {
 	q      *store
 	tidy   func() // has doubtful items given back
 	mu     sync.Mutex
 	closed bool
 	byTTL  map[time.Duration]*session
+	all    map[*session]struct{}     // not lost or closed, as far as known
 	open   map[time.Duration]*shared // being opened
 }
 
 func (s *sessions) init(q *store, tidy func()) {
 	s.q, s.tidy, s.byTTL, s.open = q, tidy, map[time.Duration]*session{}, map[time.Duration]*shared{}
+	s.all = map[*session]struct{}{}
 }
 
-// get returns the live session with the lease duration. It opens one if necessary. Callers
+// get returns the usable session with the lease duration. It opens one if necessary. Callers
 // wait for the one that opens it, and fail with it: in an outage all of them take as long
 // as one.
 func (s *sessions) get(ctx context.Context, ttl time.Duration) (*session, error) {
@@ -43,7 +46,7 @@ func (s *sessions) get(ctx context.Context, ttl time.Duration) (*session, error)
 			s.mu.Unlock()
 			return nil, errClosed
 		}
-		if have := s.byTTL[ttl]; have != nil && have.claim.Err() == nil {
+		if have := s.byTTL[ttl]; have != nil && have.usable() {
 			have.use()
 			s.mu.Unlock()
 			return have, s.q.ensureSpec(ctx)
@@ -59,7 +62,8 @@ func (s *sessions) get(ctx context.Context, ttl time.Duration) (*session, error)
 			opening.end(ctx, err)
 			late := s.closed
 			if err == nil && !late {
-				s.byTTL[ttl] = made
+				s.byTTL[ttl], s.all[made] = made, struct{}{}
+				s.q.spawn(made.watch)
 			}
 			s.mu.Unlock()
 			switch {
@@ -80,11 +84,11 @@ func (s *sessions) get(ctx context.Context, ttl time.Duration) (*session, error)
 	}
 }
 
-// live returns a live session with any lease duration. It opens one if necessary.
+// live returns a usable session with any lease duration. It opens one if necessary.
 func (s *sessions) live(ctx context.Context) (*session, error) {
 	s.mu.Lock()
 	for _, have := range s.byTTL {
-		if have.claim.Err() == nil {
+		if have.usable() {
 			have.use()
 			s.mu.Unlock()
 			return have, s.q.ensureSpec(ctx)
@@ -109,7 +113,6 @@ func (s *sessions) make(ctx context.Context, ttl time.Duration) (*session, error
 	}
 	made.io, made.endIO = context.WithCancelCause(context.Background())
 	made.batch()
-	q.spawn(made.watch)
 	return made, nil
 }
 
@@ -149,17 +152,31 @@ func (s *sessions) acquire(ctx context.Context, ttl time.Duration) (id string, c
 func (s *sessions) retire(idle *session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.byTTL[idle.ttl] != idle || idle.idle() > 0 {
+	if s.closed || idle.idle() > 0 {
 		return false
 	}
-	delete(s.byTTL, idle.ttl)
+	s.dropLocked(idle)
 	return true
+}
+
+// drop takes a session out of use that is lost.
+func (s *sessions) drop(lost *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dropLocked(lost)
+}
+
+func (s *sessions) dropLocked(old *session) {
+	delete(s.all, old)
+	if s.byTTL[old.ttl] == old {
+		delete(s.byTTL, old.ttl)
+	}
 }
 
 // reconcile gives back items that were taken under any of the sessions without a lease.
 func (s *sessions) reconcile(ctx context.Context) error {
 	s.mu.Lock()
-	all := slices.Collect(maps.Values(s.byTTL))
+	all := slices.Collect(maps.Keys(s.all))
 	s.mu.Unlock()
 	var errs []error
 	for _, have := range all {
@@ -175,11 +192,9 @@ func (s *sessions) reconcile(ctx context.Context) error {
 func (s *sessions) close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
-	all := make([]*session, 0, len(s.byTTL))
-	for ttl, have := range s.byTTL {
-		all = append(all, have)
-		delete(s.byTTL, ttl)
-	}
+	all := slices.Collect(maps.Keys(s.all))
+	clear(s.all)
+	clear(s.byTTL)
 	s.mu.Unlock()
 	if ctx.Err() != nil {
 		ctx = context.WithoutCancel(ctx)

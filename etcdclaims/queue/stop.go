@@ -55,10 +55,14 @@ func stopsBy(err error) bool {
 		!errors.As(err, &snooze) && !errors.As(err, &panicked) && !errors.Is(err, errGoexit)
 }
 
-// giveBack gives back the item of a handler that was stopped, unless the handler has ended
-// the lease. If etcd does not answer for patience, a later request of the process does it, or
-// its end.
+// giveBack gives back the item of a handler that was stopped by StopTimeout.
 func (w *worker) giveBack(stopping context.Context, l *Delivery) {
+	w.giveBackAs("the worker stops", stopping, l, zap.Duration("stopTimeout", w.cfg.StopTimeout))
+}
+
+// giveBackAs gives back an item for a reason, unless its handler has ended the lease. If etcd does not answer for patience, a later request of the process does it, or
+// its end.
+func (w *worker) giveBackAs(why string, stopping context.Context, l *Delivery, more ...zap.Field) {
 	if l.Err() != nil {
 		w.finish(stopping, l, nil)
 		return
@@ -67,7 +71,7 @@ func (w *worker) giveBack(stopping context.Context, l *Delivery) {
 	defer cancel()
 	err := l.Release(ctx)
 	if err == nil {
-		w.q.log.Info("item given back, as the worker stops", append(l.fields(), zap.Duration("stopTimeout", w.cfg.StopTimeout))...)
+		w.q.log.Info("item given back, as "+why, append(l.fields(), more...)...)
 	}
 	w.settle(l, err)
 }

@@ -93,7 +93,7 @@ const idleLinger = time.Second
 // a registration that is not true costs others one step.
 func (i *idle) enter(s *session) {
 	i.last = clock.Mono()
-	if i.s != nil && !i.s.ended() {
+	if i.s != nil && i.s.usable() {
 		return
 	}
 	_, again, err := s.commit(s.q.ctx, s.generation().Register())

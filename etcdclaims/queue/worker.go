@@ -18,9 +18,10 @@ import (
 )
 
 // Handler handles an item. The context carries the delivery's token. It ends when the item
-// is lost, when the timeout passes, or when the worker must stop at once. The item is
-// completed if it returns nil, and fails if it returns an error, panics or calls
-// runtime.Goexit. Errors made by SnoozeFor, etcdclaims.Permanent and
+// is lost or may be soon because etcd does not answer, when the timeout passes, or when the
+// worker must stop at once. The item is completed if it returns nil, and fails if it returns
+// an error, panics or calls runtime.Goexit. If etcd did not answer for so long that the context
+// ended, but the item was not lost, an error gives the item back, as after StopTimeout. Errors made by SnoozeFor, etcdclaims.Permanent and
 // etcdclaims.RetryAfter decide what becomes of the item. A handler may call the verbs of
 // the delivery itself. The result of the handler then has no effect.
 type Handler func(ctx context.Context, l *Delivery) error
@@ -253,6 +254,9 @@ func (w *worker) handle(stopping context.Context, l *Delivery) {
 		switch cause := context.Cause(ctx); {
 		case errors.Is(cause, ErrStopped) && stopsBy(err):
 			w.giveBack(stopping, l)
+			return
+		case errors.Is(cause, etcdclaims.ErrLost) && stopsBy(err):
+			w.giveBackAs("etcd did not answer in time", stopping, l)
 			return
 		case errors.Is(cause, errTimeout) && errors.Is(err, context.DeadlineExceeded):
 			err = fmt.Errorf("%w of %v: %w", errTimeout, w.cfg.Timeout, err)
