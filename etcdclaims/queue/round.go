@@ -146,14 +146,14 @@ func (c *claimer) claimPicked(s *session, items []*item.Entry, n int) ([]*Delive
 		return nil, err
 	}
 	c.arrivals.settle(items, leases, time.Since(begin))
-	if refused {
-		c.arrivals.forget(false)
-		return nil, nil
-	}
 	if c.misses++; len(leases) > 0 {
 		c.misses = 0
 	} else if c.misses > mostMisses { // something keeps these items from being claimed
 		retry.Pause(c.q.ctx, min(c.misses-mostMisses, mostMisses))
+	}
+	if refused {
+		c.arrivals.forget(false)
+		return nil, nil
 	}
 	// Others were faster with the rest: pick from more next time. Not with those that
 	// have just vested, which the keeper may have moved: while one process claims alone

@@ -238,7 +238,7 @@ func (s *session) ofGeneration(
 		return resp, false, nil
 	}
 	now := gen.Judge(resp)
-	if now == 0 { // it was deleted, and perhaps the spec with it
+	if now < gen.Rev { // it was deleted, and perhaps the spec with it, or etcd was restored from a snapshot
 		s.q.specOK.Store(false)
 		_, err := s.void(ctx)
 		return nil, true, err
