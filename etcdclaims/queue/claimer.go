@@ -160,6 +160,7 @@ func (c *claimer) refuse(err error) {
 // that this process took without knowing, whether or not a caller wants items.
 func (c *claimer) round() (waiting bool, failed error) {
 	seen := map[time.Duration]bool{} // durations that found nothing in this round
+	lost := 0                        // sessions in a row
 	failed = c.q.sessions.reconcile(c.q.ctx)
 	for {
 		wants, n, wait := c.take()
@@ -172,6 +173,12 @@ func (c *claimer) round() (waiting bool, failed error) {
 		var more bool
 		if err == nil {
 			b, more, err = c.claimSome(s, n, wait)
+			revoked := errors.Is(err, etcdclaims.ErrLost) && !errors.Is(err, etcdclaims.ErrUnknown)
+			if revoked && lost < mostRevoked && retry.Pause(c.q.ctx, lost) {
+				lost++
+				continue
+			}
+			lost = 0
 		}
 		if err != nil {
 			c.answerFailed(wants, err)

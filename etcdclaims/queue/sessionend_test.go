@@ -58,3 +58,23 @@ func TestHeartbeatToSessionThatEnds(t *testing.T) {
 		})
 	}
 }
+
+// TryClaim does not fail if its session ends under it.
+func TestClaimWithSessionThatEnds(t *testing.T) {
+	virtually(t, func(w *world) {
+		q, host := w.process(queue.Config{TTL: 30 * sec})
+		w.enqueue(q, "a")
+		revoked := 0
+		host.Inject(claimtest.Fault{Times: -1, Saw: func(message any) {
+			if claiming(message) && revoked == 0 {
+				revoked++
+				resp, err := w.server.Admin().Get(w.Context(), "/etcdclaims/own/queue/q/session/", clientv3.WithPrefix())
+				w.ok(err)
+				_, err = w.server.Admin().Revoke(w.Context(), clientv3.LeaseID(resp.Kvs[0].Lease))
+				w.ok(err)
+			}
+		}})
+		w.want(len(w.tryClaim(q, 1)), 1)
+		w.want(revoked, 1)
+	})
+}
