@@ -145,6 +145,23 @@ func (l *Delivery) abandon() {
 	}
 }
 
+// missed ends the lease if its item, which was not there, cannot have gone by a request of the
+// lease.
+func (l *Delivery) missed(ctx context.Context, rev int64) {
+	select {
+	case l.busy <- struct{}{}:
+	default:
+		return // the request under way finds out
+	}
+	defer func() { <-l.busy }()
+	l.mu.Lock()
+	held, same := l.held, l.err == nil && !l.leaving && l.held.Rev == rev
+	l.mu.Unlock()
+	if same {
+		_, _ = l.refused(ctx, item.VerbHeartbeat, held, item.Gone, nil)
+	}
+}
+
 // snapshot returns what changes of the lease.
 func (l *Delivery) snapshot() (s *session, held item.Held, err error) {
 	l.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/item"
@@ -12,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 )
 
 // reconcile gives back items that were taken by a request whose outcome could not be
@@ -75,6 +77,66 @@ func (s *session) giveBack(ctx context.Context) error {
 			from = prefix // from the start: it may or may not have been done
 		}
 	}
+}
+
+// compareEvery is how often a session compares its leases with etcd.
+const compareEvery = time.Minute
+
+// compareOften compares the leases with etcd until the session ends.
+func (s *session) compareOften() {
+	t := time.NewTicker(compareEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			if err := s.compare(s.q.ctx); err != nil {
+				s.q.log.Debug("items of a queue session not read", zap.String("session", s.id), zap.Error(err))
+			}
+		case <-s.claim.Done():
+			return
+		case <-s.q.ctx.Done():
+			return
+		}
+	}
+}
+
+// compare ends leases whose items another process with the same handle has ended or moved, and
+// has items given back that no lease is of: a restore from a snapshot brings back items that were
+// completed.
+func (s *session) compare(ctx context.Context) error {
+	type taken struct {
+		id  string
+		rev int64
+	}
+	gone := map[taken]lease{}
+	s.mu.Lock()
+	for l := range s.leases {
+		if _, held, err := l.snapshot(); err == nil && held.Session == s.id {
+			gone[taken{held.State.ID, held.Rev}] = l
+		}
+	}
+	s.mu.Unlock()
+	prefix := s.q.keys.TakenBy(s.id)
+	var kvs []*mvccpb.KeyValue
+	for page, err := range list(ctx, s.q.claims, clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly()), 1000) {
+		if err != nil {
+			return err
+		}
+		kvs = append(kvs, page.Kvs...)
+	}
+	for _, kv := range kvs {
+		delete(gone, taken{strings.TrimPrefix(string(kv.Key), prefix), kv.ModRevision})
+	}
+	for was, l := range gone {
+		l.missed(ctx, was.rev)
+	}
+	s.mu.Lock()
+	busy := s.busy > 0 // what that takes has no lease yet
+	s.mu.Unlock()
+	if !busy && len(s.nobodys(kvs, prefix)) > 0 {
+		s.doubt()
+	}
+	return nil
 }
 
 // nobodys returns those taken keys of which this process has no lease.

@@ -17,7 +17,8 @@ import (
 
 // Handle returns the delivery as text. With it another process of the same program can
 // heartbeat, complete or fail the item: see [Queue.Adopt]. A handle is valid for this
-// delivery alone. It is not a secret, and protects nothing.
+// delivery alone. It is not a secret, and protects nothing. If the other process ends the
+// delivery, this one learns that within about a minute, or by its next verb.
 func (l *Delivery) Handle() string {
 	_, held, _ := l.snapshot()
 	return strings.Join([]string{"1", held.Session, strconv.FormatInt(held.Fence(), 10), held.State.ID}, ":")

@@ -112,6 +112,41 @@ func TestAdoptedVerbUnderFaults(t *testing.T) {
 	}
 }
 
+// A process learns that another one has completed or moved its item by the handle, and keeps the
+// delivery no longer. A delivery that it has still, and one with a verb of unknown outcome, stay.
+func TestHandedOverItemsAreForgotten(t *testing.T) {
+	virtually(t, func(w *world) {
+		first, host := w.process(queue.Config{TTL: 30 * sec})
+		second := w.queue(queue.Config{TTL: 30 * sec})
+		for _, id := range []string{"completed", "moved", "stays", "unknown"} {
+			w.enqueue(first, id)
+		}
+		had := w.tryClaim(first, 4)
+		for i, do := range []func(*queue.Delivery) error{
+			func(l *queue.Delivery) error { return l.Complete(w.Context()) },
+			func(l *queue.Delivery) error { _, err := l.Heartbeat(w.Context(), 0); return err },
+		} {
+			l, err := second.Adopt(w.Context(), had[i].Handle())
+			w.ok(err)
+			w.ok(do(l))
+		}
+		host.Inject(claimtest.Fault{On: claimtest.Other, LoseReply: true})
+		ctx, cancel := context.WithTimeout(w.Context(), sec)
+		defer cancel()
+		w.wantErr(had[3].Complete(ctx), etcdclaims.ErrUnknown)
+		time.Sleep(2 * time.Minute)
+		w.wantErr(had[0].Err(), queue.ErrCompleted)
+		w.wantErr(had[1].Err(), queue.ErrSuperseded)
+		for i, kept := range []bool{false, false, true, true} {
+			w.want(had[i].Context().Err() == nil, kept)
+			_, ok := first.Delivery(had[i].ID())
+			w.want(ok, kept)
+		}
+		w.ok(had[2].Check())
+		w.ok(had[3].Complete(w.Context()))
+	})
+}
+
 // Leases that a process adopts and drops without a verb are not kept.
 func TestDroppedLeasesAreFreed(t *testing.T) {
 	virtually(t, func(w *world) {

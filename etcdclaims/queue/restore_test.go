@@ -38,6 +38,27 @@ func TestRestoreOfEarlierGeneration(t *testing.T) {
 	})
 }
 
+// An item whose completion a restore has undone is given back, although its worker lives on. What
+// else that worker has stays its own.
+func TestRestoreOfCompletedItem(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{TTL: time.Minute})
+		w.enqueue(q, "a")
+		w.enqueue(q, "b")
+		had := w.tryClaim(q, 2)
+		snapshot := w.server.Snapshot(t)
+		w.ok(had[0].Complete(w.Context()))
+		w.server.Restore(t, snapshot, bump)
+		w.want(w.look(q, "a").Where, queue.Taken)
+		time.Sleep(2 * time.Minute)
+		i := w.look(q, "a")
+		w.want(i.Where, queue.Ready)
+		w.want(i.Attempts, 0)
+		w.ok(had[1].Check())
+		w.ok(had[1].Complete(w.Context()))
+	})
+}
+
 // A claimer whose requests are refused again and again for the generation of its session waits
 // between them.
 func TestClaimRefusedForItsGeneration(t *testing.T) {

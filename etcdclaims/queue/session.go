@@ -45,6 +45,7 @@ type session struct {
 type lease interface {
 	snapshot() (s *session, held item.Held, err error)
 	end(why error)
+	missed(ctx context.Context, rev int64)
 }
 
 // idleAfter is how long a session lasts of which nothing was asked and that has no

@@ -64,6 +64,7 @@ func (s *sessions) get(ctx context.Context, ttl time.Duration) (*session, error)
 			if err == nil && !late {
 				s.byTTL[ttl], s.all[made] = made, struct{}{}
 				s.q.spawn(made.watch)
+				s.q.spawn(made.compareOften)
 			}
 			s.mu.Unlock()
 			switch {
