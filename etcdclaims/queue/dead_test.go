@@ -282,6 +282,30 @@ func TestRedriveAllBesideAnother(t *testing.T) {
 	})
 }
 
+// A second key of one dead letter, as a restore of some keys leaves, does not stop RedriveAll, whether it
+// comes before the letter's own key or behind it.
+func TestRedriveAllWithTwoKeys(t *testing.T) {
+	for name, second := range map[string]string{"before": "!", "behind": "~"} {
+		t.Run(name, func(t *testing.T) {
+			virtually(t, func(w *world) {
+				q := w.queue(queue.Config{})
+				w.discard(q, "a")
+				own := w.under("/dead/")[0]
+				letter, err := w.server.Admin().Get(w.Context(), own)
+				w.ok(err)
+				at := strings.LastIndex(own, "/") + 1
+				_, err = w.server.Admin().Put(w.Context(), own[:at]+second+own[at:], string(letter.Kvs[0].Value))
+				w.ok(err)
+				w.discard(q, "b")
+				n, err := q.RedriveAll(w.Context())
+				w.ok(err)
+				w.want(n, 2)
+				w.want(ids(w.tryClaim(q, 10)), "a b")
+			})
+		})
+	}
+}
+
 // A key below the dead letters that is of none does not keep them.
 func TestDeadRetentionBesideForeignKey(t *testing.T) {
 	testetcd.SkipRace(t)

@@ -190,8 +190,9 @@ func (q *store) freeSlots(used map[int]bool) []int {
 func claimedSize(p *item.Entry) int { return len(p.KV.Value) + 8*item.MaxErrorBytes }
 
 // promote moves later items whose time has come to the ready ones, the first of them
-// if they are many.
+// if they are many. It moves one key of an item with several.
 func (q *store) promote(ctx context.Context, s *session, vested []*item.Entry) error {
+	vested = distinct(vested, func(p *item.Entry) string { return p.State.ID })
 	some := fitting(vested[:min(len(vested), q.size.items(opsToMove))], func(p *item.Entry) int { return len(p.KV.Value) + 1024 })
 	_, err := s.send(ctx, item.Promote{Keys: q.keys, Items: some}.Build())
 	if q.size.refused(err, len(some)+opsToMove) {

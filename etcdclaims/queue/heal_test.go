@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -178,6 +179,45 @@ func TestItemWithTwoKeys(t *testing.T) {
 					w.ok(l.Complete(w.Context()))
 				}
 				w.want(len(w.under("/ready/")), 0)
+			})
+		})
+	}
+}
+
+// Nor does one among the items that have not vested, which the claimers and the keeper move many at a
+// time.
+func TestLaterItemWithTwoKeys(t *testing.T) {
+	for name, keeps := range map[string]bool{"claimer": false, "keeper": true} {
+		t.Run(name, func(t *testing.T) {
+			virtually(t, func(w *world) {
+				q := w.queue(queue.Config{})
+				if keeps {
+					w.want(len(w.tryClaim(q, 1)), 0) // and keeps house from now on
+				}
+				items := make([]queue.Item, 80)
+				for i := range items {
+					items[i] = queue.NewItem(nil, queue.ID(fmt.Sprint(i)), queue.Delay(20*sec))
+				}
+				_, err := q.EnqueueAll(w.Context(), items)
+				w.ok(err)
+				w.ok(q.SetPriority(w.Context(), "7", 50))
+				old, err := w.server.Admin().Get(w.Context(), w.under("/later/")[0])
+				w.ok(err)
+				w.ok(q.SetPriority(w.Context(), "7", 40))
+				_, err = w.server.Admin().Put(w.Context(), string(old.Kvs[0].Key), string(old.Kvs[0].Value))
+				w.ok(err)
+				w.want(len(w.under("/later/")), len(items)+1)
+				time.Sleep(30 * sec)
+				w.want(len(w.under("/later/")) == 0, keeps)
+				var got []*queue.Delivery
+				for range 5 {
+					got = append(got, w.tryClaim(q, len(items))...)
+				}
+				w.want(len(got), len(items))
+				for _, l := range got {
+					w.ok(l.Complete(w.Context()))
+				}
+				w.want(len(w.under("/index/later/"))+len(w.under("/index/ready/")), 0)
 			})
 		})
 	}

@@ -51,8 +51,10 @@ func (q *Queue) redriveListed(ctx context.Context) (n int, err error) {
 }
 
 // redriveSome redrives dead letters, as many with each request as fit. Those that it refuses
-// were moved, or have no content: Redrive, which reads it, decides.
+// were moved, or have no content: Redrive, which reads it, decides. So it is with a second key of a
+// letter, if that comes first.
 func (q *Queue) redriveSome(ctx context.Context, letters []found) (n int, err error) {
+	letters = distinct(letters, func(f found) string { return f.ID })
 	for try := 0; len(letters) > 0; {
 		s, err := q.sessions.get(ctx, q.cfg.TTL)
 		if err != nil {
