@@ -117,7 +117,7 @@ func TestPathKey(t *testing.T) {
 		}
 	}
 	f("/o/{id}", "/o/42", "orders/{id}", "orders/42")
-	f("/o/{id}/{line}", "/o/42/7", "{line}.of.{id}/x", "7.of.42/x")
+	f("/o/{id}/{line}", "/o/42/7", "lines/{line}.of/x-{id}.x", "lines/7.of/x-42.x")
 	f("/o/{id}/{line}", "/o/a%2Fb/c", "{id}/{line}", "a%2Fb/c")
 	f("/o/{id}/{line}", "/o/a/b%2Fc", "{id}/{line}", "a/b%2Fc")
 	f("/files/{name...}", "/files/eu/report", "files/{name}", "files/eu%2Freport")
@@ -126,6 +126,12 @@ func TestPathKey(t *testing.T) {
 	for _, bad := range []string{"", "orders", "orders/{id", "orders/id}", "orders/{}", "{a{b}}", "{a}}"} {
 		if !panics(func() { middleware.PathKey(bad) }) {
 			t.Errorf("%q: no panic", bad)
+		}
+	}
+	// Two requests would share a key: those with b and c:d, and with b:c and d.
+	for _, joined := range []string{"{a}{b}", "{a}:{b}", "o/{a}.of.{b}/x", "{a}/{b}-{c}", "{a}%2F{b}"} {
+		if !panics(func() { middleware.PathKey(joined) }) {
+			t.Errorf("%q: no panic", joined)
 		}
 	}
 }

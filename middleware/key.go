@@ -11,13 +11,15 @@ import (
 
 // PathKey returns a function that derives a key from a request's path. In the
 // pattern "orders/{id}", it replaces {id} by the value that the pattern of an
-// http.ServeMux has for id. Values are path-escaped, so that a slash within a
-// value cannot make two requests share a key.
+// http.ServeMux has for id. Values are path-escaped, so a slash within a value is
+// not one of the pattern. There must be a slash between two names, so that requests with
+// different values never share a key.
 //
 // The key is empty if a value is empty. If the handler is wrapped outside of the mux, the
 // key is always empty: path values are set by the mux.
 //
-// PathKey panics if the braces in the pattern do not match, or if it has no braces.
+// PathKey panics if the braces in the pattern do not match, if it has no braces, or if there
+// is no slash between two names.
 func PathKey(pattern string) func(*http.Request) string {
 	var texts, names []string
 	for rest := pattern; ; {
@@ -26,6 +28,10 @@ func PathKey(pattern string) func(*http.Request) string {
 		name, next, closed := strings.Cut(after, "}")
 		if strings.Contains(text, "}") || found && (!closed || name == "" || strings.Contains(name, "{")) || !found && len(names) == 0 {
 			panic(fmt.Sprintf("middleware: path key %q: write it with names in braces, like orders/{id}", pattern))
+		}
+		if found && len(names) > 0 && !strings.Contains(text, "/") {
+			panic(fmt.Sprintf("middleware: path key %q: different values can have one key; put a slash between {%s} and {%s}",
+				pattern, names[len(names)-1], name))
 		}
 		if !found {
 			break
