@@ -99,3 +99,41 @@ func TestManyQueuesOfOtherConfiguration(t *testing.T) {
 		w.ok(<-result)
 	})
 }
+
+// A queue that only Op has filled is served in the order and with the bounds of the Queue that made the
+// Op, and that Queue can enqueue afterwards.
+func TestManyQueuesFilledByOp(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{MaxTaken: 1, HigherFirst: true})
+		var items []queue.Item
+		for priority, id := range []string{"low", "middle", "high"} {
+			items = append(items, queue.NewItem(nil, queue.ID(id), queue.Priority(priority)))
+		}
+		op, err := q.Op(items...)
+		w.ok(err)
+		_, err = w.server.Admin().Txn(w.Context()).Then(op).Commit()
+		w.ok(err)
+		claims := claimtest.NewClient(w.T, w.server.Host(w.T), etcdclaims.Config{TTL: ttl})
+		ctx, stop := context.WithCancel(w.Context())
+		result, handled := make(chan error, 1), make(chan string, 3)
+		var running atomic.Int64
+		handler := func(_ context.Context, l *queue.Delivery) error {
+			defer running.Add(-1)
+			if n := running.Add(1); n > 1 {
+				t.Errorf("%d items at once", n)
+			}
+			time.Sleep(sec)
+			handled <- l.ID()
+			return nil
+		}
+		go func() {
+			result <- queue.WorkMany(ctx, claims, queue.ManyConfig{Worker: queue.WorkerConfig{Handler: handler}})
+		}()
+		for _, want := range []string{"high", "middle", "low"} {
+			w.want(<-handled, want)
+		}
+		stop()
+		w.ok(<-result)
+		w.enqueue(q, "next")
+	})
+}

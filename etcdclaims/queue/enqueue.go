@@ -276,7 +276,8 @@ func (q *Queue) begun(it Item, now time.Time) item.New {
 // Op returns the operation that enqueues items, for a transaction of the caller's
 // own: with the caller's other writes (an outbox), or in work.Work.Complete or
 // [Delivery.Complete]. Op sends nothing to etcd. It neither checks nor stores the queue's
-// configuration; Enqueue, Claim and Open do. Delay counts from the call of Op.
+// configuration; Enqueue and Claim do. Until then WorkMany takes it from this Queue. Delay
+// counts from the call of Op.
 //
 // If the transaction is carried out twice the items are enqueued once, while the item is
 // in the queue or its id is remembered (Config.Retention). So give each item an ID, and

@@ -111,7 +111,7 @@ type many struct {
 // served is a queue with work.
 type served struct {
 	name string
-	open func(ctx context.Context, name string) (*Queue, error)
+	open func(ctx context.Context) (*Queue, error)
 	stop context.CancelFunc
 	turn int64 // when it was served last; 0: never. Under the mutex of many
 }
@@ -205,16 +205,14 @@ func (m *many) serve(active *mvccpb.KeyValue) {
 	if err != nil || !strings.HasSuffix(key, "/"+keyspace.Digest(named.Name)) {
 		return // of a newer version, or not ours
 	}
-	open := m.open
+	open := func(ctx context.Context) (*Queue, error) { return m.open(ctx, named) }
 	if m.cfg.Queue != nil {
 		cfg, ok := m.cfg.Queue(named.Name)
 		if !ok {
 			return
 		}
-		open = func(_ context.Context, name string) (*Queue, error) {
-			cfg.Name = name
-			return newUnattached(m.claims, cfg)
-		}
+		cfg.Name = named.Name
+		open = func(context.Context) (*Queue, error) { return newUnattached(m.claims, cfg) }
 	}
 	ctx, stop := context.WithCancel(m.ctx)
 	s := &served{stop: stop, name: named.Name, open: open}
@@ -225,13 +223,17 @@ func (m *many) serve(active *mvccpb.KeyValue) {
 	})
 }
 
-// open opens a queue as it was made. One into which only Op has enqueued was not made yet.
-func (m *many) open(ctx context.Context, name string) (*Queue, error) {
-	cfg, err := storedConfig(ctx, m.claims, name)
-	if err != nil && !errors.Is(err, errNoQueue) {
+// open opens a queue as it was made. One into which only Op has enqueued was not made yet: it is to be as
+// Op has noted.
+func (m *many) open(ctx context.Context, noted spec) (*Queue, error) {
+	cfg, err := storedConfig(ctx, m.claims, noted.Name)
+	if errors.Is(err, errNoQueue) {
+		cfg, err = configOf(noted), nil
+	}
+	if err != nil {
 		return nil, err
 	}
-	cfg.Name, cfg.Logger = name, m.cfg.Logger
+	cfg.Logger = m.cfg.Logger
 	return newUnattached(m.claims, cfg)
 }
 
@@ -246,7 +248,7 @@ func (m *many) unserve(key string) {
 func (m *many) work(ctx context.Context, s *served) {
 	failing := false // and that was logged
 	for try := 0; ctx.Err() == nil; {
-		q, err := s.open(ctx, s.name)
+		q, err := s.open(ctx)
 		if err == nil {
 			err = m.workOn(ctx, s, q)
 		}

@@ -47,7 +47,7 @@ func storedConfig(ctx context.Context, claims *etcdclaims.Client, name string) (
 	if err != nil {
 		return Config{}, q.fail("open", err)
 	}
-	return Config{Name: name, HigherFirst: have.HigherFirst, MaxTaken: have.MaxTaken, MaxWaiting: have.MaxWaiting}, nil
+	return configOf(have), nil
 }
 
 // Config returns the configuration of this access to the queue, with defaults filled in.

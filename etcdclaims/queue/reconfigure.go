@@ -56,7 +56,7 @@ func (q *Queue) reconfigure(ctx context.Context) error {
 		if !done.Succeeded {
 			now, _, _, err := known(txn.Kvs(done, 0), nil)
 			if err != nil || now != want {
-				return fmt.Errorf("%w: %s", ErrInUse, have.against(want))
+				return fmt.Errorf("%w: %s", ErrInUse, against(have, want))
 			}
 		}
 	}

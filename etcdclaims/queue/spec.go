@@ -13,17 +13,16 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// spec is the value of the key spec: what all processes must agree on.
-type spec struct {
-	Version     int    `json:"v"`
-	Name        string `json:"name"`
-	HigherFirst bool   `json:"higherFirst,omitempty"`
-	MaxTaken    int    `json:"maxTaken,omitempty"`
-	MaxWaiting  int    `json:"maxWaiting,omitempty"`
+// spec is the value of the key spec.
+type spec = item.Spec
+
+// configOf returns the Config that a spec is part of.
+func configOf(s spec) Config {
+	return Config{Name: s.Name, HigherFirst: s.HigherFirst, MaxTaken: s.MaxTaken, MaxWaiting: s.MaxWaiting}
 }
 
 // against names the fields in which a Config differs from what is stored, for errors.
-func (s spec) against(cfg spec) string {
+func against(s, cfg spec) string {
 	var differ []string
 	field := func(name string, stored, configured any) {
 		if stored != configured {
@@ -113,7 +112,7 @@ func (q *store) agreeOnSpec(ctx context.Context) (rev int64, err error) {
 			rev = resp.Header.Revision
 		}
 		if have != want {
-			return 0, fmt.Errorf("%w: %s; Open takes that of the queue, and Reconfigure changes it once all processes have closed the queue", ErrConfig, have.against(want))
+			return 0, fmt.Errorf("%w: %s; Open takes that of the queue, and Reconfigure changes it once all processes have closed the queue", ErrConfig, against(have, want))
 		}
 		q.specOK.Store(true)
 		return rev, nil

@@ -49,11 +49,11 @@ func newStore(claims *etcdclaims.Client, cfg Config) *store {
 	st := &store{
 		claims: claims,
 		cfg:    cfg,
-		keys:   item.NewKeys(claims.Prefix(), cfg.Name, cfg.HigherFirst),
 		log:    cfg.Logger.With(zap.String("queue", cfg.Name)),
 		clock:  clock.For(claims.Etcd()),
 		size:   newRequestSize(),
 	}
+	st.keys = item.NewKeys(claims.Prefix(), st.spec())
 	st.ctx, st.stop = context.WithCancelCause(context.Background())
 	return st
 }

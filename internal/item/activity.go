@@ -7,17 +7,10 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// active is the value of a key below queue/active/, and of the bell.
-type active struct {
-	Version int    `json:"v"`
-	Name    string `json:"name"`
-}
-
-func (k Keys) named() string { return Encode(active{Version: Version, Name: k.name}) }
-
-// Activate notes that the queue has work, if that is not noted.
+// Activate notes that the queue has work, if that is not noted. The note has the spec, of which etcd has
+// no other key yet if no process but an outbox has used the queue.
 func (k Keys) Activate() *pb.RequestOp {
-	return inner([]*pb.Compare{absent(k.Active())}, put(k.Active(), k.named()))
+	return inner([]*pb.Compare{absent(k.Active())}, put(k.Active(), Encode(k.spec)))
 }
 
 // Deactivate removes the note that the queue has work. It is removed only if the queue is empty at that
@@ -50,7 +43,7 @@ func (k Keys) Pause(p Pausing) *pb.TxnRequest {
 func (k Keys) Resume() *pb.TxnRequest {
 	return &pb.TxnRequest{
 		Compare: []*pb.Compare{exists(k.Paused())},
-		Success: []*pb.RequestOp{remove(k.Paused()), put(k.Bell(), k.named())},
+		Success: []*pb.RequestOp{remove(k.Paused()), put(k.Bell(), bare())},
 	}
 }
 

@@ -30,15 +30,16 @@ import (
 //
 // The keys below index/ have one prefix, for one watch. All keys but bound and the contents
 // are one range, for Watch. A session is a claim of the key SessionKey.
-// queue/active/<digest> names queues with work.
+// queue/active/<digest> has the specs of queues with work.
 type Keys struct {
-	prefix, root, name string
-	higherFirst        bool // claims the items with the greatest priority first
+	prefix, root string
+	spec         Spec
 }
 
 // NewKeys returns the layout of a queue of a client with the prefix.
-func NewKeys(prefix, name string, higherFirst bool) Keys {
-	return Keys{prefix: prefix, root: prefix + "queue/" + keyspace.Digest(name) + "/", name: name, higherFirst: higherFirst}
+func NewKeys(prefix string, spec Spec) Keys {
+	spec.Version = Version
+	return Keys{prefix: prefix, root: prefix + "queue/" + keyspace.Digest(spec.Name) + "/", spec: spec}
 }
 
 // SpecBelow returns the key spec of the queue whose keys have the root.
@@ -105,7 +106,7 @@ func (k Keys) bound() string { return k.root + "bound" }
 func (k Keys) Paused() string { return k.root + "paused" }
 
 // Active is the key of the note that the queue has work.
-func (k Keys) Active() string { return Actives(k.prefix) + keyspace.Digest(k.name) }
+func (k Keys) Active() string { return Actives(k.prefix) + keyspace.Digest(k.spec.Name) }
 
 // Events is the range of the keys that Watch follows.
 func (k Keys) Events() (from, end string) { return k.Dead(), k.root[:len(k.root)-1] + "0" }
@@ -164,13 +165,15 @@ func (k Keys) Placed(p Place) string { return k.root + p.Key }
 // queue.
 
 // SessionKey is the key whose claim is a session.
-func (k Keys) SessionKey(session string) string { return "queue/" + k.name + "/session/" + session }
+func (k Keys) SessionKey(session string) string {
+	return "queue/" + k.spec.Name + "/session/" + session
+}
 
 // Own is the key of the claim of a session in etcd.
 func (k Keys) Own(session string) string { return keyspace.Own(k.prefix, k.SessionKey(session)) }
 
 // KeeperKey is the key whose claim the keeper of the queue has.
-func (k Keys) KeeperKey() string { return "queue/" + k.name + "/keeper" }
+func (k Keys) KeeperKey() string { return "queue/" + k.spec.Name + "/keeper" }
 
 // TokenKey is the key of the token of an item.
-func (k Keys) TokenKey(id string) string { return "queue/" + k.name + "/item/" + id }
+func (k Keys) TokenKey(id string) string { return "queue/" + k.spec.Name + "/item/" + id }

@@ -16,7 +16,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var (
-	keys = item.NewKeys("/c/", "orders", false)
+	keys = item.NewKeys("/c/", item.Spec{Name: "orders"})
 	noon = time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
 )
 

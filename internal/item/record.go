@@ -22,6 +22,15 @@ const (
 	MaxErrorBytes = 1024
 )
 
+// Spec is what all processes that use a queue must agree on.
+type Spec struct {
+	Version     int    `json:"v"`
+	Name        string `json:"name"`
+	HigherFirst bool   `json:"higherFirst,omitempty"` // the items with the greatest priority are claimed first
+	MaxTaken    int    `json:"maxTaken,omitempty"`
+	MaxWaiting  int    `json:"maxWaiting,omitempty"`
+}
+
 // Content is the value of content/<id>: put once, by the enqueuing transaction. When
 // the item is completed it is deleted, or replaced by a tombstone that keeps the id
 // from being enqueued again.

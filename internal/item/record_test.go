@@ -36,7 +36,7 @@ func TestOrder(t *testing.T) {
 	at := func(k item.Keys, priority int, d time.Duration, seq string) string {
 		return k.OrderOf(item.State{Priority: priority, Vesting: noon.Add(d), Seq: seq})
 	}
-	higher := item.NewKeys("/c/", "orders", true)
+	higher := item.NewKeys("/c/", item.Spec{Name: "orders", HigherFirst: true})
 	for _, pair := range [][2]string{
 		{at(keys, -1, 1, "b"), at(keys, 1, 0, "a")},
 		{at(keys, math.MinInt, 1, "b"), at(keys, math.MaxInt, 0, "a")},

@@ -16,7 +16,7 @@ const DefaultPriority = 100
 // are claimed.
 func (k Keys) rank(priority int) string {
 	n := uint64(int64(priority)) ^ 1<<63
-	if k.higherFirst {
+	if k.spec.HigherFirst {
 		n = math.MaxUint64 - n
 	}
 	return fmt.Sprintf("%016x", n)
@@ -28,7 +28,7 @@ func (k Keys) PriorityOf(rank string) int {
 	if err != nil {
 		return DefaultPriority
 	}
-	if k.higherFirst {
+	if k.spec.HigherFirst {
 		n = math.MaxUint64 - n
 	}
 	return int(int64(n ^ 1<<63))

@@ -77,7 +77,7 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "queue of WorkMany that ends before WorkMany", tests: "TestManyQueuesStopWithClient", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/many.go", "name, m.cfg.Logger\n	return newUnattached(", "name, m.cfg.Logger\n	return New("}},
+		edits: []edit{{"etcdclaims/queue/many.go", "cfg.Logger = m.cfg.Logger\n	return newUnattached(", "cfg.Logger = m.cfg.Logger\n	return New("}},
 	},
 	{
 		name: "queues of WorkMany left open when Close must end", tests: "TestManyQueuesGiveBackWhenCloseMustEnd", of: "etcdclaims/queue",

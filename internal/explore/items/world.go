@@ -22,7 +22,7 @@ const (
 )
 
 var (
-	keys = item.NewKeys(prefix, "q", false)
+	keys = item.NewKeys(prefix, item.Spec{Name: "q"})
 	noon = time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
 	ids  = []string{"a", "b"}
 )
