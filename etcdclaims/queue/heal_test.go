@@ -3,9 +3,11 @@ package queue_test
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -152,6 +154,29 @@ func TestItemWithoutContent(t *testing.T) {
 		w.want(len(w.under("/dead/"))+len(w.under("/place/"))+len(w.under("/content/")), 0)
 		w.enqueue(q, "a")
 		w.ok(w.claim(q).Complete(w.Context()))
+	})
+}
+
+// So it is if etcd has no space for the dead letter at first.
+func TestItemWithoutContentInNoSpace(t *testing.T) {
+	virtually(t, func(w *world) {
+		q, host := w.process(queue.Config{})
+		w.enqueue(q, "a")
+		w.remove("/content/a", "")
+		var once sync.Once
+		host.Inject(claimtest.Fault{Times: -1, Saw: func(req any) {
+			if text := fmt.Sprint(req); strings.Contains(text, "request_put") && strings.Contains(text, "/dead/") {
+				once.Do(func() { w.server.FillQuota(w.T) })
+			}
+		}})
+		w.want(len(w.tryClaim(q, 1)), 0)
+		time.Sleep(sec)
+		w.want(len(w.under("/taken/")), 1)
+		w.server.FreeQuota(w.T)
+		time.Sleep(time.Minute)
+		w.want(len(w.tryClaim(q, 1)), 0)
+		time.Sleep(sec)
+		w.want(w.look(q, "a").Where, queue.Dead)
 	})
 }
 

@@ -55,6 +55,7 @@ func (q *holder) delivered(s *session, taken item.Taken) *Delivery {
 		q.skip(err)
 		q.spawn(func() {
 			if derr := l.discard(q.ctx, err.Error(), taken.Content == nil); derr != nil {
+				l.abandon()
 				q.log.Warn("item without content not discarded", zap.String("item", taken.State.ID), zap.Error(derr))
 			}
 		})
