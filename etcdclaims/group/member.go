@@ -200,6 +200,11 @@ func (m *Member) Leave(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 	}
+	select {
+	case <-m.done: // of two that are ready, the select above takes any
+		return nil
+	default:
+	}
 	m.mu.Lock()
 	m.hurry = true
 	m.mu.Unlock()
