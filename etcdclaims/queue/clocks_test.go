@@ -142,3 +142,47 @@ func TestFastKeeperTrimsSlowly(t *testing.T) {
 		w.want(w.dead(q), "")
 	})
 }
+
+// An id is remembered for its whole Retention. The lease that many ids share gets none any more when its
+// time is over, counted from before etcd was asked for it, and with the time for which the machine slept.
+func TestWholeRetention(t *testing.T) {
+	const retention = 100 * sec
+	complete := func(w *world, q *queue.Queue, id string) {
+		w.Helper()
+		w.enqueue(q, id)
+		w.ok(w.claim(q).Complete(w.Context()))
+	}
+	t.Run("late answer", func(t *testing.T) {
+		virtually(t, func(w *world) {
+			q, host := w.process(queue.Config{Retention: retention})
+			w.want(len(w.tryClaim(q, 1)), 0)
+			time.Sleep(sec)
+			late := host.Inject(claimtest.Fault{On: claimtest.Grant, DelayReply: 4 * sec})
+			complete(w, q, "a")
+			w.want(late.Hits(), 1)
+			time.Sleep(retention / 10)
+			complete(w, q, "b")
+			time.Sleep(retention - sec)
+			added, err := q.Enqueue(w.Context(), queue.NewItem(nil, queue.ID("b")))
+			w.ok(err)
+			w.want(added, false)
+		})
+	})
+	t.Run("sleep", func(t *testing.T) {
+		virtually(t, func(w *world) {
+			q, host := w.process(queue.Config{Retention: retention, TTL: time.Hour})
+			lease := func(id string) int64 {
+				w.Helper()
+				resp, err := w.server.Admin().Get(w.Context(), w.under("/content/" + id)[0])
+				w.ok(err)
+				return resp.Kvs[0].Lease
+			}
+			complete(w, q, "a")
+			complete(w, q, "b")
+			w.want(lease("b"), lease("a"))
+			host.Suspend(retention / 2)
+			complete(w, q, "c")
+			w.want(lease("c") == lease("a"), false)
+		})
+	})
+}

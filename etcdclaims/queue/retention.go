@@ -18,9 +18,12 @@ type retention struct {
 	mu     sync.Mutex
 	asking *shared // a request for a new one is under way, or nil
 	id     clientv3.LeaseID
-	end    time.Time // until when tombstones are put on it
+	from   clock.Reading // before it was granted
 	left   int
 }
+
+// slice is for how long tombstones are put on a lease. It is longer than etcd may take to grant one.
+func (r *retention) slice() time.Duration { return max(r.lasts/10, requestTimeout) + time.Second }
 
 // deadline is what ends: a Delivery.
 type deadline interface {
@@ -55,7 +58,7 @@ func (r *retention) forget(id clientv3.LeaseID) {
 // l.
 func (r *retention) lease(ctx context.Context, q *store, l deadline) (clientv3.LeaseID, error) {
 	for {
-		id, asking, mine := r.present()
+		id, asking, mine := r.present(q.clock.Now())
 		switch {
 		case id != clientv3.NoLease:
 			return id, nil
@@ -80,10 +83,10 @@ func (r *retention) lease(ctx context.Context, q *store, l deadline) (clientv3.L
 
 // present returns the present lease. If there is none, it returns the request for a new
 // one, and whether the caller has to make it.
-func (r *retention) present() (id clientv3.LeaseID, asking *shared, mine bool) {
+func (r *retention) present(now clock.Reading) (id clientv3.LeaseID, asking *shared, mine bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.id != clientv3.NoLease && r.left > 0 && clock.Mono().Before(r.end) {
+	if sure, wall := now.Since(r.from); r.id != clientv3.NoLease && r.left > 0 && max(sure, wall) < r.slice() {
 		r.left--
 		return r.id, nil, false
 	}
@@ -95,15 +98,15 @@ func (r *retention) present() (id clientv3.LeaseID, asking *shared, mine bool) {
 
 // grant asks etcd for a new lease.
 func (r *retention) grant(ctx context.Context, q *store) error {
-	slack := r.lasts/10 + time.Second
+	from := q.clock.Now()
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
 	defer cancel()
-	id, err := core.Of(q.claims).GrantLease(ctx, r.lasts+slack+time.Second)
+	id, err := core.Of(q.claims).GrantLease(ctx, r.lasts+r.slice()+time.Second)
 	if err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.id, r.end, r.left = id, clock.Mono().Add(slack), tombstonesPerLease
+	r.id, r.from, r.left = id, from, tombstonesPerLease
 	return nil
 }
