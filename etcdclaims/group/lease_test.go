@@ -1,6 +1,8 @@
 package group_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -9,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/internal/testclaims"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -91,6 +94,43 @@ func TestRefusedEvictionLeavesNoLease(t *testing.T) {
 			w.Errorf("%d leases have no key", n)
 		}
 	})
+}
+
+// So does one that fails for another reason, and has certainly changed nothing.
+func TestFailedEvictionLeavesNoLease(t *testing.T) {
+	t.Parallel()
+	denied := rpctypes.ErrGRPCPermissionDenied
+	for name, c := range map[string]struct {
+		fault claimtest.Fault
+		want  error
+	}{
+		"no permission to read":  {claimtest.Fault{On: claimtest.Verify, Err: denied}, rpctypes.ErrPermissionDenied},
+		"no permission to write": {claimtest.Fault{On: claimtest.Other, Err: denied}, rpctypes.ErrPermissionDenied},
+		"the caller gives up":    {claimtest.Fault{On: claimtest.Verify, LoseRequest: true}, context.DeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			virtually(t, func(w *world) {
+				w.join(config("a", 1))
+				host := w.server.Host(w.T)
+				v, err := group.Open(w.Context(), claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl}), "g")
+				w.ok(err)
+				w.Cleanup(v.Close)
+				c.fault.Times = -1
+				failing := host.Inject(c.fault)
+				ctx, cancel := context.WithTimeout(w.Context(), 2*sec)
+				defer cancel()
+				err = v.Evict(ctx, "a", "test", 365*24*time.Hour)
+				w.wantErr(err, c.want)
+				if errors.Is(err, etcdclaims.ErrUnknown) || failing.Hits() == 0 {
+					w.Errorf("got %v after %d faults", err, failing.Hits())
+				}
+				if n := w.unused(); n != 0 {
+					w.Errorf("%d leases have no key", n)
+				}
+			})
+		})
+	}
 }
 
 // A member leaves with Away when its entry is lost already. Nothing is reserved then, and

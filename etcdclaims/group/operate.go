@@ -57,15 +57,14 @@ func (v *View) evict(ctx context.Context, member, reason string, d time.Duration
 	}
 	evicted := v.keys.evicted(member)
 	mark := encode(eviction{valueVersion, reason, v.claims.Owner(), clock.For(v.claims.Etcd()).Time().Add(d).UTC()})
-	var refused error
 	var entered *mvccpb.KeyValue
 	rev, err := v.amend(ctx, member, lease, func(have []*mvccpb.KeyValue) ([]clientv3.Op, error) {
 		entered = have[1]
 		if kv := have[0]; kv != nil && string(kv.Value) == mark {
 			return nil, nil // an earlier reply was lost
 		}
-		if refused = cmp.Or(newer(have[0]), newer(have[1])); refused != nil {
-			return nil, refused
+		if err := cmp.Or(newer(have[0]), newer(have[1])); err != nil {
+			return nil, err
 		}
 		then := []clientv3.Op{clientv3.OpPut(evicted, mark, clientv3.WithLease(lease), clientv3.WithPrevKV())}
 		if newer(have[2]) == nil {
@@ -73,10 +72,10 @@ func (v *View) evict(ctx context.Context, member, reason string, d time.Duration
 		}
 		return then, nil
 	})
-	if refused != nil {
-		revoke(ctx, v.claims, lease)
-	}
 	if err != nil {
+		if !errors.Is(err, etcdclaims.ErrUnknown) { // else the mark may be on the lease
+			revoke(ctx, v.claims, lease)
+		}
 		return err
 	}
 	return v.expel(ctx, member, entered, reason, rev)
@@ -219,9 +218,9 @@ func leasesOf(responses []*etcdserverpb.ResponseOp, keep clientv3.LeaseID) (leas
 	return leases
 }
 
-// revoke ends leases. One that cannot be revoked lapses.
+// revoke ends leases, also if ctx has ended. One that cannot be revoked lapses.
 func revoke(ctx context.Context, claims *etcdclaims.Client, leases ...clientv3.LeaseID) {
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTimeout)
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(context.WithoutCancel(ctx)), readTimeout)
 	defer cancel()
 	for _, lease := range leases {
 		_ = core.Of(claims).RevokeLease(ctx, lease)
