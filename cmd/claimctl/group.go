@@ -102,7 +102,7 @@ func groupViews(ctx context.Context, claims *etcdclaims.Client) func(func(groupV
 			if errors.Is(err, group.ErrNoGroup) {
 				continue // it was removed meanwhile
 			}
-			if !yield(viewGroup(g), err) {
+			if !yield(viewGroup(g), err) || ctx.Err() != nil { // it ends the others as well
 				return
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/explain"
 )
 
@@ -109,20 +110,21 @@ func cells(v view, header []string) (row []string) {
 }
 
 // printList prints what a command lists, in a table with the columns of the header, separated
-// by commas. JSON of an empty list is [].
-func printList[T view](a *app, columns string, rows iter.Seq2[T, error]) error {
+// by commas. JSON of an empty list is []. Entries that cannot be read hide no others: their errors
+// are returned together.
+func printList[T view](a *app, columns string, rows iter.Seq2[T, error]) (unread error) {
 	all := []T{}
 	header := strings.Split(columns, ",")
 	table := tabwriter.NewWriter(a.out, 0, 8, 2, ' ', 0)
 	headed := a.format != formatTable // nothing is printed above an error without rows
 	for r, err := range rows {
-		if err == nil && !headed {
+		if err != nil {
+			unread = errtext.Both(unread, err)
+			continue
+		}
+		if !headed {
 			line(table, header)
 			headed = true
-		}
-		if err != nil {
-			_ = table.Flush() // what is known is shown, before the error
-			return err
 		}
 		switch a.format {
 		case formatTable:
@@ -137,13 +139,14 @@ func printList[T view](a *app, columns string, rows iter.Seq2[T, error]) error {
 			all = append(all, r)
 		}
 	}
-	if a.format == formatJSON {
-		return a.printJSON(all)
-	}
-	if !headed {
+	switch {
+	case unread != nil && len(all) == 0: // it is not known that the list is empty
+	case a.format == formatJSON:
+		return errtext.Both(a.printJSON(all), unread)
+	case !headed:
 		line(table, header)
 	}
-	return table.Flush()
+	return errtext.Both(table.Flush(), unread)
 }
 
 // line writes one line of a table.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -122,6 +123,31 @@ func TestRemedies(t *testing.T) {
 	} {
 		if got != want {
 			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+// Entries that cannot be read hide no others, in no format. Without an entry nothing is printed.
+func TestListWithErrors(t *testing.T) {
+	t.Parallel()
+	first, second := errors.New("first"), errors.New("second")
+	rows := func(yield func(queueName, error) bool) {
+		_ = yield(queueName{"a"}, nil) && yield(queueName{}, first) && yield(queueName{"b"}, nil) && yield(queueName{}, second)
+	}
+	for format, want := range map[string]string{
+		formatTable: "QUEUE\na\nb\n",
+		formatJSON:  "[\n  {\n    \"queue\": \"a\"\n  },\n  {\n    \"queue\": \"b\"\n  }\n]\n",
+		formatLines: "{\"queue\":\"a\"}\n{\"queue\":\"b\"}\n",
+		formatName:  "a\nb\n",
+	} {
+		var out bytes.Buffer
+		err := printList(&app{format: format, out: &out}, "QUEUE", rows)
+		if out.String() != want || !errors.Is(err, first) || !errors.Is(err, second) || err.Error() != "first; second" {
+			t.Errorf("%s: %q, %v", format, out.String(), err)
+		}
+		out.Reset()
+		if err := printList(&app{format: format, out: &out}, "QUEUE", sequence[queueName](nil, first)); err != first || out.Len() > 0 { //nolint:errorlint // itself
+			t.Errorf("%s: %q, %v", format, out.String(), err)
 		}
 	}
 }

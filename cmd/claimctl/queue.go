@@ -184,7 +184,7 @@ func (a *app) allStats(ctx context.Context, claims *etcdclaims.Client) error {
 				s, err = q.Stats(ctx)
 				_ = q.Close(ctx) // it has no items
 			}
-			if !yield(viewStats(name, s), err) {
+			if !yield(viewStats(name, s), err) || ctx.Err() != nil { // it ends the others as well
 				return
 			}
 		}

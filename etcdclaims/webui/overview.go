@@ -3,6 +3,7 @@ package webui
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -57,6 +58,9 @@ func (q *request) overview() (any, error) {
 	p.JobsFresh = fresh
 	p.Jobs = len(jobs.jobs)
 	for _, g := range jobs.groups {
+		if g.Err != "" && p.JobsFresh.Err == nil {
+			p.JobsFresh.Err = errors.New(g.Err)
+		}
 		p.Overdue += g.Overdue
 	}
 	queues, fresh := q.allQueues()

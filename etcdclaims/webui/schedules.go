@@ -1,6 +1,7 @@
 package webui
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,6 +113,7 @@ type groupRow struct {
 	Owner                 etcdclaims.Info
 	Unowned               bool // no process runs the group, as far as claims are known
 	Jobs, Overdue, Paused int
+	Err                   string // why jobs of the group cannot be read
 }
 
 // schedulesPage lists groups and their jobs.
@@ -150,23 +152,35 @@ func (q *request) jobs() (scheduled, freshness) {
 			group := groupRow{Name: name}
 			group.Owner, _ = h.board.holder("sched/" + name + "/owner")
 			group.Unowned = known && !group.Owner.Held
-			s, err := h.groups.scheduler(name)
-			if err != nil {
-				return all, err
+			if len(all.jobs) < mostJobs {
+				group.Err = text(h.groups.read(ctx, &group, &all.jobs))
 			}
-			if room := mostJobs - len(all.jobs); room > 0 {
-				jobs, err := first(room, s.Jobs(ctx))
-				if err != nil {
-					return all, err
-				}
-				for _, info := range jobs {
-					all.jobs = append(all.jobs, group.add(info))
-				}
+			if ctx.Err() != nil { // it concerns the groups that follow as well
+				return all, ctx.Err()
 			}
 			all.groups = append(all.groups, group)
 		}
 		return all, nil
 	})
+}
+
+// read reads the jobs of a group, up to mostJobs of all groups. It returns why one of the others
+// cannot be read.
+func (g *groups) read(ctx context.Context, group *groupRow, all *[]jobRow) (unread error) {
+	s, err := g.scheduler(group.Name)
+	if err != nil {
+		return err
+	}
+	for info, err := range s.Jobs(ctx) {
+		if err != nil { // those behind it may be readable
+			unread = cmp.Or(unread, err)
+			continue
+		}
+		if *all = append(*all, group.add(info)); len(*all) == mostJobs {
+			break
+		}
+	}
+	return unread
 }
 
 // add counts a job of the group.

@@ -2,15 +2,19 @@ package webui_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/webui"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/internal/testwork"
+	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -62,4 +66,39 @@ func TestUnreadIsShown(t *testing.T) {
 	if health := get("health"); !strings.Contains(health, "not examined: permission denied") {
 		t.Errorf("the doctor: %s", health)
 	}
+}
+
+// A job that cannot be read hides neither the other jobs of its group nor other groups.
+func TestUnreadableJob(t *testing.T) {
+	virtually(t, webui.Config{}, func(w *world) {
+		api, host := w.client("api-7")
+		etcd, root := host.Etcd(w.T), api.Prefix()+"sched/"
+		for group, jobs := range map[string]int{"billing": 12, "mails": 1} {
+			s, err := sched.New(api, sched.Config{Group: group})
+			w.ok(err)
+			for i := range jobs {
+				w.ok(s.Add(sched.Job{
+					Name: fmt.Sprintf("%s-%02d", group, i), Schedule: calendar.Must(calendar.Cron("30 2 * * *")),
+					Handler: func(context.Context, sched.Tick) error { return nil },
+				}))
+			}
+			ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+			w.ok(s.Run(ctx))
+			cancel()
+			if group != "billing" {
+				continue
+			}
+			w.ok(s.Pause(w.Context(), "billing-00", ""))
+			all, err := etcd.Get(w.Context(), root, clientv3.WithPrefix())
+			w.ok(err)
+			for _, kv := range all.Kvs {
+				if strings.Contains(string(kv.Key), "/now/paused/") {
+					_, err := etcd.Put(w.Context(), string(kv.Key), `{"v":99}`) // of a newer version
+					w.ok(err)
+				}
+			}
+		}
+		w.shows("schedules", "billing-01", "billing-11", "mails-00", `<span class="tag bad">unreadable</span> sched: list the jobs of group`)
+		w.shows("", "? jobs overdue", "Not all of this can be read: sched: list the jobs of group &#34;billing&#34;")
+	})
 }

@@ -105,7 +105,7 @@ func (e *Examination) held(r reading, ghosts []string, unconfirmed string) {
 func (e *Examination) sessions(ctx context.Context) {
 	var late []string
 	of := source{"sessions", Error, "see the permissions", "cannot be listed", e.Leases}
-	asked, unread, well := each(e, of, admin.Sessions(ctx, e.Claims), func(s admin.SessionInfo) error {
+	asked, unread, well := each(ctx, e, of, admin.Sessions(ctx, e.Claims), func(s admin.SessionInfo) error {
 		if 2*s.Left < s.TTL {
 			late = append(late, s.Owner)
 		}

@@ -130,12 +130,13 @@ type source struct {
 	most           int // that are examined
 }
 
-// each examines the first entries of a list. It returns their number, and the text about the rest
-// that Judge takes. well is false if there are findings: those of examine, and one for an error.
-func each[T any](e *Examination, of source, list iter.Seq2[T, error],
+// each examines the first entries of a list, those that cannot be read and those behind them
+// included. It returns their number, and the text about the rest that Judge takes. well is false
+// if there are errors or findings: those of examine, and one for each error.
+func each[T any](ctx context.Context, e *Examination, of source, list iter.Seq2[T, error],
 	examine func(T) error,
 ) (n int, unread string, well bool) {
-	before := len(e.Findings)
+	before, failed := len(e.Findings), false
 	for v, err := range list {
 		if n == of.most {
 			unread = others
@@ -145,11 +146,13 @@ func each[T any](e *Examination, of source, list iter.Seq2[T, error],
 			err = examine(v)
 		}
 		if e.failed(of.level, of.check, of.remedy, of.cannot, err) {
-			return n, "", false
+			if failed = true; ctx.Err() != nil || isDenied(err) {
+				break // it concerns those that follow as well
+			}
 		}
 		n++
 	}
-	return n, unread, len(e.Findings) == before
+	return n, unread, !failed && len(e.Findings) == before
 }
 
 // Well adds a finding that all is well.

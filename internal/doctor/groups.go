@@ -17,7 +17,7 @@ func (e *Examination) partitionGroups(ctx context.Context) {
 	var suspects []suspect
 	members := map[string]int{} // of groups with suspects
 	of := source{"groups", Warning, "see claimctl group ls", "cannot be read", 50}
-	seen, unread, ok := each(e, of, group.Names(ctx, e.Claims), func(name string) error {
+	seen, unread, ok := each(ctx, e, of, group.Names(ctx, e.Claims), func(name string) error {
 		found, n, unread, err := e.readGroup(ctx, name)
 		failed += unread
 		if len(found) > 0 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/sched"
 )
@@ -12,7 +13,7 @@ import (
 // queues looks at the first queues.
 func (e *Examination) queues(ctx context.Context) {
 	of := source{"queues", Warning, "see claimctl queue stats", "cannot be read", 100}
-	seen, unread, well := each(e, of, queue.Names(ctx, e.Claims), func(name string) error {
+	seen, unread, well := each(ctx, e, of, queue.Names(ctx, e.Claims), func(name string) error {
 		stats, err := e.queueStats(ctx, name)
 		if err != nil {
 			return err
@@ -49,7 +50,7 @@ func (e *Examination) queueStats(ctx context.Context, name string) (queue.Stats,
 func (e *Examination) groups(ctx context.Context) {
 	jobs := 0
 	of := source{"jobs", Warning, "see claimctl sched jobs -g GROUP", "cannot be read", 50}
-	groups, unread, well := each(e, of, sched.Groups(ctx, e.Claims), func(group string) error {
+	groups, unread, well := each(ctx, e, of, sched.Groups(ctx, e.Claims), func(group string) error {
 		n, err := e.group(ctx, group)
 		jobs += n
 		return err
@@ -60,25 +61,26 @@ func (e *Examination) groups(ctx context.Context) {
 }
 
 // group reports the jobs of a group that cannot run, and returns how many jobs there are.
-func (e *Examination) group(ctx context.Context, name string) (jobs int, err error) {
+func (e *Examination) group(ctx context.Context, name string) (jobs int, unread error) {
 	s, err := sched.New(e.Claims, sched.Config{Group: name, ICal: e.ICal})
 	if err != nil {
 		return 0, err
 	}
-	owner, unread := e.Claims.Lookup(ctx, "sched/"+name+"/owner")
+	owner, unknown := e.Claims.Lookup(ctx, "sched/"+name+"/owner")
 	for job, err := range s.Jobs(ctx) {
-		if err != nil {
-			return jobs, err
+		if err != nil { // those behind it may be readable
+			unread = errtext.Both(unread, err)
+			continue
 		}
 		jobs++
 		e.job(name, job, owner.Held)
 	}
-	if unread == nil && !owner.Held && jobs > 0 {
+	if unknown == nil && !owner.Held && jobs > 0 {
 		e.Add(Warning, "jobs", fmt.Sprintf("start a process that runs the Scheduler, or forget the jobs: "+
 			"%s sched forget -g %s JOB", e.Commands.Claimctl, explain.Quoted(name)),
 			"no process runs group %q, which has %s", name, count(jobs, "job", "jobs"))
 	}
-	return jobs, unread
+	return jobs, errtext.Both(unknown, unread)
 }
 
 // job reports why a job of a group cannot run. Without an owner of the group there is one finding

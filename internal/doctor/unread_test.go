@@ -1,14 +1,21 @@
 package doctor
 
 import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/internal/testwork"
+	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 // Records beyond the limit, which were not read, are not called well.
@@ -44,5 +51,44 @@ func TestUnreadLeasesAreNoted(t *testing.T) {
 		host.Inject(claimtest.Fault{On: steps.TimeToLive, Times: -1, DelayReply: 6 * time.Second})
 		e.Survey(t.Context())
 		e.has(t, Note, "claims", "1 key is held; 1 lease could not be read")
+	})
+}
+
+// A job that cannot be read is a finding. It hides neither the other jobs of its group nor other groups.
+func TestUnreadableJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := claimtest.Start(t)
+		claims := claimtest.NewClient(t, server.Host(t), etcdclaims.Config{Owner: "w"})
+		ok := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		names := []string{"billing", "mails"}
+		slices.SortFunc(names, func(a, b string) int { return strings.Compare(keyspace.Digest(a), keyspace.Digest(b)) })
+		for _, group := range names {
+			s, err := sched.New(claims, sched.Config{Group: group})
+			ok(err)
+			for i := range 12 {
+				ok(s.Add(sched.Job{
+					Name: fmt.Sprintf("j%02d", i), Schedule: calendar.Must(calendar.Cron("30 2 * * *")),
+					Handler: func(context.Context, sched.Tick) error { return nil },
+				}))
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ok(s.Run(ctx))
+			cancel()
+			ok(s.Pause(t.Context(), "j11", "audit"))
+		}
+		unreadable := claims.Prefix() + "sched/" + keyspace.Digest(names[0]) + "/now/paused/" + keyspace.Digest("j00")
+		_, err := claims.Etcd().Put(t.Context(), unreadable, `{"v":99}`)
+		ok(err)
+		e := &Examination{Claims: claims, Limit: 5000, Leases: 200, Patience: 5 * time.Second, Answer: 2 * time.Second}
+		e.groups(t.Context())
+		e.has(t, Warning, "jobs", fmt.Sprintf("cannot be read: sched: list the jobs of group %q", names[0]))
+		for _, group := range names {
+			e.has(t, Warning, "jobs", fmt.Sprintf(`"j11" of group %q is paused`, group))
+		}
 	})
 }

@@ -20,7 +20,7 @@ func (e *Examination) work(ctx context.Context) {
 		return
 	}
 	of := source{"work", Error, "see the permissions", "cannot be listed", e.Limit}
-	read, unread, ok := each(e, of, works.Records(ctx, ""), func(r work.Record) error {
+	read, unread, ok := each(ctx, e, of, works.Records(ctx, ""), func(r work.Record) error {
 		is := kind{r.State, r.AtMostOnce}
 		found[is] = append(found[is], r.Key)
 		return nil
