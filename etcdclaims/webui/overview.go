@@ -14,80 +14,94 @@ import (
 // overviewPage is the first page.
 type overviewPage struct {
 	summary
-	Waiting       int // callers in line
-	Troubled      int // work that is orphaned or dead
+	Waiting       number // callers in line
+	Troubled      number // work that is orphaned or dead
 	TroubleState  work.State
-	Jobs, Overdue int
-	DeadLetters   int
+	Jobs, Overdue number
+	DeadLetters   number
 	HasRefusals   bool
 	Refused       int
-
-	LinesFresh, WorkFresh, JobsFresh, QueuesFresh freshness
 }
 
 // Unread returns why a number cannot be read: one reason, of the first of them.
 func (p overviewPage) Unread() error {
-	return cmp.Or(p.LinesFresh.Err, p.WorkFresh.Err, p.JobsFresh.Err, p.QueuesFresh.Err)
+	return cmp.Or(p.Waiting.Err, p.Troubled.Err, p.Jobs.Err, p.DeadLetters.Err)
 }
 
-// asRead returns a number as it was read, with "?" if it could not be read again.
-func asRead(n int, f freshness) string {
+// number is a number as it was read.
+type number struct {
+	N int
+	freshness
+	partial bool // not all was read
+}
+
+// String returns the number, with "?" if it could not be read again, and "+" if it is partial.
+func (n number) String() string {
 	switch {
-	case f.Err == nil:
-		return strconv.Itoa(n)
-	case f.At.IsZero():
+	case n.Err != nil && n.At.IsZero():
 		return "?"
+	case n.Err != nil:
+		return strconv.Itoa(n.N) + "?"
+	case n.partial:
+		return strconv.Itoa(n.N) + "+"
 	}
-	return strconv.Itoa(n) + "?"
+	return strconv.Itoa(n.N)
 }
 
 func (q *request) overview() (any, error) {
 	p := overviewPage{summary: q.useClaims("").summary(), TroubleState: work.StateOrphaned}
 	lines, fresh := q.allLines()
-	p.LinesFresh = fresh
+	p.Waiting = number{freshness: fresh, partial: len(lines) == mostRows}
 	for _, l := range lines {
-		p.Waiting += l.Waiting
+		p.Waiting.N += l.Waiting
 	}
 	states, fresh := q.workStates()
-	p.WorkFresh = fresh
-	p.Troubled = states[work.StateOrphaned] + states[work.StateDead]
-	if states[work.StateOrphaned] == 0 {
+	p.Troubled = number{states.of[work.StateOrphaned] + states.of[work.StateDead], fresh, states.partial}
+	if states.of[work.StateOrphaned] == 0 {
 		p.TroubleState = work.StateDead
 	}
 	jobs, fresh := q.jobs()
-	p.JobsFresh = fresh
-	p.Jobs = len(jobs.jobs)
+	p.Overdue = number{freshness: fresh, partial: len(jobs.jobs) == mostJobs || len(jobs.groups) == mostGroups}
 	for _, g := range jobs.groups {
-		if g.Err != "" && p.JobsFresh.Err == nil {
-			p.JobsFresh.Err = errors.New(g.Err)
+		if g.Err != "" && p.Overdue.Err == nil {
+			p.Overdue.Err = errors.New(g.Err)
 		}
-		p.Overdue += g.Overdue
+		p.Overdue.N += g.Overdue
 	}
+	p.Jobs = p.Overdue
+	p.Jobs.N = len(jobs.jobs)
 	queues, fresh := q.allQueues()
-	p.QueuesFresh = fresh
+	p.DeadLetters = number{freshness: fresh, partial: len(queues) == mostQueues}
 	for _, row := range queues {
-		if row.Err != "" && p.QueuesFresh.Err == nil {
-			p.QueuesFresh.Err = fmt.Errorf("queue %q: %s", row.Name, row.Err)
+		if row.Err != "" && p.DeadLetters.Err == nil {
+			p.DeadLetters.Err = fmt.Errorf("queue %q: %s", row.Name, row.Err)
 		}
-		p.DeadLetters += row.Dead
+		p.DeadLetters.N += row.Dead
 	}
 	p.HasRefusals = q.h.cfg.Refusals != nil
 	p.Refused = q.refused()
 	return p, nil
 }
 
+// counted is how many of the first records of work are in each state.
+type counted struct {
+	of      map[work.State]int
+	partial bool // there are more records
+}
+
 // workStates counts the first records of work by their state.
-func (q *request) workStates() (map[work.State]int, freshness) {
-	return snapshotOf(q, "work states", 10*time.Second, func(ctx context.Context, h *Handler) (map[work.State]int, error) {
-		states, n := make(map[work.State]int), 0
+func (q *request) workStates() (counted, freshness) {
+	return snapshotOf(q, "work states", 10*time.Second, func(ctx context.Context, h *Handler) (counted, error) {
+		states, n := counted{of: make(map[work.State]int)}, 0
 		for r, err := range h.works.Records(ctx, "") {
 			if err != nil {
-				return nil, err
+				return counted{}, err
 			}
 			if n++; n > mostScanned {
+				states.partial = true
 				break
 			}
-			states[r.State]++
+			states.of[r.State]++
 		}
 		return states, nil
 	})

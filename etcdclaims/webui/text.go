@@ -25,7 +25,6 @@ var functions = template.FuncMap{
 	"add":     func(a, b int) int { return a + b },
 	"owner":   ownerText,
 	"query":   query,
-	"asRead":  asRead,
 	"count":   count,
 	"stamp":   func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 }

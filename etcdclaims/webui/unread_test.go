@@ -10,7 +10,10 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/etcdclaims/webui"
+	"github.com/etcdclaims/claims/etcdclaims/work"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/sched"
@@ -100,5 +103,53 @@ func TestUnreadableJob(t *testing.T) {
 		}
 		w.shows("schedules", "billing-01", "billing-11", "mails-00", `<span class="tag bad">unreadable</span> sched: list the jobs of group`)
 		w.shows("", "? jobs overdue", "Not all of this can be read: sched: list the jobs of group &#34;billing&#34;")
+	})
+}
+
+// Numbers of the overview are shown as partial if not all is read.
+func TestOverviewIsPartial(t *testing.T) {
+	virtually(t, webui.Config{}, func(w *world) {
+		worker, host := w.client("worker-3")
+		etcd, root := host.Etcd(w.T), worker.Prefix()
+		fill := func(n int, ops func(i int) []clientv3.Op) {
+			for from := 0; from < n; from += 50 {
+				var some []clientv3.Op
+				for i := from; i < min(from+50, n); i++ {
+					some = append(some, ops(i)...)
+				}
+				_, err := etcd.Txn(w.Context()).Then(some...).Commit()
+				w.ok(err)
+			}
+		}
+		w.ok(testwork.Of(worker).TryRun(w.Context(), "done", func(context.Context, *work.Work) error { return nil }))
+		done, err := etcd.Get(w.Context(), root+"work/done")
+		w.ok(err)
+		job, err := testwork.Of(worker).TryBegin(w.Context(), "orphan")
+		w.ok(err)
+		_, err = etcd.Delete(w.Context(), root+"own/orphan")
+		w.ok(err)
+		<-job.Done()
+		w.shows("", "<b>1</b> work orphaned or dead", "<b>0</b> callers in line")
+		fill(5100, func(i int) []clientv3.Op {
+			return []clientv3.Op{clientv3.OpPut(fmt.Sprintf("%swork/done/%04d", root, i), string(done.Kvs[0].Value))}
+		})
+		fill(1001, func(i int) []clientv3.Op {
+			key := fmt.Sprintf("k%04d", i)
+			return []clientv3.Op{
+				clientv3.OpPut(root+"own/"+key, `{"v":1,"owner":"x"}`),
+				clientv3.OpPut(root+"wait/"+keyspace.Digest(key)+"/1", `{"v":1,"owner":"y"}`),
+			}
+		})
+		for i := range 200 {
+			q, err := queue.New(worker, queue.Config{Name: fmt.Sprintf("q%03d", i)})
+			w.ok(err)
+			_, err = q.Enqueue(w.Context(), queue.NewItem(nil))
+			w.ok(err)
+			w.ok(q.Close(w.Context()))
+		}
+		time.Sleep(time.Minute)
+		w.get("") // the claims are watched from now on
+		time.Sleep(time.Minute)
+		w.shows("", "<b>0&#43;</b> work orphaned or dead", "<b>1000&#43;</b> callers in line", "<b>0&#43;</b> dead letters")
 	})
 }
