@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -14,7 +13,6 @@ import (
 	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
 // claimView is a key as it is shown. Fences are strings in JSON: they do not fit
@@ -123,7 +121,7 @@ func (a *app) printClaims(ctx context.Context, claims *etcdclaims.Client, held i
 	switch {
 	case err != nil || unread == nil:
 		return err
-	case errors.Is(unread, etcdclaims.ErrPermissionDenied) || errors.Is(unread, rpctypes.ErrPermissionDenied):
+	case explain.IsDenied(unread):
 		a.remark(fmt.Sprintf("the waiters are not known: %v", unread)) // a role that may read claims only
 		return nil
 	}

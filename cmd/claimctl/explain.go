@@ -24,6 +24,7 @@ type explanation struct {
 	Work     *workView    `json:"work,omitempty"`
 	Previous *termView    `json:"previous,omitempty"`
 	Holders  []claimView  `json:"holders,omitempty"` // of its slots, or who share it: 100 at most
+	unread   error        // see explain.Key
 }
 
 // renewal is the last renewal of the holder's lease, known to a second.
@@ -86,6 +87,9 @@ If etcd has nothing of the key, the command fails: the key may be misspelt.`,
 				return fmt.Errorf("explain %q: the key has no claim, no record, no line and no earlier term that etcd still has; "+
 					"claimctl ls lists the keys that are held", args[0])
 			}
+			if x.unread != nil {
+				a.remark(x.unread.Error())
+			}
 			return printOne(a, x, func(w io.Writer) { x.text(w, time.Now(), a.claimctl()) })
 		},
 	})
@@ -113,7 +117,7 @@ func readExplanation(ctx context.Context, claims *etcdclaims.Client, key string)
 			return explanation{}, err
 		}
 	}
-	x := explanation{claimView: viewClaim(is.Info), Holders: views(is.Holders, viewClaim)}
+	x := explanation{claimView: viewClaim(is.Info), Holders: views(is.Holders, viewClaim), unread: is.Unread}
 	if is.Info.Held && !is.Info.Expires.IsZero() {
 		x.Left = is.Info.TTL.String()
 	}
@@ -144,7 +148,7 @@ func readExplanation(ctx context.Context, claims *etcdclaims.Client, key string)
 
 // unknown reports whether etcd has nothing of the key, as of one that is misspelt.
 func (x explanation) unknown() bool {
-	return !x.Held && len(x.Waiting)+len(x.Holders) == 0 && x.Work == nil && x.Previous == nil
+	return !x.Held && len(x.Waiting)+len(x.Holders) == 0 && x.Work == nil && x.Previous == nil && x.unread == nil
 }
 
 // full reports whether the next caller waits for a holder.

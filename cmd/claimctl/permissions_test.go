@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/doctor"
 	"github.com/etcdclaims/claims/internal/permissions"
 	"github.com/etcdclaims/claims/internal/testetcd"
@@ -116,4 +117,40 @@ func TestListWithoutLines(t *testing.T) {
 	}
 	set("wait/", "R")
 	w.ok("ls")
+}
+
+// A role that may not read sessions and work sees the rest of a key, and a remark.
+func TestExplainWithoutSessions(t *testing.T) {
+	t.Parallel()
+	rows, err := permissions.Table("../../docs/permissions.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, set := guarded(t, rows["Lookup"])
+	root, err := clientv3.New(clientv3.Config{Endpoints: strings.Split(w.flags[1], ","), Username: "root", Password: "secret"})
+	w.noErr(err)
+	defer func() { _ = root.Close() }()
+	owner, err := etcdclaims.New(root, etcdclaims.Config{Prefix: w.prefix, Owner: "api-7"})
+	w.noErr(err)
+	defer func() { w.noErr(owner.Close(context.Background())) }()
+	claim := w.claim(owner, "k")
+	partly := func(shown, remark string) {
+		t.Helper()
+		r := w.ctl("explain", "k")
+		if r.code != 0 || !strings.Contains(r.out, shown) || strings.Contains(r.out, "Work:") || !strings.HasPrefix(r.err, "claimctl: "+remark) {
+			t.Errorf("%+v", r)
+		}
+	}
+	partly("api-7", "its work is not known: ")
+	w.noErr(claim.Release(t.Context()))
+	partly("free", "its work is not known: ")
+	set("work/", "R")
+	partly("free", "its earlier terms are not known: ")
+	set("session/", "R")
+	if out := w.ok("explain", "k"); !strings.Contains(out, "Previous:") {
+		t.Error(out)
+	}
+	// The error is that doctor may not claim a key of its own.
+	w.has(w.findings(2, "--for", "explain"), doctor.OK, "permissions", "suffice")
+	w.fails(exitFailure, "the key has no claim, no record", "explain", "nosuch")
 }

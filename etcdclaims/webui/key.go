@@ -36,6 +36,7 @@ type keyPage struct {
 	From        int64        // the first revision that etcd still has
 	Timeline    timeline
 	Refused     []refusalRow
+	Unread      error // see explain.Key
 	Fresh       freshness
 
 	CanRelease, CanRetry, CanForget bool
@@ -82,7 +83,7 @@ func (q *request) key() (any, error) {
 		Now: time.Now(), Key: key, Of: ofKey(key), Info: x.Info, Began: b.begun(key, x.Info.Fence), Renewal: x.Renewal, MoreHolders: x.Partial,
 		Note: q.value(FieldNote, string(x.Info.Note)), Line: x.Line, Next: x.Next(), More: x.More, Fresh: fresh, From: x.History.From,
 	}
-	p.Holders = q.holderRows(x)
+	p.Holders, p.Unread = q.holderRows(x), x.Unread
 	terms := x.History.Terms
 	p.Refused = q.refusedOf(key)
 	p.Timeline = newTimeline(terms, x.History.Revision)

@@ -21,7 +21,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// The overview and the doctor show that this user may not read the work, and do not call it well.
+// The overview, the page of a key and the doctor show that this user may not read the work, and do not call it well.
 func TestUnreadIsShown(t *testing.T) {
 	server := testetcd.Start(t)
 	etcd := server.Client(t)
@@ -65,6 +65,9 @@ func TestUnreadIsShown(t *testing.T) {
 	}
 	if overview := get(""); strings.Contains(overview, "<b>0</b> work orphaned") || !strings.Contains(overview, "<b>?</b> work orphaned") || !strings.Contains(overview, "permission denied") {
 		t.Errorf("the overview: %s", overview)
+	}
+	if key := get("key?key=lonely"); !strings.Contains(key, "Not all of this can be read: its work is not known: ") || strings.Contains(key, "unreadable") {
+		t.Errorf("the key: %s", key)
 	}
 	if health := get("health"); !strings.Contains(health, "not examined: permission denied") {
 		t.Errorf("the doctor: %s", health)

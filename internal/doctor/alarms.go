@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/etcdclaims/claims/internal/explain"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
@@ -38,7 +39,7 @@ func (e *Examination) alarms(ctx context.Context, answers []answer) {
 		defer cancel()
 		resp, err := e.etcd().AlarmList(ctx)
 		switch {
-		case isDenied(err):
+		case explain.IsDenied(err):
 			return // the claim below shows what matters
 		case err != nil:
 			e.Add(Error, "alarms", "see the endpoints", "cannot be read: %v", err)

@@ -5,7 +5,6 @@ package doctor
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -13,8 +12,8 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/sched/calendar"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -114,7 +113,7 @@ func (e *Examination) failed(l Level, check, remedy, cannot string, err error) b
 	switch {
 	case err == nil:
 		return false
-	case !isDenied(err):
+	case !explain.IsDenied(err):
 		e.Add(l, check, remedy, "%s: %v", cannot, err)
 	case !slices.ContainsFunc(e.Findings, func(f Finding) bool { return f.Check == "permissions" }):
 		e.Add(Note, check, "grant the permission to read, or see the permissions", "not examined: permission denied")
@@ -146,7 +145,7 @@ func each[T any](ctx context.Context, e *Examination, of source, list iter.Seq2[
 			err = examine(v)
 		}
 		if e.failed(of.level, of.check, of.remedy, of.cannot, err) {
-			if failed = true; ctx.Err() != nil || isDenied(err) {
+			if failed = true; ctx.Err() != nil || explain.IsDenied(err) {
 				break // it concerns those that follow as well
 			}
 		}
@@ -205,9 +204,4 @@ func (e *Examination) etcd() *clientv3.Client { return e.Claims.Etcd() }
 // bounded is the time that one check may take.
 func (e *Examination) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(clientv3.WithRequireLeader(ctx), e.Patience)
-}
-
-// isDenied reports whether etcd refused for want of permission.
-func isDenied(err error) bool {
-	return errors.Is(err, etcdclaims.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrPermissionDenied)
 }

@@ -61,7 +61,7 @@ func (e *Examination) endpoints(answers []answer) (answered bool) {
 	for _, a := range answers {
 		check, m := "endpoint "+a.endpoint, Member{Endpoint: a.endpoint}
 		switch {
-		case isDenied(a.err):
+		case explain.IsDenied(a.err):
 			e.Add(Warning, check, "let the user of doctor have the role root to see it", "does not tell its status: %v", a.err)
 			answered = true
 		case a.err != nil:
@@ -158,7 +158,7 @@ func (e *Examination) members(ctx context.Context) {
 	defer cancel()
 	resp, err := e.etcd().MemberList(ctx)
 	switch {
-	case isDenied(err):
+	case explain.IsDenied(err):
 		return // it is for administrators
 	case err != nil:
 		e.Add(Warning, "members", "see the endpoints", "cannot be listed: %v", err)

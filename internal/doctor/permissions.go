@@ -30,7 +30,8 @@ var features = []feature{
 	{"release", "ForceRelease, Supersede", map[string]string{"own/": "RW", "wait/": "R", "session/": "RW", "void/": "RW", "epoch": "R", "note/": "W"}},
 	{"suspect", "Suspectable", map[string]string{"own/": "RW", "wait/": "RW", "session/": "RW", "void/": "RW", "epoch": "R", "note/": "W"}},
 	{"resize", "Resize", map[string]string{"own/": "RW", "wait/": "R"}},
-	{"explain", "Lookup", map[string]string{"own/": "R", "wait/": "R", "epoch": "R", "note/": "R"}},
+	{"lookup", "Lookup", map[string]string{"own/": "R", "wait/": "R", "epoch": "R", "note/": "R"}},
+	{"explain", "claimctl explain, claimctl history", map[string]string{"own/": "R", "wait/": "R", "session/": "R", "epoch": "R", "note/": "R", "work/": "R"}},
 	{"list", "List, Watch", map[string]string{"own/": "R", "wait/": "R", "epoch": "R", "note/": "R"}},
 	{"sched", "Scheduler", map[string]string{"own/": "RW", "wait/": "RW", "session/": "RW", "void/": "RW", "epoch": "R", "sched/": "RW"}},
 	{"queue", "Queue", map[string]string{"own/": "RW", "wait/": "R", "session/": "RW", "void/": "RW", "epoch": "R", "queue/": "RW"}},
@@ -57,11 +58,11 @@ func (e *Examination) permissions(ctx context.Context) {
 	for _, subtree := range subtrees {
 		for _, verb := range []string{"read", "write"} {
 			err := e.probe(ctx, prefix+subtree, verb)
-			if err != nil && !isDenied(err) && !errors.Is(err, rpctypes.ErrNoSpace) {
+			if err != nil && !explain.IsDenied(err) && !errors.Is(err, rpctypes.ErrNoSpace) {
 				e.Add(Error, "permissions", "see the endpoints", "cannot probe %s%s: %v", prefix, subtree, err)
 				return
 			}
-			if names := e.featuresThat(verb, subtree); isDenied(err) && len(names) > 0 {
+			if names := e.featuresThat(verb, subtree); explain.IsDenied(err) && len(names) > 0 {
 				e.denied(verb, prefix+subtree, names)
 				suffice = false
 			}

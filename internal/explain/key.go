@@ -14,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/errtext"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -38,6 +39,7 @@ type Key struct {
 	More    int          // in line, beside those
 	Record  *work.Record // of the key's work
 	History admin.KeyHistory
+	Unread  error // permission denied for Record or History, which are not known then
 }
 
 // Place is a place in line.
@@ -82,13 +84,23 @@ func (r Reader) Key(ctx context.Context, key string) (x Key, err error) {
 	switch {
 	case err == nil && ok:
 		x.Record = &record
+	case IsDenied(err):
+		x.Unread = errtext.Wrap("its work is not known", err)
 	case err != nil && ctx.Err() == nil && r.Claims.Unreachable() == nil:
 		x.Record = &work.Record{Key: key, State: work.StateUnreadable, Error: err.Error()}
 	case err != nil:
 		return x, err
 	}
 	x.History, err = admin.History(ctx, r.Claims, key, admin.Newest(r.Terms))
+	if IsDenied(err) {
+		x.Unread, err = errtext.Both(x.Unread, errtext.Wrap("its earlier terms are not known", err)), nil
+	}
 	return x, err
+}
+
+// IsDenied reports whether etcd refused for want of permission.
+func IsDenied(err error) bool {
+	return errors.Is(err, etcdclaims.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrPermissionDenied)
 }
 
 // WholeLine reads the line of the key that has the given one as a slot: all slots have one. It

@@ -16,6 +16,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing/etcdguard"
+	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/internal/permissions"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/internal/testwork"
@@ -342,6 +343,23 @@ var features = map[string]func(w granted) error{
 		w.claim(w.claims(w.admin))
 		_, err := w.claims(w.user).Lookup(w.Context(), "k")
 		return err
+	},
+	"claimctl explain, claimctl history": func(w granted) error {
+		owner := w.claims(w.admin)
+		if err := w.claim(owner).Release(w.Context()); err != nil {
+			return err
+		}
+		nothing := func(context.Context, *work.Work) error { return nil }
+		if err := testwork.Of(owner).TryRun(w.Context(), "k", nothing); err != nil {
+			return err
+		}
+		w.claim(owner)
+		c := w.claims(w.user)
+		x, err := explain.Reader{Claims: c, Works: testwork.Of(c), Sharers: 10, Line: 10, Terms: 10}.Key(w.Context(), "k")
+		if err == nil && (x.Renewal == nil || x.Record == nil || len(x.History.Terms) != 3) {
+			err = fmt.Errorf("%+v", x)
+		}
+		return errors.Join(err, x.Unread)
 	},
 	"List, Watch": func(w granted) error {
 		w.claim(w.claims(w.admin))
