@@ -87,6 +87,16 @@ func (t *Telemetry) spanKey(key, template string) attribute.KeyValue {
 	return keyKey.String(key)
 }
 
+// setFailed sets the status of a span. Errors name keys, so with HideKeys the kind of the
+// error describes it.
+func (t *Telemetry) setFailed(span trace.Span, err error, kind string) {
+	description := kind
+	if !t.hideKeys {
+		description = err.Error()
+	}
+	span.SetStatus(codes.Error, description)
+}
+
 // callEnded ends the span of the call.
 func (t *Telemetry) callEnded(ctx context.Context, of etcdclaims.Call) {
 	c := t.callOf(ctx)
@@ -103,7 +113,7 @@ func (t *Telemetry) callEnded(ctx context.Context, of etcdclaims.Call) {
 		c.acquire.SetAttributes(keyResult.String(result))
 		if errorType != "" {
 			c.acquire.SetAttributes(keyError.String(errorType))
-			c.acquire.SetStatus(codes.Error, of.Err.Error())
+			t.setFailed(c.acquire, of.Err, errorType)
 		}
 	}
 	c.acquire.End()
@@ -171,7 +181,7 @@ func (t *Telemetry) termEnded(ctx context.Context, term etcdclaims.TermInfo) {
 		if errors.Is(term.Err, etcdclaims.ErrLost) {
 			c.hold.AddEvent("lost", trace.WithAttributes(keyReason.String(reason)))
 			if reason != "shutdown" {
-				c.hold.SetStatus(codes.Error, term.Err.Error())
+				t.setFailed(c.hold, term.Err, reason)
 			}
 		}
 	}

@@ -72,7 +72,7 @@ func (t *Telemetry) tick(next sched.Handler) sched.Handler {
 		returned := false
 		defer func() {
 			if err != nil {
-				span.SetStatus(codes.Error, err.Error())
+				t.setFailed(span, err, errorTypeOf(err))
 			} else if !returned {
 				span.SetStatus(codes.Error, "panic") // or Goexit; it goes on
 			}

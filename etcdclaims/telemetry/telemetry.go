@@ -29,7 +29,8 @@ type Config struct {
 	// different values. It must be safe for concurrent use. Default: KeyTemplate.
 	KeyTemplate func(key string) string
 	// HideKeys makes spans and their events name keys by their templates only, for keys
-	// that collectors of traces must not see. By default they have keys in full.
+	// that collectors of traces must not see. The status of a failed span is then the kind of
+	// its error. By default they have keys and errors in full.
 	HideKeys bool
 }
 
