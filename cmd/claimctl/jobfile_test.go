@@ -115,9 +115,8 @@ func TestSchedApplyReversedChain(t *testing.T) {
 	reversed := []string{"- {name: b, after: c, kind: k}", "- {name: a, after: b, kind: k}", "- {name: c, schedule: '@daily', kind: k}"}
 	apply(reversed...)
 	apply("- {name: c, after: a, kind: k}", "- {name: b, after: other, kind: k}", "- {name: a, schedule: '@daily', kind: k}") // other runs after c
-	got := as[[]sched.Definition](w, "sched", "export")
 	var after []string
-	for _, d := range got {
+	for _, d := range as[jobFile](w, "sched", "export").Jobs {
 		after = append(after, d.Name+" after "+d.After)
 	}
 	if want := []string{"a after ", "b after other", "c after a", "other after c"}; !slices.Equal(after, want) {

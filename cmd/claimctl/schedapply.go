@@ -53,7 +53,7 @@ func (a *app) applyCommand() *cobra.Command {
 	})
 }
 
-// export prints definitions.
+// export prints a file of definitions as apply reads it, or their names.
 func (a *app) export(ctx context.Context, s *sched.Scheduler, names []string) error {
 	stored, err := definitions(ctx, s)
 	if err != nil {
@@ -70,10 +70,13 @@ func (a *app) export(ctx context.Context, s *sched.Scheduler, names []string) er
 		}
 		f.Jobs = append(f.Jobs, content(d))
 	}
-	if a.format == formatTable {
-		return a.printJSON(f)
+	switch a.format {
+	case formatName:
+		return printList(a, "", sequence(f.Jobs))
+	case formatLines:
+		return a.printLine(f)
 	}
-	return printList(a, "", sequence(f.Jobs))
+	return a.printJSON(f)
 }
 
 // content returns a definition without its version.

@@ -50,9 +50,11 @@ func TestSchedApply(t *testing.T) {
 	if got := w.ok(on("apply", "-f", file)...); !strings.HasPrefix(got, planned) || !strings.HasSuffix(got, "defined 2 jobs, removed 0, left 0 as they are\n") {
 		t.Errorf("%s, planned %s", got, planned)
 	}
-	exported := w.ok(on("export")...)
-	if got := as[[]changeView](w, on("apply", "-f", write(exported))...); len(got) != 0 {
-		t.Errorf("%+v after export of\n%s", got, exported)
+	for _, format := range []string{formatTable, formatJSON, formatLines} {
+		exported := w.ok(on("export", "-o", format)...)
+		if got := as[[]changeView](w, on("apply", "-f", write(exported))...); len(got) != 0 {
+			t.Errorf("%+v after export of\n%s", got, exported)
+		}
 	}
 
 	// A change, a new job, and one that is left out.
