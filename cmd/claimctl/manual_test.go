@@ -54,14 +54,19 @@ func words(line string) []string {
 	return all
 }
 
-// Every command of the manual exists, with its flags and arguments.
+// Every command of the documents exists, with its flags and arguments. One that has any has all
+// that are required; a command without is only spoken of.
 func TestManualCommands(t *testing.T) {
 	t.Parallel()
-	alerts, err := os.ReadFile("../../docs/telemetry.md")
-	if err != nil {
-		t.Fatal(err)
+	text := manual(t)
+	for _, name := range []string{"telemetry", "scheduling"} {
+		b, err := os.ReadFile("../../docs/" + name + ".md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += string(b)
 	}
-	commands := regexp.MustCompile("(?m)^claimctl .*$|`claimctl [^`]*`").FindAllString(manual(t)+string(alerts), -1)
+	commands := regexp.MustCompile("(?m)^claimctl .*$|`claimctl [^`]*`").FindAllString(text, -1)
 	if len(commands) < 40 {
 		t.Errorf("only %d commands were found", len(commands))
 	}
@@ -89,6 +94,11 @@ func TestManualCommands(t *testing.T) {
 		if err := cmd.ValidateArgs(cmd.Flags().Args()); err != nil && len(cmd.Flags().Args()) > 0 {
 			t.Errorf("%q: %v", command, err)
 		}
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if len(rest) > 0 && strings.Contains(f.Usage, "required") && !f.Changed {
+				t.Errorf("%q: --%s is required", command, f.Name)
+			}
+		})
 	}
 }
 
