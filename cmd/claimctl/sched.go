@@ -175,7 +175,7 @@ jobs are named on the standard error.`,
 			if err != nil {
 				return err
 			}
-			return printOne(a, viewJob(i), func(w io.Writer) { _, _ = fmt.Fprintln(w, jobText(i)) })
+			return printOne(a, viewJob(i), func(w io.Writer) { jobText(w, i) })
 		}),
 		a.jobCommand(spec{
 			use: "history", short: "Show the last ticks of a job, newest first",

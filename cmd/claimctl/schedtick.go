@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"time"
 
@@ -35,6 +34,6 @@ func (a *app) schedExplainCommand() *cobra.Command {
 			return err
 		}
 		v := tickView{Job: args[0], Nominal: nominal.UTC(), Text: text}
-		return printOne(a, v, func(w io.Writer) { _, _ = fmt.Fprintln(w, text) })
+		return printOne(a, v, func(w io.Writer) { paragraph(w, 4, text) })
 	})
 }
