@@ -3,6 +3,7 @@ package alerts
 import (
 	"context"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,7 +44,7 @@ func rules(t *testing.T) []rule {
 }
 
 // failures are, for each alert, time series of a failure and of a system in order:
-// a sample every 30 s, in the notation of Prometheus' tests.
+// a sample every 30 s, in the notation of Prometheus' tests. Empty lines are between failures.
 var failures = map[string]struct{ bad, good string }{
 	"EtcdclaimsUnreachable": {
 		`etcdclaims_unreachable_count{job="j",instance="a"} 0x20 1x40`, `etcdclaims_unreachable_count{job="j",instance="a"} 0x60`,
@@ -60,7 +61,7 @@ var failures = map[string]struct{ bad, good string }{
 		`etcdclaims_claim_ends_total{job="j",instance="a",etcdclaims_reason="expired"} 3x60
 		etcdclaims_claim_ends_total{job="j",instance="b",etcdclaims_reason="expired"} _x30 1x30`, // its first
 		`etcdclaims_claim_ends_total{job="j",etcdclaims_reason="released"} 0+7x60
-		etcdclaims_claim_ends_total{job="j",etcdclaims_reason="expired"} 3x60`,
+		etcdclaims_claim_ends_total{job="j",etcdclaims_reason="expired"} 3x24 stale 3x60`, // a scrape failed
 	},
 	"EtcdclaimsHandlerOverdue": {
 		`etcdclaims_handler_overdue_count{job="j",instance="a"} 0x20 1x40`,
@@ -68,7 +69,8 @@ var failures = map[string]struct{ bad, good string }{
 	},
 	"EtcdclaimsStaleWrites": {
 		`etcdclaims_fence_admissions_total{job="j",etcdclaims_gate="g",etcdclaims_result="stale"} _x30 1x30`,
-		`etcdclaims_fence_admissions_total{job="j",etcdclaims_gate="g",etcdclaims_result="admitted"} 0+9x60`,
+		`etcdclaims_fence_admissions_total{job="j",etcdclaims_gate="g",etcdclaims_result="admitted"} 0+9x60
+		etcdclaims_fence_admissions_total{job="j",etcdclaims_gate="g",etcdclaims_result="stale"} 3x24 stale 3x60`,
 	},
 	"EtcdclaimsRequestErrors": {
 		`etcdclaims_request_count_total{job="j",etcdclaims_result="error"} 0+1x60
@@ -88,11 +90,14 @@ var failures = map[string]struct{ bad, good string }{
 	},
 	"EtcdclaimsTicksLost": {
 		`etcdclaims_tick_count_total{job="j",etcdclaims_group="g",etcdclaims_job="x",etcdclaims_outcome="missed"} _x30 3x30`,
-		`etcdclaims_tick_count_total{job="j",etcdclaims_group="g",etcdclaims_job="x",etcdclaims_outcome="skipped"} 0+1x60`,
+		`etcdclaims_tick_count_total{job="j",etcdclaims_group="g",etcdclaims_job="x",etcdclaims_outcome="skipped"} 0+1x60
+		etcdclaims_tick_count_total{job="j",etcdclaims_group="g",etcdclaims_job="x",etcdclaims_outcome="missed"} 3x24 stale 3x60`,
 	},
 	"EtcdclaimsRunsFail": {
 		`etcdclaims_tick_count_total{job="j",etcdclaims_group="g",etcdclaims_job="x",etcdclaims_outcome="failed"} 0+3x60
-		etcdclaims_tick_count_total{job="j",etcdclaims_group="g",etcdclaims_job="x",etcdclaims_outcome="ok"} 0+1x60`,
+		etcdclaims_tick_count_total{job="j",etcdclaims_group="g",etcdclaims_job="x",etcdclaims_outcome="ok"} 0+1x60
+
+		etcdclaims_tick_count_total{job="j",etcdclaims_group="g",etcdclaims_job="x",etcdclaims_outcome="failed"} _x32 1x40`,
 		`etcdclaims_tick_count_total{job="j",etcdclaims_group="g",etcdclaims_job="x",etcdclaims_outcome="failed"} 0+1x60
 		etcdclaims_tick_count_total{job="j",etcdclaims_group="g",etcdclaims_job="x",etcdclaims_outcome="ok"} 0+3x60`,
 	},
@@ -128,8 +133,10 @@ func TestAlerts(t *testing.T) {
 			if !ok {
 				t.Fatal("no failure is staged for it")
 			}
-			if !fires(t, engine, r, staged.bad) {
-				t.Error("did not fire in the failure")
+			for bad := range strings.SplitSeq(staged.bad, "\n\n") {
+				if !fires(t, engine, r, bad) {
+					t.Errorf("did not fire in the failure %s", bad)
+				}
 			}
 			if fires(t, engine, r, staged.good) {
 				t.Error("fired though all is well")
