@@ -136,6 +136,19 @@ func TestLocker(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
+	// Shut down between the lock and its task: the claim drains, so its check still succeeds.
+	inWorld(t, "ended before the task", func(t *testing.T, w *world) {
+		l := lockerOf(w.claims, 0)
+		ctx, cancel := context.WithCancel(t.Context())
+		err, uerr := runLocked(ctx, l, "job", func(context.Context) error {
+			cancel()
+			return l.Task("job", func(context.Context) error { t.Error("it runs"); return nil })(t.Context())
+		})
+		var notRun *middleware.NotRunError
+		if !errors.As(err, &notRun) || notRun.Key != "job" || !errors.Is(err, context.Canceled) || uerr != nil {
+			t.Errorf("got %v, %v", err, uerr)
+		}
+	})
 }
 
 func TestElector(t *testing.T) {

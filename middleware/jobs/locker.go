@@ -176,7 +176,11 @@ func (k *lock) Unlock(context.Context) error {
 func during(ctx, held context.Context, fn func(ctx context.Context) error) error {
 	check := func() error { return fencing.Check(held) }
 	token, _ := fencing.FromContext(held)
-	if err := check(); err != nil {
+	err := check()
+	if err == nil && held.Err() != nil { // the claim drains; AfterFunc could be too late for bound
+		err = context.Cause(held)
+	}
+	if err != nil {
 		return &middleware.NotRunError{Key: token.Key, Err: err}
 	}
 	ctx = fencing.WithCheck(fencing.NewContext(ctx, token), check)
@@ -186,7 +190,7 @@ func during(ctx, held context.Context, fn func(ctx context.Context) error) error
 	if bound.Err() != nil {
 		return &middleware.NotRunError{Key: token.Key, Err: context.Cause(bound)}
 	}
-	err := fn(bound)
+	err = fn(bound)
 	if lost := check(); lost != nil {
 		return &doubtError{err: lost, job: err, canceled: ctx.Err() != nil}
 	}
