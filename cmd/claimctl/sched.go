@@ -175,7 +175,11 @@ jobs are named on the standard error.`,
 			if err != nil {
 				return err
 			}
-			return printOne(a, viewJob(i), func(w io.Writer) { jobText(w, i) })
+			return printOne(a, viewJob(i), func(w io.Writer) {
+				for _, field := range jobText(i) {
+					paragraph(w, 4, field)
+				}
+			})
 		}),
 		a.jobCommand(spec{
 			use: "history", short: "Show the last ticks of a job, newest first",

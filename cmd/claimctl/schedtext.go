@@ -2,20 +2,16 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/sched"
 )
 
-// jobText prints the state of a job for people, some lines.
-func jobText(w io.Writer, i sched.JobInfo) {
-	paragraph(w, 4, fmt.Sprintf("%s/%s: %s", i.Group, i.Job, i.Schedule))
-	add := func(format string, args ...any) {
-		_, _ = fmt.Fprint(w, "  ")
-		paragraph(w, 4, fmt.Sprintf(format, args...))
-	}
+// jobText returns the state of a job for people: its fields, which can have several lines.
+func jobText(i sched.JobInfo) []string {
+	out := []string{fmt.Sprintf("%s/%s: %s", i.Group, i.Job, i.Schedule)}
+	add := func(format string, args ...any) { out = append(out, fmt.Sprintf("  "+format, args...)) }
 	if i.Version != 0 {
 		add("defined: kind %s, version %d", i.Kind, i.Version)
 	}
@@ -49,6 +45,7 @@ func jobText(w io.Writer, i sched.JobInfo) {
 	if i.Last != nil {
 		add("last: %s", entryText(*i.Last))
 	}
+	return out
 }
 
 // entryText returns the record of a tick for people, one line.

@@ -34,14 +34,8 @@ func TestJobText(t *testing.T) {
   waiting: w
   waiting: x for attempt 2 at 2026-03-01T02:08:00Z: attempt 1 failed
   requests: 2 wait for the owner
-  last: 2026-03-01T02:03:00Z failed      l attempt 1, fence 4, 1m0s by api-7, 5 missed: no disk; tried again
-`
-	shown := func(i sched.JobInfo) string {
-		var out strings.Builder
-		jobText(&out, i)
-		return out.String()
-	}
-	if got := shown(i); got != want {
+  last: 2026-03-01T02:03:00Z failed      l attempt 1, fence 4, 1m0s by api-7, 5 missed: no disk; tried again`
+	if got := strings.Join(jobText(i), "\n"); got != want {
 		t.Errorf("%s", got)
 	}
 	paused := sched.JobInfo{
@@ -50,9 +44,8 @@ func TestJobText(t *testing.T) {
 	}
 	const text = `g/j: s
   paused by ada since 2026-03-01T02:04:00Z: no power
-  last: 2026-03-01T02:05:00Z paused      l, one record for 3 ticks
-`
-	if got := shown(paused); got != text {
+  last: 2026-03-01T02:05:00Z paused      l, one record for 3 ticks`
+	if got := strings.Join(jobText(paused), "\n"); got != text {
 		t.Errorf("%s", got)
 	}
 }
