@@ -148,7 +148,9 @@ func (l *leadership) knows(r *promptRun) error {
 	switch {
 	case r.err == nil:
 		l.moved(r.c, r.mark)
-		l.gaveUp(r.c.job, r.step.Plan)
+		if r.step.Plan.Missed > 0 {
+			l.gaveUp(r.c.job, r.step.Plan)
+		}
 	case errors.Is(r.err, etcdclaims.ErrUnknown):
 		return r.err
 	default:
@@ -164,7 +166,7 @@ func (l *leadership) admission(c *jobState, p tick.Plan, now time.Time) decision
 		switch a := st.Judge(r); {
 		case a.Done:
 			l.moved(c, a.Mark)
-			if a.Gave {
+			if a.Gave && st.Plan.Missed > 0 {
 				l.gaveUp(c.job, st.Plan)
 			}
 			l.decided(c, a.Decided, r.Rev)

@@ -272,11 +272,12 @@ func (x *runner) giveBack(a *active) bool {
 	if err == nil && p.Outcome != "" {
 		x.left(a.job, p)
 	}
-	release := func() { defer cancel(); _ = a.claim.Release(ctx) } // a claim that cannot be released ends with its lease
-	if ctx.Err() != nil {
-		go release() // it takes a time of its own
-	} else {
-		release()
+	release := func(context.Context) { defer cancel(); _ = a.claim.Release(ctx) } // one that cannot be released ends with its lease
+	switch {
+	case ctx.Err() == nil || x.passthrough():
+		release(ctx)
+	case !core.Of(x.claims).Go(release): // which takes a time of its own
+		cancel() // Close releases it
 	}
 	return err == nil
 }

@@ -228,11 +228,6 @@ func withoutPanics(log *zap.Logger, job string, schedule calendar.Schedule) cale
 // code.
 func (j Job) same(o Job) bool { return j.defined == o.defined && j.problem == o.problem }
 
-// tooLate reports whether a tick may not begin any more.
-func (j Job) tooLate(r ready, now time.Time) bool {
-	return j.rules.TooLate(r.Nominal, now) && !tick.IsManual(r.ID)
-}
-
 // ruled returns the job with its rules, which are made of its other fields.
 func (j Job) ruled() Job {
 	is := tick.Job{

@@ -187,7 +187,9 @@ func (l *local) admit(a *localJob, due tick.Plan) {
 		return
 	}
 	nominal := due.Ticks[0]
-	l.gaveUp(j, due)
+	if due.Missed > 0 {
+		l.gaveUp(j, due)
+	}
 	first := j.rules.First(nominal)
 	first.Missed = due.Missed
 	l.admitTick(a, first)

@@ -6,11 +6,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// gaveUp logs which ticks were given up in favour of those that were admitted, if any.
+// gaveUp logs that ticks were given up in favour of those that were admitted.
 func (g *group) gaveUp(j Job, p tick.Plan) {
-	if p.Missed == 0 {
-		return
-	}
 	g.log.Warn("ticks missed", g.aboutJob(j.Name, zap.Int("missed", p.Missed), zap.String("next", tick.NominalID(p.Ticks[0])))...)
 }
 

@@ -332,6 +332,11 @@ func (b *starter) carryOut(a *active, l *lanes.Lane) {
 	b.inbox.Post(func() { b.ended(l) })
 }
 
+// tooLate reports whether a tick may not begin any more.
+func (j Job) tooLate(r ready, now time.Time) bool {
+	return j.rules.TooLate(r.Nominal, now) && !tick.IsManual(r.ID)
+}
+
 // turn waits for a slot, and reports whether the tick still waits and is not too late. With
 // Spread, processes with more runs let the others go first.
 func (b *starter) turn(ctx context.Context, t launch) bool {
