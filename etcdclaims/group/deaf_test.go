@@ -35,9 +35,7 @@ func TestDeafView(t *testing.T) {
 				fault.On, fault.Times = claimtest.Watch, -1
 				deaf := host.Inject(fault)
 				w.join(config("a", partitions))
-				v, err := group.Open(w.Context(), claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl}), "g")
-				w.ok(err)
-				w.Cleanup(v.Close)
+				v := w.viewFrom(host)
 				has := func(name string) func() bool {
 					return func() bool {
 						return slices.ContainsFunc(v.Assignment().Members, func(m group.MemberInfo) bool { return m.Name == name })
@@ -69,9 +67,7 @@ func TestViewLeavesHungStream(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
 		w.join(config("a", 6))
-		v, err := group.Open(w.Context(), claimtest.NewClient(w.T, deafness.HungStream(w.server.Host(w.T)), etcdclaims.Config{TTL: ttl}), "g")
-		w.ok(err)
-		w.Cleanup(v.Close)
+		v := w.viewFrom(deafness.HungStream(w.server.Host(w.T)))
 		time.Sleep(6 * sec)
 		for _, name := range []string{"b", "c", "d"} {
 			w.join(config(name, 6))

@@ -70,9 +70,7 @@ func TestRefusedAfterUnknown(t *testing.T) {
 			virtually(t, func(w *world) {
 				w.join(config("a", 2))
 				host := w.server.Host(w.T)
-				v, err := group.Open(w.Context(), claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl}), "g")
-				w.ok(err)
-				w.Cleanup(v.Close)
+				v := w.viewFrom(host)
 				w.Cleanup(host.RemoveFaults)
 				time.Sleep(sec)
 				lost := host.Inject(claimtest.Fault{On: claimtest.Other, LoseReply: true, Code: codes.Unavailable})
@@ -81,7 +79,7 @@ func TestRefusedAfterUnknown(t *testing.T) {
 					refused.Skip = 1 // the read before
 				}
 				host.Inject(refused)
-				err = v.Evict(w.Context(), "gone", "test", time.Hour)
+				err := v.Evict(w.Context(), "gone", "test", time.Hour)
 				if n := lost.Hits(); n != 1 {
 					t.Fatalf("%d replies were lost", n)
 				}

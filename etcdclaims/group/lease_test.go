@@ -66,9 +66,7 @@ func TestEvictTwice(t *testing.T) {
 	virtually(t, func(w *world) {
 		w.join(config("a", 4))
 		host := w.server.Host(w.T)
-		v, err := group.Open(w.Context(), claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl}), "g")
-		w.ok(err)
-		w.Cleanup(v.Close)
+		v := w.viewFrom(host)
 		lost := host.Inject(claimtest.Fault{On: claimtest.Other, LoseReply: true})
 		w.ok(v.Evict(w.Context(), "b", "test", time.Hour))
 		if lost.Hits() != 1 {
@@ -113,14 +111,12 @@ func TestFailedEvictionLeavesNoLease(t *testing.T) {
 			virtually(t, func(w *world) {
 				w.join(config("a", 1))
 				host := w.server.Host(w.T)
-				v, err := group.Open(w.Context(), claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl}), "g")
-				w.ok(err)
-				w.Cleanup(v.Close)
+				v := w.viewFrom(host)
 				c.fault.Times = -1
 				failing := host.Inject(c.fault)
 				ctx, cancel := context.WithTimeout(w.Context(), 2*sec)
 				defer cancel()
-				err = v.Evict(ctx, "a", "test", 365*24*time.Hour)
+				err := v.Evict(ctx, "a", "test", 365*24*time.Hour)
 				w.wantErr(err, c.want)
 				if errors.Is(err, etcdclaims.ErrUnknown) || failing.Hits() == 0 {
 					w.Errorf("got %v after %d faults", err, failing.Hits())

@@ -191,9 +191,7 @@ func TestEvictsThroughOldView(t *testing.T) {
 		const partitions = 6
 		w.join(config("a", partitions))
 		host := w.server.Host(w.T)
-		v, err := group.Open(w.Context(), claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl}), "g")
-		w.ok(err)
-		w.Cleanup(v.Close)
+		v := w.viewFrom(host)
 		w.within(5*sec, "all are a's", func() bool { return counts(v)["a"] == partitions })
 		time.Sleep(5 * sec)
 		deaf := host.Inject(claimtest.Fault{On: claimtest.Watch, Times: -1, LoseReply: true})

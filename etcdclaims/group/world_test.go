@@ -48,7 +48,10 @@ func virtually(t *testing.T, f func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Hour)
 		defer cancel()
-		f(&world{T: t, server: claimtest.Start(t), ctx: ctx, running: make(map[int]map[string]bool), served: make(map[served]bool), ignore: make(map[string]bool)})
+		f(&world{
+			T: t, server: claimtest.Start(t), ctx: ctx,
+			running: make(map[int]map[string]bool), served: make(map[served]bool), ignore: make(map[string]bool),
+		})
 	})
 }
 
@@ -180,7 +183,13 @@ func (w *world) exit(member string, partition int) {
 // view returns a view of an observer.
 func (w *world) view() *group.View {
 	w.Helper()
-	v, err := group.Open(w.Context(), claimtest.NewClient(w.T, w.server, etcdclaims.Config{TTL: ttl}), "g")
+	return w.viewFrom(w.server)
+}
+
+// viewFrom returns a view of an observer whose etcd that is.
+func (w *world) viewFrom(etcd claimtest.Etcd) *group.View {
+	w.Helper()
+	v, err := group.Open(w.Context(), claimtest.NewClient(w.T, etcd, etcdclaims.Config{TTL: ttl}), "g")
 	w.ok(err)
 	w.Cleanup(v.Close)
 	return v

@@ -104,18 +104,7 @@ func (s *session) compareOften() {
 // has items given back that no lease is of: a restore from a snapshot brings back items that were
 // completed.
 func (s *session) compare(ctx context.Context) error {
-	type taken struct {
-		id  string
-		rev int64
-	}
-	gone := map[taken]lease{}
-	s.mu.Lock()
-	for l := range s.leases {
-		if _, held, err := l.snapshot(); err == nil && held.Session == s.id {
-			gone[taken{held.State.ID, held.Rev}] = l
-		}
-	}
-	s.mu.Unlock()
+	gone := s.taken()
 	prefix := s.q.keys.TakenBy(s.id)
 	var kvs []*mvccpb.KeyValue
 	for page, err := range list(ctx, s.q.claims, clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly()), 1000) {
@@ -125,10 +114,12 @@ func (s *session) compare(ctx context.Context) error {
 		kvs = append(kvs, page.Kvs...)
 	}
 	for _, kv := range kvs {
-		delete(gone, taken{strings.TrimPrefix(string(kv.Key), prefix), kv.ModRevision})
+		delete(gone, takenAs{strings.TrimPrefix(string(kv.Key), prefix), kv.ModRevision})
 	}
 	for was, l := range gone {
-		l.missed(ctx, was.rev)
+		if was.rev > 0 {
+			l.missed(ctx, was.rev)
+		}
 	}
 	s.mu.Lock()
 	busy := s.busy > 0 // what that takes has no lease yet
@@ -139,25 +130,33 @@ func (s *session) compare(ctx context.Context) error {
 	return nil
 }
 
-// nobodys returns those taken keys of which this process has no lease.
-func (s *session) nobodys(kvs []*mvccpb.KeyValue, prefix string) []*mvccpb.KeyValue {
-	type taken struct {
-		id  string
-		rev int64 // 0: any, it is being moved here
-	}
+// takenAs is a taken key of an item.
+type takenAs struct {
+	id  string
+	rev int64 // 0: any, it is being moved here
+}
+
+// taken returns the leases by their keys.
+func (s *session) taken() map[takenAs]lease {
 	s.mu.Lock()
-	have := make(map[taken]bool, len(s.leases))
+	defer s.mu.Unlock()
+	have := make(map[takenAs]lease, len(s.leases))
 	for l := range s.leases {
 		_, held, _ := l.snapshot()
 		if held.Session != s.id {
 			held.Rev = 0
 		}
-		have[taken{held.State.ID, held.Rev}] = true
+		have[takenAs{held.State.ID, held.Rev}] = l
 	}
-	s.mu.Unlock()
+	return have
+}
+
+// nobodys returns those taken keys of which this process has no lease.
+func (s *session) nobodys(kvs []*mvccpb.KeyValue, prefix string) []*mvccpb.KeyValue {
+	have := s.taken()
 	return slices.DeleteFunc(kvs, func(kv *mvccpb.KeyValue) bool {
 		id := strings.TrimPrefix(string(kv.Key), prefix)
-		return have[taken{id, kv.ModRevision}] || have[taken{id, 0}]
+		return have[takenAs{id, kv.ModRevision}] != nil || have[takenAs{id, 0}] != nil
 	})
 }
 

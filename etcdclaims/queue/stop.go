@@ -60,8 +60,8 @@ func (w *worker) giveBack(stopping context.Context, l *Delivery) {
 	w.giveBackAs("the worker stops", stopping, l, zap.Duration("stopTimeout", w.cfg.StopTimeout))
 }
 
-// giveBackAs gives back an item for a reason, unless its handler has ended the lease. If etcd does not answer for patience, a later request of the process does it, or
-// its end.
+// giveBackAs gives back an item for a reason, unless its handler has ended the lease. If etcd does
+// not answer for patience, a later request of the process does it, or its end.
 func (w *worker) giveBackAs(why string, stopping context.Context, l *Delivery, more ...zap.Field) {
 	if l.Err() != nil {
 		w.finish(stopping, l, nil)

@@ -21,9 +21,10 @@ import (
 // is lost or may be soon because etcd does not answer, when the timeout passes, or when the
 // worker must stop at once. The item is completed if it returns nil, and fails if it returns
 // an error, panics or calls runtime.Goexit. If etcd did not answer for so long that the context
-// ended, but the item was not lost, an error gives the item back, as after StopTimeout. Errors made by SnoozeFor, etcdclaims.Permanent and
-// etcdclaims.RetryAfter decide what becomes of the item. A handler may call the verbs of
-// the delivery itself. The result of the handler then has no effect.
+// ended, but the item was not lost, an error gives the item back, as after StopTimeout. Errors
+// made by SnoozeFor, etcdclaims.Permanent and etcdclaims.RetryAfter decide what becomes of the
+// item. A handler may call the verbs of the delivery itself. The result of the handler then has
+// no effect.
 type Handler func(ctx context.Context, l *Delivery) error
 
 // Middleware wraps a handler.
