@@ -41,7 +41,8 @@ func (b *Batcher) fill(all bool) []*call {
 		}
 		for _, c := range t.calls {
 			if c.Ticket != nil {
-				*c.Ticket = tickets[c.TicketLease]
+				c.ticket = tickets[c.TicketLease]
+				*c.Ticket = c.ticket
 			}
 		}
 	}
@@ -159,8 +160,8 @@ func (b *Batcher) nest(calls []*call) (in *pb.TxnRequest, carrying int) {
 	for _, c := range calls {
 		voids = addVoid(voids, c)
 		widest = max(widest, c.width)
-		if c.Ticket != nil && !slices.Contains(tickets, *c.Ticket) {
-			tickets = append(tickets, *c.Ticket)
+		if c.Ticket != nil && !slices.Contains(tickets, c.ticket) {
+			tickets = append(tickets, c.ticket)
 		}
 		if c.Epoch != nil {
 			epoch = c.Epoch

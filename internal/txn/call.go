@@ -13,6 +13,7 @@ type call struct {
 	ctx     context.Context
 	meta    Metadata
 	own     string // the request's own ticket, for a round trip without others
+	ticket  string // that of its round trip; its caller may have gone, and taken another
 	width   int
 	size    int
 	lease   int64
