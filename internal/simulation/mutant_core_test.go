@@ -577,4 +577,8 @@ var coreMutants = []mutant{
 		name: "line of the owner before kept by a claim with a preference", tests: "TestPreferAfterAnotherOrder", unseen: unused,
 		edits: []edit{{"internal/protocol/ending.go", "if e.Prefers && len(e.Line.Next) > 0 {", "if e.Prefers && len(e.Line.Next) < 0 {"}},
 	},
+	{
+		name: "undo that its client does not know of", of: "etcdclaims/work", tests: "TestUndoneWorkIsNoGhost",
+		edits: []edit{{"internal/acquire/undo.go", "a.ac.CleanUp(a.ID, ", "a.ac.CleanUp(\"\", "}},
+	},
 }

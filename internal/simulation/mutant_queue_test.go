@@ -186,4 +186,16 @@ var queueMutants = []mutant{
 		name: "two believe that they have one item", tests: "TestChaos", of: "etcdclaims/queue",
 		edits: []edit{{"etcdclaims/queue/verbs.go", "	l.leave()\n", ""}},
 	},
+	{
+		name: "items claimed by a session whose context has ended", of: "etcdclaims/queue", tests: "TestItemsOfOutlivedSession",
+		edits: []edit{{"etcdclaims/queue/session.go", "s.claim.Err() == nil && s.claim.Context().Err() == nil", "s.claim.Err() == nil"}},
+	},
+	{
+		name: "generation that a restore has taken back", of: "etcdclaims/queue", tests: "TestRestoreOfEarlierGeneration",
+		edits: []edit{{"etcdclaims/queue/session.go", "	if now < gen.Rev {", "	if now == 0 {"}},
+	},
+	{
+		name: "deliveries that are not compared with etcd", of: "etcdclaims/queue", tests: "TestRestoreOfCompletedItem",
+		edits: []edit{{"etcdclaims/queue/sessions.go", "				s.q.spawn(made.compareOften)\n", ""}},
+	},
 }

@@ -149,4 +149,12 @@ var schedMutants = []mutant{
 		name: "outage that the scheduler logs as well", of: "sched", tests: "TestOutageInTheLog",
 		edits: []edit{{"internal/oplog/oplog.go", "\tcase away:\n", "\tcase away && now.IsZero():\n"}},
 	},
+	{
+		name: "deleted key that a late reply brings back", of: "internal/live", tests: "TestLateRepliesBringNothingBack",
+		edits: []edit{{"internal/live/view.go", "!ok && newest < v.listed", "!ok && newest < 0"}},
+	},
+	{
+		name: "tick that begins after its StartDeadline, since etcd answered late", of: "sched", tests: "TestBeginIsAnsweredTooLate",
+		edits: []edit{{"sched/starter.go", "	if t.run.job.tooLate(is.Ready, b.now()) {", "	if t.waits == nil {"}},
+	},
 }

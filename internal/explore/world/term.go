@@ -44,7 +44,7 @@ func (w *World) grant(i int, a *protocol.Acquisition, rev int64) error {
 		return err
 	}
 	held := protocol.NewHeld(&a.Try, a.Epoch.Fence(rev))
-	if k := w.etcd.Get(layout.Own(held.Key)); k.Modified == rev && k.Value != a.Value && !w.rewound {
+	if k := w.etcd.Get(layout.Own(held.Key)); k.Modified == rev && claimOf(k.Value) != a.ID && !w.rewound {
 		return fmt.Errorf("%s was given the claim of %s", a.ID, claimOf(k.Value))
 	}
 	c.term = &term{held: held, noticed: a.Noticed, line: a.Line, known: c.known}
