@@ -25,12 +25,20 @@ import (
 // of either client to etcd is longer than 150 ms, that takes three round trips, up to 3.6 s. Until
 // the holder's client has answered once, it takes 1.5 s.
 //
-// A suspicion is wrong if the process was only paused for so long, if its watch hangs
-// with its member of etcd, or if its way to etcd suddenly becomes three times as long.
-// The process then loses one term of each key that a caller waits
-// for. The client that was wrong doubles the time that it gives that process, up to 3.6 s,
-// and halves it each minute. After an outage of etcd it waits 3 s for the next answer.
-// Stats.SuspectedWrongly counts wrong suspicions. docs/protocol.md lists them all.
+// A suspicion is wrong if the holder lives. These live holders can be suspected:
+//
+//   - a process that stands still for about 450 ms,
+//   - a client whose watch delivers nothing, or whose member of etcd hangs while that of the
+//     asking client works,
+//   - a client whose first answer takes longer than 1.5 s, or a later one longer than 3.6 s,
+//   - a client whose way to etcd suddenly becomes three times as long, and longer than 450 ms,
+//   - a client that does not find its connection within 3 s after an outage, or of which two
+//     answers in a row are lost,
+//   - a client that etcd does not permit to delete the question (docs/permissions.md).
+//
+// Such a process loses one term of each key that a caller waits for. The client that was
+// wrong doubles the time that it gives that process, up to 3.6 s, and halves it each minute.
+// Stats.SuspectedWrongly counts wrong suspicions.
 //
 // Suspectable excludes Slots, Shared, Manual, MinHold, If and Then: a claim whose reply was
 // lost may have been taken before its client reads it back. A key that stays held

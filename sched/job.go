@@ -73,8 +73,10 @@ type Job struct {
 	// the log, and JobInfo.Overdue. It still runs. Ticks that are
 	// skipped, or that come due in a pause, are not reported. While etcd cannot be read, each
 	// process also reports ticks whose end it does not know. Such a tick
-	// may have been run by another process just before. Each tick costs a request to
-	// etcd when it reaches the bound. Zero means never.
+	// may have been run by another process just before. If no process runs, nothing is
+	// reported: let a monitor outside watch important jobs, as in the example of
+	// [Middleware]. Each tick costs a request to etcd when it reaches the bound. Zero means
+	// never.
 	Overdue time.Duration
 	// Jitter delays each start by less than this duration, and never past the next
 	// nominal time. The delay is a hash of the job's name and the nominal time, so it

@@ -7,8 +7,8 @@
 //	defer q.Close(context.Background()) // gives back what is under way
 //	_, err = q.Enqueue(ctx, queue.NewItem([]byte("cat.png"), queue.ID("cat.png")))
 //	...
-//	err = q.Work(ctx, queue.WorkerConfig{Handler: func(ctx context.Context, l *queue.Delivery) error {
-//		return scale(ctx, l.Payload())
+//	err = q.Work(ctx, queue.WorkerConfig{Handler: func(ctx context.Context, d *queue.Delivery) error {
+//		return scale(ctx, d.Payload())
 //	}})
 //
 // Payloads are bytes. [Of] makes them values of a type.
@@ -74,6 +74,20 @@
 // call that took effect, which they read from etcd's history. After a call that returned
 // nil, all verbs return etcdclaims.ErrReleased. If a delivery and those adopted from it call
 // the same verb, at most one of the calls returns nil.
+//
+// # When etcd has no space
+//
+// When etcd is nearly full, enqueues return ErrFull, and all other calls work; see
+// Config.SpaceReserve. Beyond its quota etcd refuses every request that puts a key. Queue.Work
+// then waits until there is space. Errors of calls match rpctypes.ErrNoSpace of etcd's API:
+//
+//   - Complete, Cancel, Purge, Sweep, Heartbeat with the same duration, and all reads are
+//     still carried out.
+//   - Fail, Snooze, Release, Discard, Heartbeat with another duration, Complete of an adopted
+//     delivery, and any call for which the process first needs a session are refused. They
+//     have changed nothing.
+//   - Errors of Enqueue, TryClaim, SetPriority, Redrive, RedriveAll, Pause, Resume and Close
+//     also match etcdclaims.ErrUnknown.
 //
 // # Queue leases
 //

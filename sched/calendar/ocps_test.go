@@ -11,8 +11,8 @@ import (
 
 // The Open Cron Pattern Specification (https://github.com/open-source-cron/ocps), 1.0
 // to 1.4: what an implementation must do, by the sections of its documents. Where
-// this package differs on purpose, the case says so; docs/scheduling.md has the
-// reasons.
+// this package differs on purpose, the case says so; docs/scheduling.md lists the
+// differences.
 func TestOCPS(t *testing.T) {
 	t.Parallel()
 	// same: every expression is the schedule of the first.
