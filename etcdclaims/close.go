@@ -32,9 +32,9 @@ func (c *Client) ReleaseAll(ctx context.Context) (int, error) {
 // first, as if each were closed by a defer: queues as by Queue.Close, members of groups as by
 // Member.Leave, views, and calls of Scheduler.Run and WorkMany as by the end of their context. ctx
 // bounds that as it bounds those calls. While ctx lives, each is waited for before the next is told
-// to end: without etcd, that can take ten seconds for each queue. Once ctx has ended, all the others
-// end side by side, which takes ten seconds at most. So give ctx a deadline. Whoever closes them
-// later finds nothing left to do. What is to be made from the client after that fails with ErrClosed.
+// to end: without etcd, that can take fifteen seconds for each queue. Once ctx has ended, all the others
+// end side by side, which takes fifteen seconds at most. So give ctx a deadline. Closing them once more
+// does nothing. Calls that make more of them from the client then fail with ErrClosed.
 //
 // Then Close refuses further calls and ends the contexts of all
 // handlers that the client runs. It waits one drain (Config.Drain) for these

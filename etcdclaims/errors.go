@@ -43,7 +43,8 @@ var (
 	// ErrInvalidKey is returned when a key is not UTF-8 of 1 to 1,024 bytes
 	// without control characters. Calls that claim a key also return it for a key that is
 	// blank, begins with sched/, queue/ or group/, or contains #slot- or #shared-: those
-	// are kept for the claims of schedulers, queues, groups, Slots and Shared.
+	// are kept for the claims of schedulers, queues, groups, Slots and Shared. TryAcquireAll and
+	// TryAcquireEach also return it for a key that is given twice.
 	ErrInvalidKey = errors.New("etcdclaims: invalid key")
 	// ErrSlots is returned when a call with Slots asks for another number of slots
 	// than the key has. admin.ForceRelease returns it for a key with slots: release one

@@ -22,9 +22,9 @@ func (f claimOption) applyClaim(o *claimOptions) { f(o) }
 func TTL(d time.Duration) ClaimOption { return claimOption(func(o *claimOptions) { o.ttl = d }) }
 
 // TryClaim claims up to n visible items for this worker, and does not wait. A Batch
-// without leases and no error means that no item is visible. If items are taken then,
+// without deliveries and no error means that no item is visible. If items are taken then,
 // TryClaim first recovers those of dead workers. ctx bounds only the claiming; the
-// leases have contexts of their own.
+// deliveries have contexts of their own.
 //
 // Errors: ErrConfig, etcdclaims.ErrLost if the leases of this process are revoked again
 // and again, and those of etcdclaims.Client.TryAcquire. After any error nothing stays

@@ -113,8 +113,8 @@ type Config struct {
 	// doubling up to 60 s; the delay is random between half and all of that.
 	Backoff etcdclaims.Backoff
 	// Retention is how long the id of a completed item is remembered, so that enqueuing
-	// it again does nothing. It applies to items with the option ID. Negative: ids are
-	// not remembered. At most 100 years; more counts as that. Default: 1 h.
+	// it again does nothing. It applies to items with the option ID. At least 2 s, and at
+	// most 100 years; more counts as that. Negative: ids are not remembered. Default: 1 h.
 	Retention time.Duration
 	// DeadRetention is how long dead letters are kept. They are kept longer after a time in
 	// which no process claimed. Processes that live for one call each may never remove

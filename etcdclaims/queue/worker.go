@@ -35,7 +35,8 @@ type WorkerConfig struct {
 	// Concurrency is how many items are handled at the same time. Default:
 	// GOMAXPROCS.
 	Concurrency int
-	// Batch is how many items are claimed at once at most. Default: Concurrency.
+	// Batch is how many items are claimed at once at most. More than 64 count as 64.
+	// Default: Concurrency.
 	Batch int
 	// Timeout is how long a handler may take. Then its context ends. If it has not
 	// returned after another Grace, its item fails, and later writes under its fence are

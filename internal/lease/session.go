@@ -34,7 +34,7 @@ type Session struct {
 	pending atomic.Int32  // cleanups
 	once    sync.Map      // names of cleanups of CleanUpOnce that have yet to begin
 
-	mu       sync.Mutex // guards what follows. No other is taken while it is held
+	mu       sync.Mutex // guards what follows. Of others, only that of the registry is taken while it is held (Add)
 	deadline            // but for its grant, which is read without the mutex
 	room     room
 	cause    *claimerr.Loss // why it was given up, or nil
