@@ -17,12 +17,12 @@ import (
 
 // Groups yields the names of the groups under the client's prefix in which an owner
 // has registered a job, in no particular order. It reads two keys for each group, and
-// one more at the end. A passthrough client has none. The sequence ends after the
-// first error.
+// one more at the end. A passthrough client has none. For a group whose key cannot be decoded
+// Groups yields an error, and continues. Any other error ends the sequence.
 func Groups(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		fail := func(err error) {
-			yield("", errtext.Wrap("sched: list the groups", txn.Denied(attach.Of(claims).Explain(err))))
+		fail := func(err error) bool {
+			return yield("", errtext.Wrap("sched: list the groups", txn.Denied(attach.Of(claims).Explain(err))))
 		}
 		if err := passthrough.Check(claims); err != nil {
 			fail(err)
@@ -40,11 +40,7 @@ func Groups(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, er
 				return
 			}
 			sp, err := decode[spec](string(kv.Key), kv.Value)
-			if err != nil {
-				fail(err)
-				return
-			}
-			if !yield(sp.Group, nil) {
+			if err != nil && !fail(err) || err == nil && !yield(sp.Group, nil) {
 				return
 			}
 		}

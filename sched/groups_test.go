@@ -2,6 +2,7 @@ package sched_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,5 +54,38 @@ func TestGroups(t *testing.T) {
 		wantIs(t, err, etcdclaims.ErrNoClient)
 		_, err = sched.New(new(etcdclaims.Client), sched.Config{Group: "g"})
 		wantIs(t, err, etcdclaims.ErrNoClient)
+	})
+}
+
+// A job that cannot be read does not hide the groups behind its own.
+func TestGroupsBehindAnUnreadableOne(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.do(sched.Job{Name: "j", Schedule: minutely}, 0)
+		for _, group := range []string{"a", "b", "c"} {
+			f.cfg.Group = group
+			f.start(0)
+		}
+		f.until("00:01:30")
+		specs := f.under("/spec/")
+		if len(specs) != 3 {
+			t.Fatalf("%v", specs)
+		}
+		noErr(t, second(f.etcd.Put(t.Context(), specs[0].name, `{"v":99}`)))
+		claims := claimtest.NewClient(t, f.server, etcdclaims.Config{Prefix: prefix, TTL: ttl})
+		names, unread := 0, 0
+		for name, err := range sched.Groups(t.Context(), claims) {
+			switch {
+			case err != nil:
+				if !strings.Contains(err.Error(), specs[0].name) {
+					t.Error(err)
+				}
+				unread++
+			case name != "":
+				names++
+			}
+		}
+		if names != 2 || unread != 1 {
+			t.Errorf("%d groups, %d errors", names, unread)
+		}
 	})
 }

@@ -134,14 +134,14 @@ func TestRetryAndOverlap(t *testing.T) {
 			f.do(sched.Job{
 				Name: "a", Schedule: minutely, Overlap: c.overlap,
 				Handler: func(ctx context.Context, tick sched.Tick) error {
-					return failing(2-tick.Nominal.Minute(), 100*time.Millisecond)(ctx, tick)
+					return failing(2-tick.Nominal.Minute(), 2*time.Second)(ctx, tick)
 				},
-				Retry: sched.Retry{Max: 1, Backoff: 119500 * time.Millisecond}, // the wait is half of that at least
+				// However short or long the wait is at random, the second attempt begins after 00:02:00 and before 00:03:00.
+				Retry: sched.Retry{Max: 1, Backoff: 117 * time.Second},
 			}, 0)
 			f.start(0)
 			f.start(0)
-			f.until("00:02:59.9")
-			time.Sleep(500 * time.Millisecond)
+			f.until("00:03:10")
 			runs := ""
 			for _, d := range f.ledger.all("a") {
 				if d.Nominal.Before(clock("00:03:00")) {
