@@ -3,6 +3,7 @@ package telemetry
 import (
 	"context"
 	"maps"
+	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/sched"
@@ -63,8 +64,9 @@ func (t *Telemetry) tick(next sched.Handler) sched.Handler {
 		}
 		ctx, span := t.tracer.Start(ctx, "etcdclaims.tick", opts...)
 		if span.IsRecording() {
+			job, id := t.spanJob(tick)
 			span.SetAttributes(
-				keyGroup.String(tick.Group), keyJob.String(tick.Job), attribute.String("etcdclaims.tick", tick.ID()),
+				keyGroup.String(tick.Group), keyJob.String(job), attribute.String("etcdclaims.tick", id),
 				attribute.String("etcdclaims.tick.nominal", tick.Nominal.Format(time.RFC3339Nano)),
 				attribute.Int("etcdclaims.attempt", tick.Attempt), keyFence.String(formatFence(tick.Fence)),
 			)
@@ -82,6 +84,16 @@ func (t *Telemetry) tick(next sched.Handler) sched.Handler {
 		returned = true
 		return err
 	}
+}
+
+// spanJob returns what spans have as the job and the ID of a tick. The key of a run has the name of
+// its job.
+func (t *Telemetry) spanJob(tick sched.Tick) (job, id string) {
+	if !t.hideKeys {
+		return tick.Job, tick.ID()
+	}
+	job = t.jobs.of(tick.Job)
+	return job, tick.Group + "/" + job + strings.TrimPrefix(tick.ID(), tick.Group+"/"+tick.Job)
 }
 
 func (t *Telemetry) began(s scheduler, tick sched.Tick) {

@@ -28,9 +28,9 @@ type Config struct {
 	// a key, and of etcdclaims.job for the name of a job. It should return few
 	// different values. It must be safe for concurrent use. Default: KeyTemplate.
 	KeyTemplate func(key string) string
-	// HideKeys makes spans and their events name keys by their templates only, for keys
-	// that collectors of traces must not see. The status of a failed span is then the kind of
-	// its error. By default they have keys and errors in full.
+	// HideKeys makes spans and their events name keys and jobs by their templates only, for
+	// names that collectors of traces must not see. The status of a failed span is then the kind
+	// of its error. By default they have keys, jobs and errors in full.
 	HideKeys bool
 }
 
