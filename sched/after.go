@@ -27,13 +27,10 @@ type after string
 
 func (after) Next(time.Time) time.Time { return time.Time{} }
 
-func (a after) String() string { return afterText + string(a) }
+func (a after) String() string { return jobstate.AfterText + string(a) }
 
-const (
-	afterText   = jobstate.AfterText
-	mostAfter   = 32
-	pausedAfter = "the job is paused"
-)
+// mostAfter is how many jobs can run after one.
+const mostAfter = 32
 
 // circleFrom returns the jobs from the job back to itself if it would run after itself.
 func circleFrom(job, before string, beforeOf func(string) string) []string {

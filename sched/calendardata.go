@@ -78,6 +78,7 @@ func (c *CalendarData) calendar(zone string, ical func(text, zone string) (calen
 // icalCache has the texts that were parsed, so that jobs with the same text share a calendar,
 // and a text that cannot be parsed costs its time once.
 type icalCache struct {
+	parse func(text, zone string) (calendar.Calendar, error) // Config.ICal
 	mu    sync.Mutex
 	known map[[sha256.Size]byte]parsed
 }
@@ -90,28 +91,23 @@ type parsed struct {
 // mostParsed is how many texts a process keeps beside the calendars that its jobs have.
 const mostParsed = 64
 
-// parser returns parse with the cache, or nil for nil.
-func (c *icalCache) parser(parse func(text, zone string) (calendar.Calendar, error)) func(text, zone string) (calendar.Calendar, error) {
-	if parse == nil {
-		return nil
-	}
-	return func(text, zone string) (calendar.Calendar, error) {
-		id := sha256.Sum256([]byte(zone + "\n" + text))
-		c.mu.Lock()
-		is, known := c.known[id]
-		c.mu.Unlock()
-		if known {
-			return is.calendar, is.err
-		}
-		is.calendar, is.err = parse(text, zone)
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.known == nil || len(c.known) >= mostParsed {
-			c.known = make(map[[sha256.Size]byte]parsed)
-		}
-		c.known[id] = is
+// calendar returns the calendar of a text.
+func (c *icalCache) calendar(text, zone string) (calendar.Calendar, error) {
+	id := sha256.Sum256([]byte(zone + "\n" + text))
+	c.mu.Lock()
+	is, known := c.known[id]
+	c.mu.Unlock()
+	if known {
 		return is.calendar, is.err
 	}
+	is.calendar, is.err = c.parse(text, zone)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known == nil || len(c.known) >= mostParsed {
+		c.known = make(map[[sha256.Size]byte]parsed)
+	}
+	c.known[id] = is
+	return is.calendar, is.err
 }
 
 // unparsed replaces the calendar of an iCalendar text in a process that cannot parse

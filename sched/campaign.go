@@ -6,7 +6,6 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/keyspace"
-	"github.com/etcdclaims/claims/internal/oplog"
 	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/retry"
 	"go.uber.org/zap"
@@ -24,17 +23,13 @@ func campaign(ctx context.Context, b *starter) error {
 		switch {
 		case errors.Is(err, etcdclaims.ErrClosed):
 			return err
-		case oplog.IsDenied(err):
-			if b.outage.Denied(what, err, zap.String("key", ownerKey(b.cfg.Group))) {
+		case err != nil && ctx.Err() != nil:
+			continue
+		case err != nil:
+			if b.outage.Judge(what, err, zap.String("key", ownerKey(b.cfg.Group))) {
 				return err
 			}
 			retry.Pause(ctx, try)
-			continue
-		case err != nil:
-			if ctx.Err() == nil {
-				b.outage.Fail(what, err, zap.String("key", ownerKey(b.cfg.Group)))
-				retry.Pause(ctx, try)
-			}
 			continue
 		}
 		b.outage.Succeed(what)

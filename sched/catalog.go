@@ -25,16 +25,15 @@ type catalog struct {
 	relink   chan struct{} // has an element when a kind was registered
 	complete atomic.Bool   // whether this process has all definitions
 
-	mu         sync.Mutex
-	jobs       map[string]Job         // in code, by name
-	order      []Job                  // the same in the order of Add; only grows
-	defined    map[string]Job         // by definitions, by name
-	kinds      map[string]kindHandler // by kind
-	after      map[string][]string    // the jobs in code that run after a job
-	followers  followers              // the definitions that run after another job, as far as they are known
-	known      bool                   // whether all of these are
-	generation int                    // how often any job has changed
-	readers    map[*changes]bool
+	mu        sync.Mutex
+	jobs      map[string]Job         // in code, by name
+	order     []Job                  // the same in the order of Add; only grows
+	defined   map[string]Job         // by definitions, by name
+	kinds     map[string]kindHandler // by kind
+	after     map[string][]string    // the jobs in code that run after a job
+	followers followers              // the definitions that run after another job, as far as they are known
+	known     bool                   // whether all of these are
+	readers   map[*changes]bool
 }
 
 // changes are the jobs that a reader of the catalog has to look up again.
@@ -54,7 +53,8 @@ type followers map[string]follower
 
 func newCatalog(g *group) *catalog {
 	return &catalog{
-		group: g, relink: make(chan struct{}, 1), jobs: make(map[string]Job), defined: make(map[string]Job),
+		group: g, icals: icalCache{parse: g.cfg.ICal}, relink: make(chan struct{}, 1),
+		jobs: make(map[string]Job), defined: make(map[string]Job),
 		kinds: make(map[string]kindHandler), after: make(map[string][]string), followers: make(followers), readers: make(map[*changes]bool),
 	}
 }
@@ -85,7 +85,6 @@ func (c *catalog) take(reader *changes) []string {
 
 // touch notes that a job was added, changed or removed. The mutex is held.
 func (c *catalog) touch(name string) {
-	c.generation++
 	for reader := range c.readers {
 		reader.names[name] = true
 		signal(reader.news)
@@ -216,18 +215,17 @@ func (c *catalog) job(name string) (Job, bool) {
 	return j, ok && j.problem == ""
 }
 
-// all returns the jobs in code in the order of Add, and those that are defined. It
-// returns a number too that is greater after each change.
-func (c *catalog) all() (jobs []Job, generation int) {
+// all returns the jobs in code in the order of Add, and those that are defined.
+func (c *catalog) all() []Job {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	jobs = slices.Clone(c.order)
+	jobs := slices.Clone(c.order)
 	for name, j := range c.defined {
 		if _, inCode := c.jobs[name]; !inCode {
 			jobs = append(jobs, j)
 		}
 	}
-	return jobs, c.generation
+	return jobs
 }
 
 // setFollower takes over a definition. One that runs after no job is dropped.
@@ -313,7 +311,10 @@ func (c *catalog) beforeOf(all followers, job string) string {
 
 // parser returns the function that parses iCalendar texts, or nil if Config.ICal is not set.
 func (c *catalog) parser() func(text, zone string) (calendar.Calendar, error) {
-	return c.icals.parser(c.cfg.ICal)
+	if c.icals.parse == nil {
+		return nil
+	}
+	return c.icals.calendar
 }
 
 var errInCode = errors.New("a job in code has this name")

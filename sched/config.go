@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -124,9 +125,7 @@ func (cfg Config) withDefaults() (Config, error) {
 		return cfg, errors.New("sched: config: Group is required: it names the service whose processes run these jobs, " +
 			"and no other service under the prefix may have it")
 	}
-	if cfg.Grace == 0 {
-		cfg.Grace = time.Second
-	}
+	cfg.Grace = cmp.Or(cfg.Grace, time.Second)
 	err := checkName(cfg.Group)
 	if err == nil && strings.Contains(cfg.Group, "/") {
 		err = errors.New("must not contain a slash")

@@ -54,15 +54,16 @@ func (s *Scheduler) watchConflict(ctx context.Context) {
 	defer s.conflict.Store(nil)
 	for ; ctx.Err() == nil; retry.Sleep(ctx, conflictCheck) {
 		now := s.now()
-		jobs, _ := s.catalog.all()
 		old := of
-		of = make(map[string]*awaited, len(jobs))
-		for _, j := range jobs {
+		of = make(map[string]*awaited, len(old))
+		for _, j := range s.catalog.all() {
 			a := old[j.Name]
 			if a == nil || !a.job.same(j) {
 				a = &awaited{job: j, since: now}
 			}
-			a.since = earlier(a.since, now) // the clock may have been ahead
+			if now.Before(a.since) { // the clock was ahead
+				a.since = now
+			}
 			of[j.Name] = a
 		}
 		if err := s.checkConflict(ctx, of, now); err != nil {

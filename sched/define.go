@@ -177,7 +177,7 @@ func (s *Scheduler) Undefine(ctx context.Context, job string, version int64) err
 		}
 		// The mark is put so that an owner that does not know of this admits nothing.
 		if busy && st.HighRev != 0 {
-			mark := keyspace.Instant(later(st.High, s.now()).Add(time.Second))
+			mark := keyspace.Instant(tick.Later(st.High, s.now()).Add(time.Second))
 			cmps = append(cmps, clientv3.Compare(clientv3.Value(k.High(job)), "<", mark))
 			ops = append(ops, clientv3.OpPut(k.High(job), mark))
 		} else {
@@ -207,27 +207,30 @@ func (s *Scheduler) Undefine(ctx context.Context, job string, version int64) err
 //
 // Errors: [ErrUnknownJob] if the job is not defined, an error if the definition was stored
 // by a newer version of this package, and those of the etcd client.
-func (s *Scheduler) Definition(ctx context.Context, job string) (d Definition, err error) {
-	if s.Passthrough() {
-		err = etcdclaims.ErrPassthrough
-	} else {
-		var st *jobSnapshot
-		switch st, err = s.read(ctx, job); {
-		case err != nil:
-		case st.definitionRev == 0:
-			err = fmt.Errorf("%w is defined", ErrUnknownJob)
-		case st.definitionErr != nil:
-			err = st.definitionErr
-		default:
-			if d, err = st.definition.definition(); err == nil {
-				d.Version = st.definitionRev
-			}
-		}
-	}
+func (s *Scheduler) Definition(ctx context.Context, job string) (Definition, error) {
+	d, err := s.definition(ctx, job)
 	if err != nil {
 		return Definition{}, errtext.Wrap(fmt.Sprintf("sched: read the definition of job %.80q", job), s.explained(err))
 	}
 	return d, nil
+}
+
+func (s *Scheduler) definition(ctx context.Context, job string) (d Definition, err error) {
+	if s.Passthrough() {
+		return d, etcdclaims.ErrPassthrough
+	}
+	st, err := s.read(ctx, job)
+	switch {
+	case err != nil:
+		return d, err
+	case st.definitionRev == 0:
+		return d, fmt.Errorf("%w is defined", ErrUnknownJob)
+	case st.definitionErr != nil:
+		return d, st.definitionErr
+	}
+	d, err = st.definition.definition()
+	d.Version = st.definitionRev
+	return d, err
 }
 
 // Definitions yields all definitions of the group, in no particular order. For a

@@ -2,10 +2,12 @@ package sched
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -226,19 +228,15 @@ func (d Definition) value() (definitionValue, error) {
 		Timeout: durationText(d.Timeout), RunOnStart: d.RunOnStart, PauseOnFailure: d.PauseOnFailure, History: d.History,
 		Version: d.Version, By: d.By, At: d.At,
 	}
-	var err error
+	var catchUp, overlap error
 	if d.CatchUp != nil {
-		if v.CatchUp, err = d.CatchUp.catchUp(); err != nil {
-			return v, err
-		}
+		v.CatchUp, catchUp = d.CatchUp.catchUp()
 	}
 	if all, is := d.CatchUp.(All); is {
 		v.CatchUpMax, v.CatchUpWindow = all.Max, durationText(all.Window)
 	}
 	if d.Overlap != nil {
-		if v.Overlap, err = d.Overlap.overlap(); err != nil {
-			return v, err
-		}
+		v.Overlap, overlap = d.Overlap.overlap()
 	}
 	if buffer, is := d.Overlap.(BufferAll); is {
 		v.BufferMax = buffer.Max
@@ -246,7 +244,7 @@ func (d Definition) value() (definitionValue, error) {
 	if d.Guarantee != AtMostOnce {
 		v.Guarantee = d.Guarantee.String()
 	}
-	return v, nil
+	return v, cmp.Or(catchUp, overlap)
 }
 
 // definition is the inverse of value.
@@ -265,13 +263,11 @@ func (v definitionValue) definition() (Definition, error) {
 	if d.Overlap, known = overlaps(v)[v.Overlap]; !known {
 		return d, fmt.Errorf("overlap %.80q is unknown; want skip, buffer-one, buffer-all, cancel-running or allow", v.Overlap)
 	}
-	switch v.Guarantee {
-	case "", AtMostOnce.String():
-	case AtLeastOnce.String():
-		d.Guarantee = AtLeastOnce
-	default:
+	at := slices.Index(guaranteeNames, cmp.Or(v.Guarantee, AtMostOnce.String()))
+	if at < 0 {
 		return d, fmt.Errorf("guarantee %.80q is unknown; want %s or %s", v.Guarantee, AtMostOnce, AtLeastOnce)
 	}
+	d.Guarantee = Guarantee(at)
 	if _, all := d.CatchUp.(All); !all && (v.CatchUpMax != 0 || v.CatchUpWindow != 0) {
 		return d, errors.New("catchUpMax and catchUpWindow need catchUp all")
 	}

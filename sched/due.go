@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/lanes"
 	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -162,7 +163,7 @@ func (l *leadership) knows(r *promptRun) error {
 // admission returns the decision about the next due ticks of a job.
 func (l *leadership) admission(c *jobState, p tick.Plan, now time.Time) decision {
 	st := tick.Admission{Standing: l.overlapping(c, now), Mark: c.mark(), Plan: p}
-	return step(st.Build(), func(r txn.Reply) {
+	return decision{st.Build(), func(r txn.Reply) {
 		switch a := st.Judge(r); {
 		case a.Done:
 			l.moved(c, a.Mark)
@@ -175,7 +176,7 @@ func (l *leadership) admission(c *jobState, p tick.Plan, now time.Time) decision
 		default:
 			l.doubt(c)
 		}
-	})
+	}}
 }
 
 // moved takes over that the mark has moved.
@@ -231,16 +232,14 @@ func (l *leadership) overlapping(c *jobState, now time.Time) tick.Standing {
 	st := l.standing(c, now)
 	switch st.Job.Overlap {
 	case tick.BufferAll, tick.CancelRunning:
-		st.Waiting = waitingTicks(l.waitingOf(c))
+		l.absorb() // ticks that this process has begun since no longer wait
+		st.Waiting = lanes.Line{}
+		if all := l.waiting[c.id]; all != nil {
+			st.Waiting = all.line
+		}
 	}
 	return st
 }
-
-// waitingTicks are waiting ticks as a step knows them.
-type waitingTicks []*waiter
-
-func (w waitingTicks) Len() int              { return len(w) }
-func (w waitingTicks) At(i int) tick.Waiting { return w[i].Waiting }
 
 // decided takes over what became of ticks.
 func (l *leadership) decided(c *jobState, d tick.Decided, rev int64) {
@@ -254,12 +253,6 @@ func (l *leadership) decided(c *jobState, d tick.Decided, rev int64) {
 	for _, w := range d.Waits {
 		l.view.PutTick(w, rev)
 	}
-}
-
-// step returns the decision that a step is. judge is called with the reply.
-func step(in *pb.TxnRequest, judge func(r txn.Reply)) decision {
-	cmps, ops, _ := txn.Operations(in)
-	return decision{cmps: cmps, ops: ops, done: judge}
 }
 
 // tallied takes over whether a decision with the tally was carried out, at the revision, which

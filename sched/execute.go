@@ -106,7 +106,7 @@ func (x *runner) execute(a *active) {
 		x.running.Add(-1)
 		x.over(a, !called) // not if the scheduler stopped, or the claim was lost, just before
 		close(a.done)
-		if !x.passthrough() && !x.view.Get(x.keys.Run(a.job.Name, a.run.ID)).Gone {
+		if !x.claims.Passthrough() && !x.view.Get(x.keys.Run(a.job.Name, a.run.ID)).Gone {
 			signal(x.rescan) // the owner must settle the record
 		}
 	}()
@@ -163,15 +163,13 @@ func (x *runner) call(ctx context.Context, a *active) {
 // watchHandler notes in etcd, while the run has its claim, that the handler does not
 // return after its context ended. The returned function ends the watching.
 func (x *runner) watchHandler(ctx context.Context, a *active) (end func()) {
-	if x.passthrough() {
+	if x.claims.Passthrough() {
 		return func() {}
 	}
 	returned := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		t := time.NewTimer(promptly)
-		defer t.Stop()
 		select {
-		case <-t.C:
+		case <-time.After(promptly):
 			x.noteStuck(ctx, a)
 		case <-returned:
 		}
@@ -242,11 +240,9 @@ func (x *runner) finish(a *active, outcome Outcome, err error) {
 func (x *runner) recordEnd(a *active, p past) (past, error) {
 	switch {
 	case p.Again:
-		next := a.retried(p)
-		a.next = &next
+		a.next = new(a.retried(p))
 	case p.Outcome == OutcomeInterrupted && a.run.MayBeginAgain(a.job.rules):
-		next := a.run.Again(p, "was interrupted")
-		a.next = &next
+		a.next = new(a.run.Again(p, "was interrupted"))
 	}
 	return x.end(context.WithoutCancel(a.ctx), a, p, a.next)
 }
@@ -274,7 +270,7 @@ func (x *runner) giveBack(a *active) bool {
 	}
 	release := func(context.Context) { defer cancel(); _ = a.claim.Release(ctx) } // one that cannot be released ends with its lease
 	switch {
-	case ctx.Err() == nil || x.passthrough():
+	case ctx.Err() == nil || x.claims.Passthrough():
 		release(ctx)
 	case !core.Of(x.claims).Go(release): // which takes a time of its own
 		cancel() // Close releases it

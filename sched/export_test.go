@@ -8,10 +8,10 @@ import (
 )
 
 // Waiting is where ticks are that wait to be begun.
-func Waiting(prefix, group string) string { return newKeys(prefix, group).Readies() }
+func Waiting(prefix, group string) string { return tick.NewKeys(prefix, group).Readies() }
 
 // Asks is where requests are left for the owner.
-func Asks(prefix, group string) string { return newKeys(prefix, group).Asks() }
+func Asks(prefix, group string) string { return tick.NewKeys(prefix, group).Asks() }
 
 // Postponed returns how many claims are remembered to be tried again, of one that
 // nothing waits for any more.
@@ -19,7 +19,7 @@ func (s *Scheduler) Postponed(ctx context.Context) int {
 	b := newStarter(&runner{group: s.group, catalog: s.catalog, handlers: ctx}, nil)
 	defer b.close()
 	w := &waiter{Waiting: tick.Waiting{Ready: ready{Job: "a", ID: "1", Parallel: true}, Key: s.keys.Ready("a", "1"), Rev: 1}}
-	b.add(w)
+	b.lanes.Add(tick.RunClaim(s.cfg.Group, "a", "1", false), w)
 	l := b.lanes.Of(tick.RunClaim(s.cfg.Group, "a", "1", false))
 	l.At = time.Now().Add(time.Hour)
 	b.lanes.Place(l)

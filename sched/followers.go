@@ -3,7 +3,6 @@ package sched
 import (
 	"context"
 	"fmt"
-	"maps"
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -36,7 +35,7 @@ func (s *Scheduler) checkAfter(ctx context.Context, d Definition) ([]clientv3.Cm
 		return nil, fmt.Errorf("the job would run after itself: %.500s", strings.Join(circle, " after "))
 	}
 	n := 0
-	for is := range maps.Values(before) {
+	for _, is := range before {
 		if is == d.After {
 			n++
 		}

@@ -38,14 +38,12 @@ func newGroup(claims *etcdclaims.Client, cfg Config) *group {
 	g := &group{claims: claims, cfg: cfg, log: cfg.Logger.With(zap.String("group", cfg.Group))}
 	g.outage = oplog.New(g.log, claims.Unreachable)
 	if !claims.Passthrough() {
-		g.keys = newKeys(claims.Prefix(), cfg.Group)
+		g.keys = tick.NewKeys(claims.Prefix(), cfg.Group)
 		g.histories = live.NewHistories(len(g.keys.Records("")))
 		g.view = live.New(core.Of(claims).KV(), claims.Etcd(), g.keys.Now(), g.log, g.outage, g.histories.ForgetAll)
 	}
 	return g
 }
-
-func (g *group) passthrough() bool { return g.claims.Passthrough() }
 
 func (g *group) now() time.Time { return g.cfg.Now().UTC().Round(0) }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/core"
@@ -159,8 +158,7 @@ const jobsPerRead = 9
 // cannot be read.
 func (s *Scheduler) names(ctx context.Context) (names []string, hidden []error, err error) {
 	if s.Passthrough() {
-		jobs, _ := s.catalog.all()
-		for _, j := range jobs {
+		for _, j := range s.catalog.all() {
 			names = append(names, j.Name)
 		}
 		slices.Sort(names)
@@ -262,9 +260,8 @@ func (s *Scheduler) info(job string, st *jobSnapshot) JobInfo {
 	if i.Schedule == "" { // no owner could register the definition
 		i.Schedule, i.Kind = s.definitionText(st.definition), st.definition.Kind
 	}
-	i.After, _ = strings.CutPrefix(i.Schedule, afterText)
-	if i.After == i.Schedule {
-		i.After = ""
+	if before, follows := st.before(); follows {
+		i.After = before
 	}
 	if st.Paused != nil {
 		i.Paused = &Pause{By: st.Paused.By, Note: st.Paused.Note, At: st.Paused.At}
@@ -288,8 +285,7 @@ func (s *Scheduler) info(job string, st *jobSnapshot) JobInfo {
 	}
 	i.Overdue = st.Overdue(i.Next, s.now())
 	if st.Last != nil {
-		e := entryOf(s.cfg.Group, *st.Last)
-		i.Last = &e
+		i.Last = new(entryOf(s.cfg.Group, *st.Last))
 	}
 	return i
 }

@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -113,10 +114,8 @@ type Job struct {
 type kindHandler = func(ctx context.Context, t Tick, payload json.RawMessage) error
 
 const (
-	mostNameBytes    = 200
-	mostHistory      = 1000
-	defaultHistory   = jobstate.DefaultHistory
-	defaultMaxStarts = etcdclaims.DefaultMaxAttempts
+	mostNameBytes = 200
+	mostHistory   = 1000
 )
 
 // withDefaults returns the job with its defaults filled in, or an error if the job
@@ -137,12 +136,8 @@ func (j Job) withDefaults() (Job, error) {
 	if j.Overlap == nil {
 		j.Overlap = Skip{}
 	}
-	if j.MaxStarts == 0 {
-		j.MaxStarts = defaultMaxStarts
-	}
-	if j.History == 0 {
-		j.History = defaultHistory
-	}
+	j.MaxStarts = cmp.Or(j.MaxStarts, etcdclaims.DefaultMaxAttempts)
+	j.History = cmp.Or(j.History, jobstate.DefaultHistory)
 	if s, ok := j.Schedule.(interface{ OnStart() bool }); ok && s.OnStart() {
 		j.RunOnStart = true
 	}

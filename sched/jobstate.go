@@ -172,15 +172,6 @@ func (l *leadership) watchDeadline(c *jobState, w *waiter) {
 	l.late.Set(w)
 }
 
-// waitingOf returns the waiting ticks of a job in order, without those of backfills.
-func (l *leadership) waitingOf(c *jobState) []*waiter {
-	l.absorb() // ticks that this process has begun since no longer wait
-	if all := l.waiting[c.id]; all != nil {
-		return all.line.Ticks
-	}
-	return nil
-}
-
 // planned returns what decides about the ticks of the job, with the schedule by which they are admitted.
 func (c *jobState) planned() tick.Job {
 	for len(c.decided) > 0 && !c.decided[0].After(c.high) {

@@ -13,7 +13,7 @@ import (
 	"github.com/etcdclaims/claims/internal/priority"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
-	clientv3 "go.etcd.io/etcd/client/v3"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.uber.org/zap"
 )
 
@@ -89,7 +89,7 @@ func newLeadership(b *starter, claim *etcdclaims.Claim) *leadership {
 		withdrawn: make(map[string]withdrawal),
 		late:      priority.New(func(a, b *waiter) bool { return a.Deadline.Before(b.Deadline) }),
 		requests:  make(map[string]*request), requestsOf: make(map[string]map[string]*request),
-		asked: priority.New(func(a, b *request) bool { return a.before(b) }), unserved: make(map[string]bool),
+		asked: priority.New(func(a, b *request) bool { return a.compare(b) < 0 }), unserved: make(map[string]bool),
 		unknown: make(unknown),
 		rescan:  true,
 		inbox:   inbox.New(),
@@ -129,10 +129,7 @@ func (l *leadership) lead(ctx context.Context) error {
 		case ctx.Err() != nil || l.claim.Err() != nil:
 			return nil
 		default:
-			about := []zap.Field{zap.String("key", ownerKey(l.cfg.Group)), zap.Int64("fence", l.claim.Fence())}
-			if !oplog.IsDenied(err) {
-				l.outage.Fail(admitting, err, about...)
-			} else if l.outage.Denied(admitting, err, about...) {
+			if l.outage.Judge(admitting, err, zap.String("key", ownerKey(l.cfg.Group)), zap.Int64("fence", l.claim.Fence())) {
 				return err
 			}
 			l.stale = true
@@ -153,13 +150,11 @@ func (l *leadership) lead(ctx context.Context) error {
 // announce notes for Stats when the next tick is due. It stays noted while a round
 // hangs, so that a tick that is not admitted is seen to be overdue.
 func (l *leadership) announce() {
-	c, ok := l.due.First()
-	if !ok {
-		l.nextDue.Store(nil)
-		return
+	var at *time.Time
+	if c, ok := l.due.First(); ok {
+		at = new(c.at)
 	}
-	at := c.at
-	l.nextDue.Store(&at)
+	l.nextDue.Store(at)
 }
 
 // round lets each duty do some of its work, and reports whether any has more.
@@ -193,10 +188,8 @@ func (l *leadership) round(ctx context.Context) (more bool, err error) {
 
 // rest waits until there may be work.
 func (l *leadership) rest(ctx context.Context) {
-	timer := time.NewTimer(l.idle())
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(l.idle()):
 	case <-l.feed.News:
 	case <-l.changed.news:
 	case <-l.inbox.News:
@@ -260,12 +253,10 @@ func (l *leadership) checkClocks(ctx context.Context) error {
 	return nil
 }
 
-// A decision is a nested transaction: its operations are carried out if its conditions
-// hold.
+// A decision is a step of package tick, as a nested transaction. Its function is called with the
+// reply.
 type decision struct {
-	cmps []clientv3.Cmp
-	ops  txn.Ops
-	// done is called with the reply: whether the conditions held, and if so what became of ops.
+	step *pb.TxnRequest
 	done func(r txn.Reply)
 }
 
@@ -274,12 +265,12 @@ type decision struct {
 func (l *leadership) take(ctx context.Context, steps []decision) error {
 	for len(steps) > 0 {
 		n := min(l.steps, len(steps))
-		var ops txn.Ops
+		var ops txn.Branch
 		taken := make([]txn.Op, n)
 		for i, st := range steps[:n] {
-			taken[i] = ops.Add(clientv3.OpTxn(st.cmps, st.ops, nil))
+			taken[i] = ops.Add(txn.Nest(st.step))
 		}
-		resp, err := l.claim.Txn(ctx).Then(ops...).Commit()
+		resp, err := l.claim.Txn(ctx).Then(txn.OpsOf(ops)...).Commit()
 		if err != nil {
 			if oplog.IsTooLarge(err) && n > 1 {
 				l.steps = n / 2 // this etcd allows fewer operations

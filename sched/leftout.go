@@ -90,13 +90,13 @@ func (l *leadership) withdrawals(c *jobState, all *jobWaiting, wd withdrawal) (s
 	for _, w := range ticks[:n] {
 		st.Ticks = append(st.Ticks, w.Waiting)
 	}
-	steps = append(steps, step(st.Build(), func(r txn.Reply) {
+	steps = append(steps, decision{st.Build(), func(r txn.Reply) {
 		for i, of := range st.Judge(r) {
 			l.withdrew(c, ticks[i], records[i], of)
 		}
-	}))
+	}})
 	for i, w := range ticks[n:] {
-		steps = append(steps, step(tick.TakeBack(w.Waiting), func(r txn.Reply) { l.withdrew(c, w, records[n+i], r) }))
+		steps = append(steps, decision{tick.TakeBack(w.Waiting), func(r txn.Reply) { l.withdrew(c, w, records[n+i], r) }})
 	}
 	return steps
 }
@@ -114,7 +114,7 @@ func (l *leadership) withdrew(c *jobState, w *waiter, p past, r txn.Reply) {
 func (l *leadership) trimHistories(ctx context.Context) (more bool, err error) {
 	var todo []decision
 	for _, ops := range l.histories.Excess(mostSteps) {
-		todo = append(todo, step(&pb.TxnRequest{Success: ops}, func(txn.Reply) {}))
+		todo = append(todo, decision{&pb.TxnRequest{Success: ops}, func(txn.Reply) {}})
 	}
 	if len(todo) == 0 {
 		return false, nil
@@ -146,7 +146,7 @@ func (l *leadership) dropLate(ctx context.Context) (more bool, err error) {
 		default:
 			counts[c] = true
 		}
-		todo = append(todo, step(in, func(r txn.Reply) { l.dropped(c, w, st.Judge(r), r) }))
+		todo = append(todo, decision{in, func(r txn.Reply) { l.dropped(c, w, st.Judge(r), r) }})
 	}
 	if err := l.take(ctx, todo); err != nil {
 		for _, w := range taken {

@@ -43,14 +43,13 @@ func runLocal(ctx context.Context, x *runner) error {
 	defer x.catalog.unsubscribe(l.changed)
 	for ctx.Err() == nil {
 		l.inbox.Work()
-		timer := time.NewTimer(l.round(ctx))
+		due := time.After(l.round(ctx))
 		select {
-		case <-timer.C:
+		case <-due:
 		case <-l.inbox.News:
 		case <-l.changed.news:
 		case <-ctx.Done():
 		}
-		timer.Stop()
 	}
 	return l.runs.drain()
 }
@@ -83,7 +82,7 @@ func (l *local) round(ctx context.Context) time.Duration {
 // adopt takes over the jobs that were added since.
 func (l *local) adopt(now time.Time) {
 	_ = l.catalog.take(l.changed)
-	jobs, _ := l.catalog.all()
+	jobs := l.catalog.all()
 	for _, j := range jobs[len(l.jobs):] { // a passthrough scheduler has no definitions
 		a := &localJob{job: j, high: now, waiting: lanes.Line{Order: lanes.ByTime}}
 		if j.RunOnStart {

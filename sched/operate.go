@@ -62,7 +62,7 @@ func (s *Scheduler) Resume(ctx context.Context, job string) error {
 		if st.Paused == nil {
 			return nil, nil, fmt.Errorf("%w: the job is not paused", ErrUnchanged)
 		}
-		now := later(st.High, s.now())
+		now := tick.Later(st.High, s.now())
 		to := tick.Resume{Keys: s.keys, Job: job, PauseRev: st.PausedRev, Mark: tick.Mark{At: st.High, Rev: st.HighRev}, To: now}
 		if p, any := s.ofPause(job, st, now); any {
 			to.Past = &p

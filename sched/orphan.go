@@ -28,10 +28,7 @@ type suspect struct {
 func (l *leadership) settleOrphans(ctx context.Context) (more bool, err error) {
 	if len(l.suspects) == 0 && (l.rescan || time.Since(l.looked) >= orphanCheck) {
 		l.rescan, l.looked = false, clock.Mono()
-		var runs map[string]live.KV
-		if l.view.AnyRuns() {
-			runs = l.view.Runs()
-		}
+		runs := l.view.Runs()
 		l.unknown.keep(runs)
 		if err := l.suspect(ctx, runs); err != nil {
 			return false, err
@@ -130,7 +127,7 @@ func (l *leadership) settle(c *jobState, of suspect, begun bool) (d decision, co
 		By:       l.withdrawn[c.id].Withdrawal,
 		Outdated: l.outdated(c, r.ID),
 	}
-	return step(st.Build(), func(reply txn.Reply) { l.settled(c, key, r, st.Judge(reply), reply.Rev) }), st.Counts()
+	return decision{st.Build(), func(reply txn.Reply) { l.settled(c, key, r, st.Judge(reply), reply.Rev) }}, st.Counts()
 }
 
 // settled takes over whether a record was ended.

@@ -33,8 +33,10 @@ const (
 // watchOverdue reports overdue ticks until ctx ends. The owner of the group reports them.
 // Another process does if etcd does not answer, or if the group has no owner.
 func (s *Scheduler) watchOverdue(ctx context.Context) {
-	of := make(map[string]*alarm) // by the name of the job
-	for latest, seen := s.now(), -1; ctx.Err() == nil; {
+	changed := s.catalog.subscribe()
+	defer s.catalog.unsubscribe(changed)
+	of := alarmsOf(s.catalog.all(), nil, s.now()) // by the name of the job
+	for latest := s.now(); ctx.Err() == nil; {
 		now := s.now()
 		if now.Before(latest.Add(-clockSlip)) {
 			for _, a := range of {
@@ -42,8 +44,8 @@ func (s *Scheduler) watchOverdue(ctx context.Context) {
 			}
 		}
 		latest = now
-		if jobs, generation := s.catalog.all(); generation != seen {
-			seen, of = generation, alarmsOf(jobs, of, now)
+		if len(s.catalog.take(changed)) > 0 {
+			of = alarmsOf(s.catalog.all(), of, now)
 		}
 		s.raise(ctx, of, now)
 		s.ends.Drop(now)
@@ -85,8 +87,8 @@ func (a *alarm) follow(t time.Time) {
 // of the time that the clock had before.
 func (a *alarm) putBack(now time.Time) {
 	from := now.Add(-a.job.Overdue)
-	if !a.nominal.IsZero() {
-		from = earlier(from, a.nominal.Add(-1))
+	if !a.nominal.IsZero() && !from.Before(a.nominal) {
+		from = a.nominal.Add(-1)
 	}
 	a.follow(from)
 }

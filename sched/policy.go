@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -96,7 +97,7 @@ func (a All) catchUp() (string, error) {
 	return "all", nil
 }
 
-func (a All) max() int { return orDefault(a.Max) }
+func (a All) max() int { return cmp.Or(a.Max, defaultMax) }
 
 func (Skip) overlap() (string, error)          { return "skip", nil }
 func (BufferOne) overlap() (string, error)     { return "buffer-one", nil }
@@ -109,14 +110,7 @@ func (b BufferAll) overlap() (string, error) {
 	return "buffer-all", nil
 }
 
-func (b BufferAll) max() int { return orDefault(b.Max) }
-
-func orDefault(n int) int {
-	if n == 0 {
-		return defaultMax
-	}
-	return n
-}
+func (b BufferAll) max() int { return cmp.Or(b.Max, defaultMax) }
 
 // Guarantee decides about a run whose process died.
 type Guarantee int

@@ -9,7 +9,6 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/lanes"
-	"github.com/etcdclaims/claims/internal/oplog"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/tick"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -46,12 +45,8 @@ func (q *queued) failed(ctx context.Context, err error) (again bool) {
 		q.view.Forget(q.Key, q.Rev) // another process has begun it, or it was withdrawn
 		return false
 	case errors.Is(err, etcdclaims.ErrHeld):
-	case oplog.IsDenied(err):
-		if q.outage.Denied(starting, err, claim) {
-			q.deny(err)
-		}
-	default:
-		q.outage.Fail(starting, err, claim, zap.String("job", q.Job), zap.String("tick", q.ID))
+	case q.outage.Judge(starting, err, claim, zap.String("job", q.Job), zap.String("tick", q.ID)):
+		q.deny(err)
 	}
 	return true
 }

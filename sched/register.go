@@ -154,7 +154,7 @@ func (l *leadership) load(ctx context.Context) error {
 	highs := byDigest(k.Highs(), reply.Kvs(readHighs))
 	fails := byDigest(k.Fails(), reply.Kvs(readFails))
 	_ = l.catalog.take(l.changed)
-	jobs, _ := l.catalog.all()
+	jobs := l.catalog.all()
 	l.stale, l.changes = false, nil
 	broken, are := 0, make(map[string]bool, len(jobs))
 	for _, j := range jobs {
@@ -280,7 +280,7 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 	st := &tick.Register{Keys: k, Job: j.rules, SpecRev: c.specRev, MarkRev: c.highRev, Spec: value}
 	high := c.high
 	if begins {
-		high = later(c.high, now)
+		high = tick.Later(c.high, now)
 		st.To = high
 	}
 	if starts {
@@ -290,7 +290,7 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 			ID: tick.StartID + is.Hash + "-" + uuid.NewString(),
 		}
 	}
-	return step(st.Build(), func(r txn.Reply) {
+	return decision{st.Build(), func(r txn.Reply) {
 		d, ok := st.Judge(r)
 		if !ok {
 			l.doubt(c) // another request of our own came before
@@ -309,7 +309,7 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 		l.decided(c, d, r.Rev)
 		l.serve(c)
 		l.schedule(c)
-	}), true
+	}}, true
 }
 
 // complaint returns the decision that stores why this process cannot run a definition. The
@@ -323,7 +323,7 @@ func (l *leadership) complaint(c *jobState) (decision, bool) {
 		return decision{}, false
 	}
 	st := tick.Complain{Keys: k, Job: j.rules, SpecRev: c.specRev, Spec: value}
-	return step(st.Build(), func(r txn.Reply) {
+	return decision{st.Build(), func(r txn.Reply) {
 		if !r.Succeeded {
 			l.doubt(c)
 			return
@@ -332,7 +332,7 @@ func (l *leadership) complaint(c *jobState) (decision, bool) {
 			zap.String("etcd_key", k.Definition(j.Name)), zap.String("problem", j.problem))
 		c.spec, c.specRev, c.changing, c.doubts = is, r.Rev, false, 0
 		l.place(c)
-	}), true
+	}}, true
 }
 
 func byDigest(prefix string, kvs []*mvccpb.KeyValue) map[string]*mvccpb.KeyValue {

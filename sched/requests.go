@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
@@ -25,11 +26,9 @@ type request struct {
 	rev int64
 }
 
-func (r *request) before(o *request) bool {
-	if c := r.At.Compare(o.At); c != 0 {
-		return c < 0
-	}
-	return r.key < o.key
+// compare orders requests by when they were made.
+func (r *request) compare(o *request) int {
+	return cmp.Or(r.At.Compare(o.At), cmp.Compare(r.key, o.key))
 }
 
 func (r *request) backfill() bool { return !r.To.IsZero() }
@@ -99,14 +98,14 @@ func (l *leadership) dropAsk(c *jobState, r *request) decision {
 
 // afterPause leaves out a tick after another job, because the job is paused.
 func (l *leadership) afterPause(c *jobState, r *request) decision {
-	p := past{ID: tick.AfterID + r.After, Outcome: OutcomeSkipped, Nominal: r.At, Ended: l.now(), Error: pausedAfter}
+	p := past{ID: tick.AfterID + r.After, Outcome: OutcomeSkipped, Nominal: r.At, Ended: l.now(), Error: "the job is paused"}
 	st := tick.Refuse{Keys: l.keys, Job: r.Job, Requests: []string{r.key}, Rev: r.rev, Paused: true, History: l.history(c.job), Past: &p}
 	return l.refuse(st, func() { l.doubt(c) }, func() { l.left(c.job, p) })
 }
 
 // refuse returns the decision that removes requests.
 func (l *leadership) refuse(st tick.Refuse, otherwise, done func()) decision {
-	return step(st.Build(), func(reply txn.Reply) {
+	return decision{st.Build(), func(reply txn.Reply) {
 		if !reply.Succeeded {
 			otherwise()
 			return
@@ -115,7 +114,7 @@ func (l *leadership) refuse(st tick.Refuse, otherwise, done func()) decision {
 			l.view.Remove(key, reply.Rev)
 		}
 		done()
-	})
+	}}
 }
 
 // serve queues the requests of a job.
@@ -190,7 +189,7 @@ func (l *leadership) runNow(c *jobState, r *request) decision {
 		of.ID, of.Note = tick.AfterID+r.After, "after "+r.By
 	}
 	st := tick.Serve{Standing: l.overlapping(c, l.now()), Request: r.key, Rev: r.rev, Tick: of, After: r.After != ""}
-	return step(st.Build(), func(reply txn.Reply) {
+	return decision{st.Build(), func(reply txn.Reply) {
 		d, ok := st.Judge(reply)
 		if !ok {
 			l.doubt(c)
@@ -199,7 +198,7 @@ func (l *leadership) runNow(c *jobState, r *request) decision {
 		c.doubts = 0
 		l.view.Remove(r.key, reply.Rev)
 		l.decided(c, d, reply.Rev)
-	})
+	}}
 }
 
 // backfill admits the next ticks of a backfill, as many as may wait.
@@ -224,7 +223,7 @@ func (l *leadership) backfill(c *jobState, r *request) decision {
 		value = tick.Encode(next)
 	}
 	st := tick.Fill{Keys: l.keys, Request: r.key, Rev: r.rev, Ticks: some, Next: value}
-	return step(st.Build(), func(reply txn.Reply) {
+	return decision{st.Build(), func(reply txn.Reply) {
 		d, ok := st.Judge(reply)
 		if !ok {
 			l.doubt(c)
@@ -238,5 +237,5 @@ func (l *leadership) backfill(c *jobState, r *request) decision {
 			l.setRequest(r.key, &request{ask: next, id: r.id, key: r.key, rev: reply.Rev})
 			l.view.Put(r.key, value, reply.Rev)
 		}
-	})
+	}}
 }

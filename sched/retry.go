@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -64,10 +65,6 @@ func (r Retry) wants(err error, retries int) (again bool) {
 
 // wait returns how long a tick waits after the given number of retries.
 func (r Retry) wait(retries int) time.Duration {
-	d := r.Backoff
-	if d == 0 {
-		d = defaultBackoff
-	}
-	d = min(d, math.MaxInt64>>patience) << min(retries, patience)
+	d := min(cmp.Or(r.Backoff, defaultBackoff), math.MaxInt64>>patience) << min(retries, patience)
 	return d/2 + rand.N(d/2+1)
 }

@@ -53,7 +53,7 @@ func New(claims *etcdclaims.Client, cfg Config) (*Scheduler, error) {
 
 // Passthrough reports whether the scheduler has no etcd. Such a scheduler does not
 // exclude other processes.
-func (s *Scheduler) Passthrough() bool { return s.passthrough() }
+func (s *Scheduler) Passthrough() bool { return s.claims.Passthrough() }
 
 // Owner reports whether this process is the owner of the group as far as it knows. It
 // is meant for dashboards. The answer can be out of date, so make no decision
@@ -71,13 +71,12 @@ func (s *Scheduler) Owner() bool { return s.owning.Load() }
 // Add returns an error if the job is invalid, or if a job of that name was added
 // before.
 func (s *Scheduler) Add(job Job) error {
-	name := job.Name
-	job, err := job.withDefaults()
-	if err != nil {
-		return fmt.Errorf("sched: add job %.80q: %w", name, err)
+	valid, err := job.withDefaults()
+	if err == nil {
+		err = s.catalog.add(valid)
 	}
-	if err := s.catalog.add(job); err != nil {
-		return fmt.Errorf("sched: add job %q: %w", job.Name, err)
+	if err != nil {
+		return fmt.Errorf("sched: add job %.80q: %w", job.Name, err)
 	}
 	return nil
 }

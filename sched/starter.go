@@ -90,18 +90,17 @@ func (b *starter) start(ctx context.Context) {
 	defer b.close()
 	for ctx.Err() == nil {
 		b.absorb()
-		timer := time.NewTimer(b.startSome(ctx))
+		later := time.After(b.startSome(ctx))
 		select {
 		case <-b.feed.News:
 		case <-b.inbox.News:
 		case <-b.changed.news:
 			_ = b.catalog.take(b.changed)
 			b.lanes.Retry(nil, true)
-		case <-timer.C:
+		case <-later:
 			b.lanes.Unpark()
 		case <-ctx.Done():
 		}
-		timer.Stop()
 	}
 	b.stopped = true
 	b.wg.Wait()
@@ -122,13 +121,9 @@ func (b *starter) absorb() {
 			if rest := w.Rests(b.now()); rest > 0 {
 				w.Begins = clock.Mono().Add(rest)
 			}
-			b.add(w)
+			b.lanes.Add(tick.RunClaim(b.cfg.Group, w.Job, w.ID, !w.Parallel), w)
 		}
 	}
-}
-
-func (b *starter) add(t *waiter) {
-	b.lanes.Add(tick.RunClaim(b.cfg.Group, t.Job, t.ID, !t.Parallel), t)
 }
 
 // retry lets waiting ticks be tried at once: those of claims that are free, or all.
@@ -341,10 +336,9 @@ func (j Job) tooLate(r ready, now time.Time) bool {
 // Spread, processes with more runs let the others go first.
 func (b *starter) turn(ctx context.Context, t launch) bool {
 	if b.cfg.Spread {
-		timer := time.NewTimer(min(time.Duration(b.running.Load())*time.Millisecond, 50*time.Millisecond) + rand.N(3*time.Millisecond))
-		defer timer.Stop()
+		others := min(time.Duration(b.running.Load())*time.Millisecond, 50*time.Millisecond)
 		select {
-		case <-timer.C:
+		case <-time.After(others + rand.N(3*time.Millisecond)):
 		case <-ctx.Done():
 			return false
 		}

@@ -11,21 +11,12 @@ import (
 	"go.uber.org/zap"
 )
 
-// stuckRun is the value of stuck/: a handler did not return after its context ended.
-// Without it, the owner that settles the run would assume that its process died.
-type stuckRun struct {
-	Version int           `json:"v"`
-	Run     string        `json:"run"`
-	Cause   string        `json:"cause"`
-	Timeout time.Duration `json:"timeout,omitempty"`
-}
-
 // promptly is how long a handler can take to return after its context ended, before
 // its run is noted as stuck.
 const promptly = 200 * time.Millisecond
 
 func (g *group) noteStuck(ctx context.Context, a *active) {
-	st := stuckRun{Version: valueVersion, Run: a.run.Run}
+	st := tick.Stuck{Version: valueVersion, Run: a.run.Run}
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, ErrCancelled):
 		st.Cause = "the run was cancelled"
@@ -56,7 +47,7 @@ func (g *group) explain(j Job, r run, p *past) {
 	if is.Gone {
 		return
 	}
-	st, err := decode[stuckRun](key, []byte(is.Value))
+	st, err := decode[tick.Stuck](key, []byte(is.Value))
 	if err != nil || st.Run != r.Run {
 		return
 	}

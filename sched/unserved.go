@@ -1,7 +1,6 @@
 package sched
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -56,7 +55,7 @@ func (l *leadership) excess(id string) (all []*request) {
 	if len(all) <= mostUnserved {
 		return nil
 	}
-	slices.SortFunc(all, func(a, b *request) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.key, b.key)) })
+	slices.SortFunc(all, (*request).compare)
 	return all[:givenUpAtOnce]
 }
 

@@ -92,7 +92,7 @@ func (st State) PlanReset(schedule calendar.Schedule, records []tick.Past, now t
 	if st.High.Before(prev) {
 		prev = st.High
 	}
-	prev = later(now, prev)
+	prev = tick.Later(now, prev)
 	for _, t := range append(st.settled(records, now), settled{at: st.High, whole: true}) {
 		to := t.at
 		if !t.whole {
@@ -104,7 +104,7 @@ func (st State) PlanReset(schedule calendar.Schedule, records []tick.Past, now t
 		if n := j.Count(prev, to); n > t.missed || n >= tick.CountMost {
 			doubt = to
 		}
-		prev = later(prev, t.at)
+		prev = tick.Later(prev, t.at)
 	}
 	slices.SortFunc(is.Decided, time.Time.Compare)
 	is.From, is.To = st.High, now
@@ -147,11 +147,4 @@ func (st State) settled(records []tick.Past, now time.Time) (all []settled) {
 	}
 	slices.SortFunc(all, func(a, b settled) int { return a.at.Compare(b.at) })
 	return all
-}
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }

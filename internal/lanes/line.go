@@ -40,6 +40,12 @@ type Line struct {
 	Ticks []*Tick
 }
 
+// Len returns how many ticks are in the line.
+func (l Line) Len() int { return len(l.Ticks) }
+
+// At returns a tick as a step knows it.
+func (l Line) At(i int) tick.Waiting { return l.Ticks[i].Waiting }
+
 // Add adds a tick.
 func (l *Line) Add(t *Tick) {
 	i, _ := slices.BinarySearchFunc(l.Ticks, t, l.Order)

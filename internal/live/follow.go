@@ -34,9 +34,7 @@ func (v *View) Follow(ctx context.Context) error {
 	for try := 0; ctx.Err() == nil; try++ {
 		rev, err := v.List(ctx)
 		if err != nil {
-			if !oplog.IsDenied(err) {
-				v.ends.Fail(reading, err, zap.String("etcd_key", v.root))
-			} else if v.ends.Denied(reading, err, zap.String("etcd_key", v.root)) {
+			if v.ends.Judge(reading, err, zap.String("etcd_key", v.root)) {
 				return err
 			}
 			retry.Pause(ctx, try)

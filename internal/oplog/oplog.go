@@ -61,8 +61,18 @@ func (o *Log) of(what string) *operation {
 	return op
 }
 
-// Denied notes that etcd denied an operation, and reports whether that is final.
-func (o *Log) Denied(what string, err error, fields ...zap.Field) bool {
+// Judge notes that an operation failed, as Fail does, and reports whether that is final, because
+// etcd denied it.
+func (o *Log) Judge(what string, err error, fields ...zap.Field) (final bool) {
+	if IsDenied(err) {
+		return o.denied(what, err, fields...)
+	}
+	o.Fail(what, err, fields...)
+	return false
+}
+
+// denied notes that etcd denied an operation, and reports whether that is final.
+func (o *Log) denied(what string, err error, fields ...zap.Field) bool {
 	o.mu.Lock()
 	op := o.of(what)
 	first := op.refused.IsZero()

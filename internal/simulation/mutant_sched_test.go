@@ -135,7 +135,7 @@ var schedMutants = []mutant{
 	},
 	{
 		name: "text that cannot be parsed, parsed again and again", of: "sched", tests: "TestDefineICalThatFailsOnce",
-		edits: []edit{{"sched/calendardata.go", "\t\tif known {\n", "\t\tif known && is.err == nil {\n"}},
+		edits: []edit{{"sched/calendardata.go", "\tif known {\n", "\tif known && is.err == nil {\n"}},
 	},
 	{
 		name: "tick that begins at once although its job was paused", of: "sched", tests: "TestDeafOwnerBeginsNothing",

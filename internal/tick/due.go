@@ -39,7 +39,7 @@ func (j Job) Plan(high, now time.Time, grace time.Duration, most int) Plan {
 		from := high
 		if j.Window > 0 {
 			// Until just before the window: a tick at its edge is in it.
-			from = later(high, now.Add(-j.Window).Add(-1))
+			from = Later(high, now.Add(-j.Window).Add(-1))
 		}
 		if !from.Before(newest) {
 			return Plan{High: newest, Missed: j.Count(high, newest)} // all are too old
@@ -173,7 +173,8 @@ func newest(s calendar.Schedule, from, to time.Time, limit int) []time.Time {
 	return append(kept[oldest:len(kept):len(kept)], kept[:oldest]...)
 }
 
-func later(a, b time.Time) time.Time {
+// Later returns the later of two instants.
+func Later(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b
 	}

@@ -147,6 +147,39 @@ func (c Cancelling) Explain(text string) string {
 	return LimitText(strings.TrimPrefix(text+"; cancelled by "+c.By+": "+c.Note, "; "))
 }
 
+// Ask is the value of now/ask/: RunNow, or a Backfill and its progress.
+type Ask struct {
+	Version  int       `json:"v"`
+	Job      string    `json:"job"`
+	ID       string    `json:"id"`
+	By       string    `json:"by"`
+	At       time.Time `json:"at"`
+	From     time.Time `json:"from,omitzero"` // of a backfill: exclusive; advances
+	To       time.Time `json:"to,omitzero"`   // inclusive
+	Parallel bool      `json:"parallel,omitempty"`
+	Trace    string    `json:"trace,omitempty"`
+	After    string    `json:"after,omitempty"`          // the tick of the job By that has succeeded
+	Defined  int64     `json:"defined,string,omitempty"` // with After: the version of the definition that runs after By; 0 for a job in code
+}
+
+// Notice is the value of now/defined/: a job is defined. It is put with the definition, so
+// both have the same revision. Processes follow the notices, which are short, and read the
+// definitions that are new to them.
+type Notice struct {
+	Version int    `json:"v"`
+	Job     string `json:"job"`
+	After   string `json:"after,omitempty"` // Definition.After
+}
+
+// Stuck is the value of now/stuck/: a handler did not return after its context ended.
+// Without it, the owner that settles the run would assume that its process died.
+type Stuck struct {
+	Version int           `json:"v"`
+	Run     string        `json:"run"`
+	Cause   string        `json:"cause"`
+	Timeout time.Duration `json:"timeout,omitempty"`
+}
+
 // LimitText cuts off the text of an error at 1,024 bytes.
 func LimitText(s string) string {
 	const most = 1024
