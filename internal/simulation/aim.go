@@ -9,49 +9,30 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// aimed is a fault that waits for its moment.
-type aimed struct {
-	*claimtest.Injection
-	seen chan any // the request that it happened to
-	end  func()
-}
-
-// aim injects a fault, and tells when it happens.
-func (w *world) aim(p *process, f claimtest.Fault) *aimed {
-	a := &aimed{seen: make(chan any, 1)}
+// aim injects a fault. It returns how to wait for the request that it happens to, which is nil if none comes, and
+// how to end it.
+func (w *world) aim(p *process, f claimtest.Fault) (wait func() any, end func()) {
+	seen := make(chan any, 1)
 	f.Saw = func(req any) {
 		if in, ok := req.(*pb.TxnRequest); ok {
 			if calls, _ := callsOf(in); len(calls) > 1 {
-				w.count(countAimed)
+				w.count("batches that a fault hit")
 			}
 		}
 		select {
-		case a.seen <- req:
+		case seen <- req:
 		default:
 		}
 	}
-	a.Injection = p.inject(f)
-	end := w.ledger.begin(span{who: p, injection: a.Injection})
-	a.end = func() { a.Remove(); end() }
-	p.later(recovery, a.end)
-	return a
-}
-
-// wait returns the request that the fault happens to, nil if none comes.
-func (a *aimed) wait(d time.Duration) any {
-	select {
-	case req := <-a.seen:
-		return req
-	case <-time.After(d):
-		return nil
-	}
-}
-
-// letGo returns a channel that keeps a request on its way for a while.
-func (w *world) letGo(most time.Duration) <-chan struct{} {
-	hold := make(chan struct{})
-	time.AfterFunc(between(w.rng, 0, most), func() { close(hold) })
-	return hold
+	end = w.disturb(p, f, recovery)
+	return func() any {
+		select {
+		case req := <-seen:
+			return req
+		case <-time.After(5 * time.Second):
+			return nil
+		}
+	}, end
 }
 
 // burstUnderFire lets something happen to a round trip that several share.
@@ -63,31 +44,27 @@ func (w *world) burstUnderFire(p *process) {
 	var how temper
 	what := w.rng.IntN(8)
 	switch what {
-	case 0:
-		f.LoseReply = true
-	case 1:
-		f.LoseRequest = true
+	case 0, 1:
+		f.LoseReply, f.LoseRequest = what == 0, what == 1
 	case 2: // its callers give up before it arrives
-		f.Hold, how.hasty = w.letGo(p.ttl), true
+		f.Hold, how.hasty = letGo(w.rng, p.ttl), true
 	case 3: // some of them do
 		f.DelayRequest, how.hasty = between(w.rng, 0, 300*time.Millisecond), true
 	case 4, 5, 6:
 		f.DelayRequest, how.mixed = between(w.rng, 20*time.Millisecond, 500*time.Millisecond), true
-	case 7:
-		f.DelayRequest, f.LoseReply = between(w.rng, 0, 300*time.Millisecond), w.rng.IntN(3) == 0
-		how.hasty = true
+	default:
+		f.DelayRequest, f.LoseReply, how.hasty = between(w.rng, 0, 300*time.Millisecond), w.rng.IntN(3) == 0, true
 	}
 	if how.hasty || how.mixed {
 		f.On, f.Skip = steps.Take, 2 // go alone, and the others meanwhile share one
 	}
-	a := w.aim(p, f)
+	wait, _ := w.aim(p, f)
 	rng := split(w.rng)
 	p.wg.Go(func() { p.burst(rng, how) })
 	if what < 4 || what > 6 {
 		return
 	}
-	req := a.wait(5 * time.Second)
-	leases := leasesIn(req)
+	leases := leasesIn(wait())
 	if len(leases) == 0 {
 		return
 	}
@@ -106,26 +83,25 @@ func (w *world) burstUnderFire(p *process) {
 // while that is on its way.
 func (w *world) handOverUnderFire(p *process) {
 	f := claimtest.Fault{On: steps.HandOver, Skip: max(0, w.rng.IntN(4)-1)}
-	what := w.rng.IntN(9)
+	what, moment := w.rng.IntN(9), 50*time.Millisecond
 	switch what {
 	case 0, 1:
-		f.Hold = w.letGo(p.ttl)
-	case 2:
-		f.LoseRequest = true
-	case 3:
-		f.LoseReply = true
+		f.Hold = letGo(w.rng, p.ttl)
+	case 2, 3:
+		f.LoseRequest, f.LoseReply = what == 2, what == 3
 	case 4:
-		f.DelayRequest = between(w.rng, 0, 3*time.Millisecond)
+		moment = 3 * time.Millisecond
 	case 6: // some while after its machine has woken
-		f.DelayRequest = between(w.rng, 0, 4*time.Second)
-	default:
-		f.DelayRequest = between(w.rng, 0, 50*time.Millisecond)
+		moment = 4 * time.Second
 	}
-	a := w.aim(p, f)
+	if what > 3 {
+		f.DelayRequest = between(w.rng, 0, moment)
+	}
+	wait, end := w.aim(p, f)
 	w.contend(p)
-	req := a.wait(5 * time.Second)
+	req := wait()
 	if req == nil {
-		a.end()
+		end()
 		return
 	}
 	to, key := w.receiver(req)
@@ -138,12 +114,9 @@ func (w *world) handOverUnderFire(p *process) {
 		w.killProcess(p)
 	case 1:
 		w.cut(p)
-	case 4:
-		time.Sleep(between(w.rng, 0, 3*time.Millisecond))
-		to.waits.giveUp(key)
-	case 5:
-		time.Sleep(between(w.rng, 0, 50*time.Millisecond))
-		to.waits.giveUp(key)
+	case 4, 5:
+		time.Sleep(between(w.rng, 0, moment))
+		to.giveUp(key)
 	case 6:
 		end := w.ledger.begin(span{who: to, outage: true})
 		to.sleep(2 * to.ttl)

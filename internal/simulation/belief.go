@@ -60,7 +60,7 @@ func (t *trace) believe(now belief) {
 	for token, o := range over {
 		t.overlaps[token] = o
 	}
-	t.w.counts1(countBeliefs, len(others))
+	t.w.counts1("judged: owners beside the one before", len(others))
 }
 
 // alone checks that nobody else passed Check while a claim did, up to the change that ends
@@ -117,7 +117,7 @@ func (r *replay) rested(before, by change) {
 	case !r.t.w.ledger.healthy(rest.p, rest.from, by.at) || r.t.w.ledger.full(rest.from, by.at):
 		return
 	}
-	r.t.w.count(countRested)
+	r.t.w.count("judged: keys that were to be held for a while")
 	if held := by.at.Sub(rest.from); held+seenLate < rest.least { // its put may have been seen late
 		r.fault("%v of %s was to be held for %v at least, and was given up after %v: %v", rest.token, rest.p.name, rest.least, held, by)
 	}

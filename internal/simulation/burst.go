@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/history"
 )
 
@@ -36,7 +37,8 @@ func (p *process) burst(rng *rand.Rand, how temper) {
 	keys := pool()
 	rng.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
 	keys = keys[:8+rng.IntN(33)]
-	b := &burst{p: p, hasty: how.hasty, mixed: how.mixed || rng.IntN(2) == 0}
+	b := &burst{p: p, temper: how}
+	b.mixed = b.mixed || rng.IntN(2) == 0
 	style := rng.IntN(4) // all by TryAcquireEach, all by themselves, or mixed
 	if how.hasty || how.mixed {
 		style = 1 + rng.IntN(3)
@@ -84,9 +86,8 @@ func (p *process) burst(rng *rand.Rand, how temper) {
 
 // burst is one that goes on.
 type burst struct {
+	temper
 	p      *process
-	hasty  bool
-	mixed  bool
 	wg     sync.WaitGroup
 	mu     sync.Mutex
 	claims []*etcdclaims.Claim
@@ -192,48 +193,103 @@ func (w *world) contend(p *process) {
 // split returns numbers for another goroutine.
 func split(rng *rand.Rand) *rand.Rand { return rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64())) }
 
-// waits are the calls of a process that wait in line, so that they can be made
-// to give up.
-type waits struct {
-	mu   sync.Mutex
-	next int
-	all  map[int]waiting
-}
-
-type waiting struct {
-	key  string
-	stop context.CancelFunc
-}
-
-// begin lists a call; end ends that.
-func (w *waits) begin(ctx context.Context, key string) (_ context.Context, end func()) {
+// waits lists a call that waits in line, so that it can be made to give up; end ends that.
+func (p *process) waits(ctx context.Context, key string) (_ context.Context, end func()) {
 	ctx, stop := context.WithCancel(ctx)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.all == nil {
-		w.all = make(map[int]waiting)
-	}
-	w.next++
-	n := w.next
-	w.all[n] = waiting{key: key, stop: stop}
+	p.waiting.Store(&stop, key)
 	return ctx, func() {
 		stop()
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		delete(w.all, n)
+		p.waiting.Delete(&stop)
 	}
 }
 
-// giveUp ends all that wait for the key.
-func (w *waits) giveUp(key string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, one := range w.all {
-		if one.key == key {
-			one.stop()
+// giveUp ends all calls that wait for the key.
+func (p *process) giveUp(key string) {
+	for stop, wanted := range p.waiting.Range {
+		if wanted == key {
+			(*stop.(*context.CancelFunc))()
 		}
 	}
 }
 
-// every returns what is claimed by anybody, apart from jobs.
-func (w *world) every() []string { return append(slices.Concat(w.keys, pool()), hotKey) }
+// hotKey is what hundreds of callers of one process ask for. Those calls are not
+// in the history, whose check would take too long: the trace judges them.
+const hotKey = "hot"
+
+// hotTrip is how long a request takes meanwhile.
+const hotTrip = 20 * time.Millisecond
+
+// heat lets hundreds of callers of a process ask for one key, for some seconds, of
+// which now the process has a holder and now another.
+func (w *world) heat(p *process) {
+	q := w.slots[w.rng.IntN(len(w.slots))]
+	slow := p.inject(claimtest.Fault{On: claimtest.Every, Times: -1, DelayReply: hotTrip})
+	rng, lasts := split(w.rng), between(w.rng, 2*time.Second, 6*time.Second)
+	w.later.Go(func() {
+		p.hot(rng, lasts, 100+rng.IntN(200))
+		slow.Remove()
+	})
+	if q != p {
+		its := split(w.rng)
+		w.later.Go(func() { q.hot(its, lasts, 3) })
+	}
+}
+
+// hot lets callers ask for the key for a while, each again and again.
+func (p *process) hot(rng *rand.Rand, lasts time.Duration, callers int) {
+	p.w.count("hot keys")
+	ctx, cancel := context.WithTimeout(p.ctx, lasts)
+	defer cancel()
+	patient := rng.IntN(4) // none to most of them wait in line
+	var wg sync.WaitGroup
+	for range callers {
+		its := split(rng)
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				method, most := p.client.TryAcquire, time.Second
+				if its.IntN(4) < patient {
+					method, most = p.client.Acquire, 2*time.Second
+				}
+				if its.IntN(4) == 0 {
+					most = 3 * hotTrip
+				}
+				asking, cancel := context.WithTimeout(ctx, between(its, hotTrip, most))
+				cl, err := method(asking, hotKey)
+				cancel()
+				p.class("acquire", err)
+				if err == nil {
+					p.holdHot(its, cl)
+				}
+				pauseIn(ctx, between(its, 200*time.Millisecond, time.Second))
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// trips is how many round trips a release may take: it may find that who was to
+// be handed the key has left.
+const trips = 8
+
+// holdHot holds the key for a moment, and checks how long its release takes.
+func (p *process) holdHot(rng *rand.Rand, cl *etcdclaims.Claim) {
+	p.holds(cl.Token(), cl.Check)
+	if !p.pause(between(rng, 0, 500*time.Millisecond)) {
+		return
+	}
+	p.w.trace.ended(cl.Token(), p)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	began := time.Now()
+	err := cl.Release(ctx)
+	p.class("release", err)
+	now := time.Now()
+	if err != nil || p.dead.Load() || !p.w.ledger.healthy(p, began, now) || p.w.ledger.full(began, now) {
+		return
+	}
+	p.w.count("judged: releases of hot keys")
+	trip := hotTrip + p.far
+	if took := now.Sub(began); took > trips*trip { // it waited for those who ask for the key
+		p.w.fault("%s took %v to release %v, at a round trip of %v", p.name, took, cl.Token(), trip)
+	}
+}

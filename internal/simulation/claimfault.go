@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/history"
@@ -28,7 +29,7 @@ func (w *world) heldUnder(own string) (key string, lease clientv3.LeaseID) {
 
 // all are the keys that anybody may hold.
 func (w *world) all() []string {
-	all := w.every()
+	all := append(slices.Concat(w.keys, pool()), hotKey)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range w.jobs + 1 {

@@ -1,13 +1,11 @@
 package simulation
 
 import (
-	"encoding/json"
 	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
-	"github.com/etcdclaims/claims/internal/history"
 )
 
 // judge holds what processes took for true against what happened.
@@ -21,11 +19,18 @@ func (t *trace) judge() {
 			era = c.era
 			r.restored(i, era)
 		}
+		if r.queue != nil && (i == 0 || !c.with(t.changes[i-1])) {
+			n := i + 1
+			for n < len(t.changes) && c.with(t.changes[n]) {
+				n++
+			}
+			r.queue.transaction(t.changes[i:n])
+		}
 		switch {
 		case strings.HasPrefix(c.key, prefix+"own/"):
 			r.owner(c)
-		case strings.HasPrefix(c.key, effectPrefix):
-			r.effect(c)
+		case strings.HasPrefix(c.key, effectPrefix), strings.HasPrefix(c.key, thenPrefix):
+			r.wrote(c)
 		case strings.HasPrefix(c.key, donePrefix) && !c.deleted && !c.undone:
 			if r.done[c.key]++; r.done[c.key] > 1 {
 				r.fault("work was completed %d times: %v", r.done[c.key], c)
@@ -34,27 +39,19 @@ func (t *trace) judge() {
 			r.settle(c)
 		}
 	}
-	for _, e := range t.intents {
-		if v := (history.Write{Name: "of " + e.p.name, Token: e.token, Outcome: e.outcome, Found: e.applied}).Check(); v != nil {
-			r.fault("%v", v)
-		}
-	}
 	for token, m := range t.terms {
-		if !m.seen {
-			r.fault("%s was granted %v, which is not in etcd", m.p.name, token)
-		}
+		r.faultIf(!m.seen, "%s was granted %v, which is not in etcd", m.p.name, token)
 	}
 	for _, c := range r.own {
 		r.ghost(c, t.changes[len(t.changes)-1].at)
 	}
 	r.judgeLocks()
-	r.judgeReleases()
-	r.judgeThens()
+	r.judgeIntents()
 	for _, s := range t.sights {
 		s.judge(r)
 	}
-	if t.w.queue != nil {
-		t.w.queue.judge(r)
+	if r.queue != nil {
+		r.queue.end()
 	}
 }
 
@@ -73,12 +70,13 @@ func (r *replay) owner(c change) {
 	if c.deleted {
 		r.last[c.key] = farewell{was: before, rev: c.rev}
 		delete(r.own, c.key)
-		r.lookAt(c)
-		return
+	} else {
+		r.begins(before, held, c)
+		r.own[c.key] = c
 	}
-	r.begins(before, held, c)
-	r.own[c.key] = c
-	r.lookAt(c)
+	if l := r.lineFor(strings.TrimPrefix(c.key, prefix+"own/")); l != nil {
+		l.look(r, c.at)
+	}
 }
 
 // begins checks that whose term begins with a put was the one to have the key.
@@ -87,16 +85,12 @@ func (r *replay) begins(before change, held bool, c change) {
 	if r.sharedBegins(before, held, c) || h.Claim == "" {
 		return // that is all; or by somebody's hand
 	}
-	if held && !mayFollow(before, c, r.lineFor(token.Key)) {
-		r.fault("a key was taken over from its owner: %v; before: %v", c, before)
-	}
+	r.faultIf(held && !mayFollow(before, c, r.lineFor(token.Key)), "a key was taken over from its owner: %v; before: %v", c, before)
 	if h.Kind == kindZombie || h.Kind == kindResting {
 		return // whatever the epoch, and nobody's turn
 	}
 	r.slotBegins(c, token.Key)
-	if h.Epoch != r.epoch {
-		r.fault("a key was claimed under epoch %d, when it was %d: %v", h.Epoch, r.epoch, c)
-	}
+	r.faultIf(h.Epoch != r.epoch, "a key was claimed under epoch %d, when it was %d: %v", h.Epoch, r.epoch, c)
 	if h.Kind == kindLock {
 		r.lockAgain(c, h.Owner, token.Key)
 		r.locks[token] = &lockTerm{owner: h.Owner, lease: c.lease, era: c.era, from: c.at}
@@ -122,7 +116,7 @@ func (r *replay) begins(before change, held bool, c change) {
 	}
 	if held {
 		if was, _ := before.holder(); was.Claim != h.Claim {
-			r.t.w.count(countHandedOver)
+			r.t.w.count("keys handed over")
 		}
 	}
 	if !m.told {
@@ -210,9 +204,8 @@ func (r *replay) ends(before, by change) {
 		limit = m.p.longest()/3 + m.p.longest()/6 + 4*m.p.far
 		r.t.w.count("judged: finds out by renewing")
 	}
-	if m.end.IsZero() || -late > limit {
-		r.fault("%s took %v for its own until %s, which is more than %v after it was %s: %v", m.p.name, token, clockOf(m.end), limit, how, by)
-	}
+	r.faultIf(m.end.IsZero() || -late > limit,
+		"%s took %v for its own until %s, which is more than %v after it was %s: %v", m.p.name, token, clockOf(m.end), limit, how, by)
 }
 
 // ghost checks that a claim that stayed in etcd until then was known to the
@@ -226,7 +219,7 @@ func (r *replay) ghost(c change, until time.Time) {
 	if m := r.t.terms[token]; m != nil && m.p == p && m.from.Before(until) {
 		until = m.from
 	} else {
-		r.t.w.count(countGhosts)
+		r.t.w.count("judged: claims that nobody was told of")
 	}
 	// By the verification that follows the next renewal.
 	limit := p.longest()/3 + p.longest()/6 + time.Second
@@ -261,10 +254,10 @@ func (r *replay) taken(before, by change) (how, bool) {
 		return forced, true
 	}
 	at := point{by.era, by.rev}
-	if h, _ := before.holder(); by.deleted && h.Claim != "" && r.notices[at][h.Claim] {
-		return forced, true
-	}
-	if h, _ := before.holder(); !by.deleted && h.Claim != "" && r.notices[at][h.Claim] {
+	if h, _ := before.holder(); h.Claim != "" && r.notices[at][h.Claim] {
+		if by.deleted {
+			return forced, true
+		}
 		return suspected, true
 	}
 	k, ok := r.t.taken[at]
@@ -272,27 +265,4 @@ func (r *replay) taken(before, by change) (how, bool) {
 		return k.how, true
 	}
 	return "", false
-}
-
-// effect checks that a write was its owner's.
-func (r *replay) effect(c change) {
-	var m mark
-	if err := json.Unmarshal([]byte(c.value), &m); err != nil || m.N >= len(r.t.intents) {
-		r.fault("a write that nobody made: %v", c)
-		return
-	}
-	e := r.t.intents[m.N]
-	e.applied++
-	own := prefix + "own/" + e.token.Key
-	now, held := r.own[own]
-	if last, ok := r.last[own]; ok && !held && last.rev == c.rev {
-		now = last.was // the write came with the end of the claim
-	}
-	h, token := now.holder()
-	if token != (fencing.Token{Key: e.token.Key, Fence: m.Fence}) || h.Instance != m.Instance || h.Kind != "" {
-		r.fault("a stale write of %s under %v was accepted at revision %d; the owner was: %v", e.p.name, e.token, c.rev, now)
-	}
-	if m.Fence>>47 != r.epoch {
-		r.fault("a write of %s under %v was accepted at revision %d in epoch %d", e.p.name, e.token, c.rev, r.epoch)
-	}
 }

@@ -2,10 +2,12 @@ package simulation
 
 import (
 	"encoding/json"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
 )
 
@@ -33,13 +35,6 @@ type place struct {
 // of returns where in line a claim stands, or -1.
 func (l *line) of(claim string) int {
 	return slices.IndexFunc(l.places, func(p place) bool { return p.claim == claim })
-}
-
-// leaves returns whose place in a line was deleted.
-func leaves(c change) (claim string, ok bool) {
-	place, ok := strings.CutPrefix(c.key, prefix+"wait/")
-	_, claim, _ = strings.Cut(place, "/")
-	return strings.TrimPrefix(claim, "~"), ok && c.deleted
 }
 
 // place goes through a change of a place in line.
@@ -86,24 +81,7 @@ func (r *replay) inTurn(c change, h holder, token fencing.Token) {
 	}
 	sharing := strings.HasPrefix(c.key, sharedPrefix) // which passes others of its kind
 	passed := slices.DeleteFunc(slices.Clone(l.places[:before]), func(p place) bool { return p.left || sharing && p.shared })
-	if len(passed) > 0 {
-		r.fault("%d in line were passed: %v; they are %v", len(passed), c, passed)
-	}
-}
-
-// broughtBack marks the places whose callers have left them at times that a restore has
-// undone. Those behind may know that they left.
-func (l *line) broughtBack(left map[string]bool) {
-	for i, p := range l.places {
-		l.places[i].left = left[p.claim]
-	}
-}
-
-// lookAt looks at the line for a claim's key that has changed.
-func (r *replay) lookAt(c change) {
-	if l := r.lineFor(strings.TrimPrefix(c.key, prefix+"own/")); l != nil {
-		l.look(r, c.at)
-	}
+	r.faultIf(len(passed) > 0, "%d in line were passed: %v; they are %v", len(passed), c, passed)
 }
 
 // turnTakes is how long a free key may be left to the first in line, by whose
@@ -120,11 +98,9 @@ func (l *line) judgeTurn(r *replay, now time.Time) {
 	if !r.t.w.ledger.healthy(p, l.since, now) {
 		// Whose watches are deaf asks when it renews.
 		limit = time.Second + p.longest()/3 + p.longest()/6
-		r.t.w.count(countDeafTurns)
+		r.t.w.count("judged: turns of the deaf")
 	}
-	if took > limit {
-		r.fault("%s stood first in line for %q, which was free, from %s for %v", p.name, l.key, clockOf(l.since), took)
-	}
+	r.faultIf(took > limit, "%s stood first in line for %q, which was free, from %s for %v", p.name, l.key, clockOf(l.since), took)
 }
 
 // look checks, when anything about a line has changed, that the first in it was
@@ -144,5 +120,58 @@ func (l *line) look(r *replay, now time.Time) {
 	l.first, l.since = first, now
 	if free {
 		l.instance = l.places[0].instance
+	}
+}
+
+// preferKey is a key whose callers have preferences. The trace judges the claims as others,
+// and whose turn it was by preference.
+const preferKey = "preferred"
+
+// overlooked is for how long a caller must have been in line before a release to one that is less
+// preferred: the releaser reads the line before that.
+const overlooked = 12 * time.Second
+
+// claimPreferred claims the key, at once or in line, holds it for a while, and releases it.
+func (p *process) claimPreferred(rng *rand.Rand) {
+	prefer, prefers := etcdclaims.Prefer(rng.IntN(4)), rng.IntN(8) > 0
+	if !prefers {
+		prefer = etcdclaims.Option(nil)
+	}
+	cl, err := p.claimSome(rng, preferKey, 2, (*etcdclaims.Claim).Token, prefer)
+	if err != nil || p.dead.Load() {
+		return
+	}
+	if prefers {
+		p.prefers.Store(cl.Token(), true)
+	}
+	for rng.IntN(3) > 0 {
+		p.writeUnder(rng, cl, cl.Token(), 4*time.Second, time.Second)
+	}
+	p.useSome(rng, cl, cl.Token(), 4*time.Second, time.Second)
+}
+
+// inPreference checks that a key that was handed over went to the one whose turn it was: the most
+// preferred, and of equals the first. A caller that is not in line passes nobody.
+func (r *replay) inPreference(before, c change, h holder, token fencing.Token) {
+	l := r.lineFor(token.Key)
+	_, was := before.holder()
+	m, at := r.t.terms[was], l.of(h.Claim)
+	if m == nil || at < 0 {
+		r.inTurn(c, h, token)
+		return
+	}
+	if _, prefers := m.p.prefers.Load(was); !prefers {
+		r.inTurn(c, h, token)
+		return
+	}
+	if at > 0 {
+		r.t.w.count("judged: keys handed past the line by preference")
+	}
+	next := l.places[at]
+	for i, other := range l.places {
+		passed := i < at && other.preference >= next.preference
+		unseen := c.at.Sub(other.since) > overlooked && r.t.w.ledger.healthy(m.p, c.at.Add(-overlooked), c.at)
+		r.faultIf(passed || i > at && other.preference > next.preference && unseen,
+			"one that is preferred, or as much and was there before, was passed: %v; it is %v", c, other)
 	}
 }

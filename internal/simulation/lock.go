@@ -22,45 +22,46 @@ const (
 	kindResting = "resting"
 )
 
-// locking is a call that was told that an owner has a lock.
-type locking struct {
+// keyCall is a call that may change whose key it is, other than by a release of a claim: it may put a
+// lock, end one, or supersede a claim of its process.
+type keyCall struct {
+	verb     string
 	p        *process
-	token    fencing.Token
-	owner    string
-	ttl      time.Duration
-	from, to time.Time // of the call
+	key      string
+	owner    string        // of the lock; "": whoever has it, of a call that takes the key away by force
+	ttl      time.Duration // of a lock that it may be told of
+	from, to time.Time     // to is zero while it lasts
 	era      int
+	fence    int64 // of the lock that it was told of; 0: of none
+	freed    bool  // it was told that it ended a lock
+	open     bool  // it ended without knowing what became of it
 }
 
-// asking is a call that may put a lock.
-type asking struct {
-	p          *process
-	key, owner string
-	from, to   time.Time // to is zero while it lasts
-	open       bool      // it ended without knowing what became of it
+// verbs of calls.
+const (
+	verbLock      = "lock"
+	verbUnlock    = "unlock"
+	verbSupersede = "supersede"
+)
+
+// calls notes that a call begins.
+func (t *trace) calls(c keyCall) *keyCall {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c.from, c.era = time.Now(), t.era
+	t.keyCalls = append(t.keyCalls, &c)
+	return &c
 }
 
-// mayPart notes that a lock may be ended from now on.
-func (p *process) mayPart(key, owner string) {
-	p.w.trace.note(func(t *trace) { t.partings = append(t.partings, parting{key: key, owner: owner, from: time.Now()}) })
+// returned notes its end.
+func (c *keyCall) returned(fence int64, err error) {
+	c.p.w.trace.note(func(*trace) {
+		c.to, c.fence, c.open = time.Now(), fence, err != nil
+	})
 }
 
-// unlocking is a release of a lock that was done.
-type unlocking struct {
-	p          *process
-	key, owner string
-	from, to   time.Time
-}
-
-// partingTakes is more than such a call may.
+// partingTakes is more than a call that ends a lock may.
 const partingTakes = 10 * time.Second
-
-// parting is a call that may have ended a lock: by its owner, or by force.
-type parting struct {
-	key   string
-	owner string // "": whoever has it
-	from  time.Time
-}
 
 // lockTerm is a lock that was in etcd.
 type lockTerm struct {
@@ -86,16 +87,6 @@ func (p *process) lock(rng *rand.Rand) {
 	p.unlock(rng, key, owner)
 }
 
-// lockFor locks the key, and does not give up soon.
-func (p *process) lockFor(rng *rand.Rand, key, owner string) {
-	ctx, cancel := context.WithTimeout(p.ctx, between(rng, 5*time.Second, 20*time.Second))
-	defer cancel()
-	end := p.w.trace.asks(p, key, owner)
-	_, _, err := locks.New(p.client).TryAcquire(ctx, key, owner, longTTL)
-	end(err)
-	p.class("lock", err)
-}
-
 func (p *process) lockOnce(rng *rand.Rand, key, owner string, ttl time.Duration) {
 	ctx, cancel := p.within(rng, 8*time.Second)
 	defer cancel()
@@ -114,44 +105,33 @@ func (p *process) lockOnce(rng *rand.Rand, key, owner string, ttl time.Duration)
 	if rng.IntN(8) == 0 {
 		ttl += time.Second // which raises the fence
 	}
-	l := &locking{p: p, owner: owner, ttl: ttl, from: time.Now()}
-	p.w.trace.note(func(t *trace) { l.era = t.era })
-	end := p.w.trace.asks(p, key, owner)
+	p.lockBy(ctx, call, key, owner, ttl)
+}
+
+// lockBy makes a call that may put a lock.
+func (p *process) lockBy(
+	ctx context.Context, call func(context.Context, string, string, time.Duration) (int64, bool, error), key, owner string, ttl time.Duration,
+) {
+	c := p.w.trace.calls(keyCall{verb: verbLock, p: p, key: key, owner: owner, ttl: ttl})
 	fence, ok, err := call(ctx, key, owner, ttl)
-	end(err)
+	c.returned(fence, err)
 	p.class("lock", err)
-	if ok != (fence > 0) || ok && err != nil {
-		p.w.fault("%s: a lock is said to be had: %v, with fence %d, and error %v", p.name, ok, fence, err)
-	}
+	p.w.faultIf(ok != (fence > 0) || ok && err != nil,
+		"%s: a lock is said to be had: %v, with fence %d, and error %v", p.name, ok, fence, err)
 	if ok {
 		p.w.count("locked")
-		l.token, l.to = fencing.Token{Key: key, Fence: fence}, time.Now()
-		p.w.trace.note(func(t *trace) { t.lockings = append(t.lockings, l) })
 	}
 }
 
 func (p *process) unlock(rng *rand.Rand, key, owner string) {
 	ctx, cancel := p.within(rng, 8*time.Second)
 	defer cancel()
-	p.mayPart(key, owner)
-	from := time.Now()
+	c := p.w.trace.calls(keyCall{verb: verbUnlock, p: p, key: key, owner: owner})
 	ok, err := locks.New(p.client).Release(ctx, key, owner)
+	c.freed = ok && err == nil
+	c.returned(0, err)
 	p.class("unlock", err)
-	if ok && err == nil {
-		u := unlocking{p: p, key: key, owner: owner, from: from, to: time.Now()}
-		p.w.trace.note(func(t *trace) { t.unlocked = append(t.unlocked, u) })
-	}
-	if ok && err != nil {
-		p.w.fault("%s: a lock is said to be released, with error %v", p.name, err)
-	}
-}
-
-// asks notes that a call begins that may put a lock; the returned function notes
-// its end.
-func (t *trace) asks(p *process, key, owner string) (end func(err error)) {
-	a := &asking{p: p, key: key, owner: owner, from: time.Now()}
-	t.note(func(t *trace) { t.asked = append(t.asked, a) })
-	return func(err error) { t.note(func(*trace) { a.to, a.open = time.Now(), err != nil }) }
+	p.w.faultIf(ok && err != nil, "%s: a lock is said to be released, with error %v", p.name, err)
 }
 
 // lockEnds notes when a lock was gone, and whether that was meant.
@@ -161,11 +141,10 @@ func (r *replay) lockEnds(token fencing.Token, before, by change, taken bool) {
 		return
 	}
 	l.to, l.over = by.at, l.over || taken || !by.deleted
-	for _, p := range r.t.partings {
-		began := p.from.Add(partingTakes) // before the lock, maybe, which it met later
-		if p.key == token.Key && (p.owner == "" || p.owner == l.owner) && !began.Before(l.from) && !p.from.After(by.at) {
-			l.over = true
-		}
+	for _, c := range r.t.keyCalls {
+		began := c.from.Add(partingTakes) // before the lock, maybe, which it met later
+		ends := c.verb == verbUnlock && c.key == token.Key && (c.owner == "" || c.owner == l.owner)
+		l.over = l.over || ends && !began.Before(l.from) && !c.from.After(by.at)
 	}
 }
 
@@ -176,21 +155,23 @@ const seenLate = 200 * time.Millisecond
 // judgeLocks checks that who was told of a lock had it then, and for as long as
 // it was promised, unless it was ended.
 func (r *replay) judgeLocks() {
-	for _, told := range r.t.lockings {
-		l := r.locks[told.token]
+	for _, told := range r.t.keyCalls {
+		token := fencing.Token{Key: told.key, Fence: told.fence}
+		l := r.locks[token]
 		switch {
+		case told.fence == 0:
 		case l != nil && l.era != told.era: // a fence can be had twice
-		case told.token.Fence>>47 < r.epochAt(told.era, told.from):
-			r.fault("%s was told at %s that %s has the lock %v: the epoch was %d before", told.p.name, clockOf(told.from), told.owner, told.token, r.epochAt(told.era, told.from))
+		case told.fence>>47 < r.epochAt(told.era, told.from):
+			r.fault("%s was told at %s that %s has the lock %v: the epoch was %d before", told.p.name, clockOf(told.from), told.owner, token, r.epochAt(told.era, told.from))
 		case l == nil || l.owner != told.owner:
-			r.fault("%s was told that %s has the lock %v, which is not in etcd", told.p.name, told.owner, told.token)
+			r.fault("%s was told that %s has the lock %v, which is not in etcd", told.p.name, told.owner, token)
 		case !r.t.w.ledger.healthy(nil, told.to, told.to): // the observer may have seen it late
 		case l.from.Add(-seenLate).After(told.to) || !l.over && !l.to.IsZero() && l.to.Before(told.from):
 			r.fault("%s was told between %s and %s that %s has the lock %v: it was there from %s to %s", told.p.name,
-				clockOf(told.from), clockOf(told.to), told.owner, told.token, clockOf(l.from), clockOf(l.to))
+				clockOf(told.from), clockOf(told.to), told.owner, token, clockOf(l.from), clockOf(l.to))
 		case !l.over && !l.to.IsZero() && l.to.Before(told.from.Add(told.ttl)):
 			r.fault("%s was told at %s that %s has the lock %v for %v: it was gone at %s", told.p.name,
-				clockOf(told.from), told.owner, told.token, told.ttl, clockOf(l.to))
+				clockOf(told.from), told.owner, token, told.ttl, clockOf(l.to))
 		}
 	}
 }
@@ -201,8 +182,9 @@ func (r *replay) judgeLocks() {
 // cannot know of.
 func (r *replay) lockAgain(c change, owner, key string) {
 	asked := time.Time{}
-	for _, a := range r.t.asked {
-		if a.key != key || a.owner != owner || a.from.After(c.at) {
+	asks := func(a *keyCall) bool { return a.verb == verbLock && a.key == key && a.owner == owner }
+	for _, a := range r.t.keyCalls {
+		if !asks(a) || a.from.After(c.at) {
 			continue
 		}
 		if a.to.IsZero() || !a.to.Before(c.at.Add(-seenLate)) {
@@ -212,11 +194,10 @@ func (r *replay) lockAgain(c change, owner, key string) {
 			asked = a.to
 		}
 	}
-	for _, u := range r.t.unlocked {
-		unknown := slices.ContainsFunc(r.t.asked, func(a *asking) bool {
-			return a.key == key && a.owner == owner && a.open && a.p != u.p && a.from.Before(c.at)
-		})
-		if u.key != key || u.owner != owner || unknown || !u.from.After(asked) || !u.to.Add(seenLate).Before(c.at) {
+	for _, u := range r.t.keyCalls {
+		unknown := func(a *keyCall) bool { return asks(a) && a.open && a.p != u.p && a.from.Before(c.at) }
+		if !u.freed || u.key != key || u.owner != owner || !u.from.After(asked) || !u.to.Add(seenLate).Before(c.at) ||
+			slices.ContainsFunc(r.t.keyCalls, unknown) {
 			continue
 		}
 		if r.t.w.ledger.hearing(nil, c.at, c.at) { // else the observer may have seen it late
@@ -229,14 +210,14 @@ func (r *replay) lockAgain(c change, owner, key string) {
 // lockUnderFire lets a request for a lock arrive late, after the lock was had by
 // another request, and released.
 func (w *world) lockUnderFire(p *process) {
-	i := p.inject(claimtest.Fault{On: steps.Take, Key: w.line, Hold: w.letGo(longTTL)})
-	end := w.ledger.begin(span{who: p, injection: i})
-	p.later(recovery, func() { i.Remove(); end() })
+	w.disturb(p, claimtest.Fault{On: steps.Take, Key: w.line, Hold: letGo(w.rng, longTTL)}, recovery)
 	rng := split(w.rng)
 	p.wg.Go(func() {
 		owner := fmt.Sprintf("late%d", rng.IntN(2))
 		for range 2 {
-			p.lockFor(rng, w.line, owner)
+			ctx, cancel := context.WithTimeout(p.ctx, between(rng, 5*time.Second, 20*time.Second)) // it does not give up soon
+			p.lockBy(ctx, locks.New(p.client).TryAcquire, w.line, owner, longTTL)
+			cancel()
 			p.pause(between(rng, 0, time.Second))
 			p.unlock(rng, w.line, owner)
 		}

@@ -22,7 +22,7 @@ var faults = []fault{
 	{"one request disturbed", 24, (*world).disturbOne},
 	{"several requests disturbed", 10, (*world).disturbSome},
 	{"network cut", 10, (*world).cut},
-	{"replies cut", 5, (*world).cutReplies},
+	{"replies cut", 5, func(w *world, p *process) { p.host.CutReplies(); w.lasting(p) }},
 	{"renewal slow, then cut", 3, (*world).slowThenCut},
 	{"compacted while cut off", 2, (*world).compactedBehind},
 	{"connections broken", 5, (*world).breakConnections},
@@ -158,11 +158,6 @@ func (w *world) compactedBehind(p *process) {
 	p.later(2*time.Second, end)
 }
 
-func (w *world) cutReplies(p *process) {
-	p.host.CutReplies()
-	w.lasting(p)
-}
-
 func (w *world) breakConnections(p *process) {
 	end := w.ledger.begin(span{who: p, outage: true})
 	p.host.Break()
@@ -178,7 +173,7 @@ func (w *world) killProcess(p *process) {
 // endProcess closes a client in order, whatever its network.
 func (w *world) endProcess(p *process) {
 	w.trace.leaves(p)
-	w.stopInTime(p)
+	p.stop()
 	closing, cancel := context.WithTimeout(context.Background(), between(w.rng, time.Millisecond, 10*time.Second))
 	defer cancel()
 	if w.queue != nil && w.rng.IntN(3) > 0 { // as is right; else the client is closed first
@@ -196,14 +191,8 @@ func (w *world) closeUnder(p *process) {
 	defer cancel()
 	p.clear(func() { p.class("close", p.client.Close(closing)) })
 	p.closeQueue(time.Second)
-	w.stopInTime(p)
+	p.stop()
 	w.succeed(p)
-}
-
-func (w *world) stopInTime(p *process) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	p.stop(ctx)
 }
 
 // succeed starts another process in the place of one that has ended.

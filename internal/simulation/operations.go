@@ -13,7 +13,6 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/history"
-	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -40,14 +39,10 @@ func (p *process) handler(rng *rand.Rand) {
 		p.holds(token, func() error { return fencing.Check(ctx) })
 		call.Granted(token.Fence)
 		ran = true
-		end := time.After(lasts)
 		if stubborn {
-			<-end
+			time.Sleep(lasts)
 		} else {
-			select {
-			case <-end:
-			case <-ctx.Done():
-			}
+			pauseIn(ctx, lasts)
 		}
 		if p.dead.Load() {
 			return nil
@@ -61,9 +56,7 @@ func (p *process) handler(rng *rand.Rand) {
 		p.returned(release, "run", err)
 	case ran: // and was killed meanwhile
 	default:
-		if err == nil {
-			p.w.fault("%s: Run returned nil without calling its handler", p.name)
-		}
+		p.w.faultIf(err == nil, "%s: Run returned nil without calling its handler", p.name)
 		p.class("run", err)
 		call.Returned(err)
 	}
@@ -136,12 +129,9 @@ func (p *process) job(rng *rand.Rand) {
 func (p *process) complete(ctx context.Context, job *work.Work, key string) error {
 	e := p.w.trace.intend(job.Token(), p)
 	err := job.Complete(ctx, e.put(), clientv3.OpPut(donePrefix+key, e.value()))
-	if err == nil {
-		e.accepted()
+	if e.returned(err); err == nil {
 		p.w.count("jobs completed")
-		return nil
 	}
-	e.returned(err)
 	return err
 }
 
@@ -173,9 +163,7 @@ func (w *world) finishJobs() {
 		}
 		if err != nil {
 			call.Returned(err)
-			if !errors.Is(err, work.ErrDone) {
-				w.fault("work %s can neither be begun in the end nor is it done: %v", key, err)
-			}
+			w.faultIf(!errors.Is(err, work.ErrDone), "work %s can neither be begun in the end nor is it done: %v", key, err)
 			continue
 		}
 		p.granted(call, job.Claim, nil)
@@ -183,9 +171,7 @@ func (w *world) finishJobs() {
 		call = w.history.Release(p.name, job.Token())
 		err = p.complete(ctx, job, key)
 		p.returned(call, "end of work", err)
-		if err != nil {
-			w.fault("work %s cannot be completed in the end: %v", key, err)
-		}
+		w.faultIf(err != nil, "work %s cannot be completed in the end: %v", key, err)
 	}
 }
 
@@ -232,8 +218,7 @@ func (p *process) manual(rng *rand.Rand) {
 	}
 	p.manuals.Store(cl.Token(), true)
 	for range rng.IntN(6) {
-		p.pause(between(rng, 0, shortTTL))
-		if p.dead.Load() {
+		if !p.pause(between(rng, 0, shortTTL)) {
 			return
 		}
 		p.check(cl)
@@ -242,30 +227,15 @@ func (p *process) manual(rng *rand.Rand) {
 	p.release(rng, cl)
 }
 
-// replacing is a call that may supersede any claim of its process on a key: the one that its
-// caller had may have been lost, and the key claimed anew by another goroutine.
-type replacing struct {
-	p        *process
-	key      string
-	from, to time.Time
-}
-
-// replaces notes the call. Its caller calls over when it has returned, if no request of it is
-// still on its way.
-func (t *trace) replaces(p *process, key string) (over func()) {
-	c := &replacing{p: p, key: key, from: time.Now()}
-	t.note(func(t *trace) { t.replaced = append(t.replaced, c) })
-	return func() { t.note(func(*trace) { c.to = time.Now() }) }
-}
-
 // replacedBy reports whether the change is a claim of the process with which it superseded its
-// own.
+// own: maybe not the one that its caller had, which may have been lost, and the key claimed anew
+// by another goroutine.
 func (r *replay) replacedBy(p *process, key string, by change) bool {
 	if h, _ := by.holder(); by.deleted || h.Kind != "" || h.Instance != p.client.Instance() {
 		return false
 	}
-	return slices.ContainsFunc(r.t.replaced, func(c *replacing) bool {
-		return c.p == p && c.key == key && !by.at.Before(c.from) && (c.to.IsZero() || !by.at.After(c.to))
+	return slices.ContainsFunc(r.t.keyCalls, func(c *keyCall) bool {
+		return c.verb == verbSupersede && c.p == p && c.key == key && !by.at.Before(c.from) && (c.to.IsZero() || !by.at.After(c.to))
 	})
 }
 
@@ -276,16 +246,15 @@ func (p *process) superseding(rng *rand.Rand) {
 	if first == nil {
 		return
 	}
-	p.pause(between(rng, 0, time.Second))
-	if p.dead.Load() {
+	if !p.pause(between(rng, 0, time.Second)) {
 		return
 	}
 	p.w.trace.ended(first.Token(), p)
 	p.w.history.Ended(p.name, first.Token())
-	replaced := p.w.trace.replaces(p, key)
+	c := p.w.trace.calls(keyCall{verb: verbSupersede, p: p, key: key})
 	second, err := p.acquire(rng, key, false, etcdclaims.Supersede())
 	if !errors.Is(err, etcdclaims.ErrUnknown) {
-		replaced() // else its request may arrive later
+		c.returned(0, err) // else its request may arrive later
 	}
 	p.hold(rng, second)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -314,7 +283,7 @@ func (p *process) look(rng *rand.Rand) {
 	default:
 		key := p.key(rng)
 		call := p.w.history.Take(key)
-		p.mayPart(key, "")
+		p.w.trace.calls(keyCall{verb: verbUnlock, p: p, key: key})
 		call.Returned(p.force(ctx, key))
 	}
 }
@@ -325,27 +294,4 @@ func (p *process) force(ctx context.Context, key string) error {
 	p.class("force release", err)
 	p.w.count("forced releases")
 	return err
-}
-
-// effect writes under the claim, as its owner only may.
-func (p *process) effect(rng *rand.Rand, cl *etcdclaims.Claim) {
-	if p.dead.Load() {
-		return
-	}
-	ctx, cancel := p.within(rng, 6*time.Second)
-	defer cancel()
-	e := p.w.trace.intend(cl.Token(), p)
-	call := p.w.history.Effect(p.name, cl.Token())
-	resp, err := txn.Concerning(cl.Txn(ctx), concerning(rng, cl.Key()).Names...).Then(e.put()).Commit()
-	switch {
-	case err != nil:
-		p.returned(call, "effect", err)
-		e.returned(err)
-	case resp.Succeeded:
-		call.Done()
-		e.accepted()
-	default:
-		call.Failed()
-		p.w.fault("%s: a transaction without conditions of its own did not succeed, and gave no error", p.name)
-	}
 }

@@ -28,10 +28,10 @@ type process struct {
 	client  *etcdclaims.Client
 	works   *work.Runner
 	ttl     time.Duration
-	second  time.Duration // of other claims
-	short   time.Duration // of those that only their holder renews
-	spy     *spy          // of some
-	waits   waits
+	second  time.Duration   // of other claims
+	short   time.Duration   // of those that only their holder renews
+	spy     *spy            // of some
+	waiting sync.Map        // its calls that wait in line
 	ctx     context.Context // ends when its workers are to end
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
@@ -57,7 +57,7 @@ type process struct {
 func (w *world) newProcess(slot, number int) *process {
 	p := &process{
 		w: w, slot: slot, number: number, name: fmt.Sprintf("p%d.%d", slot, number),
-		handles: handles{of: map[fencing.Token]*handle{}, callers: map[*caller]struct{}{}},
+		handles: handles{of: map[fencing.Token]*handle{}},
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	rng := p.random(0)
@@ -102,7 +102,7 @@ func (p *process) random(goroutine uint64) *rand.Rand {
 }
 
 // stop ends the workers and waits for them: no wait may outlast its context.
-func (p *process) stop(ctx context.Context) {
+func (p *process) stop() {
 	p.cancel()
 	done := make(chan struct{})
 	go func() {
@@ -111,7 +111,7 @@ func (p *process) stop(ctx context.Context) {
 	}()
 	select {
 	case <-done:
-	case <-ctx.Done():
+	case <-time.After(patience):
 		p.w.Fatalf("simulation: seed %d: the workers of %s have not stopped after %v", p.w.plan.Seed, p.name, patience)
 	}
 }
@@ -120,7 +120,8 @@ func (p *process) stop(ctx context.Context) {
 func (p *process) kill() {
 	p.dead.Store(true)
 	p.w.history.Died(p.name)
-	p.w.trace.died(p)
+	p.w.trace.leaves(p)
+	p.w.trace.clearing(p, 1)
 	p.host.Kill()
 	p.cancel()
 	// Nothing of it may go on: closing, without a network and without time,
@@ -165,11 +166,16 @@ func (p *process) work(rng *rand.Rand) {
 	}
 }
 
-// pause waits, unless the process ends.
-func (p *process) pause(d time.Duration) {
+// pause waits, unless the process ends, and reports whether it was not killed.
+func (p *process) pause(d time.Duration) (alive bool) {
+	pauseIn(p.ctx, d)
+	return !p.dead.Load()
+}
+
+func pauseIn(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
-	case <-p.ctx.Done():
+	case <-ctx.Done():
 	}
 }
 
@@ -223,7 +229,7 @@ func (p *process) acquireIn(ctx context.Context, key string, wait bool, opts ...
 	method := p.client.TryAcquire
 	if wait {
 		var end func()
-		ctx, end = p.waits.begin(ctx, key)
+		ctx, end = p.waits(ctx, key)
 		defer end()
 		method = p.client.Acquire
 	}
@@ -263,23 +269,24 @@ func (p *process) hold(rng *rand.Rand, cl *etcdclaims.Claim) {
 	if cl == nil {
 		return
 	}
-	stubborn := rng.IntN(3) == 0
+	var told <-chan struct{} // nil: it is stubborn
+	if rng.IntN(3) > 0 {
+		told = cl.Context().Done()
+	}
 	until := time.Now().Add(between(rng, 0, 6*time.Second))
 	if rng.IntN(8) == 0 {
 		until = time.Now().Add(between(rng, 0, 3*longTTL))
 	}
 	for time.Now().Before(until) && p.ctx.Err() == nil {
-		told := false
 		select {
 		case <-time.After(min(between(rng, 10*time.Millisecond, 4*time.Second), time.Until(until))):
-		case <-p.ended(cl, stubborn):
-			told = true
+		case <-told:
+			until = time.Time{}
 		}
 		if p.dead.Load() {
 			return
 		}
-		p.check(cl)
-		if told {
+		if p.check(cl); until.IsZero() {
 			break
 		}
 		switch rng.IntN(10) {
@@ -301,14 +308,6 @@ func (p *process) check(cl *etcdclaims.Claim) {
 	if cl.Check() == nil && p.cleared.Load() == 0 {
 		p.w.history.Checked(p.name, cl.Token())
 	}
-}
-
-// ended is what a handler listens to.
-func (p *process) ended(cl *etcdclaims.Claim, stubborn bool) <-chan struct{} {
-	if stubborn {
-		return nil
-	}
-	return cl.Context().Done()
 }
 
 func (p *process) release(rng *rand.Rand, cl *etcdclaims.Claim) {

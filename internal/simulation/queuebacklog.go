@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -80,4 +81,51 @@ func (p *process) enqueueMany(ctx context.Context, rng *rand.Rand, n int) error 
 		p.w.queue.returned(c, err)
 	}
 	return err
+}
+
+// drainQueue lets one process, alone and in peace, complete all items that are left.
+// It must find each of them, in order.
+func (w *world) drainQueue(ctx context.Context) {
+	qs := w.queue
+	if qs == nil {
+		return
+	}
+	p := w.slots[len(w.slots)-1] // the one that finished the jobs
+	p.openQueue()                // its workers do nothing: it has been told to end
+	p.wg.Wait()
+	defer p.closeQueue(patience)
+	if err := p.queue.Resume(ctx); err != nil && !errors.Is(err, queue.ErrUnchanged) {
+		w.fault("the queue cannot be resumed in the end: %v", err)
+	}
+	time.Sleep(quiet) // what dead workers have left is there again
+	p.drains = true
+	p.drainBacklog(ctx)
+	for {
+		st, err := p.queue.Stats(ctx)
+		if err != nil {
+			w.fault("the queue cannot be counted in the end: %v", err)
+			return
+		}
+		w.faultIf(st.Skipped > 0, "the queue has %d values that cannot be read", st.Skipped)
+		if st.Ready+st.Later+st.Taken == 0 {
+			return
+		}
+		claiming, cancel := context.WithTimeout(ctx, time.Minute)
+		leases := p.claimIn(claiming, 3, true)
+		cancel()
+		if len(leases) == 0 {
+			w.fault("of the queue are left, and nobody can have them: %+v", st)
+			return
+		}
+		for _, l := range leases {
+			p.completeInEnd(ctx, l)
+		}
+	}
+}
+
+func (p *process) completeInEnd(ctx context.Context, l *queue.Delivery) {
+	c := p.w.queue.begin(p, "complete", l.ID(), l.Fence())
+	err := l.Complete(ctx, c.mark())
+	p.w.queue.returned(c, err)
+	p.w.faultIf(err != nil, "item %s cannot be completed in the end: %v", l.ID(), err)
 }

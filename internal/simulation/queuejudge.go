@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,18 +16,31 @@ type queueJudge struct {
 	r  *replay
 	qs *queueing
 
-	items    map[string]string // id: its content, until it is completed
-	at       map[string][]*queueEntry
-	sessions map[string]change // claims of sessions
-	epoch    int64
-	paused   bool
-	blocked  time.Time // when the queue was last paused or at its limit
-	taken    int
-	waiting  int
-	back     int                    // items that came to wait since the last enqueue, which no limit keeps back
+	items   map[string]string // id: its content, until it is completed
+	at      map[string][]*queueEntry
+	paused  bool
+	taken   int
+	waiting int
+	back    int // items that came to wait since the last enqueue, which no limit keeps back
+
+	blocked  time.Time              // when the queue was last paused or at its limit
 	forced   map[string][]time.Time // by instance: a session was taken away behind its back
 	returned map[leaseName]bool     // leases whose items were given back
 	undone   map[string][]time.Time // by verb and id: when an item was cancelled, or redriven
+
+	changes   []change // of the transaction
+	wasPaused bool     // before it
+}
+
+func (qs *queueing) newJudge(r *replay) *queueJudge {
+	j := &queueJudge{r: r, qs: qs, forced: map[string][]time.Time{}, returned: map[leaseName]bool{}, undone: map[string][]time.Time{}}
+	j.begin()
+	return j
+}
+
+func (j *queueJudge) begin() {
+	j.items, j.at = map[string]string{}, map[string][]*queueEntry{}
+	j.paused, j.taken, j.waiting, j.back = false, 0, 0, 0
 }
 
 // queueItem is what the value of a key of an item says.
@@ -56,41 +68,11 @@ type queueEntry struct {
 	fence   int64
 }
 
-// judge goes through all that happened.
-func (qs *queueing) judge(r *replay) {
-	j := &queueJudge{r: r, qs: qs, forced: map[string][]time.Time{}, returned: map[leaseName]bool{}, undone: map[string][]time.Time{}}
-	j.begin()
-	era := 0
-	for i := 0; i < len(r.t.changes); {
-		c := r.t.changes[i]
-		if c.era != era {
-			era = c.era
-			j.begin()
-			for _, c := range r.t.changes[:i] {
-				if !c.undone {
-					j.apply(c)
-				}
-			}
-			j.count()
-		}
-		n := i
-		for n < len(r.t.changes) && r.t.changes[n].rev == c.rev && r.t.changes[n].era == era {
-			n++
-		}
-		j.transaction(r.t.changes[i:n])
-		i = n
-	}
-	j.end()
-	j.calls()
-	j.beliefs()
-}
-
-func (j *queueJudge) begin() {
-	j.items, j.at, j.sessions = map[string]string{}, map[string][]*queueEntry{}, map[string]change{}
-	j.epoch, j.paused, j.taken, j.waiting, j.back = 0, false, 0, 0, 0
-}
-
 func (j *queueJudge) fault(format string, args ...any) { j.r.fault("queue: "+format, args...) }
+
+func (j *queueJudge) faultIf(violated bool, format string, args ...any) {
+	j.r.faultIf(violated, "queue: "+format, args...)
+}
 
 // part returns what a key of the queue is below its root: the kind of key, and the
 // rest.
@@ -107,15 +89,19 @@ func (c change) part() (kind, rest string) {
 	return kind, rest
 }
 
+// session returns the claim of a session as it was before the transaction, with whether it was there.
+func (j *queueJudge) session(id string) (c change, there bool) {
+	c = j.r.own[queueSessions+id]
+	h, _ := c.holder()
+	return c, h.Claim != "" && h.Epoch == j.r.epoch
+}
+
 // entry returns what a key of an item says, or nil if it is none.
 func (j *queueJudge) entry(c change) *queueEntry {
 	kind, rest := c.part()
-	switch kind {
-	case "ready", "later", "taken", "dead":
-	default:
+	if !slices.Contains([]string{"ready", "later", "taken", "dead"}, kind) {
 		return nil
 	}
-	e := &queueEntry{where: kind, change: c}
 	if c.deleted {
 		for _, all := range j.at {
 			for _, e := range all {
@@ -126,13 +112,15 @@ func (j *queueJudge) entry(c change) *queueEntry {
 		}
 		return nil
 	}
+	e := &queueEntry{where: kind, change: c}
 	if err := json.Unmarshal([]byte(c.value), &e.queueItem); err != nil {
 		j.fault("a value cannot be read: %v", c)
 		return nil
 	}
 	if kind == "taken" {
 		e.session, _, _ = strings.Cut(rest, "/")
-		h, _ := j.sessions[e.session].holder()
+		was, _ := j.session(e.session)
+		h, _ := was.holder()
 		e.fence = keyspace.Fence(h.Epoch, c.rev)
 	}
 	return e
@@ -142,15 +130,6 @@ func (j *queueJudge) entry(c change) *queueEntry {
 func (j *queueJudge) apply(c change) (id string) {
 	kind, rest := c.part()
 	switch {
-	case strings.HasPrefix(c.key, queueSessions):
-		session := strings.TrimPrefix(c.key, queueSessions)
-		if c.deleted {
-			delete(j.sessions, session)
-		} else {
-			j.sessions[session] = c
-		}
-	case c.key == prefix+"epoch":
-		j.epoch, _ = strconv.ParseInt(c.value, 10, 64)
 	case kind == "paused":
 		j.paused = !c.deleted
 	case kind == "content" && !strings.HasSuffix(rest, "\x00"):
@@ -202,19 +181,11 @@ func (j *queueJudge) tally(e *queueEntry, n int) {
 // waits reports whether the entry is of an item that waits.
 func (e *queueEntry) waits() bool { return e != nil && e.where != "taken" && e.where != "dead" }
 
-// transaction judges all that happened at one revision.
+// transaction judges all that happened at one revision. The claims of sessions are still as they were before.
 func (j *queueJudge) transaction(changes []change) {
-	before := map[string]*queueEntry{}
-	contents := map[string]string{}
+	j.changes, j.wasPaused = changes, j.paused
+	before, contents := map[string]*queueEntry{}, map[string]string{}
 	var ids []string
-	sessions := map[string]change{}
-	for _, c := range changes { // claims are compared before anything is done
-		if id, ok := strings.CutPrefix(c.key, queueSessions); ok {
-			sessions[id] = j.sessions[id]
-			j.sessionEnds(id, c)
-		}
-	}
-	paused := j.paused
 	for _, c := range changes {
 		id := c.key
 		if kind, rest := c.part(); kind == "content" {
@@ -231,22 +202,23 @@ func (j *queueJudge) transaction(changes []change) {
 		if id := j.apply(c); id != "" && !slices.Contains(ids, id) {
 			ids = append(ids, id)
 		}
+		if was, there := j.r.own[c.key]; there && strings.HasPrefix(c.key, queueSessions) {
+			if _, taken := j.r.taken(was, c); taken {
+				h, _ := was.holder()
+				j.forced[h.Instance] = append(j.forced[h.Instance], c.at)
+			}
+		}
 	}
-	m := &queueMoves{queueJudge: j, changes: changes, sessions: sessions, paused: paused, at: changes[0].at}
 	for _, id := range ids {
 		var now *queueEntry
 		_, there := j.items[id]
-		switch all := j.at[id]; {
-		case len(all) > 1:
-			j.fault("item %s is in %d places at revision %d: %v and %v", id, len(all), changes[0].rev, all[0].change, all[1].change)
-			now = all[0]
-		case len(all) == 1:
-			now = all[0]
+		if all := j.at[id]; len(all) > 0 {
+			if now = all[0]; len(all) > 1 {
+				j.fault("item %s is in %d places at revision %d: %v and %v", id, len(all), changes[0].rev, all[0].change, all[1].change)
+			}
 		}
-		if there != (now != nil) {
-			j.fault("item %s has content: %t, and is in the queue: %t: %v", id, there, now != nil, changes)
-		}
-		m.move(id, contents[id], before[id], now)
+		j.faultIf(there != (now != nil), "item %s has content: %t, and is in the queue: %t: %v", id, there, now != nil, changes)
+		j.move(id, contents[id], before[id], now)
 	}
 	if slices.ContainsFunc(changes, func(c change) bool { kind, _ := c.part(); return kind == "bound" }) {
 		j.back = 0 // no enqueue is under way that has counted before
@@ -254,34 +226,18 @@ func (j *queueJudge) transaction(changes []change) {
 	if j.paused || j.qs.max > 0 && j.taken >= j.qs.max {
 		j.blocked = changes[0].at
 	}
-	if j.qs.max > 0 && j.taken > j.qs.max {
-		j.fault("%d items are taken at revision %d, the limit is %d", j.taken, changes[0].rev, j.qs.max)
-	}
+	j.faultIf(j.qs.max > 0 && j.taken > j.qs.max, "%d items are taken at revision %d, the limit is %d", j.taken, changes[0].rev, j.qs.max)
 }
 
-// sessionEnds notes that a session was taken away behind its process's back.
-func (j *queueJudge) sessionEnds(id string, c change) {
-	was, there := j.sessions[id]
-	if !there {
-		return
-	}
-	if _, taken := j.r.taken(was, c); taken {
-		h, _ := was.holder()
-		j.forced[h.Instance] = append(j.forced[h.Instance], c.at)
-	}
-}
-
-// end judges what is left.
+// end judges what is left, and what processes were told.
 func (j *queueJudge) end() {
 	for id, all := range j.at {
 		for _, e := range all {
-			if e.where != "dead" {
-				j.fault("item %s is left: %v", id, e.change)
-			}
+			j.faultIf(e.where != "dead", "item %s is left: %v", id, e.change)
 		}
 	}
-	for session, c := range j.sessions {
-		j.fault("session %s is left: %v", session, c)
+	for key, c := range j.r.own {
+		j.faultIf(strings.HasPrefix(key, queueSessions), "a session is left: %v", c)
 	}
 	last := map[string]change{}
 	for _, c := range j.r.t.changes {
@@ -291,18 +247,16 @@ func (j *queueJudge) end() {
 	}
 	for _, c := range last {
 		kind, rest := c.part()
-		if c.deleted || kind == "" {
-			continue
-		}
-		switch kind {
-		case "slot":
+		switch {
+		case c.deleted:
+		case kind == "slot":
 			j.fault("the place of a taken item is left: %v", c)
-		case "place":
-			if len(j.at[rest]) == 0 {
-				j.fault("the place of an item is left that is gone: %v", c)
-			}
+		case kind == "place" && len(j.at[rest]) == 0:
+			j.fault("the place of an item is left that is gone: %v", c)
 		}
 	}
+	j.calls()
+	j.beliefs()
 }
 
 // beliefs checks that who passed Check when its successor did had not known better.

@@ -15,8 +15,10 @@ import (
 // consume claims items and handles them, until the process ends.
 func (p *process) consume(rng *rand.Rand) {
 	for p.ctx.Err() == nil {
-		leases := p.claimItems(rng, 1+rng.IntN(3), rng.IntN(4) > 0)
-		if len(leases) == 0 {
+		n, wait := 1+rng.IntN(3), rng.IntN(4) > 0
+		ctx, cancel := p.within(rng, 20*time.Second)
+		leases := p.claimIn(ctx, n, wait)
+		if cancel(); len(leases) == 0 {
 			p.pause(between(rng, 100*time.Millisecond, 2*time.Second))
 		}
 		for _, l := range leases {
@@ -25,13 +27,7 @@ func (p *process) consume(rng *rand.Rand) {
 	}
 }
 
-// claimItems claims items, and records which.
-func (p *process) claimItems(rng *rand.Rand, n int, wait bool) []*queue.Delivery {
-	ctx, cancel := p.within(rng, 20*time.Second)
-	defer cancel()
-	return p.claimIn(ctx, n, wait)
-}
-
+// claimIn claims items, and records which.
 func (p *process) claimIn(ctx context.Context, n int, wait bool) []*queue.Delivery {
 	qs := p.w.queue
 	method := p.queue.TryClaim
@@ -51,9 +47,7 @@ func (p *process) claimIn(ctx context.Context, n int, wait bool) []*queue.Delive
 	}
 	key := ""
 	for _, l := range b.Deliveries {
-		if l.Key() < key {
-			p.w.fault("%s was given %s, of key %s, after that of key %s", p.name, l.ID(), l.Key(), key)
-		}
+		p.w.faultIf(l.Key() < key, "%s was given %s, of key %s, after that of key %s", p.name, l.ID(), l.Key(), key)
 		key = l.Key()
 		one := &queueLease{p: p, id: l.ID(), fence: l.Fence(), attempt: l.Attempt(), began: began, strict: p.drains}
 		p.w.trace.believe(belief{p, l.Token(), l.Check})
@@ -74,8 +68,7 @@ func (p *process) handleItem(rng *rand.Rand, l *queue.Delivery) {
 	if rng.IntN(10) == 0 {
 		lasts = 2 * p.longest() // which it may, as long as its process renews
 	}
-	p.pause(lasts)
-	if p.dead.Load() {
+	if !p.pause(lasts) {
 		return
 	}
 	if rng.IntN(6) == 0 {
@@ -104,9 +97,7 @@ func (p *process) heartbeat(rng *rand.Rand, l *queue.Delivery) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	if now := l.Fence(); now != before {
-		if now < before {
-			p.w.fault("the fence of %s fell from %d to %d by a heartbeat", l.ID(), before, now)
-		}
+		p.w.faultIf(now < before, "the fence of %s fell from %d to %d by a heartbeat", l.ID(), before, now)
 		if one := qs.leases[leaseName{l.ID(), before}]; one != nil {
 			qs.leases[leaseName{l.ID(), now}] = one // the same lease, of which the rest is asked
 		}

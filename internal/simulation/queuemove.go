@@ -9,166 +9,130 @@ import (
 	"github.com/etcdclaims/claims/internal/keyspace"
 )
 
-// queueMoves are the moves of items by one transaction.
-type queueMoves struct {
-	*queueJudge
-	changes  []change
-	sessions map[string]change // as they were before, of those that change
-	paused   bool              // before
-	at       time.Time
-}
-
 // move judges that an item went from one place to another.
-func (m *queueMoves) move(id, content string, from, to *queueEntry) {
-	m.tally(from, -1)
-	m.tally(to, 1)
+func (j *queueJudge) move(id, content string, from, to *queueEntry) {
+	j.tally(from, -1)
+	j.tally(to, 1)
 	if from != nil && !from.waits() && to.waits() {
-		m.back++
+		j.back++
 	}
 	if from != nil && to != nil {
-		if now := m.items[id]; now != content {
-			m.fault("the payload of %s changed from %q to %q: %v", id, content, now, to.change)
+		if now := j.items[id]; now != content {
+			j.fault("the payload of %s changed from %q to %q: %v", id, content, now, to.change)
 		}
-		if from.Seq != to.Seq || from.Max != to.Max {
-			m.fault("item %s changed: %v, before: %v", id, to.change, from.change)
-		}
+		j.faultIf(from.Seq != to.Seq || from.Max != to.Max, "item %s changed: %v, before: %v", id, to.change, from.change)
 	}
 	if from != nil && from.where == "ready" {
-		m.pickedUp(from)
+		j.pickedUp(from)
 	}
 	switch {
 	case from == nil && to == nil: // a memory of it
 	case from == nil:
-		m.enqueued(id, to)
+		j.enqueued(id, to)
 		if to.where == "taken" { // handed over at once
-			m.took(id, &queueEntry{where: "ready", queueItem: to.queueItem, change: to.change}, to, to.Attempts-1)
+			j.took(id, &queueEntry{where: "ready", queueItem: to.queueItem, change: to.change}, to, to.Attempts-1)
 		}
 	case from.where == "taken" && to == nil:
-		m.completed(id, from)
+		j.completed(id, from)
 	case from.where == "taken":
-		m.givenUp(id, from, to)
+		j.givenUp(id, from, to)
 	case to == nil:
-		m.cancelled(id, from)
+		j.cancelled(id, from)
 	case to.where == "taken":
-		m.took(id, from, to, from.Attempts)
+		j.took(id, from, to, from.Attempts)
 	default:
-		m.rearranged(id, from, to)
+		j.rearranged(id, from, to)
 	}
-}
-
-// session returns the claim of a session as it was before, with whether it was there.
-func (m *queueMoves) session(id string) (h holder, there bool) {
-	c, changed := m.sessions[id]
-	if !changed {
-		c = m.queueJudge.sessions[id]
-	}
-	h, _ = c.holder()
-	return h, h.Claim != "" && h.Epoch == m.epoch
 }
 
 // call returns the call that a text names, which must be of this item.
-func (m *queueMoves) call(text, verb, id string, fence int64) *queueCall {
+func (j *queueJudge) call(text, verb, id string, fence int64) *queueCall {
 	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 || n >= len(m.qs.calls) {
-		m.fault("item %s was changed by nobody (%s %q): %v", id, verb, text, m.changes)
+	if err != nil || n < 0 || n >= len(j.qs.calls) {
+		j.fault("item %s was changed by nobody (%s %q): %v", id, verb, text, j.changes)
 		return nil
 	}
-	c := m.qs.calls[n]
-	if c.verb != verb && !strings.HasPrefix(c.verb, verb) || c.id != id || c.fence != fence {
-		m.fault("%s of %s under fence %d was done by the call %s of %s under fence %d of %s", verb, id, fence, c.verb, c.id, c.fence, c.p.name)
-	}
+	c := j.qs.calls[n]
+	j.faultIf(c.verb != verb && !strings.HasPrefix(c.verb, verb) || c.id != id || c.fence != fence,
+		"%s of %s under fence %d was done by the call %s of %s under fence %d of %s", verb, id, fence, c.verb, c.id, c.fence, c.p.name)
 	if c.applied++; c.applied > 1+c.tries {
-		m.fault("%s of %s by %s was done %d times", verb, id, c.p.name, c.applied)
+		j.fault("%s of %s by %s was done %d times", verb, id, c.p.name, c.applied)
 	}
 	return c
 }
 
-func (m *queueMoves) enqueued(id string, to *queueEntry) {
-	c := m.call(m.items[id], "enqueue", id, 0)
+func (j *queueJudge) enqueued(id string, to *queueEntry) {
+	c := j.call(j.items[id], "enqueue", id, 0)
 	if c == nil {
 		return
 	}
 	if to.Priority != c.priority || to.Max != c.max || len(to.History) > 0 || to.where != "taken" && to.Attempts > 0 || to.where == "dead" {
-		m.fault("item %s was enqueued otherwise than asked for (priority %d, %d attempts): %v", id, c.priority, c.max, to.change)
+		j.fault("item %s was enqueued otherwise than asked for (priority %d, %d attempts): %v", id, c.priority, c.max, to.change)
 	}
 	switch {
 	case c.verb != "enqueue": // Op enforces no limit
-		m.back++
-	case m.qs.room > 0 && m.waiting > m.qs.room+m.back:
-		m.fault("%d items wait after %s was enqueued, the limit is %d, and %d came otherwise since the enqueue before", m.waiting, id, m.qs.room, m.back)
+		j.back++
+	case j.qs.room > 0 && j.waiting > j.qs.room+j.back:
+		j.fault("%d items wait after %s was enqueued, the limit is %d, and %d came otherwise since the enqueue before", j.waiting, id, j.qs.room, j.back)
 	}
-	m.qs.w.count("judged: items enqueued")
+	j.qs.w.count("judged: items enqueued")
 }
 
 // took judges that a process took an item.
-func (m *queueMoves) took(id string, from, to *queueEntry, attempts int) {
-	if _, there := m.session(to.session); !there {
-		m.fault("item %s was taken under a session that was over: %v", id, to.change)
+func (j *queueJudge) took(id string, from, to *queueEntry, attempts int) {
+	if _, there := j.session(to.session); !there {
+		j.fault("item %s was taken under a session that was over: %v", id, to.change)
 	}
-	if m.paused {
-		m.fault("item %s was taken while the queue was paused: %v", id, to.change)
-	}
-	if to.Attempts != attempts+1 {
-		m.fault("item %s was taken with attempt %d after %d: %v", id, to.Attempts, attempts, to.change)
-	}
-	if to.Attempts > to.Max {
-		m.fault("item %s was taken for attempt %d of %d: %v", id, to.Attempts, to.Max, to.change)
-	}
-	if from.where == "dead" || !m.qs.vested(from.Vesting, m.at) {
-		m.fault("item %s was taken that was %s and vests at %s: %v", id, from.where, clockOf(from.Vesting), to.change)
-	}
-	one := m.qs.leases[leaseName{id, to.fence}]
+	j.faultIf(j.wasPaused, "item %s was taken while the queue was paused: %v", id, to.change)
+	j.faultIf(to.Attempts != attempts+1, "item %s was taken with attempt %d after %d: %v", id, to.Attempts, attempts, to.change)
+	j.faultIf(to.Attempts > to.Max, "item %s was taken for attempt %d of %d: %v", id, to.Attempts, to.Max, to.change)
+	j.faultIf(from.where == "dead" || !j.qs.vested(from.Vesting, j.changes[0].at),
+		"item %s was taken that was %s and vests at %s: %v", id, from.where, clockOf(from.Vesting), to.change)
+	one := j.qs.leases[leaseName{id, to.fence}]
 	if one == nil {
-		m.qs.w.count(countItemsUntold)
+		j.qs.w.count("judged: items taken and nobody told")
 		return
 	}
 	one.seen = true
-	if m.waiting >= backlog {
-		m.qs.w.count(countBacklog)
+	if j.waiting >= backlog {
+		j.qs.w.count("judged: items taken from a backlog")
 	}
-	if one.attempt != to.Attempts {
-		m.fault("%s was told that %s is in attempt %d: %v", one.p.name, id, one.attempt, to.change)
-	}
+	j.faultIf(one.attempt != to.Attempts, "%s was told that %s is in attempt %d: %v", one.p.name, id, one.attempt, to.change)
 	if one.strict {
-		m.inOrder(one, from)
+		j.inOrder(one, from)
 	}
 }
 
 // inOrder checks that no item was passed that was visible before the claiming call.
-func (m *queueMoves) inOrder(one *queueLease, took *queueEntry) {
-	m.qs.w.count(countOrdered)
-	for _, all := range m.queueJudge.at {
+func (j *queueJudge) inOrder(one *queueLease, took *queueEntry) {
+	j.qs.w.count("judged: items in order")
+	for _, all := range j.at {
 		for _, e := range all {
-			if e.where == "ready" && e.change.key < took.change.key && e.change.at.Before(one.began.Add(-seenLate)) {
-				m.fault("item %s was passed by %s: %v and %v", e.ID, one.id, e.change, took.change)
-			}
+			j.faultIf(e.where == "ready" && e.change.key < took.change.key && e.change.at.Before(one.began.Add(-seenLate)),
+				"item %s was passed by %s: %v and %v", e.ID, one.id, e.change, took.change)
 		}
 	}
 }
 
 // completed judges that an item that a worker had is gone.
-func (m *queueMoves) completed(id string, from *queueEntry) {
-	m.alive(id, from, "completed")
-	for _, c := range m.changes {
+func (j *queueJudge) completed(id string, from *queueEntry) {
+	j.alive(id, from, "completed")
+	for _, c := range j.changes {
 		if c.key != queueDone+id {
 			continue
 		}
-		m.call(c.value, "complete", id, from.fence)
-		m.qs.w.count(countItems)
+		j.call(c.value, "complete", id, from.fence)
+		j.qs.w.count("judged: items completed")
 		return
 	}
-	m.fault("item %s is gone, and nobody completed it: %v; it was: %v", id, m.changes, from)
+	j.fault("item %s is gone, and nobody completed it: %v; it was: %v", id, j.changes, from)
 }
 
 // alive checks that the session of a taken item was there when the item was changed. Who
 // has its handle does not look whether somebody has overwritten the session's key.
-func (m *queueMoves) alive(id string, from *queueEntry, what string) {
-	c, changed := m.sessions[from.session]
-	if !changed {
-		c = m.queueJudge.sessions[from.session]
-	}
-	if _, there := m.session(from.session); !there && c.value != overwriting {
-		m.fault("item %s was %s under fence %d by a session that was over: %v", id, what, from.fence, m.changes)
+func (j *queueJudge) alive(id string, from *queueEntry, what string) {
+	if c, there := j.session(from.session); !there && c.value != overwriting {
+		j.fault("item %s was %s under fence %d by a session that was over: %v", id, what, from.fence, j.changes)
 	}
 }
 
@@ -180,11 +144,11 @@ func sameRevision(text string, fence int64) bool {
 }
 
 // givenUp judges that an item was given up in another way.
-func (m *queueMoves) givenUp(id string, from, to *queueEntry) {
+func (j *queueJudge) givenUp(id string, from, to *queueEntry) {
 	if to.where == "taken" { // its lease has another duration now
-		m.alive(id, from, "moved")
-		if _, there := m.session(to.session); !there || to.Attempts != from.Attempts {
-			m.fault("item %s was moved to another session: %v; it was: %v", id, to.change, from.change)
+		j.alive(id, from, "moved")
+		if _, there := j.session(to.session); !there || to.Attempts != from.Attempts {
+			j.fault("item %s was moved to another session: %v; it was: %v", id, to.change, from.change)
 		}
 		return
 	}
@@ -192,96 +156,86 @@ func (m *queueMoves) givenUp(id string, from, to *queueEntry) {
 	if n := len(to.History); n > 0 {
 		if h := to.History[n-1]; sameRevision(h.Fence, from.fence) {
 			ending = h.Ending
-			if n != min(len(from.History)+1, 20) || h.Attempt != from.Attempts {
-				m.fault("an attempt of %s was recorded otherwise than it was: %v; it was: %v", id, to.change, from.change)
-			}
+			j.faultIf(n != min(len(from.History)+1, 20) || h.Attempt != from.Attempts,
+				"an attempt of %s was recorded otherwise than it was: %v; it was: %v", id, to.change, from.change)
 		}
 	}
 	over, dead := from.Attempts >= from.Max, to.where == "dead"
 	switch ending {
 	case "lost":
-		if _, there := m.session(from.session); there {
-			m.fault("item %s was taken from a session that lives: %v", id, to.change)
+		if _, there := j.session(from.session); there {
+			j.fault("item %s was taken from a session that lives: %v", id, to.change)
 		}
-		if dead != over || to.Attempts != from.Attempts {
-			m.fault("item %s, lost in attempt %d of %d, is %v", id, from.Attempts, from.Max, to)
-		}
-		m.qs.w.count(countRecovered)
+		j.faultIf(dead != over || to.Attempts != from.Attempts, "item %s, lost in attempt %d of %d, is %v", id, from.Attempts, from.Max, to)
+		j.qs.w.count("judged: items recovered")
 	case "failed":
-		m.alive(id, from, ending)
-		c := m.call(strings.TrimPrefix(to.History[len(to.History)-1].Error, "call "), "fail", id, from.fence)
-		if c != nil && dead != (over || c.last) || to.Attempts != from.Attempts {
-			m.fault("item %s, failed in attempt %d of %d, is %v", id, from.Attempts, from.Max, to)
-		}
+		j.alive(id, from, ending)
+		c := j.call(strings.TrimPrefix(to.History[len(to.History)-1].Error, "call "), "fail", id, from.fence)
+		j.faultIf(c != nil && dead != (over || c.last) || to.Attempts != from.Attempts,
+			"item %s, failed in attempt %d of %d, is %v", id, from.Attempts, from.Max, to)
 		if c != nil && c.outcome == "done" && c.dead != dead {
-			m.fault("%s was told that %s is dead: %t; it is %v", c.p.name, id, c.dead, to)
+			j.fault("%s was told that %s is dead: %t; it is %v", c.p.name, id, c.dead, to)
 		}
 	case "discarded":
-		m.alive(id, from, ending)
-		m.call(strings.TrimPrefix(to.History[len(to.History)-1].Error, "call "), "discard", id, from.fence)
-		if !dead {
-			m.fault("item %s was discarded, and is %v", id, to)
-		}
+		j.alive(id, from, ending)
+		j.call(strings.TrimPrefix(to.History[len(to.History)-1].Error, "call "), "discard", id, from.fence)
+		j.faultIf(!dead, "item %s was discarded, and is %v", id, to)
 	default: // released, snoozed, or given back
-		m.alive(id, from, "given up")
-		if dead || to.Attempts != from.Attempts-1 || len(to.History) != len(from.History) {
-			m.fault("item %s was given up without an attempt: %v; it was: %v", id, to.change, from.change)
-		}
-		m.returned[leaseName{id, from.fence}] = true
-		m.qs.w.count(countGivenBack)
+		j.alive(id, from, "given up")
+		j.faultIf(dead || to.Attempts != from.Attempts-1 || len(to.History) != len(from.History),
+			"item %s was given up without an attempt: %v; it was: %v", id, to.change, from.change)
+		j.returned[leaseName{id, from.fence}] = true
+		j.qs.w.count("judged: items given back")
 	}
 }
 
 // cancelled judges that an item that nobody had is gone.
-func (m *queueMoves) cancelled(id string, from *queueEntry) {
-	m.undone["cancel "+id] = append(m.undone["cancel "+id], m.at)
-	for _, c := range m.qs.calls {
+func (j *queueJudge) cancelled(id string, from *queueEntry) {
+	j.undone["cancel "+id] = append(j.undone["cancel "+id], j.changes[0].at)
+	for _, c := range j.qs.calls {
 		if c.verb == "cancel" && c.id == id && c.outcome != "refused" {
-			m.qs.w.count("judged: items cancelled")
+			j.qs.w.count("judged: items cancelled")
 			return
 		}
 	}
-	m.fault("item %s is lost: %v; it was: %v", id, m.changes, from.change)
+	j.fault("item %s is lost: %v; it was: %v", id, j.changes, from.change)
 }
 
 // rearranged judges that an item moved that nobody had before or after.
-func (m *queueMoves) rearranged(id string, from, to *queueEntry) {
+func (j *queueJudge) rearranged(id string, from, to *queueEntry) {
 	switch {
 	case from.where == "dead":
-		m.undone["redrive "+id] = append(m.undone["redrive "+id], m.at)
-		if to.where == "dead" || to.Attempts != 0 {
-			m.fault("item %s was dead: %v; it was: %v", id, to.change, from.change)
-		}
+		j.undone["redrive "+id] = append(j.undone["redrive "+id], j.changes[0].at)
+		j.faultIf(to.where == "dead" || to.Attempts != 0, "item %s was dead: %v; it was: %v", id, to.change, from.change)
 	case to.where == "dead":
-		m.fault("item %s is dead without having been taken: %v", id, to.change)
+		j.fault("item %s is dead without having been taken: %v", id, to.change)
 	case to.Attempts != from.Attempts || !to.Vesting.Equal(from.Vesting):
-		m.fault("item %s was moved: %v; it was: %v", id, to.change, from.change)
+		j.fault("item %s was moved: %v; it was: %v", id, to.change, from.change)
 	}
-	if to.where == "ready" && !m.qs.vested(to.Vesting, m.at) {
-		m.fault("item %s is visible at %s, and vests at %s: %v", id, clockOf(m.at), clockOf(to.Vesting), to.change)
-	}
+	j.faultIf(to.where == "ready" && !j.qs.vested(to.Vesting, j.changes[0].at),
+		"item %s is visible at %s, and vests at %s: %v", id, clockOf(j.changes[0].at), clockOf(to.Vesting), to.change)
 }
 
 // pickedUp judges how long a visible item was left while somebody waited for one.
-func (m *queueMoves) pickedUp(from *queueEntry) {
+func (j *queueJudge) pickedUp(from *queueEntry) {
 	since := from.change.at
-	if m.blocked.After(since) {
-		since = m.blocked
+	if j.blocked.After(since) {
+		since = j.blocked
 	}
-	if m.at.Sub(since) < 3*time.Second {
+	if j.changes[0].at.Sub(since) < 3*time.Second {
 		return
 	}
-	for _, w := range m.qs.waits {
+	for _, w := range j.qs.waits {
 		limit := w.p.ttl/3 + 4*time.Second
 		begin, end := w.from, w.to
 		if begin.Before(since) {
 			begin = since
 		}
-		if end.After(m.at) {
-			end = m.at
+		if end.After(j.changes[0].at) {
+			end = j.changes[0].at
 		}
-		if took := end.Sub(begin); took > limit && m.qs.w.ledger.healthy(w.p, begin, end) && !m.qs.w.ledger.full(begin, end) {
-			m.fault("item %s was visible from %s on, and %s waited for it for %v: %v", from.ID, clockOf(since), w.p.name, took, from.change)
+		if took := end.Sub(begin); took > limit && j.qs.w.ledger.healthy(w.p, begin, end) && !j.qs.w.ledger.full(begin, end) {
+			j.fault("item %s was visible from %s on, and %s waited for it for %v: %v", from.ID, clockOf(since), w.p.name, took, from.change)
 		}
 	}
 }
@@ -289,17 +243,13 @@ func (m *queueMoves) pickedUp(from *queueEntry) {
 // calls judges what processes were told against what is in etcd.
 func (j *queueJudge) calls() {
 	for _, one := range j.qs.leases {
-		if !one.seen {
-			j.fault("%s was told that it has %s by fence %d, which is not in etcd", one.p.name, one.id, one.fence)
-		}
+		j.faultIf(!one.seen, "%s was told that it has %s by fence %d, which is not in etcd", one.p.name, one.id, one.fence)
 	}
 	for _, c := range j.qs.calls {
 		switch c.verb {
 		case "enqueue", "complete", "fail", "discard":
 		case "enqueue again":
-			if c.outcome == "refused" && c.applied > 0 {
-				j.fault("%s was told that %s was not enqueued (%v): it was", c.p.name, c.id, c.why)
-			}
+			j.faultIf(c.outcome == "refused" && c.applied > 0, "%s was told that %s was not enqueued (%v): it was", c.p.name, c.id, c.why)
 			continue
 		case "snooze", "release":
 			one := j.qs.leases[leaseName{c.id, c.fence}] // two who have one lease can both be told that a verb was done

@@ -18,7 +18,7 @@ const reentrantKey = "reentrant"
 type handles struct {
 	mu      sync.Mutex
 	of      map[fencing.Token]*handle
-	callers map[*caller]struct{} // that wait to share a claim
+	callers sync.Map // since when each waits to share a claim
 }
 
 // handle is a claim of a process.
@@ -26,9 +26,6 @@ type handle struct {
 	n     int // how many handles of it there are
 	since time.Time
 }
-
-// caller is a call with Reentrant.
-type caller struct{ since time.Time }
 
 // entering claims the key, and maybe once more while it is held.
 func (p *process) entering(rng *rand.Rand) {
@@ -46,7 +43,9 @@ func (p *process) enter(rng *rand.Rand) *etcdclaims.Claim {
 	opts := []etcdclaims.AcquireOption{}
 	if rng.IntN(8) > 0 {
 		opts = append(opts, etcdclaims.Reentrant())
-		defer p.handles.wait()()
+		since := time.Now()
+		p.handles.callers.Store(&since, true)
+		defer p.handles.callers.Delete(&since)
 	}
 	opt, _ := p.extra(rng, 3)
 	cl, err := p.acquireSome(rng, reentrantKey, append(opts, opt)...)
@@ -69,7 +68,7 @@ func (p *process) enterAgain(rng *rand.Rand, outer *etcdclaims.Claim) {
 	switch {
 	case p.dead.Load():
 	case err == nil:
-		p.w.count(countReentrant)
+		p.w.count("keys had again by their holders")
 		p.handles.enter(p, inner)
 		p.leave(rng, inner)
 	case time.Since(begin) > time.Second && outer.Context().Err() == nil && p.w.ledger.healthy(p, begin, time.Now()):
@@ -90,19 +89,6 @@ func (p *process) leave(rng *rand.Rand, cl *etcdclaims.Claim) {
 	p.class("release", cl.Release(ctx))
 }
 
-// wait notes a call with Reentrant, until the returned function is called.
-func (h *handles) wait() (end func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	c := &caller{since: time.Now()}
-	h.callers[c] = struct{}{}
-	return func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		delete(h.callers, c)
-	}
-}
-
 // enter notes that the process has one handle more.
 func (h *handles) enter(p *process, cl *etcdclaims.Claim) {
 	h.mu.Lock()
@@ -113,13 +99,16 @@ func (h *handles) enter(p *process, cl *etcdclaims.Claim) {
 		return
 	}
 	h.of[token] = &handle{n: 1, since: time.Now()}
-	if p.w.trace.knows(token) {
-		if cl.Check() == nil {
-			p.w.trace.goesOn(token) // this handle was there before the last one was released
+	known, good := false, cl.Check() == nil
+	p.w.trace.note(func(t *trace) {
+		m := t.terms[token]
+		if known = m != nil; known && good && m.lost.IsZero() {
+			m.end = time.Time{} // this handle was there before the last one was released
 		}
-		return
+	})
+	if !known {
+		p.holds(token, cl.Check)
 	}
-	p.holds(token, cl.Check)
 }
 
 // leave notes that the process is about to release a handle. By then other callers of the
@@ -129,8 +118,8 @@ func (h *handles) leave(p *process, cl *etcdclaims.Claim) {
 	defer h.mu.Unlock()
 	token, now := cl.Token(), time.Now()
 	one := h.of[token]
-	for c := range h.callers {
-		since := c.since
+	for c := range h.callers.Range {
+		since := *c.(*time.Time)
 		if one.since.After(since) {
 			since = one.since
 		}

@@ -29,6 +29,8 @@ type replay struct {
 	notices map[point]map[string]bool   // claims whose holder was told of a forced release, or a suspicion
 
 	questions map[string]change // by key in etcd: asks that stand
+
+	queue *queueJudge // nil: none
 }
 
 // raising is when an epoch began.
@@ -60,6 +62,9 @@ func newReplay(t *trace) *replay {
 		own: map[string]change{}, last: map[string]farewell{}, claim: map[string]int64{}, done: map[string]int{}, rests: map[string]rest{},
 		lines: map[string]*line{}, locks: map[fencing.Token]*lockTerm{}, notices: map[point]map[string]bool{}, questions: map[string]change{},
 	}
+	if t.w.queue != nil {
+		r.queue = t.w.queue.newJudge(r)
+	}
 	for _, p := range slices.Concat(t.w.old, t.w.slots) {
 		r.procs[p.client.Instance()] = p
 	}
@@ -81,6 +86,10 @@ func newReplay(t *trace) *replay {
 
 func (r *replay) fault(format string, args ...any) { r.t.w.fault(format, args...) }
 
+func (r *replay) faultIf(violated bool, format string, args ...any) {
+	r.t.w.faultIf(violated, format, args...)
+}
+
 // settle goes through a change of what decides who may have a key.
 func (r *replay) settle(c change) {
 	switch {
@@ -91,8 +100,10 @@ func (r *replay) settle(c change) {
 		r.shut = !c.deleted
 	case strings.HasPrefix(c.key, prefix+"wait/"):
 		r.place(c)
-	case isQuestion(c.key):
-		r.asks(c)
+	case strings.HasPrefix(c.key, prefix+"session/") && strings.Contains(c.key, "/ask/"): // whether a process lives
+		if r.questions[c.key] = c; c.deleted {
+			delete(r.questions, c.key)
+		}
 	}
 }
 
@@ -105,16 +116,23 @@ func (r *replay) restored(i, era int) {
 	clear(r.rests)
 	clear(r.questions)
 	r.epoch, r.shut = 0, false
+	if r.queue != nil {
+		r.queue.begin()
+	}
 	for _, l := range r.lines {
 		l.places, l.first = nil, ""
 	}
 	left := map[string]bool{}
 	for _, c := range r.t.changes[:i] {
 		if c.undone {
-			if claim, ok := leaves(c); ok {
-				left[claim] = true
+			if place, ok := strings.CutPrefix(c.key, prefix+"wait/"); ok && c.deleted { // those behind may know that it was left
+				_, claim, _ := strings.Cut(place, "/")
+				left[strings.TrimPrefix(claim, "~")] = true
 			}
 			continue
+		}
+		if r.queue != nil {
+			r.queue.apply(c)
 		}
 		c.at = at // it is there from now on
 		r.settle(c)
@@ -130,8 +148,13 @@ func (r *replay) restored(i, era int) {
 			r.claim[h.Claim+c.key] = c.rev
 		}
 	}
+	if r.queue != nil {
+		r.queue.count()
+	}
 	for _, l := range r.lines {
-		l.broughtBack(left)
+		for i, p := range l.places {
+			l.places[i].left = left[p.claim]
+		}
 		l.look(r, at)
 	}
 	for _, l := range r.locks {

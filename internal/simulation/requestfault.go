@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -20,6 +19,13 @@ var kinds = []claimtest.Kind{
 
 var answers = []codes.Code{codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal, codes.Aborted}
 
+// letGo returns a channel that keeps a request on its way for a while.
+func letGo(rng *rand.Rand, most time.Duration) <-chan struct{} {
+	hold := make(chan struct{})
+	time.AfterFunc(between(rng, 0, most), func() { close(hold) })
+	return hold
+}
+
 // disturbance returns what happens to a request.
 func disturbance(rng *rand.Rand) claimtest.Fault {
 	f := claimtest.Fault{On: kinds[rng.IntN(len(kinds))], Skip: rng.IntN(3)}
@@ -37,29 +43,27 @@ func disturbance(rng *rand.Rand) claimtest.Fault {
 		f.LoseReply = rng.IntN(2) == 0
 	}
 	if rng.IntN(8) == 0 {
-		hold := make(chan struct{})
-		after := between(rng, 0, 2*longTTL)
-		time.AfterFunc(after, func() { close(hold) })
-		f.Hold = hold
+		f.Hold = letGo(rng, 2*longTTL)
 	}
 	return f
 }
 
-func (w *world) disturbOne(p *process) {
-	f := disturbance(w.rng)
-	w.history.Logf("%s: %s", p.name, describe(f))
-	i := p.inject(f)
-	end := w.ledger.begin(span{who: p, injection: i})
-	p.later(recovery, func() { p.remove(i, f); end() })
-}
+func (w *world) disturbOne(p *process) { w.disturb(p, disturbance(w.rng), recovery) }
 
 func (w *world) disturbSome(p *process) {
 	f := disturbance(w.rng)
 	f.Times = 2 + w.rng.IntN(12)
-	w.history.Logf("%s: %s", p.name, describe(f))
+	w.disturb(p, f, between(w.rng, time.Second, longTTL))
+}
+
+// disturb lets the fault happen to requests of the process, for a while or until the end. More than one is an outage.
+func (w *world) disturb(p *process, f claimtest.Fault, lasts time.Duration) (end func()) {
+	w.history.Logf("%s: %+v", p.name, f)
 	i := p.inject(f)
-	end := w.ledger.begin(span{who: p, injection: i, outage: true})
-	p.later(between(w.rng, time.Second, longTTL), func() { p.remove(i, f); end() })
+	ended := w.ledger.begin(span{who: p, injection: i, outage: f.Times > 1})
+	end = func() { p.remove(i, f); ended() }
+	p.later(lasts, end)
+	return end
 }
 
 // remove ends a fault. A stream that began under a delay keeps it for as long as
@@ -72,11 +76,45 @@ func (p *process) remove(i *claimtest.Injection, f claimtest.Fault) {
 	}
 }
 
-func describe(f claimtest.Fault) string {
-	kind := f.On
-	if kind == claimtest.Every {
-		kind = "anything"
+// queueKinds are what the queue's requests are, mostly: its transactions, its reads,
+// what opens its sessions and remembers its items, and its watches.
+var queueKinds = []claimtest.Kind{
+	claimtest.Other, claimtest.Other, claimtest.Other, claimtest.Other, claimtest.Verify, steps.Take, claimtest.Grant, claimtest.Watch, claimtest.KeepAlive,
+}
+
+// queueUnderFire disturbs requests of a process that has the queue, or takes a
+// session of the queue away.
+func (w *world) queueUnderFire() {
+	for range 2 + w.rng.IntN(4) {
+		p := w.slots[w.rng.IntN(queueSlots)]
+		switch w.rng.IntN(16) {
+		case 0:
+			w.takeSession()
+			continue
+		case 1:
+			w.killProcess(p)
+			continue
+		}
+		f := disturbance(w.rng)
+		f.On = queueKinds[w.rng.IntN(len(queueKinds))]
+		if w.rng.IntN(4) == 0 {
+			f.Times = 2 + w.rng.IntN(3)
+		}
+		w.count("fault: queue request disturbed")
+		w.disturb(p, f, recovery/2)
+		time.Sleep(between(w.rng, 0, 3*time.Second))
 	}
-	return fmt.Sprintf("%s, %d times after %d: delayed %v and %v, request lost %t, reply lost %t, answered %v, held %t",
-		kind, max(1, f.Times), f.Skip, f.DelayRequest, f.DelayReply, f.LoseRequest, f.LoseReply, f.Code, f.Hold != nil)
+}
+
+// takeSession deletes the claim of a session of the queue, as a forced release does,
+// or its lease.
+func (w *world) takeSession() {
+	key, lease := w.heldUnder(queueSessions)
+	switch {
+	case key == "":
+	case w.rng.IntN(2) == 0:
+		w.revoke(lease)
+	default:
+		w.take(key, deleted, remove)
+	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -47,9 +48,6 @@ func (w *world) pad(to int64) {
 		return nil
 	})
 }
-
-// revision is the part of a fence that is etcd's.
-func revision(fence int64) int64 { return fence & (1<<47 - 1) }
 
 func (w *world) revision() (rev int64) {
 	w.admin("reading the revision", func(ctx context.Context, etcd *clientv3.Client) error {
@@ -171,7 +169,7 @@ func (w *world) restoreZombie(p *process) {
 	if !warm() {
 		w.Fatalf("simulation: seed %d: a new client cannot acquire a key after a restore", w.plan.Seed)
 	}
-	w.pad(revision(cl.Fence()) - 1)
+	w.pad(keyspace.Revision(cl.Fence()) - 1)
 	next, err := fresh.TryAcquire(context.Background(), key)
 	if err == nil && next.Fence() == cl.Fence() { // no lease ended meanwhile
 		w.count("fence had twice, by a restore")
@@ -182,14 +180,44 @@ func (w *world) restoreZombie(p *process) {
 	writing, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	resp, err := cl.Txn(writing).Then(e.put()).Commit()
 	cancel()
-	if err == nil && resp.Succeeded {
-		e.accepted()
-	} else {
-		e.returned(errors.Join(err, etcdclaims.ErrUnknown))
+	if err != nil || !resp.Succeeded {
+		err = errors.Join(err, etcdclaims.ErrUnknown)
 	}
+	e.returned(err)
 	w.server.RaiseEpoch(w, "")
 	_ = soon(fresh.Close)
 	end()
 	w.trace.ended(cl.Token(), p)
 	_ = soon(cl.Release)
+}
+
+func (w *world) compact(*process) {
+	w.trace.catchUp() // the observer is to miss nothing
+	w.server.Compact(w)
+}
+
+func (w *world) restartEtcd(*process) {
+	end := w.ledger.begin(span{outage: true})
+	w.server.Stop(w)
+	time.Sleep(between(w.rng, 0, longTTL))
+	w.server.Restart(w)
+	time.Sleep(2 * time.Second)
+	// Until gRPC tries again, which it does less often the longer it was refused.
+	w.after(2*longTTL, end)
+}
+
+func (w *world) fillQuota(*process) {
+	end := w.ledger.begin(span{quota: true})
+	defer end()
+	w.server.FillQuota(w)
+	time.Sleep(between(w.rng, 0, longTTL))
+	w.server.FreeQuota(w)
+}
+
+func (w *world) expireTokens(*process) {
+	if w.auth {
+		end := w.ledger.begin(span{})
+		w.server.ExpireTokens(w)
+		w.after(time.Second, end)
+	}
 }

@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,7 +51,7 @@ func (p *process) claimShared(rng *rand.Rand) {
 	}
 	token := tokenOf(cl)
 	if shared { // the loss of one is reported under the token of all
-		p.w.count(countShared)
+		p.w.count("shared claims granted")
 		p.wg.Go(func() {
 			select {
 			case <-cl.Done():
@@ -73,9 +74,7 @@ func (w *world) forgetShared(ctx context.Context) {
 		w.trace.ended(cl.Token(), w.slots[0])
 		err = cl.Release(ctx)
 	}
-	if err != nil {
-		w.fault("after quiet: the shared key: %v", err)
-	}
+	w.faultIf(err != nil, "after quiet: the shared key: %v", err)
 }
 
 // sharers returns the shared claims that there are.
@@ -96,14 +95,11 @@ func (r *replay) sharedBegins(before change, held bool, c change) bool {
 	whole, _ := record.holder()
 	switch {
 	case strings.HasPrefix(c.key, sharedPrefix):
-		if h.Claim != "" && h.Kind == "" && (!there || whole.Kind != kindShared) {
-			r.fault("a key was shared without its record: %v; in its place: %v", c, record)
-		}
-		r.t.w.count(countSharedTerms)
+		r.faultIf(h.Claim != "" && h.Kind == "" && (!there || whole.Kind != kindShared),
+			"a key was shared without its record: %v; in its place: %v", c, record)
+		r.t.w.count("judged: shared terms")
 	case c.key == prefix+"own/"+sharedKey && h.Kind == kindShared:
-		if held {
-			r.fault("the record of a shared key was put in the place of another holder: %v; before: %v", c, before)
-		}
+		r.faultIf(held, "the record of a shared key was put in the place of another holder: %v; before: %v", c, before)
 		return true
 	}
 	return false
@@ -125,7 +121,7 @@ func (r *replay) recordEnds(before, by change) {
 		return
 	}
 	for _, s := range r.sharers() {
-		if r.t.sharedEnds[point{by.era, by.rev}] != s.key {
+		if !slices.ContainsFunc(r.t.changes, func(c change) bool { return c.deleted && c.key == s.key && c.with(by) }) {
 			r.fault("the record of a shared key ended before a shared claim: %v; that is: %v", by, s)
 		}
 	}

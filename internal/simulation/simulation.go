@@ -67,13 +67,10 @@ func (o *Outcome) Keep(dir string) error {
 // Check judges the run, its history included.
 func (o *Outcome) Check() error {
 	err := o.History.Check(history.Checks{Grace: grace})
-	if len(o.Faults) == 0 {
-		return err
+	if len(o.Faults) > 0 {
+		err = errors.Join(errors.New(strings.Join(o.Faults, "\n")), err)
 	}
-	if err != nil {
-		return fmt.Errorf("%s\n%w", strings.Join(o.Faults, "\n"), err)
-	}
-	return fmt.Errorf("%s", strings.Join(o.Faults, "\n"))
+	return err
 }
 
 // grace is how long a holder may go on whose key was taken away behind its back
@@ -177,7 +174,7 @@ func (w *world) settle() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for _, p := range slices.Concat(w.slots, w.old) {
-		p.stop(ctx)
+		p.stop()
 		p.closeQueue(patience)
 	}
 	w.finishJobs()
@@ -206,6 +203,13 @@ func (w *world) fault(format string, args ...any) {
 	w.faults = append(w.faults, text)
 }
 
+// faultIf notes a violation if there is one.
+func (w *world) faultIf(violated bool, format string, args ...any) {
+	if violated {
+		w.fault(format, args...)
+	}
+}
+
 func (w *world) count(what string) { w.counts1(what, 1) }
 
 func (w *world) counts1(what string, n int) {
@@ -218,13 +222,10 @@ func (w *world) counts1(what string, n int) {
 func (w *world) nothingHeld(when string) {
 	for key, value := range w.contents() {
 		for _, part := range []string{"own/", "note/", "wait/"} {
-			if strings.HasPrefix(key, prefix+part) {
-				w.fault("%s: %s = %s", when, key, value)
-			}
+			w.faultIf(strings.HasPrefix(key, prefix+part), "%s: %s = %s", when, key, value)
 		}
-		if strings.HasPrefix(key, prefix+"session/") && strings.Contains(key, "/won/") {
-			w.fault("%s: word of a hand-over is kept: %s = %s", when, key, value)
-		}
+		w.faultIf(strings.HasPrefix(key, prefix+"session/") && strings.Contains(key, "/won/"),
+			"%s: word of a hand-over is kept: %s = %s", when, key, value)
 	}
 }
 
@@ -246,9 +247,8 @@ func (w *world) nothingLeft() {
 			if err != nil {
 				return err
 			}
-			if ttl.GrantedTTL <= int64(2*longTTL/time.Second) && ttl.TTL > 0 {
-				w.fault("left over in the end: lease %x of %d s with %q", l.ID, ttl.GrantedTTL, ttl.Keys)
-			}
+			w.faultIf(ttl.GrantedTTL <= int64(2*longTTL/time.Second) && ttl.TTL > 0,
+				"left over in the end: lease %x of %d s with %q", l.ID, ttl.GrantedTTL, ttl.Keys)
 		}
 		return nil
 	})
@@ -276,6 +276,21 @@ func (w *world) admin(what string, f func(ctx context.Context, etcd *clientv3.Cl
 	if err := f(ctx, w.server.Admin()); err != nil {
 		w.Fatalf("simulation: seed %d: %s: %v", w.plan.Seed, what, err)
 	}
+}
+
+// Exercised are counts of what must occur in many runs: if one stays zero the
+// simulation has ceased to try it.
+var Exercised = []string{
+	"bursts", "batches of several calls", "batches with operations of callers", "batches of two levels",
+	"batches split by lease", "batches sent again, voided by one of the calls", "batches sent again, refused",
+	"batches that a fault hit", "keys handed over", "handoff notices lost", "judged: claims that nobody was told of",
+	"judged: owners beside the one before", "judged: keys that were to be held for a while", "hot keys",
+	"judged: releases of hot keys", "events of watches lost", "judged: turns of the deaf",
+	"fault: process closed under its workers", "slots granted", "slots resized", "shared claims granted",
+	"judged: shared terms", "suspicions", "judged: keys handed past the line by preference", "judged: acquisitions with Then",
+	"keys had again by their holders", "processes far from etcd", "judged: items completed", "judged: items recovered",
+	"judged: items given back", "judged: items in order", "judged: items taken and nobody told",
+	"judged: items taken from a backlog",
 }
 
 // Summary adds up the counts of runs, for people.

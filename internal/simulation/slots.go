@@ -41,7 +41,7 @@ func (p *process) resize(rng *rand.Rand) {
 	n := 1 + rng.IntN(mostSlots)
 	if p.ask(rng, 5*time.Second, "resize", func(ctx context.Context) error { return admin.Resize(ctx, p.client, slottedKey, n) }) == nil {
 		p.w.slotCount.Store(int64(n))
-		p.w.count(countResized)
+		p.w.count("slots resized")
 	}
 }
 
@@ -61,7 +61,7 @@ func (p *process) claimSlot(rng *rand.Rand) {
 		}
 	}
 	if err == nil {
-		p.w.count(countSlots)
+		p.w.count("slots granted")
 		p.useSome(rng, cl, cl.Token(), 4*time.Second, 4*time.Second)
 	}
 }
@@ -112,27 +112,19 @@ func (r *replay) busy(l *line) bool {
 		_, held := r.own[prefix+"own/"+l.key]
 		return held
 	}
-	held := func(i int) bool {
-		_, held := r.own[prefix+"own/"+etcdclaims.SlotKey(slottedKey, i)]
-		return held
-	}
 	n, there := r.slotsNow()
 	if !there {
-		// Somebody has deleted the record. Until a slot is free, each waiter goes by the
-		// number that it knows, which may be one.
-		for i := range mostSlots {
-			if held(i) {
-				return true
-			}
-		}
-		return false
+		n = mostSlots
 	}
+	held := 0
 	for i := range n {
-		if !held(i) {
-			return false
+		if _, ok := r.own[prefix+"own/"+etcdclaims.SlotKey(slottedKey, i)]; ok {
+			held++
 		}
 	}
-	return true
+	// If somebody has deleted the record, each waiter goes by the number that it knows, which
+	// may be one, until a slot is free.
+	return there && held == n || !there && held > 0
 }
 
 // slotBegins checks that a slot that is claimed, or handed over, is one that there is:
@@ -142,7 +134,7 @@ func (r *replay) slotBegins(c change, key string) {
 	if !ok {
 		return
 	}
-	r.t.w.count(countSlotTerms)
+	r.t.w.count("judged: terms of slots")
 	if n, _ := r.slotsNow(); i >= n {
 		r.fault("a slot was claimed of %d that there are: %v", n, c)
 	}

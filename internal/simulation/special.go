@@ -148,18 +148,14 @@ func (p *process) writeUnder(rng *rand.Rand, cl *etcdclaims.Claim, token fencing
 		lasts = between(rng, 0, 3*longTTL)
 	}
 	for until := time.Now().Add(lasts); time.Now().Before(until) && p.ctx.Err() == nil && cl.Err() == nil; {
-		p.pause(min(between(rng, 10*time.Millisecond, pause), time.Until(until)))
-		if p.dead.Load() {
+		if !p.pause(min(between(rng, 10*time.Millisecond, pause), time.Until(until))) {
 			return
 		}
 		ctx, cancel := p.within(rng, 6*time.Second)
 		e := p.w.trace.intend(token, p)
 		_, err := cl.Txn(ctx).Then(e.put()).Commit()
 		cancel()
-		if p.class("effect", err); err == nil {
-			e.accepted()
-		} else {
-			e.returned(err)
-		}
+		p.class("effect", err)
+		e.returned(err)
 	}
 }

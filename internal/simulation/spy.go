@@ -5,67 +5,19 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-)
-
-// Exercised are counts of what must occur in many runs: if one stays zero the
-// simulation has ceased to try it.
-var Exercised = []string{
-	countBursts, countBatches, countCallers, countTwoLevels, countSplit, countVoided, countRefused, countAimed, countHandedOver, countUnnoticed, countGhosts,
-	countBeliefs, countRested, countHot, countHotEnds, countUnheard, countDeafTurns, countClosed, countSlots,
-	countResized, countShared, countSharedTerms, countSuspicions, countPreferred, countThens,
-	countReentrant, countFar,
-	countItems, countRecovered, countGivenBack, countOrdered, countItemsUntold, countBacklog,
-}
-
-const (
-	countBursts     = "bursts"
-	countBatches    = "batches of several calls"
-	countCallers    = "batches with operations of callers"
-	countTwoLevels  = "batches of two levels"
-	countSplit      = "batches split by lease"
-	countVoided     = "batches sent again, voided by one of the calls"
-	countRefused    = "batches sent again, refused"
-	countHandedOver = "keys handed over"
-	countAimed      = "batches that a fault hit"
-	countUnnoticed  = "handoff notices lost"
-	countGhosts     = "judged: claims that nobody was told of"
-	countBeliefs    = "judged: owners beside the one before"
-	countRested     = "judged: keys that were to be held for a while"
-	countHot        = "hot keys"
-	countHotEnds    = "judged: releases of hot keys"
-	countSlots      = "slots granted"
-	countSlotTerms  = "judged: terms of slots"
-	countResized    = "slots resized"
-	countSuspicions = "suspicions"
-	countFar        = "processes far from etcd"
-	countThens      = "judged: acquisitions with Then"
-	countPreferred  = "judged: keys handed past the line by preference"
-	countReentrant  = "keys had again by their holders"
-
-	countShared      = "shared claims granted"
-	countSharedTerms = "judged: shared terms"
-	countUnheard     = "events of watches lost"
-	countDeafTurns   = "judged: turns of the deaf"
-	countClosed      = "fault: process closed under its workers"
-
-	countItems       = "judged: items completed"
-	countRecovered   = "judged: items recovered"
-	countGivenBack   = "judged: items given back"
-	countOrdered     = "judged: items in order"
-	countItemsUntold = "judged: items taken and nobody told"
-	countBacklog     = "judged: items taken from a backlog"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
 // spy observes the requests of a process, and can keep handoff notices and other events
 // from it. A fault that was injected before the spy takes precedence.
 type spy struct {
-	mu   sync.Mutex
-	at   *claimtest.Injection
-	deaf int // how many handoff notices to drop
-
+	mu      sync.Mutex
+	at      *claimtest.Injection
+	deaf    int               // how many handoff notices to drop
 	unheard deafness          // other events to drop
 	batched map[string]string // ticket of the last batch, by claim id
 	void    map[string]bool   // tickets
@@ -83,9 +35,7 @@ func (p *process) inject(f claimtest.Fault) *claimtest.Injection {
 			saw(req)
 		}
 	}
-	if f.Edit == nil {
-		f.Edit = p.deafen
-	}
+	f.Edit = p.mute
 	i := p.host.Inject(f)
 	p.watchAgain()
 	return i
@@ -101,11 +51,11 @@ func (p *process) watchAgain() {
 	if p.spy.at != nil {
 		p.spy.at.Remove()
 	}
-	p.spy.at = p.host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, Saw: p.saw, Edit: p.deafen, DelayReply: p.rtt})
+	p.spy.at = p.host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, Saw: p.saw, Edit: p.mute, DelayReply: p.rtt})
 }
 
-// deafen drops handoff notices and other events from a reply.
-func (p *process) deafen(reply any) {
+// mute drops handoff notices and other events from a reply.
+func (p *process) mute(reply any) {
 	resp, ok := reply.(*pb.WatchResponse)
 	if !ok {
 		return
@@ -113,19 +63,19 @@ func (p *process) deafen(reply any) {
 	p.spy.mu.Lock()
 	defer p.spy.mu.Unlock()
 	if n := p.spy.unheard.mute(resp); n > 0 {
-		p.w.counts1(countUnheard, n)
+		p.w.counts1("events of watches lost", n)
 	}
-	for i := 0; i < len(resp.Events); i++ {
-		if p.spy.deaf > 0 && strings.Contains(string(resp.Events[i].Kv.Key), "/won/") {
+	resp.Events = slices.DeleteFunc(resp.Events, func(ev *mvccpb.Event) bool {
+		lost := p.spy.deaf > 0 && strings.Contains(string(ev.Kv.Key), "/won/")
+		if lost {
 			p.spy.deaf--
-			resp.Events = slices.Delete(resp.Events, i, i+1)
-			i--
-			p.w.count(countUnnoticed)
+			p.w.count("handoff notices lost")
 		}
-	}
+		return lost
+	})
 }
 
-// saw looks at a request.
+// saw looks at a request, and counts how batches are made, and made again.
 func (p *process) saw(req any) {
 	in, ok := req.(*pb.TxnRequest)
 	if !ok {
@@ -133,13 +83,13 @@ func (p *process) saw(req any) {
 	}
 	p.spy.mu.Lock()
 	defer p.spy.mu.Unlock()
-	each(in, func(in *pb.TxnRequest) {
+	for _, in := range transactions(in) {
 		for _, op := range in.Failure {
 			if key := string(op.GetRequestPut().GetKey()); strings.Contains(key, "/void/") {
 				p.spy.void[key] = true
 			}
 		}
-	})
+	}
 	calls, levels := callsOf(in)
 	ticket := ""
 	for _, c := range in.Compare {
@@ -148,31 +98,28 @@ func (p *process) saw(req any) {
 		}
 	}
 	if len(calls) > 1 {
-		p.w.count(countBatches)
+		p.w.count("batches of several calls")
 		if levels > 1 {
-			p.w.count(countTwoLevels)
+			p.w.count("batches of two levels")
 		}
 		if slices.ContainsFunc(calls, ofCaller) {
-			p.w.count(countCallers)
+			p.w.count("batches with operations of callers")
 		}
 	}
 	again := ""
 	for _, m := range calls {
 		claim := claimIn(m)
-		if claim == "" {
-			continue
+		before, sent := p.spy.batched[claim]
+		switch {
+		case claim == "" || !sent:
+		case before == ticket:
+			again = "batches split by lease"
+		case p.spy.void[before]:
+			again = "batches sent again, voided by one of the calls"
+		default:
+			again = "batches sent again, refused"
 		}
-		if before, ok := p.spy.batched[claim]; ok {
-			switch {
-			case before == ticket:
-				again = countSplit
-			case p.spy.void[before]:
-				again = countVoided
-			default:
-				again = countRefused
-			}
-		}
-		if len(calls) > 1 {
+		if claim != "" && len(calls) > 1 {
 			p.spy.batched[claim] = ticket
 		}
 	}
@@ -189,14 +136,31 @@ func ofCaller(in *pb.TxnRequest) bool {
 	})
 }
 
-// each calls f with the transaction and all that stand in it.
-func each(in *pb.TxnRequest, f func(*pb.TxnRequest)) {
-	f(in)
-	for _, op := range slices.Concat(in.Success, in.Failure) {
-		if inner := op.GetRequestTxn(); inner != nil {
-			each(inner, f)
+// claimIn returns the id of the claim that a request puts under its own power.
+func claimIn(in *pb.TxnRequest) string {
+	for _, op := range in.Success {
+		if put := op.GetRequestPut(); put != nil && strings.Contains(string(put.Key), "/own/") {
+			var h holder
+			_ = json.Unmarshal(put.Value, &h)
+			return h.Claim
 		}
 	}
+	return ""
+}
+
+// transactions returns the transaction of a request, if it is one, and all that stand in it.
+func transactions(req any) (all []*pb.TxnRequest) {
+	in, ok := req.(*pb.TxnRequest)
+	if !ok {
+		return nil
+	}
+	all = append(all, in)
+	for _, op := range slices.Concat(in.Success, in.Failure) {
+		if inner := op.GetRequestTxn(); inner != nil {
+			all = append(all, transactions(inner)...)
+		}
+	}
+	return all
 }
 
 // callsOf returns the requests that share a round trip, and in how many levels they are
@@ -229,26 +193,10 @@ func nested(in *pb.TxnRequest) (inner []*pb.TxnRequest) {
 	return inner
 }
 
-// claimIn returns the id of the claim that a request puts under its own power.
-func claimIn(in *pb.TxnRequest) string {
-	for _, op := range in.Success {
-		if put := op.GetRequestPut(); put != nil && strings.Contains(string(put.Key), "/own/") {
-			var h holder
-			_ = json.Unmarshal(put.Value, &h)
-			return h.Claim
-		}
-	}
-	return ""
-}
-
 // receiver returns who is handed a key by a request, and which key.
 func (w *world) receiver(req any) (p *process, key string) {
-	in, ok := req.(*pb.TxnRequest)
-	if !ok {
-		return nil, ""
-	}
 	instance := ""
-	each(in, func(in *pb.TxnRequest) {
+	for _, in := range transactions(req) {
 		own := ""
 		for _, op := range in.Success {
 			name := string(op.GetRequestPut().GetKey())
@@ -260,27 +208,87 @@ func (w *world) receiver(req any) (p *process, key string) {
 				key = own
 			}
 		}
-	})
-	for _, p := range w.slots {
-		if p.client.Instance() == instance {
-			return p, key
-		}
+	}
+	if i := slices.IndexFunc(w.slots, func(p *process) bool { return p.client.Instance() == instance }); i >= 0 {
+		return w.slots[i], key
 	}
 	return nil, ""
 }
 
 // leasesIn returns the leases that a request puts keys on.
 func leasesIn(req any) (leases []int64) {
-	in, ok := req.(*pb.TxnRequest)
-	if !ok {
-		return nil
-	}
-	each(in, func(in *pb.TxnRequest) {
+	for _, in := range transactions(req) {
 		for _, op := range in.Success {
 			if l := op.GetRequestPut().GetLease(); l != 0 && !slices.Contains(leases, l) {
 				leases = append(leases, l)
 			}
 		}
-	})
+	}
 	return leases
+}
+
+// deafness is what a process does not hear of what comes on its watches, while
+// the connection is as good as ever.
+type deafness int
+
+const (
+	hearsAll deafness = iota
+	noPuts
+	noDeletes
+	noEvents
+	noCancels // the end of a watch
+	noCreates // its beginning
+	deafnesses
+)
+
+func (d deafness) String() string {
+	return [...]string{"nothing", "puts", "deletes", "events", "cancellations", "creations"}[d]
+}
+
+// mute takes out of what comes on a watch what is not to be heard, and returns how
+// much that was.
+func (d deafness) mute(resp *pb.WatchResponse) int {
+	before := len(resp.Events)
+	switch {
+	case d == noCancels && resp.Canceled:
+		resp.Canceled, resp.CompactRevision, resp.CancelReason = false, 0, ""
+		return 1
+	case d == noCreates && resp.Created:
+		resp.Created = false
+		return 1
+	}
+	resp.Events = slices.DeleteFunc(resp.Events, func(ev *mvccpb.Event) bool {
+		put := ev.Type == mvccpb.Event_PUT
+		return strings.HasPrefix(string(ev.Kv.Key), prefix) && (d == noEvents || d == noPuts && put || d == noDeletes && !put)
+	})
+	return before - len(resp.Events)
+}
+
+// deafen makes a process deaf for a while. What it has missed by then no watch
+// tells it any more.
+func (w *world) deafen(p *process) {
+	if p.spy == nil || p.slot == 0 { // whose observer must tell of every change
+		return
+	}
+	d := 1 + deafness(w.rng.IntN(int(deafnesses)-1))
+	w.history.Logf("%s hears no %s", p.name, d)
+	p.spy.hear(d)
+	end := w.ledger.begin(span{who: p, deaf: true})
+	p.later(between(w.rng, time.Second, 2*p.ttl), func() {
+		p.spy.hear(hearsAll)
+		if d == noCreates || d == noCancels {
+			p.host.Break() // else it is deaf for ever
+		}
+		time.Sleep(p.longest()) // what it has missed it asks for when it renews
+		end()
+	})
+	if w.rng.IntN(2) == 0 {
+		w.contend(p)
+	}
+}
+
+func (s *spy) hear(d deafness) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unheard = d
 }

@@ -3,7 +3,6 @@ package simulation
 import (
 	"encoding/json"
 	"math/rand/v2"
-	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -32,7 +31,7 @@ func (p *process) moveAway() {
 	p.host.SetLatency(out, rtt-out, jitter)
 	// An attempt to renew may take a sixth of the TTL, so it must be longer than six round trips.
 	p.ttl, p.second, p.short = longTTL, 12*time.Second, 8*time.Second
-	p.w.count(countFar)
+	p.w.count("processes far from etcd")
 }
 
 // suspicionTakes is the least time for which a question must stand, less what the
@@ -55,28 +54,17 @@ func (p *process) claimSuspectable(rng *rand.Rand) {
 	}
 }
 
-// asks goes through a change of a question.
-func (r *replay) asks(c change) {
-	if c.deleted {
-		delete(r.questions, c.key)
-	} else {
-		r.questions[c.key] = c
-	}
-}
-
 // suspicion checks that a holder was rightly taken for one that does not answer.
 func (r *replay) suspicion(before, by change) {
 	old, token := before.holder()
 	next, _ := by.holder()
 	var option struct{ Suspectable bool }
 	_ = json.Unmarshal([]byte(before.value), &option)
-	if !option.Suspectable || old.Kind != "" {
-		r.fault("a holder was suspected that cannot be: %v; it was: %v", by, before)
-	}
+	r.faultIf(!option.Suspectable || old.Kind != "", "a holder was suspected that cannot be: %v; it was: %v", by, before)
 	if l := r.lineFor(token.Key); l == nil || l.of(next.Claim) != 0 {
 		r.fault("a holder was suspected by another than the first in line: %v; it was: %v", by, before)
 	}
-	r.t.w.count(countSuspicions)
+	r.t.w.count("suspicions")
 	question, asked := r.questions[prefix+"session/"+old.Instance+"/ask/"+next.Instance]
 	if stood := by.at.Sub(question.at); !asked || stood < suspicionTakes && r.t.w.ledger.healthy(nil, question.at, by.at) {
 		r.fault("a holder was suspected that was asked for %v (%v): %v; it was: %v", stood, asked, by, before)
@@ -89,9 +77,4 @@ func (r *replay) suspicion(before, by change) {
 	if p != nil && (p.gone.IsZero() || p.gone.After(by.at)) && r.t.w.ledger.healthy(p, from, by.at) {
 		r.fault("%s was suspected, and nothing was wrong with it: %v; it was: %v", p.name, by, before)
 	}
-}
-
-// isQuestion reports whether a key asks a process whether it lives.
-func isQuestion(key string) bool {
-	return strings.HasPrefix(key, prefix+"session/") && strings.Contains(key, "/ask/")
 }

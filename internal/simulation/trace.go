@@ -3,7 +3,6 @@ package simulation
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -11,44 +10,30 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
-	"github.com/etcdclaims/claims/internal/history"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-const (
-	prefix       = etcdclaims.DefaultPrefix
-	effectPrefix = "/effects/"
-	donePrefix   = "/done/"
-)
+const prefix = etcdclaims.DefaultPrefix
 
 // trace is all that happened in etcd, as an observer saw it that nothing
 // happens to, and what the processes took for true at the time.
 type trace struct {
 	w *world
 
-	mu      sync.Mutex
-	era     int   // counts restores
-	rev     int64 // seen up to
-	changes []change
-	terms   map[fencing.Token]*term
-	taken   map[point]taking
-	revoked map[clientv3.LeaseID]time.Time
-	rewound []time.Time // when each era but the first began
-	intents []*intent
-	sights  []*sight
-	thens   []*andThen
-
-	sharedEnds map[point]string // shared claims that were deleted
+	mu       sync.Mutex
+	era      int   // counts restores
+	rev      int64 // seen up to
+	changes  []change
+	terms    map[fencing.Token]*term
+	taken    map[point]taking
+	revoked  map[clientv3.LeaseID]time.Time
+	rewound  []time.Time // when each era but the first began
+	intents  []*intent
+	sights   []*sight
+	keyCalls []*keyCall
 
 	beliefs  map[string][]belief // by key: who may take it for its own
 	overlaps map[fencing.Token]overlap
-
-	lockings []*locking
-	asked    []*asking
-	unlocked []unlocking
-	released []releasing
-	partings []parting
-	replaced []*replacing
 
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -111,7 +96,7 @@ type taking struct {
 func newTrace(w *world) *trace {
 	return &trace{
 		w: w, terms: make(map[fencing.Token]*term), taken: make(map[point]taking),
-		revoked: make(map[clientv3.LeaseID]time.Time), sharedEnds: make(map[point]string), beliefs: make(map[string][]belief), overlaps: make(map[fencing.Token]overlap),
+		revoked: make(map[clientv3.LeaseID]time.Time), beliefs: make(map[string][]belief), overlaps: make(map[fencing.Token]overlap),
 	}
 }
 
@@ -147,9 +132,6 @@ func (t *trace) add(events []*clientv3.Event) {
 			lease: clientv3.LeaseID(ev.Kv.Lease), deleted: ev.Type == clientv3.EventTypeDelete,
 		}
 		t.changes = append(t.changes, c)
-		if c.deleted && strings.HasPrefix(c.key, sharedPrefix) {
-			t.sharedEnds[point{c.era, c.rev}] = c.key
-		}
 		t.rev = c.rev
 		if !c.deleted && strings.Contains(c.key, "/live/") {
 			born = append(born, c.lease)
@@ -200,21 +182,30 @@ func (t *trace) rewind(rev int64) {
 	t.rewound = append(t.rewound, time.Now())
 }
 
+// term returns the record of a term, which may have been lost before it was handed out. The mutex is held.
+func (t *trace) term(token fencing.Token, p *process) *term {
+	if t.terms[token] == nil {
+		t.terms[token] = &term{token: token, p: p, from: time.Now()}
+	}
+	return t.terms[token]
+}
+
+// over notes that the process takes the term for over, at the latest from now on.
+func (m *term) over() {
+	if m.end.IsZero() {
+		m.end = time.Now()
+	}
+}
+
 // granted notes that a process was told that it has a key.
 func (t *trace) granted(token fencing.Token, p *process) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if old := t.terms[token]; old != nil && old.p != p {
-		t.w.fault("%v was granted to %s and to %s", token, old.p.name, p.name)
-	}
-	m := t.terms[token]
-	if m == nil {
-		m = &term{token: token}
-		t.terms[token] = m
-	}
+	m := t.term(token, p)
+	t.w.faultIf(m.p != p, "%v was granted to %s and to %s", token, m.p.name, p.name)
 	m.p, m.told, m.from = p, true, time.Now()
-	if m.end.IsZero() && p.cleared.Load() > 0 {
-		m.end = time.Now()
+	if p.cleared.Load() > 0 {
+		m.over()
 	}
 }
 
@@ -226,7 +217,7 @@ func (t *trace) clearing(p *process, n int32) (tokens []fencing.Token) {
 	p.cleared.Add(n)
 	for token, m := range t.terms {
 		if m.p == p && m.end.IsZero() && n > 0 {
-			m.end = time.Now()
+			m.over()
 			tokens = append(tokens, token)
 		}
 	}
@@ -235,63 +226,26 @@ func (t *trace) clearing(p *process, n int32) (tokens []fencing.Token) {
 
 // ended notes that a process knows that its term is over, or begins to end it.
 func (t *trace) ended(token fencing.Token, p *process) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	r := t.terms[token]
-	if r == nil { // lost before it was handed out
-		r = &term{token: token, p: p, from: time.Now()}
-		t.terms[token] = r
-	}
-	if r.end.IsZero() {
-		r.end = time.Now()
-	}
+	t.note(func(t *trace) { t.term(token, p).over() })
 }
 
-// goesOn notes that a term that has ended by the process's account has not ended.
-func (t *trace) goesOn(token fencing.Token) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if m := t.terms[token]; m.lost.IsZero() {
-		m.end = time.Time{}
-	}
-}
-
-// lost notes why a term was lost.
+// lost notes why a term was lost. A shared claim has another name here.
 func (t *trace) lost(token fencing.Token, p *process, why etcdclaims.Reason) {
-	if token.Key == sharedKey && !t.knows(token) {
-		return // of a shared claim, which has another name here
-	}
-	t.ended(token, p)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if m := t.terms[token]; m.p == p {
+	if token.Key == sharedKey && t.terms[token] == nil {
+		return
+	}
+	m := t.term(token, p)
+	if m.over(); m.p == p {
 		m.lost, m.why = time.Now(), why
 	}
-}
-
-// knows reports whether a process was told that it has the claim.
-func (t *trace) knows(token fencing.Token) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.terms[token] != nil
 }
 
 // leaves notes that a process ends: what it has left in etcd may stay there until
 // its leases are over.
 func (t *trace) leaves(p *process) {
 	t.note(func(*trace) { p.gone = time.Now() })
-}
-
-// died ends the terms of a process.
-func (t *trace) died(p *process) {
-	t.leaves(p)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, r := range t.terms {
-		if r.p == p && r.end.IsZero() {
-			r.end = time.Now()
-		}
-	}
 }
 
 // take notes at which revision a key in etcd was taken away.
@@ -301,66 +255,11 @@ func (t *trace) take(key string, rev int64, h how) {
 
 // revoke notes when a lease was first revoked: another fault may do it again.
 func (t *trace) revoke(lease clientv3.LeaseID) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if _, again := t.revoked[lease]; !again {
-		t.revoked[lease] = time.Now()
-	}
-}
-
-// intent is one effect that a process was about to write.
-type intent struct {
-	t       *trace
-	n       int
-	token   fencing.Token
-	p       *process
-	outcome history.Outcome
-	applied int // how often it is in etcd
-}
-
-// mark is what an effect writes.
-type mark struct {
-	N        int
-	Instance string
-	Fence    int64
-}
-
-func (t *trace) intend(token fencing.Token, p *process) *intent {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e := &intent{t: t, n: len(t.intents), token: token, p: p, outcome: history.OutcomeUnknown}
-	t.intents = append(t.intents, e)
-	return e
-}
-
-func (e *intent) value() string {
-	b, err := json.Marshal(mark{N: e.n, Instance: e.p.client.Instance(), Fence: e.token.Fence})
-	if err != nil {
-		panic(err)
-	}
-	return string(b)
-}
-
-func (e *intent) put() clientv3.Op { return clientv3.OpPut(effectPrefix+e.token.Key, e.value()) }
-
-func (e *intent) accepted() { e.conclude(history.OutcomeDone) }
-
-func (e *intent) returned(err error) {
-	if errors.Is(err, etcdclaims.ErrUnknown) {
-		e.conclude(history.OutcomeUnknown)
-		return
-	}
-	e.conclude(history.OutcomeRefused)
-}
-
-func (e *intent) conclude(outcome history.Outcome) {
-	e.t.mu.Lock()
-	defer e.t.mu.Unlock()
-	if e.p.dead.Load() && outcome == history.OutcomeRefused {
-		outcome = history.OutcomeUnknown
-	}
-	e.outcome = outcome
-	e.t.w.count("effects " + string(outcome))
+	t.note(func(t *trace) {
+		if _, again := t.revoked[lease]; !again {
+			t.revoked[lease] = time.Now()
+		}
+	})
 }
 
 // holder is what the value of a claim's key says.
@@ -374,6 +273,9 @@ func (c change) holder() (h holder, token fencing.Token) {
 	_ = json.Unmarshal([]byte(c.value), &h)
 	return h, fencing.Token{Key: strings.TrimPrefix(c.key, prefix+"own/"), Fence: h.Epoch<<47 + c.rev}
 }
+
+// with reports whether two changes are of one transaction.
+func (c change) with(o change) bool { return c.rev == o.rev && c.era == o.era }
 
 func (c change) String() string {
 	verb := "put"
