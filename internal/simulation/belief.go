@@ -74,7 +74,7 @@ func (r *replay) alone(token fencing.Token, by change) {
 // takenFromItself reports whether a claim was superseded by its own process, whose new claim
 // was taken away before the overlap. The process may have heard of neither yet.
 func (r *replay) takenFromItself(o overlap, by change) bool {
-	if h, _ := by.holder(); by.deleted || h.Instance != o.p.client.Instance() {
+	if by.deleted || by.holder().Instance != o.p.client.Instance() {
 		return false
 	}
 	for _, c := range r.t.changes {
@@ -100,12 +100,12 @@ type rest struct {
 // rested checks that the key of a claim that was to rest is not had by another, or
 // free, before that time is over.
 func (r *replay) rested(before, by change) {
-	h, _ := before.holder()
+	h := before.holder()
 	rest, ok := r.rests[h.Claim]
 	if !ok {
 		return
 	}
-	if next, _ := by.holder(); !by.deleted && next.Claim == h.Claim {
+	if !by.deleted && by.holder().Claim == h.Claim {
 		return // it goes on, on another lease
 	}
 	delete(r.rests, h.Claim)

@@ -129,11 +129,11 @@ func (p *process) releaseAll(rng *rand.Rand) {
 		return
 	}
 	p.w.count("released all")
-	ctx, cancel := context.WithTimeout(context.Background(), between(rng, time.Millisecond, 10*time.Second))
-	defer cancel()
 	p.clear(func() {
-		_, err := p.client.ReleaseAll(ctx)
-		p.class("release all", err)
+		p.class("release all", soon(between(rng, time.Millisecond, 10*time.Second), func(ctx context.Context) error {
+			_, err := p.client.ReleaseAll(ctx)
+			return err
+		}))
 	})
 	p.w.trace.clearing(p, -1)
 }
@@ -278,10 +278,8 @@ func (p *process) holdHot(rng *rand.Rand, cl *etcdclaims.Claim) {
 		return
 	}
 	p.w.trace.ended(cl.Token(), p)
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
 	began := time.Now()
-	err := cl.Release(ctx)
+	err := soon(10*time.Second, cl.Release)
 	p.class("release", err)
 	now := time.Now()
 	if err != nil || p.dead.Load() || !p.w.ledger.healthy(p, began, now) || p.w.ledger.full(began, now) {

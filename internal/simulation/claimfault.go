@@ -16,15 +16,12 @@ func (w *world) held() (key string, lease clientv3.LeaseID) { return w.heldUnder
 
 // heldUnder chooses one whose key in etcd begins so.
 func (w *world) heldUnder(own string) (key string, lease clientv3.LeaseID) {
-	w.admin("reading who holds what", func(ctx context.Context, etcd *clientv3.Client) error {
-		resp, err := etcd.Get(ctx, own, clientv3.WithPrefix())
-		if err == nil && len(resp.Kvs) > 0 {
-			kv := resp.Kvs[w.rng.IntN(len(resp.Kvs))]
-			key, lease = string(kv.Key[len(prefix+"own/"):]), clientv3.LeaseID(kv.Lease)
-		}
-		return err
-	})
-	return key, lease
+	kvs := w.get(own, clientv3.WithPrefix()).Kvs
+	if len(kvs) == 0 {
+		return "", 0
+	}
+	kv := kvs[w.rng.IntN(len(kvs))]
+	return string(kv.Key[len(prefix+"own/"):]), clientv3.LeaseID(kv.Lease)
 }
 
 // all are the keys that anybody may hold.
@@ -73,11 +70,15 @@ func (w *world) atBirth(lease clientv3.LeaseID) {
 }
 
 // take does something to the key in etcd of a claim, by somebody's hand.
-func (w *world) take(key string, h how, op func(etcdKey string) clientv3.Op) {
+func (w *world) take(key string, h how) {
 	call := w.history.Take(key)
 	own := testclaims.Key("", key)
+	op := clientv3.OpDelete(own)
+	if h == overwritten {
+		op = clientv3.OpPut(own, overwriting)
+	}
 	w.admin(fmt.Sprintf("%s of %s", h, own), func(ctx context.Context, etcd *clientv3.Client) error {
-		resp, err := etcd.Txn(ctx).Then(op(own)).Commit()
+		resp, err := etcd.Txn(ctx).Then(op).Commit()
 		if err != nil {
 			return err
 		}
@@ -91,11 +92,9 @@ func (w *world) take(key string, h how, op func(etcdKey string) clientv3.Op) {
 	call.Done()
 }
 
-func remove(etcdKey string) clientv3.Op { return clientv3.OpDelete(etcdKey) }
-
 func (w *world) deleteKey(*process) {
 	if key, _ := w.held(); key != "" {
-		w.take(key, deleted, remove)
+		w.take(key, deleted)
 	}
 }
 
@@ -109,7 +108,7 @@ func (w *world) overwriteKey(*process) {
 	if key == "" {
 		return
 	}
-	w.take(key, overwritten, func(etcdKey string) clientv3.Op { return clientv3.OpPut(etcdKey, overwriting) })
+	w.take(key, overwritten)
 	time.Sleep(between(w.rng, 0, 5*time.Second))
-	w.take(key, deleted, remove)
+	w.take(key, deleted)
 }

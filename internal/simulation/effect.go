@@ -139,7 +139,7 @@ func (r *replay) wrote(c change) {
 	if last, ok := r.last[own]; ok && !held && last.rev == c.rev {
 		now = last.was // the write came with the end of the claim
 	}
-	h, token := now.holder()
+	h, token := now.holder(), now.token()
 	if token != (fencing.Token{Key: e.token.Key, Fence: m.Fence}) || h.Instance != m.Instance || h.Kind != "" {
 		r.fault("a stale write of %s under %v was accepted at revision %d; the owner was: %v", e.p.name, e.token, c.rev, now)
 	}

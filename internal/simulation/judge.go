@@ -1,11 +1,13 @@
 package simulation
 
 import (
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/keyspace"
 )
 
 // judge holds what processes took for true against what happened.
@@ -19,9 +21,9 @@ func (t *trace) judge() {
 			era = c.era
 			r.restored(i, era)
 		}
-		if r.queue != nil && (i == 0 || !c.with(t.changes[i-1])) {
+		if r.queue != nil && (i == 0 || c.point != t.changes[i-1].point) {
 			n := i + 1
-			for n < len(t.changes) && c.with(t.changes[n]) {
+			for n < len(t.changes) && c.point == t.changes[n].point {
 				n++
 			}
 			r.queue.transaction(t.changes[i:n])
@@ -81,7 +83,7 @@ func (r *replay) owner(c change) {
 
 // begins checks that whose term begins with a put was the one to have the key.
 func (r *replay) begins(before change, held bool, c change) {
-	h, token := c.holder()
+	h, token := c.holder(), c.token()
 	if r.sharedBegins(before, held, c) || h.Claim == "" {
 		return // that is all; or by somebody's hand
 	}
@@ -102,7 +104,7 @@ func (r *replay) begins(before change, held bool, c change) {
 	// A waiter that was handed the key and has not heard of it may take it again
 	// once it was taken away; one that was told of its claim may not.
 	first, twice := r.claim[h.Claim+c.key]
-	if twice && r.t.terms[fencing.Token{Key: token.Key, Fence: h.Epoch<<47 + first}] != nil {
+	if twice && r.t.terms[fencing.Token{Key: token.Key, Fence: keyspace.Fence(h.Epoch, first)}] != nil {
 		r.fault("one claim was put twice: %s at revisions %d and %d", h.Claim, first, c.rev)
 	}
 	r.claim[h.Claim+c.key] = c.rev
@@ -114,10 +116,8 @@ func (r *replay) begins(before change, held bool, c change) {
 	if least, ok := m.p.rests.Load(token); ok {
 		r.rests[h.Claim] = rest{p: m.p, token: token, from: c.at, least: least.(time.Duration)}
 	}
-	if held {
-		if was, _ := before.holder(); was.Claim != h.Claim {
-			r.t.w.count("keys handed over")
-		}
+	if held && before.holder().Claim != h.Claim {
+		r.t.w.count("keys handed over")
 	}
 	if !m.told {
 		return // what was asked for went with it
@@ -135,8 +135,8 @@ func (r *replay) begins(before change, held bool, c change) {
 // mayFollow reports whether one holder may come right after another, with
 // nothing between them.
 func mayFollow(before, c change, l *line) bool {
-	old, _ := before.holder()
-	h, _ := c.holder()
+	old := before.holder()
+	h := c.holder()
 	switch {
 	case old.Claim == "": // somebody's hand, which only a hand clears up
 		return false
@@ -155,7 +155,7 @@ func mayFollow(before, c change, l *line) bool {
 
 // ends checks that whose term ends by the change knew of it.
 func (r *replay) ends(before, by change) {
-	h, token := before.holder()
+	h, token := before.holder(), before.token()
 	how, taken := r.taken(before, by)
 	// A forced release has no notice while etcd is full.
 	taken = taken || by.deleted && r.t.w.ledger.full(by.at.Add(-10*time.Second), by.at)
@@ -211,7 +211,7 @@ func (r *replay) ends(before, by change) {
 // ghost checks that a claim that stayed in etcd until then was known to the
 // client whose lease it is on: soon, unless something was in the way of that.
 func (r *replay) ghost(c change, until time.Time) {
-	h, token := c.holder()
+	h, token := c.holder(), c.token()
 	p := r.procs[h.Instance]
 	if h.Kind != "" || h.Claim == "" || p == nil || strings.HasPrefix(token.Key, queueTokens) {
 		return
@@ -253,14 +253,13 @@ func (r *replay) taken(before, by change) (how, bool) {
 	if at, ok := r.t.revoked[before.lease]; ok && !by.at.Before(at) && by.deleted {
 		return forced, true
 	}
-	at := point{by.era, by.rev}
-	if h, _ := before.holder(); h.Claim != "" && r.notices[at][h.Claim] {
+	if slices.Contains(r.notices[by.point], before.holder().Claim) {
 		if by.deleted {
 			return forced, true
 		}
 		return suspected, true
 	}
-	k, ok := r.t.taken[at]
+	k, ok := r.t.taken[by.point]
 	if ok && k.key == by.key {
 		return k.how, true
 	}

@@ -74,10 +74,8 @@ func (r *replay) inTurn(c change, h holder, token fencing.Token) {
 	if len(l.places) > 0 {
 		r.t.w.count("judged: whose turn it was")
 	}
-	if old, held := r.own[c.key]; held {
-		if was, _ := old.holder(); was.Instance == h.Instance && l.of(h.Claim) < 0 {
-			return // superseded by its own process, which passes nobody
-		}
+	if old, held := r.own[c.key]; held && old.holder().Instance == h.Instance && l.of(h.Claim) < 0 {
+		return // superseded by its own process, which passes nobody
 	}
 	sharing := strings.HasPrefix(c.key, sharedPrefix) // which passes others of its kind
 	passed := slices.DeleteFunc(slices.Clone(l.places[:before]), func(p place) bool { return p.left || sharing && p.shared })
@@ -154,7 +152,7 @@ func (p *process) claimPreferred(rng *rand.Rand) {
 // preferred, and of equals the first. A caller that is not in line passes nobody.
 func (r *replay) inPreference(before, c change, h holder, token fencing.Token) {
 	l := r.lineFor(token.Key)
-	_, was := before.holder()
+	was := before.token()
 	m, at := r.t.terms[was], l.of(h.Claim)
 	if m == nil || at < 0 {
 		r.inTurn(c, h, token)

@@ -48,10 +48,6 @@ var faults = []fault{
 
 // nemesis does faults until the time has come.
 func (w *world) nemesis(until time.Time) {
-	total := 0
-	for _, f := range faults {
-		total += f.weight
-	}
 	p := w.slots[0]
 	for {
 		// Misfortunes seldom come alone: a third follow soon, on the same process.
@@ -65,15 +61,10 @@ func (w *world) nemesis(until time.Time) {
 		if !time.Now().Before(until) {
 			return
 		}
-		n := w.rng.IntN(total)
-		for _, f := range faults {
-			if n -= f.weight; n < 0 {
-				w.history.Logf("fault: %s (%s)", f.name, p.name)
-				w.count("fault: " + f.name)
-				f.do(w, p)
-				break
-			}
-		}
+		f := choose(w.rng, faults, func(f fault) int { return f.weight })
+		w.history.Logf("fault: %s (%s)", f.name, p.name)
+		w.count("fault: " + f.name)
+		f.do(w, p)
 		if w.queue != nil {
 			w.queueUnderFire()
 		}
@@ -187,9 +178,7 @@ func (w *world) endProcess(p *process) {
 // closeUnder closes a client while its workers go on to use it.
 func (w *world) closeUnder(p *process) {
 	w.trace.leaves(p)
-	closing, cancel := context.WithTimeout(context.Background(), between(w.rng, 0, 10*time.Second))
-	defer cancel()
-	p.clear(func() { p.class("close", p.client.Close(closing)) })
+	p.clear(func() { p.class("close", soon(between(w.rng, 0, 10*time.Second), p.client.Close)) })
 	p.closeQueue(time.Second)
 	p.stop()
 	w.succeed(p)

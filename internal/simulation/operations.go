@@ -57,8 +57,7 @@ func (p *process) handler(rng *rand.Rand) {
 	case ran: // and was killed meanwhile
 	default:
 		p.w.faultIf(err == nil, "%s: Run returned nil without calling its handler", p.name)
-		p.class("run", err)
-		call.Returned(err)
+		p.returned(call, "run", err)
 	}
 }
 
@@ -87,8 +86,7 @@ func (p *process) job(rng *rand.Rand) {
 	call := p.w.history.Acquire(p.name, key)
 	job, err := method(ctx, key)
 	if err != nil {
-		p.class("begin", err)
-		call.Returned(err)
+		p.returned(call, "begin", err)
 		return
 	}
 	p.granted(call, job.Claim, nil)
@@ -231,7 +229,7 @@ func (p *process) manual(rng *rand.Rand) {
 // own: maybe not the one that its caller had, which may have been lost, and the key claimed anew
 // by another goroutine.
 func (r *replay) replacedBy(p *process, key string, by change) bool {
-	if h, _ := by.holder(); by.deleted || h.Kind != "" || h.Instance != p.client.Instance() {
+	if h := by.holder(); by.deleted || h.Kind != "" || h.Instance != p.client.Instance() {
 		return false
 	}
 	return slices.ContainsFunc(r.t.keyCalls, func(c *keyCall) bool {
@@ -257,9 +255,7 @@ func (p *process) superseding(rng *rand.Rand) {
 		c.returned(0, err) // else its request may arrive later
 	}
 	p.hold(rng, second)
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	p.class("release", first.Release(ctx)) // if it was not superseded
+	p.class("release", soon(10*time.Second, first.Release)) // if it was not superseded
 }
 
 // look reads, which must not disturb.

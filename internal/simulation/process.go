@@ -81,7 +81,7 @@ func (w *world) newProcess(slot, number int) *process {
 	})
 	p.works = w.worksOf(p.client)
 	for i := range 1 + rng.IntN(2) {
-		p.wg.Go(func() { p.work(p.random(uint64(i + 1))) })
+		p.wg.Go(func() { p.work(p.random(uint64(i+1)), tasks, 12*time.Second) })
 	}
 	if slot == 0 {
 		p.wg.Go(p.observe)
@@ -126,44 +126,53 @@ func (p *process) kill() {
 	p.cancel()
 	// Nothing of it may go on: closing, without a network and without time,
 	// only ends its goroutines.
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	_ = p.client.Close(ctx)
+	_ = soon(0, p.client.Close)
 	p.w.later.Go(func() { p.closeQueue(0) })
 }
 
+// task is what a worker does, and how often.
+type task struct {
+	weight int
+	do     func(p *process, rng *rand.Rand)
+}
+
+var tasks = []task{
+	{20, func(p *process, rng *rand.Rand) { p.claim(rng, false) }},
+	{20, func(p *process, rng *rand.Rand) { p.claim(rng, true) }},
+	{13, (*process).handler},
+	{15, (*process).job},
+	{7, (*process).several},
+	{5, (*process).manual},
+	{2, (*process).lock},
+	{3, (*process).superseding},
+	{5, func(p *process, rng *rand.Rand) { p.crowd(rng, p.key(rng)) }},
+	{6, func(p *process, rng *rand.Rand) { p.burst(rng, temper{}) }},
+	{4, (*process).look},
+}
+
 // work is what one worker does until it is told to end.
-func (p *process) work(rng *rand.Rand) {
+func (p *process) work(rng *rand.Rand, tasks []task, rest time.Duration) {
 	for p.ctx.Err() == nil {
-		p.pause(between(rng, 10*time.Millisecond, 12*time.Second))
+		p.pause(between(rng, 10*time.Millisecond, rest))
 		if p.ctx.Err() != nil {
 			return
 		}
-		switch n := rng.IntN(100); {
-		case n < 20:
-			p.claim(rng, false)
-		case n < 40:
-			p.claim(rng, true)
-		case n < 53:
-			p.handler(rng)
-		case n < 68:
-			p.job(rng)
-		case n < 75:
-			p.several(rng)
-		case n < 80:
-			p.manual(rng)
-		case n < 82:
-			p.lock(rng)
-		case n < 85:
-			p.superseding(rng)
-		case n < 90:
-			p.crowd(rng, p.key(rng))
-		case n < 96:
-			p.burst(rng, temper{})
-		default:
-			p.look(rng)
-		}
+		choose(rng, tasks, func(t task) int { return t.weight }).do(p, rng)
 	}
+}
+
+// choose returns one of some, each as likely as it weighs.
+func choose[T any](rng *rand.Rand, all []T, weight func(T) int) T {
+	total := 0
+	for _, one := range all {
+		total += weight(one)
+	}
+	n, i := rng.IntN(total), 0
+	for n >= weight(all[i]) {
+		n -= weight(all[i])
+		i++
+	}
+	return all[i]
 }
 
 // pause waits, unless the process ends, and reports whether it was not killed.
@@ -194,6 +203,13 @@ func (p *process) key(rng *rand.Rand) string {
 // within is a context for one call, which may be too short for it.
 func (p *process) within(rng *rand.Rand, most time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(p.ctx, between(rng, time.Millisecond, most))
+}
+
+// soon makes a call that has some time, even if the process ends.
+func soon(lasts time.Duration, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), lasts)
+	defer cancel()
+	return call(ctx)
 }
 
 // claim acquires a key, at once or in line, and holds it for a while.
@@ -245,8 +261,7 @@ func (p *process) acquireIn(ctx context.Context, key string, wait bool, opts ...
 // granted records what an acquiring method returned.
 func (p *process) granted(call *history.Call, cl *etcdclaims.Claim, err error) {
 	if err != nil {
-		p.class("acquire", err)
-		call.Acquired(nil, err)
+		p.returned(call, "acquire", err)
 		return
 	}
 	p.holds(cl.Token(), cl.Check)
@@ -322,12 +337,9 @@ func (p *process) release(rng *rand.Rand, cl *etcdclaims.Claim) {
 	case 1:
 		most = 3 * p.rtt
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), between(rng, 0, most))
-	defer cancel()
 	p.w.trace.ended(cl.Token(), p)
 	call := p.w.history.Release(p.name, cl.Token())
-	err := cl.Release(ctx)
-	p.returned(call, "release", err)
+	p.returned(call, "release", soon(between(rng, 0, most), cl.Release))
 }
 
 // returned records how a call ended.

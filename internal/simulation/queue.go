@@ -166,7 +166,7 @@ func (p *process) openQueue() {
 		p.w.Fatalf("simulation: seed %d: opening a queue: %v", p.w.plan.Seed, err)
 	}
 	p.queue = q
-	p.wg.Go(func() { p.produce(p.random(200)) })
+	p.wg.Go(func() { p.work(p.random(200), producing, 5*time.Second) })
 	rng := p.random(201)
 	for range 1 + rng.IntN(2) {
 		its := split(rng)
@@ -178,34 +178,18 @@ func (p *process) openQueue() {
 // background: for a process that is dead, or whose client is closed, without effect
 // in etcd.
 func (p *process) closeQueue(within time.Duration) {
-	if p.queue == nil {
-		return
+	if p.queue != nil {
+		_ = soon(within, p.queue.Close)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), within)
-	defer cancel()
-	_ = p.queue.Close(ctx)
 }
 
-// produce enqueues, and intervenes now and then, until the process ends.
-func (p *process) produce(rng *rand.Rand) {
-	for p.ctx.Err() == nil {
-		p.pause(between(rng, 10*time.Millisecond, 5*time.Second))
-		if p.ctx.Err() != nil {
-			return
-		}
-		switch n := rng.IntN(20); {
-		case n < 10:
-			p.enqueue(rng)
-		case n < 12:
-			p.enqueueSome(rng)
-		case n < 14:
-			p.outbox(rng)
-		case n < 19:
-			p.intervene(rng)
-		default:
-			p.watchQueue(rng)
-		}
-	}
+// producing is to enqueue, and to intervene now and then.
+var producing = []task{
+	{10, (*process).enqueue},
+	{2, (*process).enqueueSome},
+	{2, (*process).outbox},
+	{5, (*process).intervene},
+	{1, (*process).watchQueue},
 }
 
 // item makes an item, which says by its payload which call enqueued it.
@@ -265,17 +249,20 @@ func (p *process) outbox(rng *rand.Rand) {
 	if cl == nil {
 		return
 	}
-	c := p.w.queue.begin(p, "enqueue again", p.w.queue.newID(rng), 0)
-	op, err := p.queue.Op(c.item(rng))
-	if err != nil {
-		p.w.fault("%s: making an operation that enqueues: %v", p.name, err)
-		return
-	}
+	c, ops := p.enqueueOps(rng, p.w.queue.newID(rng))
 	ctx, cancel := p.within(rng, 5*time.Second)
 	defer cancel()
-	_, err = cl.Txn(ctx).Then(op, clientv3.OpPut(queueOutbox+c.id, fmt.Sprint(c.n))).Commit()
+	_, err := cl.Txn(ctx).Then(ops...).Commit()
 	p.w.queue.returned(c, err)
 	p.release(rng, cl)
+}
+
+// enqueueOps returns the operations by which a transaction enqueues, with a write beside that.
+func (p *process) enqueueOps(rng *rand.Rand, id string) (*queueCall, []clientv3.Op) {
+	c := p.w.queue.begin(p, "enqueue again", id, 0)
+	op, err := p.queue.Op(c.item(rng))
+	p.w.faultIf(err != nil, "%s: making an operation that enqueues: %v", p.name, err)
+	return c, []clientv3.Op{op, clientv3.OpPut(queueOutbox+id, fmt.Sprint(c.n))}
 }
 
 // intervene does what a person might.

@@ -92,7 +92,7 @@ func (c change) part() (kind, rest string) {
 // session returns the claim of a session as it was before the transaction, with whether it was there.
 func (j *queueJudge) session(id string) (c change, there bool) {
 	c = j.r.own[queueSessions+id]
-	h, _ := c.holder()
+	h := c.holder()
 	return c, h.Claim != "" && h.Epoch == j.r.epoch
 }
 
@@ -120,8 +120,7 @@ func (j *queueJudge) entry(c change) *queueEntry {
 	if kind == "taken" {
 		e.session, _, _ = strings.Cut(rest, "/")
 		was, _ := j.session(e.session)
-		h, _ := was.holder()
-		e.fence = keyspace.Fence(h.Epoch, c.rev)
+		e.fence = keyspace.Fence(was.holder().Epoch, c.rev)
 	}
 	return e
 }
@@ -204,8 +203,8 @@ func (j *queueJudge) transaction(changes []change) {
 		}
 		if was, there := j.r.own[c.key]; there && strings.HasPrefix(c.key, queueSessions) {
 			if _, taken := j.r.taken(was, c); taken {
-				h, _ := was.holder()
-				j.forced[h.Instance] = append(j.forced[h.Instance], c.at)
+				who := was.holder().Instance
+				j.forced[who] = append(j.forced[who], c.at)
 			}
 		}
 	}

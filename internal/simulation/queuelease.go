@@ -184,13 +184,8 @@ func (c *queueCall) mark() clientv3.Op { return clientv3.OpPut(queueDone+c.id, f
 func (p *process) finishItem(rng *rand.Rand, c *queueCall, l *queue.Delivery) {
 	ops := []clientv3.Op{c.mark()}
 	if id := p.w.queue.newID(rng); id != c.id && rng.IntN(4) == 0 {
-		child := p.w.queue.begin(p, "enqueue again", id, 0)
-		op, err := p.queue.Op(child.item(rng))
-		if err != nil {
-			p.w.fault("%s: making an operation that enqueues: %v", p.name, err)
-			return
-		}
-		ops = append(ops, op, clientv3.OpPut(queueOutbox+child.id, fmt.Sprint(child.n)))
+		_, child := p.enqueueOps(rng, id)
+		ops = append(ops, child...)
 	}
 	p.attempt(rng, c, func(ctx context.Context) error { return l.Complete(ctx, ops...) })
 }
@@ -198,9 +193,7 @@ func (p *process) finishItem(rng *rand.Rand, c *queueCall, l *queue.Delivery) {
 // attempt makes a call, and makes it again if it is not known what came of it.
 func (p *process) attempt(rng *rand.Rand, c *queueCall, call func(ctx context.Context) error) {
 	for range 1 + rng.IntN(3) {
-		ctx, cancel := context.WithTimeout(context.Background(), between(rng, time.Millisecond, 8*time.Second))
-		err := call(ctx)
-		cancel()
+		err := soon(between(rng, time.Millisecond, 8*time.Second), call)
 		p.w.queue.returned(c, err)
 		if p.dead.Load() || !errors.Is(err, etcdclaims.ErrUnknown) || isAny(err, etcdclaims.ErrLost, etcdclaims.ErrReleased, etcdclaims.ErrClosed) {
 			return // of a call that was refused nothing may be in etcd, now or later

@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"context"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -83,10 +82,8 @@ func (p *process) leave(rng *rand.Rand, cl *etcdclaims.Claim) {
 	if p.dead.Load() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), between(rng, 0, 10*time.Second))
-	defer cancel()
 	p.handles.leave(p, cl)
-	p.class("release", cl.Release(ctx))
+	p.class("release", soon(between(rng, 0, 10*time.Second), cl.Release))
 }
 
 // enter notes that the process has one handle more.

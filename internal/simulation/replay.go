@@ -23,28 +23,21 @@ type replay struct {
 	epoch int64
 	shut  bool // the gate; see If
 
-	epochs  []raising                   // the epochs there were
+	epochs  []change                    // of the epoch
 	lines   map[string]*line            // by key
 	locks   map[fencing.Token]*lockTerm // all there ever were
-	notices map[point]map[string]bool   // claims whose holder was told of a forced release, or a suspicion
+	notices map[point][]string          // claims whose holder was told of a forced release, or a suspicion
 
 	questions map[string]change // by key in etcd: asks that stand
 
 	queue *queueJudge // nil: none
 }
 
-// raising is when an epoch began.
-type raising struct {
-	era   int
-	at    time.Time
-	epoch int64
-}
-
 // epochAt returns the epoch that clients could know of at a time.
 func (r *replay) epochAt(era int, at time.Time) (epoch int64) {
 	for _, e := range r.epochs {
 		if e.era == era && e.at.Before(at.Add(-seenLate)) {
-			epoch = e.epoch
+			epoch, _ = strconv.ParseInt(e.value, 10, 64)
 		}
 	}
 	return epoch
@@ -60,7 +53,7 @@ func newReplay(t *trace) *replay {
 	r := &replay{
 		t: t, procs: map[string]*process{},
 		own: map[string]change{}, last: map[string]farewell{}, claim: map[string]int64{}, done: map[string]int{}, rests: map[string]rest{},
-		lines: map[string]*line{}, locks: map[fencing.Token]*lockTerm{}, notices: map[point]map[string]bool{}, questions: map[string]change{},
+		lines: map[string]*line{}, locks: map[fencing.Token]*lockTerm{}, notices: map[point][]string{}, questions: map[string]change{},
 	}
 	if t.w.queue != nil {
 		r.queue = t.w.queue.newJudge(r)
@@ -74,11 +67,7 @@ func newReplay(t *trace) *replay {
 	r.lines[keyspace.Digest(keyspace.SlotFamily(slottedKey))] = &line{key: slottedKey}
 	for _, c := range t.changes {
 		if session, claim, found := strings.Cut(c.key, "/evict/"); found && !c.deleted && strings.HasPrefix(session, prefix) {
-			at := point{c.era, c.rev}
-			if r.notices[at] == nil {
-				r.notices[at] = map[string]bool{}
-			}
-			r.notices[at][claim] = true
+			r.notices[c.point] = append(r.notices[c.point], claim)
 		}
 	}
 	return r
@@ -95,7 +84,7 @@ func (r *replay) settle(c change) {
 	switch {
 	case c.key == prefix+"epoch":
 		r.epoch, _ = strconv.ParseInt(c.value, 10, 64)
-		r.epochs = append(r.epochs, raising{era: c.era, at: c.at, epoch: r.epoch})
+		r.epochs = append(r.epochs, c)
 	case c.key == gateKey:
 		r.shut = !c.deleted
 	case strings.HasPrefix(c.key, prefix+"wait/"):
@@ -144,7 +133,7 @@ func (r *replay) restored(i, era int) {
 			continue
 		}
 		r.own[c.key] = c
-		if h, _ := c.holder(); h.Claim != "" {
+		if h := c.holder(); h.Claim != "" {
 			r.claim[h.Claim+c.key] = c.rev
 		}
 	}
@@ -163,7 +152,7 @@ func (r *replay) restored(i, era int) {
 	// Nobody tells a holder that its claim is gone: its own deadline does.
 	for token, m := range r.t.terms {
 		now, held := r.own[prefix+"own/"+token.Key]
-		if _, still := now.holder(); held && still == token || m.from.After(at) {
+		if held && now.token() == token || m.from.After(at) {
 			continue
 		}
 		if limit := m.ttl() + time.Second; m.end.IsZero() || m.end.Sub(at) > limit {

@@ -115,6 +115,6 @@ func (w *world) takeSession() {
 	case w.rng.IntN(2) == 0:
 		w.revoke(lease)
 	default:
-		w.take(key, deleted, remove)
+		w.take(key, deleted)
 	}
 }

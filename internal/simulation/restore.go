@@ -49,16 +49,7 @@ func (w *world) pad(to int64) {
 	})
 }
 
-func (w *world) revision() (rev int64) {
-	w.admin("reading the revision", func(ctx context.Context, etcd *clientv3.Client) error {
-		resp, err := etcd.Get(ctx, "/", clientv3.WithCountOnly())
-		if err == nil {
-			rev = resp.Header.Revision
-		}
-		return err
-	})
-	return rev
-}
+func (w *world) revision() int64 { return w.get("/", clientv3.WithCountOnly()).Header.Revision }
 
 // isolate cuts all processes off; the returned function lets them go on.
 func (w *world) isolate() (end func()) {
@@ -117,7 +108,7 @@ func (w *world) restoreSeen(*process) {
 	time.Sleep(recovery) // for connections
 	w.pad(w.revision() + padding)
 	for _, p := range w.slots {
-		err := soon(func(ctx context.Context) error {
+		err := soon(5*time.Second, func(ctx context.Context) error {
 			_, err := p.client.Lookup(ctx, "k0")
 			return err
 		})
@@ -130,13 +121,6 @@ func (w *world) restoreSeen(*process) {
 	end()
 	time.Sleep(between(w.rng, 0, 8*time.Second))
 	w.server.RaiseEpoch(w, "")
-}
-
-// soon makes a call that has five seconds.
-func soon(call func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	return call(ctx)
 }
 
 // restoreZombie lets a new owner's claim have the very revision that a zombie's
@@ -185,10 +169,10 @@ func (w *world) restoreZombie(p *process) {
 	}
 	e.returned(err)
 	w.server.RaiseEpoch(w, "")
-	_ = soon(fresh.Close)
+	_ = soon(5*time.Second, fresh.Close)
 	end()
 	w.trace.ended(cl.Token(), p)
-	_ = soon(cl.Release)
+	_ = soon(5*time.Second, cl.Release)
 }
 
 func (w *world) compact(*process) {

@@ -90,9 +90,9 @@ func (r *replay) sharers() (all []change) {
 // sharedBegins checks a change of the key, or of a shared claim. It reports whether that
 // is all there is to check.
 func (r *replay) sharedBegins(before change, held bool, c change) bool {
-	h, _ := c.holder()
+	h := c.holder()
 	record, there := r.own[prefix+"own/"+sharedKey]
-	whole, _ := record.holder()
+	whole := record.holder()
 	switch {
 	case strings.HasPrefix(c.key, sharedPrefix):
 		r.faultIf(h.Claim != "" && h.Kind == "" && (!there || whole.Kind != kindShared),
@@ -109,19 +109,19 @@ func (r *replay) sharedBegins(before change, held bool, c change) bool {
 // somebody takes it away. Without it they are lost, and the key can be claimed
 // exclusively.
 func (r *replay) recordEnds(before, by change) {
-	if h, _ := before.holder(); before.key != prefix+"own/"+sharedKey || h.Kind != kindShared {
+	if h := before.holder(); before.key != prefix+"own/"+sharedKey || h.Kind != kindShared {
 		return
 	}
 	if _, taken := r.taken(before, by); taken {
 		for _, s := range r.sharers() {
-			h, token := s.holder()
+			h, token := s.holder(), s.token()
 			delete(r.t.overlaps, token) // they find out when they renew
 			delete(r.rests, h.Claim)
 		}
 		return
 	}
 	for _, s := range r.sharers() {
-		if !slices.ContainsFunc(r.t.changes, func(c change) bool { return c.deleted && c.key == s.key && c.with(by) }) {
+		if !slices.ContainsFunc(r.t.changes, func(c change) bool { return c.deleted && c.key == s.key && c.point == by.point }) {
 			r.fault("the record of a shared key ended before a shared claim: %v; that is: %v", by, s)
 		}
 	}
@@ -133,7 +133,7 @@ func (r *replay) sharedBusy(l *line) bool {
 	if !there {
 		return false
 	}
-	h, _ := record.holder()
+	h := record.holder()
 	if h.Kind != kindShared {
 		return true
 	}

@@ -220,7 +220,8 @@ func (w *world) counts1(what string, n int) {
 
 // nothingHeld fails if a key is held, or somebody in line, while nobody works.
 func (w *world) nothingHeld(when string) {
-	for key, value := range w.contents() {
+	for _, kv := range w.get("/", clientv3.WithPrefix()).Kvs {
+		key, value := string(kv.Key), kv.Value
 		for _, part := range []string{"own/", "note/", "wait/"} {
 			w.faultIf(strings.HasPrefix(key, prefix+part), "%s: %s = %s", when, key, value)
 		}
@@ -232,7 +233,8 @@ func (w *world) nothingHeld(when string) {
 // nothingLeft fails if more is left than records of work, or leases other than
 // theirs.
 func (w *world) nothingLeft() {
-	for key, value := range w.contents() {
+	for _, kv := range w.get("/", clientv3.WithPrefix()).Kvs {
+		key, value := string(kv.Key), kv.Value
 		if strings.HasPrefix(key, prefix) && !strings.HasPrefix(key, prefix+"work/") && !strings.HasPrefix(key, queueRoot) && key != prefix+"epoch" {
 			w.fault("left over in the end: %s = %s", key, value)
 		}
@@ -254,19 +256,13 @@ func (w *world) nothingLeft() {
 	})
 }
 
-func (w *world) contents() map[string]string {
-	all := make(map[string]string)
-	w.admin("reading etcd", func(ctx context.Context, etcd *clientv3.Client) error {
-		resp, err := etcd.Get(ctx, "/", clientv3.WithPrefix())
-		if err != nil {
-			return err
-		}
-		for _, kv := range resp.Kvs {
-			all[string(kv.Key)] = string(kv.Value)
-		}
-		return nil
+// get reads etcd.
+func (w *world) get(key string, opts ...clientv3.OpOption) (resp *clientv3.GetResponse) {
+	w.admin("reading etcd", func(ctx context.Context, etcd *clientv3.Client) (err error) {
+		resp, err = etcd.Get(ctx, key, opts...)
+		return err
 	})
-	return all
+	return resp
 }
 
 // admin makes calls that must succeed, by a client that nothing happens to.

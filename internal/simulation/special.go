@@ -134,10 +134,8 @@ func (p *process) useSome(rng *rand.Rand, cl *etcdclaims.Claim, token fencing.To
 	if p.dead.Load() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), between(rng, 0, 10*time.Second))
-	defer cancel()
 	p.w.trace.ended(token, p)
-	p.class("release", cl.Release(ctx))
+	p.class("release", soon(between(rng, 0, 10*time.Second), cl.Release))
 }
 
 // writeUnder writes under the claim for a while, mostly shorter than most, with pauses. The

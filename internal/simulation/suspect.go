@@ -56,8 +56,8 @@ func (p *process) claimSuspectable(rng *rand.Rand) {
 
 // suspicion checks that a holder was rightly taken for one that does not answer.
 func (r *replay) suspicion(before, by change) {
-	old, token := before.holder()
-	next, _ := by.holder()
+	old, token := before.holder(), before.token()
+	next := by.holder()
 	var option struct{ Suspectable bool }
 	_ = json.Unmarshal([]byte(before.value), &option)
 	r.faultIf(!option.Suspectable || old.Kind != "", "a holder was suspected that cannot be: %v; it was: %v", by, before)

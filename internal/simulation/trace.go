@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -41,9 +42,8 @@ type trace struct {
 
 // change is one key put or deleted.
 type change struct {
+	point
 	at      time.Time
-	era     int
-	rev     int64
 	key     string
 	value   string
 	lease   clientv3.LeaseID
@@ -124,22 +124,18 @@ func (t *trace) follow() {
 }
 
 func (t *trace) add(events []*clientv3.Event) {
-	var born []clientv3.LeaseID
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	for _, ev := range events {
 		c := change{
-			at: time.Now(), era: t.era, rev: ev.Kv.ModRevision, key: string(ev.Kv.Key), value: string(ev.Kv.Value),
+			at: time.Now(), point: point{t.era, ev.Kv.ModRevision}, key: string(ev.Kv.Key), value: string(ev.Kv.Value),
 			lease: clientv3.LeaseID(ev.Kv.Lease), deleted: ev.Type == clientv3.EventTypeDelete,
 		}
 		t.changes = append(t.changes, c)
 		t.rev = c.rev
 		if !c.deleted && strings.Contains(c.key, "/live/") {
-			born = append(born, c.lease)
+			t.w.atBirth(c.lease)
 		}
-	}
-	t.mu.Unlock()
-	for _, lease := range born {
-		t.w.atBirth(lease)
 	}
 }
 
@@ -269,18 +265,19 @@ type holder struct {
 	Preference                   int
 }
 
-func (c change) holder() (h holder, token fencing.Token) {
+func (c change) holder() (h holder) {
 	_ = json.Unmarshal([]byte(c.value), &h)
-	return h, fencing.Token{Key: strings.TrimPrefix(c.key, prefix+"own/"), Fence: h.Epoch<<47 + c.rev}
+	return h
 }
 
-// with reports whether two changes are of one transaction.
-func (c change) with(o change) bool { return c.rev == o.rev && c.era == o.era }
+func (c change) token() fencing.Token {
+	return fencing.Token{Key: strings.TrimPrefix(c.key, prefix+"own/"), Fence: keyspace.Fence(c.holder().Epoch, c.rev)}
+}
 
 func (c change) String() string {
 	verb := "put"
 	if c.deleted {
 		verb = "deleted"
 	}
-	return fmt.Sprintf("%s %s at revision %d (%s) = %s", c.key, verb, c.rev, c.at.Format("15:04:05.000"), c.value)
+	return fmt.Sprintf("%s %s at revision %d (%s) = %s", c.key, verb, c.rev, clockOf(c.at), c.value)
 }
