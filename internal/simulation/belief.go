@@ -91,9 +91,8 @@ func (r *replay) takenFromItself(o overlap, by change) bool {
 
 // rest is a claim whose key must stay held for a while, whenever it is released.
 type rest struct {
-	p     *process
-	token fencing.Token
-	from  time.Time
+	*term
+	from  time.Time // when it was put
 	least time.Duration
 }
 
@@ -110,11 +109,8 @@ func (r *replay) rested(before, by change) {
 	}
 	delete(r.rests, h.Claim)
 	_, taken := r.taken(before, by)
-	m := r.t.terms[rest.token]
-	switch {
-	case taken, rest.p.dead.Load(), m == nil || !m.lost.IsZero() && m.why != etcdclaims.ReasonShutdown && m.why != etcdclaims.ReasonOutlived:
-		return
-	case !r.t.w.ledger.healthy(rest.p, rest.from, by.at) || r.t.w.ledger.full(rest.from, by.at):
+	if taken || rest.p.dead.Load() || !rest.lost.IsZero() && rest.why != etcdclaims.ReasonShutdown && rest.why != etcdclaims.ReasonOutlived ||
+		!r.t.w.ledger.healthy(rest.p, rest.from, by.at) || r.t.w.ledger.full(rest.from, by.at) {
 		return
 	}
 	r.t.w.count("judged: keys that were to be held for a while")

@@ -30,7 +30,10 @@ var classes = []class{
 	{name: "refused", are: []error{etcdclaims.ErrHeld, etcdclaims.ErrRefused, work.ErrDone, work.ErrDead, work.ErrBackoff}},
 	{name: "queue", cause: true, are: []error{queue.ErrFull, queue.ErrNotFound, queue.ErrTaken, queue.ErrUnchanged}},
 	{name: "rewound", cause: true, are: []error{etcdclaims.ErrRewound}},
-	{name: "config", cause: true, are: []error{etcdclaims.ErrInvalidKey, etcdclaims.ErrSlots, etcdclaims.ErrTooLarge, etcdclaims.ErrPassthrough}},
+	{
+		name: "config", cause: true,
+		are: []error{etcdclaims.ErrInvalidKey, etcdclaims.ErrSlots, etcdclaims.ErrTooLarge, etcdclaims.ErrPassthrough},
+	},
 	{name: "no space", cause: true, are: []error{rpctypes.ErrNoSpace}},
 	{
 		name: "auth", cause: true, codes: []codes.Code{codes.PermissionDenied, codes.Unauthenticated},

@@ -114,7 +114,7 @@ func (r *replay) begins(before change, held bool, c change) {
 	}
 	m.seen = true
 	if least, ok := m.p.rests.Load(token); ok {
-		r.rests[h.Claim] = rest{p: m.p, token: token, from: c.at, least: least.(time.Duration)}
+		r.rests[h.Claim] = rest{term: m, from: c.at, least: least.(time.Duration)}
 	}
 	if held && before.holder().Claim != h.Claim {
 		r.t.w.count("keys handed over")

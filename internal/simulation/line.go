@@ -16,9 +16,8 @@ type line struct {
 	key    string
 	places []place
 
-	first    string    // in line while the key is free, or ""
-	instance string    // of that
-	since    time.Time // when that began
+	first place     // in line while the key is free; zero: nobody
+	since time.Time // when that began
 }
 
 // place is one in line, named by its claim.
@@ -88,7 +87,7 @@ const turnTakes = 5 * time.Second
 
 // judgeTurn checks how long the key was left to the first in line.
 func (l *line) judgeTurn(r *replay, now time.Time) {
-	p, took := r.procs[l.instance], now.Sub(l.since)
+	p, took := r.procs[l.first.instance], now.Sub(l.since)
 	if p == nil || !p.gone.IsZero() && !p.gone.After(now) || r.t.w.ledger.full(l.since, now) || !r.t.w.ledger.hearing(p, l.since, now) {
 		return
 	}
@@ -104,21 +103,17 @@ func (l *line) judgeTurn(r *replay, now time.Time) {
 // look checks, when anything about a line has changed, that the first in it was
 // not left waiting before that.
 func (l *line) look(r *replay, now time.Time) {
-	free := len(l.places) > 0 && !r.busy(l)
-	first := ""
-	if free {
-		first = l.places[0].claim
+	var first place
+	if len(l.places) > 0 && !r.busy(l) {
+		first = l.places[0]
 	}
-	if first == l.first {
+	if first.claim == l.first.claim {
 		return
 	}
-	if l.first != "" {
+	if l.first.claim != "" {
 		l.judgeTurn(r, now)
 	}
 	l.first, l.since = first, now
-	if free {
-		l.instance = l.places[0].instance
-	}
 }
 
 // preferKey is a key whose callers have preferences. The trace judges the claims as others,

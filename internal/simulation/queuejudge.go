@@ -82,10 +82,7 @@ func (c change) part() (kind, rest string) {
 		return "", ""
 	}
 	_, below, _ = strings.Cut(below, "/")
-	if s, ok := strings.CutPrefix(below, "index/"); ok {
-		below = s
-	}
-	kind, rest, _ = strings.Cut(below, "/")
+	kind, rest, _ = strings.Cut(strings.TrimPrefix(below, "index/"), "/")
 	return kind, rest
 }
 

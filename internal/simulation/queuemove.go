@@ -247,31 +247,20 @@ func (j *queueJudge) calls() {
 	}
 	for _, c := range j.qs.calls {
 		switch c.verb {
-		case "enqueue", "complete", "fail", "discard":
-		case "enqueue again":
-			j.faultIf(c.outcome == "refused" && c.applied > 0, "%s was told that %s was not enqueued (%v): it was", c.p.name, c.id, c.why)
-			continue
+		case "enqueue", "enqueue again", "complete", "fail", "discard":
+			j.faultIf(c.outcome == "done" && c.applied == 0 && c.verb != "enqueue again", // which may have been there
+				"%s was told that its %s of %s (fence %d) was done: it is not in etcd", c.p.name, c.verb, c.id, c.fence)
+			j.faultIf(c.outcome == "refused" && c.applied > 0,
+				"%s was told that its %s of %s (fence %d) was not done (%v): it is in etcd", c.p.name, c.verb, c.id, c.fence, c.why)
 		case "snooze", "release":
 			one := j.qs.leases[leaseName{c.id, c.fence}] // two who have one lease can both be told that a verb was done
-			if c.outcome == "done" && one != nil && !one.given && !j.returned[leaseName{c.id, c.fence}] {
-				j.fault("%s was told that %s (fence %d) was given back by its %s: it was not", c.p.name, c.id, c.fence, c.verb)
-			}
-			continue
+			j.faultIf(c.outcome == "done" && one != nil && !one.given && !j.returned[leaseName{c.id, c.fence}],
+				"%s was told that %s (fence %d) was given back by its %s: it was not", c.p.name, c.id, c.fence, c.verb)
 		case "cancel", "redrive":
 			during := func(at time.Time) bool { return !at.Before(c.began) && !at.After(c.ended.Add(seenLate)) }
-			if c.outcome == "done" && !slices.ContainsFunc(j.undone[c.verb+" "+c.id], during) {
-				j.fault("%s was told at %s that its %s of %s was done: it is not in etcd since %s",
-					c.p.name, clockOf(c.ended), c.verb, c.id, clockOf(c.began))
-			}
-			continue
-		default:
-			continue
-		}
-		switch {
-		case c.outcome == "done" && c.applied == 0:
-			j.fault("%s was told that its %s of %s (fence %d) was done: it is not in etcd", c.p.name, c.verb, c.id, c.fence)
-		case c.outcome == "refused" && c.applied > 0:
-			j.fault("%s was told that its %s of %s (fence %d) was not done (%v): it is in etcd", c.p.name, c.verb, c.id, c.fence, c.why)
+			j.faultIf(c.outcome == "done" && !slices.ContainsFunc(j.undone[c.verb+" "+c.id], during),
+				"%s was told at %s that its %s of %s was done: it is not in etcd since %s",
+				c.p.name, clockOf(c.ended), c.verb, c.id, clockOf(c.began))
 		}
 	}
 }

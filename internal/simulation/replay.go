@@ -109,7 +109,7 @@ func (r *replay) restored(i, era int) {
 		r.queue.begin()
 	}
 	for _, l := range r.lines {
-		l.places, l.first = nil, ""
+		l.places, l.first = nil, place{}
 	}
 	left := map[string]bool{}
 	for _, c := range r.t.changes[:i] {
