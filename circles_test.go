@@ -19,7 +19,7 @@ var largerCircles = map[string]int{
 	"./etcdclaims/webui":    22,
 	"./internal/campaign":   15,
 	"./internal/contract":   15,
-	"./internal/simulation": 30,
+	"./internal/simulation": 29,
 }
 
 func TestFilesFormNoLargeCircle(t *testing.T) {
