@@ -71,12 +71,12 @@ func table(only *regexp.Regexp, most int) bool {
 
 // write writes a test that replays a violation.
 func write(source string) {
-	name := fmt.Sprintf("internal/explore/world/replay_%d_test.go", time.Now().Unix()) //nolint:forbidigo // the name of a file
-	if err := os.WriteFile(name, []byte(source), 0o644); err != nil {                  //nolint:gosec // source code
+	name := fmt.Sprintf("internal/explore/etcdmodel/replay_%d_test.go", time.Now().Unix()) //nolint:forbidigo // the name of a file
+	if err := os.WriteFile(name, []byte(source), 0o644); err != nil {                      //nolint:gosec // source code
 		fmt.Fprintln(os.Stderr, err)
 		return
 	}
-	fmt.Printf("go test -run TestReplay ./internal/explore/world   # %s\n\n", name)
+	fmt.Printf("go test -run TestReplay ./internal/explore/etcdmodel   # %s\n\n", name)
 }
 
 // dropEach drops each condition of each step in turn, and says why those are there that no scope needs. False means that

@@ -97,7 +97,7 @@ func Scopes() (all []Scope) {
 // Source returns the source of a test that does to a real etcd what has led to a violation. Its package is that of
 // the tests that have one.
 func Source(s *Scope, v *search.Violation) string {
-	return fmt.Sprintf(`package world_test
+	return fmt.Sprintf(`package etcdmodel_test
 
 import "testing"
 
