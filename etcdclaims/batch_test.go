@@ -206,6 +206,7 @@ func TestTryAcquireEachManyAtOnce(t *testing.T) {
 
 func TestFewTxnOps(t *testing.T) {
 	t.Parallel()
+	testetcd.SkipRace(t)
 	for _, limit := range []uint{12, 16, 20, 64} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
 			t.Parallel()

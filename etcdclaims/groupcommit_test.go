@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/internal/testclaims"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/etcd/server/v3/embed"
 )
@@ -52,6 +53,7 @@ func TestCloseWhileOthersWaitForARoundTrip(t *testing.T) {
 // learnt, and not asked again for the same.
 func TestSmallRequestsOfEverySize(t *testing.T) {
 	t.Parallel()
+	testetcd.SkipRace(t)
 	for _, n := range []int{0, 100, 200, 300, 310, 320, 350, 450, 600, 1000, 2000} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()

@@ -89,7 +89,7 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 				if late := h.Since.Sub(began); h.Reachable || late < 0 || late > ttl/3+sec || h.LastError == nil {
 					t.Errorf("in the outage: %+v", h)
 				}
-				time.Sleep(4 * time.Minute)
+				time.Sleep(testetcd.Fewer(4*time.Minute, time.Minute))
 				returned := time.Now()
 				outage.end(w, host)
 				time.Sleep(3 * sec)

@@ -335,6 +335,7 @@ func TestHistoryOfSharedKeySinceBeforeTheCompaction(t *testing.T) {
 // History sends one request for many terms, and only those that Newest asks for.
 func TestHistoryCost(t *testing.T) {
 	t.Parallel()
+	testetcd.SkipRace(t)
 	virtually(t, func(t *testing.T, w *world) {
 		c := w.peer()
 		const terms = 400

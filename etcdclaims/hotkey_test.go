@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/testclaims"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
@@ -189,7 +190,7 @@ func TestGivingUpDoesNotWaitForCallers(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"one key", "many keys"} {
 		for _, end := range []string{"Complete", "Fail", "Release", "ReleaseAll"} {
-			n, opts := crowd, []claimtest.Option(nil)
+			n, opts := testetcd.Fewer(crowd, 500), []claimtest.Option(nil)
 			if what == "many keys" {
 				n, opts = 600, append(opts, testclaims.MaxTxnOps(16)) // round trips carry few
 			}

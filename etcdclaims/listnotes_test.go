@@ -14,6 +14,7 @@ import (
 // A client that accepts replies of 4 MiB lists claims whose notes have more bytes in total.
 func TestListOfLargeNotesUnderAReplyLimit(t *testing.T) {
 	t.Parallel()
+	testetcd.SkipRace(t)
 	server := testetcd.Start(t, testetcd.NoSync())
 	open := func(etcd *clientv3.Client) *etcdclaims.Client {
 		c, err := etcdclaims.New(etcd, etcdclaims.Config{})

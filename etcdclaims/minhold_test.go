@@ -62,7 +62,7 @@ func TestMinHoldThoughTheContextEnds(t *testing.T) {
 					if _, err := b.TryAcquire(bg, "k"); !errors.Is(err, etcdclaims.ErrHeld) {
 						t.Fatalf("%v into a MinHold of 60 s: %v", time.Since(begin), err)
 					}
-					time.Sleep(sec)
+					time.Sleep(testetcd.Fewer(sec, 5*sec))
 				}
 				time.Sleep(5 * sec)
 				tryClaim(t, b, "k")
@@ -83,7 +83,7 @@ func TestMinHoldOfManyKeys(t *testing.T) {
 	case testetcd.Long():
 		n = 1000
 	case testing.Short():
-		n = 100
+		n = testetcd.Fewer(100, 20)
 	}
 	for how, give := range map[string]func(c *etcdclaims.Client, ctx context.Context) error{
 		"Close":      func(c *etcdclaims.Client, ctx context.Context) error { return c.Close(ctx) },

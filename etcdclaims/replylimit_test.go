@@ -24,6 +24,7 @@ func limited(t *testing.T, most int) (*etcdclaims.Client, *clientv3.Client) {
 // The events of a history, with the values before them, are sent in parts.
 func TestHistoryOfLargeValuesUnderAReplyLimit(t *testing.T) {
 	t.Parallel()
+	testetcd.SkipRace(t)
 	c, etcd := limited(t, 3<<20)
 	const terms = 600
 	for i := range terms {

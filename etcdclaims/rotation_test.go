@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/steps"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/internal/testetcd/deafness"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
@@ -78,6 +79,7 @@ func countVerifications(host *claimtest.Host) *verifications {
 // them once per TTL, whatever other claims come and go.
 func TestManyClaimsAreVerifiedInTurns(t *testing.T) {
 	t.Parallel()
+	testetcd.SkipRace(t)
 	virtually(t, func(t *testing.T, w *world) {
 		ctx := context.Background()
 		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
@@ -115,6 +117,7 @@ func TestManyClaimsAreVerifiedInTurns(t *testing.T) {
 // it takes no longer than with few claims. The watch is deaf.
 func TestOneOfManyClaimsIsTaken(t *testing.T) {
 	t.Parallel()
+	testetcd.SkipRace(t)
 	virtually(t, func(t *testing.T, w *world) {
 		const ttl = 15 * sec
 		c, host := w.client(etcdclaims.Config{TTL: ttl})
@@ -194,6 +197,7 @@ func TestManyClaimsAreVerifiedAfterAnOutage(t *testing.T) {
 // a key that was claimed together with its own.
 func TestNoticesOfManyClaims(t *testing.T) {
 	t.Parallel()
+	testetcd.SkipRace(t)
 	virtually(t, func(t *testing.T, w *world) {
 		const ttl, together = 15 * sec, 3
 		c, host := w.client(etcdclaims.Config{TTL: ttl})

@@ -166,6 +166,7 @@ func TestAuthLimitedRole(t *testing.T) {
 // A role without permission fails at once and clearly, and changes nothing.
 func TestAuthDenied(t *testing.T) {
 	t.Parallel()
+	testetcd.SkipRace(t)
 	s, root := authServer(t)
 	prefix, ctx := testetcd.Prefix(t), t.Context()
 	addUser(t, root, "outsider", "/elsewhere/", clientv3.PermissionType(clientv3.PermReadWrite))

@@ -16,6 +16,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/steps"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/internal/testetcd/deafness"
 )
 
@@ -114,7 +115,7 @@ func TestSharedTogether(t *testing.T) {
 		"Close": func(w *world, c *etcdclaims.Client, _ []*etcdclaims.Claim) { noErr(w, c.Close(context.Background())) },
 	} {
 		virtualCase(t, name, func(t *testing.T, w *world) {
-			const callers = 1000
+			callers := testetcd.Fewer(1000, 200)
 			c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 			host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, DelayReply: 5 * time.Millisecond})
 			release(t, tryClaim(t, c, "warm"))
@@ -130,7 +131,7 @@ func TestSharedTogether(t *testing.T) {
 			}
 			wg.Wait()
 			leave(w, c, claims)
-			if n, took := c.Stats().Requests-before, time.Since(begun); n > callers/10 || took > sec {
+			if n, took := c.Stats().Requests-before, time.Since(begun); n > int64(callers/10) || took > sec {
 				t.Errorf("%d requests, %v", n, took)
 			}
 			time.Sleep(sec)
@@ -209,7 +210,7 @@ func TestSharedLine(t *testing.T) {
 func TestSharedHerd(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
-		const callers = 300
+		callers := testetcd.Fewer(300, 60)
 		a := w.peer()
 		var clients []*etcdclaims.Client
 		for range 3 {

@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testclaims"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/namespace"
@@ -203,6 +204,7 @@ func TestEpochRisesDuringBatch(t *testing.T) {
 // trips, as nested transactions.
 func TestBatchBeyondMaxTxnOps(t *testing.T) {
 	t.Parallel()
+	testetcd.SkipRace(t)
 	for _, test := range []struct {
 		name  string
 		limit uint

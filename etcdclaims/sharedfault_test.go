@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	"google.golang.org/grpc/codes"
 )
 
@@ -74,6 +75,7 @@ func TestSharedTwinsRelease(t *testing.T) {
 // A holder that has lost its claim with the record does not keep the key shared.
 func TestSharedLostWithTheRecord(t *testing.T) {
 	t.Parallel()
+	testetcd.SkipRace(t)
 	virtually(t, func(t *testing.T, w *world) {
 		ctx := context.Background()
 		a, b := w.peer(), w.peer()

@@ -17,6 +17,7 @@ import (
 // read and watch costs a few requests. With -long there are 1,000 callers.
 func TestSlotsManyClients(t *testing.T) {
 	t.Parallel()
+	testetcd.SkipRace(t)
 	virtually(t, func(t *testing.T, w *world) {
 		const clients, n, longest = 50, etcdclaims.MaxSlots, 2 * sec
 		callers := 400

@@ -54,7 +54,7 @@ func (w *world) waitingFor(c *etcdclaims.Client, keys ...string) []<-chan claime
 // number, by one question.
 func TestSuspectTheDead(t *testing.T) {
 	t.Parallel()
-	for _, n := range []int{1, 1000} {
+	for _, n := range []int{1, testetcd.Fewer(1000, 50)} {
 		for phase := range 3 {
 			if n > 1 && phase > 0 {
 				continue
@@ -110,7 +110,7 @@ func TestSuspectNobodyAlive(t *testing.T) {
 		held := tryClaim(t, a, "k", etcdclaims.Suspectable())
 		first := w.waitingFor(b, "k")
 		second := w.waitingFor(c, "k")
-		lasts := time.Minute
+		lasts := testetcd.Fewer(time.Minute, 10*sec)
 		if testetcd.Long() {
 			lasts = time.Hour
 		}
@@ -415,7 +415,7 @@ func TestSuspectAndHandOver(t *testing.T) {
 	virtually(t, func(t *testing.T, w *world) {
 		clients := []*etcdclaims.Client{w.peer(), w.peer(), w.peer()}
 		last := int64(0)
-		for round := range 6 {
+		for round := range testetcd.Fewer(6, 2) {
 			held := tryClaim(t, clients[round%3], "k", etcdclaims.Suspectable())
 			first := w.waitingFor(clients[(round+1)%3], "k")
 			second := w.waitingFor(clients[(round+2)%3], "k")

@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/steps"
+	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
 // Clients at any distance from etcd keep their keys while they live, and lose them soon when
@@ -39,7 +40,7 @@ func TestSuspectNobodyFar(t *testing.T) {
 				b, _ := far(tt.accuser)
 				held := tryClaim(t, a, "k", etcdclaims.Suspectable())
 				done := acquiring(context.Background(), b, "k", etcdclaims.Suspectable())
-				time.Sleep(time.Minute)
+				time.Sleep(testetcd.Fewer(time.Minute, 15*sec))
 				judged(t, b, 0, 0)
 				noErr(t, held.Check())
 				host.Kill()
@@ -117,7 +118,7 @@ func TestSuspectNobodyWhoseAnswersAreLate(t *testing.T) {
 				host.Inject(claimtest.Fault{On: steps.Answer, Hold: hold, Saw: func(any) { time.AfterFunc(late, func() { close(hold) }) }})
 			}
 			held := tryClaim(t, a, "k", etcdclaims.Suspectable())
-			for range 20 {
+			for range testetcd.Fewer(20, 5) {
 				ctx, cancel := context.WithTimeout(context.Background(), 3*sec)
 				<-acquiring(ctx, b, "k", etcdclaims.Suspectable())
 				cancel()
@@ -311,7 +312,7 @@ func TestSuspectNobodyAskedByMany(t *testing.T) {
 func TestSuspectForManyCallers(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
-		const callers = 500
+		callers := testetcd.Fewer(500, 50)
 		a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 		b, bhost := w.client(etcdclaims.Config{TTL: 15 * sec})
 		last := tryClaim(t, a, "k", etcdclaims.Suspectable()).Fence()

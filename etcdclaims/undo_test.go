@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
 	"github.com/etcdclaims/claims/internal/steps"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 )
@@ -99,7 +100,7 @@ func TestPlacesOfOneKeyAreGivenUpTogether(t *testing.T) {
 		held := tryClaim(t, other, "k")
 		release(t, tryClaim(t, c, "warm"))
 		ctx, leave := context.WithCancel(context.Background())
-		done := make(chan error, 300)
+		done := make(chan error, testetcd.Fewer(300, 50))
 		for range cap(done) {
 			go func() {
 				_, err := c.Acquire(ctx, "k")
@@ -201,6 +202,7 @@ func TestAChoreThatFailsHoldsUpNoOther(t *testing.T) {
 func TestCallWithoutADeadline(t *testing.T) {
 	t.Parallel()
 	const bound = 7500 * time.Millisecond // half of a TTL
+	many := testetcd.Fewer(100, 10)
 	slow := claimtest.Fault{On: claimtest.Every, Times: -1, DelayReply: 2400 * time.Millisecond}
 	faults := map[string]claimtest.Fault{
 		"requests lost":       {On: claimtest.Every, Times: -1, LoseRequest: true},
@@ -258,7 +260,7 @@ func TestCallWithoutADeadline(t *testing.T) {
 						release(t, tryClaim(t, c, "warm"))
 					}
 					if strings.HasPrefix(what, "Locks.Re") {
-						for i := range 100 {
+						for i := range many {
 							_, ok, err := locks.New(c).TryAcquire(context.Background(), "locked"+key(i), "o", time.Hour)
 							noErr(t, err)
 							if !ok {
@@ -270,7 +272,7 @@ func TestCallWithoutADeadline(t *testing.T) {
 						host.Inject(claimtest.Fault{On: steps.Take, Times: -1, LoseReply: true})
 					}
 					host.Inject(fault)
-					for _, n := range []int{1, 100} {
+					for _, n := range []int{1, many} {
 						errs, last := atOnce(n, func(i int) error { return call(c, i) })
 						if last > bound+2*time.Millisecond { // TryAcquireEach takes one for each key
 							t.Errorf("the last of %d calls took %v: %v", n, last, errors.Join(errs[0], errs[n-1]))

@@ -10,6 +10,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testclaims"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
@@ -17,6 +18,7 @@ import (
 // 8,192 claims of a lease do where etcd allows 128 operations in a transaction.
 func TestVerifyManyClaimsFarAway(t *testing.T) {
 	t.Parallel()
+	testetcd.SkipRace(t)
 	virtually(t, func(t *testing.T, w *world) {
 		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 		claims := claimMany(t, c, numbered("%d", 2000))

@@ -15,6 +15,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/steps"
+	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
 // The end of the acquiring context after success is nothing to the claim.
@@ -497,7 +498,7 @@ func TestGivingUpMeetsHandOver(t *testing.T) {
 	for _, delay := range []time.Duration{-10 * time.Millisecond, -time.Millisecond, 0, time.Millisecond, 10 * time.Millisecond, 60 * time.Millisecond} {
 		t.Run(delay.String(), func(t *testing.T) {
 			t.Parallel()
-			for range 5 {
+			for range testetcd.Fewer(5, 2) {
 				virtually(t, func(t *testing.T, w *world) {
 					ctx := context.Background()
 					a, hostA := w.client(etcdclaims.Config{TTL: 15 * sec})

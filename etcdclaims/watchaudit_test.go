@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/internal/testetcd/deafness"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
@@ -188,6 +189,7 @@ func TestSlowWatchConsumer(t *testing.T) {
 // an older event after a newer term.
 func TestWatchCompactedBetweenPages(t *testing.T) {
 	t.Parallel()
+	testetcd.SkipRace(t)
 	virtually(t, func(t *testing.T, w *world) {
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()

@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/internal/option"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/internal/testetcd/deafness"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
@@ -86,6 +87,7 @@ func TestOwnerThatDoesNotKnowYet(t *testing.T) {
 	for wait := 12 * sec; wait < 15*sec; wait += sec / 10 {
 		t.Run(wait.String(), func(t *testing.T) {
 			t.Parallel()
+			testetcd.Sample(t)
 			virtually(t, func(w *world) {
 				other := claimtest.NewClient(w.T, w.server, etcdclaims.Config{TTL: ttl})
 				held, err := other.TryAcquire(w.Context(), "group/g/partition/00000", option.OwnKey{})

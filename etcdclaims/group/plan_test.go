@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
 func TestMembersAgreeWhateverTheOrder(t *testing.T) {
@@ -118,6 +120,7 @@ func TestBalanceOfNobody(t *testing.T) {
 
 // Plans are made at each change: they must be cheap with all partitions.
 func TestPlanOfTheMostPartitions(t *testing.T) {
+	testetcd.SkipRace(t)
 	var members []MemberInfo
 	owners := make([]string, maxPartitions)
 	for i := range 500 {

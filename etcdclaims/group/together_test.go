@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
+	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
 // Members that join within one round trip share out the partitions at once, and no handler is
@@ -18,14 +19,15 @@ import (
 // have their shares after the cool-down.
 func TestMembersStartTogether(t *testing.T) {
 	t.Parallel()
-	const partitions, members = 128, 8
+	const members = 8
+	partitions := testetcd.Fewer(128, 32)
 	for _, c := range []struct {
 		apart, within time.Duration
 		calls         int64
 	}{
-		{0, 500 * time.Millisecond, partitions},
-		{30 * time.Millisecond, 6 * sec, 2 * partitions},
-		{300 * time.Millisecond, 8 * sec, 2 * partitions},
+		{0, 500 * time.Millisecond, int64(partitions)},
+		{30 * time.Millisecond, 6 * sec, int64(2 * partitions)},
+		{300 * time.Millisecond, 8 * sec, int64(2 * partitions)},
 	} {
 		t.Run(c.apart.String(), func(t *testing.T) {
 			t.Parallel()

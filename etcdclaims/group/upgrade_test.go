@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -101,6 +102,7 @@ func TestUpgrade(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			testetcd.Sample(t)
 			virtually(t, func(w *world) {
 				a := w.join(config("a", partitions))
 				v := w.view()

@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/internal/option"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -53,6 +54,7 @@ func TestOutageDoesNotMakeDeaf(t *testing.T) {
 		for outage := 9 * sec; outage < 40*sec; outage += 1370 * time.Millisecond {
 			t.Run(fmt.Sprintf("cut=%v/%v", cut, outage), func(t *testing.T) {
 				t.Parallel()
+				testetcd.Sample(t)
 				virtually(t, func(w *world) {
 					core, logs := observer.New(zap.ErrorLevel)
 					cfg := config("a", 2)

@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/metadata"
@@ -90,14 +91,15 @@ func TestCallsThatCannotShare(t *testing.T) {
 			virtually(t, func(w *world) {
 				q, host := w.process(queue.Config{})
 				w.enqueue(q, "warm")
-				_, wait := b.run(w, q, 600, 0)
+				n := testetcd.Fewer(600, 150)
+				_, wait := b.run(w, q, n, 0)
 				slowly(host)
 				begun := time.Now()
 				for _, err := range wait() {
 					w.ok(err)
 				}
 				if took := time.Since(begun); took > 20*hop {
-					t.Errorf("600 calls took %v", took)
+					t.Errorf("%d calls took %v", n, took)
 				}
 			})
 		})

@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -35,7 +36,7 @@ func TestSessionEndsWhileVerbsWait(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			virtually(t, func(w *world) {
-				const n = 700 // more than one round trip takes
+				n := testetcd.Fewer(700, 200) // more than one round trip takes
 				q, host := w.process(queue.Config{})
 				var items []queue.Item
 				for i := range n {
@@ -52,7 +53,7 @@ func TestSessionEndsWhileVerbsWait(t *testing.T) {
 				var wg sync.WaitGroup
 				for i, l := range leases {
 					wg.Go(func() {
-						time.Sleep(time.Duration(i/2) * time.Millisecond / 2)
+						time.Sleep(time.Duration(i/2) * 350 * time.Millisecond / time.Duration(n))
 						errs[i] = l.Complete(context.Background(), clientv3.OpPut("/effect/"+l.ID(), "1"))
 					})
 				}

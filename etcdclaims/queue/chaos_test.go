@@ -14,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -77,7 +78,7 @@ func (c *chaos) run() {
 		wg.Go(func() { c.life(ctx, p) })
 	}
 	q := c.queue(c.cfg)
-	for i := range 60 {
+	for i := range testetcd.Fewer(60, 25) {
 		c.put(q, fmt.Sprintf("quiet-%d", i))
 		time.Sleep(time.Duration(c.n(2000)) * time.Millisecond)
 	}

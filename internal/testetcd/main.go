@@ -42,15 +42,20 @@ func SkipRace(tb testing.TB) {
 	}
 }
 
+// Fewer returns few under -short with the race detector, and else many. It is for tests
+// whose goroutines do the same in any number, or for any time.
+func Fewer[T any](many, few T) T {
+	if race && testing.Short() {
+		return few
+	}
+	return many
+}
+
 // Sample skips three of four tests under -short, by their names, for tables and
-// suites with many cases. Under the race detector, for which the checks before a
-// merge use -short, it skips two of three.
+// suites with many cases. Under the race detector it skips five of six.
 func Sample(tb testing.TB) {
 	tb.Helper()
-	one := uint32(4)
-	if race {
-		one = 3
-	}
+	one := Fewer[uint32](4, 6)
 	if testing.Short() && crc32.ChecksumIEEE([]byte(tb.Name()))%one != 0 {
 		tb.Skip("only some of the cases run under -short")
 	}
