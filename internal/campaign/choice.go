@@ -7,6 +7,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
 // settling is how long links and members take to be themselves again after they
@@ -16,27 +18,30 @@ const settling = 2 * time.Second
 
 // choose picks a fault for a storm.
 func (n *nemesis) choose(ctx context.Context) plannedFault {
-	slot := n.r.IntN(n.o.workers)
-	ttl := n.o.ttl
+	slot, member := n.r.IntN(workerCount), n.r.IntN(memberCount)
 	switch choice := n.r.IntN(100); {
 	case choice < 12:
 		return n.killWorker(slot)
 	case choice < 18: // so short that its keys may be taken or not, if it can be suspected
 		return n.stopWorker(slot, between(n.r, 200*time.Millisecond, time.Second))
 	case choice < 30:
-		return n.stopWorker(slot, between(n.r, ttl/5, 2*ttl))
+		return n.stopWorker(slot, between(n.r, n.ttl/5, 2*n.ttl))
 	case choice < 50:
 		return n.linkFault(slot)
 	case choice < 62:
-		leader := n.members.leader(ctx)
-		if leader < 0 {
-			return n.compact()
+		if leader := n.members.leader(ctx); leader >= 0 {
+			return n.leaderFault(leader)
 		}
-		return n.leaderFault(leader)
 	case choice < 76:
-		return n.followerFault(ctx)
-	case choice < 80:
-		return n.quorumFault()
+		if member == n.members.leader(ctx) {
+			member = (member + 1) % memberCount
+		}
+		if n.r.IntN(2) == 0 {
+			return n.killMember(killFollower, member)
+		}
+		return n.stopMembers(stopFollower, between(n.r, n.ttl/5, 2*n.ttl), member)
+	case choice < 80: // the only fault that takes more than a minority away
+		return n.stopMembers(loseQuorum, between(n.r, 500*time.Millisecond, n.ttl), member, (member+1)%memberCount)
 	case choice < 88:
 		return n.deleteClaim()
 	case choice < 94:
@@ -51,24 +56,19 @@ const anyMember = "members" // never more than one fault of members at a time
 
 func (n *nemesis) killWorker(slot int) plannedFault {
 	return plannedFault{
-		kind: killWorker, needs: processOf(slot), slot: slot, worker: n.workers.at(slot).name,
+		fault: fault{kind: killWorker, worker: n.workers.at(slot).name},
+		needs: processOf(slot), slot: slot,
 		begin: func(context.Context) error { n.workers.killAt(slot); return nil },
 		lasts: between(n.r, 0, 2*time.Second),
-		heal: func() error {
-			n.mu.Lock()
-			n.lives[slot]++
-			next := n.lives[slot]
-			n.mu.Unlock()
-			return n.workers.start(slot, next)
-		},
+		heal:  func() error { return n.workers.start(slot) },
 	}
 }
 
 func (n *nemesis) stopWorker(slot int, lasts time.Duration) plannedFault {
 	h := n.workers.at(slot)
 	return plannedFault{
-		kind: stopWorker, needs: processOf(slot), slot: slot, worker: h.name,
-		note:  lasts.Round(time.Millisecond).String(),
+		fault: fault{kind: stopWorker, worker: h.name, note: lasts.Round(time.Millisecond).String()},
+		needs: processOf(slot), slot: slot,
 		begin: func(context.Context) error { return h.child.Pause() },
 		lasts: lasts,
 		heal:  h.child.Resume,
@@ -81,56 +81,58 @@ func (n *nemesis) linkFault(slot int) plannedFault {
 		i := n.r.IntN(len(links))
 		links, where = links[i:i+1], fmt.Sprintf("to member %d", i)
 	}
-	s := plannedFault{
-		needs: fmt.Sprintf("links %d", slot), slot: slot, worker: n.workers.at(slot).name, note: where,
-		lasts: between(n.r, 500*time.Millisecond, 2*n.o.ttl),
-		heal: func() error {
-			for _, l := range links {
-				l.heal()
-			}
-			return nil
-		},
-	}
-	var each func(*link)
-	switch n.r.IntN(4) {
-	case 0:
-		s.kind, each = cutLinks, func(l *link) { l.hold(true, true) }
-	case 1:
-		s.kind, each = halfCutLinks, func(l *link) { l.hold(true, false) }
-		s.note += ", what it sends"
-	case 2:
-		s.kind, each = halfCutLinks, func(l *link) { l.hold(false, true) }
-		s.note += ", what it is sent"
-	default:
-		s.kind, each = breakLinks, (*link).sever
-	}
-	s.begin = func(context.Context) error {
+	way := []struct {
+		kind faultKind
+		note string
+		do   func(*link)
+	}{
+		{cutLinks, "", func(l *link) { l.hold(&l.up, &l.down) }},
+		{halfCutLinks, ", what it sends", func(l *link) { l.hold(&l.up) }},
+		{halfCutLinks, ", what it is sent", func(l *link) { l.hold(&l.down) }},
+		{breakLinks, "", (*link).sever},
+	}[n.r.IntN(4)]
+	each := func(do func(*link)) error {
 		for _, l := range links {
-			each(l)
+			do(l)
 		}
 		return nil
 	}
-	return s
+	return plannedFault{
+		fault: fault{kind: way.kind, worker: n.workers.at(slot).name, note: where + way.note},
+		needs: fmt.Sprintf("links %d", slot), slot: slot,
+		begin: func(context.Context) error { return each(way.do) },
+		lasts: between(n.r, 500*time.Millisecond, 2*n.ttl),
+		heal:  func() error { return each((*link).heal) },
+	}
+}
+
+// A change is what a fault does to a member, or what ends that.
+type change func(*testetcd.ProcessMember) error
+
+// memberFault does something to members, and ends it after a time.
+func (n *nemesis) memberFault(kind faultKind, lasts time.Duration, begin, heal change, which ...int) plannedFault {
+	each := func(do change) (err error) {
+		for _, i := range which {
+			err = errors.Join(err, do(n.members.cluster.Members[i]))
+		}
+		return err
+	}
+	return plannedFault{
+		fault: fault{kind: kind, note: fmt.Sprintf("member %v for %v", which, lasts.Round(time.Millisecond))},
+		needs: anyMember,
+		begin: func(context.Context) error { return each(begin) },
+		lasts: lasts,
+		heal:  func() error { return each(heal) },
+	}
 }
 
 func (n *nemesis) killMember(kind faultKind, i int) plannedFault {
-	p := n.members.cluster.Members[i]
-	return plannedFault{
-		kind: kind, needs: anyMember, note: fmt.Sprintf("member %d", i),
-		begin: func(context.Context) error { p.Kill(); return nil },
-		lasts: between(n.r, 200*time.Millisecond, n.o.ttl),
-		heal:  p.Restart,
-	}
+	kill := func(m *testetcd.ProcessMember) error { m.Kill(); return nil }
+	return n.memberFault(kind, between(n.r, 200*time.Millisecond, n.ttl), kill, (*testetcd.ProcessMember).Restart, i)
 }
 
-func (n *nemesis) stopMember(kind faultKind, i int, lasts time.Duration) plannedFault {
-	p := n.members.cluster.Members[i]
-	return plannedFault{
-		kind: kind, needs: anyMember, note: fmt.Sprintf("member %d for %v", i, lasts.Round(time.Millisecond)),
-		begin: func(context.Context) error { return p.Pause() },
-		lasts: lasts,
-		heal:  p.Resume,
-	}
+func (n *nemesis) stopMembers(kind faultKind, lasts time.Duration, which ...int) plannedFault {
+	return n.memberFault(kind, lasts, (*testetcd.ProcessMember).Pause, (*testetcd.ProcessMember).Resume, which...)
 }
 
 func (n *nemesis) leaderFault(leader int) plannedFault {
@@ -139,57 +141,35 @@ func (n *nemesis) leaderFault(leader int) plannedFault {
 		return n.killMember(killLeader, leader)
 	case 1:
 		// When it wakes it may revoke leases that were renewed elsewhere.
-		return n.stopMember(stopLeader, leader, n.o.ttl+between(n.r, time.Second, n.o.ttl/2+time.Second))
+		return n.stopMembers(stopLeader, n.ttl+between(n.r, time.Second, n.ttl/2+time.Second), leader)
 	}
-	to := (leader + 1 + n.r.IntN(len(n.members.clients)-1)) % len(n.members.clients)
+	to := (leader + 1 + n.r.IntN(memberCount-1)) % memberCount
 	return plannedFault{
-		kind: moveLeader, needs: anyMember, note: fmt.Sprintf("from member %d to %d", leader, to),
+		fault: fault{kind: moveLeader, note: fmt.Sprintf("from member %d to %d", leader, to)},
+		needs: anyMember,
 		begin: func(ctx context.Context) error { return n.members.moveLeader(ctx, leader, to) },
-	}
-}
-
-func (n *nemesis) followerFault(ctx context.Context) plannedFault {
-	leader := n.members.leader(ctx)
-	i := n.r.IntN(len(n.members.clients))
-	if i == leader {
-		i = (i + 1) % len(n.members.clients)
-	}
-	if n.r.IntN(2) == 0 {
-		return n.killMember(killFollower, i)
-	}
-	return n.stopMember(stopFollower, i, between(n.r, n.o.ttl/5, 2*n.o.ttl))
-}
-
-// quorumFault stops two members for a short time: the only fault that takes
-// more than a minority away.
-func (n *nemesis) quorumFault() plannedFault {
-	one := n.r.IntN(len(n.members.clients))
-	two := (one + 1) % len(n.members.clients)
-	p, q := n.members.cluster.Members[one], n.members.cluster.Members[two]
-	return plannedFault{
-		kind: loseQuorum, needs: anyMember, note: fmt.Sprintf("members %d and %d", one, two),
-		begin: func(context.Context) error { return errors.Join(p.Pause(), q.Pause()) },
-		lasts: between(n.r, 500*time.Millisecond, n.o.ttl),
-		heal:  func() error { return errors.Join(p.Resume(), q.Resume()) },
 	}
 }
 
 // ownedKey returns a key that is owned now, or one that may be.
 func (n *nemesis) ownedKey() string {
-	if _, all := n.observer.owned(""); len(all) > 0 {
+	if all := n.observer.owned(""); len(all) > 0 {
 		return all[n.r.IntN(len(all))]
 	}
 	return keyName(0)
 }
 
+// asking returns a fault that asks something of etcd.
+func (n *nemesis) asking(f fault, ask question) plannedFault {
+	return plannedFault{fault: f, begin: func(ctx context.Context) error { return n.members.ask(ctx, ask) }}
+}
+
 func (n *nemesis) deleteClaim() plannedFault {
 	key := n.ownedKey()
-	return plannedFault{kind: deleteClaim, note: key, begin: func(ctx context.Context) error {
-		return n.members.ask(ctx, func(ctx context.Context, c *clientv3.Client) error {
-			_, err := c.Delete(ctx, ownPrefix+key)
-			return err
-		})
-	}}
+	return n.asking(fault{kind: deleteClaim, note: key}, func(ctx context.Context, c *clientv3.Client) error {
+		_, err := c.Delete(ctx, ownPrefix+key)
+		return err
+	})
 }
 
 func (n *nemesis) revokeLease() plannedFault {
@@ -198,27 +178,21 @@ func (n *nemesis) revokeLease() plannedFault {
 	if owner == "" { // a record that is on no lease
 		return n.deleteClaim()
 	}
-	return plannedFault{kind: revokeLease, worker: owner, note: "of " + key, begin: func(ctx context.Context) error {
-		return n.members.ask(ctx, func(ctx context.Context, c *clientv3.Client) error {
-			resp, err := c.Get(ctx, ownPrefix+key)
-			if err != nil || len(resp.Kvs) == 0 || decoded[holder](resp.Kvs[0].Value).Owner != owner {
-				return errors.Join(err, errors.New("the owner is another already"))
-			}
-			_, err = c.Revoke(ctx, clientv3.LeaseID(resp.Kvs[0].Lease))
-			return err
-		})
-	}}
+	return n.asking(fault{kind: revokeLease, worker: owner, note: "of " + key}, func(ctx context.Context, c *clientv3.Client) error {
+		resp, err := c.Get(ctx, ownPrefix+key)
+		if err != nil || len(resp.Kvs) == 0 || decoded[holder](resp.Kvs[0].Value).Owner != owner {
+			return errors.Join(err, errors.New("the owner is another already"))
+		}
+		_, err = c.Revoke(ctx, clientv3.LeaseID(resp.Kvs[0].Lease))
+		return err
+	})
 }
 
+// compact compacts etcd up to what the observer has seen, so that the observer misses nothing.
+// Watches of workers that are stopped or cut off do.
 func (n *nemesis) compact() plannedFault {
-	return plannedFault{kind: compactAll, begin: func(ctx context.Context) error {
-		return n.members.ask(ctx, func(ctx context.Context, c *clientv3.Client) error {
-			resp, err := c.Get(ctx, ownPrefix, clientv3.WithCountOnly())
-			if err != nil {
-				return err
-			}
-			_, err = c.Compact(ctx, resp.Header.Revision)
-			return err
-		})
-	}}
+	return n.asking(fault{kind: compactAll}, func(ctx context.Context, c *clientv3.Client) error {
+		_, err := c.Compact(ctx, n.observer.seen())
+		return err
+	})
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -10,103 +9,71 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/txn"
 )
 
-// Where things stand in etcd, outside of the claims' own prefix.
+// Where effects stand in etcd, outside of the claims' own prefix.
 const (
-	effectPrefix = "/campaign/effect/" // <key>/<id of the effect>
-	fencedSet    = "/campaign/set/fenced"
+	effectPrefix = "/campaign/effect/" // <id>
+	itemPrefix   = "/campaign/item/"   // <item>: the effect that completed it
+	fencedSet    = "/campaign/set"     // the ids of all effects on the set
 )
 
-// effectValue is what etcd holds of an effect that was carried out.
-type effectValue struct {
-	Fence  int64  `json:"fence"`
-	Kind   string `json:"kind"`
-	Worker string `json:"worker"`
+// put is the operation that an effect consists of. Its value is the intent. Each effect
+// has a key of its own, so that etcd's revisions tell in which order effects were
+// accepted, and its version whether one was carried out twice.
+func put(name string, intent entry) clientv3.Op {
+	return clientv3.OpPut(name, keyspace.Encode(intent))
 }
 
-// A holding is a claim as the judges know it.
-type holding struct {
-	*etcdclaims.Claim
-	manual bool
-}
-
-// putEffect is the operation that an effect consists of. Each has a key of its
-// own, so that etcd's revisions tell in which order effects were accepted, and
-// its version whether one was carried out twice.
-func (w *worker) putEffect(id, kind string, token fencing.Token) clientv3.Op {
-	value, err := json.Marshal(effectValue{Fence: token.Fence, Kind: kind, Worker: w.Name})
-	if err != nil {
-		panic(err) // of strings and a number
-	}
-	return clientv3.OpPut(effectPrefix+token.Key+"/"+id, string(value))
-}
-
-// intend writes down that an effect is about to be sent.
-func (w *worker) intend(kind string, token fencing.Token) entry {
-	e := entry{Op: opIntent, ID: w.journal.id(), Kind: kind, Key: token.Key, Fence: token.Fence}
-	w.journal.write(e)
-	return e
-}
-
-// conclude writes down what the reply says of an effect.
-func (w *worker) conclude(e entry, rev int64, err error) {
-	e.Rev = rev
+// attempt has one effect. It writes down that the effect is about to be sent, and then
+// what the reply says of it.
+func (w *worker) attempt(kind string, token fencing.Token, send func(intent entry) error) error {
+	e := w.journal.write(entry{Op: opIntent, ID: w.journal.id(), Kind: kind, Key: token.Key, Fence: token.Fence})
+	err := send(e)
 	switch {
 	case err == nil:
-		e.Op = opOK
-	case errors.Is(err, etcdclaims.ErrLost), errors.Is(err, etcdclaims.ErrReleased):
-		e.Op = opRefused
+		e.Op = opDone
 	case errors.Is(err, etcdclaims.ErrUnknown):
 		e.Op = opUnknown
+	case errors.Is(err, etcdclaims.ErrLost), errors.Is(err, etcdclaims.ErrReleased):
+		e.Op = opRefused
 	default:
 		e.Op = opFailed
 	}
 	if err != nil {
 		e.Note = err.Error()
-		w.note(err)
 	}
 	w.journal.write(e)
+	return err
 }
 
 // effect has one effect on etcd under the fence of the claim.
-func (w *worker) effect(ctx context.Context, kind string, h holding) {
+func (w *worker) effect(ctx context.Context, kind string, claim *etcdclaims.Claim) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
-	e := w.intend(kind, h.Token())
-	put := w.putEffect(e.ID, kind, h.Token())
-	if kind == kindTxn {
-		resp, err := h.Txn(ctx).Then(put).Commit()
-		if err != nil {
-			w.conclude(e, 0, err)
-			return
+	w.note(w.attempt(kind, claim.Token(), func(intent entry) error {
+		name := effectPrefix + intent.ID
+		if kind == kindTxn {
+			_, err := claim.Txn(ctx).Then(put(name, intent)).Commit()
+			return err
 		}
-		w.conclude(e, resp.Header.Revision, nil)
-		return
-	}
-	// Only etcd judges these. Its client may send a transaction twice, so the
-	// second must find the effect of the first.
-	name := string(put.KeyBytes())
-	var otherwise txn.Ops
-	first := otherwise.Add(clientv3.OpGet(name))
-	resp, err := w.etcd.Txn(ctx).
-		If(append(h.Guard(), clientv3.Compare(clientv3.CreateRevision(name), "=", 0))...).
-		Then(put).
-		Else(otherwise...).
-		Commit()
-	if err != nil {
-		w.conclude(e, 0, fmt.Errorf("%w: %w", etcdclaims.ErrUnknown, err))
-		return
-	}
-	if !resp.Succeeded {
-		done := txn.ReplyIn(resp).First(first)
-		if done == nil {
-			w.conclude(e, 0, etcdclaims.ErrLost)
-			return
+		// Only etcd judges these. Its client may send a transaction twice, so the
+		// second must find the effect of the first.
+		var otherwise txn.Ops
+		first := otherwise.Add(clientv3.OpGet(name))
+		resp, err := w.etcd.Txn(ctx).
+			If(append(claim.Guard(), clientv3.Compare(clientv3.CreateRevision(name), "=", 0))...).
+			Then(put(name, intent)).
+			Else(otherwise...).
+			Commit()
+		switch {
+		case err != nil:
+			return fmt.Errorf("%w: %w", etcdclaims.ErrUnknown, err)
+		case !resp.Succeeded && txn.ReplyIn(resp).First(first) == nil:
+			return etcdclaims.ErrLost
 		}
-		w.conclude(e, done.ModRevision, nil)
-		return
-	}
-	w.conclude(e, resp.Header.Revision, nil)
+		return nil
+	}))
 }

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"sync"
+	"context"
 	"time"
 )
 
@@ -34,6 +34,9 @@ func (k faultKind) ofMembers() bool {
 	return k.ofLeader() || k == killFollower || k == stopFollower || k == loseQuorum
 }
 
+// ofLinks reports whether the fault is one of a worker's links.
+func (k faultKind) ofLinks() bool { return k == cutLinks || k == halfCutLinks || k == breakLinks }
+
 // A fault is something the nemesis did. A worker that was killed stays dead, so
 // the end of that fault is its beginning.
 type fault struct {
@@ -45,43 +48,13 @@ type fault struct {
 	failed bool      // it could not be made
 }
 
-// A faultLog is all faults so far, which are printed as they begin and end.
-type faultLog struct {
-	print  func(format string, args ...any)
-	mu     sync.Mutex
-	faults []*fault
-}
-
-// begin notes a fault that lasts until end is called.
-func (l *faultLog) begin(kind faultKind, worker, note string) *fault {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	f := &fault{kind: kind, worker: worker, note: note, from: time.Now()}
-	l.faults = append(l.faults, f)
-	l.print("%s %s %s", kind, worker, note)
-	return f
-}
-
-// end notes that the fault is over, or could not be made.
-func (l *faultLog) end(f *fault, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	f.to = time.Now()
-	if err != nil {
-		f.failed = true
-		l.print("%s %s %s failed: %v", f.kind, f.worker, f.note, err)
-		return
-	}
-	l.print("%s %s %s is over after %v", f.kind, f.worker, f.note, f.to.Sub(f.from).Round(time.Millisecond))
-}
-
-// all returns all faults, once they are over.
-func (l *faultLog) all() []fault {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	faults := make([]fault, len(l.faults))
-	for i, f := range l.faults {
-		faults[i] = *f
-	}
-	return faults
+// A plannedFault is a fault that was chosen and not yet made. Its functions run on a
+// goroutine of their own, so all random choices are made before, in its fields.
+type plannedFault struct {
+	fault
+	needs string // what no other fault may have at the same time
+	slot  int    // of the worker
+	begin func(context.Context) error
+	lasts time.Duration
+	heal  func() error // nil if there is nothing to heal
 }

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -16,10 +19,10 @@ type link struct {
 	running  sync.WaitGroup
 	up, down sync.RWMutex // locked while what flows towards the member, or back, is held
 
-	mu     sync.Mutex
-	held   []*sync.RWMutex
-	conns  map[net.Conn]struct{} // both ends of each connection
-	broken bool
+	mu       sync.Mutex
+	held     []*sync.RWMutex
+	whole    context.Context // ends when the link breaks
+	breakOff context.CancelFunc
 }
 
 // openLink returns a link to the address that listens on a port of its own,
@@ -29,7 +32,8 @@ func openLink(target string) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &link{target: target, listener: listener, conns: map[net.Conn]struct{}{}}
+	l := &link{target: target, listener: listener}
+	l.whole, l.breakOff = context.WithCancel(context.Background())
 	l.running.Go(l.accept)
 	return l, nil
 }
@@ -38,20 +42,13 @@ func (l *link) addr() string { return l.listener.Addr().String() }
 
 // hold stalls what flows up, down, or both, until the link is healed: connections stay, new
 // ones are taken, and nothing arrives. A link that is held must not be held again.
-func (l *link) hold(up, down bool) {
+func (l *link) hold(ways ...*sync.RWMutex) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if up {
-		l.stall(&l.up)
+	for _, way := range ways {
+		way.Lock()
 	}
-	if down {
-		l.stall(&l.down)
-	}
-}
-
-func (l *link) stall(way *sync.RWMutex) {
-	way.Lock()
-	l.held = append(l.held, way)
+	l.held = ways
 }
 
 // sever breaks all connections, and refuses new ones until the link is healed.
@@ -60,22 +57,16 @@ func (l *link) stall(way *sync.RWMutex) {
 func (l *link) sever() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.broken = true
-	for conn := range l.conns {
-		reset(conn)
-	}
+	l.breakOff()
 }
 
 // heal lets everything flow again, first what was held back.
 func (l *link) heal() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.broken = false
-	l.release()
-}
-
-// release ends hold.
-func (l *link) release() {
+	if l.whole.Err() != nil {
+		l.whole, l.breakOff = context.WithCancel(context.Background())
+	}
 	for _, way := range l.held {
 		way.Unlock()
 	}
@@ -84,10 +75,8 @@ func (l *link) release() {
 
 func (l *link) close() {
 	_ = l.listener.Close()
+	l.heal()
 	l.sever()
-	l.mu.Lock()
-	l.release() // and it stays broken
-	l.mu.Unlock()
 	l.running.Wait()
 }
 
@@ -105,45 +94,24 @@ func (l *link) accept() {
 	}
 }
 
-// carry moves bytes both ways until one side ends, or the link is severed.
+// carry moves bytes both ways until one side ends, or the link breaks.
 func (l *link) carry(near net.Conn) {
-	defer l.drop(near)
-	if !l.keep(near) {
-		return
-	}
+	l.mu.Lock()
+	whole := l.whole
+	l.mu.Unlock()
+	defer context.AfterFunc(whole, func() { reset(near) })()
 	pass(&l.up)
-	far, err := net.DialTimeout("tcp", l.target, 2*time.Second)
+	dialer := net.Dialer{Timeout: 2 * time.Second}
+	far, err := dialer.DialContext(whole, "tcp", l.target)
 	if err != nil {
 		reset(near)
 		return
 	}
-	defer l.drop(far)
-	if !l.keep(far) {
-		return
-	}
+	defer context.AfterFunc(whole, func() { reset(far) })()
 	var back sync.WaitGroup
 	back.Go(func() { carryOneWay(near, far, &l.down) })
 	carryOneWay(far, near, &l.up)
 	back.Wait()
-}
-
-// keep takes a connection in, or resets it because the link is broken.
-func (l *link) keep(conn net.Conn) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.broken {
-		reset(conn)
-		return false
-	}
-	l.conns[conn] = struct{}{}
-	return true
-}
-
-func (l *link) drop(conn net.Conn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.conns, conn)
-	_ = conn.Close()
 }
 
 // reset closes a connection so that the other side is told at once.
@@ -181,36 +149,24 @@ func (h holdable) Write(b []byte) (int, error) {
 
 // A network is the links of all workers to all members, kept over the workers'
 // lives.
-type network [][]*link
+type network [workerCount][]*link
 
-func openNetwork(workers int, members []string) (network, error) {
-	n := make(network, workers)
+// open adds links to the members.
+func (n *network) open(members []string) error {
 	for w := range n {
-		for _, member := range members {
-			l, err := openLink(member)
+		for _, url := range members {
+			l, err := openLink(strings.TrimPrefix(url, "http://"))
 			if err != nil {
-				n.close()
-				return nil, err
+				return err
 			}
 			n[w] = append(n[w], l)
 		}
 	}
-	return n, nil
+	return nil
 }
 
-// endpoints are what a worker knows of the members.
-func (n network) endpoints(worker int) []string {
-	var urls []string
-	for _, l := range n[worker] {
-		urls = append(urls, "http://"+l.addr())
-	}
-	return urls
-}
-
-func (n network) close() {
-	for _, links := range n {
-		for _, l := range links {
-			l.close()
-		}
+func (n *network) close() {
+	for _, l := range slices.Concat(n[:]...) {
+		l.close()
 	}
 }

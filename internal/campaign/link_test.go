@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 	"testing"
 	"time"
 )
@@ -84,16 +85,17 @@ func hear(t *testing.T, conn net.Conn, want byte) {
 }
 
 func TestLinkHolds(t *testing.T) {
-	for _, tt := range []struct {
-		name     string
-		up, down bool
-	}{{"cut", true, true}, {"up", true, false}, {"down", false, true}} {
-		t.Run(tt.name, func(t *testing.T) {
+	for name, ways := range map[string]func(*link) []*sync.RWMutex{
+		"cut":  func(l *link) []*sync.RWMutex { return []*sync.RWMutex{&l.up, &l.down} },
+		"up":   func(l *link) []*sync.RWMutex { return []*sync.RWMutex{&l.up} },
+		"down": func(l *link) []*sync.RWMutex { return []*sync.RWMutex{&l.down} },
+	} {
+		t.Run(name, func(t *testing.T) {
 			l := testLink(t, echo(t))
 			conn := dial(t, l)
 			say(t, conn, 'a')
 			hear(t, conn, 'a')
-			l.hold(tt.up, tt.down)
+			l.hold(ways(l)...)
 			say(t, conn, 'b')
 			hear(t, conn, 0)
 			fresh := dial(t, l) // is taken, and is as silent
@@ -122,14 +124,14 @@ func TestLinkHoldsOneWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = far.Close() }()
-	l.hold(false, true)
+	l.hold(&l.down)
 	say(t, near, 'a')
 	hear(t, far, 'a')
 	say(t, far, 'b')
 	hear(t, near, 0)
 	l.heal()
 	hear(t, near, 'b')
-	l.hold(true, false)
+	l.hold(&l.up)
 	say(t, near, 'c')
 	hear(t, far, 0)
 	say(t, far, 'd')
@@ -167,7 +169,7 @@ func TestLinkBreaks(t *testing.T) {
 	say(t, conn, 'b')
 	hear(t, conn, 'b')
 	// One that is held can be broken and closed, too.
-	l.hold(true, true)
+	l.hold(&l.up, &l.down)
 	say(t, conn, 'c')
 	l.sever()
 	gone(conn)

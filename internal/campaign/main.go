@@ -11,28 +11,11 @@
 // the three are compared: see verdict.go for what must hold, and pickup.go for
 // how fast the keys of a dead worker must be picked up.
 //
-// # Flags
-//
-//	-for      how long faults are made (2m); healing and judging come on top
-//	-seed     of what the nemesis and the workers choose (random, printed)
-//	-workers  how many workers (6)
-//	-keys     how many keys they share, beside those of suspicion and the set (8)
-//	-ttl      lease time of the claims (5s), at least 2s
-//	-dir      where journals, logs and data go (a temporary directory, which is
-//	          kept if the run fails); a directory that is given is always kept
-//
 // A seed fixes what is chosen, not when processes run: two runs of one seed make
 // similar faults, not the same history.
 //
-// # Exit codes
-//
-//	0  everything held
-//	1  something did not: a stale effect was accepted, an effect, element or item
-//	   was lost or doubled, a refused effect was carried out, a pick-up took longer
-//	   than its bound, a key stayed stuck, or a worker ended by itself or would not
-//	2  the run could not be made, or not be judged
-//
-// (The go command makes 1 of all that is not 0.)
+// The exit code is 1 if something did not hold, or if the run could not be made or judged. Then
+// its journals, logs and data are kept in a temporary directory.
 //
 // An interrupt ends the faults early; what happened until then is judged. A
 // second one ends the program.
@@ -47,16 +30,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/testetcd"
-)
-
-const (
-	exitViolated = 1
-	exitNotRun   = 2
 )
 
 // workerCommand is the hidden argument with which the program runs itself as a
@@ -65,17 +42,11 @@ const workerCommand = "campaign-worker"
 
 // options are those of the command line.
 type options struct {
-	length  time.Duration
-	seed    uint64
-	workers int
-	keys    int
-	ttl     time.Duration
-	dir     string
+	length time.Duration
+	seed   uint64
+	ttl    time.Duration
+	dir    string // where journals, logs and data go
 }
-
-// errViolated says that the run was made, and that something did not hold. What
-// that was has been printed.
-var errViolated = errors.New("something did not hold")
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -87,14 +58,10 @@ func main() {
 	} else {
 		err = run(ctx, os.Args[1:], os.Stdout)
 	}
-	if err == nil {
-		return
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "campaign: %v\n", err)
+		os.Exit(1)
 	}
-	fmt.Fprintf(os.Stderr, "campaign: %v\n", err)
-	if errors.Is(err, errViolated) {
-		os.Exit(exitViolated)
-	}
-	os.Exit(exitNotRun)
 }
 
 // parse has flags of its own: package testing, which testetcd links, puts its
@@ -102,12 +69,9 @@ func main() {
 func parse(args []string) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("campaign", flag.ContinueOnError)
-	flags.DurationVar(&o.length, "for", 2*time.Minute, "how long faults are made")
+	flags.DurationVar(&o.length, "for", 2*time.Minute, "how long faults are made; healing and judging come on top")
 	flags.Uint64Var(&o.seed, "seed", 0, "of what nemesis and workers choose (default random)")
-	flags.IntVar(&o.workers, "workers", 6, "how many workers")
-	flags.IntVar(&o.keys, "keys", 8, "how many keys they share")
 	flags.DurationVar(&o.ttl, "ttl", 5*time.Second, "lease time of the claims, in full seconds")
-	flags.StringVar(&o.dir, "dir", "", "where journals, logs and data go (default a temporary directory, kept on failure)")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -119,17 +83,13 @@ func parse(args []string) (options, error) {
 		return o, fmt.Errorf("unexpected argument %q: there are only flags", flags.Arg(0))
 	case o.length <= 0:
 		return o, fmt.Errorf("-for %v: it must be positive", o.length)
-	case o.workers < 2 || o.workers > 64:
-		return o, fmt.Errorf("-workers %d: it takes 2 to 64", o.workers)
-	case o.keys < 1 || o.keys > 1000:
-		return o, fmt.Errorf("-keys %d: it takes 1 to 1000", o.keys)
 	case o.ttl < 2*time.Second || o.ttl%time.Second != 0:
 		return o, fmt.Errorf("-ttl %v: etcd takes full seconds, at least 2", o.ttl)
 	}
 	return o, nil
 }
 
-func run(ctx context.Context, args []string, out io.Writer) (err error) {
+func run(ctx context.Context, args []string, out io.Writer) error {
 	o, err := parse(args)
 	if errors.Is(err, flag.ErrHelp) {
 		return nil
@@ -140,29 +100,12 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err := testetcd.Signals(); err != nil {
 		return err
 	}
-	given := o.dir != ""
-	if given {
-		// Members run with another working directory.
-		if o.dir, err = filepath.Abs(o.dir); err == nil {
-			err = os.MkdirAll(o.dir, 0o700)
-		}
-	} else {
-		o.dir, err = os.MkdirTemp("", "campaign-*")
-	}
-	if err != nil {
+	if o.dir, err = os.MkdirTemp("", "campaign-*"); err != nil {
 		return err
 	}
-	defer func() {
-		if given || err != nil {
-			fmt.Fprintf(out, "journals and logs are in %s\n", o.dir)
-			return
-		}
-		err = os.RemoveAll(o.dir)
-	}()
-	if entries, err := os.ReadDir(o.dir); err != nil {
+	if err := (&campaign{o: o, out: out, began: time.Now()}).run(ctx); err != nil {
+		fmt.Fprintf(out, "journals and logs are in %s\n", o.dir)
 		return err
-	} else if len(entries) > 0 {
-		return fmt.Errorf("-dir %s is not empty: journals of another run would be judged with this one's", o.dir)
 	}
-	return newCampaign(o, out).run(ctx)
+	return os.RemoveAll(o.dir)
 }

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
@@ -14,8 +14,10 @@ import (
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
-// askTimeout is how long the parent waits for one member's answer.
-const askTimeout = time.Second
+const (
+	memberCount = 3
+	askTimeout  = time.Second // how long the parent waits for one member's answer
+)
 
 // members is the cluster, reached directly: one client for each member, so that
 // one that is paused holds up nothing but what is asked of it.
@@ -24,8 +26,8 @@ type members struct {
 	clients []*clientv3.Client
 }
 
-func startMembers(dir string, n int) (*members, error) {
-	cluster, err := testetcd.NewProcessCluster(dir, n)
+func startMembers(dir string) (*members, error) {
+	cluster, err := testetcd.NewProcessCluster(dir, memberCount)
 	if err != nil {
 		return nil, err
 	}
@@ -48,13 +50,15 @@ func (m *members) close() {
 	m.cluster.Stop()
 }
 
-// ask tries one member after the other until one has answered. What is asked
-// may be carried out more than once.
-func (m *members) ask(ctx context.Context, question func(context.Context, *clientv3.Client) error) error {
+// A question is put to one member. It may be carried out more than once.
+type question func(context.Context, *clientv3.Client) error
+
+// ask tries one member after the other until one has answered.
+func (m *members) ask(ctx context.Context, ask question) error {
 	var errs []error
 	for _, c := range m.clients {
 		asking, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), askTimeout)
-		err := question(asking, c)
+		err := ask(asking, c)
 		cancel()
 		if err == nil {
 			return nil
@@ -65,45 +69,23 @@ func (m *members) ask(ctx context.Context, question func(context.Context, *clien
 }
 
 // insist asks until it is answered.
-func (m *members) insist(ctx context.Context, question func(context.Context, *clientv3.Client) error) error {
-	for {
-		err := m.ask(ctx, question)
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() != nil {
-			return fmt.Errorf("%w: %w", ctx.Err(), err)
-		}
-		retry.Sleep(ctx, 100*time.Millisecond)
-	}
+func (m *members) insist(ctx context.Context, ask question) error {
+	return retry.Do(ctx, func(error) bool { return true }, func() error { return m.ask(ctx, ask) })
 }
 
-// leader returns which member leads, or -1 if most of them do not agree on it.
+// leader returns which member leads, or -1 if none says so. Of several it is the one of the
+// latest term.
 func (m *members) leader(ctx context.Context) int {
-	statuses := make([]*clientv3.StatusResponse, len(m.clients))
-	var asking sync.WaitGroup
+	leader, term := -1, uint64(0)
 	for i, c := range m.clients {
-		asking.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, askTimeout/2)
-			defer cancel()
-			if resp, err := c.Status(ctx, c.Endpoints()[0]); err == nil {
-				statuses[i] = resp
-			}
-		})
-	}
-	asking.Wait()
-	votes := map[uint64]int{}
-	for _, s := range statuses {
-		if s != nil {
-			votes[s.Leader]++
+		asking, cancel := context.WithTimeout(ctx, askTimeout/2)
+		s, err := c.Status(asking, c.Endpoints()[0])
+		cancel()
+		if err == nil && s.Leader == s.Header.MemberId && s.RaftTerm > term {
+			leader, term = i, s.RaftTerm
 		}
 	}
-	for i, s := range statuses {
-		if s != nil && s.Header.MemberId == s.Leader && votes[s.Leader] > len(m.clients)/2 {
-			return i
-		}
-	}
-	return -1
+	return leader
 }
 
 // moveLeader has the leader hand over to another member.
@@ -119,28 +101,24 @@ func (m *members) moveLeader(ctx context.Context, from, to int) error {
 	return err
 }
 
-// all returns everything with a prefix, read page by page at one revision.
-func (m *members) all(ctx context.Context, prefix string, each func(key string, value []byte, create, mod, version int64)) error {
+// all reads everything with a prefix, at one revision.
+func (m *members) all(ctx context.Context, prefix string, each func(*mvccpb.KeyValue)) error {
 	const page = 2000
-	from, end, rev := prefix, clientv3.GetPrefixRangeEnd(prefix), int64(0)
-	for {
-		var resp *clientv3.GetResponse
+	read := func(op clientv3.Op) (*clientv3.GetResponse, error) {
+		var resp clientv3.OpResponse
 		err := m.insist(ctx, func(ctx context.Context, c *clientv3.Client) (err error) {
-			resp, err = c.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(page), clientv3.WithRev(rev))
+			resp, err = c.Do(ctx, op)
 			return err
 		})
+		return resp.Get(), err
+	}
+	for part, err := range retry.Pages(clientv3.OpGet(prefix, clientv3.WithPrefix()), page, page, read) {
 		if err != nil {
 			return fmt.Errorf("reading %s: %w", prefix, err)
 		}
-		if rev == 0 {
-			rev = resp.Header.Revision
+		for _, kv := range part.Kvs {
+			each(kv)
 		}
-		for _, kv := range resp.Kvs {
-			each(string(kv.Key), kv.Value, kv.CreateRevision, kv.ModRevision, kv.Version)
-		}
-		if !resp.More {
-			return nil
-		}
-		from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
 	}
+	return nil
 }

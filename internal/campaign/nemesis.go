@@ -16,52 +16,28 @@ import (
 // single faults show how fast keys are picked up. The nemesis is one goroutine, and
 // one more for each fault that lasts.
 type nemesis struct {
-	o        options
+	ttl      time.Duration
 	r        *rand.Rand // of the one goroutine
 	members  *members
 	workers  *workers
 	observer *observer
-	log      *faultLog
+	line     func(format string, args ...any) // prints each fault as it begins and ends
 
 	lasting sync.WaitGroup
 	giveUp  context.CancelFunc // ends run's context
 	mu      sync.Mutex
 	busy    map[string]bool // what a fault that lasts has to itself
-	lives   []int           // of the workers in each slot; the n-th has the n-th name
+	faults  []*fault        // so far
 	err     error           // something that could not be healed
-}
-
-func newNemesis(o options, m *members, c *workers, obs *observer, log *faultLog) *nemesis {
-	n := &nemesis{
-		o: o, r: rand.New(rand.NewPCG(o.seed, 0)), members: m, workers: c, observer: obs, log: log,
-		busy: map[string]bool{}, lives: make([]int, o.workers),
-	}
-	for slot := range n.lives {
-		n.lives[slot] = 1
-	}
-	return n
-}
-
-// A plannedFault is a fault that was chosen and not yet made. Its functions run on a
-// goroutine of their own, so all random choices are made before, in its fields.
-type plannedFault struct {
-	kind   faultKind
-	needs  string // what no other fault may have at the same time
-	slot   int    // of the worker
-	worker string
-	note   string
-	begin  func(context.Context) error
-	lasts  time.Duration
-	heal   func() error // nil if there is nothing to heal
 }
 
 // run makes faults until ctx ends, and returns when all are healed. It gives up when one cannot
 // be healed: with a member gone for good, the faults that follow would show nothing.
-func (n *nemesis) run(ctx context.Context) error {
+func (n *nemesis) run(ctx context.Context) ([]*fault, error) {
 	ctx, n.giveUp = context.WithCancel(ctx)
 	defer n.giveUp()
 	for ctx.Err() == nil {
-		for until := time.Now().Add(between(n.r, 2*n.o.ttl, 4*n.o.ttl)); time.Now().Before(until) && ctx.Err() == nil; {
+		for until := time.Now().Add(between(n.r, 2*n.ttl, 4*n.ttl)); time.Now().Before(until) && ctx.Err() == nil; {
 			n.inject(ctx, n.choose(ctx))
 			retry.Sleep(ctx, between(n.r, 200*time.Millisecond, 2*time.Second))
 		}
@@ -72,63 +48,76 @@ func (n *nemesis) run(ctx context.Context) error {
 		}
 	}
 	n.lasting.Wait()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.err
+	return n.faults, n.err
 }
 
 // inject makes a fault, unless what it needs is taken.
-func (n *nemesis) inject(ctx context.Context, s plannedFault) {
-	if ctx.Err() != nil || !n.take(s.needs) {
-		return
-	}
-	if s.needs != "" && s.worker != "" && n.workers.at(s.slot).name != s.worker {
-		n.give(s.needs) // there is a new one since it was chosen
+func (n *nemesis) inject(ctx context.Context, p plannedFault) {
+	if ctx.Err() != nil || !n.take(p) {
 		return
 	}
 	n.lasting.Go(func() {
-		defer n.give(s.needs)
-		f := n.log.begin(s.kind, s.worker, s.note)
-		if err := s.begin(ctx); err != nil {
-			// Such as a leader that cannot be moved while members are down.
-			n.log.end(f, err)
-			if s.heal != nil {
-				n.healed(s, s.heal())
+		defer n.give(p.needs)
+		f := &p.fault
+		n.began(f)
+		if err := p.begin(ctx); err != nil {
+			n.ended(f, err) // such as a leader that cannot be moved while members are down
+		} else {
+			if p.kind == killWorker {
+				n.ended(f, nil) // that another worker starts later ends nothing
 			}
-			return
+			retry.Sleep(ctx, p.lasts)
 		}
-		if s.kind == killWorker {
-			n.log.end(f, nil) // that another worker starts later ends nothing
+		if p.heal != nil {
+			n.healed(f, p.heal())
 		}
-		retry.Sleep(ctx, s.lasts)
-		if s.heal != nil {
-			n.healed(s, s.heal())
-		}
-		if s.kind != killWorker {
-			n.log.end(f, nil)
+		if f.to.IsZero() {
+			n.ended(f, nil)
 		}
 	})
 }
 
-func (n *nemesis) healed(s plannedFault, err error) {
-	if err == nil {
-		return
-	}
+func (n *nemesis) began(f *fault) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.err == nil {
-		n.err = fmt.Errorf("healing %q %s %s: %w", s.kind, s.worker, s.note, err)
+	f.from = time.Now()
+	n.faults = append(n.faults, f)
+	n.line("%s %s %s", f.kind, f.worker, f.note)
+}
+
+// ended notes that the fault is over, or could not be made.
+func (n *nemesis) ended(f *fault, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	f.to, f.failed = time.Now(), err != nil
+	how := "is over"
+	if err != nil {
+		how = fmt.Sprintf("failed: %v", err)
+	}
+	n.line("%s %s %s %s after %v", f.kind, f.worker, f.note, how, f.to.Sub(f.from).Round(time.Millisecond))
+}
+
+func (n *nemesis) healed(f *fault, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err != nil && n.err == nil {
+		n.err = fmt.Errorf("healing %q %s %s: %w", f.kind, f.worker, f.note, err)
 		n.giveUp()
 	}
 }
 
-func (n *nemesis) take(what string) bool {
+// take reserves what the fault needs, unless another has it. It also refuses the fault of a
+// worker that was replaced since the fault was chosen.
+func (n *nemesis) take(p plannedFault) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if what != "" && n.busy[what] {
+	if p.needs == "" {
+		return true
+	}
+	if n.busy[p.needs] || p.worker != "" && n.workers.at(p.slot).name != p.worker {
 		return false
 	}
-	n.busy[what] = true
+	n.busy[p.needs] = true
 	return true
 }
 
@@ -144,27 +133,24 @@ func (n *nemesis) give(what string) {
 func (n *nemesis) orphan(ctx context.Context) {
 	slot := n.slotWithKeys()
 	withLeader := n.r.IntN(2) == 0
-	bound := plainBound(n.o.ttl)
+	bound := plainBound(n.ttl)
 	if withLeader {
-		bound = leaderBound(n.o.ttl)
+		bound = leaderBound(n.ttl)
 	}
 	began := time.Now()
-	s := n.killWorker(slot)
+	p := n.killWorker(slot)
 	if n.r.IntN(3) == 0 {
-		s = n.stopWorker(slot, bound+settling)
+		p = n.stopWorker(slot, bound+settling)
 	}
 	// The next worker of that slot would put itself in line, not in the way.
-	n.inject(ctx, s)
+	n.inject(ctx, p)
 	if withLeader {
-		retry.Sleep(ctx, between(n.r, 0, n.o.ttl*4/5))
+		retry.Sleep(ctx, between(n.r, 0, n.ttl*4/5))
 		if leader := n.members.leader(ctx); leader >= 0 {
 			n.inject(ctx, n.leaderFault(leader))
 		}
 	}
-	for ctx.Err() == nil && time.Since(began) < bound {
-		if its, _ := n.observer.owned(s.worker); len(its) == 0 {
-			break
-		}
+	for ctx.Err() == nil && time.Since(began) < bound && len(n.observer.owned(p.worker)) > 0 {
 		retry.Sleep(ctx, 50*time.Millisecond)
 	}
 	n.lasting.Wait()
@@ -173,9 +159,9 @@ func (n *nemesis) orphan(ctx context.Context) {
 
 // slotWithKeys picks a worker, one that owns keys if there is one.
 func (n *nemesis) slotWithKeys() int {
-	slots := n.r.Perm(n.o.workers)
+	slots := n.r.Perm(workerCount)
 	for _, slot := range slots {
-		if its, _ := n.observer.owned(n.workers.at(slot).name); len(its) > 0 {
+		if len(n.observer.owned(n.workers.at(slot).name)) > 0 {
 			return slot
 		}
 	}

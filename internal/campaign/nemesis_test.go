@@ -11,24 +11,23 @@ import (
 // TestHealingFails sees that the first fault that cannot be healed ends the others, which
 // are healed, and that no more are made.
 func TestHealingFails(t *testing.T) {
-	log := &faultLog{print: func(string, ...any) {}}
 	synctest.Test(t, func(t *testing.T) {
-		n := newNemesis(options{ttl: 5 * time.Second}, nil, nil, nil, log)
+		n := &nemesis{ttl: 5 * time.Second, line: func(string, ...any) {}, busy: map[string]bool{}}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		n.giveUp = cancel
 		begin := func(context.Context) error { return nil }
 		var healed time.Duration
 		start := time.Now()
-		n.inject(ctx, plannedFault{kind: cutLinks, begin: begin, lasts: time.Hour, heal: func() error {
+		n.inject(ctx, plannedFault{fault: fault{kind: cutLinks}, begin: begin, lasts: time.Hour, heal: func() error {
 			healed = time.Since(start)
 			return nil
 		}})
 		gone := errors.New("the member does not serve")
-		n.inject(ctx, plannedFault{kind: killFollower, begin: begin, lasts: time.Second, heal: func() error { return gone }})
+		n.inject(ctx, plannedFault{fault: fault{kind: killFollower}, begin: begin, lasts: time.Second, heal: func() error { return gone }})
 		n.lasting.Wait()
 
-		n.inject(ctx, plannedFault{kind: cutLinks, begin: func(context.Context) error {
+		n.inject(ctx, plannedFault{fault: fault{kind: cutLinks}, begin: func(context.Context) error {
 			t.Error("a fault was made after one that could not be healed")
 			return nil
 		}})
@@ -36,7 +35,7 @@ func TestHealingFails(t *testing.T) {
 		if healed != time.Second {
 			t.Errorf("the other fault was healed after %v, want 1s", healed)
 		}
-		if err := n.run(ctx); !errors.Is(err, gone) {
+		if _, err := n.run(ctx); !errors.Is(err, gone) {
 			t.Errorf("run: %v, want %v", err, gone)
 		}
 	})

@@ -12,6 +12,9 @@ import (
 	"github.com/etcdclaims/claims/internal/retry"
 )
 
+// markKey is put last, to see that all before was seen.
+const markKey = etcdclaims.DefaultPrefix + "campaign"
+
 // An observer keeps a history of the claims. It watches every member on its own
 // and believes whoever tells first: a member that is paused or dead is late, and
 // nothing else.
@@ -23,19 +26,9 @@ type observer struct {
 }
 
 // observe begins to watch before anything is claimed.
-func observe(ctx context.Context, m *members) (*observer, error) {
+func observe(ctx context.Context, m *members) *observer {
 	o := &observer{ownership: newOwnership(), members: m}
-	err := m.insist(ctx, func(ctx context.Context, c *clientv3.Client) error {
-		resp, err := c.Get(ctx, etcdclaims.DefaultPrefix, clientv3.WithCountOnly())
-		if err == nil {
-			o.revision = resp.Header.Revision
-		}
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("beginning to observe: %w", err)
-	}
-	ctx, o.stop = context.WithCancel(context.WithoutCancel(ctx))
+	ctx, o.stop = context.WithCancel(ctx)
 	o.watching.Go(func() { o.stalls.watch(ctx) })
 	for _, c := range m.clients {
 		o.watching.Go(func() {
@@ -45,7 +38,7 @@ func observe(ctx context.Context, m *members) (*observer, error) {
 			}
 		})
 	}
-	return o, nil
+	return o
 }
 
 func (o *observer) close() {
@@ -58,34 +51,11 @@ func (o *observer) follow(ctx context.Context, c *clientv3.Client) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for resp := range c.Watch(ctx, etcdclaims.DefaultPrefix, clientv3.WithPrefix(), clientv3.WithRev(o.seen()+1)) {
-		if resp.CompactRevision > o.seen()+1 {
-			o.resume(ctx, c)
-			return
-		}
 		if resp.Err() != nil || len(resp.Events) == 0 {
 			return
 		}
-		events := make([]event, 0, len(resp.Events))
-		for _, ev := range resp.Events {
-			events = append(events, eventOf(ev.Kv, ev.Type == clientv3.EventTypeDelete))
-		}
-		o.hear(time.Now(), events[len(events)-1].rev, resp.Header.RaftTerm, events)
+		o.hear(time.Now(), resp.Header.RaftTerm, resp.Events...)
 	}
-}
-
-// resume reads what events will not tell any more.
-func (o *observer) resume(ctx context.Context, c *clientv3.Client) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	resp, err := c.Get(ctx, etcdclaims.DefaultPrefix, clientv3.WithPrefix())
-	if err != nil {
-		return // follow comes back here
-	}
-	there := make([]event, 0, len(resp.Kvs))
-	for _, kv := range resp.Kvs {
-		there = append(there, eventOf(kv, false))
-	}
-	o.reread(time.Now(), resp.Header.Revision, resp.Header.RaftTerm, there)
 }
 
 // finish waits until all that has happened is known.
@@ -99,13 +69,9 @@ func (o *observer) finish(ctx context.Context) error {
 		return err
 	})
 	for err == nil && o.seen() < last {
-		if ctx.Err() != nil {
-			return fmt.Errorf("the observer is at revision %d of %d: %w", o.seen(), last, ctx.Err())
+		if !retry.Sleep(ctx, 5*time.Millisecond) {
+			err = fmt.Errorf("the observer is at revision %d of %d: %w", o.seen(), last, ctx.Err())
 		}
-		retry.Sleep(ctx, 5*time.Millisecond)
 	}
-	if err != nil {
-		return fmt.Errorf("marking the end of the history: %w", err)
-	}
-	return nil
+	return err
 }

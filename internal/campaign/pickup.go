@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -82,7 +83,7 @@ func (p pickup) String() string {
 }
 
 // findPickups returns all that can be measured, in the order of time.
-func findPickups(h *ownership, faults []fault, ttl time.Duration, end time.Time) []pickup {
+func findPickups(h *ownership, faults []*fault, ttl time.Duration, end time.Time) []pickup {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var found []pickup
@@ -92,55 +93,39 @@ func findPickups(h *ownership, faults []fault, ttl time.Duration, end time.Time)
 		}
 		for key, terms := range h.terms {
 			for i, t := range terms {
-				if t.owner != f.worker || !t.ended.IsZero() && !t.ended.After(f.from) || f.kind == stopWorker && t.begun.After(f.to) {
+				if t.Owner != f.worker || !t.ended.IsZero() && !t.ended.After(f.from) || f.kind == stopWorker && t.begun.After(f.to) {
 					continue
 				}
-				var next *term
-				if i+1 < len(terms) {
-					next = terms[i+1]
+				p := pickup{key: key, worker: f.worker, death: f.from, suspected: t.suspected, never: i+1 == len(terms)}
+				at := end
+				if !p.never {
+					at = terms[i+1].begun
 				}
-				if p, ok := h.pickup(f, key, next, faults, ttl, end); ok {
-					p.suspected = t.suspected
+				p.took = at.Sub(f.from)
+				p.judge(h, faults, ttl, at)
+				if (p.never || terms[i+1].Owner != f.worker) && p.measured(h, f, at) {
 					found = append(found, p)
 				}
 			}
 		}
 	}
 	slices.SortFunc(found, func(a, b pickup) int {
-		if c := a.death.Compare(b.death); c != 0 {
-			return c
-		}
-		return strings.Compare(a.key, b.key)
+		return cmp.Or(a.death.Compare(b.death), strings.Compare(a.key, b.key))
 	})
 	return found
 }
 
-func (h *ownership) pickup(f fault, key string, next *term, faults []fault, ttl time.Duration, end time.Time) (pickup, bool) {
-	p := pickup{key: key, worker: f.worker, death: f.from}
-	at := end
-	if next != nil {
-		at = next.begun
+// measured reports whether the worker can't have gone on before the key got its next owner or
+// the time for that was over, and whether somebody else waited for the key from the death until then.
+func (p *pickup) measured(h *ownership, f *fault, at time.Time) bool {
+	if deadline := p.death.Add(p.allowed); deadline.Before(at) {
+		at = deadline
 	}
-	p.took, p.never = at.Sub(f.from), next == nil
-	p.judge(h, faults, ttl, at)
-	deadline := p.death.Add(p.allowed)
-	if f.kind == stopWorker && !f.to.IsZero() && f.to.Before(at) && f.to.Before(deadline) {
-		return p, false // it may have gone on
+	if f.kind == stopWorker && !f.to.IsZero() && f.to.Before(at) {
+		return false
 	}
-	if next != nil && next.owner == f.worker {
-		return p, false
-	}
-	needed := at
-	if deadline.Before(needed) {
-		needed = deadline
-	}
-	return p, h.waited(key, f, needed)
-}
-
-// waited reports whether somebody else waited for the key from the death on until then.
-func (h *ownership) waited(key string, f fault, until time.Time) bool {
-	return slices.ContainsFunc(h.places[keyspace.Digest(key)], func(w *place) bool {
-		return w.owner != f.worker && !w.from.After(f.from) && w.standsAt(until)
+	return slices.ContainsFunc(h.places[keyspace.Digest(p.key)], func(w *place) bool {
+		return w.owner != f.worker && !w.from.After(f.from) && w.standsAt(at)
 	})
 }
 
@@ -149,32 +134,34 @@ func (p *place) standsAt(at time.Time) bool { return p.to.IsZero() || !p.to.Befo
 
 // judge says what else happened up to the next owner's claim, and how long the
 // pick-up may therefore take.
-func (p *pickup) judge(h *ownership, faults []fault, ttl time.Duration, at time.Time) {
-	elections := h.elections(p.death, at)
-	p.allowed = plainBound(ttl)
+func (p *pickup) judge(h *ownership, faults []*fault, ttl time.Duration, at time.Time) {
+	var elections []time.Time
+	for _, e := range h.elections {
+		if e.After(p.death) && !e.After(at) {
+			elections = append(elections, e)
+		}
+	}
+	bound := plainBound(ttl)
 	if len(elections) > 0 {
-		p.what, p.allowed, p.why = leaderLost, leaderBound(ttl), "a new leader"
+		p.what, p.why, bound = leaderLost, "a new leader", leaderBound(ttl)
 	}
 	for _, f := range faults {
 		if !f.kind.ofLeader() || !f.overlaps(p.death, at) {
 			continue
 		}
-		bound := leaderBound(ttl)
+		p.what, p.why, bound = leaderLost, string(f.kind), max(bound, leaderBound(ttl))
 		if f.kind == stopLeader {
 			bound = stoppedLeaderBound(ttl)
 		}
-		p.what, p.allowed, p.why = leaderLost, max(p.allowed, bound), string(f.kind)
 	}
 	p.stalled = h.stalls.within(p.death, at)
-	deadline := p.death.Add(p.allowed + p.stalled)
+	p.allowed = bound + p.stalled
 	disturb := func(from, to time.Time, why string) {
-		if from.After(deadline) || to.IsZero() {
+		if from.After(p.death.Add(p.allowed)) || to.IsZero() {
 			return
 		}
 		p.what, p.why = disturbed, why
-		if after := to.Add(leaderBound(ttl) + p.stalled); after.After(deadline) {
-			deadline = after
-		}
+		p.allowed = max(p.allowed, to.Sub(p.death)+leaderBound(ttl)+p.stalled)
 	}
 	// By their beginnings, so that each may allow for the next.
 	for _, f := range faults {
@@ -188,33 +175,28 @@ func (p *pickup) judge(h *ownership, faults []fault, ttl time.Duration, at time.
 	if len(elections) > 1 {
 		disturb(elections[0], elections[len(elections)-1], "several new leaders")
 	}
-	p.allowed = deadline.Sub(p.death)
 }
 
 // overlaps reports whether a fault, or what it takes to settle after it, lay in
 // the time.
-func (f fault) overlaps(from, to time.Time) bool {
+func (f *fault) overlaps(from, to time.Time) bool {
 	return !f.from.After(to) && (f.to.IsZero() || !f.to.Add(settling).Before(from))
 }
 
 // disturbs says how a fault concerns those that wait for the key, if it does.
-func (h *ownership) disturbs(f fault, p *pickup, at time.Time) string {
+func (h *ownership) disturbs(f *fault, p *pickup, at time.Time) string {
 	why := strings.TrimSpace(fmt.Sprintf("%s %s", f.kind, f.worker))
 	switch {
 	case f.kind.ofLeader():
 		return "" // dealt with
-	case f.kind.ofMembers():
+	case f.kind.ofMembers(), f.kind.ofLinks() && slotOf(f.worker) == slotOf(p.worker):
 		return why
 	case f.worker == "":
 		return ""
 	}
-	links := f.kind == cutLinks || f.kind == halfCutLinks || f.kind == breakLinks
-	if links && slotOf(f.worker) == slotOf(p.worker) {
-		return why
-	}
 	for _, w := range h.places[keyspace.Digest(p.key)] {
-		same := w.owner == f.worker || links && slotOf(w.owner) == slotOf(f.worker)
-		if same && w.owner != p.worker && !w.from.After(at) && (w.to.IsZero() || !w.to.Before(p.death)) {
+		same := w.owner == f.worker || f.kind.ofLinks() && slotOf(w.owner) == slotOf(f.worker)
+		if same && w.owner != p.worker && !w.from.After(at) && w.standsAt(p.death) {
 			return why + ", which waited"
 		}
 	}
@@ -228,13 +210,23 @@ func slotOf(worker string) string {
 	return slot
 }
 
-// elections returns when new terms of etcd's leaders were heard of.
-func (h *ownership) elections(from, to time.Time) []time.Time {
-	var times []time.Time
-	for i, r := range h.raft {
-		if i > 0 && r.at.After(from) && !r.at.After(to) {
-			times = append(times, r.at)
+// suspicionMedian bounds the median of pick-ups from suspected holders. Each takes 450 ms, or 1.8 s
+// if the holder was dead before it was ever asked, and what a busy machine adds.
+const suspicionMedian = 3 * time.Second
+
+// fromSuspected reports whether the key was taken from a suspected holder while nothing else
+// was wrong.
+func (p pickup) fromSuspected() bool { return p.suspected && p.what == nothingElse }
+
+// slowSuspicion reports whether suspicions take long.
+func slowSuspicion(pickups []pickup) bool {
+	const enough = 10 // fewer have no median to speak of
+	var took []time.Duration
+	for _, p := range pickups {
+		if p.fromSuspected() {
+			took = append(took, p.took-p.stalled)
 		}
 	}
-	return times
+	slices.Sort(took)
+	return len(took) >= enough && took[len(took)/2] > suspicionMedian
 }

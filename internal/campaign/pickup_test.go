@@ -5,24 +5,33 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/etcdclaims/claims/internal/keyspace"
 )
 
 // story is a history in which w0.1 owned job-0 and w1.1 waited for it. w0.1 dies
 // at second 100; times are seconds from then on.
-func story(next float64) (*ownership, []fault) {
+func story(next float64) (*ownership, []*fault) {
 	h := newOwnership()
-	h.hear(second(-20), 1, 1, nil)
-	h.hear(second(-10), 10, 1, []event{{key: ownPrefix + "job-0", value: []byte(`{"owner":"w0.1"}`), rev: 10}})
-	h.hear(second(-5), 11, 1, []event{{key: waitPrefix + keyspace.Digest("job-0") + "/1", value: []byte(`{"owner":"w1.1"}`), rev: 11}})
+	h.hear(second(-10), 1, putEvent(10, ownPrefix+"job-0", `{"owner":"w0.1"}`))
+	h.hear(second(-5), 1, putEvent(11, waitPrefix+keyspace.Digest("job-0")+"/1", `{"owner":"w1.1"}`))
 	if next > 0 {
-		h.hear(second(next), 20, 1, []event{
-			{key: ownPrefix + "job-0", rev: 19, deleted: true},
-			{key: livePrefix + "i/live/1", rev: 19, deleted: true},
-			{key: ownPrefix + "job-0", value: []byte(`{"owner":"w1.1"}`), rev: 20},
-		})
+		h.hear(second(next), 1,
+			deleteEvent(19, ownPrefix+"job-0"),
+			deleteEvent(19, livePrefix+"i/live/1"),
+			putEvent(20, ownPrefix+"job-0", `{"owner":"w1.1"}`))
 	}
-	return h, []fault{{kind: killWorker, worker: "w0.1", from: second(0), to: second(0)}}
+	return h, []*fault{{kind: killWorker, worker: "w0.1", from: second(0), to: second(0)}}
+}
+
+func putEvent(rev int64, key, value string) *clientv3.Event {
+	return &clientv3.Event{Type: clientv3.EventTypePut, Kv: &mvccpb.KeyValue{Key: []byte(key), Value: []byte(value), ModRevision: rev}}
+}
+
+func deleteEvent(rev int64, key string) *clientv3.Event {
+	return &clientv3.Event{Type: clientv3.EventTypeDelete, Kv: &mvccpb.KeyValue{Key: []byte(key), ModRevision: rev}}
 }
 
 func second(s float64) time.Time {
@@ -31,14 +40,14 @@ func second(s float64) time.Time {
 
 func TestPickups(t *testing.T) {
 	const ttl = 5 * time.Second
-	during := func(kind faultKind, worker string, from, to float64) fault {
-		return fault{kind: kind, worker: worker, from: second(from), to: second(to)}
+	during := func(kind faultKind, worker string, from, to float64) *fault {
+		return &fault{kind: kind, worker: worker, from: second(from), to: second(to)}
 	}
 	tests := []struct {
 		name string
 		next float64 // when the next owner came, 0 for never; the run ends at 60
 		raft []float64
-		more []fault
+		more []*fault
 		want circumstances
 		late bool
 	}{
@@ -47,26 +56,26 @@ func TestPickups(t *testing.T) {
 		{"never", 0, nil, nil, nothingElse, true},
 		{"OK a new leader", 13, []float64{1}, nil, leaderLost, false},
 		{"late for all of a new leader", 15, []float64{1}, nil, leaderLost, true},
-		{"OK a leader that is stopped", 13, nil, []fault{during(stopLeader, "", 1, 8)}, leaderLost, false},
-		{"OK a leader that is stopped, and a deaf watch", 15.5, nil, []fault{during(stopLeader, "", 1, 8), during(killLeader, "", 2, 2)}, leaderLost, false},
-		{"late for a leader that is stopped", 16, nil, []fault{during(stopLeader, "", 1, 8)}, leaderLost, true},
-		{"late for a leader that is killed", 15, nil, []fault{during(killLeader, "", 1, 1)}, leaderLost, true},
+		{"OK a leader that is stopped", 13, nil, []*fault{during(stopLeader, "", 1, 8)}, leaderLost, false},
+		{"OK a leader that is stopped, and a deaf watch", 15.5, nil, []*fault{during(stopLeader, "", 1, 8), during(killLeader, "", 2, 2)}, leaderLost, false},
+		{"late for a leader that is stopped", 16, nil, []*fault{during(stopLeader, "", 1, 8)}, leaderLost, true},
+		{"late for a leader that is killed", 15, nil, []*fault{during(killLeader, "", 1, 1)}, leaderLost, true},
 		{"OK two new leaders", 20, []float64{1, 7}, nil, disturbed, false},
-		{"OK a compaction excuses nothing", 6.5, nil, []fault{during(compactAll, "", 1, 1)}, nothingElse, true},
-		{"OK a worker that does not wait excuses nothing", 6.5, nil, []fault{during(killWorker, "w2.1", 1, 1)}, nothingElse, true},
-		{"OK a follower", 6.5, nil, []fault{during(stopFollower, "", 1, 3)}, disturbed, false},
-		{"late after a follower", 18, nil, []fault{during(stopFollower, "", 1, 3)}, disturbed, true},
-		{"OK links of the waiter", 20, nil, []fault{during(cutLinks, "w1.1", -1, 7)}, disturbed, false},
-		{"OK links of the dead, kept by those before it", 10, nil, []fault{during(cutLinks, "w0.0", -1, 2)}, disturbed, false},
-		{"OK a fault that could not be made, or not wholly", 6.5, nil, []fault{{kind: stopFollower, from: second(1), to: second(2), failed: true}}, disturbed, false},
-		{"a fault that was over excuses nothing", 6.5, nil, []fault{during(cutLinks, "w1.1", -9, -5)}, nothingElse, true},
-		{"a fault after all was too late", 20, nil, []fault{during(cutLinks, "w1.1", 19, 20)}, nothingElse, true},
+		{"OK a compaction excuses nothing", 6.5, nil, []*fault{during(compactAll, "", 1, 1)}, nothingElse, true},
+		{"OK a worker that does not wait excuses nothing", 6.5, nil, []*fault{during(killWorker, "w2.1", 1, 1)}, nothingElse, true},
+		{"OK a follower", 6.5, nil, []*fault{during(stopFollower, "", 1, 3)}, disturbed, false},
+		{"late after a follower", 18, nil, []*fault{during(stopFollower, "", 1, 3)}, disturbed, true},
+		{"OK links of the waiter", 20, nil, []*fault{during(cutLinks, "w1.1", -1, 7)}, disturbed, false},
+		{"OK links of the dead, kept by those before it", 10, nil, []*fault{during(cutLinks, "w0.0", -1, 2)}, disturbed, false},
+		{"OK a fault that could not be made, or not wholly", 6.5, nil, []*fault{{kind: stopFollower, from: second(1), to: second(2), failed: true}}, disturbed, false},
+		{"a fault that was over excuses nothing", 6.5, nil, []*fault{during(cutLinks, "w1.1", -9, -5)}, nothingElse, true},
+		{"a fault after all was too late", 20, nil, []*fault{during(cutLinks, "w1.1", 19, 20)}, nothingElse, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			h, faults := story(tt.next)
 			for i, at := range tt.raft {
-				h.hearTerm(second(at), uint64(i+2))
+				h.hear(second(at), uint64(i+2))
 			}
 			found := findPickups(h, append(faults, tt.more...), ttl, second(60))
 			if len(found) != 1 {
@@ -102,7 +111,7 @@ func TestStalled(t *testing.T) {
 }
 
 func TestPickupsNotMeasured(t *testing.T) {
-	f := func(name string, change func(h *ownership, faults []fault)) {
+	f := func(name string, change func(h *ownership, faults []*fault)) {
 		t.Helper()
 		h, faults := story(5.5)
 		change(h, faults)
@@ -110,44 +119,30 @@ func TestPickupsNotMeasured(t *testing.T) {
 			t.Errorf("%s: %v", name, found)
 		}
 	}
-	f("nobody waited", func(h *ownership, _ []fault) { clear(h.places) })
-	f("the waiter left", func(h *ownership, _ []fault) { h.places[keyspace.Digest("job-0")][0].to = second(2) })
-	f("the waiter came later", func(h *ownership, _ []fault) { h.places[keyspace.Digest("job-0")][0].from = second(2) })
-	f("the key was free before", func(h *ownership, _ []fault) { h.terms["job-0"][0].ended = second(-1) })
-	f("the kill failed", func(_ *ownership, faults []fault) { faults[0].failed = true })
-	f("it was stopped, and went on", func(_ *ownership, faults []fault) {
+	f("nobody waited", func(h *ownership, _ []*fault) { clear(h.places) })
+	f("the waiter left", func(h *ownership, _ []*fault) { h.places[keyspace.Digest("job-0")][0].to = second(2) })
+	f("the waiter came later", func(h *ownership, _ []*fault) { h.places[keyspace.Digest("job-0")][0].from = second(2) })
+	f("the key was free before", func(h *ownership, _ []*fault) { h.terms["job-0"][0].ended = second(-1) })
+	f("the kill failed", func(_ *ownership, faults []*fault) { faults[0].failed = true })
+	f("it was stopped, and went on", func(_ *ownership, faults []*fault) {
 		faults[0].kind, faults[0].to = stopWorker, second(5)
 	})
 }
 
-// TestHistory tells of events twice and out of order, as several members do.
-func TestHistory(t *testing.T) {
+// TestOwnership tells of events twice and out of order, as several members do.
+func TestOwnership(t *testing.T) {
 	h, _ := story(5.5)
-	h.hear(second(9), 10, 1, []event{{key: ownPrefix + "job-0", value: []byte(`{"owner":"w0.1"}`), rev: 10}})
-	terms, takeOvers := h.count()
-	if terms != 2 || takeOvers != 1 {
-		t.Errorf("%d terms, %d take-overs", terms, takeOvers)
+	h.hear(second(9), 1, putEvent(10, ownPrefix+"job-0", `{"owner":"w0.1"}`))
+	if terms := h.terms["job-0"]; len(terms) != 2 || !terms[0].lapsed || terms[0].end != 19 || terms[1].lapsed {
+		t.Errorf("terms %+v", terms)
 	}
-	if its, all := h.owned("w1.1"); len(its) != 1 || len(all) != 1 {
+	if all, its := h.owned(""), h.owned("w1.1"); len(all) != 1 || len(its) != 1 || len(h.owned("w0.1")) > 0 {
 		t.Errorf("w1.1 owns %v of %v", its, all)
 	}
-	if h.owner("job-0") != "w1.1" || h.owner("job-1") != "" {
-		t.Errorf("owners %q, %q", h.owner("job-0"), h.owner("job-1"))
+	if h.owner("job-0") != "w1.1" || h.owner("job-1") != "" || h.seen() != 20 {
+		t.Errorf("owners %q, %q at %d", h.owner("job-0"), h.owner("job-1"), h.seen())
 	}
-
-	// After a gap the key has another owner, and the place in line is gone.
-	h.reread(second(20), 40, 1, []event{{key: ownPrefix + "job-0", value: []byte(`{"owner":"w2.1"}`), rev: 30}})
-	last := h.last("job-0")
-	if last.owner != "w2.1" || last.fence != 30 || len(h.gaps) != 1 || h.gaps[0] != [2]int64{20, 40} || len(h.standing) != 0 || h.seen() != 40 {
-		t.Errorf("after a gap: %+v, gaps %v, standing %v, at %d", last, h.gaps, h.standing, h.seen())
-	}
-	h.reread(second(21), 35, 1, nil) // a member that lags behind
-	if h.owner("job-0") != "w2.1" {
-		t.Error("a late read ended a term")
-	}
-	// And after another nobody has it.
-	h.reread(second(30), 50, 1, nil)
-	if h.owner("job-0") != "" {
-		t.Error("a term goes on though its key is gone")
+	if !h.begunSince(second(5), "job-0") || h.begunSince(second(6), "job-0") || h.begunSince(second(0), "job-1") {
+		t.Error("when terms began")
 	}
 }

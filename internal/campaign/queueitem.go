@@ -3,35 +3,27 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/retry"
 )
 
 const (
-	queueName       = "campaign"
-	queueDonePrefix = "/campaign/queue-done/" // <item>: the fence of whoever completed it
-	queueRestKey    = "/campaign/queue-rest"  // put when nothing more is to be enqueued
-	queuePrefix     = etcdclaims.DefaultPrefix + "queue/"
+	queueName    = "campaign"
+	queueRestKey = "/campaign/queue-rest" // put when nothing more is to be enqueued
+	queuePrefix  = etcdclaims.DefaultPrefix + "queue/"
 )
 
 var errOnPurpose = errors.New("this attempt fails on purpose")
-
-// What a journal has of the queue: what was acknowledged, or may have been done.
-const (
-	opEnqueued  = "enqueued"
-	opClaimed   = "claimed"
-	opCompleted = "completed"
-	opMaybeDone = "maybe completed"
-)
 
 // produce enqueues an item of the worker's own, until the campaign is to rest.
 func (w *worker) produce(ctx context.Context, r *rand.Rand) error {
@@ -45,7 +37,8 @@ func (w *worker) produce(ctx context.Context, r *rand.Rand) error {
 		retry.Sleep(ctx, w.TTL)
 		return nil
 	}
-	item := queue.NewItem(nil, queue.ID(w.journal.id()), queue.Priority(r.IntN(3)), queue.Delay(between(r, 0, 300*time.Millisecond)), queue.MaxAttempts(1<<20))
+	item := queue.NewItem(nil, queue.ID(w.journal.id()), queue.Priority(r.IntN(3)), queue.Delay(between(r, 0, 300*time.Millisecond)),
+		queue.MaxAttempts(1<<20))
 	if _, err := w.queue.Enqueue(ctx, item); err != nil {
 		return err
 	}
@@ -67,30 +60,36 @@ func (w *worker) consume(ctx context.Context, r *rand.Rand) error {
 	return err
 }
 
-// endLease completes the item, fails it or gives it back, until it is off the worker's
-// hands.
+// endLease completes the item, fails it or gives it back.
 func (w *worker) endLease(ctx context.Context, r *rand.Rand, l *queue.Delivery) error {
-	how := r.IntN(10)
+	switch r.IntN(10) {
+	case 0:
+		return untilOver(ctx, r, l, l.Release)
+	case 1:
+		backoff := queue.Backoff(etcdclaims.ExponentialBackoff(100*time.Millisecond, time.Second))
+		return untilOver(ctx, r, l, func(ctx context.Context) error {
+			_, err := l.Fail(ctx, errOnPurpose, backoff)
+			return err
+		})
+	}
+	return w.attempt(kindItem, fencing.Token{Key: l.ID(), Fence: l.Fence()}, func(intent entry) error {
+		return untilOver(ctx, r, l, func(ctx context.Context) error { return l.Complete(ctx, put(itemPrefix+l.ID(), intent)) })
+	})
+}
+
+// untilOver calls a verb until the item is off the worker's hands. If the verb never
+// succeeded, it returns all errors.
+func untilOver(ctx context.Context, r *rand.Rand, l *queue.Delivery, verb func(context.Context) error) (errs error) {
 	for {
 		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
-		var err error
-		switch {
-		case how > 1:
-			fence := l.Fence()
-			err = l.Complete(ending, clientv3.OpPut(queueDonePrefix+l.ID(), fmt.Sprint(fence)))
-			if err == nil {
-				w.journal.write(entry{Op: opCompleted, Key: l.ID(), Fence: fence})
-			} else if errors.Is(err, etcdclaims.ErrUnknown) {
-				w.journal.write(entry{Op: opMaybeDone, Key: l.ID(), Fence: fence})
-			}
-		case how == 1:
-			_, err = l.Fail(ending, errOnPurpose, queue.Backoff(etcdclaims.ExponentialBackoff(100*time.Millisecond, time.Second)))
-		default:
-			err = l.Release(ending)
-		}
+		err := verb(ending)
 		cancel()
-		if err == nil || l.Err() != nil || ctx.Err() != nil {
-			return err
+		if err == nil {
+			return nil
+		}
+		errs = errors.Join(errs, err)
+		if l.Err() != nil || ctx.Err() != nil {
+			return errs
 		}
 		retry.Sleep(ctx, between(r, 20*time.Millisecond, 200*time.Millisecond))
 	}
@@ -106,58 +105,12 @@ func (c *campaign) restQueue(ctx context.Context) error {
 
 // queued returns how many items are in the queue.
 func (c *campaign) queued(ctx context.Context) (n int, err error) {
-	err = c.members.all(ctx, queuePrefix, func(name string, _ []byte, _, _, _ int64) {
-		if slices.ContainsFunc([]string{"/index/ready/", "/index/later/", "/taken/", "/dead/"}, func(part string) bool { return strings.Contains(name, part) }) {
+	err = c.members.all(ctx, queuePrefix, func(kv *mvccpb.KeyValue) {
+		if slices.ContainsFunc([]string{"/index/ready/", "/index/later/", "/taken/", "/dead/"}, func(part string) bool {
+			return strings.Contains(string(kv.Key), part)
+		}) {
 			n++
 		}
 	})
 	return n, err
 }
-
-// judgeQueue looks for items of the queue that were not completed exactly once, or not
-// as their workers were told.
-func (v *verdict) judgeQueue(ev *evidence) {
-	type lease struct {
-		item  string
-		fence int64
-	}
-	untold := 0
-	maybe, claimed := map[lease]bool{}, map[string]int{}
-	for _, e := range ev.journals {
-		switch done, there := ev.queueDone[e.Key]; e.Op {
-		case opEnqueued:
-			if v.count("items enqueued", 1); !there {
-				v.find(lost, "item %s of the queue: never completed", e.Key)
-			}
-		case opClaimed:
-			v.count("items claimed", 1)
-			if claimed[e.Key]++; claimed[e.Key] > 1 {
-				v.count("items claimed again", 1)
-			}
-		case opCompleted:
-			v.count("items completed", 1)
-			maybe[lease{e.Key, e.Fence}] = true
-			if done.fence != e.Fence {
-				v.find(answers, "item %s of the queue: completed by fence %d, as its worker was told; etcd has %d", e.Key, e.Fence, done.fence)
-			}
-		case opMaybeDone:
-			v.count("items completed or not, as reported", 1)
-			maybe[lease{e.Key, e.Fence}] = true
-		}
-	}
-	for item, done := range ev.queueDone {
-		if done.version > 1 {
-			v.find(doubled, "item %s of the queue: completed %d times", item, done.version)
-		}
-		if !maybe[lease{item, done.fence}] {
-			untold++ // its worker was killed before the reply, or before it had written it down
-		}
-	}
-	v.count("items completed by workers killed before they noted it", untold)
-	if untold > 0 && len(ev.deaths) == 0 {
-		v.find(answers, "%d items of the queue were completed, and their workers, who live, were not told", untold)
-	}
-}
-
-// queueDone is how an item of the queue was completed.
-type queueDone struct{ fence, version int64 }

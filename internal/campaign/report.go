@@ -5,7 +5,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strings"
 	"text/tabwriter"
 	"time"
 )
@@ -14,83 +13,47 @@ import (
 // in journals and logs.
 const samples = 20
 
-// A report is what is printed at the end.
-type report struct {
-	v       *verdict
-	pickups []pickup
-	ttl     time.Duration
-	stalled time.Duration // this program, in the whole run
-}
-
-func (r *report) print(out io.Writer) error {
-	v := r.v
+// report prints what a run has shown. This program stalled for so long in all of it.
+func report(out io.Writer, v *verdict, pickups []pickup, ttl, stalled time.Duration) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	row := func(name string, value any, note string, args ...any) {
-		fmt.Fprintf(table, "%s\t%v\t%s\n", name, value, fmt.Sprintf(note, args...))
+	row := func(name string, value any, note string) { fmt.Fprintf(table, "%s\t%v\t%s\n", name, value, note) }
+	times := func(name, bound string, of func(pickup) bool) {
+		var took []time.Duration
+		for _, p := range pickups {
+			if of(p) {
+				took = append(took, p.took)
+			}
+		}
+		if slices.Sort(took); len(took) > 0 {
+			bound = fmt.Sprintf("p50 %.2f s, max %.2f s, %s", took[len(took)/2].Seconds(), took[len(took)-1].Seconds(), bound)
+		}
+		row(name, len(took), bound)
 	}
 	fmt.Fprintln(table)
 	for _, name := range slices.Sorted(maps.Keys(v.figures)) {
 		row(name, v.figures[name], "")
 	}
-	r.pickupRows(row)
+	times("pick-up, nothing else wrong", fmt.Sprintf("bound %v", plainBound(ttl)), func(p pickup) bool { return p.what == nothingElse })
+	times("  from suspected holders", fmt.Sprintf("bound of p50 %v", suspicionMedian), pickup.fromSuspected)
+	ofLeader := fmt.Sprintf("bound %v, or %.2f s if it was stopped", leaderBound(ttl), stoppedLeaderBound(ttl).Seconds())
+	times("pick-up, leader lost meanwhile", ofLeader, func(p pickup) bool { return p.what == leaderLost })
+	times("pick-up, waiters or majority disturbed", fmt.Sprintf("bound %v after that is over", leaderBound(ttl)),
+		func(p pickup) bool { return p.what == disturbed })
+	row("campaign stalled", stalled.Round(time.Millisecond), "added to the bounds of pick-ups meanwhile")
 	row(odd, len(v.findings[odd]), "")
 	fmt.Fprintln(table)
 	for _, name := range violations {
 		row(name, len(v.findings[name]), "must be 0")
 	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	for _, name := range slices.Concat(violations, []string{odd, unexplained}) {
-		if err := printList(out, name, v.findings[name]); err != nil {
-			return err
+	for _, name := range slices.Sorted(maps.Keys(v.findings)) {
+		list := v.findings[name]
+		fmt.Fprintf(table, "\n%s:\n", name)
+		for _, text := range list[:min(samples, len(list))] {
+			fmt.Fprintf(table, "  %s\n", text)
+		}
+		if more := len(list) - samples; more > 0 {
+			fmt.Fprintf(table, "  and %d more\n", more)
 		}
 	}
-	return nil
-}
-
-// pickupRows prints how fast keys were picked up.
-func (r *report) pickupRows(row func(string, any, string, ...any)) {
-	r.pickupRow(row, "pick-up, nothing else wrong", nothingElse, "bound "+plainBound(r.ttl).String())
-	r.pickupRow(row, "pick-up, leader lost meanwhile", leaderLost, fmt.Sprintf("bound %v, or %.2f s if it was stopped", leaderBound(r.ttl), stoppedLeaderBound(r.ttl).Seconds()))
-	r.pickupRow(row, "pick-up, waiters or majority disturbed", disturbed, "bound "+leaderBound(r.ttl).String()+" after that is over")
-	row("  campaign stalled", r.stalled.Round(time.Millisecond), "added to the bounds of pick-ups meanwhile")
-	durationsRow(row, "  from suspected holders, nothing else wrong", suspectedPickups(r.pickups), "bound of p50 "+suspicionMedian.String())
-}
-
-// printList prints findings of one sort, if there are any.
-func printList(out io.Writer, name string, list []string) error {
-	if len(list) == 0 {
-		return nil
-	}
-	var s strings.Builder
-	fmt.Fprintf(&s, "\n%s:\n", name)
-	for i, text := range list {
-		if i == samples {
-			fmt.Fprintf(&s, "  and %d more\n", len(list)-samples)
-			break
-		}
-		fmt.Fprintf(&s, "  %s\n", text)
-	}
-	_, err := io.WriteString(out, s.String())
-	return err
-}
-
-func (r *report) pickupRow(row func(string, any, string, ...any), name string, what circumstances, bound string) {
-	var took []time.Duration
-	for _, p := range r.pickups {
-		if p.what == what {
-			took = append(took, p.took)
-		}
-	}
-	durationsRow(row, name, took, bound)
-}
-
-func durationsRow(row func(string, any, string, ...any), name string, took []time.Duration, bound string) {
-	if len(took) == 0 {
-		row(name, 0, "%s", bound)
-		return
-	}
-	slices.Sort(took)
-	row(name, len(took), "p50 %.2f s, max %.2f s, %s", took[len(took)/2].Seconds(), took[len(took)-1].Seconds(), bound)
+	return table.Flush()
 }

@@ -2,9 +2,10 @@ package main
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
+
+	"github.com/etcdclaims/claims/internal/retry"
 )
 
 const (
@@ -23,17 +24,12 @@ type stall struct{ from, to time.Time }
 
 // watch notes stalls until ctx ends.
 func (s *stalls) watch(ctx context.Context) {
-	tick := time.NewTicker(stallEvery)
-	defer tick.Stop()
-	for last := time.Now(); ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for due := time.Now(); ctx.Err() == nil; {
+		due = due.Add(stallEvery)
+		retry.Sleep(ctx, time.Until(due))
 		now := time.Now()
-		s.note(last.Add(stallEvery), now)
-		last = now
+		s.note(due, now)
+		due = now
 	}
 }
 
@@ -51,17 +47,15 @@ func (s *stalls) note(due, ran time.Time) {
 func (s *stalls) within(from, to time.Time) (sum time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, one := range slices.Backward(s.all) {
-		if !one.to.After(from) {
-			break // so were all before it
+	for _, one := range s.all {
+		begin, end := one.from, one.to
+		if begin.Before(from) {
+			begin = from
 		}
-		if one.from.Before(from) {
-			one.from = from
+		if end.After(to) {
+			end = to
 		}
-		if one.to.After(to) {
-			one.to = to
-		}
-		sum += max(0, one.to.Sub(one.from))
+		sum += max(0, end.Sub(begin))
 	}
 	return sum
 }

@@ -2,33 +2,74 @@ package main
 
 import (
 	"cmp"
-	"errors"
+	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
-	"github.com/etcdclaims/claims/fencing"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
 	"github.com/etcdclaims/claims/internal/history"
 )
 
 // What must not be.
 const (
-	stale    = "stale effects accepted" // another owned the key, or nobody
-	lost     = "items lost"             // never completed
-	doubled  = "doubled"                // put twice
-	answers  = "not as answered"        // acknowledged and lost, refused and carried out, or carried out twice
+	stale    = "stale effects accepted"      // another owned the key, or nobody
+	lost     = "items lost"                  // never completed
+	answers  = "not as answered, or doubled" // acknowledged and lost, refused and carried out, or carried out twice
 	unasked  = "carried out though never intended"
 	barred   = "rules of suspicion broken"
 	overtime = "bounds broken" // pick-ups that took too long, and keys that stayed stuck
 	ended    = "workers that ended by themselves, or would not"
 )
 
-var violations = []string{stale, lost, doubled, answers, unasked, barred, overtime, ended}
+var violations = []string{stale, lost, answers, unasked, barred, overtime, ended}
 
-// What is only reported.
-const (
-	odd         = "errors not accounted for"
-	unexplained = "suspected without a fault that explains it"
-)
+// odd is only reported.
+const odd = "errors not accounted for"
+
+// countSuspected counts terms that ended by a suspicion.
+const countSuspected = "terms taken from suspected holders"
+
+// Evidence is all that the verdict is found from.
+type evidence struct {
+	journals []entry
+	effects  []effect
+	set      []string // its final elements
+	terms    map[string][]*term
+}
+
+// An effect is one that etcd has.
+type effect struct {
+	entry         // the intent
+	rev     int64 // at which it was carried out first
+	version int64 // how often it was
+}
+
+// gather reads everything, once the workers have ended and all is quiet.
+func gather(ctx context.Context, dir string, m *members, h *ownership) (*evidence, error) {
+	ev := &evidence{terms: h.terms}
+	var err error
+	if ev.journals, err = readJournals(dir); err != nil {
+		return nil, err
+	}
+	for _, prefix := range []string{effectPrefix, itemPrefix} {
+		var unreadable error
+		err := m.all(ctx, prefix, func(kv *mvccpb.KeyValue) {
+			e := effect{rev: kv.CreateRevision, version: kv.Version}
+			if err := json.Unmarshal(kv.Value, &e.entry); err != nil {
+				unreadable = fmt.Errorf("effect %s cannot be read: %q", kv.Key, kv.Value)
+			}
+			ev.effects = append(ev.effects, e)
+		})
+		if err := cmp.Or(err, unreadable); err != nil {
+			return nil, err
+		}
+	}
+	err = m.all(ctx, fencedSet, func(kv *mvccpb.KeyValue) { ev.set = strings.Fields(string(kv.Value)) })
+	return ev, err
+}
 
 // A verdict is what the evidence shows.
 type verdict struct {
@@ -50,145 +91,120 @@ func (v *verdict) held() bool {
 // judge compares what workers intended and were told with what etcd has.
 func judge(ev *evidence) *verdict {
 	v := &verdict{figures: map[string]int{}, findings: map[string][]string{}}
-	intents, outcomes := map[string]entry{}, map[string]entry{}
+	intents, outcomes, items := map[string]entry{}, map[string]entry{}, map[string]bool{}
 	for _, e := range ev.journals {
 		switch e.Op {
 		case opIntent:
 			intents[e.ID] = e
 		case opOdd:
 			v.find(odd, "%s", e.Note)
-		case opEnqueued, opClaimed, opCompleted, opMaybeDone: // see judgeQueue
-		case opSuspected: // see judgeSuspicions
+		case opEnqueued:
+			items[e.Key] = true
+			v.count("items enqueued", 1)
+		case opClaimed:
+			v.count("items claimed", 1)
+		case opSuspected:
+			v.count(countSuspected+cmp.Or(e.Note, ", rightly"), e.Want)
 		default:
 			outcomes[e.ID] = e
 		}
 	}
-	there := map[string]int{}
-	for _, e := range ev.effects {
-		there[e.id]++
-	}
+	carriedOut := map[string]int{}
 	for _, id := range ev.set {
-		there[id]++
+		carriedOut[id]++
 	}
-	v.count("elements in the fenced set", len(ev.set))
-	v.judgeEffects(ev, intents)
-	v.judgeOutcomes(intents, outcomes, there)
-	v.judgeQueue(ev)
-	v.judgeSuspicions(ev, outcomes)
+	for _, e := range ev.effects {
+		carriedOut[e.ID] += int(e.version)
+		if intent := intents[e.ID]; intent != e.entry {
+			v.find(unasked, "%+v: intended was %+v", e.entry, intent)
+		}
+		if e.Kind == kindItem {
+			delete(items, e.Key)
+			continue
+		}
+		// The terms of a key follow each other: each ends at the latest where the next begins.
+		if t := ev.term(e.Key, e.Fence); t == nil || t.end > 0 && e.rev > t.end {
+			v.find(stale, "%s on %s@%d at revision %d, under %+v", e.ID, e.Key, e.Fence, e.rev, t)
+		}
+	}
+	for item := range items {
+		v.find(lost, "item %s of the queue: never completed", item)
+	}
+	v.judgeOutcomes(ev, intents, outcomes, carriedOut)
+	v.judgeTerms(ev)
 	for _, list := range v.findings {
 		slices.Sort(list)
 	}
 	return v
 }
 
-// judgeEffects checks the effects that etcd has: each was intended, was put once,
-// and was its owner's when it was accepted.
-func (v *verdict) judgeEffects(ev *evidence, intents map[string]entry) {
-	v.count("effects in etcd", len(ev.effects))
-	for _, e := range ev.effects {
-		switch intent, ok := intents[e.id]; {
-		case !ok:
-			v.find(unasked, "%s on %s: in no journal", e.id, e.key)
-		case intent.Key != e.key || intent.Fence != e.fence:
-			v.find(unasked, "%s on %s@%d: intended for %s@%d", e.id, e.key, e.fence, intent.Key, intent.Fence)
-		}
-		if e.mod != e.create {
-			v.find(doubled, "%s on %s: at revisions %d and %d", e.id, e.key, e.create, e.mod)
-		}
+// term returns the term with a fence, or nil.
+func (ev *evidence) term(key string, fence int64) *term {
+	i := slices.IndexFunc(ev.terms[key], func(t *term) bool { return t.fence == fence })
+	if i < 0 {
+		return nil
 	}
-	var broken history.Violations
-	if errors.As(v.byRevision(ev).Check(history.Checks{}), &broken) {
-		for _, violation := range broken {
-			v.find(stale, "%v", violation)
-		}
-	}
-}
-
-// A step is one thing that etcd carried out.
-type step struct {
-	rev    int64
-	rank   int // at one revision effects come first, then the end of their term, then the next term
-	record func(*history.History)
-}
-
-// steps returns how the term began and ended, in the history of a key.
-func (t *term) steps(key string) []step {
-	token := fencing.Token{Key: key, Fence: t.fence}
-	who := cmp.Or(t.owner, t.kind, "a record")
-	all := []step{{t.fence, 2, func(h *history.History) { h.Acquire(who, key).Granted(t.fence) }}}
-	if t.end > 0 {
-		all = append(all, step{t.end, 1, func(h *history.History) { h.Release(who, token).Done() }})
-	}
-	return all
-}
-
-// byRevision returns what etcd carried out, in the order of its revisions: terms and
-// effects. Effects of terms that the observer cannot have seen are left out.
-func (v *verdict) byRevision(ev *evidence) *history.History {
-	var steps []step
-	for key, terms := range ev.terms {
-		for _, t := range terms {
-			steps = append(steps, t.steps(key)...)
-		}
-	}
-	for _, e := range ev.effects {
-		if v.unseen(ev, e) {
-			v.count("effects whose owner the observer cannot have seen", 1)
-			continue
-		}
-		token := fencing.Token{Key: e.key, Fence: e.fence}
-		steps = append(steps, step{e.create, 0, func(h *history.History) {
-			h.Logf("effect %s at revision %d", e.id, e.create)
-			h.Effect(e.id, token).Done()
-		}})
-	}
-	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Or(cmp.Compare(a.rev, b.rev), cmp.Compare(a.rank, b.rank)) })
-	h := history.New()
-	for _, s := range steps {
-		s.record(h)
-	}
-	return h
-}
-
-// unseen reports whether the term of an effect began in a gap of the observer, and
-// was over before its end.
-func (v *verdict) unseen(ev *evidence, e effect) bool {
-	return ev.term(e.key, e.fence) == nil && ev.inGap(e.fence)
+	return ev.terms[key][i]
 }
 
 // judgeOutcomes looks at what workers were told.
-func (v *verdict) judgeOutcomes(intents, outcomes map[string]entry, there map[string]int) {
+func (v *verdict) judgeOutcomes(ev *evidence, intents, outcomes map[string]entry, carriedOut map[string]int) {
 	for id, intent := range intents {
-		name := fmt.Sprintf("%s on %s@%d (%s)", id, intent.Key, intent.Fence, intent.Kind)
-		n := there[id]
-		outcome, ok := outcomes[id]
+		told := cmp.Or(outcomes[id].Op, "killed before the reply")
 		write := history.Write{
-			Name: name, Token: fencing.Token{Key: intent.Key, Fence: intent.Fence}, Outcome: history.OutcomeRefused, Found: n,
+			Name: id + " " + intent.Kind, Token: intent.token(), Outcome: history.OutcomeUnknown, Found: carriedOut[id],
 		}
-		switch {
-		case !ok || outcome.Op == opUnknown:
-			write.Outcome = history.OutcomeUnknown
-			if ok {
-				v.count("effects unknown", 1)
-			} else {
-				v.count("effects unknown, of workers killed before the reply", 1)
-			}
-			if n > 0 {
-				v.count("effects unknown that turned out applied", 1)
-			}
-		case outcome.Op == opOK:
+		switch told {
+		case opDone:
 			write.Outcome = history.OutcomeDone
-			v.count("effects and elements acknowledged", 1)
-		case outcome.Op == opFailed:
-			v.count("effects that failed otherwise", 1)
-		default:
-			v.count("effects refused as stale", 1)
-			if intent.Kind == kindHeld || intent.Kind == kindLate {
-				v.count("effects refused as stale by etcd alone", 1)
-			}
+		case opRefused, opFailed:
+			write.Outcome = history.OutcomeRefused
 		}
 		if violation := write.Check(); violation != nil {
 			v.find(answers, "%v", violation)
+		}
+		v.count("effects "+intent.Kind+": "+told, 1)
+		if write.Outcome == history.OutcomeUnknown && write.Found > 0 {
+			v.count("effects unknown that turned out applied", 1)
+		}
+		byGuard := intent.Kind == kindHeld || intent.Kind == kindLate
+		if t := ev.term(intent.Key, intent.Fence); t != nil && t.suspected && told == opRefused && byGuard {
+			v.count("effects of suspected holders refused by etcd alone", 1)
+		}
+	}
+}
+
+// judgeTerms checks that the old and the new claim of each suspicion have the option.
+func (v *verdict) judgeTerms(ev *evidence) {
+	for key, terms := range ev.terms {
+		for i, t := range terms {
+			v.count("terms", 1)
+			next := &term{fence: -1} // none
+			if i+1 < len(terms) {
+				next = terms[i+1]
+			}
+			broken := ""
+			switch {
+			case t.lapsed:
+				v.count("terms that ended with a lease", 1)
+			case !t.suspected && next.fence == t.end && t.Kind == "" && next.Kind == "":
+				v.count("terms handed over", 1)
+			case !t.suspected:
+			case t.Kind != "":
+				broken = "it had no owner, but a record: " + t.Kind
+			case !t.Suspectable:
+				broken = "its claim does not have the option"
+			case next.fence != t.end:
+				broken = "no next owner took it"
+			case !next.Suspectable:
+				broken = "the next claim does not have the option"
+			}
+			if t.suspected {
+				v.count(countSuspected, 1)
+			}
+			if broken != "" {
+				v.find(barred, "%s@%d was taken for a suspicion at revision %d: %s", key, t.fence, t.end, broken)
+			}
 		}
 	}
 }

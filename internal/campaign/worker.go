@@ -20,13 +20,6 @@ import (
 	"github.com/etcdclaims/claims/internal/txn"
 )
 
-// How a worker spends its time: turns on keys, on keys whose holders can be suspected, the
-// queue, and one lane for the set.
-const (
-	keyLanes     = 6
-	suspectLanes = 3
-)
-
 // callTimeout bounds a worker's own requests, such as the effects. It is not
 // bound to the claim: whether an effect comes too late is for the fence to say.
 const callTimeout = 2 * time.Second
@@ -37,7 +30,6 @@ type job struct {
 	Name      string
 	Endpoints []string
 	TTL       time.Duration
-	Keys      int
 	Dir       string
 	Seed      uint64
 }
@@ -65,11 +57,7 @@ func runWorker(in io.Reader) (err error) {
 	if w.journal, err = openJournal(w.Dir, w.Name); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, w.journal.close()) }()
-	w.etcd, err = clientv3.New(clientv3.Config{
-		Endpoints: w.Endpoints, DialTimeout: callTimeout, Logger: zap.NewNop(),
-	})
-	if err != nil {
+	if w.etcd, err = clientv3.New(clientv3.Config{Endpoints: w.Endpoints, DialTimeout: callTimeout, Logger: zap.NewNop()}); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.etcd.Close()) }()
@@ -78,7 +66,13 @@ func runWorker(in io.Reader) (err error) {
 		TTL:           w.TTL,
 		AllowShortTTL: true,
 		Logger:        log,
-		Hooks:         etcdclaims.Hooks{Suspected: w.judged},
+		Hooks: etcdclaims.Hooks{Suspected: func(_ string, claims int, wrong bool) {
+			e := entry{Op: opSuspected, Want: claims}
+			if wrong {
+				e.Note = wronglySuspected
+			}
+			w.journal.write(e)
+		}},
 	})
 	if err != nil {
 		return err
@@ -96,16 +90,13 @@ func runWorker(in io.Reader) (err error) {
 
 	closing, cancel := context.WithTimeout(context.Background(), w.TTL)
 	defer cancel()
-	if err := w.queue.Close(closing); err != nil {
-		log.Warn("closing the queue", zap.Error(err)) // its items come back with the leases
-	}
-	if err := w.claims.Close(closing); err != nil {
+	if err := errors.Join(w.queue.Close(closing), w.claims.Close(closing)); err != nil {
 		log.Warn("closing", zap.Error(err)) // what is left ends with the leases
 	}
 	return nil
 }
 
-// work returns when all lanes have.
+// work is how a worker spends its time, in lanes. It returns when all lanes have.
 func (w *worker) work(ctx context.Context) {
 	var lanes sync.WaitGroup
 	seed := uint64(0)
@@ -119,44 +110,38 @@ func (w *worker) work(ctx context.Context) {
 			}
 		})
 	}
-	for range keyLanes {
+	for range 6 {
 		lane(w.takeTurn)
 	}
-	for range suspectLanes {
+	for range 3 {
 		lane(w.takeSuspectable)
 	}
-	lane(w.produce)
 	for range 2 {
 		lane(w.consume)
 	}
+	lane(w.produce)
 	lane(w.addElement)
 	lanes.Wait()
 }
 
-// note records an error that the faults do not account for.
+// note records an error that the faults of this program do not account for.
 func (w *worker) note(err error) {
-	if err == nil || expected(err) {
+	if err == nil {
 		return
 	}
-	w.journal.write(entry{Op: opOdd, Note: err.Error()})
-}
-
-// expected reports whether an error is one that a worker meets under the faults
-// of this program.
-func expected(err error) bool {
 	for _, known := range []error{
 		etcdclaims.ErrHeld, etcdclaims.ErrLost, etcdclaims.ErrReleased, etcdclaims.ErrUnknown, etcdclaims.ErrClosed,
 		context.Canceled, context.DeadlineExceeded,
 	} {
 		if errors.Is(err, known) {
-			return true
+			return
 		}
 	}
 	switch txn.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
-		return true
+		return
 	}
-	return false
+	w.journal.write(entry{Op: opOdd, Note: err.Error()})
 }
 
 // between returns a random time from low up to high.

@@ -14,153 +14,120 @@ import (
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
+const workerCount = 6
+
 // workers are all of them, as the parent sees them: slots that keep their links,
 // and in each one worker after the other.
 type workers struct {
-	o     options
-	net   network
-	slots []*workerProcess
-
+	o        options
+	net      network
 	watching sync.WaitGroup
 
-	mu     sync.Mutex
-	deaths map[string]time.Time // of workers that were killed
-	ends   []error              // of workers that ended otherwise than they were told to
+	mu    sync.Mutex
+	slots [workerCount]*workerProcess
+	ends  []error // of workers that ended otherwise than they were told to
 }
 
 // workerProcess is one worker, as the parent sees it.
 type workerProcess struct {
 	name  string
+	life  int // counts the workers of the slot
 	child *testetcd.Child
 	in    io.WriteCloser
 
-	mu    sync.Mutex
-	ended bool // by the parent
+	killed, told bool // by the parent, to end
 }
 
-func startWorkers(o options, net network) (*workers, error) {
-	c := &workers{o: o, net: net, slots: make([]*workerProcess, o.workers), deaths: map[string]time.Time{}}
-	for slot := range c.slots {
-		if err := c.start(slot, 1); err != nil {
-			c.kill()
-			return nil, err
-		}
-	}
-	return c, nil
-}
-
-// workerName names the n-th worker of a slot.
-func workerName(slot, n int) string { return fmt.Sprintf("w%d.%d", slot, n) }
-
-// start starts the n-th worker of a slot, whose worker before has ended.
-func (c *workers) start(slot, n int) error {
+// start starts the next worker of a slot, whose worker before has ended.
+func (c *workers) start(slot int) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	name := workerName(slot, n)
-	log, err := os.Create(filepath.Join(c.o.dir, name+".log"))
+	h := &workerProcess{life: 1}
+	if before := c.at(slot); before != nil {
+		h.life = before.life + 1
+	}
+	h.name = fmt.Sprintf("w%d.%d", slot, h.life)
+	log, err := os.Create(filepath.Join(c.o.dir, h.name+".log"))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = log.Close() }() // the child has its own
 	cmd := exec.Command(self, workerCommand)
 	cmd.Stdout, cmd.Stderr = log, log
-	in, err := cmd.StdinPipe()
-	if err != nil {
+	if h.in, err = cmd.StdinPipe(); err != nil {
 		return err
 	}
-	child, err := testetcd.StartChild(cmd)
-	if err != nil {
-		return fmt.Errorf("starting worker %s: %w", name, err)
+	if h.child, err = testetcd.StartChild(cmd); err != nil {
+		return fmt.Errorf("starting worker %s: %w", h.name, err)
 	}
-	h := &workerProcess{name: name, child: child, in: in}
 	c.mu.Lock()
 	c.slots[slot] = h
 	c.mu.Unlock()
 	c.watching.Go(func() { c.watch(h) })
-	return json.NewEncoder(in).Encode(job{
-		Name: name, Endpoints: c.net.endpoints(slot), TTL: c.o.ttl, Keys: c.o.keys, Dir: c.o.dir,
-		Seed: c.o.seed + uint64(slot)<<32 + uint64(n),
-	})
+	order := job{Name: h.name, TTL: c.o.ttl, Dir: c.o.dir, Seed: c.o.seed + uint64(slot)<<32 + uint64(h.life)}
+	for _, l := range c.net[slot] {
+		order.Endpoints = append(order.Endpoints, "http://"+l.addr())
+	}
+	return json.NewEncoder(h.in).Encode(order)
 }
 
 // watch waits for the end of a worker, and records an end that was not requested.
 func (c *workers) watch(h *workerProcess) {
 	err := h.child.Err()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.ended && err == nil {
-		return
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, killed := c.deaths[h.name]; killed {
+	switch {
+	case h.told && h.killed:
+		err = errors.New("it was still there when it was to have ended")
+	case h.killed, h.told && err == nil:
 		return
-	}
-	if err == nil {
+	case err == nil:
 		err = errors.New("it ended without an error")
 	}
 	c.ends = append(c.ends, fmt.Errorf("%s: %w; see %s.log", h.name, err, h.name))
 }
 
+// at returns the worker of a slot, or nil.
 func (c *workers) at(slot int) *workerProcess {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.slots[slot]
 }
 
-// killAt kills the worker of a slot, and returns its name.
-func (c *workers) killAt(slot int) string {
+// killAt kills the worker of a slot.
+func (c *workers) killAt(slot int) {
 	h := c.at(slot)
+	if h == nil {
+		return
+	}
 	c.mu.Lock()
-	c.deaths[h.name] = time.Now()
+	h.killed = true
 	c.mu.Unlock()
 	h.child.Kill()
-	return h.name
 }
 
-// stopAll asks all workers to end, and kills those that have not ended when patience
-// is over, which is an error. No worker may be paused.
-func (c *workers) stopAll(patience time.Duration) {
-	for slot := range c.slots {
-		h := c.at(slot)
-		h.mu.Lock()
-		h.ended = true
-		h.mu.Unlock()
+// stop asks all workers to end, and kills those that have not ended when patience
+// is over. It returns an error for each worker of the run that ended by itself, or did not
+// when it was asked to. No worker may be paused.
+func (c *workers) stop(patience time.Duration) []error {
+	c.mu.Lock()
+	for _, h := range c.slots {
+		h.told = true
 		_ = h.in.Close() // if it is dead, that is noted elsewhere
 	}
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	for slot := range c.slots {
-		select {
-		case <-c.at(slot).child.Dead():
-			continue
-		case <-deadline.C:
-			deadline.Reset(0) // for the others, too
-		}
-		err := fmt.Errorf("%s: still there %v after it was told to end", c.killAt(slot), patience)
-		c.mu.Lock()
-		c.ends = append(c.ends, err)
-		c.mu.Unlock()
-	}
+	c.mu.Unlock()
+	late := time.AfterFunc(patience, c.kill)
 	c.watching.Wait()
+	late.Stop()
+	return c.ends
 }
 
-// kill ends all workers at once, when the run has failed.
+// kill ends all workers at once.
 func (c *workers) kill() {
 	for slot := range c.slots {
-		if c.at(slot) != nil {
-			c.killAt(slot)
-		}
+		c.killAt(slot)
 	}
 	c.watching.Wait()
-}
-
-// report returns when workers were killed, and an error for each worker that ended
-// by itself or did not end when asked to.
-func (c *workers) report() (deaths map[string]time.Time, ends []error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.deaths, c.ends
 }
