@@ -47,7 +47,7 @@ func (c *campaign) run(ctx context.Context) (err error) {
 	defer cancel()
 	n := &nemesis{
 		ttl: c.o.ttl, r: rand.New(rand.NewPCG(c.o.seed, 0)), members: c.members, workers: c.workers, observer: c.observer,
-		line: c.line, busy: map[string]bool{},
+		line: c.line,
 	}
 	faults, err := n.run(storm)
 	if err != nil {

@@ -50,14 +50,10 @@ func (n *nemesis) choose(ctx context.Context) plannedFault {
 	return n.compact()
 }
 
-func processOf(slot int) string { return fmt.Sprintf("worker %d", slot) }
-
-const anyMember = "members" // never more than one fault of members at a time
-
 func (n *nemesis) killWorker(slot int) plannedFault {
 	return plannedFault{
 		fault: fault{kind: killWorker, worker: n.workers.at(slot).name},
-		needs: processOf(slot), slot: slot,
+		needs: &n.processes[slot], slot: slot,
 		begin: func(context.Context) error { n.workers.killAt(slot); return nil },
 		lasts: between(n.r, 0, 2*time.Second),
 		heal:  func() error { return n.workers.start(slot) },
@@ -68,7 +64,7 @@ func (n *nemesis) stopWorker(slot int, lasts time.Duration) plannedFault {
 	h := n.workers.at(slot)
 	return plannedFault{
 		fault: fault{kind: stopWorker, worker: h.name, note: lasts.Round(time.Millisecond).String()},
-		needs: processOf(slot), slot: slot,
+		needs: &n.processes[slot], slot: slot,
 		begin: func(context.Context) error { return h.child.Pause() },
 		lasts: lasts,
 		heal:  h.child.Resume,
@@ -99,7 +95,7 @@ func (n *nemesis) linkFault(slot int) plannedFault {
 	}
 	return plannedFault{
 		fault: fault{kind: way.kind, worker: n.workers.at(slot).name, note: where + way.note},
-		needs: fmt.Sprintf("links %d", slot), slot: slot,
+		needs: &n.links[slot], slot: slot,
 		begin: func(context.Context) error { return each(way.do) },
 		lasts: between(n.r, 500*time.Millisecond, 2*n.ttl),
 		heal:  func() error { return each((*link).heal) },
@@ -119,7 +115,7 @@ func (n *nemesis) memberFault(kind faultKind, lasts time.Duration, begin, heal c
 	}
 	return plannedFault{
 		fault: fault{kind: kind, note: fmt.Sprintf("member %v for %v", which, lasts.Round(time.Millisecond))},
-		needs: anyMember,
+		needs: &n.anyMember,
 		begin: func(context.Context) error { return each(begin) },
 		lasts: lasts,
 		heal:  func() error { return each(heal) },
@@ -146,7 +142,7 @@ func (n *nemesis) leaderFault(leader int) plannedFault {
 	to := (leader + 1 + n.r.IntN(memberCount-1)) % memberCount
 	return plannedFault{
 		fault: fault{kind: moveLeader, note: fmt.Sprintf("from member %d to %d", leader, to)},
-		needs: anyMember,
+		needs: &n.anyMember,
 		begin: func(ctx context.Context) error { return n.members.moveLeader(ctx, leader, to) },
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
@@ -52,8 +53,8 @@ type fault struct {
 // goroutine of their own, so all random choices are made before, in its fields.
 type plannedFault struct {
 	fault
-	needs string // what no other fault may have at the same time
-	slot  int    // of the worker
+	needs *sync.Mutex // what no other fault may have at the same time, or nil
+	slot  int         // of the worker
 	begin func(context.Context) error
 	lasts time.Duration
 	heal  func() error // nil if there is nothing to heal

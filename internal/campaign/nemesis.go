@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -26,9 +27,12 @@ type nemesis struct {
 	lasting sync.WaitGroup
 	giveUp  context.CancelFunc // ends run's context
 	mu      sync.Mutex
-	busy    map[string]bool // what a fault that lasts has to itself
-	faults  []*fault        // so far
-	err     error           // something that could not be healed
+	faults  []*fault // so far
+	err     error    // something that could not be healed
+
+	// What a fault has to itself while it lasts.
+	processes, links [workerCount]sync.Mutex
+	anyMember        sync.Mutex
 }
 
 // run makes faults until ctx ends, and returns when all are healed. It gives up when one cannot
@@ -51,13 +55,19 @@ func (n *nemesis) run(ctx context.Context) ([]*fault, error) {
 	return n.faults, n.err
 }
 
-// inject makes a fault, unless what it needs is taken.
+// inject makes a fault, unless another has what it needs, or it concerns a worker that was
+// replaced since it was chosen.
 func (n *nemesis) inject(ctx context.Context, p plannedFault) {
-	if ctx.Err() != nil || !n.take(p) {
+	needs := cmp.Or(p.needs, new(sync.Mutex))
+	if ctx.Err() != nil || !needs.TryLock() {
+		return
+	}
+	if p.needs != nil && p.worker != "" && n.workers.at(p.slot).name != p.worker {
+		needs.Unlock()
 		return
 	}
 	n.lasting.Go(func() {
-		defer n.give(p.needs)
+		defer needs.Unlock()
 		f := &p.fault
 		n.began(f)
 		if err := p.begin(ctx); err != nil {
@@ -104,27 +114,6 @@ func (n *nemesis) healed(f *fault, err error) {
 		n.err = fmt.Errorf("healing %q %s %s: %w", f.kind, f.worker, f.note, err)
 		n.giveUp()
 	}
-}
-
-// take reserves what the fault needs, unless another has it. It also refuses the fault of a
-// worker that was replaced since the fault was chosen.
-func (n *nemesis) take(p plannedFault) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if p.needs == "" {
-		return true
-	}
-	if n.busy[p.needs] || p.worker != "" && n.workers.at(p.slot).name != p.worker {
-		return false
-	}
-	n.busy[p.needs] = true
-	return true
-}
-
-func (n *nemesis) give(what string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.busy, what)
 }
 
 // orphan takes one worker away while nothing else is wrong, half of the times

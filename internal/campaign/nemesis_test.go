@@ -12,7 +12,7 @@ import (
 // are healed, and that no more are made.
 func TestHealingFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := &nemesis{ttl: 5 * time.Second, line: func(string, ...any) {}, busy: map[string]bool{}}
+		n := &nemesis{ttl: 5 * time.Second, line: func(string, ...any) {}}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		n.giveUp = cancel

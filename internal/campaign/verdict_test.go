@@ -34,7 +34,9 @@ func good() *evidence {
 	return &evidence{
 		journals: []entry{
 			one, told(one, opDone), two, told(two, opUnknown), late, told(late, opRefused), dead,
-			{Op: opEnqueued, Key: "i1"}, {Op: opClaimed, Key: "i1", Fence: 30}, item, told(item, opDone),
+			{Op: opEnqueued, Key: "i1"},
+			{Op: opClaimed, Key: "i1", Fence: 30},
+			item, told(item, opDone),
 			element, told(element, opDone),
 		},
 		effects: []effect{{one, 11, 1}, {two, 21, 1}, {item, 31, 1}},
