@@ -64,7 +64,10 @@ func TestHideKeys(t *testing.T) {
 			w.Fatal(err)
 		}
 		never := calendar.Must(calendar.Cron("0 0 1 1 *"))
-		err = s.Add(sched.Job{Name: "invoices/" + secret, Schedule: never, Handler: func(context.Context, sched.Tick) error { return claim.Err() }})
+		err = s.Add(sched.Job{
+			Name: "invoices/" + secret, Schedule: never,
+			Handler: func(context.Context, sched.Tick) error { return claim.Err() },
+		})
 		if err != nil {
 			w.Fatal(err)
 		}

@@ -3,7 +3,6 @@ package telemetry
 import (
 	"context"
 	"maps"
-	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/sched"
@@ -64,9 +63,12 @@ func (t *Telemetry) tick(next sched.Handler) sched.Handler {
 		}
 		ctx, span := t.tracer.Start(ctx, "etcdclaims.tick", opts...)
 		if span.IsRecording() {
-			job, id := t.spanJob(tick)
+			shown := tick
+			if t.hideKeys { // the key of a run has the name of its job
+				shown.Job = t.jobs.of(tick.Job)
+			}
 			span.SetAttributes(
-				keyGroup.String(tick.Group), keyJob.String(job), attribute.String("etcdclaims.tick", id),
+				keyGroup.String(tick.Group), keyJob.String(shown.Job), attribute.String("etcdclaims.tick", shown.ID()),
 				attribute.String("etcdclaims.tick.nominal", tick.Nominal.Format(time.RFC3339Nano)),
 				attribute.Int("etcdclaims.attempt", tick.Attempt), keyFence.String(formatFence(tick.Fence)),
 			)
@@ -84,16 +86,6 @@ func (t *Telemetry) tick(next sched.Handler) sched.Handler {
 		returned = true
 		return err
 	}
-}
-
-// spanJob returns what spans have as the job and the ID of a tick. The key of a run has the name of
-// its job.
-func (t *Telemetry) spanJob(tick sched.Tick) (job, id string) {
-	if !t.hideKeys {
-		return tick.Job, tick.ID()
-	}
-	job = t.jobs.of(tick.Job)
-	return job, tick.Group + "/" + job + strings.TrimPrefix(tick.ID(), tick.Group+"/"+tick.Job)
 }
 
 func (t *Telemetry) began(s scheduler, tick sched.Tick) {

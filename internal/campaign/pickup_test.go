@@ -57,7 +57,11 @@ func TestPickups(t *testing.T) {
 		{"OK a new leader", 13, []float64{1}, nil, leaderLost, false},
 		{"late for all of a new leader", 15, []float64{1}, nil, leaderLost, true},
 		{"OK a leader that is stopped", 13, nil, []*fault{during(stopLeader, "", 1, 8)}, leaderLost, false},
-		{"OK a leader that is stopped, and a deaf watch", 15.5, nil, []*fault{during(stopLeader, "", 1, 8), during(killLeader, "", 2, 2)}, leaderLost, false},
+		{
+			"OK a leader that is stopped, and a deaf watch", 15.5, nil,
+			[]*fault{during(stopLeader, "", 1, 8), during(killLeader, "", 2, 2)},
+			leaderLost, false,
+		},
 		{"late for a leader that is stopped", 16, nil, []*fault{during(stopLeader, "", 1, 8)}, leaderLost, true},
 		{"late for a leader that is killed", 15, nil, []*fault{during(killLeader, "", 1, 1)}, leaderLost, true},
 		{"OK two new leaders", 20, []float64{1, 7}, nil, disturbed, false},
@@ -67,7 +71,11 @@ func TestPickups(t *testing.T) {
 		{"late after a follower", 18, nil, []*fault{during(stopFollower, "", 1, 3)}, disturbed, true},
 		{"OK links of the waiter", 20, nil, []*fault{during(cutLinks, "w1.1", -1, 7)}, disturbed, false},
 		{"OK links of the dead, kept by those before it", 10, nil, []*fault{during(cutLinks, "w0.0", -1, 2)}, disturbed, false},
-		{"OK a fault that could not be made, or not wholly", 6.5, nil, []*fault{{kind: stopFollower, from: second(1), to: second(2), failed: true}}, disturbed, false},
+		{
+			"OK a fault that could not be made, or not wholly", 6.5, nil,
+			[]*fault{{kind: stopFollower, from: second(1), to: second(2), failed: true}},
+			disturbed, false,
+		},
 		{"a fault that was over excuses nothing", 6.5, nil, []*fault{during(cutLinks, "w1.1", -9, -5)}, nothingElse, true},
 		{"a fault after all was too late", 20, nil, []*fault{during(cutLinks, "w1.1", 19, 20)}, nothingElse, true},
 	}
@@ -129,7 +137,7 @@ func TestPickupsNotMeasured(t *testing.T) {
 	})
 }
 
-// TestOwnership tells of events twice and out of order, as several members do.
+// TestOwnership reports events twice and out of order, as watches of several members do.
 func TestOwnership(t *testing.T) {
 	h, _ := story(5.5)
 	h.hear(second(9), 1, putEvent(10, ownPrefix+"job-0", `{"owner":"w0.1"}`))

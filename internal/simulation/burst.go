@@ -267,8 +267,8 @@ func (p *process) hot(rng *rand.Rand, lasts time.Duration, callers int) {
 	wg.Wait()
 }
 
-// trips is how many round trips a release may take: it may find that who was to
-// be handed the key has left.
+// trips is how many round trips a release may take. The caller that is next in line may have left by
+// the time it is handed the key.
 const trips = 8
 
 // holdHot holds the key for a moment, and checks how long its release takes.

@@ -28,7 +28,7 @@ type keyCall struct {
 	verb     string
 	p        *process
 	key      string
-	owner    string        // of the lock; "": whoever has it, of a call that takes the key away by force
+	owner    string        // who holds or asks for the lock; "" if the call takes it from anybody by force
 	ttl      time.Duration // of a lock that it may be told of
 	from, to time.Time     // to is zero while it lasts
 	era      int
@@ -117,7 +117,7 @@ func (p *process) lockBy(
 	c.returned(fence, err)
 	p.class("lock", err)
 	p.w.faultIf(ok != (fence > 0) || ok && err != nil,
-		"%s: a lock is said to be had: %v, with fence %d, and error %v", p.name, ok, fence, err)
+		"%s: the call for a lock returned %v with fence %d and error %v", p.name, ok, fence, err)
 	if ok {
 		p.w.count("locked")
 	}
@@ -162,7 +162,8 @@ func (r *replay) judgeLocks() {
 		case told.fence == 0:
 		case l != nil && l.era != told.era: // a fence can be had twice
 		case told.fence>>47 < r.epochAt(told.era, told.from):
-			r.fault("%s was told at %s that %s has the lock %v: the epoch was %d before", told.p.name, clockOf(told.from), told.owner, token, r.epochAt(told.era, told.from))
+			r.fault("%s was told at %s that %s has the lock %v: the epoch was %d before",
+				told.p.name, clockOf(told.from), told.owner, token, r.epochAt(told.era, told.from))
 		case l == nil || l.owner != told.owner:
 			r.fault("%s was told that %s has the lock %v, which is not in etcd", told.p.name, told.owner, token)
 		case !r.t.w.ledger.healthy(nil, told.to, told.to): // the observer may have seen it late

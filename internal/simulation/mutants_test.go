@@ -140,7 +140,8 @@ func (m mutant) search(t *testing.T, binary string) (seed, finding string) {
 	const some = 6
 	for from := 1; from <= m.seeds; from += some {
 		cmd := exec.CommandContext(t.Context(), binary, "-test.run=^TestSimulation$", fmt.Sprintf("-seed=%d", from),
-			fmt.Sprintf("-seeds=%d", min(some, m.seeds-from+1)), fmt.Sprintf("-simulate=%v", *lasting), "-replays=0", fmt.Sprintf("-queues=%t", m.queue), "-test.timeout=30m", "-kept="+t.TempDir())
+			fmt.Sprintf("-seeds=%d", min(some, m.seeds-from+1)), fmt.Sprintf("-simulate=%v", *lasting),
+			"-replays=0", fmt.Sprintf("-queues=%t", m.queue), "-test.timeout=30m", "-kept="+t.TempDir())
 		out, err := cmd.CombinedOutput()
 		if err == nil {
 			continue

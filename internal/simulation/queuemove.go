@@ -73,7 +73,8 @@ func (j *queueJudge) enqueued(id string, to *queueEntry) {
 	case c.verb != "enqueue": // Op enforces no limit
 		j.back++
 	case j.qs.room > 0 && j.waiting > j.qs.room+j.back:
-		j.fault("%d items wait after %s was enqueued, the limit is %d, and %d came otherwise since the enqueue before", j.waiting, id, j.qs.room, j.back)
+		j.fault("%d items wait after %s was enqueued, the limit is %d, and %d came otherwise since the enqueue before",
+			j.waiting, id, j.qs.room, j.back)
 	}
 	j.qs.w.count("judged: items enqueued")
 }

@@ -81,7 +81,8 @@ func (p *process) remove(i *claimtest.Injection, f claimtest.Fault) {
 // queueKinds are what the queue's requests are, mostly: its transactions, its reads,
 // what opens its sessions and remembers its items, and its watches.
 var queueKinds = []claimtest.Kind{
-	claimtest.Other, claimtest.Other, claimtest.Other, claimtest.Other, claimtest.Verify, steps.Take, claimtest.Grant, claimtest.Watch, claimtest.KeepAlive,
+	claimtest.Other, claimtest.Other, claimtest.Other, claimtest.Other, claimtest.Verify, steps.Take, claimtest.Grant,
+	claimtest.Watch, claimtest.KeepAlive,
 }
 
 // queueUnderFire disturbs requests of a process that has the queue, or takes a

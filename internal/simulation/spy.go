@@ -245,8 +245,8 @@ func (d deafness) String() string {
 	return [...]string{"nothing", "puts", "deletes", "events", "cancellations", "creations"}[d]
 }
 
-// mute takes out of what comes on a watch what is not to be heard, and returns how
-// much that was.
+// mute removes from a watch response what the process must not hear, and returns how many events,
+// cancellations or creations that were.
 func (d deafness) mute(resp *pb.WatchResponse) int {
 	before := len(resp.Events)
 	switch {

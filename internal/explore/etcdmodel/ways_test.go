@@ -34,7 +34,9 @@ func scope(name string) *world.Scope {
 // Random ways in all worlds lead a real etcd to the same replies as the model.
 func TestWaysOnEtcd(t *testing.T) {
 	t.Parallel()
-	for i, name := range []string{"exclusive: 2 wait, other faults", "slots: 2 wait, two faults", "shared: 2 wait twice", "exclusive: 2 try, etcd restored"} {
+	for i, name := range []string{
+		"exclusive: 2 wait, other faults", "slots: 2 wait, two faults", "shared: 2 wait twice", "exclusive: 2 try, etcd restored",
+	} {
 		wander(t, uint64(i), world.New(scope(name)))
 	}
 	for i, s := range partitions.Scopes()[3:7] {
