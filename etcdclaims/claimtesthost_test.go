@@ -260,6 +260,26 @@ func TestRestart(t *testing.T) {
 	})
 }
 
+// However long the server was stopped, the test sees a change when its clients do.
+func TestAdminSeesWhatFollowsARestart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := claimtest.Start(t)
+		news := server.Admin().Watch(t.Context(), "a")
+		server.Stop(t)
+		time.Sleep(8 * time.Second) // gRPC would pause for longer than a second by now
+		server.Restart(t)
+		etcd, began := server.Etcd(t), time.Now()
+		if _, err := etcd.Put(t.Context(), "a", ""); err != nil {
+			t.Fatal(err)
+		}
+		resp, open := <-news
+		if took := time.Since(began); !open || len(resp.Events) != 1 || took > 200*time.Millisecond {
+			t.Errorf("after %v: %+v", took, resp)
+		}
+	})
+}
+
 func TestRestore(t *testing.T) {
 	everywhere(t, func(t *testing.T, server *claimtest.Server) {
 		c := claimtest.NewClient(t, server, etcdclaims.Config{})

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 )
 
 // callTimeout bounds each of the test's own calls.
@@ -51,16 +52,21 @@ func newOperator(tb testing.TB, b *backend, auth bool) *operator {
 	return o
 }
 
+// redial is how often a client without faults tries to connect to a server that is
+// stopped: what watches by it sees a change as soon as it happens, also after a restart.
+var redial = grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{
+	BaseDelay: 20 * time.Millisecond, Multiplier: 1, MaxDelay: 20 * time.Millisecond,
+}})
+
 // admin returns a new client of a user with all permissions.
 func (b backend) admin(tb testing.TB) *clientv3.Client {
 	tb.Helper()
 	h := newHost(tb, b)
-	if !b.secured {
-		return h.Etcd(tb)
+	cfg := clientv3.Config{DialOptions: append(h.dialOptions(), redial)}
+	if b.secured {
+		cfg.Username, cfg.Password = rootName, rootName
 	}
-	return b.connect(tb, clientv3.Config{
-		Username: rootName, Password: rootName, DialOptions: h.dialOptions(),
-	})
+	return b.connect(tb, cfg)
 }
 
 // do makes calls and ends the test if they fail.
