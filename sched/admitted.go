@@ -25,22 +25,15 @@ func (s *Scheduler) ownerRead(ctx context.Context) ownerRead {
 		ctx, cancel := context.WithTimeout(ctx, readTime)
 		defer cancel()
 		is := groupOwner{ttl: etcdclaims.DefaultTTL}
-		for i, err := range s.claims.List(ctx, ownerKey(s.cfg.Group)) {
-			switch {
-			case oplog.IsDenied(err): // a user who may read the jobs need not read the claims
-				is.name = "(not readable)"
-				return is, nil
-			case err != nil:
-				return is, err
-			case i.Key == ownerKey(s.cfg.Group):
-				is.name = i.Owner
-				if !i.Expires.IsZero() { // a whole lease from now
-					is.ttl = time.Until(i.Expires).Round(time.Second)
-				}
-				return is, nil
-			}
+		i, err := s.claims.Lookup(ctx, ownerKey(s.cfg.Group))
+		if oplog.IsDenied(err) { // a user who may read the jobs need not read the claims
+			is.name = "(not readable)"
+			return is, nil
 		}
-		return is, nil
+		if is.name = i.Owner; !i.Expires.IsZero() { // a whole lease from now
+			is.ttl = time.Until(i.Expires).Round(time.Second)
+		}
+		return is, err
 	})
 }
 
@@ -55,9 +48,7 @@ func (st *jobSnapshot) notAdmitted(i *JobInfo, now time.Time, owner ownerRead) e
 	if err != nil || late-jobstate.Slack <= is.ttl {
 		return err
 	}
-	i.Unadmitted = i.Next
-	i.Problem = fmt.Sprintf("due since %s; the group has no owner", stamp(i.Next))
-	if is.name != "" {
+	if i.Unadmitted, i.Problem = i.Next, fmt.Sprintf("due since %s; the group has no owner", stamp(i.Next)); is.name != "" {
 		i.Problem = fmt.Sprintf("due since %s; the owner %s of the group has not admitted it: it does not have the job (another service with this Config.Group, or another version), "+
 			"or is busy, or its clock is behind; if no process has the job any more: claimctl sched forget -g %q %q", stamp(i.Next), is.name, i.Group, i.Job)
 	}

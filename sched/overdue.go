@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/core"
@@ -96,12 +98,8 @@ func (a *alarm) putBack(now time.Time) {
 // raise looks at ticks that have reached their bound, and reports those that have not
 // ended. What a process does not report, it looks at again: it may become the owner.
 func (s *Scheduler) raise(ctx context.Context, of map[string]*alarm, now time.Time) {
-	var past []*alarm
-	for _, a := range of {
-		if !a.nominal.IsZero() && !a.at.After(now) {
-			past = append(past, a)
-		}
-	}
+	past := slices.Collect(maps.Values(of))
+	past = slices.DeleteFunc(past, func(a *alarm) bool { return a.nominal.IsZero() || a.at.After(now) })
 	if len(past) == 0 {
 		return
 	}
@@ -140,11 +138,10 @@ func (s *Scheduler) raise(ctx context.Context, of map[string]*alarm, now time.Ti
 			return
 		}
 		if why != "" {
-			job := a.job.Name
-			s.log.Warn("tick overdue", s.aboutJob(job, zap.String("tick", tick.NominalID(a.nominal)),
+			s.log.Warn("tick overdue", s.aboutJob(a.job.Name, zap.String("tick", tick.NominalID(a.nominal)),
 				zap.Duration("bound", a.job.Overdue), zap.String("state", why))...)
 			if hook := s.cfg.Hooks.Overdue; hook != nil {
-				hook(job, a.nominal, why)
+				hook(a.job.Name, a.nominal, why)
 			}
 		}
 		a.follow(a.nominal)
@@ -176,12 +173,10 @@ func (s *Scheduler) late(ctx context.Context, a *alarm, hadTime bool) (st *jobSn
 	if why = st.InProgress(a.nominal); why != "" {
 		return st, why, nil
 	}
-	if a.nominal.After(st.High) {
-		if text, late := s.undecided(a.job.Name, a.nominal, st); late {
-			why = text
-		}
-		return st, why, nil
+	if !a.nominal.After(st.High) {
+		why, err = s.overtaken(ctx, a.job.Name, a.nominal, st)
+	} else if text, late := s.undecided(a.job.Name, a.nominal, st); late {
+		why = text
 	}
-	why, err = s.overtaken(ctx, a.job.Name, a.nominal, st)
 	return st, why, err
 }

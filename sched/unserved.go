@@ -3,6 +3,7 @@ package sched
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/etcdclaims/claims/internal/tick"
@@ -47,11 +48,7 @@ func (l *leadership) excess(id string) (all []*request) {
 	if !l.cannotServe(id) {
 		return nil
 	}
-	for _, r := range l.requestsOf[id] {
-		if r.After != "" {
-			all = append(all, r)
-		}
-	}
+	all = slices.DeleteFunc(slices.Collect(maps.Values(l.requestsOf[id])), func(r *request) bool { return r.After == "" })
 	if len(all) <= mostUnserved {
 		return nil
 	}
