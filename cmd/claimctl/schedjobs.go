@@ -30,13 +30,10 @@ func (a *app) printJobs(ctx context.Context, claims *etcdclaims.Client, _ []stri
 		return err
 	}
 	groups, err := someGroups(ctx, claims)
-	if err != nil {
-		return err
-	}
 	if len(groups) > 0 {
 		a.remark(fmt.Sprintf("group %q has no jobs; choose with -g from: %s", a.group, strings.Join(groups, ", ")), groups...)
 	}
-	return nil
+	return err
 }
 
 // someGroups returns the names of groups that have jobs, sorted.
@@ -52,6 +49,8 @@ func newScheduler(ctx context.Context, claims *etcdclaims.Client, group string) 
 	if group == "" {
 		groups, err := someGroups(ctx, claims)
 		switch {
+		case err != nil && len(groups) > 0:
+			return nil, usageError("choose a group with -g (sched.Config.Group) from: %s; others cannot be read: %w", strings.Join(groups, ", "), err)
 		case err != nil:
 			return nil, usageError("choose a group with -g (sched.Config.Group); the groups cannot be listed: %w", err)
 		case len(groups) == 0:

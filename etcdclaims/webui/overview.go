@@ -61,7 +61,7 @@ func (q *request) overview() (any, error) {
 		p.TroubleState = work.StateDead
 	}
 	jobs, fresh := q.jobs()
-	p.Overdue = number{freshness: fresh, partial: len(jobs.jobs) == mostJobs || len(jobs.groups) == mostGroups}
+	p.Overdue = number{freshness: fresh, partial: len(jobs.jobs) == mostJobs || len(jobs.groups) >= mostGroups}
 	for _, g := range jobs.groups {
 		if g.Err != "" && p.Overdue.Err == nil {
 			p.Overdue.Err = errors.New(g.Err)

@@ -56,21 +56,17 @@ func (g *groups) scheduler(name string) (*sched.Scheduler, error) {
 	return s, nil
 }
 
-// names returns the names of all groups.
-func (g *groups) names(ctx context.Context) ([]string, error) {
+// names returns the names of all groups, also if one cannot be read.
+func (g *groups) names(ctx context.Context) (all []string, unread error) {
 	names := make(map[string]bool)
 	for _, s := range g.h.cfg.Schedulers {
 		names[s.Group()] = true
 	}
-	for name, err := range sched.Groups(ctx, g.h.claims) {
-		if err != nil {
-			return nil, err
-		}
-		if names[name] = true; len(names) >= mostGroups {
-			break
-		}
+	some, err := first(mostGroups, sched.Groups(ctx, g.h.claims))
+	for _, name := range some {
+		names[name] = true
 	}
-	return slices.Sorted(maps.Keys(names)), nil
+	return slices.Sorted(maps.Keys(names)), err
 }
 
 // jobRow is a job in a list.
@@ -143,7 +139,7 @@ func (q *request) jobs() (scheduled, freshness) {
 	q.h.board.wake(q.r.Context(), q.until)
 	return snapshotOf(q, "jobs", 5*time.Second, func(ctx context.Context, h *Handler) (all scheduled, err error) {
 		names, err := h.groups.names(ctx)
-		if err != nil {
+		if err != nil && len(names) == 0 {
 			return all, err
 		}
 		claims := h.board.summary()
@@ -159,6 +155,9 @@ func (q *request) jobs() (scheduled, freshness) {
 				return all, ctx.Err()
 			}
 			all.groups = append(all.groups, group)
+		}
+		if err != nil {
+			all.groups = append(all.groups, groupRow{Name: "(others)", Err: text(err)})
 		}
 		return all, nil
 	})

@@ -106,6 +106,17 @@ func TestUnreadableJob(t *testing.T) {
 		}
 		w.shows("schedules", "billing-01", "billing-11", "mails-00", `<span class="tag bad">unreadable</span> sched: list the jobs of group`)
 		w.shows("", "? jobs overdue", "Not all of this can be read: sched: list the jobs of group &#34;billing&#34;")
+		all, err := etcd.Get(w.Context(), root, clientv3.WithPrefix())
+		w.ok(err)
+		for _, kv := range all.Kvs { // by which no group is known any more, but that of mails
+			if strings.Contains(string(kv.Key), "/spec/") && strings.Contains(string(kv.Value), `"billing"`) {
+				_, err := etcd.Put(w.Context(), string(kv.Key), `{"v":99}`)
+				w.ok(err)
+			}
+		}
+		time.Sleep(time.Minute)
+		w.shows("schedules", "mails-00", `<span class="tag bad">unreadable</span> sched: list the groups`)
+		w.shows("", "? jobs overdue", "Not all of this can be read: sched: list the groups")
 	})
 }
 

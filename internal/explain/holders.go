@@ -45,17 +45,18 @@ func SlotHolders(ctx context.Context, claims *etcdclaims.Client,
 	return held, more, err
 }
 
-// First returns the first of a list, also those before an error. It reports whether there may be
-// more than most.
-func First[T any](list iter.Seq2[T, error], most int) (all []T, more bool, err error) {
+// First returns the first of a list, also those before and behind an error, with the first error.
+// It reports whether there may be more than most.
+func First[T any](list iter.Seq2[T, error], most int) (all []T, more bool, failed error) {
 	for v, err := range list {
 		switch {
-		case len(all) == most: // that all these were read stands, whatever comes now
-			return all, true, nil
+		case len(all) == most:
+			return all, true, failed
 		case err != nil:
-			return all, false, err
+			failed = cmp.Or(failed, err)
+		default:
+			all = append(all, v)
 		}
-		all = append(all, v)
 	}
-	return all, false, nil
+	return all, false, failed
 }

@@ -1,6 +1,8 @@
 package explain_test
 
 import (
+	"errors"
+	"slices"
 	"testing"
 
 	"github.com/etcdclaims/claims/internal/explain"
@@ -30,6 +32,30 @@ func TestSlotOf(t *testing.T) {
 		}
 		if got := explain.WholeOf(slotKey); got != want.whole {
 			t.Errorf("WholeOf(%q) = %q, want %q", slotKey, got, want.whole)
+		}
+	}
+}
+
+// An element that cannot be read hides none behind it.
+func TestFirst(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	list := func(yield func(int, error) bool) {
+		_ = yield(1, nil) && yield(0, broken) && yield(2, nil) && yield(0, errors.New("also broken")) && yield(3, nil)
+	}
+	for most, want := range map[int]struct {
+		all  []int
+		more bool
+		err  error
+	}{
+		0: {nil, true, nil},
+		1: {[]int{1}, true, nil},
+		2: {[]int{1, 2}, true, broken},
+		3: {[]int{1, 2, 3}, false, broken},
+	} {
+		all, more, err := explain.First(list, most)
+		if !slices.Equal(all, want.all) || more != want.more || err != want.err {
+			t.Errorf("%d: %v, %t, %v", most, all, more, err)
 		}
 	}
 }
