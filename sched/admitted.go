@@ -25,15 +25,18 @@ func (s *Scheduler) ownerRead(ctx context.Context) ownerRead {
 		ctx, cancel := context.WithTimeout(ctx, readTime)
 		defer cancel()
 		is := groupOwner{ttl: etcdclaims.DefaultTTL}
-		i, err := s.claims.Lookup(ctx, ownerKey(s.cfg.Group))
-		if oplog.IsDenied(err) { // a user who may read the jobs need not read the claims
-			is.name = "(not readable)"
-			return is, nil
+		for i, err := range s.claims.List(ctx, ownerKey(s.cfg.Group)) {
+			switch {
+			case oplog.IsDenied(err): // a user who may read the jobs need not read the claims
+				return groupOwner{"(not readable)", is.ttl}, nil
+			case err != nil || i.Key == ownerKey(s.cfg.Group):
+				if is.name = i.Owner; !i.Expires.IsZero() { // a whole lease from now
+					is.ttl = time.Until(i.Expires).Round(time.Second)
+				}
+				return is, err
+			}
 		}
-		if is.name = i.Owner; !i.Expires.IsZero() { // a whole lease from now
-			is.ttl = time.Until(i.Expires).Round(time.Second)
-		}
-		return is, err
+		return is, nil
 	})
 }
 

@@ -92,11 +92,10 @@ func (s *Scheduler) requested(ctx context.Context, job string, nominal time.Time
 		if err != nil || a.After == "" || tick.IsManual(a.After) || !a.At.Equal(nominal) {
 			continue
 		}
-		text := "not admitted so far"
 		if problem := st.problem(); problem != "" {
-			text = "waits for an owner that can run the job: " + problem
+			return fmt.Sprintf("requested by a success of %s, and waits for an owner that can run the job: %s", before, problem), nil
 		}
-		return fmt.Sprintf("requested by a success of %s, and %s", before, text), nil
+		return fmt.Sprintf("requested by a success of %s, and not admitted so far", before), nil
 	}
 	return "", nil
 }

@@ -31,13 +31,11 @@ func (l *leadership) giveUpRequests(ctx context.Context) (more bool, err error) 
 	}
 	var todo []decision
 	for id := range l.unserved {
-		if len(todo) == mostSteps {
-			break
-		}
-		if oldest := l.excess(id); len(oldest) > 0 {
-			todo = append(todo, l.giveUp(l.jobs[id], oldest))
-		} else {
+		switch oldest := l.excess(id); {
+		case len(oldest) == 0:
 			delete(l.unserved, id)
+		case len(todo) < mostSteps:
+			todo = append(todo, l.giveUp(l.jobs[id], oldest))
 		}
 	}
 	return len(todo) > 0, l.take(ctx, todo)
