@@ -102,6 +102,8 @@ const (
 	// ReasonOutlived means that the context given to Run has ended and the handler did
 	// not return within its drain. Err has the cause of the context's end.
 	ReasonOutlived
+	// ReasonNoProgress means that the handler of a claim with Progress did not call Claim.Beat in time.
+	ReasonNoProgress
 )
 
 func (r Reason) String() string { return claimerr.Reason(r).String() }

@@ -164,3 +164,29 @@ func exampleClient(prefix string) (claims *etcdclaims.Client, done func()) {
 		_ = etcd.Close()
 	}
 }
+
+// A handler reports each step. One that hangs loses its key, although its process lives and renews.
+func ExampleProgress() {
+	ctx := context.Background()
+	claims, done := exampleClient("/example/progress/")
+	defer done()
+
+	claim, err := claims.Acquire(ctx, "import/7", etcdclaims.Progress(200*time.Millisecond))
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = claim.Run(ctx, func(ctx context.Context) error {
+		for range 3 { // rows
+			if err := claim.Beat(); err != nil {
+				return err
+			}
+		}
+		<-ctx.Done() // a call that hangs
+		return context.Cause(ctx)
+	})
+	var lost *etcdclaims.LostError
+	if errors.As(err, &lost) {
+		fmt.Println(lost.Reason)
+	}
+	// Output: its handler made no progress
+}

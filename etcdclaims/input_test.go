@@ -115,6 +115,8 @@ func TestBadInput(t *testing.T) {
 	acquiring("MaxHold of the drain", "k", nil, etcdclaims.MaxHold(3*time.Second))
 	acquiring("MaxHold below the drain of its TTL", "k", nil, etcdclaims.TTL(time.Minute), etcdclaims.MaxHold(11*time.Second))
 	acquiring("negative MinHold", "k", nil, etcdclaims.MinHold(-1))
+	acquiring("negative Progress", "k", nil, etcdclaims.Progress(-1))
+	acquiring("huge Progress", "k", nil, etcdclaims.Progress(1<<63-1))
 	acquiring("MinHold above MaxHold", "k", nil, etcdclaims.MinHold(2*time.Second), etcdclaims.MaxHold(time.Second))
 	acquiring("huge MinHold", "k", nil, etcdclaims.MinHold(366*24*time.Hour))
 	acquiring("Reentrant and Supersede", "k", nil, etcdclaims.Reentrant(), etcdclaims.Supersede())

@@ -41,12 +41,13 @@ const (
 	optionPrefer
 	optionMaxHold
 	optionMinHold
+	optionProgress
 	optionIf
 	optionThen
 	optionNote
 )
 
-var optionNames = [...]string{"TTL", "Manual", "Reentrant", "Supersede", "Suspectable", "Prefer", "MaxHold", "MinHold", "If", "Then", "Note"}
+var optionNames = [...]string{"TTL", "Manual", "Reentrant", "Supersede", "Suspectable", "Prefer", "MaxHold", "MinHold", "Progress", "If", "Then", "Note"}
 
 // goTogether says which options go with an option: with an option that is not named here goes none.
 var goTogether = map[optionSet]optionSet{
@@ -58,6 +59,7 @@ var goTogether = map[optionSet]optionSet{
 	optionPrefer:      ^(optionIf | optionThen | optionNote),
 	optionMaxHold:     ^optionSet(0),
 	optionMinHold:     ^optionSuspectable,
+	optionProgress:    ^optionSet(0),
 	optionIf:          ^(optionSuspectable | optionPrefer),
 	optionThen:        ^(optionSuspectable | optionPrefer),
 	optionNote:        ^optionPrefer,

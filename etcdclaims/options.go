@@ -155,6 +155,19 @@ func MaxHold(d time.Duration) Option {
 	return anyOption{setter: func(o *acquireOptions) { o.MaxHold = d; o.give(optionMaxHold, d != 0) }}
 }
 
+// Progress ends the claim of a handler that makes no progress: one that hangs loses its key although its
+// process lives, and renews. The handler calls [Claim.Beat] whenever it has done a step. The
+// claim's context ends when it has not done so for longer than within, counted from the grant
+// of the claim. One drain (Config.Drain) later the claim is lost, with ReasonNoProgress, unless it was released
+// before. Its key stays held by nobody for one TTL more, because the handler may still run.
+//
+// Time in which the machine is suspended counts. Zero means that no beats are expected. within
+// must not be longer than 365 days. [Client.Run] and [Client.TryRun] do not give their function the claim: use
+// [Client.Acquire] and [Claim.Run].
+func Progress(within time.Duration) Option {
+	return anyOption{setter: func(o *acquireOptions) { o.Progress = within; o.give(optionProgress, within != 0) }}
+}
+
 // MinHold keeps the key held after an early release, until d after the claim began. It
 // keeps a peer whose clock is behind from repeating work that was just done. The time is
 // rounded up to full seconds. Zero means that a release frees the key. d must not be
@@ -254,14 +267,14 @@ func (c *Client) checkOptions(o *acquireOptions) error {
 		return fmt.Errorf("etcdclaims: %w", err)
 	}
 	switch {
-	case o.MaxHold < 0 || o.MinHold < 0:
-		return fmt.Errorf("etcdclaims: MaxHold %v and MinHold %v must not be negative", o.MaxHold, o.MinHold)
+	case o.MaxHold < 0 || o.MinHold < 0 || o.Progress < 0:
+		return fmt.Errorf("etcdclaims: MaxHold %v, MinHold %v and Progress %v must not be negative", o.MaxHold, o.MinHold, o.Progress)
 	case o.MaxHold > 0 && o.MaxHold <= c.cfg.drain(o.TTL):
 		return fmt.Errorf("etcdclaims: MaxHold %v is not longer than the drain of %v (Config.Drain) in which its handler is to stop", o.MaxHold, c.cfg.drain(o.TTL))
 	case o.MaxHold > 0 && o.MinHold > o.MaxHold:
 		return fmt.Errorf("etcdclaims: MinHold %v is greater than MaxHold %v", o.MinHold, o.MaxHold)
-	case o.MinHold > longestTTL:
-		return fmt.Errorf("etcdclaims: MinHold %v is over the limit of %v", o.MinHold, longestTTL)
+	case o.MinHold > longestTTL || o.Progress > longestTTL:
+		return fmt.Errorf("etcdclaims: MinHold %v or Progress %v is over the limit of %v", o.MinHold, o.Progress, longestTTL)
 	}
 	if len(o.Note) > MaxNoteBytes {
 		return noteTooLarge(o.Note)

@@ -46,7 +46,7 @@ func (sharing) of(l protocol.Layout, key string) (protocol.Mode, error) {
 func (sharing) check() error { return nil }
 
 func (sharing) with() optionSet {
-	return optionTTL | optionManual | optionMaxHold | optionMinHold | optionIf | optionThen | optionNote
+	return optionTTL | optionManual | optionMaxHold | optionMinHold | optionProgress | optionIf | optionThen | optionNote
 }
 
 func (sharing) String() string { return "Shared" }

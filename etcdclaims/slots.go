@@ -56,7 +56,7 @@ func (n slotted) of(l protocol.Layout, key string) (protocol.Mode, error) {
 func (n slotted) check() error { return checkSlots(int(n), 1) }
 
 func (n slotted) with() optionSet {
-	return optionTTL | optionManual | optionMaxHold | optionMinHold | optionIf | optionThen | optionNote
+	return optionTTL | optionManual | optionMaxHold | optionMinHold | optionProgress | optionIf | optionThen | optionNote
 }
 
 func (n slotted) String() string { return "Slots" }

@@ -98,6 +98,8 @@ func reasonOf(e etcdclaims.TermInfo) string {
 		return "shutdown"
 	case etcdclaims.ReasonOutlived:
 		return "handler_outlived"
+	case etcdclaims.ReasonNoProgress:
+		return "no_progress"
 	}
 	return "_OTHER"
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // Option is an option of the calls that begin work: AtMostOnce and Again, and of package
-// etcdclaims TTL, Manual, MaxHold, Note, Supersede, If and Then. Another option does
+// etcdclaims TTL, Manual, MaxHold, Progress, Note, Supersede, If and Then. Another option does
 // not compile.
 type Option = option.WorkOption
 

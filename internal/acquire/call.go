@@ -20,6 +20,7 @@ type Call struct {
 	Supersede   bool
 	MaxHold     time.Duration
 	MinHold     time.Duration
+	Progress    time.Duration
 	If          []clientv3.Cmp
 	Then        []clientv3.Op
 	Concern     []string // what If and Then concern, nil if that may be anything

@@ -19,8 +19,9 @@ const (
 	MaxHold
 	Shutdown
 	Outlived
+	NoProgress
 
-	Reasons = int(Outlived) + 1
+	Reasons = int(NoProgress) + 1
 )
 
 var reasonNames = [Reasons]string{
@@ -32,6 +33,7 @@ var reasonNames = [Reasons]string{
 	MaxHold:     "held for its maximum",
 	Shutdown:    "shut down",
 	Outlived:    "its handler outlived its context",
+	NoProgress:  "its handler made no progress",
 }
 
 func (r Reason) String() string {

@@ -111,16 +111,27 @@ var coreMutants = []mutant{
 	{
 		name: "MaxHold that begins before its claim", of: "internal/term", tests: "TestMaxHoldOfAClaimThatIsRefused",
 		edits: []edit{
-			{"internal/term/term.go", "	if d := t.MaxHold; d > 0 {\n", "	if d := t.MaxHold; d < 0 {\n"},
+			{"internal/term/term.go", "	t.limitLocked()\n	return t\n", "	return t\n"},
 			{
 				"internal/term/term.go", "	t.mu.Lock() // what ends it from now on waits until it is whole\n	defer t.mu.Unlock()\n",
-				"	if t.MaxHold > 0 {\n		t.limits.hard = time.AfterFunc(t.MaxHold, t.TooLong)\n		t.limits.soft = t.limits.hard\n	}\n",
+				"	t.limitLocked()\n",
 			},
 		},
 	},
 	{
 		name: "MaxHold that Check does not look at", tests: "TestMaxHoldCountsSleep",
-		edits: []edit{{"internal/term/move.go", "	return held >= t.MaxHold\n", "	return held < 0\n"}},
+		edits: []edit{{"internal/term/check.go", "	if len(t.limits) > 0 {\n", "	if len(t.limits) > 99 {\n"}},
+	},
+	{
+		name: "beat that counts although it comes too late", tests: "TestProgressStops",
+		edits: []edit{{
+			"internal/term/limit.go", "	if t.work.cause != nil {\n		return t.work.cause\n",
+			"	if err := t.Err(); err != nil {\n		return err\n",
+		}},
+	},
+	{
+		name: "limit that is forgotten when an end comes to nothing", of: "internal/term", tests: "TestProgress",
+		edits: []edit{{"internal/term/phase.go", "		t.armLocked(t.terms.Clock.Now()) // a limit that was reached meanwhile counts now\n", ""}},
 	},
 	{
 		name: "Close that ends belief last", seeds: 100,

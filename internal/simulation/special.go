@@ -65,6 +65,9 @@ func (p *process) extra(rng *rand.Rand, n int) (opt etcdclaims.AcquireOption, no
 		return etcdclaims.Option(nil), note
 	case choice == 0:
 		opt = etcdclaims.MaxHold(between(rng, longTTL/5+time.Millisecond, 2*longTTL))
+		if rng.IntN(2) == 0 { // whose handler never beats
+			opt = etcdclaims.Progress(between(rng, time.Second, 2*longTTL))
+		}
 	case choice == 1:
 		opt = etcdclaims.TTL(p.second)
 	case choice == 2:

@@ -49,8 +49,8 @@ func (t *Term) CheckSure() (wallSaysOver bool, err error) {
 	if err := t.Standing(); err != nil {
 		return false, err
 	}
-	if t.overMax() {
-		t.TooLong() // the process was stopped, or the machine slept, when the timer should have fired
+	if len(t.limits) > 0 {
+		t.enforceLimits() // the process was stopped, or the machine slept, when the timers should have fired
 		if err := t.Standing(); err != nil {
 			return false, err
 		}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/claimerr"
-	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/lease"
@@ -248,43 +247,6 @@ func sharedSeconds(d time.Duration) time.Duration {
 func (t *Term) loseReleased() {
 	t.back()
 	t.TakeAway(claimerr.Loss{Reason: claimerr.Superseded})
-}
-
-// overMax reports whether the term's MaxHold is over, by clocks that count the time for
-// which the machine slept.
-func (t *Term) overMax() bool {
-	if t.MaxHold == 0 {
-		return false
-	}
-	held, _ := t.terms.Clock.Now().Since(t.granted)
-	return held >= t.MaxHold
-}
-
-// Woke sets the timers of MaxHold anew: they have not counted the time for which the
-// machine slept.
-func (t *Term) Woke(now clock.Reading) {
-	if t.MaxHold == 0 {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.life.phase == phaseHeld {
-		held, _ := now.Since(t.granted)
-		t.limits.soft.Reset(max(t.MaxHold-t.s.Grant().Drain()-held, 0))
-		t.limits.hard.Reset(max(t.MaxHold-held, 0))
-	}
-}
-
-// TooLong ends a term at its MaxHold. Its handler may still run, so the key is
-// re-homed, not freed.
-func (t *Term) TooLong() {
-	t.mu.Lock()
-	err := t.beginLossLocked()
-	t.life.overdue = true
-	t.mu.Unlock()
-	if err == nil {
-		t.Zombie(claimerr.Loss{Reason: claimerr.MaxHold})
-	}
 }
 
 // Zombie ends a term, in which a handler may still run, as lost.

@@ -34,7 +34,6 @@ type stage struct {
 	phase   phase
 	refs    int            // handles, for Reentrant
 	begun   bool           // its first caller has it, or will have it at once: others may share it
-	overdue bool           // its MaxHold passed while it was being given up
 	wanted  bool           // it is to be released if that comes to nothing
 	zombie  *claimerr.Loss // or to be lost like this, since its handler has outlived its drain
 	outcome string         // of its end, as observers see it
@@ -47,7 +46,9 @@ func (t *Term) endLocked(err error) bool {
 		return false
 	}
 	t.life.phase = phaseEnded
-	t.limits.stop()
+	for _, l := range t.limits {
+		l.timer.Stop()
+	}
 	t.life.endedAt = t.terms.Uptime()
 	t.terms.Keys.Remove(t, t.Key)
 	t.terms.Local.Close(&t.local)
@@ -185,6 +186,7 @@ func (t *Term) stay(ctx context.Context) {
 	stays := lost == nil && !wanted
 	if stays {
 		t.backLocked()
+		t.armLocked(t.terms.Clock.Now()) // a limit that was reached meanwhile counts now
 	} else {
 		t.life.outcome = ""
 		t.parting.Store(leavingForGood)
@@ -214,9 +216,6 @@ func (t *Term) backLocked() {
 	}
 	t.life.phase, t.life.outcome = phaseHeld, ""
 	t.parting.CompareAndSwap(leavingMaybe, staying)
-	if t.life.overdue {
-		t.limits.hard.Reset(0)
-	}
 }
 
 // GiveUp ends a term that its caller never got, and undoes the attempt

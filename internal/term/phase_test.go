@@ -48,7 +48,10 @@ var ways = map[string]func(t *Term) error{
 		}
 		return nil
 	},
-	"TooLong": func(t *Term) error { t.TooLong(); return nil },
+	"reach": func(t *Term) error {
+		t.reach(&limit{why: claimerr.Loss{Reason: claimerr.MaxHold}, from: t.terms.Clock.Now()}) // at once
+		return nil
+	},
 }
 
 // Each transition from each phase: what it returns, what Check and CheckSure say after it, and the phase.
@@ -71,6 +74,7 @@ func TestTransitions(t *testing.T) {
 		{held, "beginOrWant", "nil", "released", "released", phaseEnding, false, false},
 		{held, "beginLoss", "nil", "nil", "nil", phaseEnding, false, false},
 		{held, "BeginZombie", "nil", "nil", "nil", phaseEnding, false, false},
+		{held, "reach", "nil", "lost", "lost", phaseEnded, false, false},
 		{held, "back", "nil", "nil", "nil", phaseHeld, false, false},
 		{held, "stay", "nil", "nil", "nil", phaseHeld, false, false},
 		{held, "finish", "nil", "released", "released", phaseEnded, false, false},
@@ -81,6 +85,7 @@ func TestTransitions(t *testing.T) {
 		{maybe, "beginOrWant", "released", "released", "nil", phaseEnding, true, false},
 		{maybe, "beginLoss", "released", "released", "nil", phaseEnding, false, false},
 		{maybe, "BeginZombie", "released", "released", "nil", phaseEnding, false, true},
+		{maybe, "reach", "nil", "released", "nil", phaseEnding, false, false},
 		{maybe, "back", "nil", "nil", "nil", phaseHeld, false, false},
 		{maybe, "stay", "nil", "nil", "nil", phaseHeld, false, false},
 		{maybe, "Lose", "nil", "lost", "lost", phaseEnded, false, false},
@@ -95,7 +100,7 @@ func TestTransitions(t *testing.T) {
 
 		{losing, "begin", "released", "nil", "nil", phaseEnding, false, false},
 		{losing, "beginOrWant", "released", "nil", "nil", phaseEnding, true, false},
-		{losing, "TooLong", "nil", "nil", "nil", phaseEnding, false, false},
+		{losing, "reach", "nil", "nil", "nil", phaseEnding, false, false},
 		{losing, "Lose", "nil", "lost", "lost", phaseEnded, false, false},
 
 		{released, "begin", "released", "released", "released", phaseEnded, false, false},
@@ -110,7 +115,7 @@ func TestTransitions(t *testing.T) {
 		{lost, "beginOrWant", "lost", "lost", "lost", phaseEnded, false, false},
 		{lost, "back", "nil", "lost", "lost", phaseEnded, false, false},
 		{lost, "stay", "nil", "lost", "lost", phaseEnded, false, false},
-		{lost, "TooLong", "nil", "lost", "lost", phaseEnded, false, false},
+		{lost, "reach", "nil", "lost", "lost", phaseEnded, false, false},
 		{lost, "finish", "nil", "lost", "lost", phaseEnded, false, false},
 	} {
 		for _, before := range tt.from {

@@ -27,7 +27,8 @@ type Given struct {
 	Put         *beside.Put // what its attempt has put under the key beside it, or nil
 	MinHold     time.Duration
 	MaxHold     time.Duration
-	Noted       bool // a note was put with the claim
+	Progress    time.Duration // its handler beats at least as often; 0: it need not
+	Noted       bool          // a note was put with the claim
 	Suspectable bool
 	Prefers     bool // a release hands the key to the most preferred caller
 	Preference  int
@@ -53,7 +54,7 @@ type Term struct {
 
 	terms   *Terms
 	s       *lease.Session
-	granted clock.Reading // of a claim with MinHold or MaxHold
+	granted clock.Reading // of a claim with MinHold or limits
 	line    protocol.Line // of the goroutine that gives it up: the waiters behind it, as far as known
 	local   Queue         // the callers of this client that wait for it, under the mutex of the local line
 
@@ -65,7 +66,7 @@ type Term struct {
 	work   work
 	life   stage
 	note   note
-	limits limits // of its MaxHold
+	limits []*limit // the list does not change
 }
 
 // work is the context for work under a term. It is made when it is first needed, because most claims for short work
@@ -75,16 +76,6 @@ type work struct {
 	cancel context.CancelCauseFunc
 	cause  error           // why it ends, or would
 	hooked context.Context // that the hooks of its call have, or nil
-}
-
-// limits are the timers of a MaxHold.
-type limits struct{ soft, hard *time.Timer }
-
-func (l limits) stop() {
-	if l.soft != nil {
-		l.soft.Stop()
-		l.hard.Stop()
-	}
 }
 
 // Add makes the term of a granted claim. It returns
@@ -99,7 +90,7 @@ func (ts *Terms) Add(g Grant) *Term {
 	if t.Noted {
 		t.note = note{seq: 1, rev: g.Rev, sent: true}
 	}
-	if t.MinHold > 0 || t.MaxHold > 0 {
+	if t.MinHold > 0 || t.MaxHold > 0 || t.Progress > 0 {
 		t.granted = ts.Clock.Now()
 	}
 	if t.MinHold > 0 {
@@ -110,10 +101,7 @@ func (ts *Terms) Add(g Grant) *Term {
 	if !s.Add(t, func() bool { return ts.Keys.Add(t, &t.Holding, ts.Life.Open) }) {
 		return nil
 	}
-	if d := t.MaxHold; d > 0 {
-		t.limits.soft = time.AfterFunc(max(d-s.Grant().Drain(), 0), func() { t.Stop(claimerr.Loss{Reason: claimerr.MaxHold}) })
-		t.limits.hard = time.AfterFunc(d, t.TooLong)
-	}
+	t.limitLocked()
 	return t
 }
 

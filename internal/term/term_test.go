@@ -2,7 +2,6 @@ package term
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -144,36 +143,4 @@ func TestFound(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A MaxHold stops the work a drain before it ends the claim. The key stays held, since a handler may go on. Time for which
-// the machine slept counts, once it is noticed.
-func TestMaxHold(t *testing.T) {
-	t.Parallel()
-	for _, slept := range []time.Duration{0, 3 * time.Second} {
-		in(t, func(t *testing.T, w *world) {
-			term := w.hold(t, w.session(t), "k", Given{MaxHold: 10 * time.Second})
-			w.Slept.Store(int64(slept))
-			term.Woke(w.Clock.Now())
-			work := term.Context()
-			pass(5*time.Second - slept - 1)
-			same(t, "stopped before", work.Err() != nil, false)
-			pass(2)
-			same(t, "stopped", work.Err() != nil, true)
-			pass(5*time.Second - 2)
-			same(t, "lost before", w.Take(), "")
-			pass(2)
-			same(t, "lost", w.Take(), "lost k: held for its maximum")
-			same(t, "owner", w.owner("k"), protocol.KindZombie)
-		})
-	}
-	in(t, func(t *testing.T, w *world) { // Check notices a sleep before the pulse does
-		term := w.hold(t, w.session(t), "k", Given{MaxHold: 10 * time.Second})
-		w.Slept.Store(int64(10 * time.Second))
-		if _, err := term.CheckSure(); !errors.Is(err, claimerr.ErrLost) {
-			t.Error(err)
-		}
-		synctest.Wait()
-		same(t, "owner", w.owner("k"), protocol.KindZombie)
-	})
 }
