@@ -13,6 +13,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/explain"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/sched/calendar"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -204,4 +205,76 @@ func (e *Examination) etcd() *clientv3.Client { return e.Claims.Etcd() }
 // bounded is the time that one check may take.
 func (e *Examination) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(clientv3.WithRequireLeader(ctx), e.Patience)
+}
+
+// CheckRevision is the check whose errors are rewinds: etcd was restored from a snapshot, and
+// its revision went back.
+const CheckRevision = "revision"
+
+// Epoch reads the epoch of the claims, and compares Fence with it and with etcd's revision. In
+// one epoch revisions only rise.
+func (e *Examination) Epoch(ctx context.Context) {
+	ctx, cancel := e.bounded(ctx)
+	defer cancel()
+	epoch, at, err := explain.Epoch(ctx, e.etcd(), e.Claims.Prefix())
+	if err != nil {
+		e.Add(Error, "epoch", "correct the key, or grant its permission", "%v", err)
+		return
+	}
+	e.Well("epoch", "%d", epoch)
+	switch seen, of := keyspace.Revision(e.Fence), keyspace.Epoch(e.Fence); {
+	case e.Fence == 0:
+	case epoch > of || epoch == of && at.Revision >= seen:
+		e.Well(CheckRevision, "%d, not behind --fence", at.Revision)
+	default:
+		remedy := fmt.Sprintf("etcd was restored without --bump-revision, so that fences repeat: "+
+			"stop the programs that write under fences, then: %s epoch raise --above %d --yes", e.Commands.Claimctl, of)
+		e.Add(Error, CheckRevision, remedy,
+			"fence %d has revision %d of epoch %d, and etcd is at %d of epoch %d", e.Fence, seen, of, at.Revision, epoch)
+	}
+}
+
+// restored are the checks of what a restore brings back: claims and places of programs
+// that have ended, and records, items and jobs as they were.
+var restored = []string{"claims", "lines", "sessions", "work", "queues", "jobs"}
+
+// OrderByCause puts a rewind first, and marks the findings that can follow from it.
+func (e *Examination) OrderByCause() {
+	rewind := slices.IndexFunc(e.Findings, func(f Finding) bool { return f.Check == CheckRevision && f.Level == Error })
+	if rewind < 0 {
+		return
+	}
+	for i, f := range e.Findings {
+		if f.Level != OK && slices.Contains(restored, f.Check) {
+			e.Findings[i].After = CheckRevision
+		}
+	}
+	first := e.Findings[rewind]
+	e.Findings = slices.Insert(slices.Delete(e.Findings, rewind, rewind+1), 0, first)
+}
+
+// round keeps three digits of a duration.
+func round(d time.Duration) time.Duration {
+	unit := time.Duration(1)
+	for d/unit >= 1000 {
+		unit *= 10
+	}
+	return d.Round(unit)
+}
+
+// count is a number with its noun.
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// several names a few keys and counts the others.
+func several(keys []string) string {
+	const shown = 3
+	if len(keys) <= shown {
+		return strings.Join(keys, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(keys[:shown], ", "), len(keys)-shown)
 }

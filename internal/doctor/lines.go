@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -49,28 +48,25 @@ func (e *Examination) places(ctx context.Context) ([]place, error) {
 
 // heads returns the first place of each line whose key, or one of its slots, is free, in the
 // order in which they came.
-func heads(places []place, held []etcdclaims.Info) []place {
+func heads(places []place, held []etcdclaims.Info) (first []place) {
 	taken := map[string]bool{}
-	isHeld := map[string]bool{}
 	for _, i := range held {
-		isHeld[i.Key], taken[keyspace.Digest(i.Key)] = true, true
+		taken[keyspace.Digest(i.Key)] = true
 	}
 	for _, i := range held {
 		full := true
 		for slot := range i.Slots {
-			full = full && isHeld[etcdclaims.SlotKey(i.Key, slot)]
+			full = full && taken[keyspace.Digest(etcdclaims.SlotKey(i.Key, slot))]
 		}
 		taken[keyspace.Digest(keyspace.SlotFamily(i.Key))] = full
 	}
-	first := map[string]place{}
-	for _, p := range places {
-		if f, ok := first[p.digest]; !taken[p.digest] && (!ok || p.revision < f.revision) {
-			first[p.digest] = p
+	arrival := func(a, b place) int { return cmp.Or(cmp.Compare(a.revision, b.revision), cmp.Compare(a.name, b.name)) }
+	for _, p := range slices.SortedFunc(slices.Values(places), arrival) {
+		if !taken[p.digest] {
+			taken[p.digest], first = true, append(first, p)
 		}
 	}
-	return slices.SortedFunc(maps.Values(first), func(a, b place) int {
-		return cmp.Or(cmp.Compare(a.revision, b.revision), cmp.Compare(a.name, b.name))
-	})
+	return first
 }
 
 // lineSuspects returns the places without a lease, and those that are first in line for a free

@@ -1,7 +1,9 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"maps"
@@ -11,8 +13,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/coreos/go-semver/semver"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/explain"
+	"github.com/etcdclaims/claims/internal/serverfault"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -60,10 +64,10 @@ func answered(answers []answer) []answer {
 func (e *Examination) endpoints(answers []answer) (answered bool) {
 	for _, a := range answers {
 		check, m := "endpoint "+a.endpoint, Member{Endpoint: a.endpoint}
+		answered = answered || a.err == nil || explain.IsDenied(a.err)
 		switch {
 		case explain.IsDenied(a.err):
 			e.Add(Warning, check, "let the user of doctor have the role root to see it", "does not tell its status: %v", a.err)
-			answered = true
 		case a.err != nil:
 			e.Add(Error, check, "start the member, or mend the network or the certificates between it and this host", "does not answer: %v", a.err)
 		case a.status.Leader == 0:
@@ -76,7 +80,6 @@ func (e *Examination) endpoints(answers []answer) (answered bool) {
 		if a.err != nil {
 			m.Err = a.err.Error()
 		} else {
-			answered = true
 			m.Version, m.Size, m.Quota = a.status.Version, a.status.DbSize/mib, max(a.status.DbSizeQuota/mib, 0)
 			m.Leader = a.status.Leader == a.status.Header.MemberId
 			e.progress(check, a.status)
@@ -94,25 +97,22 @@ func (e *Examination) endpoints(answers []answer) (answered bool) {
 
 // ask asks one member how it is. The member has a time of its own, since one that is down would
 // take all there is. It does what clientv3's Status does, which drops why there is no connection.
-func (e *Examination) ask(ctx context.Context, endpoint string) (a answer) {
+func (e *Examination) ask(ctx context.Context, endpoint string) answer {
 	begun := clock.Mono()
-	a.endpoint = endpoint
 	ctx, cancel := context.WithTimeout(ctx, e.Answer)
 	defer cancel()
 	conn, err := e.etcd().Dial(endpoint)
 	if err != nil {
-		a.err = err
-		return a
+		return answer{endpoint: endpoint, err: err}
 	}
 	defer func() { _ = conn.Close() }()
 	var member peer.Peer
 	status, err := clientv3.RetryMaintenanceClient(e.etcd(), conn).
 		Status(ctx, &pb.StatusRequest{}, grpc.WaitForReady(true), grpc.Peer(&member))
 	if err != nil {
-		a.err = txn.CallError(ctx, err)
-		return a
+		return answer{endpoint: endpoint, err: txn.CallError(ctx, err)}
 	}
-	a.status, a.took = (*clientv3.StatusResponse)(status), time.Since(begun)
+	a := answer{endpoint: endpoint, status: (*clientv3.StatusResponse)(status), took: time.Since(begun)}
 	if info, ok := member.AuthInfo.(credentials.TLSInfo); ok && len(info.State.PeerCertificates) > 0 {
 		a.shown = info.State.PeerCertificates[0]
 	}
@@ -220,4 +220,152 @@ func hostOf(endpoint string) string {
 		return u.Host
 	}
 	return endpoint
+}
+
+// versions judges the version of each member: against the newest of them, and against the
+// faults that are known.
+func (e *Examination) versions(answers []answer) {
+	answers = answered(answers)
+	var newest answer
+	for _, a := range answers {
+		if newest.status == nil || older(newest.status.Version, a.status.Version) {
+			newest = a
+		}
+	}
+	for _, a := range answers {
+		version := a.status.Version
+		var is, remedies []string
+		if older(version, newest.status.Version) {
+			is = append(is, "older than etcd "+newest.status.Version+" of "+newest.endpoint)
+			remedies = append(remedies, "finish the upgrade")
+		}
+		if fault, fixedIn, err := serverfault.Of(version); err == nil && fault != "" {
+			is = append(is, "it has a fault: "+fault)
+			remedies = append(remedies, "upgrade etcd to "+fixedIn)
+		}
+		switch {
+		case len(is) > 0:
+			e.Add(Warning, "versions", strings.Join(remedies, "; "), "%s runs etcd %s, %s", a.endpoint, version, strings.Join(is, "; "))
+		case len(answers) > 1:
+			e.Well("versions", "%s runs etcd %s, the newest of the members, without known faults", a.endpoint, version)
+		default:
+			e.Well("versions", "%s runs etcd %s, without known faults", a.endpoint, version)
+		}
+	}
+}
+
+// older reports whether one version is older than another. A version that cannot be parsed is not
+// compared.
+func older(version, than string) bool {
+	a, err := semver.NewVersion(version)
+	b, err2 := semver.NewVersion(than)
+	return err == nil && err2 == nil && a.LessThan(*b)
+}
+
+// alarm is one that a member has raised.
+type alarm struct {
+	member uint64
+	kind   string
+}
+
+// alarmOf parses an error of a member's status. It returns false if the error is not an alarm.
+func alarmOf(fault string) (a alarm, ok bool) {
+	_, err := fmt.Sscanf(fault, "memberID:%d alarm:%s", &a.member, &a.kind)
+	return a, err == nil
+}
+
+// alarms judges the alarms that are raised. Each member knows those of all and has them in
+// its status, which it answers from memory. etcd answers a request for alarms by an entry in
+// its log, so it is sent only if no status could be read.
+func (e *Examination) alarms(ctx context.Context, answers []answer) {
+	var raised []alarm
+	answers = answered(answers)
+	for _, a := range answers {
+		for _, fault := range a.status.Errors {
+			if found, ok := alarmOf(fault); ok && !slices.Contains(raised, found) {
+				raised = append(raised, found)
+			}
+		}
+	}
+	if len(answers) == 0 {
+		ctx, cancel := e.bounded(ctx)
+		defer cancel()
+		resp, err := e.etcd().AlarmList(ctx)
+		switch {
+		case explain.IsDenied(err):
+			return // the claim below shows what matters
+		case err != nil:
+			e.Add(Error, "alarms", "see the endpoints", "cannot be read: %v", err)
+			return
+		}
+		for _, a := range resp.Alarms {
+			raised = append(raised, alarm{a.MemberID, a.Alarm.String()})
+		}
+	}
+	if len(raised) == 0 {
+		e.Well("alarms", "none")
+	}
+	remedies := map[string]string{
+		pb.AlarmType_NOSPACE.String(): "compact and defragment as \"etcd is out of space\" in docs/operations.md says, then: " +
+			e.Commands.Etcdctl + " alarm disarm",
+		pb.AlarmType_CORRUPT.String(): "take the member out of the cluster and let it join again without data",
+	}
+	for _, a := range raised {
+		e.Add(Error, "alarms", cmp.Or(remedies[a.kind], "see etcd's documentation of the alarm"),
+			"member %x has the alarm %s", a.member, a.kind)
+	}
+}
+
+// mostNotice is how long before the end of a certificate doctor begins to warn. For those
+// that are renewed more often it is a fifth of their lifetime.
+const mostNotice = 14 * 24 * time.Hour
+
+// ownCertificates judges the certificates of TLS.
+func (e *Examination) ownCertificates() {
+	if e.TLS == nil {
+		return
+	}
+	own := e.TLS.Certificates
+	if e.TLS.GetClientCertificate != nil {
+		c, err := e.TLS.GetClientCertificate(&tls.CertificateRequestInfo{})
+		if err != nil {
+			e.Add(Error, "certificate", "see the files of the certificate and its key", "that of this client cannot be read: %v", err)
+			return
+		}
+		own = []tls.Certificate{*c}
+	}
+	for _, c := range own {
+		if leaf := leafOf(c); leaf != nil {
+			e.certificate("of this client, "+leaf.Subject.String()+",", leaf, clock.Clock{}.Time())
+		}
+	}
+}
+
+// leafOf returns the certificate itself, without those that it is signed by.
+func leafOf(c tls.Certificate) *x509.Certificate {
+	if c.Leaf != nil || len(c.Certificate) == 0 {
+		return c.Leaf
+	}
+	leaf, _ := x509.ParseCertificate(c.Certificate[0]) // the handshake shows an error
+	return leaf
+}
+
+// certificate judges how long a certificate is valid. A nil one is not there.
+func (e *Examination) certificate(whose string, c *x509.Certificate, now time.Time) {
+	if c == nil {
+		return
+	}
+	const remedy = "renew it, and see that its program uses the new one: after its end no connection can be made"
+	left := c.NotAfter.Sub(now)
+	switch {
+	case left <= 0:
+		e.Add(Error, "certificate", remedy, "the one %s has expired at %s", whose, explain.Stamp(c.NotAfter))
+	case now.Before(c.NotBefore):
+		e.Add(Error, "certificate", "look at the clocks of this host and of the one that issued it",
+			"the one %s is valid from %s on", whose, explain.Stamp(c.NotBefore))
+	case left < min(mostNotice, c.NotAfter.Sub(c.NotBefore)/5):
+		e.Add(Warning, "certificate", remedy, "the one %s expires in %s, at %s", whose, left.Round(time.Second), explain.Stamp(c.NotAfter))
+	default:
+		e.Well("certificate", "the one %s is valid until %s", whose, explain.Stamp(c.NotAfter))
+	}
 }

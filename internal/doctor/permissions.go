@@ -62,10 +62,21 @@ func (e *Examination) permissions(ctx context.Context) {
 				e.Add(Error, "permissions", "see the endpoints", "cannot probe %s%s: %v", prefix, subtree, err)
 				return
 			}
-			if names := e.featuresThat(verb, subtree); explain.IsDenied(err) && len(names) > 0 {
-				e.denied(verb, prefix+subtree, names)
-				suffice = false
+			names := e.featuresThat(verb, subtree)
+			if !explain.IsDenied(err) || len(names) == 0 {
+				continue
 			}
+			suffice = false
+			level, unless, ranged := Error, "", ""
+			if len(e.Features) == 0 && !slices.Contains(names, "acquire") {
+				level, unless = Warning, "; or name the features in use with claimctl doctor --for"
+			}
+			if strings.HasSuffix(subtree, "/") {
+				ranged = " --prefix=true"
+			}
+			remedy := fmt.Sprintf("%s role grant-permission ROLE%s readwrite %s%s",
+				e.Commands.Etcdctl, ranged, explain.Quoted(prefix+subtree), unless)
+			e.Add(level, "permissions", remedy, "may not %s %s%s, which is needed for %s", verb, prefix, subtree, strings.Join(names, ", "))
 		}
 	}
 	if suffice {
@@ -76,27 +87,11 @@ func (e *Examination) permissions(ctx context.Context) {
 // featuresThat returns the names of the features in use that read or write a subtree.
 func (e *Examination) featuresThat(verb, subtree string) (names []string) {
 	for _, f := range features {
-		inUse := len(e.Features) == 0 || slices.Contains(e.Features, f.name)
-		if inUse && strings.Contains(f.needs[subtree], strings.ToUpper(verb[:1])) {
+		if (len(e.Features) == 0 || slices.Contains(e.Features, f.name)) && strings.Contains(f.needs[subtree], strings.ToUpper(verb[:1])) {
 			names = append(names, f.name)
 		}
 	}
 	return names
-}
-
-// denied reports a permission that the features lack.
-func (e *Examination) denied(verb, subtree string, names []string) {
-	level, unless := Error, ""
-	if len(e.Features) == 0 && !slices.Contains(names, "acquire") {
-		level, unless = Warning, "; or name the features in use with claimctl doctor --for"
-	}
-	ranged := ""
-	if strings.HasSuffix(subtree, "/") {
-		ranged = " --prefix=true"
-	}
-	remedy := fmt.Sprintf("%s role grant-permission ROLE%s readwrite %s%s",
-		e.Commands.Etcdctl, ranged, explain.Quoted(subtree), unless)
-	e.Add(level, "permissions", remedy, "may not %s %s, which is needed for %s", verb, subtree, strings.Join(names, ", "))
 }
 
 // probe asks for a permission. The operation is in a branch that is never taken, but

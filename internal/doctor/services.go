@@ -2,19 +2,29 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
+	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/sched"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // queues looks at the first queues.
 func (e *Examination) queues(ctx context.Context) {
 	of := source{"queues", Warning, "see claimctl queue stats", "cannot be read", 100}
 	seen, unread, well := each(ctx, e, of, queue.Names(ctx, e.Claims), func(name string) error {
-		stats, err := e.queueStats(ctx, name)
+		q, err := queue.Open(ctx, e.Claims, name)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = q.Close(ctx) }() // it has no items
+		stats, err := q.Stats(ctx)
 		if err != nil {
 			return err
 		}
@@ -35,15 +45,6 @@ func (e *Examination) queues(ctx context.Context) {
 	if well {
 		e.Judge("queues", unread, "%d, without dead items and pauses", seen)
 	}
-}
-
-func (e *Examination) queueStats(ctx context.Context, name string) (queue.Stats, error) {
-	q, err := queue.Open(ctx, e.Claims, name)
-	if err != nil {
-		return queue.Stats{}, err
-	}
-	defer func() { _ = q.Close(ctx) }() // it has no items
-	return q.Stats(ctx)
 }
 
 // groups looks at the jobs of each group, and whether a process runs them.
@@ -109,5 +110,144 @@ func (e *Examination) job(group string, job sched.JobInfo, owned bool) {
 	}
 	if job.Paused != nil {
 		add(command("resume"), " is paused %s", explain.Paused(job.Paused.By, job.Paused.At, job.Paused.Note))
+	}
+}
+
+// work looks for records that somebody must look at.
+func (e *Examination) work(ctx context.Context) {
+	type kind struct {
+		state work.State
+		once  bool // at most once
+	}
+	found := map[kind][]string{}
+	works, err := work.New(e.Claims, work.Config{})
+	if err != nil {
+		e.Add(Error, "work", "see the client", "cannot be listed: %v", err)
+		return
+	}
+	of := source{"work", Error, "see the permissions", "cannot be listed", e.Limit}
+	read, unread, ok := each(ctx, e, of, works.Records(ctx, ""), func(r work.Record) error {
+		is := kind{r.State, r.AtMostOnce}
+		found[is] = append(found[is], r.Key)
+		return nil
+	})
+	if !ok {
+		return
+	}
+	more := ""
+	if unread != "" {
+		more = " or more"
+	}
+	before := len(e.Findings)
+	onPurpose := fmt.Sprintf("%[1]s work show KEY, and find out whether the effect happened. "+
+		"If not: %[1]s work retry KEY; if so: %[1]s work forget KEY, or leave it", e.Commands.Claimctl)
+	for _, sick := range []struct {
+		kind
+		is, remedy string
+	}{
+		{kind{work.StateOrphaned, false}, "orphaned, their owners died", fmt.Sprintf(
+			"see that a process begins them again; %s work ls --state orphaned", e.Commands.Claimctl)},
+		{kind{work.StateOrphaned, true}, "orphaned and at most once, which no caller begins again", onPurpose},
+		{kind{work.StateDead, false}, "dead, after their last attempt", fmt.Sprintf(
+			"%[1]s work show KEY, mend the cause, %[1]s work retry KEY", e.Commands.Claimctl)},
+		{kind{work.StateDead, true}, "dead and at most once", onPurpose},
+		{kind{work.StateUnreadable, false}, "unreadable", "a newer version or another program wrote them: do not delete them before you know"},
+	} {
+		if keys := found[sick.kind]; len(keys) > 0 {
+			e.Add(Warning, "work", sick.remedy, "%d %s: %s", len(keys), sick.is, several(keys))
+		}
+	}
+	if len(e.Findings) == before {
+		e.Judge("work", unread, "%s%s, none of those read is orphaned or dead", count(read, "record", "records"), more)
+	}
+}
+
+// partitionGroups looks for partitions that no member owns, and for members that are not there.
+func (e *Examination) partitionGroups(ctx context.Context) {
+	failed := 0
+	var suspects []suspect
+	members := map[string]int{} // of groups with suspects
+	of := source{"groups", Warning, "see claimctl group ls", "cannot be read", 50}
+	seen, unread, ok := each(ctx, e, of, group.Names(ctx, e.Claims), func(name string) error {
+		found, n, unread, err := e.readGroup(ctx, name)
+		failed += unread
+		if len(found) > 0 {
+			members[name] = n
+			suspects = append(suspects, found...)
+		}
+		return err
+	}) // after an error, what looks wrong in the others is still reported
+	suspects, unconfirmed := confirm(ctx, suspects, func(ctx context.Context) (again []suspect, err error) {
+		for name := range members {
+			found, _, unread, err := e.readGroup(ctx, name)
+			if err != nil {
+				return nil, err
+			}
+			failed += unread
+			again = append(again, found...)
+		}
+		return again, nil
+	})
+	for name, n := range members {
+		e.accuse(name, n, suspects, unconfirmed)
+	}
+	if unread == "" {
+		unread = unreadLeases(failed)
+	}
+	if ok && len(suspects) == 0 {
+		e.Judge("groups", unread, "%s of partitions, without partitions that nobody owns", count(seen, "group", "groups"))
+	}
+}
+
+// readGroup returns what looks wrong in a group, the number of members that are there, and the
+// number of their leases that could not be read.
+func (e *Examination) readGroup(ctx context.Context, name string) (found []suspect, members, unread int, err error) {
+	g, err := explain.ReadPartitionGroup(ctx, e.Claims, name)
+	if err != nil && !errors.Is(err, group.ErrNoGroup) { // one that was removed meanwhile is empty
+		return nil, 0, 0, err
+	}
+	leases := map[clientv3.LeaseID]bool{}
+	for _, m := range g.Members {
+		if m.Instance != "" && m.Evicted == nil {
+			members++
+			leases[m.Lease] = true
+		}
+	}
+	gone, unread := e.goneLeases(ctx, leases)
+	for _, m := range g.Members {
+		if m.Instance != "" && (gone[m.Lease] || m.Lease == clientv3.NoLease) {
+			found = append(found, suspect{name + " ghost", fmt.Sprint(m.Name, m.Lease), m.Name})
+		}
+	}
+	for partition, target := range g.Plan.Target {
+		isAway := func(m group.MemberInfo) bool { return m.Name == target && m.Instance == "" } // nobody is to claim its partitions
+		if members == 0 || g.Assigned.Owners[partition].Reserved != "" || target == "" ||
+			g.Holder(partition).Held || slices.ContainsFunc(g.Assigned.Members, isAway) {
+			continue
+		}
+		number := fmt.Sprintf("%05d", partition)
+		found = append(found,
+			suspect{name + " free", number + target, number}, suspect{name + " target", number + target, target})
+	}
+	return found, members, unread, nil
+}
+
+// accuse reports what both readings of a group have found.
+func (e *Examination) accuse(name string, members int, suspects []suspect, unconfirmed string) {
+	free, ghosts := namesOf(suspects, name+" free"), namesOf(suspects, name+" ghost")
+	if len(free) > 0 {
+		targets := namesOf(suspects, name+" target")
+		slices.Sort(targets)
+		remedy := fmt.Sprintf("%[1]s group show%[2]s; look at the log of the member that is to have them, "+
+			"and if it cannot claim: %[1]s group evict%[2]s MEMBER --reason WHY", e.Commands.Claimctl, explain.Arguments(name))
+		e.Add(Warning, "groups", remedy, "group %q has %s, and nobody owns %s: %s, which %s is to have%s",
+			name, count(members, "member", "members"), count(len(free), "partition", "partitions"),
+			several(free), several(slices.Compact(targets)), unconfirmed)
+	}
+	if len(ghosts) > 0 {
+		slices.Sort(ghosts)
+		e.Add(Warning, "groups", fmt.Sprintf("etcd should have deleted the entry with its lease: "+
+			"%[1]s group evict%[2]s --reason ghost --for 1s", e.Commands.Claimctl, explain.Arguments(name, ghosts[0])),
+			"members of group %q whose lease is gone: %s%s", name, several(ghosts), unconfirmed)
 	}
 }
