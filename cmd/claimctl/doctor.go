@@ -46,8 +46,9 @@ doctor checks, in this order:
   jobs         pauses, and groups that no process runs
 
 It reads at most --limit claims, places in line and records, and writes one key,
-which it deletes. The exit code is 0 if all is well or there are notes, 1 if there are
-warnings, 2 if there are errors.
+which it deletes. It writes none if --for names only features that claim no keys. The
+exit code is 0 if all is well or there are notes, 1 if there are warnings, 2 if there
+are errors.
 
 --fence takes the greatest fence of a log or a database. If etcd is behind it, etcd was
 restored and its revision went back. Mend that first: other findings, marked "after":

@@ -54,3 +54,17 @@ func TestTrialRenews(t *testing.T) {
 		})
 	}
 }
+
+// Whoever uses only features that read need not be able to claim a key.
+func TestTrialForReadersWritesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, host := examineVirtually(t)
+		host.Inject(claimtest.Fault{On: claimtest.Grant, Times: -1, Err: rpctypes.ErrGRPCPermissionDenied})
+		e.Features = []string{"explain", "list"}
+		e.Try(t.Context())
+		e.has(t, OK, "permissions", "suffice under "+e.Claims.Prefix()+" for explain, list")
+		if len(e.Findings) != 1 {
+			t.Errorf("%+v", e.Findings)
+		}
+	})
+}
