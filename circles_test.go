@@ -17,7 +17,6 @@ const maxCircle = 12
 var largerCircles = map[string]int{
 	"./cmd/claimctl":        31,
 	"./etcdclaims/webui":    22,
-	"./internal/campaign":   14,
 	"./internal/contract":   15,
 	"./internal/simulation": 29,
 }
