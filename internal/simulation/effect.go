@@ -140,9 +140,8 @@ func (r *replay) wrote(c change) {
 		now = last.was // the write came with the end of the claim
 	}
 	h, token := now.holder(), now.token()
-	if token != (fencing.Token{Key: e.token.Key, Fence: m.Fence}) || h.Instance != m.Instance || h.Kind != "" {
-		r.fault("a stale write of %s under %v was accepted at revision %d; the owner was: %v", e.p.name, e.token, c.rev, now)
-	}
+	r.faultIf(token != (fencing.Token{Key: e.token.Key, Fence: m.Fence}) || h.Instance != m.Instance || h.Kind != "",
+		"a stale write of %s under %v was accepted at revision %d; the owner was: %v", e.p.name, e.token, c.rev, now)
 	r.faultIf(m.Fence>>47 != r.epoch, "a write of %s under %v was accepted at revision %d in epoch %d", e.p.name, e.token, c.rev, r.epoch)
 }
 
@@ -151,7 +150,7 @@ func (r *replay) judgeIntents() {
 	for _, e := range r.t.intents {
 		w := history.Write{Name: "of " + e.p.name, Token: e.token, Outcome: e.outcome, Found: e.applied}
 		if e.then {
-			r.t.w.count("judged: acquisitions with Then")
+			r.count("judged: acquisitions with Then")
 			if w.Name, w.Found = w.Name+" to "+e.key(), e.lasting; e.lasting == 0 && e.outcome == history.OutcomeDone {
 				w.Found = min(e.applied, 1)
 			}

@@ -104,9 +104,8 @@ func (r *replay) begins(before change, held bool, c change) {
 	// A waiter that was handed the key and has not heard of it may take it again
 	// once it was taken away; one that was told of its claim may not.
 	first, twice := r.claim[h.Claim+c.key]
-	if twice && r.t.terms[fencing.Token{Key: token.Key, Fence: keyspace.Fence(h.Epoch, first)}] != nil {
-		r.fault("one claim was put twice: %s at revisions %d and %d", h.Claim, first, c.rev)
-	}
+	r.faultIf(twice && r.t.terms[fencing.Token{Key: token.Key, Fence: keyspace.Fence(h.Epoch, first)}] != nil,
+		"one claim was put twice: %s at revisions %d and %d", h.Claim, first, c.rev)
 	r.claim[h.Claim+c.key] = c.rev
 	m := r.t.terms[token]
 	if m == nil || m.p.client.Instance() != h.Instance {
@@ -117,7 +116,7 @@ func (r *replay) begins(before change, held bool, c change) {
 		r.rests[h.Claim] = rest{term: m, from: c.at, least: least.(time.Duration)}
 	}
 	if held && before.holder().Claim != h.Claim {
-		r.t.w.count("keys handed over")
+		r.count("keys handed over")
 	}
 	if !m.told {
 		return // what was asked for went with it
@@ -158,7 +157,7 @@ func (r *replay) ends(before, by change) {
 	h, token := before.holder(), before.token()
 	how, taken := r.taken(before, by)
 	// A forced release has no notice while etcd is full.
-	taken = taken || by.deleted && r.t.w.ledger.full(by.at.Add(-10*time.Second), by.at)
+	taken = taken || by.deleted && r.ledger.full(by.at.Add(-10*time.Second), by.at)
 	switch h.Kind {
 	case kindLock:
 		r.lockEnds(token, before, by, taken)
@@ -180,9 +179,8 @@ func (r *replay) ends(before, by change) {
 		r.alone(token, by)
 	}
 	// etcd says that a lease is gone when all that was on it is.
-	if !m.lost.IsZero() && m.why == etcdclaims.ReasonRevoked && by.at.Sub(m.lost) > time.Second && r.t.w.ledger.healthy(nil, m.lost, by.at) {
-		r.fault("%s lost %v at %s with its lease, for it was revoked: it was not: %v", m.p.name, token, clockOf(m.lost), by)
-	}
+	r.faultIf(!m.lost.IsZero() && m.why == etcdclaims.ReasonRevoked && by.at.Sub(m.lost) > time.Second && r.ledger.healthy(nil, m.lost, by.at),
+		"%s lost %v at %s with its lease, for it was revoked: it was not: %v", m.p.name, token, clockOf(m.lost), by)
 	late := by.at.Sub(m.end)
 	if !m.end.IsZero() && late >= 0 {
 		return
@@ -196,13 +194,13 @@ func (r *replay) ends(before, by change) {
 	_, manual := m.p.manuals.Load(token)
 	switch {
 	case manual && how != forced: // it learns of that when it renews
-	case !r.t.w.ledger.healthy(m.p, by.at, by.at.Add(limit)):
+	case !r.ledger.healthy(m.p, by.at, by.at.Add(limit)):
 	case how == forced, how == suspected:
 		limit = 250*time.Millisecond + 2*m.p.far
-		r.t.w.count("judged: told of a loss at once")
+		r.count("judged: told of a loss at once")
 	default:
 		limit = m.p.longest()/3 + m.p.longest()/6 + 4*m.p.far
-		r.t.w.count("judged: finds out by renewing")
+		r.count("judged: finds out by renewing")
 	}
 	r.faultIf(m.end.IsZero() || -late > limit,
 		"%s took %v for its own until %s, which is more than %v after it was %s: %v", m.p.name, token, clockOf(m.end), limit, how, by)
@@ -219,12 +217,12 @@ func (r *replay) ghost(c change, until time.Time) {
 	if m := r.t.terms[token]; m != nil && m.p == p && m.from.Before(until) {
 		until = m.from
 	} else {
-		r.t.w.count("judged: claims that nobody was told of")
+		r.count("judged: claims that nobody was told of")
 	}
 	// By the verification that follows the next renewal.
 	limit := p.longest()/3 + p.longest()/6 + time.Second
 	due := c.at.Add(limit)
-	if until.Sub(c.at) <= limit || !p.gone.IsZero() && !p.gone.After(due) || !r.t.w.ledger.healthy(p, c.at, due) || r.t.w.ledger.full(c.at, due) {
+	if until.Sub(c.at) <= limit || !p.gone.IsZero() && !p.gone.After(due) || !r.ledger.healthy(p, c.at, due) || r.ledger.full(c.at, due) {
 		return
 	}
 	r.fault("%s was not told for %v, until %s, that it has: %v", p.name, until.Sub(c.at), clockOf(until), c)
@@ -235,7 +233,7 @@ func (r *replay) ghost(c change, until time.Time) {
 func (r *replay) lapses(h holder, before, by change, taken bool) {
 	const least = shortTTL - time.Second
 	p := r.procs[h.Instance]
-	if taken || !by.deleted || by.at.Sub(before.at) >= least || p == nil || !r.t.w.ledger.healthy(p, before.at, before.at) {
+	if taken || !by.deleted || by.at.Sub(before.at) >= least || p == nil || !r.ledger.healthy(p, before.at, before.at) {
 		return
 	}
 	r.fault("the key of a zombie of %s was freed after %v: %v; it was: %v", p.name, by.at.Sub(before.at), by, before)
@@ -264,4 +262,116 @@ func (r *replay) taken(before, by change) (how, bool) {
 		return k.how, true
 	}
 	return "", false
+}
+
+// belief is a claim that a process may take for its own, and how it asks.
+type belief struct {
+	p     *process
+	token fencing.Token
+	check func() error
+}
+
+// key is the key that the process may believe to have, alone or with others.
+func (b belief) key() string {
+	if isSharedToken(b.token) {
+		return sharedKey
+	}
+	return b.token.Key
+}
+
+// holds reports whether the process would go on at this instant. A machine that
+// sleeps asks nothing.
+func (b belief) holds() bool {
+	return !b.p.dead.Load() && !b.p.asleep.Load() && b.check() == nil
+}
+
+// overlap is an instant at which the owner of a key passed Check, and its
+// successor did.
+type overlap struct {
+	p, by *process
+	next  fencing.Token
+	at    time.Time
+}
+
+// believe notes who was granted a key, at this very instant, and who still takes
+// that key for its own.
+func (t *trace) believe(now belief) {
+	t.mu.Lock()
+	others := t.beliefs[now.key()]
+	t.mu.Unlock()
+	kept := []belief{now}
+	over := map[fencing.Token]overlap{}
+	current := now.holds()
+	for _, b := range others {
+		if b.token == now.token || !b.holds() {
+			continue
+		}
+		kept = append(kept, b)
+		if current && b.token.Fence < now.token.Fence && !(isSharedToken(b.token) && isSharedToken(now.token)) {
+			over[b.token] = overlap{p: b.p, by: now.p, next: now.token, at: time.Now()}
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.beliefs[now.key()] = kept
+	for token, o := range over {
+		t.overlaps[token] = o
+	}
+	t.w.counts1("judged: owners beside the one before", len(others))
+}
+
+// alone checks that nobody else passed Check while a claim did, up to the change that ends
+// it, unless the claim was taken away behind its holder's back.
+func (r *replay) alone(token fencing.Token, by change) {
+	if o, both := r.t.overlaps[token]; both && !r.takenFromItself(o, by) {
+		r.fault("%s passed Check with %v at %s, when %s had been granted %v and passed it, too", o.p.name, token, clockOf(o.at), o.by.name, o.next)
+	}
+}
+
+// takenFromItself reports whether a claim was superseded by its own process, whose new claim
+// was taken away before the overlap. The process may have heard of neither yet.
+func (r *replay) takenFromItself(o overlap, by change) bool {
+	if by.deleted || by.holder().Instance != o.p.client.Instance() {
+		return false
+	}
+	for _, c := range r.t.changes {
+		if c.key != by.key || c.era != by.era || c.rev <= by.rev || c.at.After(o.at) {
+			continue
+		}
+		if _, taken := r.taken(by, c); taken {
+			return true
+		}
+		by = c
+	}
+	return false
+}
+
+// rest is a claim whose key must stay held for a while, whenever it is released.
+type rest struct {
+	*term
+	from  time.Time // when it was put
+	least time.Duration
+}
+
+// rested checks that the key of a claim that was to rest is not had by another, or
+// free, before that time is over.
+func (r *replay) rested(before, by change) {
+	h := before.holder()
+	rest, ok := r.rests[h.Claim]
+	if !ok {
+		return
+	}
+	if !by.deleted && by.holder().Claim == h.Claim {
+		return // it goes on, on another lease
+	}
+	delete(r.rests, h.Claim)
+	_, taken := r.taken(before, by)
+	if taken || rest.p.dead.Load() || !rest.lost.IsZero() && rest.why != etcdclaims.ReasonShutdown && rest.why != etcdclaims.ReasonOutlived ||
+		!r.ledger.healthy(rest.p, rest.from, by.at) || r.ledger.full(rest.from, by.at) {
+		return
+	}
+	r.count("judged: keys that were to be held for a while")
+	if held := by.at.Sub(rest.from); held+seenLate < rest.least { // its put may have been seen late
+		r.fault("%v of %s was to be held for %v at least, and was given up after %v: %v", rest.token, rest.p.name, rest.least, held, by)
+	}
 }

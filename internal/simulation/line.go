@@ -71,7 +71,7 @@ func (r *replay) inTurn(c change, h holder, token fencing.Token) {
 		before = len(l.places)
 	}
 	if len(l.places) > 0 {
-		r.t.w.count("judged: whose turn it was")
+		r.count("judged: whose turn it was")
 	}
 	if old, held := r.own[c.key]; held && old.holder().Instance == h.Instance && l.of(h.Claim) < 0 {
 		return // superseded by its own process, which passes nobody
@@ -88,14 +88,14 @@ const turnTakes = 5 * time.Second
 // judgeTurn checks how long the key was left to the first in line.
 func (l *line) judgeTurn(r *replay, now time.Time) {
 	p, took := r.procs[l.first.instance], now.Sub(l.since)
-	if p == nil || !p.gone.IsZero() && !p.gone.After(now) || r.t.w.ledger.full(l.since, now) || !r.t.w.ledger.hearing(p, l.since, now) {
+	if p == nil || !p.gone.IsZero() && !p.gone.After(now) || r.ledger.full(l.since, now) || !r.ledger.hearing(p, l.since, now) {
 		return
 	}
 	limit := turnTakes
-	if !r.t.w.ledger.healthy(p, l.since, now) {
+	if !r.ledger.healthy(p, l.since, now) {
 		// Whose watches are deaf asks when it renews.
 		limit = time.Second + p.longest()/3 + p.longest()/6
-		r.t.w.count("judged: turns of the deaf")
+		r.count("judged: turns of the deaf")
 	}
 	r.faultIf(took > limit, "%s stood first in line for %q, which was free, from %s for %v", p.name, l.key, clockOf(l.since), took)
 }
@@ -158,12 +158,12 @@ func (r *replay) inPreference(before, c change, h holder, token fencing.Token) {
 		return
 	}
 	if at > 0 {
-		r.t.w.count("judged: keys handed past the line by preference")
+		r.count("judged: keys handed past the line by preference")
 	}
 	next := l.places[at]
 	for i, other := range l.places {
 		passed := i < at && other.preference >= next.preference
-		unseen := c.at.Sub(other.since) > overlooked && r.t.w.ledger.healthy(m.p, c.at.Add(-overlooked), c.at)
+		unseen := c.at.Sub(other.since) > overlooked && r.ledger.healthy(m.p, c.at.Add(-overlooked), c.at)
 		r.faultIf(passed || i > at && other.preference > next.preference && unseen,
 			"one that is preferred, or as much and was there before, was passed: %v; it is %v", c, other)
 	}

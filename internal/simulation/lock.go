@@ -166,7 +166,7 @@ func (r *replay) judgeLocks() {
 				told.p.name, clockOf(told.from), told.owner, token, r.epochAt(told.era, told.from))
 		case l == nil || l.owner != told.owner:
 			r.fault("%s was told that %s has the lock %v, which is not in etcd", told.p.name, told.owner, token)
-		case !r.t.w.ledger.healthy(nil, told.to, told.to): // the observer may have seen it late
+		case !r.ledger.healthy(nil, told.to, told.to): // the observer may have seen it late
 		case l.from.Add(-seenLate).After(told.to) || !l.over && !l.to.IsZero() && l.to.Before(told.from):
 			r.fault("%s was told between %s and %s that %s has the lock %v: it was there from %s to %s", told.p.name,
 				clockOf(told.from), clockOf(told.to), told.owner, token, clockOf(l.from), clockOf(l.to))
@@ -201,7 +201,7 @@ func (r *replay) lockAgain(c change, owner, key string) {
 			slices.ContainsFunc(r.t.keyCalls, unknown) {
 			continue
 		}
-		if r.t.w.ledger.hearing(nil, c.at, c.at) { // else the observer may have seen it late
+		if r.ledger.hearing(nil, c.at, c.at) { // else the observer may have seen it late
 			r.fault("a lock was put at %s that was released between %s and %s, when all who had asked for it had returned: %v", clockOf(c.at), clockOf(u.from), clockOf(u.to), c)
 			return
 		}

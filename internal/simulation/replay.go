@@ -12,6 +12,7 @@ import (
 
 // replay is etcd's state while its changes are gone through again.
 type replay struct {
+	*world
 	t     *trace
 	procs map[string]*process // by instance
 
@@ -51,7 +52,7 @@ type farewell struct {
 
 func newReplay(t *trace) *replay {
 	r := &replay{
-		t: t, procs: map[string]*process{},
+		world: t.w, t: t, procs: map[string]*process{},
 		own: map[string]change{}, last: map[string]farewell{}, claim: map[string]int64{}, done: map[string]int{}, rests: map[string]rest{},
 		lines: map[string]*line{}, locks: map[fencing.Token]*lockTerm{}, notices: map[point][]string{}, questions: map[string]change{},
 	}
@@ -71,12 +72,6 @@ func newReplay(t *trace) *replay {
 		}
 	}
 	return r
-}
-
-func (r *replay) fault(format string, args ...any) { r.t.w.fault(format, args...) }
-
-func (r *replay) faultIf(violated bool, format string, args ...any) {
-	r.t.w.faultIf(violated, format, args...)
 }
 
 // settle goes through a change of what decides who may have a key.

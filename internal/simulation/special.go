@@ -2,9 +2,11 @@ package simulation
 
 import (
 	"context"
+	"encoding/json"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -158,5 +160,197 @@ func (p *process) writeUnder(rng *rand.Rand, cl *etcdclaims.Claim, token fencing
 		cancel()
 		p.class("effect", err)
 		e.returned(err)
+	}
+}
+
+// reentrantKey is a key whose claims the callers of a process share. The trace judges the
+// claims as others, from the first handle of a process to its last.
+const reentrantKey = "reentrant"
+
+// handles are what the callers of a process have of the key.
+type handles struct {
+	mu      sync.Mutex
+	of      map[fencing.Token]*handle
+	callers sync.Map // since when each waits to share a claim
+}
+
+// handle is a claim of a process.
+type handle struct {
+	n     int // how many handles of it there are
+	since time.Time
+}
+
+// entering claims the key, and maybe once more while it is held.
+func (p *process) entering(rng *rand.Rand) {
+	if cl := p.enter(rng); cl != nil {
+		p.writeUnder(rng, cl, cl.Token(), 6*time.Second, time.Second)
+		if rng.IntN(2) == 0 {
+			p.enterAgain(rng, cl)
+		}
+		p.leave(rng, cl)
+	}
+}
+
+// enter makes one acquisition; nil if it was not granted. One in eight excludes the others.
+func (p *process) enter(rng *rand.Rand) *etcdclaims.Claim {
+	opts := []etcdclaims.AcquireOption{}
+	if rng.IntN(8) > 0 {
+		opts = append(opts, etcdclaims.Reentrant())
+		since := time.Now()
+		p.handles.callers.Store(&since, true)
+		defer p.handles.callers.Delete(&since)
+	}
+	opt, _ := p.extra(rng, 3)
+	cl, err := p.acquireSome(rng, reentrantKey, append(opts, opt)...)
+	if err != nil || p.dead.Load() {
+		return nil
+	}
+	p.handles.enter(p, cl)
+	return cl
+}
+
+// enterAgain acquires the key while the caller has it: that waits for nobody.
+func (p *process) enterAgain(rng *rand.Rand, outer *etcdclaims.Claim) {
+	if outer.Context().Err() != nil || p.dead.Load() {
+		return
+	}
+	ctx, cancel := p.within(rng, 40*time.Second)
+	defer cancel()
+	begin := time.Now()
+	inner, err := p.client.Acquire(ctx, reentrantKey, etcdclaims.Reentrant())
+	switch {
+	case p.dead.Load():
+	case err == nil:
+		p.w.count("keys had again by their holders")
+		p.handles.enter(p, inner)
+		p.leave(rng, inner)
+	case time.Since(begin) > time.Second && outer.Context().Err() == nil && p.w.ledger.healthy(p, begin, time.Now()):
+		p.w.fault("%s has %v, and did not get it again in %v: %v", p.name, outer.Token(), time.Since(begin), err)
+	default:
+		p.class("acquire", err)
+	}
+}
+
+// leave releases one handle.
+func (p *process) leave(rng *rand.Rand, cl *etcdclaims.Claim) {
+	if p.dead.Load() {
+		return
+	}
+	p.handles.leave(p, cl)
+	p.class("release", soon(between(rng, 0, 10*time.Second), cl.Release))
+}
+
+// enter notes that the process has one handle more.
+func (h *handles) enter(p *process, cl *etcdclaims.Claim) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	token := cl.Token()
+	if one := h.of[token]; one != nil {
+		one.n++
+		return
+	}
+	h.of[token] = &handle{n: 1, since: time.Now()}
+	known, good := false, cl.Check() == nil
+	p.w.trace.note(func(t *trace) {
+		m := t.terms[token]
+		if known = m != nil; known && good && m.lost.IsZero() {
+			m.end = time.Time{} // this handle was there before the last one was released
+		}
+	})
+	if !known {
+		p.holds(token, cl.Check)
+	}
+}
+
+// leave notes that the process is about to release a handle. By then other callers of the
+// process share the claim: all that a renewal must have told that they may.
+func (h *handles) leave(p *process, cl *etcdclaims.Claim) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	token, now := cl.Token(), time.Now()
+	one := h.of[token]
+	for c := range h.callers.Range {
+		since := *c.(*time.Time)
+		if one.since.After(since) {
+			since = one.since
+		}
+		if now.Sub(since) > p.longest()/2+time.Second && cl.Context().Err() == nil && p.cleared.Load() == 0 && p.w.ledger.healthy(p, since, now) {
+			p.w.fault("%s has %v, and another of its callers has waited for %v to share it", p.name, token, now.Sub(since))
+		}
+	}
+	if one.n--; one.n == 0 {
+		delete(h.of, token)
+		p.w.trace.ended(token, p)
+	}
+}
+
+// suspectKey is a key whose holders can be suspected. The trace judges the claims as
+// others, and each suspicion: whether it was the first in line's, whether
+// the holder was asked and did not answer for long enough, and that nothing happens to a holder
+// to whom nothing has happened.
+const suspectKey = "suspect"
+
+// farRuns is of how many runs one has clients at any distance from etcd. It has that key.
+const farRuns = 8
+
+// moveAway puts a process at a distance of its own from etcd, with a longer way in one
+// direction than in the other.
+func (p *process) moveAway() {
+	if p.w.plan.Seed%farRuns != 6 {
+		return
+	}
+	rng := p.random(20)
+	rtt := between(rng, time.Millisecond, 100*time.Millisecond) << rng.IntN(4)
+	out := between(rng, 0, rtt)
+	jitter := between(rng, 0, rtt/4)
+	p.far = rtt + 2*jitter
+	p.host.SetLatency(out, rtt-out, jitter)
+	// An attempt to renew may take a sixth of the TTL, so it must be longer than six round trips.
+	p.ttl, p.second, p.short = longTTL, 12*time.Second, 8*time.Second
+	p.w.count("processes far from etcd")
+}
+
+// suspicionTakes is the least time for which a question must stand, less what the
+// observer may see later of the question than of the take-over. After a restart of etcd it
+// may see both at once.
+const suspicionTakes = 450*time.Millisecond - seenLate
+
+// suspected says that the holder did not answer.
+const suspected how = "suspected"
+
+// claimSuspectable claims the key, at once or in line, and holds it for a while. One claim
+// in ten does not have the option.
+func (p *process) claimSuspectable(rng *rand.Rand) {
+	suspectable := etcdclaims.Suspectable()
+	if rng.IntN(10) == 0 {
+		suspectable = etcdclaims.Option(nil)
+	}
+	if cl, err := p.claimSome(rng, suspectKey, 3, (*etcdclaims.Claim).Token, suspectable); err == nil {
+		p.useSome(rng, cl, cl.Token(), 10*time.Second, time.Second)
+	}
+}
+
+// suspicion checks that a holder was rightly taken for one that does not answer.
+func (r *replay) suspicion(before, by change) {
+	old, token := before.holder(), before.token()
+	next := by.holder()
+	var option struct{ Suspectable bool }
+	_ = json.Unmarshal([]byte(before.value), &option)
+	r.faultIf(!option.Suspectable || old.Kind != "", "a holder was suspected that cannot be: %v; it was: %v", by, before)
+	if l := r.lineFor(token.Key); l == nil || l.of(next.Claim) != 0 {
+		r.fault("a holder was suspected by another than the first in line: %v; it was: %v", by, before)
+	}
+	r.count("suspicions")
+	question, asked := r.questions[prefix+"session/"+old.Instance+"/ask/"+next.Instance]
+	if stood := by.at.Sub(question.at); !asked || stood < suspicionTakes && r.ledger.healthy(nil, question.at, by.at) {
+		r.fault("a holder was suspected that was asked for %v (%v): %v; it was: %v", stood, asked, by, before)
+	}
+	p := r.procs[old.Instance]
+	from := by.at.Add(-2 * time.Second)
+	if p != nil && p.far > 0 && question.at.Before(from) {
+		from = question.at // it may take longer until a question has come to it, or until one of its client's requests has
+	}
+	if p != nil && (p.gone.IsZero() || p.gone.After(by.at)) && r.ledger.healthy(p, from, by.at) {
+		r.fault("%s was suspected, and nothing was wrong with it: %v; it was: %v", p.name, by, before)
 	}
 }
