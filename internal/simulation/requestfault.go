@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
@@ -177,19 +178,32 @@ func (w *world) burstUnderFire(p *process) {
 	if what < 4 || what > 6 {
 		return
 	}
-	leases := leasesIn(wait())
-	if len(leases) == 0 {
-		return
-	}
-	if what == 6 {
+	switch req := wait(); {
+	case req == nil:
+	case what == 6:
 		w.count("fault: epoch raised under a batch")
 		w.server.RaiseEpoch(w, "")
-		return
+	default:
+		w.revokeOne(req)
+	}
+}
+
+// revokeOne revokes one of the leases that a request puts keys on.
+func (w *world) revokeOne(req any) {
+	var leases []int64
+	for _, in := range transactions(req) {
+		for _, op := range in.Success {
+			if l := op.GetRequestPut().GetLease(); l != 0 && !slices.Contains(leases, l) {
+				leases = append(leases, l)
+			}
+		}
 	}
 	if len(leases) > 1 {
 		w.count("fault: one lease of a batch revoked")
 	}
-	w.revoke(clientv3.LeaseID(leases[w.rng.IntN(len(leases))]))
+	if len(leases) > 0 {
+		w.revoke(clientv3.LeaseID(leases[w.rng.IntN(len(leases))]))
+	}
 }
 
 // handOverUnderFire lets something happen to who hands a key over, or to whom,
@@ -235,9 +249,7 @@ func (w *world) handOverUnderFire(p *process) {
 		to.sleep(2 * to.ttl)
 		end()
 	case 7:
-		if leases := leasesIn(req); len(leases) > 0 {
-			w.revoke(clientv3.LeaseID(leases[w.rng.IntN(len(leases))]))
-		}
+		w.revokeOne(req)
 	case 8:
 		w.killProcess(to)
 	}

@@ -215,35 +215,20 @@ func (w *world) receiver(req any) (p *process, key string) {
 	return nil, ""
 }
 
-// leasesIn returns the leases that a request puts keys on.
-func leasesIn(req any) (leases []int64) {
-	for _, in := range transactions(req) {
-		for _, op := range in.Success {
-			if l := op.GetRequestPut().GetLease(); l != 0 && !slices.Contains(leases, l) {
-				leases = append(leases, l)
-			}
-		}
-	}
-	return leases
-}
-
 // deafness is what a process does not hear of what comes on its watches, while
 // the connection is as good as ever.
-type deafness int
+type deafness string
 
 const (
-	hearsAll deafness = iota
-	noPuts
-	noDeletes
-	noEvents
-	noCancels // the end of a watch
-	noCreates // its beginning
-	deafnesses
+	hearsAll  deafness = ""
+	noPuts    deafness = "puts"
+	noDeletes deafness = "deletes"
+	noEvents  deafness = "events"
+	noCancels deafness = "cancellations" // the end of a watch
+	noCreates deafness = "creations"     // its beginning
 )
 
-func (d deafness) String() string {
-	return [...]string{"nothing", "puts", "deletes", "events", "cancellations", "creations"}[d]
-}
+var deafnesses = []deafness{noPuts, noDeletes, noEvents, noCancels, noCreates}
 
 // mute removes from a watch response what the process must not hear, and returns how many events,
 // cancellations or creations that were.
@@ -270,7 +255,7 @@ func (w *world) deafen(p *process) {
 	if p.spy == nil || p.slot == 0 { // whose observer must tell of every change
 		return
 	}
-	d := 1 + deafness(w.rng.IntN(int(deafnesses)-1))
+	d := deafnesses[w.rng.IntN(len(deafnesses))]
 	w.history.Logf("%s hears no %s", p.name, d)
 	p.spy.hear(d)
 	end := w.ledger.begin(span{who: p, deaf: true})
