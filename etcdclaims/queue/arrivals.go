@@ -264,7 +264,8 @@ func (a *arrivals) first() []arrival {
 
 // claimable returns the items that this process may claim now, in the order of the queue, each
 // with a slot if the queue has them. known is false if the claimer has to read instead, also if
-// of a backlog fewer than n are known.
+// of a backlog fewer than n are known, unless others are to act on a free slot first. If there are none,
+// next is later than now.
 func (a *arrivals) claimable(n int, now time.Time) (items []*item.Entry, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -276,8 +277,8 @@ func (a *arrivals) claimable(n int, now time.Time) (items []*item.Entry, known b
 		return nil, false
 	case a.paused, n <= 0:
 		return nil, true
-	case a.edge != noEdge && (a.edge == "" || len(a.items) < n):
-		return nil, now.Before(a.slotBy)
+	case a.edge != noEdge && (a.edge == "" || len(a.items) < n) && !now.Before(a.slotBy):
+		return nil, false
 	}
 	for _, it := range a.first() {
 		if !now.Before(it.due) {
