@@ -34,9 +34,7 @@ var modesOnFreeKeys []string
 // The simplest call is the first that a reader follows. This test runs it, and lists the
 // files and functions that it has run.
 func TestAFreeKeyCrossesFewFiles(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds a program with coverage")
-	}
+	testetcd.SkipUnlessLong(t, "builds a program with coverage")
 	t.Parallel()
 	const acquisitions = 5
 	program := covered.Build(t, "./testdata/freekeys", "...")

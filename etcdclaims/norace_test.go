@@ -5,4 +5,4 @@ package etcdclaims_test
 import "time"
 
 // defaultSoak is how long TestSoak lasts, in virtual time.
-const defaultSoak = 4 * time.Hour
+const defaultSoak = 2 * time.Hour

@@ -90,9 +90,7 @@ func TestDeafWatchIsMadeUpFor(t *testing.T) {
 
 // A watch that is only busy misses nothing, and is not said to.
 func TestBusyWatchHasNoGap(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testetcd.SkipUnlessLong(t, "makes thousands of claims")
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		ctx, cancel := context.WithCancel(context.Background())

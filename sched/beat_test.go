@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims/locks"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/calendar"
 )
@@ -177,9 +178,7 @@ func TestBeat(t *testing.T) {
 // TestBeatReleasing shows why the lock of a firing is not released, and is not
 // one per job: a perfect lock around the job lets each replica fire.
 func TestBeatReleasing(t *testing.T) {
-	if testing.Short() {
-		t.Skip("polls each 10 ms, and shows only how such a lock fails")
-	}
+	testetcd.SkipUnlessLong(t, "polls each 10 ms, and shows only how such a lock fails")
 	inFleet(t, func(t *testing.T, f *fleet) {
 		fired := &firings{dead: make(map[string]bool)}
 		ctx, cancel := context.WithCancel(t.Context())

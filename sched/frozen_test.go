@@ -9,13 +9,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
 )
 
 // An owner that stands still between its decision and the transaction admits nothing when it
 // goes on: another owner has decided about the tick.
 func TestOwnerFrozenBeforeAdmission(t *testing.T) {
-	for _, overlap := range []sched.Overlap{sched.Skip{}, sched.BufferAll{}, sched.Allow{}, sched.CancelRunning{}} {
+	overlaps := []sched.Overlap{sched.Skip{}, sched.BufferAll{}}
+	if testetcd.Long() {
+		overlaps = append(overlaps, sched.Allow{}, sched.CancelRunning{})
+	}
+	for _, overlap := range overlaps {
 		var between atomic.Int64        // how many times it stood still with a decision
 		for reading := range int64(6) { // of the clock, on which the owner stops
 			inFleet(t, func(t *testing.T, f *fleet) {

@@ -23,9 +23,7 @@ const (
 // A reader follows a tick from file to file. This test lets many ticks come due at one instant:
 // what runs once for each of them is their path, and what runs once for all is not.
 func TestATickCrossesFewFiles(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds a program with coverage")
-	}
+	testetcd.SkipUnlessLong(t, "builds a program with coverage")
 	t.Parallel()
 	const jobs, runs = 60, 3 // fewer jobs than one round admits
 	program := covered.Build(t, "./testdata/manyticks", "sched", "sched/testdata/manyticks")

@@ -20,9 +20,7 @@ import (
 
 // Claims mean the same on every version of etcd that is supported.
 func TestReleases(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds and starts servers")
-	}
+	testetcd.SkipUnlessLong(t, "builds and starts servers of other versions")
 	for _, r := range releases {
 		t.Run(r.line+"x", func(t *testing.T) {
 			t.Parallel()
