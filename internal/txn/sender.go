@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"reflect"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -39,9 +39,9 @@ type Sender struct {
 	Limits   MessageLimits
 	Direct   bool
 	kv       clientv3.KV
-	conn     *grpc.ClientConn // of the client; nil if only its KV is known
-	remote   onceKV
-	opts     []grpc.CallOption         // that clientv3 gives each request
+	conn     *grpc.ClientConn  // of the client; nil if only its KV is known
+	opts     []grpc.CallOption // that clientv3 gives each request
+	limits   timeLimits
 	answered atomic.Pointer[time.Time] // when etcd has answered the last time; see connected
 }
 
@@ -53,7 +53,7 @@ func NewSender(kv clientv3.KV) *Sender {
 	}
 	s := &Sender{kv: etcd.KV, conn: etcd.ActiveConnection()}
 	s.opts, s.Limits = callOptions(etcd)
-	s.remote, s.Direct = once(etcd)
+	_, s.Direct = once(etcd)
 	return s
 }
 
@@ -67,19 +67,18 @@ func (s *Sender) Send(ctx context.Context, in *pb.TxnRequest, timeout time.Durat
 	// The request's own timeout is kept here alone. As a deadline of the context
 	// it would be sent along, which costs 20 µs on either side, and an etcd whose
 	// clock runs ahead would use it first.
-	callCtx, cancel := context.WithCancelCause(clientv3.WithRequireLeader(ctx))
+	callCtx, cancel := context.WithCancelCause(WithLeader(ctx))
 	defer cancel(nil)
-	defer time.AfterFunc(timeout, func() { cancel(ErrNoAnswer) }).Stop()
-	var to peer.Peer
-	tooLarge, own := false, error(nil)
+	defer s.limits.begin(timeout, cancel).end(&s.limits)
+	to, tooLarge, own := net.Addr(nil), false, error(nil)
 	if s.Direct {
 		var r *pb.TxnResponse
-		r, err = s.remote.Txn(callCtx, in, append(slices.Clip(s.opts), grpc.Peer(&to))...)
+		r, to, err = sendOnce(callCtx, cancel, s.conn, in, s.opts)
 		if err == nil {
 			return (*clientv3.TxnResponse)(r), true, nil
 		}
 		tooLarge = isServersLimit(err, proto.Size(in), s.Limits.Receive)
-		own, err = err, clientv3.ContextError(callCtx, err)
+		own, err = err, clientv3.ContextError(unlessOnce(callCtx, ctx), err)
 	} else {
 		if err := s.connected(callCtx, in); err != nil {
 			return nil, false, WithCause(ctx, fmt.Errorf("%w: %w", ErrNotSent, err))
@@ -98,7 +97,7 @@ func (s *Sender) Send(ctx context.Context, in *pb.TxnRequest, timeout time.Durat
 		return nil, true, fmt.Errorf("%w: %w", rpctypes.ErrRequestTooLarge, err)
 	}
 	// There was no connection for it, and is none.
-	if s.Direct && to.Addr == nil && s.remote.conn.GetState() != connectivity.Ready {
+	if s.Direct && to == nil && s.conn.GetState() != connectivity.Ready {
 		return nil, false, explained(own, WithCause(ctx, fmt.Errorf("%w: %w", ErrNotSent, err)))
 	}
 	return nil, true, err
@@ -140,25 +139,62 @@ func (s *Sender) note(err error) {
 	s.answered.Store(&now)
 }
 
-// onceKV sends a transaction once. clientv3's interceptor repeats any request,
+// errOnce ends the context of a request that clientv3 would repeat.
+var errOnce = errors.New("a transaction is sent once")
+
+// unlessOnce returns the context of a request, or its caller's if it was ended to send the request once.
+func unlessOnce(ctx, callers context.Context) context.Context {
+	if errors.Is(context.Cause(ctx), errOnce) {
+		return callers
+	}
+	return ctx
+}
+
+// sending is what a request is sent with, allocated together.
+type sending struct {
+	cancel context.CancelCauseFunc
+	to     peer.Peer // that has it
+	reply  pb.TxnResponse
+	opts   [8]grpc.CallOption
+}
+
+// sendOnce sends a transaction once, and returns which endpoint has it, if any. cancel is that
+// of ctx. clientv3's interceptor repeats any request,
 // changes included, that ended with the server's word that a deadline passed or
 // the request was cancelled, while the caller's context goes on
 // (client/v3/retry_interceptor.go, isContextError): a server whose clock for the
 // deadline runs a little ahead says just that, of what it may have carried out.
+func sendOnce(ctx context.Context, cancel context.CancelCauseFunc, conn *grpc.ClientConn, in *pb.TxnRequest, opts []grpc.CallOption,
+) (reply *pb.TxnResponse, to net.Addr, err error) {
+	s := &sending{cancel: cancel}
+	all := append(append(s.opts[:0], opts...), grpc.StaticMethod(), grpc.Peer(&s.to), grpc.OnFinish(s.finished))
+	if err := conn.Invoke(ctx, pb.KV_Txn_FullMethodName, in, &s.reply, all...); err != nil {
+		return nil, s.to.Addr, err
+	}
+	return &s.reply, s.to.Addr, nil
+}
+
+// finished ends the context after what the interceptor would repeat, which it takes for the end of the caller.
+func (s *sending) finished(err error) {
+	if err == nil {
+		return
+	}
+	if c := Code(err); c == codes.DeadlineExceeded || c == codes.Canceled {
+		s.cancel(errOnce)
+	}
+}
+
+// onceKV sends a transaction once.
 type onceKV struct {
 	pb.KVClient
 	conn *grpc.ClientConn
 }
 
 func (k onceKV) Txn(ctx context.Context, in *pb.TxnRequest, opts ...grpc.CallOption) (*pb.TxnResponse, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	opts = append(opts, grpc.OnFinish(func(err error) {
-		if c := Code(err); err != nil && (c == codes.DeadlineExceeded || c == codes.Canceled) {
-			cancel() // which the interceptor takes for the end of the caller
-		}
-	}))
-	return k.KVClient.Txn(ctx, in, opts...)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	resp, _, err := sendOnce(ctx, cancel, k.conn, in, opts)
+	return resp, err
 }
 
 // once returns a client that sends transactions once, unless the client has a KV of the
