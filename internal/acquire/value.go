@@ -19,8 +19,8 @@ func (ac *Acquirer) value(a *Attempt) string {
 			Suspectable: a.Call.Suspectable, Preference: a.Call.Preference,
 		}.Encode()
 	}
-	b := make([]byte, 0, 160+len(ac.valueEnd))
-	b = append(b, `{"v":1,"claim":"`...)
+	var room [512]byte // on the stack
+	b := append(room[:0], `{"v":1,"claim":"`...)
 	b = append(b, a.ID...)
 	b = append(b, `","ttl":`...)
 	b = strconv.AppendInt(b, a.ttl, 10)

@@ -11,10 +11,15 @@ import (
 // Digest returns a hash of fixed length, which stands for a name where other keys are
 // stored under it: no name is then part of another's subtree.
 func Digest(name string) string {
-	sum := sha256.Sum256([]byte(name))
-	var text [32]byte
-	hex.Encode(text[:], sum[:16])
+	text := DigestText(name)
 	return string(text[:])
+}
+
+// DigestText is Digest as an array, for a key that is put together at once.
+func DigestText(name string) (text [32]byte) {
+	sum := sha256.Sum256([]byte(name))
+	hex.Encode(text[:], sum[:16])
+	return text
 }
 
 // Instant returns an instant as text whose order of bytes, in which etcd compares, is

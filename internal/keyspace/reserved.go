@@ -61,13 +61,15 @@ func Unclaimable(key string) string {
 }
 
 // RangeEnd is the first key after all that have the prefix.
-func RangeEnd(prefix string) string {
-	b := []byte(prefix)
-	for i := len(b) - 1; i >= 0; i-- {
-		if b[i] < 0xff {
-			b[i]++
-			return string(b[:i+1])
+func RangeEnd(prefix string) string { return string(EndOf([]byte(prefix))) }
+
+// EndOf is RangeEnd in place of the prefix.
+func EndOf(prefix []byte) []byte {
+	for i := len(prefix) - 1; i >= 0; i-- {
+		if prefix[i] < 0xff {
+			prefix[i]++
+			return prefix[:i+1]
 		}
 	}
-	return "\x00"
+	return []byte{0}
 }

@@ -36,8 +36,12 @@ func (h *Held) epoch() int64 { return keyspace.Epoch(h.Fence) }
 
 // Has are the conditions that the claim is still there, under whatever epoch.
 func (h *Held) Has() []*pb.Compare {
-	own := []byte(h.Own(h.Key))
-	return append(make([]*pb.Compare, 0, 5), txn.ModifiedAt(own, keyspace.Revision(h.Fence)), txn.OnLease(own, h.Lease))
+	return h.has(make([]*pb.Compare, 0, 5), []byte(h.Own(h.Key)))
+}
+
+// has adds these conditions to others. own is the etcd key of the claim.
+func (h *Held) has(to []*pb.Compare, own []byte) []*pb.Compare {
+	return append(to, txn.ModifiedAt(own, keyspace.Revision(h.Fence)), txn.OnLease(own, h.Lease))
 }
 
 // Guard is the condition that the client is still the owner: the revision; the lease, since a

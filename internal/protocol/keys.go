@@ -32,7 +32,10 @@ func (l Layout) Epoch() string { return keyspace.EpochKey(l.Prefix) }
 func (l Layout) Lines() string { return l.Prefix + "wait/" }
 
 // Waiting is the prefix of the places in one line.
-func (l Layout) Waiting(line string) string { return l.Lines() + keyspace.Digest(line) + "/" }
+func (l Layout) Waiting(line string) string {
+	digest := keyspace.DigestText(line)
+	return l.Prefix + "wait/" + string(digest[:]) + "/"
+}
 
 // Place is the key of a place in line.
 func (l Layout) Place(line, id string) string { return l.Waiting(line) + id }

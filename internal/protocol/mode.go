@@ -69,6 +69,15 @@ func (k Keys) before(l Layout) string {
 	return keyspace.RangeEnd(line)
 }
 
+// noneBefore is the condition that there is no such place.
+func (k Keys) noneBefore(l Layout) *pb.Compare {
+	line := l.Waiting(k.Line)
+	if k.Mark != "" {
+		return txn.NoneIn(line, line+k.Mark)
+	}
+	return txn.NoneUnder(line)
+}
+
 // concerned are the keys, beside the line's, that the requests of an acquisition concern.
 func (k Keys) concerned(putsRecord bool) []string {
 	switch {

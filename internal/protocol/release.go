@@ -21,7 +21,8 @@ type Release struct {
 // leaving deletes what the owner has in etcd, first the claim itself.
 func (s Release) leaving() (in *pb.TxnRequest, beside txn.Beside) {
 	own := []byte(s.Own(s.Key))
-	in = &pb.TxnRequest{Compare: s.Has(), Success: append(make([]*pb.RequestOp, 0, 5), txn.Delete(own))}
+	in = txn.Roomy()
+	in.Compare, in.Success = s.has(in.Compare, own), append(in.Success, txn.Delete(own))
 	if s.Noted {
 		in.Success = append(in.Success, txn.Delete([]byte(s.Note(s.Key))))
 	}

@@ -16,7 +16,7 @@ func (s Take) Build() txn.Request {
 	if s.Mode.Keys().Record {
 		in.Failure = s.reads()
 	} else {
-		in.Failure = append([]*pb.RequestOp{txn.Get([]byte(s.Own(s.Mode.Keys().Claim)))}, s.besides()...)
+		in.Failure = append(append(in.Failure, txn.Get([]byte(s.Own(s.Mode.Keys().Claim)))), s.besides()...)
 	}
 	return s.request(in)
 }

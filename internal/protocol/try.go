@@ -50,10 +50,7 @@ type Beside struct {
 func (t *Try) claim() *pb.TxnRequest {
 	keys, own := t.Mode.Keys(), []byte(t.Own(t.Mode.Keys().Claim))
 	conditions, record := t.Mode.Take()
-	in := &pb.TxnRequest{
-		Compare: make([]*pb.Compare, 0, 4+len(conditions)+len(t.Ask.If)),
-		Success: make([]*pb.RequestOp, 0, 3+len(t.Ask.Then)),
-	}
+	in := txn.Roomy()
 	if t.Over == nil {
 		in.Compare = append(in.Compare, txn.CreatedAt(own, 0))
 	} else {
@@ -64,11 +61,11 @@ func (t *Try) claim() *pb.TxnRequest {
 		in.Success = append(in.Success, txn.Put([]byte(t.Own(keys.User)), record, noLease))
 	}
 	in.Success = append(in.Success, txn.Put(own, t.Value, t.Lease))
-	switch note := []byte(t.Layout.Note(keys.Claim)); {
+	switch {
 	case t.Ask.Note != "":
-		in.Success = append(in.Success, txn.Put(note, t.Ask.Note, t.Lease))
+		in.Success = append(in.Success, txn.Put([]byte(t.Layout.Note(keys.Claim)), t.Ask.Note, t.Lease))
 	case t.Over != nil:
-		in.Success = append(in.Success, txn.Delete(note))
+		in.Success = append(in.Success, txn.Delete([]byte(t.Layout.Note(keys.Claim))))
 	}
 	if b := t.Beside; b != nil {
 		in.Compare = append(in.Compare, txn.ModifiedAt([]byte(b.Key), b.Rev))
@@ -95,7 +92,7 @@ func (t *Try) newcomer() *pb.TxnRequest {
 	in := t.claim()
 	if t.Over == nil {
 		keys := t.Mode.Keys()
-		in.Compare = append(in.Compare, txn.NoneIn(t.Waiting(keys.Line), keys.before(t.Layout)))
+		in.Compare = append(in.Compare, keys.noneBefore(t.Layout))
 	}
 	return in
 }
@@ -158,7 +155,11 @@ func (t *Try) Found(kvs ...*mvccpb.KeyValue) int64 {
 
 // Granted makes the claim, which was put at the revision, the one of the mode.
 func (t *Try) Granted(rev int64) {
-	if m, ok := t.Mode.At([]byte(t.Own(t.Mode.Keys().Claim)), rev); ok {
+	keys := t.Mode.Keys()
+	if !keys.Record {
+		return // the claim is the key itself
+	}
+	if m, ok := t.Mode.At([]byte(t.Own(keys.Claim)), rev); ok {
 		t.Mode = m
 	}
 }

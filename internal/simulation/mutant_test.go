@@ -80,8 +80,8 @@ var mutants = []mutant{
 	{
 		name: "release without its guard", seeds: 100,
 		edits: []edit{{
-			"internal/protocol/release.go", "Compare: s.Has(),",
-			"Compare: []*pb.Compare{txn.CreatedAfter(own, -1), txn.CreatedAfter(own, -1)},",
+			"internal/protocol/release.go", "s.has(in.Compare, own), append(in.Success",
+			"append(in.Compare, txn.CreatedAfter(own, -1), txn.CreatedAfter(own, -1)), append(in.Success",
 		}},
 	},
 	{

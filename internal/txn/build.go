@@ -8,6 +8,18 @@ import (
 // The functions below build the parts of a request. Each allocates a message and
 // what it wraps together, because a request has many small messages.
 
+// Roomy returns an empty transaction with room for what most claims have.
+func Roomy() *pb.TxnRequest {
+	m := &struct {
+		pb.TxnRequest
+		compare [4]*pb.Compare
+		success [3]*pb.RequestOp
+		failure [1]*pb.RequestOp
+	}{}
+	m.Compare, m.Success, m.Failure = m.compare[:0], m.success[:0], m.failure[:0]
+	return &m.TxnRequest
+}
+
 // CreatedAt returns the condition that the key's CreateRevision is rev. With 0 the
 // key must not exist.
 func CreatedAt(key []byte, rev int64) *pb.Compare {
@@ -38,7 +50,13 @@ func CreatedBefore(key []byte, rev int64) *pb.Compare {
 }
 
 // NoneUnder returns the condition that no key has the prefix.
-func NoneUnder(prefix string) *pb.Compare { return NoneIn(prefix, keyspace.RangeEnd(prefix)) }
+func NoneUnder(prefix string) *pb.Compare {
+	n := len(prefix)
+	both := append(append(make([]byte, 0, 2*n), prefix...), prefix...)
+	c := CreatedAt(both[:n:n], 0)
+	c.RangeEnd = keyspace.EndOf(both[n:])
+	return c
+}
 
 // NoneIn returns the condition that there is no key from the first on and before the end.
 func NoneIn(first, end string) *pb.Compare {
