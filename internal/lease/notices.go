@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/claimerr"
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/store"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -170,21 +171,46 @@ func (p *Pool) sentinelGone(n string) {
 	}
 }
 
-// KeepPulse looks at the clocks regularly, since a timer does not.
+// KeepPulse looks at the clocks regularly, since a timer does not, while a session is used. One that
+// carries nothing has nobody to tell: what wants to use it looks at the clocks itself.
 func (p *Pool) KeepPulse() {
+	for last := p.cfg.Clock.Now(); ; {
+		p.beat(last)
+		select {
+		case <-p.cfg.Life.IO.Done():
+			return
+		case last = <-p.used:
+		}
+	}
+}
+
+// noteUse has the pulse begin, if it rests, with the sleep of the machine from now on.
+func (p *Pool) noteUse() {
+	if len(p.used) > 0 {
+		return
+	}
+	select {
+	case p.used <- p.cfg.Clock.Now():
+	default:
+	}
+}
+
+// beat is the pulse until no session is used, or the client ends.
+func (p *Pool) beat(last clock.Reading) {
 	ticker := time.NewTicker(pulse)
 	defer ticker.Stop()
-	last := p.cfg.Clock.Now()
-	for {
+	for used := true; used; {
 		select {
 		case <-p.cfg.Life.IO.Done():
 			return
 		case <-ticker.C:
+			used = false
 			now := p.cfg.Clock.Now()
 			passed, _ := now.Since(last)
 			slept := passed-last.Awake() > pulse/10
 			last = now
 			for _, s := range p.Live() {
+				used = used || s.isUsed()
 				if slept {
 					for _, m := range MembersOf[Member](s) {
 						m.Woke(now)

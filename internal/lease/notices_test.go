@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -191,6 +192,35 @@ func TestFollow(t *testing.T) {
 		w.Life.End()
 		if calls := w.news.Take(); calls != "" || len(begun) > 0 {
 			t.Errorf("after the end: %q, %d watches", calls, len(begun))
+		}
+	})
+}
+
+// The pulse rests while no session is used, and notices a sleep of the machine from the first use on.
+func TestPulseRests(t *testing.T) {
+	t.Parallel()
+	in(t, func(t *testing.T, w *world) {
+		var looks atomic.Int64
+		boot := w.cfg.Clock.Boot
+		w.cfg.Clock.Boot = func() time.Duration { looks.Add(1); return boot() }
+		s := w.open(t, true)
+		first := w.add(t, s, "first")[0]
+		s.Unreserve()
+		s.Remove(first)
+		w.Life.Finish(w.KeepPulse)
+		pass(5 * pulse / 2) // it was used before
+		for _, name := range []string{"a", "b"} {
+			before := looks.Load()
+			pass(3 * pulse)
+			if n := looks.Load() - before; n > 0 {
+				t.Errorf("an empty session: %d looks at the clocks", n)
+			}
+			m := w.add(t, s, name)[0]
+			w.Slept.Add(int64(pulse / 5))
+			pass(pulse)
+			same(t, "slept", w.news.Take(), "woke "+name)
+			s.Remove(m)
+			pass(pulse) // it sees that
 		}
 	})
 }

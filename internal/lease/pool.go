@@ -42,8 +42,9 @@ type Config struct {
 type Pool struct {
 	*Cleanups
 	cfg    Config
-	number atomic.Int64 // of the youngest session
-	doubts atomic.Int64 // how often claims may have been lost without news of it
+	number atomic.Int64       // of the youngest session
+	doubts atomic.Int64       // how often claims may have been lost without news of it
+	used   chan clock.Reading // when an empty session was used; see KeepPulse
 
 	mu      sync.Mutex // guards what follows. Of others, only those of a session and of Life are taken while it is held
 	live    []*Session
@@ -60,7 +61,7 @@ type opening struct {
 
 // NewPool returns a pool without sessions.
 func NewPool(cfg Config) *Pool {
-	return &Pool{Cleanups: &Cleanups{cfg: cfg}, cfg: cfg, opening: make(map[time.Duration]*opening)}
+	return &Pool{Cleanups: &Cleanups{cfg: cfg}, cfg: cfg, used: make(chan clock.Reading, 1), opening: make(map[time.Duration]*opening)}
 }
 
 // Doubt has the next renewal of each session verify all claims: some may have been lost without news of it.

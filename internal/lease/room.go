@@ -62,8 +62,15 @@ func (s *Session) reserve() bool {
 	if s.cause != nil || s.room.retiring || s.room.full || s.room.carries() >= claimsPerLease || !s.Fresh() {
 		return false
 	}
-	s.room.reserved++
+	s.reserveLocked()
 	return true
+}
+
+func (s *Session) reserveLocked() {
+	if s.room.isEmpty() {
+		s.p.noteUse()
+	}
+	s.room.reserved++
 }
 
 // ReserveMore takes up to n more places, for claims that must be in one session, and
@@ -83,7 +90,7 @@ func (s *Session) ReserveMore(n int) (taken int) {
 // Again takes a place in the session once more, for a caller that gives it back.
 func (s *Session) Again() {
 	s.mu.Lock()
-	s.room.reserved++
+	s.reserveLocked()
 	s.mu.Unlock()
 }
 

@@ -105,6 +105,10 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/lease/notices.go", "slept := passed-last.Awake() > pulse/10", "slept := passed < 0"}},
 	},
 	{
+		name: "pulse that does not begin again", of: "internal/lease", tests: "TestPulseRests",
+		edits: []edit{{"internal/lease/notices.go", "if len(p.used) > 0 {", "if len(p.used) >= 0 {"}},
+	},
+	{
 		name: "claim that is returned while ReleaseAll gives it up", of: "internal/acquire", tests: "TestGrantOfAClaimThatIsBeingReleased",
 		edits: []edit{{"internal/acquire/acquire.go", "if err := t.Standing(); err", "if err := t.Err(); err"}},
 	},
