@@ -88,7 +88,7 @@ func (l builtLeases) Grant(ctx context.Context, ttl time.Duration) (clientv3.Lea
 }
 
 func (l builtLeases) KeepAlive(ctx context.Context, id clientv3.LeaseID) error {
-	_, err := l.c.store.KeepAlive(ctx, id, l.c.store.Timeout())
+	_, _, err := l.c.store.KeepAlive(ctx, id, l.c.store.Timeout())
 	return err
 }
 

@@ -157,9 +157,9 @@ func (s *Session) tryRenew(ctx context.Context, all bool) (done Renewal, err err
 	all = s.rotation.begin(all || age > g.Renew+mostLate, s.p.doubts.Load())
 	inTime, cancel := context.WithTimeout(ctx, g.Hard-age)
 	defer cancel()
-	sent := clock.Mono()
+	sent, seen := clock.Mono(), s.p.cfg.Store.Seen()
 	// The attempt's limit makes the next one take another endpoint.
-	ttl, err := s.p.cfg.Store.KeepAlive(inTime, s.id, g.Attempt)
+	ttl, rev, err := s.p.cfg.Store.KeepAlive(inTime, s.id, g.Attempt)
 	s.p.cfg.Outage.Observe(ctx, sent, err)
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
@@ -168,22 +168,30 @@ func (s *Session) tryRenew(ctx context.Context, all bool) (done Renewal, err err
 	case err != nil:
 		return done, fmt.Errorf("renewing the lease: %w", txn.Denied(err))
 	}
-	// A living lease does not show that its keys exist (etcd-io/etcd#14758).
-	for try := 1; ; try++ {
-		err := s.verify(inTime, all)
-		if err == nil {
-			break
-		}
-		all = true
-		// The next request goes to another member: with one that hangs, to begin
-		// with the lease again would often take longer than there is time.
-		if try == verifyTries || !claimerr.IsPassing(err) || inTime.Err() != nil {
+	// A session that carries nothing has nothing to verify, unless etcd may have been restored.
+	// What is claimed on it from now on is younger than the renewal.
+	if s.isUsed() || rev < seen {
+		if err := s.verifyRenewed(inTime, all); err != nil {
 			return done, fmt.Errorf("verifying claims after a renewal: %w", err)
 		}
 	}
 	s.rotation.succeeded()
 	s.adopt(t0, ttl)
 	return Renewal{Before: g, T0: t0, TTL: ttl}, nil
+}
+
+// verifyRenewed verifies the claims after a renewal: a living lease does not show that its keys
+// exist (etcd-io/etcd#14758).
+func (s *Session) verifyRenewed(ctx context.Context, all bool) error {
+	for try := 1; ; try++ {
+		err := s.verify(ctx, all)
+		// The next request goes to another member: with one that hangs, to begin
+		// with the lease again would often take longer than there is time.
+		if err == nil || try == verifyTries || !claimerr.IsPassing(err) || ctx.Err() != nil {
+			return err
+		}
+		all = true
+	}
 }
 
 // verify checks the claims of the session in etcd: all, or those whose turn it is.

@@ -74,6 +74,42 @@ func TestRenew(t *testing.T) {
 
 var errPassing = fmt.Errorf("%w: away", txn.ErrUnknown)
 
+// A session that carries nothing has nothing verified, unless etcd's revision went back.
+func TestRenewEmptySession(t *testing.T) {
+	t.Parallel()
+	in(t, func(t *testing.T, w *world) {
+		s := w.open(t, true)
+		m := w.add(t, s, "a")[0]
+		s.Unreserve()
+		s.Remove(m)
+		verified := 0
+		w.verifies(func(*Session, Turn) (Verified, error) {
+			verified++
+			return Verified{}, nil
+		})
+		renew := func(what string, want int) {
+			t.Helper()
+			pass(time.Second)
+			before := s.Grant()
+			if err := s.Renew(t.Context()); err != nil || verified != want || s.Grant() == before {
+				t.Errorf("%s: %v, verified %d times, want %d, renewed %v", what, err, verified, want, s.Grant() != before)
+			}
+		}
+		renew("empty", 0)
+		w.add(t, s, "b")
+		renew("used", 1)
+		s.Remove(MembersOf[*member](s)[0])
+		renew("empty again", 1)
+		var old memetcd.Model
+		w.Etcd.With(func(m *memetcd.Model) { old = *m; m.Put("/k", "v", 0) })
+		if err := w.Store.ReadEpoch(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.Etcd.With(func(m *memetcd.Model) { *m = old })
+		renew("the revision went back", 2)
+	})
+}
+
 // One attempt is under way at a time, so that its deadline counts from before its own request. A caller that
 // waits for it returns when its context ends, and when the session dies.
 func TestOneRenewalAtATime(t *testing.T) {

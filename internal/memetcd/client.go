@@ -164,7 +164,9 @@ func (l leases) KeepAliveOnce(ctx context.Context, id clientv3.LeaseID) (*client
 		if !l.e.model.Lives(int64(id)) {
 			return nil, rpctypes.ErrLeaseNotFound
 		}
-		return &clientv3.LeaseKeepAliveResponse{ID: id, TTL: l.ttl(id)}, nil
+		return &clientv3.LeaseKeepAliveResponse{
+			ResponseHeader: &pb.ResponseHeader{Revision: l.e.model.Revision()}, ID: id, TTL: l.ttl(id),
+		}, nil
 	})
 }
 

@@ -71,7 +71,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "renewal that does not verify", seeds: 100,
-		edits: []edit{{"internal/lease/renew.go", "err := s.verify(inTime, all)", "err := inTime.Err()"}},
+		edits: []edit{{"internal/lease/renew.go", "err := s.verify(ctx, all)", "err := ctx.Err()"}},
 	},
 	{
 		name: "sentinel's deletion ignored", seeds: 100,

@@ -51,8 +51,9 @@ func (s *Store) LeaseGone(ctx context.Context, id clientv3.LeaseID) (bool, error
 
 // KeepAlive renews a lease, in one attempt: ctx bounds it, and limit bounds each answer that it
 // waits for. It returns ErrLeaseNotFound if etcd has no such lease. clientv3's KeepAliveOnce
-// would try again without a pause while etcd answers that it is unavailable.
-func (s *Store) KeepAlive(ctx context.Context, id clientv3.LeaseID, limit time.Duration) (ttl time.Duration, err error) {
+// would try again without a pause while etcd answers that it is unavailable. rev is a revision
+// that etcd has had by then, 0 if none is known.
+func (s *Store) KeepAlive(ctx context.Context, id clientv3.LeaseID, limit time.Duration) (ttl time.Duration, rev int64, err error) {
 	s.requests.Add(1)
 	sent := clock.Mono()
 	defer func() { s.cfg.Requested(RequestKeepAlive, sent, err) }()
@@ -60,8 +61,8 @@ func (s *Store) KeepAlive(ctx context.Context, id clientv3.LeaseID, limit time.D
 	conn, logsIn := s.etcd.ActiveConnection(), s.etcd.Username != "" && s.etcd.Password != ""
 	if logsIn && conn != nil {
 		var refused bool
-		if ttl, refused, err = keepAliveAs(ctx, conn, id, limit); !refused {
-			return ttl, err
+		if ttl, rev, refused, err = keepAliveAs(ctx, conn, id, limit); !refused {
+			return ttl, rev, err
 		}
 	}
 	if logsIn {
@@ -72,23 +73,23 @@ func (s *Store) KeepAlive(ctx context.Context, id clientv3.LeaseID, limit time.D
 	if conn == nil {
 		resp, err := s.lease.KeepAliveOnce(ctx, id)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
-		return time.Duration(resp.TTL) * time.Second, nil
+		return time.Duration(resp.TTL) * time.Second, resp.GetRevision(), nil
 	}
 	stream, err := pb.NewLeaseClient(conn).LeaseKeepAlive(ctx, grpc.WaitForReady(true))
 	if err != nil {
-		return 0, txn.CallError(ctx, err)
+		return 0, 0, txn.CallError(ctx, err)
 	}
 	if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(id)}); err != nil {
 		if _, rerr := stream.Recv(); rerr != nil {
 			err = rerr // why the stream is over
 		}
-		return 0, clientv3.ContextError(ctx, err)
+		return 0, 0, clientv3.ContextError(ctx, err)
 	}
 	resp, err := stream.Recv()
 	if err != nil {
-		return 0, clientv3.ContextError(ctx, err)
+		return 0, 0, clientv3.ContextError(ctx, err)
 	}
 	_ = stream.CloseSend()
 	return granted(resp)
@@ -103,7 +104,7 @@ func (s *Store) KeepAlive(ctx context.Context, id clientv3.LeaseID, limit time.D
 // refused means that the token is not valid any more. clientv3 would log in again within the
 // time of the attempt, which is not enough for that.
 func keepAliveAs(ctx context.Context, conn *grpc.ClientConn, id clientv3.LeaseID, limit time.Duration,
-) (ttl time.Duration, refused bool, err error) {
+) (ttl time.Duration, rev int64, refused bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var outdated atomic.Bool
@@ -117,18 +118,18 @@ func keepAliveAs(ctx context.Context, conn *grpc.ClientConn, id clientv3.LeaseID
 	err = conn.Invoke(ctx, pb.Lease_LeaseKeepAlive_FullMethodName, &pb.LeaseKeepAliveRequest{ID: int64(id)}, resp,
 		grpc.WaitForReady(true), finished)
 	if err != nil {
-		return 0, outdated.Load(), txn.CallError(ctx, err)
+		return 0, 0, outdated.Load(), txn.CallError(ctx, err)
 	}
-	ttl, err = granted(resp)
-	return ttl, false, err
+	ttl, rev, err = granted(resp)
+	return ttl, rev, false, err
 }
 
-// granted returns the TTL of a lease that was renewed.
-func granted(resp *pb.LeaseKeepAliveResponse) (time.Duration, error) {
+// granted returns the TTL of a lease that was renewed, and the revision.
+func granted(resp *pb.LeaseKeepAliveResponse) (ttl time.Duration, rev int64, err error) {
 	if resp.TTL <= 0 {
-		return 0, rpctypes.ErrLeaseNotFound
+		return 0, 0, rpctypes.ErrLeaseNotFound
 	}
-	return time.Duration(resp.TTL) * time.Second, nil
+	return time.Duration(resp.TTL) * time.Second, resp.Header.GetRevision(), nil
 }
 
 // isTokenRefused reports whether a request was refused because the client must log in.

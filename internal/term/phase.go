@@ -38,6 +38,7 @@ type stage struct {
 	zombie  *claimerr.Loss // or to be lost like this, since its handler has outlived its drain
 	outcome string         // of its end, as observers see it
 	endedAt time.Duration  // of the client's uptime
+	err     error          // why it ended; it does not change any more
 }
 
 // endLocked ends the term with the error for good; the mutex is held.
@@ -52,7 +53,8 @@ func (t *Term) endLocked(err error) bool {
 	t.life.endedAt = t.terms.Uptime()
 	t.terms.Keys.Remove(t, t.Key)
 	t.terms.Local.Close(&t.local)
-	t.err.Store(&err)
+	t.life.err = err
+	t.err.Store(&t.life.err)
 	t.s.Remove(t) // the session may look empty from now on
 	t.stopLocked(err)
 	close(t.done)
