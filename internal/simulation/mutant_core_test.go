@@ -105,6 +105,18 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/lease/notices.go", "slept := passed-last.Awake() > pulse/10", "slept := passed < 0"}},
 	},
 	{
+		name: "empty session that does not ask for the epoch after a restore", of: "internal/lease", tests: "TestRenewEmptySession",
+		edits: []edit{{"internal/lease/renew.go", "rev < seen {", "rev > seen+1<<40 {"}},
+	},
+	{
+		name: "time limit that is used again after it has passed", of: "internal/txn", tests: "TestTimeLimit",
+		edits: []edit{{"internal/txn/timelimit.go", "if l.timer.Stop() {", "if l.timer.Stop() || true {"}},
+	},
+	{
+		name: "refusal of the server taken for the end of the caller", of: "internal/txn", tests: "TestSend",
+		edits: []edit{{"internal/txn/sender.go", "clientv3.ContextError(unlessOnce(callCtx, ctx), err)", "clientv3.ContextError(callCtx, err)"}},
+	},
+	{
 		name: "pulse that does not begin again", of: "internal/lease", tests: "TestPulseRests",
 		edits: []edit{{"internal/lease/notices.go", "if len(p.used) > 0 {", "if len(p.used) >= 0 {"}},
 	},

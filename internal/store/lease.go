@@ -57,7 +57,7 @@ func (s *Store) KeepAlive(ctx context.Context, id clientv3.LeaseID, limit time.D
 	s.requests.Add(1)
 	sent := clock.Mono()
 	defer func() { s.cfg.Requested(RequestKeepAlive, sent, err) }()
-	ctx = clientv3.WithRequireLeader(ctx)
+	ctx = txn.WithLeader(ctx)
 	conn, logsIn := s.etcd.ActiveConnection(), s.etcd.Username != "" && s.etcd.Password != ""
 	if logsIn && conn != nil {
 		var refused bool

@@ -143,7 +143,7 @@ func (s *Store) seeCluster(id uint64) {
 
 // RoundTrip sends one request that is no transaction: bounded, counted, and reported.
 func RoundTrip[R any](ctx context.Context, s *Store, kind string, send func(context.Context) (R, error)) (R, error) {
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), s.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(txn.WithLeader(ctx), s.cfg.Timeout)
 	defer cancel()
 	return Counted(ctx, s, kind, func() (R, error) { return send(ctx) })
 }

@@ -102,6 +102,9 @@ func TestSend(t *testing.T) {
 			if name == "answered" && (err != nil || !resp.Succeeded || resp.Header.Revision != 7) || name != "answered" && err == nil {
 				t.Errorf("reply %v, %v", resp, err)
 			}
+			if name == "server's timeout" && Code(err) != codes.DeadlineExceeded {
+				t.Errorf("%v, as if its caller had ended it", err)
+			}
 		})
 	}
 }
