@@ -80,8 +80,8 @@ func lanesOf(requests int) int { return max(1, min(requests, mostLanes)) }
 // verifySome verifies some of the terms and waits. It returns a revision as of which
 // they were verified. One that reads also reads what there is once for the session.
 func (k *check) verifySome(ctx context.Context, terms []*Term, waits []Wait, reads bool) (verified int64, err error) {
-	// A session without claims asks for the epoch all the same: by that it learns
-	// of a restore, after which its watch may be silent for long.
+	// A session without claims asks for the epoch, if etcd may have been restored: after
+	// that its watch may be silent for long.
 	ts := k.ts
 	var notices []*mvccpb.KeyValue
 	for first := true; first || len(terms)+len(waits) > 0; first = false {

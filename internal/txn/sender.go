@@ -159,11 +159,10 @@ type sending struct {
 }
 
 // sendOnce sends a transaction once, and returns which endpoint has it, if any. cancel is that
-// of ctx. clientv3's interceptor repeats any request,
-// changes included, that ended with the server's word that a deadline passed or
-// the request was cancelled, while the caller's context goes on
-// (client/v3/retry_interceptor.go, isContextError): a server whose clock for the
-// deadline runs a little ahead says just that, of what it may have carried out.
+// of ctx. clientv3's interceptor repeats any request, changes included, that ended with the
+// server's word that a deadline passed or the request was cancelled, while the caller's context
+// goes on (client/v3/retry_interceptor.go, isContextError): a server whose clock for the deadline
+// runs a little ahead says just that, of what it may have carried out.
 func sendOnce(ctx context.Context, cancel context.CancelCauseFunc, conn *grpc.ClientConn, in *pb.TxnRequest, opts []grpc.CallOption,
 ) (reply *pb.TxnResponse, to net.Addr, err error) {
 	s := &sending{cancel: cancel}
