@@ -41,6 +41,9 @@ type Config struct {
 	// Trips is how many round trips are under way at once. Zero means as many as pay
 	// for the calls that wait.
 	Trips int
+	// Gather has a caller yield the processor once before it sends a request. So requests of
+	// goroutines that can run at the same moment share a round trip, also the first ones.
+	Gather bool
 	// OfAll reports whether the error of a shared round trip concerns all its requests
 	// alike, so that none is sent again. Nil means those of a passing cause.
 	OfAll func(err error) bool
@@ -65,6 +68,8 @@ type Batcher struct {
 	idle     []chan struct{}   // closed when nothing waits and nothing is under way
 	wg       sync.WaitGroup
 	timers   sync.Pool // of the calls that wait
+
+	gathering bool // a caller yields before it sends what waits
 }
 
 // roundTrip is one that is under way.
@@ -139,10 +144,11 @@ func (b *Batcher) rests() bool { return len(b.urgent)+len(b.queue)+len(b.underWa
 // been carried out, or may still be. After another error it was not and will not be.
 func (b *Batcher) Do(ctx context.Context, r Request) (*clientv3.TxnResponse, error) {
 	if r.Key == "" {
+		r.Crowd.Leave()
 		return b.Send(ctx, r)
 	}
 	b.mu.Lock()
-	if len(b.urgent)+len(b.queue) == 0 {
+	if len(b.urgent)+len(b.queue) == 0 && r.Crowd == nil && !b.cfg.Gather {
 		if all, urgent := b.room(1); all || urgent && r.Urgent {
 			trip := b.begin(1)
 			b.mu.Unlock()
@@ -153,7 +159,9 @@ func (b *Batcher) Do(ctx context.Context, r Request) (*clientv3.TxnResponse, err
 	}
 	b.mu.Unlock()
 	c := newCall(ctx, r) // before the lock is taken, and on the caller's goroutine
-	b.enqueue([]*call{c})
+	if !r.Crowd.arrive(b, c) {
+		b.enqueue([]*call{c})
+	}
 	return b.await(c)
 }
 
@@ -201,6 +209,13 @@ func (b *Batcher) enqueue(calls []*call) {
 		} else {
 			b.queue = append(b.queue, c)
 		}
+	}
+	if b.cfg.Gather && !b.gathering {
+		b.gathering = true
+		b.mu.Unlock()
+		runtime.Gosched()
+		b.mu.Lock()
+		b.gathering = false
 	}
 	b.launch()
 }
@@ -263,7 +278,7 @@ func (b *Batcher) returned(trip *roundTrip) {
 
 // launch sends the calls that wait, as far as there is room; b.mu is held.
 func (b *Batcher) launch() {
-	for b.cfg.IO.Err() == nil {
+	for !b.gathering && b.cfg.IO.Err() == nil {
 		waiting := len(b.urgent) + len(b.queue)
 		if waiting == 0 {
 			break

@@ -52,6 +52,8 @@ type Request struct {
 	Beside Beside
 	// Until is when the caller stops waiting for the request. Zero means never.
 	Until time.Time
+	// Crowd is the member of a crowd that makes the request, if not nil.
+	Crowd *Member
 	// Departed is set just before the request is sent, if not nil.
 	Departed *atomic.Bool
 }
