@@ -30,6 +30,7 @@ func (s *session) batcher(also ...*pb.RequestOp) *txn.Batcher {
 		},
 		EpochKey: []byte(keyspace.EpochKey(s.q.claims.Prefix())),
 		Also:     also,
+		Gather:   true,
 		Limits:   s.q.size.Limits,
 		OfAll:    func(err error) bool { return errors.Is(err, etcdclaims.ErrLost) || passing(err) },
 	})
@@ -38,23 +39,21 @@ func (s *session) batcher(also ...*pb.RequestOp) *txn.Batcher {
 // share carries out a transaction under the session's guard, in a round trip with others
 // if possible. Its conditions must not depend on what requests of other keys write, nor
 // its operations on their order.
-func (s *session) share(ctx context.Context, b *txn.Batcher, key string, in *pb.TxnRequest) (*pb.TxnResponse, error) {
-	if slices.ContainsFunc(in.Success, func(op *pb.RequestOp) bool { return op.GetRequestTxn() != nil }) {
-		key = "" // alone: etcd evaluates all conditions of a request first
+func (s *session) share(ctx context.Context, b *txn.Batcher, r txn.Request) (*pb.TxnResponse, error) {
+	if slices.ContainsFunc(r.In.Success, func(op *pb.RequestOp) bool { return op.GetRequestTxn() != nil }) {
+		r.Key = "" // alone: etcd evaluates all conditions of a request first
 	}
 	if txn.MetadataOf(ctx).Name != "" {
-		key = "" // alone: others must not be sent with its credentials
+		r.Key = "" // alone: others must not be sent with its credentials
 	}
-	if key != "" {
+	if key := r.Key; key != "" {
 		if s.shared.enter(key) {
 			defer s.shared.leave(key)
 		} else {
-			key = "" // alone, too: of one key only one can be in a round trip, and others would wait for theirs
+			r.Key = "" // alone, too: of one key only one can be in a round trip, and others would wait for theirs
 		}
 	}
-	// What an enqueue expects, it can find again after it was carried out: when the item is
-	// completed and forgotten.
-	resp, err := b.Do(ctx, txn.Request{Key: key, In: in, Open: b == s.puts})
+	resp, err := b.Do(ctx, r)
 	if errors.Is(err, etcdclaims.ErrReleased) && !errors.Is(err, etcdclaims.ErrUnknown) {
 		err = errClosed // it is the session's claim, which the user does not know
 	}

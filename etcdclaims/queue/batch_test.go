@@ -116,8 +116,9 @@ func TestVerbsShareRoundTrips(t *testing.T) {
 			errs, _ := w.together(claimtest.Fault{}, 2, func(i int, l *queue.Delivery) error {
 				ctx := context.Background()
 				if i == 0 {
+					time.Sleep(time.Millisecond) // until two round trips are under way
 					var cancel context.CancelFunc
-					ctx, cancel = context.WithTimeout(ctx, 10*time.Millisecond)
+					ctx, cancel = context.WithTimeout(ctx, 5*time.Millisecond)
 					defer cancel()
 				}
 				return l.Release(ctx)

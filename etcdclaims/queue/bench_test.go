@@ -2,9 +2,11 @@ package queue_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,12 +15,13 @@ import (
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 )
 
 // realQueue returns access to a queue on an etcd in real time.
-func realQueue(b *testing.B, name string) *queue.Queue {
+func realQueue(b *testing.B, name string, opts ...grpc.DialOption) *queue.Queue {
 	b.Helper()
-	etcd, err := clientv3.New(clientv3.Config{Endpoints: testetcd.SharedEndpoints(), Logger: zap.NewNop()})
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: testetcd.SharedEndpoints(), Logger: zap.NewNop(), DialOptions: opts})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -87,6 +90,63 @@ func BenchmarkCycle(b *testing.B) {
 				}
 				wg.Wait()
 				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "items/s")
+			})
+		}
+	}
+}
+
+// Batches of 32 items are completed: by CompleteAll, or by a goroutine for each item.
+func BenchmarkComplete(b *testing.B) {
+	const batch = 32
+	each := func(ctx context.Context, got queue.Batch) error {
+		errs := make([]error, len(got.Deliveries))
+		var all sync.WaitGroup
+		for i, l := range got.Deliveries {
+			all.Go(func() { errs[i] = l.Complete(ctx) })
+		}
+		all.Wait()
+		return errors.Join(errs...)
+	}
+	all := func(ctx context.Context, got queue.Batch) error { return got.CompleteAll(ctx) }
+	for _, workers := range []int{1, 16} {
+		for name, complete := range map[string]func(context.Context, queue.Batch) error{"each": each, "all": all} {
+			b.Run(fmt.Sprintf("%s/workers=%d", name, workers), func(b *testing.B) {
+				var sent atomic.Int64
+				q := realQueue(b, fmt.Sprint("complete-", time.Now().UnixNano()), grpc.WithChainUnaryInterceptor(
+					func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+						sent.Add(1)
+						return invoke(ctx, method, req, reply, conn, opts...)
+					}))
+				batches := make([][]queue.Batch, workers)
+				for i := range b.N {
+					items := make([]queue.Item, batch)
+					for i := range items {
+						items[i] = queue.NewItem(nil)
+					}
+					if _, err := q.EnqueueAll(b.Context(), items); err != nil {
+						b.Fatal(err)
+					}
+					got, err := q.TryClaim(b.Context(), batch)
+					if err != nil || len(got.Deliveries) < batch {
+						b.Fatal(len(got.Deliveries), err)
+					}
+					batches[i%workers] = append(batches[i%workers], got)
+				}
+				before := sent.Load()
+				b.ResetTimer()
+				var wg sync.WaitGroup
+				for _, some := range batches {
+					wg.Go(func() {
+						for _, got := range some {
+							if err := complete(b.Context(), got); err != nil {
+								b.Error(err)
+							}
+						}
+					})
+				}
+				wg.Wait()
+				b.ReportMetric(float64(sent.Load()-before)/float64(b.N), "requests/batch")
+				b.ReportMetric(float64(b.N*batch)/b.Elapsed().Seconds(), "items/s")
 			})
 		}
 	}

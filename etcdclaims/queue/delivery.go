@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/txn"
 )
 
 // Delivery is an item in a worker's hand. Its lease ends when the worker completes, fails
@@ -96,14 +97,19 @@ func (l *Delivery) finish(why error) {
 }
 
 // turn waits until no other request of the lease is under way. The caller calls done
-// at the end of its own. It fails if the lease is over.
-func (l *Delivery) turn(ctx context.Context) (done func(), err error) {
+// at the end of its own. It fails if the lease is over. If it waits, the crowd does not.
+func (l *Delivery) turn(ctx context.Context, crowd *txn.Member) (done func(), err error) {
 	select {
 	case l.busy <- struct{}{}:
-	case <-l.done:
-		return nil, l.Err()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	default:
+		crowd.Leave()
+		select {
+		case l.busy <- struct{}{}:
+		case <-l.done:
+			return nil, l.Err()
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 	}
 	if err := l.Err(); err != nil {
 		<-l.busy

@@ -75,3 +75,47 @@ func ExampleQueue_oneDequeuer() {
 	// the former one ships: true
 	// the present one ships a book
 }
+
+// A batch is completed by one request. An item that this process no longer has is reported, and
+// the others are completed.
+func ExampleBatch_CompleteAll() {
+	ctx := context.Background()
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: testetcd.SharedEndpoints(), Logger: zap.NewNop()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer etcd.Close()
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example-batch/", Logger: zap.Must(zap.NewProduction())})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer claims.Close(ctx)
+	q, err := queue.New(claims, queue.Config{Name: "mails"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close(ctx)
+	for _, id := range []string{"a", "b", "c"} {
+		if _, err := q.Enqueue(ctx, queue.NewItem(nil, queue.ID(id))); err != nil {
+			log.Fatal(err)
+		}
+	}
+
+	batch, err := q.Claim(ctx, 3)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := batch.Deliveries[1].Release(ctx); err != nil {
+		log.Fatal(err)
+	}
+	var failed *queue.CompleteAllError
+	if errors.As(batch.CompleteAll(ctx), &failed) {
+		for i, err := range failed.Errs {
+			fmt.Println(batch.Deliveries[i].ID(), "is completed:", err == nil)
+		}
+	}
+	// Output:
+	// a is completed: true
+	// b is completed: false
+	// c is completed: true
+}

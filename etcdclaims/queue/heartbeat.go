@@ -19,7 +19,7 @@ import (
 // the duration, or to verify the lease. With another duration the item moves to another
 // session: its fence rises, and tokens made before are stale.
 func (l *Delivery) Heartbeat(ctx context.Context, d time.Duration) (until time.Time, err error) {
-	done, err := l.turn(ctx)
+	done, err := l.turn(ctx, nil)
 	if err != nil {
 		return time.Time{}, l.fail("heartbeat", err)
 	}

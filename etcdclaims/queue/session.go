@@ -213,7 +213,9 @@ func (s *session) commit(ctx context.Context, in *pb.TxnRequest) (resp *pb.TxnRe
 // with others. It notes that the queue has work.
 func (s *session) put(ctx context.Context, it item.Enqueue) (resp *pb.TxnResponse, again bool, err error) {
 	return s.ofGeneration(ctx, it.Build(), func(in *pb.TxnRequest) (*pb.TxnResponse, error) {
-		return s.share(ctx, s.puts, it.ID, in)
+		// What an enqueue expects, it can find again after it was carried out: when the item is
+		// completed and forgotten.
+		return s.share(ctx, s.puts, txn.Request{Key: it.ID, In: in, Open: true})
 	})
 }
 

@@ -30,16 +30,22 @@ type Outcome struct {
 
 // Complete removes the item from the queue. It carries out operations of the caller in
 // the same transaction. They must not touch keys of claims; operations that [Queue.Op]
-// returned are allowed. Its errors are those of all verbs, see the package
+// returned are allowed. Calls of several goroutines at the same time share a request; see
+// also [Batch.CompleteAll]. Its errors are those of all verbs, see the package
 // documentation.
 func (l *Delivery) Complete(ctx context.Context, ops ...clientv3.Op) error {
+	return l.complete(ctx, nil, ops...)
+}
+
+// complete is Complete, by a member of a crowd if crowd is not nil.
+func (l *Delivery) complete(ctx context.Context, crowd *txn.Member, ops ...clientv3.Op) error {
 	then := txn.Then(ops...).Success
 	for try := 0; ; try++ {
-		keep, err := l.tombstoneLease(ctx)
+		keep, err := l.tombstoneLease(ctx, crowd)
 		if err != nil {
 			return l.fail("complete", err)
 		}
-		_, err = l.verb(ctx, item.VerbComplete, len(ops) > 0, func(h item.Held) *pb.TxnRequest {
+		_, err = l.verb(ctx, crowd, item.VerbComplete, len(ops) > 0, func(h item.Held) *pb.TxnRequest {
 			return item.Complete{
 				Held: h, Topic: l.content.Topic, Keep: int64(keep), Remember: l.remembered(), Then: then, Now: l.q.now(),
 			}.Build()
@@ -73,7 +79,7 @@ func (l *Delivery) Fail(ctx context.Context, cause error, opts ...FailOption) (O
 	now := l.q.now()
 	text := errtext.Text(cause)
 	var out Outcome
-	left, err := l.verb(ctx, item.VerbFail, false, func(h item.Held) *pb.TxnRequest {
+	left, err := l.verb(ctx, nil, item.VerbFail, false, func(h item.Held) *pb.TxnRequest {
 		fail := item.Fail{Held: h, Cause: text, Permanent: etcdclaims.IsPermanent(cause), Priority: o.priority, Now: now}
 		out = Outcome{Dead: fail.Last(), Attempts: h.State.Attempts}
 		if !out.Dead {
@@ -104,7 +110,7 @@ func (l *Delivery) Snooze(ctx context.Context, d time.Duration) (until time.Time
 	}
 	now := l.q.now()
 	until = now.Add(d).UTC()
-	left, err := l.verb(ctx, item.VerbSnooze, false, func(h item.Held) *pb.TxnRequest {
+	left, err := l.verb(ctx, nil, item.VerbSnooze, false, func(h item.Held) *pb.TxnRequest {
 		return item.Snooze{Held: h, Until: until, Now: now}.Build()
 	})
 	switch {
@@ -120,7 +126,7 @@ func (l *Delivery) Snooze(ctx context.Context, d time.Duration) (until time.Time
 // the attempt does not count.
 func (l *Delivery) Release(ctx context.Context) error {
 	now := l.q.now()
-	_, err := l.verb(ctx, item.VerbRelease, false, func(h item.Held) *pb.TxnRequest {
+	_, err := l.verb(ctx, nil, item.VerbRelease, false, func(h item.Held) *pb.TxnRequest {
 		return item.Release{Held: h, Now: now}.Build()
 	})
 	return err
@@ -134,7 +140,7 @@ func (l *Delivery) Discard(ctx context.Context, reason string) error {
 // discard is Discard. empty means that the item has no content.
 func (l *Delivery) discard(ctx context.Context, reason string, empty bool) error {
 	now := l.q.now()
-	_, err := l.verb(ctx, item.VerbDiscard, false, func(h item.Held) *pb.TxnRequest {
+	_, err := l.verb(ctx, nil, item.VerbDiscard, false, func(h item.Held) *pb.TxnRequest {
 		return item.Discard{Held: h, Reason: reason, Empty: empty, Now: now}.Build()
 	})
 	return err
@@ -151,16 +157,19 @@ func (l *Delivery) fail(verb string, err error) error {
 // verb ends the lease in etcd by one transaction, which deletes the taken key under
 // its fence, and then locally. It returns how the item was left if only etcd's history
 // shows it, as after a lost reply: an earlier call may have done it. Else it returns nil. foreign
-// means that the request has operations of the caller's own.
+// means that the request has operations of the caller's own. The first request is sent with those of the crowd.
 func (l *Delivery) verb(
-	ctx context.Context, verb string, foreign bool, request func(item.Held) *pb.TxnRequest,
+	ctx context.Context, crowd *txn.Member, verb string, foreign bool, request func(item.Held) *pb.TxnRequest,
 ) (left *item.State, err error) {
-	done, err := l.turn(ctx)
+	done, err := l.turn(ctx, crowd)
 	if err != nil {
 		return nil, l.fail(verb, err)
 	}
 	defer done()
 	held := l.hold()
+	if held.Elsewhere {
+		crowd.Leave() // it may have to wait for a session
+	}
 	in := request(held)
 	unsure := l.unsure[verb]
 	l.leave()
@@ -183,7 +192,7 @@ func (l *Delivery) verb(
 			err = via.check(ctx, in)
 		}
 		if err == nil {
-			resp, err = via.share(ctx, via.verbs, held.Key(), in)
+			resp, err = via.share(ctx, via.verbs, txn.Request{Key: held.Key(), In: in, Crowd: crowd})
 		}
 		switch {
 		case err == nil && resp.Succeeded:
@@ -326,7 +335,7 @@ func (l *Delivery) retention() *retention {
 // tombstoneLease returns the lease for the key that remains of a completed item.
 // If etcd has no space for one the item's id is forgotten at once; but an adopted lease
 // could not be distinguished from others then, so its Complete fails.
-func (l *Delivery) tombstoneLease(ctx context.Context) (clientv3.LeaseID, error) {
+func (l *Delivery) tombstoneLease(ctx context.Context, crowd *txn.Member) (clientv3.LeaseID, error) {
 	leases := l.retention()
 	for try := 0; leases != nil; try++ {
 		id, err := leases.lease(ctx, l.q.store, l)
@@ -340,6 +349,7 @@ func (l *Delivery) tombstoneLease(ctx context.Context) (clientv3.LeaseID, error)
 		if ended := l.Err(); ended != nil {
 			return clientv3.NoLease, ended
 		}
+		crowd.Leave()
 		if !retry.Pause(ctx, try) {
 			return clientv3.NoLease, fmt.Errorf("%w (%w)", err, context.Cause(ctx))
 		}

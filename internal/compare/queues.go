@@ -114,7 +114,7 @@ func queueCycle(some int, deep bool) measurer {
 					return err
 				}
 				left -= len(b.Deliveries)
-				if err := completeAll(ctx, b.Deliveries); err != nil {
+				if err := b.CompleteAll(ctx); err != nil {
 					return err
 				}
 			}
@@ -129,10 +129,6 @@ func items(n int) (all []queue.Item) {
 		all = append(all, queue.NewItem([]byte("payload")))
 	}
 	return all
-}
-
-func completeAll(ctx context.Context, all []*queue.Delivery) error {
-	return each(len(all)+1, len(all), func(i int) error { return all[i].Complete(ctx) })
 }
 
 func pickUpItem(_ context.Context, st *stage, n int) (*driven, error) {
@@ -157,7 +153,7 @@ func pickUpItem(_ context.Context, st *stage, n int) (*driven, error) {
 					continue
 				}
 				got <- struct{}{}
-				_ = completeAll(ctx, b.Deliveries) // an item that is not completed comes again, as an outlier
+				_ = b.CompleteAll(ctx) // an item that is not completed comes again, as an outlier
 			}
 		})
 	}
