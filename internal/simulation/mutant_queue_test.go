@@ -198,4 +198,16 @@ var queueMutants = []mutant{
 		name: "deliveries that are not compared with etcd", of: "etcdclaims/queue", tests: "TestRestoreOfCompletedItem",
 		edits: []edit{{"etcdclaims/queue/sessions.go", "				s.q.spawn(made.compareOften)\n", ""}},
 	},
+	{
+		name: "batch told to be completed if one item was", seeds: 100, queue: true,
+		edits: []edit{{"etcdclaims/queue/completeall.go", "len(e.Unwrap()) > 0 {", "len(e.Unwrap()) == len(errs) && len(errs) > 0 {"}},
+	},
+	{
+		name: "batch that waits for an item with another call", of: "etcdclaims/queue", tests: "TestCompleteAllBesideVerb",
+		edits: []edit{{"etcdclaims/queue/delivery.go", "		crowd.Leave()\n", ""}},
+	},
+	{
+		name: "items of a batch completed one by one", of: "etcdclaims/queue", tests: "TestCompleteAll",
+		edits: []edit{{"etcdclaims/queue/verbs.go", "In: in, Crowd: crowd}", "In: in}"}},
+	},
 }

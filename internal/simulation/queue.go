@@ -72,6 +72,7 @@ type queueCall struct {
 	answered bool
 	dead     bool // a failure that was answered so
 	last     bool // a failure that is permanent
+	unmarked bool // a completion that writes no mark beside
 	applied  int  // how often it is in etcd
 	tries    int  // how often it was called again
 }

@@ -21,8 +21,15 @@ func (p *process) consume(rng *rand.Rand) {
 		if cancel(); len(leases) == 0 {
 			p.pause(between(rng, 100*time.Millisecond, 2*time.Second))
 		}
+		together := len(leases) > 1 && rng.IntN(3) == 0
+		if together && p.pause(between(rng, 0, 3*time.Second)) {
+			p.finishAll(rng, leases)
+		}
 		for _, l := range leases {
-			p.handleItem(rng, l)
+			if !together {
+				p.handleItem(rng, l)
+			}
+			p.leaveItem(rng, l)
 		}
 	}
 }
@@ -77,6 +84,10 @@ func (p *process) handleItem(rng *rand.Rand, l *queue.Delivery) {
 	if rng.IntN(12) > 0 || !p.giveHandle(rng, l) {
 		p.endItem(rng, l)
 	}
+}
+
+// leaveItem gives the item back if the lease has not ended.
+func (p *process) leaveItem(rng *rand.Rand, l *queue.Delivery) {
 	for l.Err() == nil && !p.dead.Load() && p.ctx.Err() == nil {
 		p.pause(100 * time.Millisecond) // a full etcd refuses at once
 		p.attempt(rng, p.w.queue.begin(p, "release", l.ID(), l.Fence()), l.Release)
@@ -190,15 +201,44 @@ func (p *process) finishItem(rng *rand.Rand, c *queueCall, l *queue.Delivery) {
 	p.attempt(rng, c, func(ctx context.Context) error { return l.Complete(ctx, ops...) })
 }
 
+// finishAll completes a batch by one call, and calls again for those items of which it is not known what came of them.
+func (p *process) finishAll(rng *rand.Rand, leases []*queue.Delivery) {
+	b, calls := queue.Batch{Deliveries: leases}, make([]*queueCall, len(leases))
+	for i, l := range leases {
+		calls[i] = p.w.queue.begin(p, "complete", l.ID(), l.Fence())
+		calls[i].unmarked = true
+	}
+	for try := 1 + rng.IntN(3); try > 0 && len(calls) > 0; try-- {
+		errs := make([]error, len(calls))
+		var failed *queue.CompleteAllError
+		if errors.As(soon(between(rng, time.Millisecond, 8*time.Second), b.CompleteAll), &failed) {
+			errs = failed.Errs
+		}
+		var left []*queueCall
+		b.Deliveries = nil
+		for i, c := range calls {
+			if p.told(c, errs[i]) {
+				left, b.Deliveries = append(left, c), append(b.Deliveries, leases[i])
+			}
+		}
+		calls, leases = left, b.Deliveries
+	}
+}
+
 // attempt makes a call, and makes it again if it is not known what came of it.
 func (p *process) attempt(rng *rand.Rand, c *queueCall, call func(ctx context.Context) error) {
 	for range 1 + rng.IntN(3) {
-		err := soon(between(rng, time.Millisecond, 8*time.Second), call)
-		p.w.queue.returned(c, err)
-		if p.dead.Load() || !errors.Is(err, etcdclaims.ErrUnknown) || isAny(err, etcdclaims.ErrLost, etcdclaims.ErrReleased, etcdclaims.ErrClosed) {
-			return // of a call that was refused nothing may be in etcd, now or later
+		if !p.told(c, soon(between(rng, time.Millisecond, 8*time.Second), call)) {
+			return
 		}
 	}
+}
+
+// told records what a call was answered, and reports whether it may be made again: of a call that was refused nothing
+// may be in etcd, now or later.
+func (p *process) told(c *queueCall, err error) (again bool) {
+	p.w.queue.returned(c, err)
+	return !p.dead.Load() && errors.Is(err, etcdclaims.ErrUnknown) && !isAny(err, etcdclaims.ErrLost, etcdclaims.ErrReleased, etcdclaims.ErrClosed)
 }
 
 // queueCause is the cause of a failure, which says by which call.

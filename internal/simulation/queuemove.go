@@ -126,6 +126,13 @@ func (j *queueJudge) completed(id string, from *queueEntry) {
 		j.qs.w.count("judged: items completed")
 		return
 	}
+	for _, c := range j.qs.calls {
+		if c.unmarked && c.id == id && c.fence == from.fence {
+			j.call(strconv.Itoa(c.n), "complete", id, from.fence)
+			j.qs.w.count("judged: items completed in batches")
+			return
+		}
+	}
 	j.fault("item %s is gone, and nobody completed it: %v; it was: %v", id, j.changes, from)
 }
 

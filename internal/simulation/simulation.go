@@ -286,7 +286,7 @@ var Exercised = []string{
 	"judged: shared terms", "suspicions", "judged: keys handed past the line by preference", "judged: acquisitions with Then",
 	"keys had again by their holders", "processes far from etcd", "judged: items completed", "judged: items recovered",
 	"judged: items given back", "judged: items in order", "judged: items taken and nobody told",
-	"judged: items taken from a backlog",
+	"judged: items taken from a backlog", "judged: items completed in batches",
 }
 
 // Summary adds up the counts of runs, for people.
