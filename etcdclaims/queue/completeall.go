@@ -20,7 +20,7 @@ import (
 // outcome of each delivery is looked up as with Complete.
 //
 // CompleteAll returns when it has an outcome for each delivery: nil if all are completed, else a
-// *CompleteAllError. If that matches etcdclaims.ErrUnknown, call CompleteAll again with the
+// *CompleteAllError. If the error matches etcdclaims.ErrUnknown, call CompleteAll again with the
 // deliveries whose outcome is unknown.
 func (b Batch) CompleteAll(ctx context.Context) error {
 	crowd := txn.NewCrowd(len(b.Deliveries))
