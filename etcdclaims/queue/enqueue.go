@@ -61,7 +61,7 @@ func (q *Queue) EnqueueAll(ctx context.Context, items []Item) (added int, err er
 		switch {
 		case err == nil:
 			items = items[len(some):]
-		case !q.size.refused(err, len(some)+1+opsToEnqueue): // else no item was enqueued
+		case !q.size.refusedItems(err, len(some), opsToEnqueue): // else no item was enqueued
 			return added, q.fail("enqueue", err)
 		}
 	}

@@ -67,7 +67,7 @@ func (s *session) giveBack(ctx context.Context) error {
 		_, err = s.send(ctx, in)
 		switch {
 		case err == nil:
-		case q.size.refused(err, len(in.Success)+opsToMove):
+		case q.size.refusedItems(err, len(kvs), opsToMove):
 			from = prefix
 		case errors.Is(err, etcdclaims.ErrLost), !passing(err):
 			return err

@@ -195,7 +195,7 @@ func (q *store) promote(ctx context.Context, s *session, vested []*item.Entry) e
 	vested = distinct(vested, func(p *item.Entry) string { return p.State.ID })
 	some := fitting(vested[:min(len(vested), q.size.items(opsToMove))], func(p *item.Entry) int { return len(p.KV.Value) + 1024 })
 	_, err := s.send(ctx, item.Promote{Keys: q.keys, Items: some}.Build())
-	if q.size.refused(err, len(some)+opsToMove) {
+	if q.size.refusedItems(err, len(some), opsToMove) {
 		return q.promote(ctx, s, vested)
 	}
 	return err

@@ -132,7 +132,7 @@ func (q *store) drain(ctx context.Context, via *session, id string) (moved int, 
 		q.skipAll(unreadable)
 		resp, err := via.send(ctx, in)
 		switch {
-		case q.size.refused(err, len(in.Success)+opsToMove):
+		case q.size.refusedItems(err, len(step.Taken), opsToMove):
 			continue
 		case err != nil:
 			return moved, err

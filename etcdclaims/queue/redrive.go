@@ -71,7 +71,7 @@ func (q *Queue) redriveSome(ctx context.Context, letters []found) (n int, err er
 		case err == nil && !again && resp.Succeeded:
 			done := all.Judge(resp)
 			moved = func(i int) (bool, error) { return done[i], nil }
-		case err == nil, q.size.refused(err, 1+len(some)+opsToRedrive):
+		case err == nil, q.size.refusedItems(err, len(some), opsToRedrive):
 		case errors.Is(err, etcdclaims.ErrUnknown):
 			moved = func(i int) (bool, error) {
 				done, verr := q.changed(ctx, s, some[i], item.VerbRedrive)

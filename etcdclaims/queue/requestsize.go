@@ -41,6 +41,12 @@ func (r requestSize) items(nested int) int {
 	return max(1, min(itemsPerRequest, r.MaxOps()-nested-2))
 }
 
+// refusedItems is refused for a transaction of so many items, each with so many operations in a
+// nested one.
+func (r requestSize) refusedItems(err error, items, nested int) bool {
+	return r.refused(err, items+nested+2)
+}
+
 // refused lowers the limit if the error is that a transaction has too many operations,
 // n with the widest nested one. It reports whether a smaller one makes sense.
 func (r requestSize) refused(err error, n int) bool {

@@ -99,3 +99,32 @@ func (w *world) claimAll(q *queue.Queue, n int) (got int) {
 	}
 	return got
 }
+
+// The first request of a process may be small, and have too many operations already.
+func TestFewOperationsPerTransactionAtFirst(t *testing.T) {
+	t.Parallel()
+	for n := 2; n <= 8; n++ {
+		virtually(t, func(w *world) {
+			var items []queue.Item
+			for i := range n {
+				items = append(items, queue.NewItem(nil, queue.ID(fmt.Sprint(i)), queue.MaxAttempts(1)))
+			}
+			added, err := w.queue(queue.Config{}).EnqueueAll(w.Context(), items)
+			w.ok(err)
+			w.want(added, n)
+			taken := w.tryClaim(w.queue(queue.Config{}), n)
+			for len(taken) < n {
+				some := w.tryClaim(w.queue(queue.Config{}), n)
+				w.want(len(some) > 0, true)
+				taken = append(taken, some...)
+			}
+			for _, l := range taken {
+				_, err := l.Fail(w.Context(), errors.New("broken"))
+				w.ok(err)
+			}
+			moved, err := w.queue(queue.Config{}).RedriveAll(w.Context())
+			w.ok(err)
+			w.want(moved, n)
+		}, testclaims.MaxTxnOps(10))
+	}
+}

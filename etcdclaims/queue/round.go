@@ -140,7 +140,7 @@ func (c *claimer) claimPicked(s *session, items []*item.Entry, n int) ([]*Delive
 			s.forget(l)
 		}
 		c.arrivals.forget(false)
-		if c.q.size.refused(err, len(items)+opsToClaim) {
+		if c.q.size.refusedItems(err, len(items), opsToClaim) {
 			return nil, nil // fewer the next time
 		}
 		return nil, err

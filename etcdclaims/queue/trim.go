@@ -95,7 +95,7 @@ func (q *store) purgeSome(ctx context.Context, s *session, end string) (int, err
 	purge := item.Purge{Keys: q.keys, Letters: resp.Kvs}
 	done, err := s.send(ctx, purge.Build())
 	switch {
-	case q.size.refused(err, len(resp.Kvs)+opsToPurge):
+	case q.size.refusedItems(err, len(resp.Kvs), opsToPurge):
 		return q.purgeSome(ctx, s, end)
 	case err != nil:
 		return 0, err
