@@ -41,6 +41,7 @@ func TestImportRulesCanFail(t *testing.T) {
 		linked("./fencing/etcdguard", "./middleware/grpcmw"),
 		linked("./etcdclaims", "./etcdclaims/queue"),
 		linked("./etcdclaims", "./etcdclaims/admin"),
+		linked("./etcdclaims", "./etcdclaims/concurrency"),
 		linked("./etcdclaims", "./etcdclaims/work"),
 		linked("./internal/retention", "./etcdclaims"),
 		imported("./cmd/claimctl", "./internal/core"),
@@ -120,6 +121,7 @@ func TestImportRulesCanFail(t *testing.T) {
 		linked("./etcdclaims", "testing"), // through a dependency: not ours to forbid
 		linked("./etcdclaims/queue", "./etcdclaims"),
 		imported("./etcdclaims/locks", "./etcdclaims", "./internal/core"),
+		imported("./etcdclaims/concurrency", "./etcdclaims", "./internal/core", etcdClient),
 		linked("./etcdclaims/group", "./etcdclaims", "./fencing", etcdClient),
 		imported("./etcdclaims/webui", "./etcdclaims", "./etcdclaims/queue", "./sched", "html/template", "go.uber.org/zap"),
 		linked("./cmd/claimctl", "./etcdclaims/webui"),

@@ -81,7 +81,7 @@ var importRules = []importRule{
 	{
 		why:   "claims are the simple thing; queues, schedules and helpers for tests are built on them",
 		in:    []string{"./etcdclaims"},
-		never: []string{"./etcdclaims/queue/...", "./etcdclaims/group/...", "./etcdclaims/locks/...", "./etcdclaims/admin/...", "./etcdclaims/claimtest/...", "./sched/...", "./middleware/...", "./examples/..."},
+		never: []string{"./etcdclaims/queue/...", "./etcdclaims/group/...", "./etcdclaims/locks/...", "./etcdclaims/concurrency/...", "./etcdclaims/admin/...", "./etcdclaims/claimtest/...", "./sched/...", "./middleware/...", "./examples/..."},
 	},
 	{
 		why:    "what decides is pure: no I/O, no clock, no mutex, no logger, no context",

@@ -35,6 +35,7 @@ func (b built) Bounded(ctx context.Context) (context.Context, context.CancelFunc
 
 func (b built) Closing() <-chan struct{} { return b.c.life.Open.Done() }
 func (b built) Ended(err error) error    { return b.c.life.Explain(err) }
+func (b built) Abandon() error           { return b.c.abandon() }
 func (b built) Drain() time.Duration     { return b.c.cfg.drain(b.c.cfg.TTL) }
 func (b built) Now() time.Time           { return b.c.clock.Time() }
 

@@ -62,6 +62,23 @@ func (c *Client) Close(ctx context.Context) error {
 	return c.closing.once(ctx, c.close)
 }
 
+// abandon ends the client as the death of its process would: all claims end here, and their keys
+// stay held until the leases lapse.
+func (c *Client) abandon() error {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	return c.closing.once(context.Background(), func(context.Context) error {
+		c.dependents.End(ended)
+		c.life.BeginEnd()
+		c.life.Refuse()
+		c.pool.End(ended) // revokes nothing
+		c.life.End()
+		c.store.Wait()
+		c.events.clientClosed()
+		return nil
+	})
+}
+
 func (c *Client) close(ctx context.Context) error {
 	c.dependents.End(ctx)
 	c.life.BeginEnd()

@@ -37,6 +37,7 @@
 //   - Help for an operator: package etcdclaims/admin has the past of a key, the callers in line,
 //     sessions, forced releases, and numbers of slots.
 //   - Locks that belong to an owner name instead of a claim: package etcdclaims/locks.
+//   - Programs that use etcd's Mutex or Election: package etcdclaims/concurrency.
 //   - Work that is done once, with retries and a result: package etcdclaims/work.
 //   - A queue of work items: package etcdclaims/queue.
 //   - Shards or partitions, spread over the running processes: package etcdclaims/group.

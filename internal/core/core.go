@@ -61,6 +61,9 @@ type Calls interface {
 	// Closing is closed when the client is being closed. Ended adds to the error of a call that it was.
 	Closing() <-chan struct{}
 	Ended(err error) error
+	// Abandon ends the client as the death of its process would. All claims end locally, and their
+	// keys stay held until the leases lapse. After Close it returns the result of Close.
+	Abandon() error
 	// Drain is how long a handler may still run after its context has ended.
 	Drain() time.Duration
 	// Go runs f on a goroutine that Close waits for. The context of f ends with the client. Go
