@@ -231,8 +231,11 @@ func TestElectionObserve(t *testing.T) {
 			}
 			resp := observed(t, leaders, value)
 			got = append(got, resp)
-			if kv := resp.Kvs[0]; kv.Version != int64(i+1) || string(kv.Key) != e.Key() || i > 0 && resp.Header.Revision <= got[i-1].Header.Revision {
-				t.Errorf("%q: version %d of %s at %d", value, kv.Version, kv.Key, resp.Header.Revision)
+			if kv := resp.Kvs[0]; kv.Version != int64(i+1) || string(kv.Key) != e.Key() {
+				t.Errorf("%q: version %d of %s", value, kv.Version, kv.Key)
+			}
+			if i > 0 && resp.Header.Revision <= got[i-1].Header.Revision {
+				t.Errorf("%q: observed at %d after %d", value, resp.Header.Revision, got[i-1].Header.Revision)
 			}
 		}
 		if string(got[0].Kvs[0].Value) != "abc" {

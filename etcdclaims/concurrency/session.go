@@ -39,7 +39,8 @@ var (
 const defaultTTL = 60 * time.Second // of etcd's package
 
 // Session is a lease that is renewed until the session ends, and the client of the claims on it. Two
-// sessions exclude each other, also in one process.
+// sessions exclude each other, also in one process. Operators see a session by the key session-ID that it holds,
+// where ID is Claims().Instance().
 type Session struct {
 	etcd   *clientv3.Client
 	opts   sessionOptions
@@ -50,6 +51,8 @@ type Session struct {
 
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
+	left    chan struct{} // closed by the first call of Orphan or Close
+	leave   sync.Once
 	closing atomic.Bool   // by Close: what is held is released
 	done    chan struct{} // closed when the session has ended
 	closed  func() error  // the result of that, if it was by Close; set before done is closed
@@ -64,7 +67,7 @@ func NewSession(client *clientv3.Client, opts ...SessionOption) (*Session, error
 	if client == nil {
 		return nil, errors.New("new session: the etcd client is nil")
 	}
-	s := &Session{etcd: client, done: make(chan struct{}), leads: make(map[string]*leadership)}
+	s := &Session{etcd: client, left: make(chan struct{}), done: make(chan struct{}), leads: make(map[string]*leadership)}
 	s.opts.ctx = client.Ctx()
 	for _, opt := range opts {
 		opt(&s.opts)
@@ -122,11 +125,12 @@ func (s *Session) run() {
 	case <-s.ctx.Done():
 	case <-held.Done():
 		s.cancel(context.Cause(held))
-		left := time.NewTimer(s.claim.Remaining()) // to give up what is held
-		defer left.Stop()
+		drain := time.NewTimer(s.claim.Remaining()) // to give up what is held
+		defer drain.Stop()
 		select {
 		case <-s.claim.Done():
-		case <-left.C:
+		case <-drain.C:
+		case <-s.left:
 		case <-s.opts.ctx.Done():
 		}
 	}
@@ -163,8 +167,11 @@ func (s *Session) Done() <-chan struct{} { return s.done }
 
 // Orphan ends the session without a request to etcd. Here all that it holds is lost at once. In etcd it
 // stays held until the lease lapses.
-func (s *Session) Orphan() {
-	s.cancel(errOrphaned)
+func (s *Session) Orphan() { s.end(errOrphaned) }
+
+func (s *Session) end(why error) {
+	s.cancel(why)
+	s.leave.Do(func() { close(s.left) })
 	<-s.done
 }
 
@@ -173,8 +180,7 @@ func (s *Session) Orphan() {
 // WithContext.
 func (s *Session) Close() error {
 	s.closing.Store(true)
-	s.cancel(errClosed)
-	<-s.done
+	s.end(errClosed)
 	if s.closed != nil {
 		return s.closed()
 	}

@@ -133,12 +133,12 @@ func TestSessionContext(t *testing.T) {
 		if err := s.Close(); err == nil { // as with etcd's package, the lease lapses
 			t.Error("no error")
 		}
-		wantErrors(t, func() error { _, err := concurrency.NewSession(s.Client(), concurrency.WithContext(ctx)); return err }(), context.Canceled)
+		_, err := concurrency.NewSession(s.Client(), concurrency.WithContext(ctx))
+		wantErrors(t, err, context.Canceled)
 	})
 }
 
-// Without etcd Ctx ends one drain before Done, and Done before another session has the key. Keys that
-// were given up between the two are free at once when etcd answers.
+// Without etcd Ctx ends one drain before Done, and Done before another session has the key.
 func TestSessionLost(t *testing.T) {
 	virtually(t, func(t *testing.T, w *testclaims.World) {
 		ctx := context.Background()
@@ -200,5 +200,31 @@ func TestSessionBeginsWithALostReply(t *testing.T) {
 		w.Prefix = etcdclaims.DefaultPrefix
 		w.NothingLeft()
 		w.NoLeases()
+	})
+}
+
+// Between the end of Ctx and the deadline, what is held can be released, also by Close, which does not wait for
+// the deadline.
+func TestSessionClosedInTheDrain(t *testing.T) {
+	virtually(t, func(t *testing.T, w *testclaims.World) {
+		ctx := context.Background()
+		host := w.Server.Host(t)
+		s := on(t, host)
+		one, two := concurrency.NewMutex(s, "one"), concurrency.NewMutex(s, "two")
+		testclaims.NoErr(t, one.Lock(ctx))
+		testclaims.NoErr(t, two.Lock(ctx))
+		host.Cut()
+		<-s.Ctx().Done()
+		host.Heal()
+		at := time.Now()
+		testclaims.NoErr(t, one.Unlock(ctx))
+		testclaims.NoErr(t, s.Close())
+		if d := time.Since(at); d > time.Second {
+			t.Errorf("took %v", d)
+		}
+		other := session(t, w)
+		for _, key := range []string{"one", "two"} {
+			testclaims.NoErr(t, concurrency.NewMutex(other, key).TryLock(ctx))
+		}
 	})
 }
