@@ -8,14 +8,13 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims/concurrency"
 	"github.com/etcdclaims/claims/fencing/etcdguard"
-	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
 
-// exampleEtcd returns a client of an etcd that the tests of this package start.
+// exampleEtcd returns a client of the etcd that claimctl-dev starts.
 func exampleEtcd() *clientv3.Client {
-	etcd, err := clientv3.New(clientv3.Config{Endpoints: testetcd.SharedEndpoints(), Logger: zap.NewNop()})
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:2379"}, Logger: zap.NewNop()})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -58,7 +57,7 @@ func ExampleMutex() {
 	fmt.Println("m2 is locked, with a greater fence:", m2.Token().Fence > token.Fence)
 	_, err := etcdguard.NewKV(etcd, etcdguard.Bearer("", token)).Put(ctx, "/example/paid", "200 EUR")
 	fmt.Println("a late write of m1 is refused:", err != nil)
-	// Output:
+	// It prints:
 	// m1 is locked
 	// m2 is refused: true
 	// m2 is locked, with a greater fence: true
@@ -85,6 +84,6 @@ func ExampleWithMigration() {
 		log.Fatal(err)
 	}
 	fmt.Println("keys that etcd's Mutex waits for:", keys.Count)
-	// Output:
+	// It prints:
 	// keys that etcd's Mutex waits for: 1
 }

@@ -3,7 +3,8 @@ package concurrency_test
 import (
 	"testing"
 
-	"github.com/etcdclaims/claims/internal/testetcd"
+	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { testetcd.Main(m) }
+// The tests that need etcd stand in package locks, whose test binary links the server: concurrency_*_test.go.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

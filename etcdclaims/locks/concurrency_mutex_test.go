@@ -1,4 +1,4 @@
-package concurrency_test
+package locks_test
 
 import (
 	"context"
