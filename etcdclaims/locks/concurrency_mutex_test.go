@@ -189,6 +189,7 @@ func TestMutexLockCancelled(t *testing.T) {
 		defer cancel()
 		m := concurrency.NewMutex(session(t, w), "k")
 		wantErrors(t, m.Lock(ctx), context.DeadlineExceeded)
+		time.Sleep(time.Second) // the place is given up in the background
 		testclaims.NoErr(t, holder.Unlock(context.Background()))
 		testclaims.NoErr(t, m.TryLock(context.Background()))
 	})
