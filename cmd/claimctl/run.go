@@ -12,6 +12,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/work"
+	"github.com/etcdclaims/claims/internal/doctor"
 	"github.com/spf13/cobra"
 	"go.uber.org/zap/zapcore"
 )
@@ -32,6 +33,7 @@ type runner struct {
 	slots   int
 	shared  bool
 	grace   time.Duration
+	seen    int64 // a fence
 	note    string
 	signal  string
 	codes   map[string]int
@@ -131,6 +133,7 @@ func (r *runner) addFlags(cmd *cobra.Command, wait string) {
 	flags.DurationVar(&r.ttl, "ttl", etcdclaims.DefaultTTL, "lease time: how long the key stays held after this machine dies")
 	flags.DurationVar(&r.maxHold, "max-hold", 0, "stop the command when the claim is this old (0: never)")
 	flags.DurationVar(&r.grace, "grace", 0, "how long before SIGKILL the command is asked to end (default a fifth of the TTL)")
+	flags.Int64Var(&r.seen, "fence", 0, "a fence that was seen in a log or a database: refuse to run if etcd is behind it, as after a restore")
 	flags.StringVar(&r.signal, "signal", "TERM", "signal that asks the command to end")
 	flags.StringVar(&r.note, "note", "", "note on the claim, for people")
 	flags.StringToIntVarP(&r.codes, "exit-code", "E", nil, "replace exit codes: busy, timeout, lost, killed, unreachable or done, as in busy=0")
@@ -164,6 +167,7 @@ func (r *runner) args(cmd *cobra.Command, args []string) error {
 		{r.once && r.minHold != 0, "--min-hold does not go with --once, whose record keeps the command from running again"},
 		{r.once && r.slots != 0, "--slots does not go with --once: work has one owner"},
 		{r.shared && (r.once || r.slots != 0), "--shared does not go with --once and --slots"},
+		{r.seen < 0, "--fence must not be negative"},
 		{r.slots < 0, "--slots must not be negative"},
 		{r.grace < 0 || r.maxHold < 0 || r.minHold < 0, "--grace, --max-hold and --min-hold must not be negative"},
 	} {
@@ -224,21 +228,46 @@ func (r *runner) run(ctx context.Context, again bool) error {
 	}
 	defer end()
 	r.claims = claims
+	if err := r.notRewound(ctx); err != nil {
+		return err
+	}
 	if r.works, err = work.New(claims, work.Config{MaxAttempts: r.maxAttempts, Retention: r.retention}); err != nil {
 		return err
 	}
 	for {
 		h, err := r.acquire(ctx, wait)
-		if err != nil {
-			return err
+		if err == nil {
+			err = r.hold(path, h)
+			r.lateSignals(h)
 		}
-		err = r.hold(path, h)
-		r.lateSignals(h)
-		if !again || !h.over || h.interrupted != nil {
+		if !again || !lostOnly(h, err) {
 			return err
 		}
 		r.complain(fmt.Sprintf("%v; waiting in line again", err), 0)
 	}
+}
+
+// lostOnly reports whether a command ended because the claim was lost: while it ran, or before, as
+// when claimctl was stopped while it got the key.
+func lostOnly(h *holding, err error) bool {
+	if h == nil {
+		return errors.Is(err, etcdclaims.ErrLost)
+	}
+	return h.over && h.interrupted == nil
+}
+
+// notRewound refuses an etcd that is behind --fence, as doctor does.
+func (r *runner) notRewound(ctx context.Context) error {
+	e := doctor.Examination{Claims: r.claims, Fence: r.seen, Patience: r.commandTimeout, Commands: doctor.Commands{Claimctl: r.claimctl()}}
+	if r.seen != 0 {
+		e.Epoch(ctx) // if it cannot be read, acquiring returns an error
+	}
+	for _, f := range e.Findings {
+		if f.Check == doctor.CheckRevision && f.Level == doctor.Error {
+			return &exitError{exitFailure, fmt.Errorf("run %q: %s; %s", r.key, f.Detail, f.Remedy)}
+		}
+	}
+	return nil
 }
 
 // parseWait returns how long to wait; negative means for ever.

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/internal/testwork"
@@ -95,4 +97,55 @@ func TestEndedWhileStopped(t *testing.T) {
 			t.Errorf("%s ran the command %d times", verb, n)
 		}
 	}
+}
+
+// A leader that gets the key while it is stopped, and loses it before it notices, stands again.
+func TestElectLostInLine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.claim(w.client("first"), "k")
+	terms := filepath.Join(w.dir(), "terms")
+	elect := w.start(program(t), "elect", "--ttl", "5s", "k", "--", "sh", "-c", `echo x > `+terms+`; exit 4`)
+	key := func() explanation { return as[explanation](w, "explain", "k") }
+	eventually(t, "it waits", func() bool { return len(key().Waiting) == 1 })
+	elect.signal(syscall.SIGSTOP)
+	w.noErr(first.Release(t.Context()))
+	eventually(t, "its lease ends", func() bool { x := w.ctl("explain", "k", "-o", "json"); return strings.Contains(x.out, `"held": false`) })
+	elect.signal(syscall.SIGCONT)
+	elect.ends(4)
+}
+
+// elect stands again after each loss, and only then.
+func TestElectStandsAgain(t *testing.T) {
+	t.Parallel()
+	lost := fmt.Errorf("acquire: %w", &etcdclaims.LostError{Reason: etcdclaims.ReasonExpired})
+	for name, c := range map[string]struct {
+		h    *holding
+		err  error
+		want bool
+	}{
+		"lost before it ran":   {nil, lost, true},
+		"not acquired":         {nil, etcdclaims.ErrHeld, false},
+		"interrupted in line":  {nil, &exitError{exitSignal + 15, errors.New("TERM before the command ran")}, false},
+		"lost while it ran":    {&holding{over: true}, lost, true},
+		"lost and interrupted": {&holding{over: true, interrupted: syscall.SIGTERM}, lost, false},
+		"ended by itself":      {&holding{}, nil, false},
+	} {
+		if got := lostOnly(c.h, c.err); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+// A command does not run under an etcd that is behind a fence, as after a restore.
+func TestRunOnRewound(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	fence := w.claim(w.client("a"), "other").Fence()
+	w.ok("run", "--fence", fmt.Sprint(fence), "k", "--", "true")
+	for _, verb := range []string{"run", "elect"} {
+		w.fails(exitFailure, "without --bump-revision", verb, "--fence", fmt.Sprint(fence+1_000_000), "k", "--", "true")
+		w.fails(exitUsage, "--fence must not be negative", verb, "--fence", "-1", "k", "--", "true")
+	}
+	w.isFree("k")
 }
