@@ -26,6 +26,7 @@ type connection struct {
 	etcd              clientv3.ConfigSpec // without Secure and Auth
 	secure            clientv3.SecureConfig
 	user, password    string
+	passwordFile      string
 	discovery         string // domain of the SRV records
 	discoveryName     string
 	insecureDiscovery bool
@@ -43,7 +44,8 @@ func (c *connection) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.secure.Key, "key", "", "identify the client using this TLS key file")
 	flags.StringVar(&c.secure.ServerName, "tls-server-name", "", "name to verify the certificates of the servers against")
 	flags.StringVar(&c.user, "user", "", "username[:password] for authentication (a terminal is asked for a missing password)")
-	flags.StringVar(&c.password, "password", "", "password for authentication (if this option is used, --user must not contain one)")
+	flags.StringVar(&c.password, "password", "", "password for authentication (if this option is used, --user must not contain one; ps shows it)")
+	flags.StringVar(&c.passwordFile, "password-file", "", "file whose first line is the password, which ps does not show")
 	flags.BoolVar(&c.secure.InsecureTransport, "insecure-transport", true, "disable transport security if no certificates are given")
 	flags.BoolVar(&c.secure.InsecureSkipVerify, "insecure-skip-tls-verify", false, "skip verification of the servers' certificates")
 	flags.DurationVar(&c.etcd.DialTimeout, "dial-timeout", 2*time.Second, "how long to wait for a connection")

@@ -4,10 +4,13 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/net/dns/dnsmessage"
 )
 
@@ -95,4 +98,36 @@ func TestNoConnection(t *testing.T) {
 	}
 	w.flags = []string{"--endpoints", "127.0.0.1:1", "--command-timeout", "200ms"}
 	w.fails(exitUnreachable, "; endpoints: 127.0.0.1:1 (--endpoints or ETCDCTL_ENDPOINTS)", "ls")
+}
+
+// A password comes from a file or from the environment, so that ps does not show it.
+func TestPasswordFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "password")
+	login := func(args ...string) (*clientv3.AuthConfig, error) {
+		a := &app{in: strings.NewReader("")}
+		root := a.root()
+		if err := root.PersistentFlags().Parse(append([]string{"--user", "root"}, args...)); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.fromEnvironment(root); err != nil {
+			t.Fatal(err)
+		}
+		return a.login()
+	}
+	for text, want := range map[string]string{"secret": "secret", " a b \r\nrest\n": " a b ", "\nx": "", "": ""} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		auth, err := login("--password-file", file)
+		if want == "" && codeOf(err) != exitUsage || want != "" && (err != nil || auth.Username != "root" || auth.Password != want) {
+			t.Errorf("%q: %+v, %v", text, auth, err)
+		}
+	}
+	if _, err := login("--password-file", file+".none"); codeOf(err) != exitUsage {
+		t.Error(err)
+	}
+	t.Setenv("ETCDCTL_PASSWORD", "from the environment")
+	if auth, err := login(); err != nil || auth.Password != "from the environment" {
+		t.Errorf("%+v, %v", auth, err)
+	}
 }

@@ -64,7 +64,10 @@ func (a *app) root() *cobra.Command {
 
 The flags for the connection and their environment are those of etcdctl: each
 flag can be set by ETCDCTL_ and its name, such as ETCDCTL_ENDPOINTS. The prefix
-of the claims can be set by CLAIMCTL_PREFIX.`,
+of the claims can be set by CLAIMCTL_PREFIX.
+
+ps shows the flags of a command to every user of the machine. --password-file and
+ETCDCTL_PASSWORD keep a password out of it; without either a terminal asks for it.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {

@@ -11,11 +11,21 @@ import (
 	"golang.org/x/term"
 )
 
-// login returns the name and the password of --user and --password. It asks for a password
+// login returns the name of --user and its password: that of a file before any other. It asks for a password
 // that is not given if a person can answer: the standard input is a terminal then.
 func (a *app) login() (*clientv3.AuthConfig, error) {
 	if a.user == "" {
 		return nil, nil
+	}
+	if a.passwordFile != "" {
+		text, err := os.ReadFile(a.passwordFile)
+		if err != nil {
+			return nil, usageError("--password-file: %w", err)
+		}
+		first, _, _ := strings.Cut(string(text), "\n")
+		if a.password = strings.TrimSuffix(first, "\r"); a.password == "" {
+			return nil, usageError("--password-file %s: the first line is empty", a.passwordFile)
+		}
 	}
 	if a.password != "" {
 		return &clientv3.AuthConfig{Username: a.user, Password: a.password}, nil
@@ -24,7 +34,7 @@ func (a *app) login() (*clientv3.AuthConfig, error) {
 	if !given {
 		terminal, ok := a.in.(*os.File)
 		if !ok || a.completing || !term.IsTerminal(int(terminal.Fd())) {
-			return nil, usageError("--user %q has no password: use username:password or --password", a.user)
+			return nil, usageError("--user %q has no password: use --password-file or ETCDCTL_PASSWORD", a.user)
 		}
 		var err error
 		if password, err = askPassword(terminal, a.err, name); err != nil {
