@@ -39,6 +39,9 @@ type Info struct {
 	// has slots, and "shared" for a key that callers share; the claims of both are
 	// listed under keys of their own, see SlotKey and Shared.
 	Kind string
+	// Newer is true if a newer version of this package wrote the value. Of the holder only the
+	// Fence and the Lease are known then.
+	Newer bool
 	// Preference is that of the claim, by [Prefer].
 	Preference int
 	// Slots is the number of slots of a key that has any. In the error of a call
@@ -93,7 +96,7 @@ func (c *Client) info(key string, own, noted *mvccpb.KeyValue, waiting int64) In
 			i.Expires = c.clock.Time().Add(time.Duration(h.TTL) * time.Second)
 		}
 	} else {
-		i.Owner = "unknown"
+		i.Owner, i.Newer = "unknown", h.Version > protocol.Version
 	}
 	if noted != nil {
 		var n protocol.Note

@@ -29,7 +29,8 @@ type claimView struct {
 	Expires  time.Time `json:"expires,omitzero"`           // unless renewed
 	Attempt  int       `json:"attempt,omitempty" col:"ATTEMPT"`
 	Kind     string    `json:"kind,omitempty"`
-	Shown    string    `json:"-" col:"KIND"`     // Kind, or the number of slots
+	Newer    bool      `json:"newer,omitempty"`  // the value is of a newer version, and only the fence and the lease are known
+	Shown    string    `json:"-" col:"KIND"`     // Kind, newer, or the number of slots
 	Slots    int       `json:"slots,omitempty"`  // how many the key has
 	Shared   int64     `json:"shared,omitempty"` // how many callers share the key, as far as known
 	Note     string    `json:"note,omitempty" col:"NOTE,short"`
@@ -48,14 +49,17 @@ const claimColumns = "KEY,FENCE,OWNER,ASKED,ATTEMPT,KIND,WAITING,LONGEST,NOTE"
 func viewClaim(i etcdclaims.Info) claimView {
 	v := claimView{
 		Key: i.Key, Held: i.Held, Fence: i.Fence, Owner: i.Owner, Instance: i.Instance, Claim: i.Claim,
-		Since: i.Since.UTC(), Expires: i.Expires.UTC(), Attempt: i.Attempt, Kind: i.Kind, Shown: i.Kind,
+		Since: i.Since.UTC(), Expires: i.Expires.UTC(), Attempt: i.Attempt, Kind: i.Kind, Newer: i.Newer, Shown: i.Kind,
 		Slots: i.Slots, Shared: i.Shared, Note: text(i.Note),
 	}
-	if i.Slots > 0 {
+	switch {
+	case i.Newer:
+		v.Shown = "newer"
+	case i.Slots > 0:
 		v.Shown = fmt.Sprintf("%d slots", i.Slots)
 	}
 	// Those that share a key have one fence, which is as old as the first of them.
-	if i.Held && i.Slots == 0 && i.Shared == 0 && !strings.Contains(i.Key, etcdclaims.SharedPrefix("")) {
+	if i.Held && !i.Newer && i.Slots == 0 && i.Shared == 0 && !strings.Contains(i.Key, etcdclaims.SharedPrefix("")) {
 		v.Began = i.Revision()
 	}
 	if i.Lease != 0 {

@@ -174,6 +174,8 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 	case x.Shared > 0:
 		field("State", fmt.Sprintf("shared by %d callers, with the fence %d", x.Shared, x.Fence))
 		x.holders(w, now)
+	case x.Newer:
+		field("State", "held. The value was written by a newer version: look at it with a claimctl of that version")
 	case x.Held:
 		field("State", "held")
 	case len(x.Waiting) > 0:
@@ -193,7 +195,7 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 			field("Began", fmt.Sprintf("at revision %d of etcd, which keeps no times", x.Began))
 		}
 		switch {
-		case x.Lease == "":
+		case x.Lease == "" && !x.Newer:
 			field("Lease", "none: another program wrote the key, and it does not expire")
 		case !x.Expires.IsZero() && x.Left != "":
 			field("Lease", fmt.Sprintf("%s, %s left: if the owner is dead, the key is free within 2 s of %s",
@@ -230,10 +232,10 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 	free := func(held claimView) {
 		field("To free it", fmt.Sprintf("%s release --fence %d --reason WHY%s", claimctl, held.Fence, explain.Arguments(held.Key)))
 	}
-	if len(x.Holders) > 0 && x.Slots > 0 {
+	if len(x.Holders) > 0 && x.Slots > 0 && !x.Holders[0].Newer {
 		free(x.Holders[0])
 	}
-	if x.Held && x.Slots == 0 {
+	if x.Held && x.Slots == 0 && !x.Newer {
 		free(x.claimView)
 	}
 }

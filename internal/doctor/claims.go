@@ -43,7 +43,7 @@ func (e *Examination) read(ctx context.Context) (r reading, err error) {
 // suspects returns what looks wrong in a reading.
 func (e *Examination) suspects(r reading) (all []suspect) {
 	for _, i := range r.held {
-		if r.gone[i.Lease] {
+		if r.gone[i.Lease] && !i.Newer {
 			all = append(all, suspect{"ghost", fmt.Sprint(i.Key, i.Fence, i.Lease), i.Key})
 		}
 	}
@@ -71,10 +71,12 @@ func (e *Examination) claims(ctx context.Context) {
 
 // held reports the holders that are no claims any more.
 func (e *Examination) held(r reading, ghosts []string, unconfirmed string) {
-	var zombies, permanent []string
+	var zombies, permanent, newer []string
 	for _, i := range r.held {
 		switch {
 		case i.Kind == "slots" || i.Kind == "shared": // the record of a key whose claims have keys of their own
+		case i.Newer:
+			newer = append(newer, i.Key)
 		case i.Lease == clientv3.NoLease:
 			permanent = append(permanent, i.Key)
 		case i.Kind == "zombie" && !r.gone[i.Lease]:
@@ -96,6 +98,7 @@ func (e *Examination) held(r reading, ghosts []string, unconfirmed string) {
 	warn(permanent, fmt.Sprintf("another program wrote them: %[1]s explain KEY, "+
 		"and %[1]s release KEY --fence N if nobody needs them", e.Commands.Claimctl),
 		"without a lease, so that they never expire: %s")
+	warn(newer, "examine them with a claimctl of that version", "written by a newer version: %s")
 	warn(ghosts, fmt.Sprintf("etcd should have deleted them with the lease: %s release KEY --fence N", e.Commands.Claimctl),
 		"ghosts, whose lease is gone: %s"+unconfirmed)
 }

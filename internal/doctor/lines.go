@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -24,9 +25,12 @@ type place struct {
 	revision int64
 	modified int64
 	lease    clientv3.LeaseID
+	Version  int       `json:"v"`
 	Owner    string    `json:"owner"`
 	Since    time.Time `json:"since"`
 }
+
+func (p place) newer() bool { return keyspace.Newer(p.Version, protocol.Version) != nil }
 
 // places reads those who wait, at most as many as Limit, in the order of their
 // arrival within each line.
@@ -73,6 +77,9 @@ func heads(places []place, held []etcdclaims.Info) (first []place) {
 // key. Whether a key is free is not known if not all was read.
 func (e *Examination) lineSuspects(r reading) (all []suspect) {
 	for _, p := range r.places {
+		if p.newer() {
+			continue // what it waits for, and how, is not known
+		}
 		if p.lease == clientv3.NoLease || r.gone[p.lease] {
 			all = append(all, suspect{"ghost place", fmt.Sprint(p.name, p.modified, p.lease), p.name})
 		}
@@ -81,7 +88,9 @@ func (e *Examination) lineSuspects(r reading) (all []suspect) {
 		return all
 	}
 	for _, p := range heads(r.places, r.held) {
-		all = append(all, suspect{"first of a free key", p.name, p.name})
+		if !p.newer() {
+			all = append(all, suspect{"first of a free key", p.name, p.name})
+		}
 	}
 	return all
 }

@@ -193,7 +193,7 @@ func LastRenewal(ctx context.Context, claims *etcdclaims.Client, i etcdclaims.In
 	ago := max(ttl-time.Duration(lease.TTL)*time.Second-time.Second/2, 0)
 	// A lock, and what stays held after its claim, are renewed on demand or by nobody. A renewal
 	// is due when a third of the lease time has passed; etcd counts in full seconds.
-	overdue := i.Kind == "" && ago > ttl/3+2*time.Second
+	overdue := i.Kind == "" && !i.Newer && ago > ttl/3+2*time.Second
 	return &Renewal{At: asked.Add(-ago).Round(time.Second), TTL: ttl, Overdue: overdue}, nil
 }
 

@@ -129,10 +129,10 @@ func Decode[T any](key, value []byte) (T, error) {
 	if err := json.Unmarshal(value, &head); err != nil {
 		return v, fmt.Errorf("value of %q cannot be read: %w", key, err)
 	}
-	switch {
-	case head.Version > Version:
-		return v, fmt.Errorf("value of %q cannot be read: version %d is newer than version %d of this package", key, head.Version, Version)
-	case head.Version < Version:
+	if err := keyspace.Newer(head.Version, Version); err != nil {
+		return v, fmt.Errorf("value of %q cannot be read: %w", key, err)
+	}
+	if head.Version < Version {
 		return v, fmt.Errorf("value of %q cannot be read: version %d is unknown", key, head.Version)
 	}
 	if err := json.Unmarshal(value, &v); err != nil {

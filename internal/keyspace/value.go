@@ -21,10 +21,18 @@ func Encode(v any) string {
 type newerError struct{ has, known int }
 
 func (e newerError) Error() string {
-	return fmt.Sprintf("version %d is newer than version %d of this package", e.has, e.known)
+	return fmt.Sprintf("written by a newer version: version %d is newer than version %d of this package", e.has, e.known)
 }
 
-// IsNewer reports whether Decode has refused a value because of its version.
+// Newer returns an error if a value has a later version than the program knows.
+func Newer(has, known int) error {
+	if has <= known {
+		return nil
+	}
+	return newerError{has, known}
+}
+
+// IsNewer reports whether Decode or Newer has refused a value because of its version.
 func IsNewer(err error) bool {
 	_, ok := errors.AsType[newerError](err)
 	return ok
@@ -39,10 +47,10 @@ func Decode[T any](key string, value []byte, version int) (v T, err error) {
 	if !bytes.HasPrefix(value, []byte(`{"v":1,`)) { // as Encode writes it
 		err = json.Unmarshal(value, &head)
 	}
-	switch {
-	case err == nil && head.Version > version:
-		err = newerError{head.Version, version}
-	case err == nil:
+	if err == nil {
+		err = Newer(head.Version, version)
+	}
+	if err == nil {
 		err = json.Unmarshal(value, &v)
 	}
 	if err != nil {

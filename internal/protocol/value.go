@@ -2,7 +2,6 @@ package protocol
 
 import (
 	"encoding/json"
-	"fmt"
 	"unicode/utf8"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
@@ -49,13 +48,11 @@ func (h Holder) Encode() string {
 // version also with an error.
 func DecodeHolder(value []byte) (Holder, error) {
 	var h Holder
-	if err := json.Unmarshal(value, &h); err != nil {
-		return h, err
+	err := json.Unmarshal(value, &h)
+	if newer := keyspace.Newer(h.Version, Version); newer != nil { // its fields may have other types
+		return h, newer
 	}
-	if h.Version > Version {
-		return h, fmt.Errorf("version %d is newer than version %d of this package", h.Version, Version)
-	}
-	return h, nil
+	return h, err
 }
 
 // Fence returns the fence of a holder that was put at the revision.
@@ -106,10 +103,7 @@ func DecodeNotice(value []byte) (Notice, error) {
 	if err := json.Unmarshal(value, &n); err != nil {
 		return n, err
 	}
-	if n.Version > Version {
-		return n, fmt.Errorf("version %d is newer than version %d of this package", n.Version, Version)
-	}
-	return n, nil
+	return n, keyspace.Newer(n.Version, Version)
 }
 
 // Eviction is the value by which a holder learns that its claim was taken away.

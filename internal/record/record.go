@@ -97,10 +97,10 @@ func Read(value []byte) (v Value) {
 func Decode(key string, kv *mvccpb.KeyValue) (Record, error) {
 	var v Value
 	err := json.Unmarshal(kv.Value, &v)
-	switch {
+	switch newer := keyspace.Newer(v.Version, protocol.Version); {
+	case newer != nil: // its fields may have other types
+		err = newer
 	case err != nil:
-	case v.Version > protocol.Version:
-		err = fmt.Errorf("version %d is newer than version %d of this package", v.Version, protocol.Version)
 	case !v.State.stored():
 		err = fmt.Errorf("state %q is unknown", v.State)
 	}
