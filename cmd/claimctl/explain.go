@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -77,15 +78,16 @@ third of the lease time: it is cut off, stopped or dead.
 Callers within the client that holds the key have no place in etcd and are
 missing from the line.
 
-If etcd has nothing of the key, the command fails: the key may be misspelt.`,
+If etcd has nothing of the key, the command fails, and names those with a similar name among
+the keys that are held, the queues and the jobs.`,
 		run: func(ctx context.Context, claims *etcdclaims.Client, args []string) error {
 			x, err := readExplanation(ctx, claims, args[0])
 			if err != nil {
 				return err
 			}
 			if x.unknown() {
-				return fmt.Errorf("explain %q: the key has no claim, no record, no line and no earlier term that etcd still has; "+
-					"claimctl ls lists the keys that are held", args[0])
+				return fmt.Errorf("explain %q: the key has no claim, no record, no line and no earlier term that etcd still has; %s",
+					args[0], a.instead(explain.Near(ctx, claims, args[0])))
 			}
 			if x.unread != nil {
 				a.remark(x.unread.Error())
@@ -93,6 +95,16 @@ If etcd has nothing of the key, the command fails: the key may be misspelt.`,
 			return printOne(a, x, func(w io.Writer) { x.text(w, time.Now(), a.claimctl()) })
 		},
 	})
+}
+
+// instead returns what to do about a key that etcd does not know: the commands for names like it.
+func (a *app) instead(near []string) string {
+	if len(near) == 0 {
+		return "claimctl ls lists the keys that are held"
+	}
+	const most = 3
+	shown := views(near[:min(len(near), most)], func(command string) string { return a.claimctl() + " " + command })
+	return "near names: " + strings.Join(shown, "; ")
 }
 
 func readExplanation(ctx context.Context, claims *etcdclaims.Client, key string) (explanation, error) {

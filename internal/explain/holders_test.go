@@ -54,7 +54,7 @@ func TestFirst(t *testing.T) {
 		3: {[]int{1, 2, 3}, false, broken},
 	} {
 		all, more, err := explain.First(list, most)
-		if !slices.Equal(all, want.all) || more != want.more || err != want.err {
+		if !slices.Equal(all, want.all) || more != want.more || !errors.Is(err, want.err) {
 			t.Errorf("%d: %v, %t, %v", most, all, more, err)
 		}
 	}
