@@ -38,13 +38,13 @@ type claimView struct {
 
 	// The line of the key, which only ls reads: the number of waiters, and the owner label of
 	// the first one with the time since when it waits, by the clock of its process.
-	Waiters      int       `json:"waiters,omitempty" col:"WAITING"`
-	WaitingOwner string    `json:"waitingOwner,omitempty"`
-	WaitingSince time.Time `json:"waitingSince,omitzero"`
-	Longest      string    `json:"-" col:"LONGEST"` // how long the first in line has waited
+	Waiters      int           `json:"waiters,omitempty" col:"WAITING"`
+	WaitingOwner string        `json:"waitingOwner,omitempty"`
+	WaitingSince time.Time     `json:"waitingSince,omitzero"`
+	Longest      time.Duration `json:"-" col:"LONGEST"` // how long the first in line has waited
 }
 
-const claimColumns = "KEY,FENCE,OWNER,ASKED,ATTEMPT,KIND,WAITING,LONGEST,NOTE"
+const claimColumns = "KEY,FENCE,OWNER,WAITING,LONGEST,KIND,NOTE,ASKED,ATTEMPT"
 
 func viewClaim(i etcdclaims.Info) claimView {
 	v := claimView{
@@ -73,7 +73,7 @@ func (v claimView) name() string { return v.Key }
 func (a *app) listCommand() *cobra.Command {
 	var mine string
 	return a.command(spec{
-		use: "ls [PREFIX]", alias: "list", group: groupSee, most: 1, names: a.completeKeys,
+		use: "ls [PREFIX]", alias: "list", table: claimColumns, group: groupSee, most: 1, names: a.completeKeys,
 		short: "List the keys that are held",
 		long: `List the keys that are held and begin with PREFIX, in the order of keys. All are
 read at one revision of etcd, page by page, unless etcd compacts it meanwhile. A key
@@ -118,7 +118,7 @@ func (a *app) printClaims(ctx context.Context, claims *etcdclaims.Client, held i
 		v := &all[at[l.Key]]
 		v.Waiters, v.WaitingOwner, v.WaitingSince = l.Waiting, l.Next.Owner, l.Next.Since.UTC()
 		if !v.WaitingSince.IsZero() {
-			v.Longest = max(time.Since(v.WaitingSince), 0).Round(time.Second).String()
+			v.Longest = max(time.Since(v.WaitingSince), 0).Round(time.Second)
 		}
 	}
 	err := printList(a, claimColumns, sequence(all))

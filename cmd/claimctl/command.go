@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/spf13/cobra"
@@ -15,8 +17,10 @@ type spec struct {
 	alias                     string
 	least, most               int // arguments
 	names                     completion
+	table                     string // its columns, if it prints one
 	flags                     func(*pflag.FlagSet)
 	confirm                   string                    // what is lost: the command wants --yes. Empty: nothing
+	plans                     bool                      // with --dry-run it shows what it would change: see app.dry
 	check                     func(args []string) error // before anything is sent
 	run                       func(ctx context.Context, claims *etcdclaims.Client, args []string) error
 }
@@ -36,12 +40,19 @@ func (a *app) command(s spec) *cobra.Command {
 	if s.flags != nil {
 		s.flags(cmd.Flags())
 	}
+	if s.table != "" {
+		a.tableFlags(cmd.Flags(), s.table)
+		complete(cmd, "sort-by", strings.Split(strings.ToLower(s.table), ",")...)
+	}
+	if s.plans {
+		cmd.Flags().BoolVar(&a.dry, "dry-run", false, "print what would be changed, and change nothing")
+	}
 	var yes bool
 	if s.confirm != "" {
 		cmd.Flags().BoolVar(&yes, "yes", false, "do it: "+s.confirm)
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if s.confirm != "" && !yes {
+		if s.confirm != "" && !yes && !a.dry {
 			return usageError("%s: %s; repeat with --yes", commandName(cmd), s.confirm)
 		}
 		if s.check != nil {
@@ -49,7 +60,16 @@ func (a *app) command(s spec) *cobra.Command {
 				return err
 			}
 		}
-		return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error { return s.run(ctx, claims, args) })
+		if err := a.checkTable(s.table); err != nil {
+			return err
+		}
+		once := func() error {
+			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error { return s.run(ctx, claims, args) })
+		}
+		if a.every > 0 {
+			return a.again(cmd, once)
+		}
+		return once()
 	}
 	return cmd
 }
@@ -73,4 +93,20 @@ func addReason(flags *pflag.FlagSet, reason *string, usage string) {
 	flags.StringVar(reason, "reason", "", usage)
 	flags.StringVar(reason, "why", "", "the same as --reason")
 	_ = flags.MarkHidden("why") // it fails for unknown flags only
+}
+
+// tableFlags adds the flags of a command that prints a table.
+func (a *app) tableFlags(flags *pflag.FlagSet, columns string) {
+	flags.StringVar(&a.sortBy, "sort-by", "", "sort by a column, with a leading minus in falling order: "+strings.ToLower(columns))
+	flags.DurationVar(&a.every, "watch", 0, "print again whenever it has changed, until a signal comes; --watch=5s looks every 5s")
+	flags.Lookup("watch").NoOptDefVal = "2s"
+}
+
+// checkTable refuses other columns than those of a table.
+func (a *app) checkTable(columns string) error {
+	name := strings.ToUpper(strings.TrimPrefix(a.sortBy, "-"))
+	if name != "" && !slices.Contains(strings.Split(columns, ","), name) {
+		return usageError("--sort-by %q is not one of %s", a.sortBy, strings.ToLower(columns))
+	}
+	return usageIf(a.every < 0, "--watch=%s is negative", a.every)
 }

@@ -24,6 +24,16 @@ func TestDeadCountedInError(t *testing.T) {
 		w.noErr(err)
 	}
 	w.noErr(q.Close(t.Context()))
+	for _, args := range [][]string{{"purge", "q"}, {"redrive-all", "q"}, {"purge", "q", "--older-than", "1h"}} {
+		want := "x\ny\nz\n"
+		if len(args) > 2 {
+			want = ""
+		}
+		if out := w.ok(append(append([]string{"queue", "dead"}, args...), "--dry-run", "-o", "name")...); out != want {
+			t.Errorf("%q would change %q, want %q", args, out, want)
+		}
+	}
+	w.fails(exitUsage, "repeat with --yes", "queue", "dead", "purge", "q")
 	w.fails(exitUnreachable, "removed before: 0", "queue", "dead", "purge", "q", "--yes", "--timeout", "1ns")
 	w.fails(exitUnreachable, "redriven before: 0", "queue", "dead", "redrive-all", "q", "--timeout", "1ns")
 	place, err := w.etcd.Get(t.Context(), w.prefix, clientv3.WithPrefix())

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -133,15 +133,14 @@ func (c *checkup) examine(ctx context.Context) {
 // print lists the findings. In the table what to do has a line of its own: it is
 // long, and there to be copied.
 func (c *checkup) print() error {
-	if c.format != formatTable {
+	if !c.forPeople() {
 		return printList(c.app, "", sequence(c.Findings))
 	}
-	table := tabwriter.NewWriter(c.out, 0, 8, 2, ' ', 0)
-	line(table, []string{"CHECK", "RESULT", "DETAIL"})
+	t := table{header: []string{"CHECK", "RESULT", "DETAIL"}, short: make([]bool, 3)}
 	for _, f := range c.Findings {
-		line(table, []string{f.Check, string(f.Level), f.Detail})
+		t.add(f.Check, string(f.Level), f.Detail)
 	}
-	if err := table.Flush(); err != nil {
+	if err := t.print(c.out, math.MaxInt); err != nil { // a detail is a sentence
 		return err
 	}
 	c.printRemedies("What to do:", "")

@@ -28,7 +28,7 @@ there (package etcdclaims/group).`,
 	}
 	cmd.AddCommand(
 		a.command(spec{
-			use: "ls", short: "List the groups, with their members and the partitions that nobody owns",
+			use: "ls", table: groupColumns, short: "List the groups, with their members and the partitions that nobody owns",
 			run: func(ctx context.Context, claims *etcdclaims.Client, _ []string) error {
 				return printList(a, groupColumns, groupViews(ctx, claims))
 			},
@@ -113,7 +113,7 @@ func (a *app) groupPartitionCommand() *cobra.Command {
 	var member string
 	var free bool
 	return a.command(on(spec{
-		use: "partitions GROUP", least: 1, most: 1, names: a.completeGroups,
+		use: "partitions GROUP", table: partitionColumns, least: 1, most: 1, names: a.completeGroups,
 		short: "List the partitions of a group with their owners and fences",
 		flags: func(flags *pflag.FlagSet) {
 			flags.StringVar(&member, "member", "", "only those of this member")
@@ -135,7 +135,7 @@ func (a *app) groupPlanCommand() *cobra.Command {
 	var join, leave []string
 	var newcomers []group.MemberInfo
 	return a.command(on(spec{
-		use: "plan GROUP", least: 1, most: 1, names: a.completeGroups,
+		use: "plan GROUP", table: moveColumns, least: 1, most: 1, names: a.completeGroups,
 		short: "List the partitions that are to move, now or after joins and leaves",
 		long: `List the partitions that are to move. With --join and --leave it is a dry run: the partitions
 that would move if these members came and went. Nothing is changed.`,
@@ -155,7 +155,7 @@ that would move if these members came and went. Nothing is changed.`,
 			}
 		}
 		moves := sequence(g.Assigned.Plan(newcomers, leave...).Moves)
-		return printList(a, "PARTITION,FROM,TO,WHY", mapped(moves, viewMove))
+		return printList(a, moveColumns, mapped(moves, viewMove))
 	}))
 }
 

@@ -62,7 +62,7 @@ type memberView struct {
 	Reason   string    `json:"-" col:"WHY,short"` // By and Why
 }
 
-const memberColumns = "MEMBER,STATE,WEIGHT,ZONE,OWNS,WANTS,RESERVED,SINCE,UNTIL,WHY"
+const memberColumns = "MEMBER,STATE,OWNS,WANTS,WHY,UNTIL,WEIGHT,ZONE,RESERVED,SINCE"
 
 func viewMember(m explain.PartitionMember) memberView {
 	v := memberView{
@@ -89,7 +89,7 @@ type partitionView struct {
 	Target    string    `json:"target,omitempty" col:"TARGET"`
 }
 
-const partitionColumns = "PARTITION,MEMBER,OWNER,FENCE,SINCE,RESERVED,TARGET"
+const partitionColumns = "PARTITION,MEMBER,TARGET,FENCE,OWNER,RESERVED,SINCE"
 
 func viewPartition(g explain.PartitionGroup, partition int) partitionView {
 	i, o := g.Holder(partition), g.Assigned.Owners[partition]
@@ -108,6 +108,8 @@ type moveView struct {
 	To        string `json:"to" col:"TO"`
 	Why       string `json:"why" col:"WHY"`
 }
+
+const moveColumns = "PARTITION,FROM,TO,WHY"
 
 func viewMove(m group.Move) moveView { return moveView{m.Partition, m.From, m.To, m.Why} }
 

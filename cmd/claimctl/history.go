@@ -23,10 +23,10 @@ type termView struct {
 	EndRevision int64     `json:"endRevision,omitempty,string" col:"ENDED AT"`
 	Ending      string    `json:"ending,omitempty"`
 	Cause       string    `json:"cause,omitempty"`
-	How         string    `json:"-" col:"HOW"` // Ending and Cause
+	How         string    `json:"-" col:"HOW,short"` // Ending and Cause
 }
 
-const termColumns = "FENCE,OWNER,ASKED,ATTEMPT,KIND,BEGAN AT,ENDED AT,HOW"
+const termColumns = "FENCE,OWNER,HOW,ASKED,ENDED AT,BEGAN AT,ATTEMPT,KIND"
 
 func viewTerm(t admin.Term) termView {
 	v := termView{
@@ -51,7 +51,7 @@ type historyView struct {
 func (a *app) historyCommand() *cobra.Command {
 	var limit int
 	return a.command(spec{
-		use: "history KEY", group: groupSee, least: 1, most: 1, names: a.completeKeys,
+		use: "history KEY", table: termColumns, group: groupSee, least: 1, most: 1, names: a.completeKeys,
 		short: "Show the terms of a key, oldest first",
 		long: `Show the terms of a key, oldest first, and how each ended. They are read from
 etcd's own revisions, back to its last compaction, and nothing is written.
@@ -75,7 +75,8 @@ times.`,
 				return err
 			}
 			v := historyView{Key: args[0], From: h.From, Revision: h.Revision, Terms: views(h.Terms, viewTerm)}
-			if a.format == formatJSON {
+			if a.format == formatJSON || a.format == formatYAML {
+				sortRows(v.Terms, a.sortBy)
 				return a.printJSON(v)
 			}
 			err = printList(a, termColumns, sequence(v.Terms))

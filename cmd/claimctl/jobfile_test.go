@@ -152,7 +152,7 @@ func TestSchedJobsWithCalendar(t *testing.T) {
 	})
 	_, err = s.RunNow(t.Context(), "mail")
 	w.noErr(err)
-	w.finds(w.ok("sched", "jobs"), "0, 1 requested")
+	w.finds(w.ok("sched", "jobs", "-o", "wide"), "0, 1 requested")
 	cancel()
 	w.noErr(<-done)
 	for _, j := range as[[]jobView](w, "sched", "jobs") {

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"regexp"
 	"slices"
 
@@ -14,6 +15,34 @@ var (
 	// ambiguous are the words that some programs read as texts, and others as true or false.
 	ambiguous = regexp.MustCompile(`^(?i:yes|no|on|off)$`)
 )
+
+// printYAML prints what JSON has of a value as a document of YAML. Texts keep their quotes, so that
+// no program reads them as something else.
+func printYAML(w io.Writer, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	var n yaml.Node
+	if err := yaml.Unmarshal(text, &n); err != nil { // JSON is YAML in another style
+		return err
+	}
+	inBlocks(&n)
+	if text, err = yaml.Marshal(&n); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "---\n%s", text)
+	return err
+}
+
+func inBlocks(n *yaml.Node) {
+	n.Style &^= yaml.FlowStyle
+	for i, is := range n.Content {
+		if inBlocks(is); n.Kind == yaml.MappingNode && i%2 == 0 && len(is.Value) > 1 && !ambiguous.MatchString(is.Value) {
+			is.Style = 0 // quotes are left where YAML needs them
+		}
+	}
+}
 
 // valueOf turns a node of YAML into what package json encodes. Numbers keep their digits. What
 // JSON cannot write in the same way is an error, and so are aliases, which can repeat values

@@ -17,6 +17,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -29,12 +30,17 @@ func main() {
 // app is one invocation: its flags and its streams.
 type app struct {
 	connection
-	format  string
-	prefix  string
-	owner   string
-	group   string         // of jobs
-	flags   *pflag.FlagSet // of the command
-	started bool           // flags and arguments were accepted
+	format    string
+	prefix    string
+	owner     string
+	group     string         // of jobs
+	flags     *pflag.FlagSet // of the command
+	allGroups bool
+	dry       bool          // change nothing
+	sortBy    string        // of a table
+	every     time.Duration // of --watch, 0 without
+	width     int           // of a line
+	started   bool          // flags and arguments were accepted
 
 	completing bool // for a shell, so that no person can be asked
 
@@ -71,19 +77,20 @@ ETCDCTL_PASSWORD keep a password out of it; without either a terminal asks for i
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			a.flags = cmd.Flags()
+			a.flags, a.width = cmd.Flags(), lineWidth(a.out)
 			if err := a.fromEnvironment(cmd); err != nil {
 				return err
 			}
 			a.started = isFormat(a.format)
-			return usageIf(!a.started, "output %q is not one of table, json, jsonl and name", a.format)
+			return usageIf(!a.started, "output %q is not one of %s", a.format, strings.Join(formats, ", "))
 		},
 	}
 	flags := root.PersistentFlags()
 	a.connection.addFlags(flags)
 	flags.StringVar(&a.prefix, "prefix", "", "prefix of the claims in etcd (default \"/etcdclaims/\")")
 	flags.StringVar(&a.owner, "owner", "", "label of this process in claims and notices (default user@host-pid)")
-	flags.StringVarP(&a.format, "output", "o", formatTable, "table, json, jsonl or name")
+	flags.StringVarP(&a.format, "output", "o", formatTable,
+		"table (the columns that fit in a line), wide (all of them), json, jsonl, yaml or name")
 	flags.StringVarP(&a.format, "write-out", "w", formatTable, "the same as --output, as in etcdctl")
 	complete(root, "output", formats...)
 	complete(root, "write-out", formats...)
@@ -94,6 +101,10 @@ ETCDCTL_PASSWORD keep a password out of it; without either a terminal asks for i
 		a.runCommand(), a.electCommand(),
 		a.releaseCommand(), a.resizeCommand(), a.epochCommand(), a.workCommand(), a.schedCommand(), a.queueCommand(), a.groupCommand(),
 		exitCodesTopic(),
+		&cobra.Command{
+			Use: "version", GroupID: groupSee, Args: arguments(0, 0), Short: "Show the version of claimctl, its commit, and that of Go",
+			RunE: func(*cobra.Command, []string) error { return printOne(a, readVersion(), nil) },
+		},
 	)
 	return root
 }

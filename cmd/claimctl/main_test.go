@@ -13,7 +13,10 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/internal/testwork"
+	"github.com/etcdclaims/claims/sched"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -223,8 +226,8 @@ func TestUsage(t *testing.T) {
 	w.fails(exitUsage, "doctor: got 1 argument; usage: claimctl doctor", "doctor", "a")
 	w.fails(exitUsage, "run: --ttl -1s is not above 0", "run", "--ttl", "-1s", "k", "--", "true")
 	w.fails(exitUsage, "ls: got 2 arguments; usage: claimctl ls [PREFIX]", "ls", "a", "b")
-	w.fails(exitUsage, "sched explain: got 1 argument; usage: claimctl sched explain JOB INSTANT", "sched", "explain", "a")
-	w.fails(exitUsage, `output "yaml" is not one of`, "ls", "-o", "yaml")
+	w.fails(exitUsage, "explain: INSTANT or --at is a time such as 06:31 or ", "sched", "explain", "a")
+	w.fails(exitUsage, `output "xml" is not one of`, "ls", "-o", "xml")
 	w.fails(exitUsage, "Prefix", "ls", "--prefix", "x")
 	w.fails(exitUsage, "invalid key", "explain", "")
 	w.fails(exitUsage, "has no password", "ls", "--user", "root")
@@ -281,7 +284,20 @@ func TestEnvironment(t *testing.T) {
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.claim(w.client("a"), "orders/1")
+	c := w.client("a")
+	w.claim(c, "orders/1")
+	_, err := testwork.Of(c).TryBegin(t.Context(), "paid/1")
+	w.noErr(err)
+	q, err := queue.New(c, queue.Config{Name: "mail"})
+	w.noErr(err)
+	_, err = q.Enqueue(t.Context(), queue.NewItem(nil))
+	w.noErr(err)
+	w.noErr(q.Close(t.Context()))
+	defer (&stage{world: w, a: c}).runs("b")()
+	s, err := sched.New(c, sched.Config{Group: "b"})
+	w.noErr(err)
+	_, err = s.Define(t.Context(), sched.Definition{Name: "invoices", Schedule: "@every 1h", Kind: "k"})
+	w.noErr(err)
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
 		if out := w.ok("completion", shell); !strings.Contains(out, "claimctl") {
 			t.Errorf("%s: %s", shell, out)
@@ -300,6 +316,13 @@ func TestCompletion(t *testing.T) {
 		"ls -o j":             "json\n",
 		"work ls --state orp": "orphaned\n",
 		"run ord":             "orders/1\n",
+		"ls --sort-by own":    "owner\n",
+		"queue stats ma":      "mail\n",
+		"queue dead ls ma":    "mail\n",
+		"sched show inv":      "invoices\n",
+		"sched pause -g b in": "invoices\n",
+		"sched jobs -g b":     "b\n",
+		"work show pa":        "paid/1\n",
 	} {
 		args := append([]string{"__complete"}, strings.Fields(typed)...)
 		if out := w.ctl(args...).out; !strings.HasPrefix(out, want) {

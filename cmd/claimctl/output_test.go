@@ -36,7 +36,7 @@ var (
 func show[T view](t *testing.T, columns string, rows []T) string {
 	t.Helper()
 	var out bytes.Buffer
-	for _, format := range []string{formatTable, formatJSON, formatLines, formatName} {
+	for _, format := range []string{formatTable, formatWide, formatJSON, formatLines, formatYAML, formatName} {
 		a := &app{format: format, out: &out}
 		if err := printList(a, columns, sequence(rows)); err != nil {
 			t.Fatal(err)

@@ -30,7 +30,7 @@ type queueStats struct {
 	Taken       int       `json:"taken" col:"TAKEN,0"`
 	Dead        int       `json:"dead" col:"DEAD,0"`
 	OldestReady time.Time `json:"oldestReady,omitzero" col:"OLDEST READY"`
-	Paused      string    `json:"paused,omitempty" col:"PAUSED"`
+	Paused      string    `json:"paused,omitempty" col:"PAUSED,short"`
 }
 
 func viewStats(name string, s queue.Stats) queueStats {
@@ -57,9 +57,14 @@ func inQueue(ctx context.Context, claims *etcdclaims.Client, name string, f func
 	return err
 }
 
+// completeQueues completes the names of queues.
+func (a *app) completeQueues(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	return a.completeFrom(cmd, args, typed, allQueues)
+}
+
 // queueSpec is a spec without its run, and what it does with a queue.
-func queueSpec(s spec, f func(ctx context.Context, q *queue.Queue, args []string) error) spec {
-	s.least, s.most = s.least+1, s.most+1
+func (a *app) queueSpec(s spec, f func(ctx context.Context, q *queue.Queue, args []string) error) spec {
+	s.least, s.most, s.names = s.least+1, s.most+1, a.completeQueues
 	s.run = func(ctx context.Context, claims *etcdclaims.Client, args []string) error {
 		return inQueue(ctx, claims, args[0], func(q *queue.Queue) error { return f(ctx, q, args[1:]) })
 	}
@@ -73,7 +78,7 @@ func (a *app) queueCommand() *cobra.Command {
 	var why string
 	cmd.AddCommand(
 		list, a.queueStatsCommand(),
-		a.command(queueSpec(spec{use: "show QUEUE ID", short: "Show an item, with its payload and attempts", least: 1, most: 1},
+		a.command(a.queueSpec(spec{use: "show QUEUE ID", short: "Show an item, with its payload and attempts", least: 1, most: 1},
 			func(ctx context.Context, q *queue.Queue, args []string) error {
 				i, err := q.Look(ctx, args[0])
 				if err != nil {
@@ -82,25 +87,25 @@ func (a *app) queueCommand() *cobra.Command {
 				v := viewItem(i)
 				return printOne(a, v, v.text)
 			})),
-		a.command(queueSpec(spec{use: "waiting QUEUE", short: "List the items that wait, in their order"},
+		a.command(a.queueSpec(spec{use: "waiting QUEUE", table: waitingColumns, short: "List the items that wait, in their order"},
 			func(ctx context.Context, q *queue.Queue, _ []string) error {
 				return printList(a, waitingColumns, mapped(q.Waiting(ctx), viewItem))
 			})),
-		a.command(queueSpec(spec{use: "taken QUEUE", short: "List the items that workers have"},
+		a.command(a.queueSpec(spec{use: "taken QUEUE", table: takenColumns, short: "List the items that workers have"},
 			func(ctx context.Context, q *queue.Queue, _ []string) error {
 				return printList(a, takenColumns, mapped(q.Taken(ctx), viewItem))
 			})),
-		a.command(queueSpec(spec{
+		a.command(a.queueSpec(spec{
 			use: "pause QUEUE", short: "Stop all claiming until resume",
 			flags: func(flags *pflag.FlagSet) { addReason(flags, &why, "note that is kept with the pause") },
 		}, func(ctx context.Context, q *queue.Queue, _ []string) error {
 			return a.done(q.Pause(ctx, why), doneView{Done: "paused", Queue: q.Name(), Reason: why}, "paused %q", q.Name())
 		})),
-		a.command(queueSpec(spec{use: "resume QUEUE", short: "End a pause"},
+		a.command(a.queueSpec(spec{use: "resume QUEUE", short: "End a pause"},
 			func(ctx context.Context, q *queue.Queue, _ []string) error {
 				return a.done(q.Resume(ctx), doneView{Done: "resumed", Queue: q.Name()}, "resumed %q", q.Name())
 			})),
-		a.command(queueSpec(spec{use: "cancel QUEUE ID", short: "Remove an item that no worker has", least: 1, most: 1},
+		a.command(a.queueSpec(spec{use: "cancel QUEUE ID", short: "Remove an item that no worker has", least: 1, most: 1},
 			func(ctx context.Context, q *queue.Queue, args []string) error {
 				return a.done(q.Cancel(ctx, args[0]), doneView{Done: "removed", Queue: q.Name(), Item: args[0]}, "removed %q", args[0])
 			})),
@@ -111,7 +116,7 @@ func (a *app) queueCommand() *cobra.Command {
 func (a *app) queueListCommand() *cobra.Command {
 	var idle bool
 	return a.command(spec{
-		use: "ls", short: "List the queues that have work, or had until a minute ago",
+		use: "ls", table: "QUEUE", short: "List the queues that have work, or had until a minute ago",
 		long: `List the queues that have items which wait or are taken, or had some until a minute
 ago. A queue that has only dead letters is not among them: see --all, and stats. The
 items of one queue are listed by waiting, taken and dead ls.`,
@@ -147,11 +152,11 @@ func allQueues(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string,
 	return sequence(slices.Compact(names))
 }
 
-const statsColumns = "QUEUE,READY,LATER,TAKEN,DEAD,OLDEST READY,PAUSED"
+const statsColumns = "QUEUE,READY,LATER,TAKEN,DEAD,PAUSED,OLDEST READY"
 
 func (a *app) queueStatsCommand() *cobra.Command {
 	return a.command(spec{
-		use: "stats [QUEUE]", most: 1, short: "Count the items of a queue, or of all queues",
+		use: "stats [QUEUE]", table: statsColumns, names: a.completeQueues, most: 1, short: "Count the items of a queue, or of all queues",
 		run: func(ctx context.Context, claims *etcdclaims.Client, args []string) error {
 			if len(args) == 0 {
 				return a.allStats(ctx, claims)
@@ -162,7 +167,7 @@ func (a *app) queueStatsCommand() *cobra.Command {
 					return err
 				}
 				v := viewStats(q.Name(), s)
-				if a.format == formatTable {
+				if a.forPeople() {
 					return printList(a, statsColumns, sequence([]queueStats{v}))
 				}
 				return printOne(a, v, nil)
@@ -209,21 +214,24 @@ func (a *app) deadCommand() *cobra.Command {
 	}
 	dead := &cobra.Command{Use: "dead", Short: "Show and repair dead letters"}
 	dead.AddCommand(
-		a.command(queueSpec(spec{use: "ls QUEUE", short: "List the dead letters, oldest first"},
+		a.command(a.queueSpec(spec{use: "ls QUEUE", table: deadColumns, short: "List the dead letters, oldest first"},
 			func(ctx context.Context, q *queue.Queue, _ []string) error {
 				return printList(a, deadColumns, mapped(q.DeadLetters(ctx), viewItem))
 			})),
-		a.command(queueSpec(spec{use: "redrive QUEUE ID", short: "Make a dead letter visible again", least: 1, most: 1},
+		a.command(a.queueSpec(spec{use: "redrive QUEUE ID", short: "Make a dead letter visible again", least: 1, most: 1},
 			func(ctx context.Context, q *queue.Queue, args []string) error {
 				return a.done(q.Redrive(ctx, args[0]), doneView{Done: "redriven", Queue: q.Name(), Item: args[0]}, "redrove %q", args[0])
 			})),
-		a.command(queueSpec(spec{use: "redrive-all QUEUE", short: "Make all dead letters visible again", flags: limit},
+		a.command(a.queueSpec(spec{use: "redrive-all QUEUE", short: "Make all dead letters visible again", flags: limit, plans: true},
 			func(ctx context.Context, q *queue.Queue, _ []string) error {
+				if a.dry {
+					return printList(a, deadColumns, mapped(q.DeadLetters(ctx), viewItem))
+				}
 				n, err := many(ctx, "redriven", q.RedriveAll)
 				return a.done(err, doneView{Done: "redriven", Queue: q.Name(), Items: &n}, "redrove %d items", n)
 			})),
-		a.command(queueSpec(spec{
-			use: "purge QUEUE", short: "Remove dead letters for good", confirm: "removes dead letters for good",
+		a.command(a.queueSpec(spec{
+			use: "purge QUEUE", short: "Remove dead letters for good", confirm: "removes dead letters for good", plans: true,
 			flags: func(flags *pflag.FlagSet) {
 				limit(flags)
 				flags.DurationVar(&older, "older-than", 0, "only those that died before this time, by this host's clock")
@@ -232,7 +240,13 @@ func (a *app) deadCommand() *cobra.Command {
 				return usageIf(older < 0, "queue dead purge: --older-than %v is negative", older)
 			},
 		}, func(ctx context.Context, q *queue.Queue, _ []string) error {
-			n, err := many(ctx, "removed", func(ctx context.Context) (int, error) { return q.Purge(ctx, time.Now().Add(-older)) })
+			before := time.Now().Add(-older)
+			if a.dry {
+				all, _, err := explain.First(q.DeadLetters(ctx), math.MaxInt)
+				all = slices.DeleteFunc(all, func(i queue.Info) bool { return !i.Since.Before(before) })
+				return printList(a, deadColumns, mapped(sequence(all, err), viewItem))
+			}
+			n, err := many(ctx, "removed", func(ctx context.Context) (int, error) { return q.Purge(ctx, before) })
 			return a.done(err, doneView{Done: "removed", Queue: q.Name(), Items: &n}, "removed %d dead letters", n)
 		})))
 	return dead

@@ -83,7 +83,7 @@ func TestErrorOfManyLines(t *testing.T) {
 	q := w.queueOf("mail", queue.NewItem(nil, queue.ID("x"), queue.MaxAttempts(1)))
 	_, err := w.take(q).Fail(t.Context(), errors.New("panicked: \x1b[2Jboom\ngoroutine 1 [running]:\nmain.main()\n\tmain.go:7\n"))
 	w.noErr(err)
-	w.finds(w.ok("queue", "dead", "ls", "mail"), `panicked: \x1b[2Jboom …`+"\n")
+	w.finds(w.ok("queue", "dead", "ls", "mail"), `panicked: \x1b[2Jboom …`)
 	w.finds(w.ok("queue", "show", "mail", "x"),
 		"Why:        failed: panicked: \\x1b[2Jboom …\n",
 		"boom\n            goroutine 1 [running]:\n            main.main()\n                main.go:7\n")

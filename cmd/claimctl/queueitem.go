@@ -30,9 +30,9 @@ type itemView struct {
 }
 
 const (
-	waitingColumns = "ID,WHERE,PRIORITY,ATTEMPTS,VESTS,LAST ERROR"
-	takenColumns   = "ID,PRIORITY,ATTEMPTS,SINCE,OWNER,FENCE"
-	deadColumns    = "ID,PRIORITY,ATTEMPTS,SINCE,WHY"
+	waitingColumns = "ID,WHERE,ATTEMPTS,VESTS,PRIORITY,LAST ERROR"
+	takenColumns   = "ID,OWNER,SINCE,ATTEMPTS,PRIORITY,FENCE"
+	deadColumns    = "ID,ATTEMPTS,WHY,SINCE,PRIORITY"
 )
 
 func viewItem(i queue.Info) itemView {

@@ -20,7 +20,7 @@ import (
 
 // jobView is a job of a group as it is shown.
 type jobView struct {
-	Group    string     `json:"group"`
+	Group    string     `json:"group" col:"GROUP"`
 	Job      string     `json:"job" col:"JOB"`
 	Schedule string     `json:"schedule"`
 	After    string     `json:"after,omitempty"`                       // the job that it runs after
@@ -28,7 +28,7 @@ type jobView struct {
 	Problem  string     `json:"problem,omitempty" col:"PROBLEM,short"` // why it does not run as defined
 	Next     time.Time  `json:"next,omitzero"`
 	Overdue  time.Time  `json:"overdue,omitzero"` // the oldest tick past its bound
-	Paused   string     `json:"paused,omitempty" col:"PAUSED"`
+	Paused   string     `json:"paused,omitempty" col:"PAUSED,short"`
 	Running  int        `json:"running" col:"RUNNING"`
 	Waiting  int        `json:"waiting"`
 	Requests int        `json:"requests,omitempty"` // that wait for the owner
@@ -40,7 +40,9 @@ type jobView struct {
 	Ended string `json:"-" col:"LAST"`    // outcome and tick of Last
 }
 
-const jobColumns = "JOB,SCHEDULE,NEXT,RUNNING,WAITING,LAST,PAUSED,KIND,PROBLEM"
+const jobColumns = "JOB,NEXT,PROBLEM,PAUSED,LAST,RUNNING,WAITING,SCHEDULE,KIND"
+
+const allJobColumns = "GROUP," + jobColumns
 
 func viewJob(i sched.JobInfo) jobView {
 	v := jobView{
@@ -105,7 +107,7 @@ type entryView struct {
 	Tries string `json:"-" col:"ATTEMPT"` // Attempt and Again
 }
 
-const entryColumns = "TICK,OUTCOME,BEGAN,ENDED,ATTEMPT,GIVEN UP,OWNER,ERROR"
+const entryColumns = "TICK,OUTCOME,ATTEMPT,GIVEN UP,ERROR,OWNER,BEGAN,ENDED"
 
 func viewEntry(e sched.Entry) entryView {
 	v := entryView{
@@ -151,23 +153,19 @@ func (a *app) jobsCommand(s spec, f func(ctx context.Context, s *sched.Scheduler
 
 // jobCommand makes a command about one job.
 func (a *app) jobCommand(s spec, f func(ctx context.Context, s *sched.Scheduler, job string) error) *cobra.Command {
-	s.use, s.least, s.most = s.use+" JOB", 1, 1
+	s.use, s.least, s.most, s.names = s.use+" JOB", 1, 1, a.completeJobs
 	return a.jobsCommand(s, func(ctx context.Context, s *sched.Scheduler, args []string) error { return f(ctx, s, args[0]) })
 }
 
 func (a *app) schedCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "sched", GroupID: groupRepair, Short: "Show and repair scheduled jobs"}
 	cmd.PersistentFlags().StringVarP(&a.group, "group", "g", "", "group of the jobs (sched.Config.Group); required")
-	jobs := a.command(spec{
-		use: "jobs", alias: "ls", short: "List the jobs of a group",
-		long: `List the jobs of a group. Without -g, or if the group has none, the groups that have
-jobs are named on the standard error.`,
-		run: a.printJobs,
-	})
-	jobs.Args = noJob
+	_ = cmd.RegisterFlagCompletionFunc("group", func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+		return a.completeFrom(cmd, nil, typed, sched.Groups)
+	}) // it fails for unknown flags only
 	var why, reason string
 	cmd.AddCommand(
-		jobs,
+		a.listJobsCommand(),
 		a.jobCommand(spec{
 			use: "show", short: "Show a job",
 		}, func(ctx context.Context, s *sched.Scheduler, job string) error {
@@ -182,7 +180,7 @@ jobs are named on the standard error.`,
 			})
 		}),
 		a.jobCommand(spec{
-			use: "history", short: "Show the last ticks of a job, newest first",
+			use: "history", table: entryColumns, short: "Show the last ticks of a job, newest first",
 		}, func(ctx context.Context, s *sched.Scheduler, job string) error {
 			if _, err := s.Inspect(ctx, job); err != nil {
 				return err
@@ -219,7 +217,7 @@ jobs are named on the standard error.`,
 		a.backfillCommand(), a.forgetCommand(), a.resetCommand(), a.schedExplainCommand(),
 		a.applyCommand(),
 		a.jobsCommand(spec{
-			use: "export [JOB...]", most: math.MaxInt,
+			use: "export [JOB...]", names: a.completeJobs, most: math.MaxInt,
 			short: "Print job definitions as JSON that apply reads; by default all of the group",
 		}, a.export),
 		a.jobCommand(spec{
@@ -257,7 +255,7 @@ func (a *app) backfillCommand() *cobra.Command {
 func (a *app) nextCommand() *cobra.Command {
 	var count int
 	return a.jobCommand(spec{
-		use: "next", short: "Show when a job is due next",
+		use: "next", table: "NOMINAL", short: "Show when a job is due next",
 		flags: func(flags *pflag.FlagSet) { flags.IntVarP(&count, "count", "n", 10, "how many instants") },
 		check: func([]string) error {
 			return usageIf(count < 1 || count > 10_000, "next: --count must be from 1 to 10000")

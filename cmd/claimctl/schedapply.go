@@ -36,12 +36,11 @@ the file remain, unless --prune removes their definitions.`
 func (a *app) applyCommand() *cobra.Command {
 	var file string
 	var jobs []sched.Definition
-	var dry, prune bool
+	var prune bool
 	return a.jobsCommand(spec{
-		use: "apply -f FILE", short: "Define the jobs of a file", long: applyText,
+		use: "apply -f FILE", plans: true, short: "Define the jobs of a file", long: applyText,
 		flags: func(flags *pflag.FlagSet) {
 			flags.StringVarP(&file, "file", "f", "", "file of the jobs, or - for the standard input (required)")
-			flags.BoolVar(&dry, "dry-run", false, "print the changes and make none")
 			flags.BoolVar(&prune, "prune", false, "remove the definitions of the group that are not in the file")
 		},
 		check: func([]string) (err error) {
@@ -49,7 +48,7 @@ func (a *app) applyCommand() *cobra.Command {
 			return usageIf(err != nil, "apply: %v", err)
 		},
 	}, func(ctx context.Context, s *sched.Scheduler, _ []string) error {
-		return a.apply(ctx, s, jobs, dry, prune)
+		return a.apply(ctx, s, jobs, prune)
 	})
 }
 
@@ -109,7 +108,7 @@ type changeView struct {
 func (v changeView) name() string { return v.Job }
 
 // apply stores the jobs that differ from what is stored, and prints how they differ.
-func (a *app) apply(ctx context.Context, s *sched.Scheduler, jobs []sched.Definition, dry, prune bool) error {
+func (a *app) apply(ctx context.Context, s *sched.Scheduler, jobs []sched.Definition, prune bool) error {
 	stored, err := definitions(ctx, s)
 	if err != nil {
 		return err
@@ -137,7 +136,7 @@ func (a *app) apply(ctx context.Context, s *sched.Scheduler, jobs []sched.Defini
 			removed = append(removed, others[name])
 		}
 	}
-	if err := printList(a, "CHANGE,JOB,FIELD,BEFORE,AFTER", sequence(changes)); err != nil || dry {
+	if err := printList(a, "CHANGE,JOB,FIELD,BEFORE,AFTER", sequence(changes)); err != nil || a.dry {
 		return err
 	}
 	for i, d := range inOrder(changed, stored) {

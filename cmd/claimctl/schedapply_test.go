@@ -42,12 +42,12 @@ func TestSchedApply(t *testing.T) {
 	}
 	file := write(jobsYAML)
 
-	planned := w.ok(on("apply", "-f", file, "--dry-run")...)
+	planned := w.ok(on("apply", "-f", file, "--dry-run", "-o", "wide")...)
 	w.finds(planned, "CHANGE", "add ", "schedule", "TZ=Europe/Berlin 30 2 * * *", `{"greeting":"yes","to":["acme",9007199254740993]}`)
 	if got := w.ok(on("export")...); got != "{\n  \"jobs\": []\n}\n" {
 		t.Errorf("a dry run stored %s", got)
 	}
-	if got := w.ok(on("apply", "-f", file)...); !strings.HasPrefix(got, planned) || !strings.HasSuffix(got, "defined 2 jobs, removed 0, left 0 as they are\n") {
+	if got := w.ok(on("apply", "-f", file, "-o", "wide")...); !strings.HasPrefix(got, planned) || !strings.HasSuffix(got, "defined 2 jobs, removed 0, left 0 as they are\n") {
 		t.Errorf("%s, planned %s", got, planned)
 	}
 	for _, format := range []string{formatTable, formatJSON, formatLines} {

@@ -21,7 +21,7 @@ job, --yes is required.`
 func (a *app) forgetCommand() *cobra.Command {
 	var yes bool
 	return a.command(spec{
-		use: "forget JOB", least: 1, most: 1, short: "Delete the state of a job that no process has any more", long: forgetText,
+		use: "forget JOB", names: a.completeJobs, least: 1, most: 1, short: "Delete the state of a job that no process has any more", long: forgetText,
 		flags: func(flags *pflag.FlagSet) {
 			flags.BoolVar(&yes, "yes", false, "also while the owner of the group may have the job")
 		},

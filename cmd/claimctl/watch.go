@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -12,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 )
 
 // eventView is one change of ownership, or "synced" and "resynced".
@@ -113,6 +116,46 @@ func interruptible(ctx context.Context) (context.Context, func()) {
 	}
 }
 
+// again calls a command again and again until a signal comes, and prints what it printed
+// whenever that has changed. Of etcd's outages it prints the errors.
+func (a *app) again(cmd *cobra.Command, once func() error) error {
+	if _, err := a.login(); err != nil { // it may ask a person, whom signals are to interrupt
+		return err
+	}
+	ctx, stop := interruptible(cmd.Context())
+	defer stop()
+	cmd.SetContext(ctx)
+	out, last := a.out, ""
+	defer func() { a.out = out }()
+	clear := ""
+	if terminal, ok := out.(*os.File); ok && term.IsTerminal(int(terminal.Fd())) {
+		clear = "\x1b[H\x1b[2J"
+	}
+	for {
+		var text bytes.Buffer
+		a.out = &text
+		err := once()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && (last == "" || !isUnreachable(err)):
+			return err
+		case err != nil:
+			a.complain(err.Error(), codeOf(err))
+		case text.String() != last:
+			last = text.String()
+			if _, err := io.WriteString(out, clear+last); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(a.every):
+		}
+	}
+}
+
 // reach returns an error if etcd does not answer in the time of a command.
 func (a *app) reach(ctx context.Context, claims *etcdclaims.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, a.commandTimeout)
@@ -136,7 +179,7 @@ func (a *app) follow(ctx context.Context, claims *etcdclaims.Client, prefix stri
 
 func (a *app) printEvent(v eventView) error {
 	switch {
-	case a.format == formatJSON || a.format == formatLines:
+	case a.format == formatJSON || a.format == formatLines || a.format == formatYAML:
 		return a.printLine(v)
 	case v.Claim == nil && a.format == formatName:
 		return nil

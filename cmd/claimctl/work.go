@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -44,8 +45,20 @@ func (s *states) check([]string) error {
 	return nil
 }
 
+// completeWork completes the keys that have a record.
+func (a *app) completeWork(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	return a.completeFrom(cmd, args, typed, func(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, error] {
+		works, err := work.New(claims, work.Config{})
+		if err != nil {
+			return sequence[string](nil, err)
+		}
+		return mapped(works.Records(ctx, typed), func(r work.Record) string { return r.Key })
+	})
+}
+
 // workSpec is a spec without its run, and what it does with records.
-func workSpec(s spec, f func(ctx context.Context, works *work.Runner, args []string) error) spec {
+func (a *app) workSpec(s spec, f func(ctx context.Context, works *work.Runner, args []string) error) spec {
+	s.names = a.completeWork
 	return on(s, func(_ context.Context, claims *etcdclaims.Client, _ []string) (*work.Runner, error) {
 		return work.New(claims, work.Config{})
 	}, f)
@@ -54,8 +67,8 @@ func workSpec(s spec, f func(ctx context.Context, works *work.Runner, args []str
 func (a *app) workCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "work", GroupID: groupRepair, Short: "Show and repair records of work"}
 	var of, only states
-	list := a.command(workSpec(spec{
-		use: "ls [PREFIX]", most: 1, short: "List records of work", flags: of.flag, check: of.check,
+	list := a.command(a.workSpec(spec{
+		use: "ls [PREFIX]", table: workColumns, most: 1, short: "List records of work", flags: of.flag, check: of.check,
 		long: `List records of work. Work that is at most once is not begun again after its owner
 died: retry it once you know that its effect did not happen.`,
 		example: `  claimctl work ls --state orphaned,dead invoices/`,
@@ -65,7 +78,7 @@ died: retry it once you know that its effect did not happen.`,
 	complete(list, "state", stateNames()...)
 	cmd.AddCommand(
 		list,
-		a.command(workSpec(spec{use: "show KEY", least: 1, most: 1, short: "Show the record of work"},
+		a.command(a.workSpec(spec{use: "show KEY", least: 1, most: 1, short: "Show the record of work"},
 			func(ctx context.Context, works *work.Runner, args []string) error {
 				r, ok, err := works.Record(ctx, args[0])
 				if err == nil && !ok {
@@ -76,13 +89,13 @@ died: retry it once you know that its effect did not happen.`,
 				}
 				return printOne(a, viewWork(r), nil)
 			})),
-		a.command(workSpec(
+		a.command(a.workSpec(
 			spec{use: "retry KEY", least: 1, most: 1, short: "Let work that failed, is dead or orphaned be begun again at once"},
 			func(ctx context.Context, works *work.Runner, args []string) error {
 				r, err := works.Retry(ctx, args[0])
 				return a.done(err, viewWork(r), "%q may be begun again; attempts so far: %d", r.Key, r.Attempt)
 			})),
-		a.command(workSpec(spec{
+		a.command(a.workSpec(spec{
 			use: "forget KEY", least: 1, most: 1, short: "Delete the record of work: it counts as never begun",
 			flags: only.flag, check: only.check,
 		}, func(ctx context.Context, works *work.Runner, args []string) error {
@@ -112,7 +125,7 @@ type workView struct {
 	Stack      string    `json:"stack,omitempty" col:"STACK"`
 }
 
-const workColumns = "KEY,STATE,ATTEMPT,FENCE,OWNER,BEGUN,NOT BEFORE,AT MOST ONCE,ERROR"
+const workColumns = "KEY,STATE,ATTEMPT,AT MOST ONCE,ERROR,OWNER,FENCE,BEGUN,NOT BEFORE"
 
 func viewWork(r work.Record) workView {
 	v := workView{
