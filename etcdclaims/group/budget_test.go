@@ -74,7 +74,7 @@ func TestBudgetIgnoresPartitionNotServed(t *testing.T) {
 		host.Inject(claimtest.Fault{On: steps.Take, Skip: 1, Times: -1, DelayReply: 500 * time.Millisecond})
 		w.ok(w.joinFrom(host, claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl, Owner: "a"}), budget("a")).err)
 		v := w.view()
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(200 * time.Millisecond)
 		if n := counts(v); n["a"] != partitions {
 			w.Errorf("a is to have claimed all partitions; owners: %v", n)
 		}

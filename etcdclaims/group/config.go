@@ -90,9 +90,10 @@ type Config struct {
 	Away time.Duration
 
 	// Cooldown is how long a member is in the list before partitions move to it from other
-	// members. So a member that ends within its Cooldown has moved no partitions. Partitions without
-	// an owner do not wait for that. Zero means 5 s. Negative means no
-	// cool-down.
+	// members. So a member that ends within its Cooldown has moved no partitions that others had for
+	// longer. Two kinds of partitions do not wait for that: those without an owner, and those whose
+	// first owner has had them for less than the Cooldown, because it was early. The latter wait until
+	// the list has not changed for 1 s. Zero means 5 s. Negative means no cool-down.
 	Cooldown time.Duration
 	// MaxMoves is how many partitions may move between members within MoveInterval, in the
 	// whole group. Partitions of members that leave, die or are evicted do not count, nor partitions

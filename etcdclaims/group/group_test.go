@@ -37,7 +37,8 @@ func TestJoinMovesItsShare(t *testing.T) {
 	})
 }
 
-// A member that has just joined gets no partitions of others for as long as the cool-down.
+// A member that has just joined gets no partitions for as long as the cool-down, if others have had
+// them for longer than that.
 func TestCooldown(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
@@ -47,6 +48,7 @@ func TestCooldown(t *testing.T) {
 		w.join(cfg)
 		v := w.view()
 		w.within(2*sec, "all partitions are a's", func() bool { return counts(v)["a"] == partitions })
+		time.Sleep(cfg.Cooldown)
 		cfg.Name = "b"
 		w.join(cfg)
 		time.Sleep(19 * sec)

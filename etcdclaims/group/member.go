@@ -59,15 +59,18 @@ type Member struct {
 	fails int               // how often it did so since it claimed a partition
 	hurry bool              // not to wait for successors
 
-	stayed  chan struct{} // closed when the member does not join again
-	leaving bool
-	leftAt  time.Time     // when its entry was gone
-	poll    time.Duration // until the lines are read again
+	stayed   chan struct{} // closed when the member does not join again
+	gathered bool          // it waits no longer for others before it claims its first partitions
+	leaving  bool
+	leftAt   time.Time     // when its entry was gone
+	poll     time.Duration // until the lines are read again
 }
 
 // Join makes the process a member of the group. It returns when the member is in the list
 // and knows the others. The member then claims its partitions, and calls the handler for each
-// one that it owns, on a goroutine of its own.
+// one that it owns, on a goroutine of its own. While no partition has an owner, it first waits until
+// no other process has joined for 100 ms, up to 1 s: processes that start together share out the
+// partitions at once.
 //
 // ctx bounds the call, not the membership. That lasts until Leave, Close of the client,
 // an eviction, or until another process joins with the same Name. A member that loses its

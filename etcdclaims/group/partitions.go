@@ -88,6 +88,12 @@ func (m *Member) step() time.Duration {
 	if !spec {
 		again = m.restoreSpec(claim)
 	}
+	if !m.gathered {
+		if wait := m.view.gathering(a, m.claims.Instance()); wait > 0 {
+			return min(again, wait)
+		}
+		m.gathered = true
+	}
 	plan := Balance(a.Members, a.owned())
 	for partition, name := range plan.Target {
 		if name == m.cfg.Name {
@@ -160,8 +166,8 @@ func (m *Member) offers(a Assignment, plan Plan) (offers map[int]string, wait ti
 		if move.From != m.cfg.Name {
 			continue
 		}
-		if young := m.cfg.Cooldown - m.view.age(to); young > 0 {
-			wait = min(wait, young)
+		if cooling := m.view.cooling(m.cfg.Cooldown, move.Partition, to); cooling > 0 {
+			wait = min(wait, cooling)
 			continue
 		}
 		offers[move.Partition] = to

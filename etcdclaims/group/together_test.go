@@ -14,20 +14,20 @@ import (
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
-// Members that join within one round trip share out the partitions at once, and no handler is
-// called in vain. Members that join a little later find that the others have all partitions, and
-// have their shares after the cool-down.
+// Members that join together share out the partitions at once, and no handler is called in vain.
+// Members that join a little later find that the first has all partitions. They have their shares as
+// soon as no more members join, without a cool-down.
 func TestMembersStartTogether(t *testing.T) {
 	t.Parallel()
 	const members = 8
-	partitions := testetcd.Fewer(128, 32)
+	partitions := testetcd.Fewer(256, 32)
 	for _, c := range []struct {
 		apart, within time.Duration
 		calls         int64
 	}{
 		{0, 500 * time.Millisecond, int64(partitions)},
-		{30 * time.Millisecond, 6 * sec, int64(2 * partitions)},
-		{300 * time.Millisecond, 8 * sec, int64(2 * partitions)},
+		{30 * time.Millisecond, 500 * time.Millisecond, int64(partitions)},
+		{300 * time.Millisecond, 3500 * time.Millisecond, int64(2 * partitions)},
 	} {
 		t.Run(c.apart.String(), func(t *testing.T) {
 			t.Parallel()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -45,7 +46,7 @@ type View struct {
 	known   map[string]MemberInfo // by instance, also of those that left and still own partitions
 	seen    map[string]time.Time  // by instance: since when it is a member
 	owners  []Owner               // by partition
-	last    []string              // by partition: the instance that owned it last
+	tenures []tenure              // by partition
 	moves   []time.Time           // when partitions moved between members
 	listed  time.Time             // when the list of members last changed
 	unrest  time.Time             // when the first of the changes that led to it without a pause came
@@ -95,7 +96,8 @@ func Open(ctx context.Context, claims *etcdclaims.Client, name string) (*View, e
 func newView(claims *etcdclaims.Client, k keys, partitions int, log *zap.Logger) *View {
 	v := &View{
 		claims: claims, keys: k, partitions: partitions, log: log, forget: func() {}, opened: clock.Mono(), changed: make(chan struct{}),
-		known: make(map[string]MemberInfo), seen: make(map[string]time.Time), owners: make([]Owner, partitions), last: make([]string, partitions),
+		known: make(map[string]MemberInfo), seen: make(map[string]time.Time),
+		owners: make([]Owner, partitions), tenures: make([]tenure, partitions),
 	}
 	v.ctx, v.stop = context.WithCancel(context.Background())
 	v.wg.Go(v.followMembers)
@@ -311,12 +313,16 @@ func (v *View) set(partition int, o Owner) {
 		v.owners[partition] = Owner{}
 		return
 	}
-	if last := v.last[partition]; last != "" && last != o.Instance {
-		if _, there := v.seen[last]; there {
-			v.moves = append(v.moves[max(0, len(v.moves)-maxPartitions):], clock.Mono())
+	t, now := &v.tenures[partition], clock.Mono()
+	if t.since.IsZero() {
+		t.since = now
+	} else if t.instance != o.Instance {
+		t.passed = true
+		if _, there := v.seen[t.instance]; there {
+			v.moves = append(v.moves[max(0, len(v.moves)-maxPartitions):], now)
 		}
 	}
-	v.last[partition] = o.Instance
+	t.instance = o.Instance
 	if o.Instance == "" {
 		o = Owner{}
 	}
@@ -339,6 +345,23 @@ func (v *View) age(instance string) time.Duration {
 		return time.Since(since)
 	}
 	return 0
+}
+
+// cooling returns how long the move of a partition to an instance still waits for a cool-down.
+func (v *View) cooling(cooldown time.Duration, partition int, to string) time.Duration {
+	age, now := v.age(to), clock.Mono()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return cooling(cooldown, age, now.Sub(v.listed), v.tenures[partition], now)
+}
+
+// gathering returns how long an instance that has just joined still waits for other members.
+func (v *View) gathering(a Assignment, instance string) time.Duration {
+	begun := slices.ContainsFunc(a.Owners, func(o Owner) bool { return o.Instance != "" || o.Reserved != "" })
+	age := v.age(instance)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return gathering(begun, age, time.Since(v.listed))
 }
 
 // moved returns how many partitions moved within the last d. Before the view is as old, it may

@@ -58,10 +58,11 @@ func TestOutageDoesNotMakeDeaf(t *testing.T) {
 				virtually(t, func(w *world) {
 					core, logs := observer.New(zap.ErrorLevel)
 					cfg := config("a", 2)
-					cfg.Cooldown = time.Hour
+					cfg.Cooldown = 3 * time.Minute
 					w.join(cfg)
 					v := w.view()
 					w.within(2*sec, "all are a's", func() bool { return counts(v)["a"] == 2 })
+					time.Sleep(cfg.Cooldown) // a was not early
 					cfg.Name, cfg.Logger = "b", zap.New(core)
 					b := w.join(cfg)
 					time.Sleep(5 * sec)

@@ -21,7 +21,15 @@ var groupMutants = []mutant{
 	},
 	{
 		name: "no cool-down", of: "etcdclaims/group", tests: "TestCooldown",
-		edits: []edit{{"etcdclaims/group/partitions.go", "if young := m.cfg.Cooldown - m.view.age(to); young > 0 {", "if young := m.cfg.Cooldown - m.view.age(to); young > time.Hour {"}},
+		edits: []edit{{"etcdclaims/group/cooldown.go", "wait := max(0, cooldown-age)", "wait := cooldown - max(age, cooldown)"}},
+	},
+	{
+		name: "partition that its first owner got early, moved early again and again", of: "etcdclaims/group", tests: "TestPartitionMovesEarlyOnce",
+		edits: []edit{{"etcdclaims/group/cooldown.go", "if t.passed || now", "if now"}},
+	},
+	{
+		name: "first member that waits for no other", of: "etcdclaims/group", tests: "TestMembersStartTogether",
+		edits: []edit{{"etcdclaims/group/cooldown.go", "\tgatherTime = 100 * time.Millisecond", "\tgatherTime = 0 * time.Millisecond"}},
 	},
 	{
 		name: "partitions reserved for a member that is away, given to others", of: "etcdclaims/group", tests: "TestRollingRestartMovesNothing",
