@@ -109,11 +109,11 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/lease/renew.go", "rev < seen {", "rev > seen+1<<40 {"}},
 	},
 	{
-		name: "time limit that is used again after it has passed", of: "internal/txn", tests: "TestTimeLimit",
+		name: "time limit that is used again after it has passed", of: "internal/txn", tests: "TestTimeLimit", unseen: timeless,
 		edits: []edit{{"internal/txn/timelimit.go", "if l.timer.Stop() {", "if l.timer.Stop() || true {"}},
 	},
 	{
-		name: "refusal of the server taken for the end of the caller", of: "internal/txn", tests: "TestSend",
+		name: "refusal of the server taken for the end of the caller", of: "internal/txn", tests: "TestSend", unseen: mirrored,
 		edits: []edit{{"internal/txn/sender.go", "clientv3.ContextError(unlessOnce(callCtx, ctx), err)", "clientv3.ContextError(callCtx, err)"}},
 	},
 	{

@@ -46,7 +46,7 @@ func TestCallsOfAQueue(t *testing.T) {
 			c.p, c.id, c.fence, c.began, c.ended, c.why = &process{name: "p"}, "i", 7, began, began.Add(2*time.Second), errors.New("test")
 			qs := &queueing{w: w, calls: []*queueCall{&c}, leases: map[leaseName]*queueLease{lease: {p: c.p, seen: true}}}
 			j := &queueJudge{
-				r: &replay{t: &trace{w: w}}, qs: qs,
+				r: &replay{world: w, t: &trace{w: w}}, qs: qs,
 				undone: map[string][]time.Time{c.verb + " i": tt.undone}, returned: map[leaseName]bool{lease: tt.returned},
 			}
 			if j.calls(); (len(w.faults) > 0) != tt.lie {
