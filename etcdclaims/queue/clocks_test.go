@@ -25,6 +25,7 @@ func (w *world) skewed(cfg queue.Config, d time.Duration) (*queue.Queue, *claimt
 // An item that a worker fails, snoozes or enqueues with a delay vests by the worker's clock: to the
 // others it waits shorter or longer by the difference.
 func TestSkewedWorker(t *testing.T) {
+	testetcd.SkipRace(t)
 	const wait = 10 * sec
 	for name, skew := range skews {
 		for _, d := range []time.Duration{skew, -skew} {
@@ -92,6 +93,7 @@ func TestVisibleByAnotherClock(t *testing.T) {
 // A keeper whose clock is ahead moves delayed items too early, and one whose clock is behind leaves
 // them to the claimers, who go by their own clocks.
 func TestSkewedKeeper(t *testing.T) {
+	testetcd.SkipRace(t)
 	for name, skew := range skews {
 		t.Run("fast by "+name, func(t *testing.T) {
 			virtually(t, func(w *world) {

@@ -10,12 +10,14 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
 // In a deep queue TryClaim reads only as far as the items of an earlier read reach: etcd counts
 // all keys of a range that it reads a part of. The order stays exact, whatever is added or claimed by others.
 func TestHeadOfADeepQueue(t *testing.T) {
+	testetcd.SkipRace(t)
 	t.Parallel()
 	virtually(t, func(w *world) {
 		q, host := w.process(queue.Config{Name: "deep"})

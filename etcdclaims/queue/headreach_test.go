@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
@@ -32,6 +33,7 @@ func counted(host *claimtest.Host, part string) func() int64 {
 
 // Reads stay short when many items come before those that were read earlier.
 func TestHeadBecomesDeeper(t *testing.T) {
+	testetcd.SkipRace(t)
 	for _, part := range []string{"/index/ready/", "/index/later/"} {
 		t.Run(part, func(t *testing.T) {
 			virtually(t, func(w *world) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
@@ -171,6 +172,7 @@ func TestDeadClaimerDelaysLittle(t *testing.T) {
 
 // A slot that becomes free is claimed at once, by few requests however many wait for it.
 func TestFewClaimsPerSlot(t *testing.T) {
+	testetcd.SkipRace(t)
 	virtually(t, func(w *world) {
 		cfg := queue.Config{TTL: time.Minute, MaxTaken: 2}
 		p := w.queue(cfg)
@@ -250,6 +252,7 @@ func TestOneKeeperMovesItems(t *testing.T) {
 // A worker with a backlog claims most items without a read, in order, and a more urgent
 // one that comes meanwhile before the others.
 func TestBacklogIsReadAhead(t *testing.T) {
+	testetcd.SkipRace(t)
 	virtually(t, func(w *world) {
 		p := w.queue(queue.Config{})
 		q, host := w.process(queue.Config{})

@@ -8,11 +8,13 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
 // Reads that a hung member never answers delay housekeeping, but do not end it: a dead
 // worker's item comes back, and the note that the queue has work goes.
 func TestHungReadsOfTheKeeper(t *testing.T) {
+	testetcd.SkipRace(t)
 	virtually(t, func(w *world) {
 		p := w.queue(queue.Config{}) // looks only
 		q, host := w.process(queue.Config{})

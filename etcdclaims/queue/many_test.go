@@ -59,6 +59,7 @@ func (w *world) workMany(concurrency int, takes time.Duration) (s *served, host 
 // A queue with ten thousand items delays one with one item by one turn, for each of
 // many such queues, and queues that this process does not serve are left alone.
 func TestManyQueuesAreServedInTurn(t *testing.T) {
+	testetcd.SkipRace(t)
 	virtually(t, func(w *world) {
 		big, other := w.queue(queue.Config{Name: "big"}), w.queue(queue.Config{Name: "other"})
 		n := 10_000

@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/internal/testclaims"
+	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
 // Where etcd allows few operations in a transaction (--max-txn-ops), calls for many
@@ -102,6 +103,7 @@ func (w *world) claimAll(q *queue.Queue, n int) (got int) {
 
 // The first request of a process may be small, and have too many operations already.
 func TestFewOperationsPerTransactionAtFirst(t *testing.T) {
+	testetcd.SkipRace(t)
 	t.Parallel()
 	for n := 2; n <= 8; n++ {
 		virtually(t, func(w *world) {

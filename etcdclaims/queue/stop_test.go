@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 )
@@ -67,6 +68,7 @@ func TestLossBeforeClose(t *testing.T) {
 // With StopTimeout a worker stops in time, whatever its handlers do, and what they did not
 // finish is given back without an attempt.
 func TestStopTimeout(t *testing.T) {
+	testetcd.SkipRace(t)
 	const bound = 20 * sec // and 5 s of Grace
 	no := errors.New("no luck")
 	for name, c := range map[string]struct {
