@@ -82,7 +82,8 @@ func serve(ctx context.Context, out io.Writer, endpoint, page, try string) error
 	if page != "" {
 		page = "The live page is at " + page + ". "
 	}
-	_, err := fmt.Fprintf(out, "etcd listens. %sIn another shell:\n\n  export ETCDCTL_ENDPOINTS=%s\n%s\nInterrupt to end it.\n", page, endpoint, try)
+	_, err := fmt.Fprintf(out, "etcd listens. %sIn another shell:\n\n"+
+		"  export ETCDCTL_ENDPOINTS=%s\n%s\nInterrupt to end it.\n", page, endpoint, try)
 	if err == nil {
 		<-ctx.Done()
 	}

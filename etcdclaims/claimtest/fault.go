@@ -20,8 +20,7 @@ import (
 type Fault struct {
 	// On is the kind of requests. The zero value, [Every], matches all.
 	On Kind
-	// Key limits the fault to transactions on the claim of this key. Empty means
-	// no limit.
+	// Key limits the fault to transactions on the claim of this key. Empty means no limit.
 	Key string
 	// Skip is how many matching requests pass first.
 	Skip int
@@ -29,9 +28,8 @@ type Fault struct {
 	// negative number means all until Remove.
 	Times int
 
-	// DelayRequest delays the request, or the opening of a stream. DelayReply
-	// delays the reply, or each message that arrives on a stream, one after the
-	// other.
+	// DelayRequest delays the request, or the opening of a stream. DelayReply delays the reply, or each
+	// message that arrives on a stream, one after the other.
 	DelayRequest, DelayReply time.Duration
 	// LoseRequest loses the request: etcd never receives it. The client receives
 	// Code or Err if one is set, and no answer otherwise.
@@ -45,9 +43,8 @@ type Fault struct {
 	// Err is returned like Code, with its own text, by which etcd's client
 	// distinguishes errors: rpctypes.ErrGRPCNoLeader, for example.
 	Err error
-	// Hold delays the request until the channel is closed. It then arrives even if
-	// its caller has given up. A stream (KeepAlive, Watch) is held while it is
-	// opened, and is abandoned if its caller gives up.
+	// Hold delays the request until the channel is closed. It then arrives even if its caller has given up.
+	// A stream (KeepAlive, Watch) is held while it is opened, and is abandoned if its caller gives up.
 	Hold <-chan struct{}
 
 	// Saw is called with the request before anything happens to it, and with each
@@ -99,8 +96,7 @@ func (i *Injection) Remove() {
 
 func (i *Injection) end() { i.once.Do(func() { close(i.removed) }) }
 
-// RemoveFaults removes all faults that were injected. It does not undo Cut, Hang
-// or Kill; see Heal.
+// RemoveFaults removes all faults that were injected. It does not undo Cut, Hang or Kill; see Heal.
 func (h *Host) RemoveFaults() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -209,9 +205,8 @@ func sleepUntil(ctx context.Context, d time.Duration, removed <-chan struct{}) e
 	}
 }
 
-// lost returns the error for a request or reply that was lost, or waits for the
-// end of ctx. On a stream, removed is the channel that closes with the fault: a
-// connection that delivers nothing breaks in the end.
+// lost returns the error for a request or reply that was lost, or waits for the end of ctx. On a stream,
+// removed is the channel that closes with the fault: a connection that delivers nothing breaks in the end.
 func (f *Fault) lost(ctx context.Context, removed <-chan struct{}) error {
 	switch {
 	case f.Err != nil:
@@ -233,7 +228,9 @@ func (f *Fault) kept() bool {
 }
 
 // unary is the interceptor of requests with one reply.
-func (h *Host) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func (h *Host) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+	invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+) error {
 	kinds := steps.Of(method, req)
 	f := &h.begin(kinds, req).f
 	defer h.end(kinds)
@@ -288,7 +285,9 @@ func (h *Host) unary(ctx context.Context, method string, req, reply any, cc *grp
 }
 
 // arriveLate sends a held request whose caller has given up.
-func (h *Host) arriveLate(ctx context.Context, f *Fault, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts []grpc.CallOption) {
+func (h *Host) arriveLate(ctx context.Context, f *Fault, method string, req, reply any, cc *grpc.ClientConn,
+	invoke grpc.UnaryInvoker, opts []grpc.CallOption,
+) {
 	late := reflect.New(reflect.TypeOf(reply).Elem()).Interface()
 	opts = slices.DeleteFunc(slices.Clone(opts), tellsCaller)
 	h.late.Go(func() {
@@ -317,12 +316,14 @@ func tellsCaller(o grpc.CallOption) bool {
 }
 
 // stream is the interceptor of renewals and watches.
-func (h *Host) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (h *Host) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+	open grpc.Streamer, opts ...grpc.CallOption,
+) (grpc.ClientStream, error) {
 	kinds := steps.Of(method, nil)
 	i := h.begin(kinds, nil)
 	var once sync.Once
 	end := func() { once.Do(func() { h.end(kinds) }) }
-	s, err := h.open(ctx, desc, cc, method, open, i, opts)
+	s, err := i.open(ctx, func() (grpc.ClientStream, error) { return open(ctx, desc, cc, method, opts...) })
 	if err != nil {
 		end()
 		return nil, err
@@ -335,7 +336,7 @@ func (h *Host) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Clien
 // retry without a pause, and virtual time would not pass.
 const breath = time.Millisecond
 
-func (h *Host) open(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, i *Injection, opts []grpc.CallOption) (grpc.ClientStream, error) {
+func (i *Injection) open(ctx context.Context, open func() (grpc.ClientStream, error)) (grpc.ClientStream, error) {
 	f := &i.f
 	if err := sleepUntil(ctx, f.DelayRequest, i.removed); err != nil {
 		return nil, err
@@ -353,7 +354,7 @@ func (h *Host) open(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientC
 		}
 		return nil, f.lost(ctx, i.removed)
 	}
-	s, err := open(ctx, desc, cc, method, opts...)
+	s, err := open()
 	if err != nil {
 		_ = sleep(ctx, breath)
 		return nil, err

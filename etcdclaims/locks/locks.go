@@ -99,7 +99,8 @@ func checkOwner(owner string) error {
 
 func (k Locks) checkTTL(ttl time.Duration) (time.Duration, error) {
 	if ttl <= 0 || ttl > longestTTL {
-		return 0, fmt.Errorf("etcdclaims: TTL %v of a lock must be above 0 and at most %v; it is rounded up to full seconds, and etcd grants 2 s at least", ttl, longestTTL)
+		return 0, fmt.Errorf("etcdclaims: TTL %v of a lock must be above 0 and at most %v; "+
+			"it is rounded up to full seconds, and etcd grants 2 s at least", ttl, longestTTL)
 	}
 	return (ttl + time.Second - 1).Truncate(time.Second), nil
 }
@@ -182,12 +183,16 @@ func (k Locks) acquireOnce(ctx context.Context, key, owner string, ttl time.Dura
 		return 0, false, true, nil
 	}
 	// A lease that was revoked as soon as it was granted makes room for another.
-	return fence, ok, errors.Is(err, etcdclaims.ErrUnknown) || errors.Is(err, rpctypes.ErrLeaseNotFound) || err != nil && txn.IsTransient(err), err
+	again = errors.Is(err, etcdclaims.ErrUnknown) || errors.Is(err, rpctypes.ErrLeaseNotFound) ||
+		err != nil && txn.IsTransient(err)
+	return fence, ok, again, err
 }
 
 // replace puts a lock in the place of the owner's own, on another lease and so with
 // another fence. ok is false if that is over.
-func (k Locks) replace(ctx context.Context, key, owner string, st state, ttl time.Duration, e *txn.Epoch) (fence int64, ok bool, err error) {
+func (k Locks) replace(
+	ctx context.Context, key, owner string, st state, ttl time.Duration, e *txn.Epoch,
+) (fence int64, ok bool, err error) {
 	fence, ok, err = k.put(ctx, key, owner, ttl, e, st.same(k.core.Layout(), key)...)
 	if ok {
 		k.revoke(ctx, clientv3.LeaseID(st.kv.Lease))

@@ -99,9 +99,11 @@ func (l *puts) haveAny(some []*put) bool {
 	return slices.ContainsFunc(some, func(p *put) bool { _, yet := l.unknown[p]; return yet })
 }
 
-// put puts the lock on a lease of its own under the conditions. If the outcome is
-// unknown it is for settle to find out.
-func (k Locks) put(ctx context.Context, key, owner string, ttl time.Duration, e *txn.Epoch, cmps ...clientv3.Cmp) (fence int64, ok bool, err error) {
+// put puts the lock on a lease of its own under the conditions. An unknown outcome is
+// left to settle.
+func (k Locks) put(
+	ctx context.Context, key, owner string, ttl time.Duration, e *txn.Epoch, cmps ...clientv3.Cmp,
+) (fence int64, ok bool, err error) {
 	c := k.core
 	lease, err := k.grant(ctx, ttl)
 	if err != nil {

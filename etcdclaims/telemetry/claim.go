@@ -68,7 +68,10 @@ func (t *Telemetry) termBegan(ctx context.Context, term etcdclaims.TermInfo) {
 	}
 	var opts []trace.SpanStartOption
 	if from, ok := parseTrace(term.Trace); ok {
-		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: from, Attributes: []attribute.KeyValue{attribute.String("etcdclaims.link", "handover")}}))
+		opts = append(opts, trace.WithLinks(trace.Link{
+			SpanContext: from,
+			Attributes:  []attribute.KeyValue{attribute.String("etcdclaims.link", "handover")},
+		}))
 	}
 	_, c.hold = t.tracer.Start(parent, "etcdclaims.hold", opts...)
 	if c.hold.IsRecording() {

@@ -37,7 +37,11 @@ func (t *Telemetry) CountAdmission(ctx context.Context, gate string, token fenci
 		return
 	}
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
-		span.AddEvent("refused", trace.WithAttributes(keyGate.String(gate), t.spanKey(token.Key, t.keys.of(token.Key)), keyFence.String(formatFence(token.Fence))))
+		span.AddEvent("refused", trace.WithAttributes(
+			keyGate.String(gate),
+			t.spanKey(token.Key, t.keys.of(token.Key)),
+			keyFence.String(formatFence(token.Fence)),
+		))
 	}
 }
 

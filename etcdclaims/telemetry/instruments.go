@@ -72,7 +72,8 @@ type maker struct {
 
 func (mk *maker) histogram(to *metric.Float64Histogram, name, what, unit string, buckets []float64) {
 	var err error
-	*to, err = mk.meter.Float64Histogram(name, metric.WithDescription(what), metric.WithUnit(unit), metric.WithExplicitBucketBoundaries(buckets...))
+	*to, err = mk.meter.Float64Histogram(name,
+		metric.WithDescription(what), metric.WithUnit(unit), metric.WithExplicitBucketBoundaries(buckets...))
 	mk.errs = append(mk.errs, err)
 }
 
@@ -98,7 +99,8 @@ func (mk *maker) seconds(to *metric.Float64ObservableGauge, name, what string) {
 func (i *instruments) make(m metric.Meter) error {
 	mk := maker{meter: m}
 	i.makeClaims(&mk)
-	mk.histogram(&i.lateness, "etcdclaims.tick.lateness", "Time from when a scheduled tick should start to when its first attempt began.", "s", latenessBuckets)
+	mk.histogram(&i.lateness, "etcdclaims.tick.lateness",
+		"Time from when a scheduled tick should start to when its first attempt began.", "s", latenessBuckets)
 	mk.histogram(&i.runs, "etcdclaims.run.duration", "Time that the handler of a tick took.", "s", holdBuckets)
 	mk.counter(&i.ticks, "etcdclaims.tick.count", "Ticks and attempts, by what became of them.", "{tick}")
 	mk.counter(&i.ownerChanges, "etcdclaims.owner.changes", "Times that the process became the owner of its group.", "{change}")
@@ -107,7 +109,8 @@ func (i *instruments) make(m metric.Meter) error {
 	mk.seconds(&i.nextDue, "etcdclaims.tick.next_due", "When the next tick is due, in seconds since 1970; of the owner only.")
 	mk.seconds(&i.overdue, "etcdclaims.tick.overdue", "Time since the oldest tick was due that is not admitted; of the owner only.")
 	mk.histogram(&i.process, "messaging.process.duration", "Time that the handler of an item took.", "s", processBuckets)
-	mk.histogram(&i.itemWait, "etcdclaims.queue.item.wait.duration", "Time from when an item became visible to when a worker had it.", "s", waitBuckets)
+	mk.histogram(&i.itemWait, "etcdclaims.queue.item.wait.duration",
+		"Time from when an item became visible to when a worker had it.", "s", waitBuckets)
 	mk.count(&i.items, "etcdclaims.queue.item.count", "Items of a queue, by state.", "{item}")
 	mk.count(&i.dead, "etcdclaims.queue.dead.count", "Dead letters of a queue.", "{item}")
 	mk.count(&i.paused, "etcdclaims.queue.paused", "1 if the queue is paused, else 0.", "")
@@ -123,14 +126,17 @@ func (i *instruments) makeClaims(mk *maker) {
 	mk.counter(&i.ends, "etcdclaims.claim.ends", "Claims that ended, by reason.", "{claim}")
 	mk.counter(&i.takeovers, "etcdclaims.takeover.count", "Work that was begun after its owner had died.", "{claim}")
 	mk.counter(&i.zombies, "etcdclaims.zombie.count", "Handlers that did not return within their drain.", "{handler}")
-	mk.counter(&i.suspicions, "etcdclaims.suspicion.count", "Claims that were taken from clients that did not answer, by whether they were dead.", "{claim}")
+	mk.counter(&i.suspicions, "etcdclaims.suspicion.count",
+		"Claims that were taken from clients that did not answer, by whether they were dead.", "{claim}")
 	mk.histogram(&i.margin, "etcdclaims.renewal.margin", "Time that claims had left when their renewal was verified.", "s", marginBuckets)
-	mk.histogram(&i.marginRatio, "etcdclaims.renewal.margin_ratio", "Share of the TTL that claims had left when their renewal was verified.", "1", ratioBuckets)
+	mk.histogram(&i.marginRatio, "etcdclaims.renewal.margin_ratio",
+		"Share of the TTL that claims had left when their renewal was verified.", "1", ratioBuckets)
 	mk.histogram(&i.renewal, "etcdclaims.renewal.duration", "Time that renewals took, with the verification.", "s", requestBuckets)
 	mk.histogram(&i.requestDuration, "etcdclaims.request.duration", "Time that requests to etcd took.", "s", requestBuckets)
 	mk.counter(&i.requests, "etcdclaims.request.count", "Requests to etcd.", "{request}")
 	mk.counter(&i.admissions, "etcdclaims.fence.admissions", "Tokens that a gate was given, by result.", "{token}")
-	mk.histogram(&i.fenceLag, "etcdclaims.fence.lag", "Time from when this process saw a newer fence admitted to when an older one was refused.", "s", waitBuckets)
+	mk.histogram(&i.fenceLag, "etcdclaims.fence.lag",
+		"Time from when this process saw a newer fence admitted to when an older one was refused.", "s", waitBuckets)
 	mk.count(&i.held, "etcdclaims.claim.count", "Claims held now.", "{claim}")
 	mk.count(&i.waiting, "etcdclaims.waiter.count", "Calls that stand in line for a key now.", "{call}")
 	mk.count(&i.sessions, "etcdclaims.session.count", "Leases that carry claims now.", "{session}")

@@ -59,7 +59,10 @@ func (t *Telemetry) tick(next sched.Handler) sched.Handler {
 	return func(ctx context.Context, tick sched.Tick) (err error) {
 		var opts []trace.SpanStartOption
 		if from, ok := parseTrace(tick.Trace); ok {
-			opts = append(opts, trace.WithLinks(trace.Link{SpanContext: from, Attributes: []attribute.KeyValue{attribute.String("etcdclaims.link", "request")}}))
+			opts = append(opts, trace.WithLinks(trace.Link{
+				SpanContext: from,
+				Attributes:  []attribute.KeyValue{attribute.String("etcdclaims.link", "request")},
+			}))
 		}
 		ctx, span := t.tracer.Start(ctx, "etcdclaims.tick", opts...)
 		if span.IsRecording() {
@@ -125,7 +128,8 @@ func (t *Telemetry) left(s scheduler, e sched.Entry) {
 
 func (t *Telemetry) count(s scheduler, job string, outcome sched.Outcome, n int) {
 	if n > 0 {
-		t.ticks.Add(context.Background(), int64(n), t.options.of(series{}.with(keyGroup, s.group).with(keyJob, job).with(keyOutcome, string(outcome))).add...)
+		counted := series{}.with(keyGroup, s.group).with(keyJob, job).with(keyOutcome, string(outcome))
+		t.ticks.Add(context.Background(), int64(n), t.options.of(counted).add...)
 	}
 }
 

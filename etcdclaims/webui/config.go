@@ -180,7 +180,14 @@ type Operation struct {
 func (op Operation) fields() []zap.Field {
 	fields := []zap.Field{zap.String("action", string(op.Action))}
 	for _, f := range []struct{ name, value string }{
-		{"key", op.Key}, {"state", string(op.State)}, {"group", op.Group}, {"job", op.Job}, {"member", op.Member}, {"queue", op.Queue}, {"item", op.Item}, {"reason", op.Reason},
+		{"key", op.Key},
+		{"state", string(op.State)},
+		{"group", op.Group},
+		{"job", op.Job},
+		{"member", op.Member},
+		{"queue", op.Queue},
+		{"item", op.Item},
+		{"reason", op.Reason},
 	} {
 		if f.value != "" {
 			fields = append(fields, zap.String(f.name, f.value))

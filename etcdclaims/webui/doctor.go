@@ -133,8 +133,14 @@ func (h *Handler) examination() *doctor.Examination {
 		commands.Claimctl += " --prefix " + explain.Quoted(prefix)
 	}
 	return &doctor.Examination{
-		Claims: h.claims, Commands: commands, Limit: mostExamined, Leases: mostLeases, Patience: readTimeout, Answer: memberTimeout, TLS: h.cfg.TLS,
-		ICal: h.cfg.ICal,
+		Claims:   h.claims,
+		Commands: commands,
+		Limit:    mostExamined,
+		Leases:   mostLeases,
+		Patience: readTimeout,
+		Answer:   memberTimeout,
+		TLS:      h.cfg.TLS,
+		ICal:     h.cfg.ICal,
 	}
 }
 

@@ -105,7 +105,16 @@ func (q *request) group() (any, error) {
 	for partition := from; partition < to; partition++ {
 		o, holder := g.Assigned.Owners[partition], g.Holder(partition)
 		n := number[holder.Instance]
-		p.Partitions = append(p.Partitions, partitionRow{Partition: partition, Key: g.PartitionKey(partition), Number: n, Class: colorOf(n), Member: o.Member, Holder: holder, Reserved: o.Reserved, Target: g.Plan.Target[partition]})
+		p.Partitions = append(p.Partitions, partitionRow{
+			Partition: partition,
+			Key:       g.PartitionKey(partition),
+			Number:    n,
+			Class:     colorOf(n),
+			Member:    o.Member,
+			Holder:    holder,
+			Reserved:  o.Reserved,
+			Target:    g.Plan.Target[partition],
+		})
 	}
 	return p, nil
 }
@@ -158,7 +167,9 @@ func (g partitionGroup) cell(from, to int, number map[string]int) cell {
 		owners[name]++
 		numbered[number[holder.Instance]]++
 	}
-	most := slices.SortedFunc(maps.Keys(numbered), func(a, b int) int { return cmp.Or(cmp.Compare(numbered[b], numbered[a]), cmp.Compare(a, b)) })
+	most := slices.SortedFunc(maps.Keys(numbered), func(a, b int) int {
+		return cmp.Or(cmp.Compare(numbered[b], numbered[a]), cmp.Compare(a, b))
+	})
 	c := cell{From: from, Class: colorOf(most[0])}
 	if most[0] > 0 {
 		c.Text = strconv.Itoa(most[0])
@@ -185,7 +196,10 @@ func (g partitionGroup) titleOf(from, to int, owners map[string]int) string {
 		}
 	}
 	var parts []string
-	for _, name := range slices.SortedFunc(maps.Keys(owners), func(a, b string) int { return cmp.Or(cmp.Compare(owners[b], owners[a]), cmp.Compare(a, b)) }) {
+	names := slices.SortedFunc(maps.Keys(owners), func(a, b string) int {
+		return cmp.Or(cmp.Compare(owners[b], owners[a]), cmp.Compare(a, b))
+	})
+	for _, name := range names {
 		parts = append(parts, fmt.Sprintf("%s %d", visible(cmp.Or(name, nobody)), owners[name]))
 	}
 	return fmt.Sprintf("partitions %d–%d: %s", from, to-1, strings.Join(parts, ", "))

@@ -33,7 +33,13 @@ const memberTimeout = time.Second
 
 func (q *request) health() (any, error) {
 	claims := q.h.claims
-	p := healthPage{Stats: claims.Stats(), Summary: q.useClaims("").summary(), Prefix: claims.Prefix(), Owner: claims.Owner(), Instance: claims.Instance()}
+	p := healthPage{
+		Stats:    claims.Stats(),
+		Summary:  q.useClaims("").summary(),
+		Prefix:   claims.Prefix(),
+		Owner:    claims.Owner(),
+		Instance: claims.Instance(),
+	}
 	q.shows.claims = false
 	p.Client, p.Fresh = snapshotOf(q, "health", 5*time.Second, func(ctx context.Context, h *Handler) (clientHealth, error) {
 		var c clientHealth

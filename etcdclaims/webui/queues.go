@@ -191,13 +191,18 @@ func (q *request) queue() (any, error) {
 	}
 	name := p.Queue.Name
 	p.Queue.Stats, p.Fresh = q.stats(name, 2*time.Second)
-	items, fresh := snapshotOf(q, fmt.Sprintf("items %s %s", p.List, name), 3*time.Second, func(ctx context.Context, h *Handler) ([]queue.Info, error) {
+	topic := fmt.Sprintf("items %s %s", p.List, name)
+	items, fresh := snapshotOf(q, topic, 3*time.Second, func(ctx context.Context, h *Handler) ([]queue.Info, error) {
 		opened, err := h.queues.open(ctx, name)
 		if err != nil {
 			return nil, err
 		}
-		all := map[string]func(context.Context) iter.Seq2[queue.Info, error]{"dead": opened.DeadLetters, "taken": opened.Taken, "waiting": opened.Waiting}[p.List](ctx)
-		return first(mostRows, all)
+		of := map[string]func(context.Context) iter.Seq2[queue.Info, error]{
+			"dead":    opened.DeadLetters,
+			"taken":   opened.Taken,
+			"waiting": opened.Waiting,
+		}
+		return first(mostRows, of[p.List](ctx))
 	})
 	p.More = len(items) == mostRows
 	if p.Fresh.Err == nil {
@@ -237,7 +242,8 @@ type looked struct {
 
 func (q *request) item() (any, error) {
 	p := itemPage{Queue: q.param("queue"), ID: q.param("id")}
-	item, fresh := snapshotOf(q, fmt.Sprintf("item %q %q", p.Queue, p.ID), 2*time.Second, func(ctx context.Context, h *Handler) (looked, error) {
+	topic := fmt.Sprintf("item %q %q", p.Queue, p.ID)
+	item, fresh := snapshotOf(q, topic, 2*time.Second, func(ctx context.Context, h *Handler) (looked, error) {
 		opened, err := h.queues.open(ctx, p.Queue)
 		if err != nil {
 			return looked{}, err

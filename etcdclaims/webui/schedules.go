@@ -225,7 +225,8 @@ func (q *request) job() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	read, fresh := snapshotOf(q, fmt.Sprintf("job %q %q", group, name), 2*time.Second, func(ctx context.Context, h *Handler) (x inspected, err error) {
+	topic := fmt.Sprintf("job %q %q", group, name)
+	read, fresh := snapshotOf(q, topic, 2*time.Second, func(ctx context.Context, h *Handler) (x inspected, err error) {
 		info, err := s.Inspect(ctx, name)
 		if errors.Is(err, sched.ErrUnknownJob) {
 			return inspected{unknown: true}, nil

@@ -79,7 +79,9 @@ type freshness struct {
 
 // get returns the snapshot of a name, at most as old as every, unless etcd does not
 // answer before the time until. It is read by the given function.
-func (s *snapshots) get(ctx context.Context, until time.Time, name string, every time.Duration, read func(context.Context) (any, error)) (any, freshness) {
+func (s *snapshots) get(
+	ctx context.Context, until time.Time, name string, every time.Duration, read func(context.Context) (any, error),
+) (any, freshness) {
 	s.mu.Lock()
 	n := s.byName[name]
 	if n == nil {

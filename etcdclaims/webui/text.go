@@ -109,7 +109,8 @@ func lasts(since, now time.Time) template.HTML {
 
 // element is a time. All its parts are made of digits and letters.
 func element(t time.Time, attribute, text string) template.HTML {
-	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s"%s>%s</time>`, t.UTC().Format(time.RFC3339Nano), timestamp(t), attribute, text))
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s"%s>%s</time>`,
+		t.UTC().Format(time.RFC3339Nano), timestamp(t), attribute, text))
 }
 
 // span is a duration as people read it. The script has the same function.

@@ -55,7 +55,12 @@ func newTimeline(terms []admin.Term, now int64) timeline {
 			end = t.Last
 		}
 		b := bar{
-			X: scale(term.Revision()), Y: i * barPitch, Class: class(term), Fence: term.Fence, Owner: ownerText(term.Kind, term.Owner), Since: term.Since,
+			X:      scale(term.Revision()),
+			Y:      i * barPitch,
+			Class:  class(term),
+			Fence:  term.Fence,
+			Owner:  ownerText(term.Kind, term.Owner),
+			Since:  term.Since,
 			Ending: string(term.Ending),
 		}
 		b.Width = max(scale(end)-b.X, narrowest)

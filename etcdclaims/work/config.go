@@ -65,9 +65,11 @@ func (cfg Config) withDefaults(ttl time.Duration) (Config, error) {
 	case cfg.Retention > 0 && cfg.Retention < leastRetention:
 		return cfg, fmt.Errorf("work: config: Retention %v is below %v, the least that etcd counts reliably", cfg.Retention, leastRetention)
 	case cfg.Retention > longest:
-		return cfg, fmt.Errorf("work: config: Retention %v is over the limit of %v; use a negative one to keep done work for ever", cfg.Retention, longest)
+		return cfg, fmt.Errorf("work: config: Retention %v is over the limit of %v; "+
+			"use a negative one to keep done work for ever", cfg.Retention, longest)
 	case cfg.DeadRetention > 2*longest:
-		return cfg, fmt.Errorf("work: config: DeadRetention %v is over the limit of %v; use a negative one to keep records for ever", cfg.DeadRetention, 2*longest)
+		return cfg, fmt.Errorf("work: config: DeadRetention %v is over the limit of %v; "+
+			"use a negative one to keep records for ever", cfg.DeadRetention, 2*longest)
 	case cfg.DeadRetention > 0 && cfg.DeadRetention < 2*ttl:
 		return cfg, fmt.Errorf("work: config: DeadRetention %v is below %v, twice the TTL: records must outlast claims", cfg.DeadRetention, 2*ttl)
 	}

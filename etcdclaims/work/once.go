@@ -14,8 +14,8 @@ import (
 // If the work is already done, fn is not called. The result is then the stored
 // one, and first is false.
 //
-// If fn returns an error, panics or calls runtime.Goexit, the attempt fails or is given back; see
-// TryRun.
+// If fn returns an error, panics or calls runtime.Goexit, the attempt fails or is given
+// back; see TryRun.
 //
 // An error means that this call is not known to have completed the work. It
 // matches:
@@ -29,15 +29,19 @@ import (
 //
 // Other errors are those of fn and of TryBegin, except ErrDone.
 //
-// It is not guaranteed that fn runs once; see TryRun. A passthrough client stores nothing and calls fn
-// each time.
-func (c *Runner) TryOnce(ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...Option) (result []byte, first bool, err error) {
+// It is not guaranteed that fn runs once; see TryRun. A passthrough client stores nothing
+// and calls fn each time.
+func (c *Runner) TryOnce(
+	ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...Option,
+) (result []byte, first bool, err error) {
 	return c.once(ctx, key, fn, opts, c.TryBegin)
 }
 
 // Once does what TryOnce does, but waits in line while the key is held,
 // as Begin does.
-func (c *Runner) Once(ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...Option) (result []byte, first bool, err error) {
+func (c *Runner) Once(
+	ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...Option,
+) (result []byte, first bool, err error) {
 	return c.once(ctx, key, fn, opts, c.Begin)
 }
 

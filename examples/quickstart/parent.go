@@ -75,7 +75,8 @@ func (p *parent) play(ctx context.Context) error {
 	}
 	held := p.ready[sleeper.Name]
 	log.Printf("%s is frozen, about to write %s (fence %d)", sleeper.Name, held.File, held.Fence)
-	if err := p.workers.Until(ctx, "a successor of "+sleeper.Name, func() bool { p.count(ctx); return p.heirs[held.File].Fence > held.Fence }); err != nil {
+	succeeded := func() bool { p.count(ctx); return p.heirs[held.File].Fence > held.Fence }
+	if err := p.workers.Until(ctx, "a successor of "+sleeper.Name, succeeded); err != nil {
 		return err
 	}
 	if err := sleeper.Resume(); err != nil {

@@ -188,7 +188,8 @@ func testQueueComplete(t *trial) {
 func testQueueFail(t *trial) {
 	q := t.opened("a", queue.Config{MaxAttempts: 2})
 	t.enqueue(q, "x")
-	out, err := t.items(q, 1, "x")[0].Fail(t.ctx, errors.New("one"), queue.Backoff(etcdclaims.ExponentialBackoff(time.Millisecond, time.Millisecond)))
+	out, err := t.items(q, 1, "x")[0].Fail(t.ctx, errors.New("one"),
+		queue.Backoff(etcdclaims.ExponentialBackoff(time.Millisecond, time.Millisecond)))
 	t.ok(err)
 	if out.Dead || out.Until.IsZero() || out.Attempts != 1 {
 		t.Fatalf("after the first failure of two: %+v", out)
@@ -210,7 +211,8 @@ func testQueueFailPriority(t *trial) {
 	t.enqueue(q, "x", queue.Priority(1))
 	t.enqueue(q, "before", queue.Priority(2))
 	t.enqueue(q, "behind", queue.Priority(4))
-	_, err := t.items(q, 1, "x")[0].Fail(t.ctx, errors.New("one"), queue.Priority(3), queue.Backoff(etcdclaims.ExponentialBackoff(time.Second, time.Second)))
+	_, err := t.items(q, 1, "x")[0].Fail(t.ctx, errors.New("one"),
+		queue.Priority(3), queue.Backoff(etcdclaims.ExponentialBackoff(time.Second, time.Second)))
 	t.ok(err)
 	time.Sleep(2 * time.Second) // until it is visible again
 	for _, id := range []string{"before", "x", "behind"} {

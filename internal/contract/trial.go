@@ -47,7 +47,15 @@ func newTrial(tb testing.TB, etcd claimtest.Etcd) *trial {
 	ctx, cancel := context.WithTimeoutCause(tb.Context(), trialTimeout, errors.New("the case took too long"))
 	tb.Cleanup(cancel)
 	root := "/claimtest/" + strings.ToLower(rand.Text()) + "/"
-	return &trial{TB: tb, ctx: ctx, etcd: etcd, raw: etcd.Etcd(tb), prefix: root + "claims/", data: root + "data/", workers: make(map[*etcdclaims.Client]*work.Runner)}
+	return &trial{
+		TB:      tb,
+		ctx:     ctx,
+		etcd:    etcd,
+		raw:     etcd.Etcd(tb),
+		prefix:  root + "claims/",
+		data:    root + "data/",
+		workers: make(map[*etcdclaims.Client]*work.Runner),
+	}
 }
 
 // client returns a client, which is a process of its own to the others.

@@ -145,7 +145,8 @@ var viewCases = []Case{
 		t.ok(t.begin(a, "done").Complete(t.ctx))
 		t.ok(failing(t.ctx, t.begin(a, "failed"), errors.New("no")))
 		s, of := a.Stats(), t.works(a).Stats()
-		if s.Attempts != 4 || s.Acquired != 4 || s.Held != 2 || of.Completed != 1 || of.Failed != 1 || s.Released != 2 || s.Sessions != 1 || s.Requests == 0 {
+		if s.Attempts != 4 || s.Acquired != 4 || s.Held != 2 || s.Released != 2 || s.Sessions != 1 || s.Requests == 0 ||
+			of.Completed != 1 || of.Failed != 1 {
 			t.Errorf("counted is %+v", s)
 		}
 		if s := b.Stats(); s.Attempts != 1 || s.Contended != 1 || s.Acquired != 0 || s.Held != 0 {

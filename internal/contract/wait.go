@@ -174,7 +174,8 @@ var waitCases = []Case{
 		}
 		_, err := t.works(b).TryBegin(t.ctx, "k")
 		r := t.record(err, work.ErrBackoff)
-		if d := r.NotBefore.Sub(r.Ended); r.State != work.StateFailed || r.Error != "no paper" || d < wait-10*time.Millisecond || d > wait+time.Second {
+		d := r.NotBefore.Sub(r.Ended)
+		if r.State != work.StateFailed || r.Error != "no paper" || d < wait-10*time.Millisecond || d > wait+time.Second {
 			t.Errorf("it waits for %v: %+v", d, r)
 		}
 		t.free(b, "k")

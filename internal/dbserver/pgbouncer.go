@@ -18,8 +18,15 @@ func PgBouncer(dir, postgres, superuser string) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pgbouncer does not run as root: %w", err)
 	}
-	settings := fmt.Sprintf("[databases]\npostgres = host=%s port=5432 user=%s\n"+
-		"[pgbouncer]\npool_mode = transaction\ndefault_pool_size = 3\nauth_type = any\nlisten_addr =\nlisten_port = 5432\nunix_socket_dir = %s\n", postgres, superuser, dir)
+	settings := fmt.Sprintf("[databases]\n"+
+		"postgres = host=%s port=5432 user=%s\n"+
+		"[pgbouncer]\n"+
+		"pool_mode = transaction\n"+
+		"default_pool_size = 3\n"+
+		"auth_type = any\n"+
+		"listen_addr =\n"+
+		"listen_port = 5432\n"+
+		"unix_socket_dir = %s\n", postgres, superuser, dir)
 	file := filepath.Join(dir, "pgbouncer.ini")
 	if err := os.WriteFile(file, []byte(settings), 0o644); err != nil {
 		return nil, err

@@ -26,7 +26,8 @@ func Postgres(ctx context.Context, dir, superuser string, args ...string) (*exec
 	}
 	data := filepath.Join(dir, "data")
 	if _, err := os.Stat(data); errors.Is(err, os.ErrNotExist) {
-		initdb := as(exec.CommandContext(ctx, filepath.Join(bin, "initdb"), "-D", data, "-U", superuser, "-A", "trust", "-E", "UTF8", "--locale", "C", "--no-sync"))
+		initdb := as(exec.CommandContext(ctx, filepath.Join(bin, "initdb"),
+			"-D", data, "-U", superuser, "-A", "trust", "-E", "UTF8", "--locale", "C", "--no-sync"))
 		initdb.Dir = dir
 		if out, err := initdb.CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("initdb: %w: %s", err, out) // as where the directory is closed to the other user

@@ -13,7 +13,9 @@ import (
 // Open begins a watch that requires a leader, and returns when etcd has created it. If
 // that takes longer than the timeout, the watch has ended, and begun is false: a member
 // that hangs would block the caller for ever. stop ends the watch; each caller calls it.
-func Open(ctx context.Context, etcd clientv3.Watcher, timeout time.Duration, key string, opts ...clientv3.OpOption) (news clientv3.WatchChan, stop context.CancelFunc, begun bool) {
+func Open(
+	ctx context.Context, etcd clientv3.Watcher, timeout time.Duration, key string, opts ...clientv3.OpOption,
+) (news clientv3.WatchChan, stop context.CancelFunc, begun bool) {
 	ctx, stop = context.WithCancel(clientv3.WithRequireLeader(ctx))
 	late := time.AfterFunc(timeout, stop)
 	news = etcd.Watch(ctx, key, opts...)
@@ -34,7 +36,9 @@ type Streams struct {
 }
 
 // Open is like the function Open.
-func (s *Streams) Open(ctx context.Context, etcd clientv3.Watcher, timeout time.Duration, key string, opts ...clientv3.OpOption) (news clientv3.WatchChan, stop context.CancelFunc) {
+func (s *Streams) Open(
+	ctx context.Context, etcd clientv3.Watcher, timeout time.Duration, key string, opts ...clientv3.OpOption,
+) (news clientv3.WatchChan, stop context.CancelFunc) {
 	n := s.replaced.Load()
 	if n > 0 {
 		ctx = OnStream(ctx, strconv.FormatInt(n, 10))

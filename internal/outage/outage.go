@@ -164,7 +164,8 @@ func (o *Outage) recover() {
 	if logged {
 		waiting, _ := o.calls.waiting(0)
 		o.cfg.Log.Info("etcd reachable again", zap.String("instance", o.cfg.Instance),
-			zap.Time("since", since), zap.Duration("outage", now.Sub(since)), zap.Int("claims", o.cfg.AtStake(0).Claims), zap.Int("waiting", waiting))
+			zap.Time("since", since), zap.Duration("outage", now.Sub(since)),
+			zap.Int("claims", o.cfg.AtStake(0).Claims), zap.Int("waiting", waiting))
 	}
 }
 

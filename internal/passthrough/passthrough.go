@@ -6,7 +6,8 @@ package passthrough
 import "errors"
 
 // ErrNoClient is etcdclaims.ErrNoClient, for packages that must not import etcdclaims.
-var ErrNoClient = errors.New("etcdclaims: no client: New was not called, or it returned an error that was ignored; NewPassthrough makes a client for development without etcd")
+var ErrNoClient = errors.New("etcdclaims: no client: New was not called, or it returned an error that was ignored; " +
+	"NewPassthrough makes a client for development without etcd")
 
 // ErrPassthrough is etcdclaims.ErrPassthrough, likewise.
 var ErrPassthrough = errors.New("etcdclaims: needs etcd, and this client has none")

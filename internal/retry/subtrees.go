@@ -15,7 +15,9 @@ import (
 // that the operation of returns finds, if there is one. It reads two keys for each
 // subtree, however many that has, and one more at the end. A read takes at most timeout.
 // An error is the last value.
-func Subtrees(ctx context.Context, etcd clientv3.KV, timeout time.Duration, root string, of func(subtree string) clientv3.Op) iter.Seq2[*mvccpb.KeyValue, error] {
+func Subtrees(
+	ctx context.Context, etcd clientv3.KV, timeout time.Duration, root string, of func(subtree string) clientv3.Op,
+) iter.Seq2[*mvccpb.KeyValue, error] {
 	first := func(op clientv3.Op) (*mvccpb.KeyValue, error) {
 		resp, err := Within(ctx, timeout, func(ctx context.Context) (clientv3.OpResponse, error) { return etcd.Do(ctx, op) })
 		if err != nil || len(resp.Get().Kvs) == 0 {

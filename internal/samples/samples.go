@@ -40,7 +40,8 @@ const (
 
 // imports are the packages that a fragment may name.
 var imports = map[string]string{
-	"backoff": "google.golang.org/grpc/backoff", "calendar": module + "/sched/calendar", "clientv3": "go.etcd.io/etcd/client/v3", "context": "context",
+	"backoff": "google.golang.org/grpc/backoff", "calendar": module + "/sched/calendar",
+	"clientv3": "go.etcd.io/etcd/client/v3", "context": "context",
 	"claimtest": module + "/etcdclaims/claimtest", "errors": "errors", "etcdclaims": module + "/etcdclaims",
 	"etcdguard": module + "/fencing/etcdguard", "fencing": module + "/fencing", "fmt": "fmt",
 	"group": module + "/etcdclaims/group", "grpc": "google.golang.org/grpc", "http": "net/http",

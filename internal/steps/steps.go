@@ -207,7 +207,8 @@ func txnKinds(req *pb.TxnRequest) []Kind {
 // a key with slots is not a claim, and a range of keys is not one's own.
 func looksForItself(req *pb.TxnRequest) bool {
 	return slices.ContainsFunc(req.Compare, func(c *pb.Compare) bool {
-		return c.Target == pb.Compare_VALUE && len(c.RangeEnd) == 0 && strings.Contains(string(c.Key), "/own/") && !strings.Contains(string(c.GetValue()), `"kind":"slots"`)
+		return c.Target == pb.Compare_VALUE && len(c.RangeEnd) == 0 && strings.Contains(string(c.Key), "/own/") &&
+			!strings.Contains(string(c.GetValue()), `"kind":"slots"`)
 	})
 }
 
