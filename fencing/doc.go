@@ -32,8 +32,9 @@
 // order, and does not authenticate them.
 //
 // A gate protects a write fully only if the check is part of the same step as the write:
-// of one transaction (sqlguard, etcdguard) or one conditional write (objectguard). A gate that is not part of that step is only an early reject. A
-// request can pass it, be delayed, and reach the data after a newer request.
+// of one transaction (sqlguard, etcdguard) or one conditional write (objectguard). A gate
+// that is not part of that step is only an early reject. A request can pass it, be
+// delayed, and reach the data after a newer request.
 //
 // Fences can be compared only if they come from one etcd and one prefix of keys. Give
 // each etcd and each prefix tables, objects or keys of its own for the fences that

@@ -48,10 +48,14 @@ func (s *trial) equalPasses() {
 // keys are keys that a store could confuse: if it compares by case, by language,
 // without trailing spaces, by a prefix of the key, or as paths.
 var keys = []string{
-	"a", "A", "á", "a\u0301", "Á", "ａ", "a ", " a", "aa", "a/", "a//b", "a/b", "a/../a", "./a", ".", "..", "/", "a%2Fb", "a%2fb", "a+b", "a?b", "a#b", "a\\b",
-	"ß", "ss", "ẞ", "SS", "İ", "i", "ı", "I", "Å", "\u212b", "ﬁ", "fi", "a'b", "a''b", `a"b`, "a`b", "a;b", "a--b", "a_b", "a%b", "0", "00", "1", "01", "1.0", "null", "NULL", "true",
+	"a", "A", "á", "a\u0301", "Á", "ａ", "a ", " a", "aa",
+	"a/", "a//b", "a/b", "a/../a", "./a", ".", "..", "/", "a%2Fb", "a%2fb", "a+b", "a?b", "a#b", "a\\b",
+	"ß", "ss", "ẞ", "SS", "İ", "i", "ı", "I", "Å", "\u212b", "ﬁ", "fi",
+	"a'b", "a''b", `a"b`, "a`b", "a;b", "a--b", "a_b", "a%b",
+	"0", "00", "1", "01", "1.0", "null", "NULL", "true",
 	"a\u200b", "a\u00ad", "\U0001f512", "\U0001f513", "é", "e\u0301", "日本", "日夲",
-	strings.Repeat("k", maxKeyBytes), strings.Repeat("k", maxKeyBytes-1), strings.Repeat("k", maxKeyBytes-1) + "l", strings.Repeat("k", 255), strings.Repeat("k", 256), strings.Repeat("k", 767),
+	strings.Repeat("k", maxKeyBytes), strings.Repeat("k", maxKeyBytes-1), strings.Repeat("k", maxKeyBytes-1) + "l",
+	strings.Repeat("k", 255), strings.Repeat("k", 256), strings.Repeat("k", 767),
 	strings.Repeat("\U0001f512", maxKeyBytes/4),
 }
 
@@ -78,7 +82,12 @@ func (s *trial) adjacentFences() {
 	if s.Issue != nil {
 		s.Skip("this gate accepts only issued tokens")
 	}
-	fence := []int64{9, 10, 99, 100, 1<<31 - 1, 1 << 31, 1<<32 - 1, 1 << 32, 1<<47 - 1, 1 << 47, 999_999_999_999_999, 1_000_000_000_000_000, 8<<47 + 1, 1<<53 - 1, 1 << 53, 1<<53 + 1, 1<<63 - 2, 1<<63 - 1}
+	fence := []int64{
+		9, 10, 99, 100,
+		1<<31 - 1, 1 << 31, 1<<32 - 1, 1 << 32, 1<<47 - 1, 1 << 47,
+		999_999_999_999_999, 1_000_000_000_000_000,
+		8<<47 + 1, 1<<53 - 1, 1 << 53, 1<<53 + 1, 1<<63 - 2, 1<<63 - 1,
+	}
 	for i, f := range fence {
 		t := fencing.Token{Key: "fences", Fence: f}
 		s.admits(s.Gate, t)
@@ -121,7 +130,8 @@ func (s *trial) callerGone() {
 	gone, cancel := context.WithCancel(s.Context())
 	cancel()
 	t := s.next("k")
-	if err := s.Gate.Admit(gone, t); errors.Is(err, fencing.ErrStale) || errors.Is(err, fencing.ErrNoToken) || errors.Is(err, fencing.ErrMalformed) {
+	err := s.Gate.Admit(gone, t)
+	if errors.Is(err, fencing.ErrStale) || errors.Is(err, fencing.ErrNoToken) || errors.Is(err, fencing.ErrMalformed) {
 		s.Errorf("the newest owner, with a canceled context, is refused: %v", err)
 	}
 	s.admits(s.Gate, t)

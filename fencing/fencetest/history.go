@@ -93,7 +93,8 @@ func faults(history []admission) []string {
 		}
 		var stale *fencing.StaleError
 		if errors.As(a.err, &stale) && stale.Newest != 0 && stale.Newest < floor {
-			found = append(found, fmt.Sprintf("fence %d is refused with the newest fence %d, but %d was admitted before", a.fence, stale.Newest, floor))
+			found = append(found, fmt.Sprintf("fence %d is refused with the newest fence %d, but %d was admitted before",
+				a.fence, stale.Newest, floor))
 		}
 	}
 	for _, a := range history {

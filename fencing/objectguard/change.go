@@ -102,7 +102,8 @@ func (o *Object) put(ctx context.Context, was *state, next envelope) (instead *s
 			case fate == never, fate == pending && !open && now.version != was.version:
 				return now, nil // the version to follow is gone, even if the content is the same
 			case fate == unknown:
-				return nil, o.unknown(fmt.Errorf("too many writes came before it was read back, or another program removed the object: %w", untold(err)))
+				return nil, o.unknown(fmt.Errorf("too many writes came before it was read back, "+
+					"or another program removed the object: %w", untold(err)))
 			}
 		}
 		open, cause = true, untold(err)
@@ -124,7 +125,8 @@ func untold(err error) error {
 }
 
 func (o *Object) unknown(cause error) error {
-	return o.errorf("%w: the write may have been carried out, or may still be; read the object before you write again: %w", fencing.ErrUnknown, cause)
+	return o.errorf("%w: the write may have been carried out, or may still be; "+
+		"read the object before you write again: %w", fencing.ErrUnknown, cause)
 }
 
 func (o *Object) send(ctx context.Context, content []byte, version string) (string, error) {

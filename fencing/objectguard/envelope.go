@@ -107,7 +107,9 @@ func decode(content []byte) (envelope, error) {
 		}
 	}
 	// Each envelope has exactly one text, so any other change of the line shows here.
-	if again, err := e.line(); err != nil || !bytes.Equal(again, line) || len(e.writes) > keptWrites || len(e.ends) > keptEnds || !e.filled && len(content) > len(line) {
+	again, err := e.line()
+	if err != nil || !bytes.Equal(again, line) ||
+		len(e.writes) > keptWrites || len(e.ends) > keptEnds || !e.filled && len(content) > len(line) {
 		return envelope{}, fmt.Errorf("its first line, %.80q, was changed by something else", line)
 	}
 	return e, nil

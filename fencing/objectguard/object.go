@@ -153,7 +153,8 @@ func (o *Object) read(ctx context.Context) (*state, error) {
 	}
 	e, err := decode(content)
 	if err != nil {
-		return nil, o.errorf("%w: %w; keep guarded objects under names that nothing else writes; restore an earlier version of this one, or remove it once no former owner is running", ErrForeign, err)
+		return nil, o.errorf("%w: %w; keep guarded objects under names that nothing else writes; "+
+			"restore an earlier version of this one, or remove it once no former owner is running", ErrForeign, err)
 	}
 	return &state{version, e}, nil
 }

@@ -53,7 +53,8 @@ func (d Dialect) quote(field, name string, parts int) (string, error) {
 	}
 	for i, part := range split {
 		if !plain(part) {
-			return "", fmt.Errorf("sqlguard: %s %.80q must have 1 to %[3]d ASCII letters, digits or _, and not begin with a digit", field, name, maxName)
+			return "", fmt.Errorf("sqlguard: %s %.80q must have 1 to %[3]d ASCII letters, digits or _, "+
+				"and not begin with a digit", field, name, maxName)
 		}
 		split[i] = mark + part + mark
 	}

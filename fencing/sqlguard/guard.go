@@ -132,7 +132,8 @@ func (g *Guard) admit(ctx context.Context, r runner, t fencing.Token) error {
 	case mark > t.Fence:
 		return &fencing.StaleError{Token: t, Newest: mark}
 	}
-	return fmt.Errorf("sqlguard: admitting %v: the database returned the lower mark %d: look for triggers on table %s, or a proxy that drops LAST_INSERT_ID", t, mark, g.table)
+	return fmt.Errorf("sqlguard: admitting %v: the database returned the lower mark %d: "+
+		"look for triggers on table %s, or a proxy that drops LAST_INSERT_ID", t, mark, g.table)
 }
 
 // raiseMark returns the mark once the transaction has locked it.

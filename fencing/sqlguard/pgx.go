@@ -14,6 +14,8 @@ func AdmitPgx[T pgxTag, R pgxRow](ctx context.Context, g *Guard, tx PgxTx[T, R],
 }
 
 // UpdatePgx is RowGuard.Update for a pgx transaction.
-func UpdatePgx[T pgxTag, R pgxRow](ctx context.Context, g *RowGuard, tx PgxTx[T, R], t fencing.Token, key []any, set string, args ...any) error {
+func UpdatePgx[T pgxTag, R pgxRow](
+	ctx context.Context, g *RowGuard, tx PgxTx[T, R], t fencing.Token, key []any, set string, args ...any,
+) error {
 	return g.update(ctx, pgxRunner[T, R]{tx}, t, key, set, args)
 }

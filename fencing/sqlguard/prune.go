@@ -59,7 +59,8 @@ func (g *Guard) Prune(ctx context.Context, db *sql.DB, t fencing.Token) (deleted
 // It returns nil if that statement covers the rest of the table.
 func (g *Guard) pruneTo(ctx context.Context, db *sql.DB, after []byte) (last []byte, err error) {
 	args := pruneArgs{dialect: g.dialect}
-	query := fmt.Sprintf("SELECT claim_key FROM %s WHERE claim_key > %s ORDER BY claim_key LIMIT 1 OFFSET %d", g.table, args.key(after), pruneRows-1)
+	query := fmt.Sprintf("SELECT claim_key FROM %s WHERE claim_key > %s ORDER BY claim_key LIMIT 1 OFFSET %d",
+		g.table, args.key(after), pruneRows-1)
 	err = db.QueryRowContext(ctx, query, args.values...).Scan(&last)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil

@@ -179,7 +179,8 @@ func (g *RowGuard) why(ctx context.Context, r runner, t fencing.Token, key []any
 	case newest > t.Fence:
 		return &fencing.StaleError{Token: t, Newest: newest}
 	}
-	return fmt.Errorf("sqlguard: table %s was not updated for %v, though its row now has fence %d: run the transaction again; the fence column must be NOT NULL", g.table, t, newest)
+	return fmt.Errorf("sqlguard: table %s was not updated for %v, though its row now has fence %d: "+
+		"run the transaction again; the fence column must be NOT NULL", g.table, t, newest)
 }
 
 func (g *RowGuard) ambiguous(rows int64) error {

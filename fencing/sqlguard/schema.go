@@ -18,7 +18,8 @@ var tables = map[Dialect]string{
 	SQLite: "CREATE TABLE IF NOT EXISTS %s (claim_key TEXT COLLATE BINARY NOT NULL PRIMARY KEY, fence INTEGER NOT NULL) WITHOUT ROWID",
 
 	// The engine and the row format are current defaults, but must not be others.
-	MySQL: "CREATE TABLE IF NOT EXISTS %s (claim_key VARBINARY(1024) NOT NULL PRIMARY KEY, fence BIGINT NOT NULL, admissions BIGINT NOT NULL) " +
+	MySQL: "CREATE TABLE IF NOT EXISTS %s " +
+		"(claim_key VARBINARY(1024) NOT NULL PRIMARY KEY, fence BIGINT NOT NULL, admissions BIGINT NOT NULL) " +
 		"ENGINE=InnoDB ROW_FORMAT=DYNAMIC",
 }
 
@@ -91,6 +92,8 @@ func (g *Guard) engineQuery() string {
 	if first, second, two := strings.Cut(name, "."); two {
 		schema, name = "'"+first+"'", second
 	}
-	return fmt.Sprintf("SELECT e.ENGINE, e.TRANSACTIONS FROM information_schema.TABLES t JOIN information_schema.ENGINES e ON e.ENGINE = t.ENGINE "+
-		"WHERE t.TABLE_SCHEMA = %s AND t.TABLE_NAME = '%s' ORDER BY BINARY t.TABLE_NAME = '%[2]s' DESC LIMIT 1", schema, name)
+	return fmt.Sprintf("SELECT e.ENGINE, e.TRANSACTIONS "+
+		"FROM information_schema.TABLES t JOIN information_schema.ENGINES e ON e.ENGINE = t.ENGINE "+
+		"WHERE t.TABLE_SCHEMA = %s AND t.TABLE_NAME = '%s' "+
+		"ORDER BY BINARY t.TABLE_NAME = '%[2]s' DESC LIMIT 1", schema, name)
 }

@@ -23,7 +23,8 @@ func outside(ctx context.Context, r runner) error {
 	if _, err := r.exec(ctx, "ROLLBACK"); err != nil {
 		return fmt.Errorf("%w; rolling back the transaction begun as a check: %w", errNoTransaction, err)
 	}
-	return fmt.Errorf("%w: SQLite ended it after an error, or BEGIN was not run: run the transaction again from its beginning", errNoTransaction)
+	return fmt.Errorf("%w: SQLite ended it after an error, or BEGIN was not run: "+
+		"run the transaction again from its beginning", errNoTransaction)
 }
 
 // characterBytes returns how many bytes the database stores for an ASCII
@@ -32,7 +33,8 @@ const characterBytes = "length(CAST('a' AS BLOB))"
 
 func checkEncoding(bytes int64) error {
 	if bytes != 1 {
-		return errors.New("the database is encoded as UTF-16, in which SQLite treats different keys as equal: create it with PRAGMA encoding = 'UTF-8'")
+		return errors.New("the database is encoded as UTF-16, in which SQLite treats different keys as equal: " +
+			"create it with PRAGMA encoding = 'UTF-8'")
 	}
 	return nil
 }
