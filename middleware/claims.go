@@ -43,8 +43,12 @@ type Claims interface {
 // Ran() bool that returns true is recorded as the end of the work: it is dead, and fn
 // does not run again.
 type Works interface {
-	Once(ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...WorkOption) (result []byte, first bool, err error)
-	TryOnce(ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...WorkOption) (result []byte, first bool, err error)
+	Once(
+		ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...WorkOption,
+	) (result []byte, first bool, err error)
+	TryOnce(
+		ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...WorkOption,
+	) (result []byte, first bool, err error)
 }
 
 // ErrInvalidKey is returned when the key of an input or a request cannot be

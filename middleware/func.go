@@ -33,7 +33,9 @@ type FuncConfig struct {
 // Func panics if key or fn is nil. If claims is a passthrough (see
 // etcdclaims.NewPassthrough), it returns fn. If claims is nil, or a nil *etcdclaims.Client,
 // every call returns a *NotRunError.
-func Func[In, Out any](claims Claims, key func(In) string, fn func(context.Context, In) (Out, error), cfg FuncConfig, opts ...AcquireOption) func(context.Context, In) (Out, error) {
+func Func[In, Out any](
+	claims Claims, key func(In) string, fn func(context.Context, In) (Out, error), cfg FuncConfig, opts ...AcquireOption,
+) func(context.Context, In) (Out, error) {
 	if key == nil || fn == nil {
 		panic("middleware: Func needs a key function and a function")
 	}
@@ -46,7 +48,8 @@ func Func[In, Out any](claims Claims, key func(In) string, fn func(context.Conte
 		if err := cmp.Or(none, checkClaimed(k)); err != nil {
 			return out, &NotRunError{Key: k, Err: err}
 		}
-		called, err := under(ctx, k, cfg.Wait, claiming(claims.TryRun, k, opts), claiming(claims.Run, k, opts), func(ctx context.Context) (err error) {
+		try, line := claiming(claims.TryRun, k, opts), claiming(claims.Run, k, opts)
+		called, err := under(ctx, k, cfg.Wait, try, line, func(ctx context.Context) (err error) {
 			out, err = fn(ctx, in)
 			return err
 		})

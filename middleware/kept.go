@@ -111,7 +111,8 @@ func decodeKept(b []byte) (kept, error) {
 		return k, fmt.Errorf("middleware: cannot decode the stored response: %w", err)
 	}
 	if k.Version > keptVersion {
-		return k, fmt.Errorf("middleware: cannot decode the stored response: version %d is newer than version %d of this package", k.Version, keptVersion)
+		return k, fmt.Errorf("middleware: cannot decode the stored response: "+
+			"version %d is newer than version %d of this package", k.Version, keptVersion)
 	}
 	return k, nil
 }

@@ -60,12 +60,42 @@ const (
 )
 
 var (
-	idempotencyKeyMissing   = fencing.Refusal{Reason: "IDEMPOTENCY_KEY_MISSING", Status: http.StatusBadRequest, Code: 3, Title: "The request needs an Idempotency-Key."}
-	idempotencyKeyMalformed = fencing.Refusal{Reason: "IDEMPOTENCY_KEY_MALFORMED", Status: http.StatusBadRequest, Code: 3, Title: "The Idempotency-Key is malformed."}
-	idempotencyKeyReused    = fencing.Refusal{Reason: "IDEMPOTENCY_KEY_REUSED", Status: http.StatusUnprocessableEntity, Code: 3, Title: "The Idempotency-Key was used for another request."}
-	bodyTooLarge            = fencing.Refusal{Reason: "BODY_TOO_LARGE", Status: http.StatusRequestEntityTooLarge, Code: 8, Title: "The request's body is too large."}
-	bodyUnread              = fencing.Refusal{Reason: "BODY_UNREADABLE", Status: http.StatusBadRequest, Code: 3, Title: "The request's body could not be read."}
-	responseNotKept         = fencing.Refusal{Reason: "RESPONSE_NOT_KEPT", Status: http.StatusConflict, Code: 6, Title: "The request was carried out before, and its response was not stored."}
+	idempotencyKeyMissing = fencing.Refusal{
+		Reason: "IDEMPOTENCY_KEY_MISSING",
+		Status: http.StatusBadRequest,
+		Code:   3,
+		Title:  "The request needs an Idempotency-Key.",
+	}
+	idempotencyKeyMalformed = fencing.Refusal{
+		Reason: "IDEMPOTENCY_KEY_MALFORMED",
+		Status: http.StatusBadRequest,
+		Code:   3,
+		Title:  "The Idempotency-Key is malformed.",
+	}
+	idempotencyKeyReused = fencing.Refusal{
+		Reason: "IDEMPOTENCY_KEY_REUSED",
+		Status: http.StatusUnprocessableEntity,
+		Code:   3,
+		Title:  "The Idempotency-Key was used for another request.",
+	}
+	bodyTooLarge = fencing.Refusal{
+		Reason: "BODY_TOO_LARGE",
+		Status: http.StatusRequestEntityTooLarge,
+		Code:   8,
+		Title:  "The request's body is too large.",
+	}
+	bodyUnread = fencing.Refusal{
+		Reason: "BODY_UNREADABLE",
+		Status: http.StatusBadRequest,
+		Code:   3,
+		Title:  "The request's body could not be read.",
+	}
+	responseNotKept = fencing.Refusal{
+		Reason: "RESPONSE_NOT_KEPT",
+		Status: http.StatusConflict,
+		Code:   6,
+		Title:  "The request was carried out before, and its response was not stored.",
+	}
 )
 
 // Once carries out a request with an Idempotency-Key once, and answers repeats of

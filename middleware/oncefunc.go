@@ -37,7 +37,9 @@ var ErrDone = errors.New("done before")
 // call runs fn again. The option work.AtMostOnce prevents that. It does not
 // prevent another attempt after fn has returned an error or panicked. Use the fence
 // to guard effects that must not happen twice.
-func FuncOnce[In, Out any](works Works, key func(In) string, fn func(context.Context, In) (Out, error), cfg FuncConfig, opts ...WorkOption) func(context.Context, In) (Out, error) {
+func FuncOnce[In, Out any](
+	works Works, key func(In) string, fn func(context.Context, In) (Out, error), cfg FuncConfig, opts ...WorkOption,
+) func(context.Context, In) (Out, error) {
 	if key == nil || fn == nil {
 		panic("middleware: FuncOnce needs a key function and a function")
 	}

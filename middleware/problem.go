@@ -53,10 +53,30 @@ type Problem struct {
 
 // The refusals that package fencing does not define.
 var (
-	unavailable = fencing.Refusal{Reason: "UNAVAILABLE", Status: http.StatusServiceUnavailable, Code: 14, Title: "The key could not be claimed."}
-	gateFailed  = fencing.Refusal{Reason: "UNAVAILABLE", Status: http.StatusServiceUnavailable, Code: 14, Title: "The fencing token could not be checked."}
-	dead        = fencing.Refusal{Reason: "DEAD", Status: http.StatusConflict, Code: 9, Title: "The work failed for good, and will not be retried."}
-	keyInvalid  = fencing.Refusal{Reason: "INVALID_KEY", Status: http.StatusBadRequest, Code: 3, Title: "The request has no key that can be claimed."}
+	unavailable = fencing.Refusal{
+		Reason: "UNAVAILABLE",
+		Status: http.StatusServiceUnavailable,
+		Code:   14,
+		Title:  "The key could not be claimed.",
+	}
+	gateFailed = fencing.Refusal{
+		Reason: "UNAVAILABLE",
+		Status: http.StatusServiceUnavailable,
+		Code:   14,
+		Title:  "The fencing token could not be checked.",
+	}
+	dead = fencing.Refusal{
+		Reason: "DEAD",
+		Status: http.StatusConflict,
+		Code:   9,
+		Title:  "The work failed for good, and will not be retried.",
+	}
+	keyInvalid = fencing.Refusal{
+		Reason: "INVALID_KEY",
+		Status: http.StatusBadRequest,
+		Code:   3,
+		Title:  "The request has no key that can be claimed.",
+	}
 )
 
 // soon is the default of RetryAfter.

@@ -180,7 +180,14 @@ func (rec *recorder) result(print string) ([]byte, error) {
 		status >= 400 && rec.header.Get("Retry-After") != "": // a success or redirect with Retry-After is not a failure
 		return nil, &failedError{status}
 	}
-	k := kept{Version: keptVersion, Print: print, Status: rec.status, Whole: rec.whole, own: ownHeader(rec.guard.before, rec.header), body: rec.body.Bytes()}
+	k := kept{
+		Version: keptVersion,
+		Print:   print,
+		Status:  rec.status,
+		Whole:   rec.whole,
+		own:     ownHeader(rec.guard.before, rec.header),
+		body:    rec.body.Bytes(),
+	}
 	if length := rec.header["Content-Length"]; !slices.Equal(length, rec.guard.before["Content-Length"]) {
 		k.Length = rec.header.Get("Content-Length")
 	}

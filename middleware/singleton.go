@@ -73,7 +73,9 @@ type SingletonConfig struct {
 // If claims is a passthrough (see etcdclaims.NewPassthrough), every process leads at once, with
 // fence 0. If claims is nil, or a nil *etcdclaims.Client, Singleton returns an error. It panics
 // if fn is nil.
-func Singleton(ctx context.Context, claims Claims, key string, fn func(ctx context.Context) error, cfg SingletonConfig, opts ...AcquireOption) error {
+func Singleton(ctx context.Context, claims Claims, key string, fn func(ctx context.Context) error,
+	cfg SingletonConfig, opts ...AcquireOption,
+) error {
 	if fn == nil {
 		panic("middleware: Singleton needs a function")
 	}

@@ -13,7 +13,9 @@ import (
 type run func(ctx context.Context, fn func(ctx context.Context) error) error
 
 // claiming returns a method of Claims, bound to one key.
-func claiming(method func(context.Context, string, func(context.Context) error, ...AcquireOption) error, key string, opts []AcquireOption) run {
+func claiming(method func(context.Context, string, func(context.Context) error, ...AcquireOption) error,
+	key string, opts []AcquireOption,
+) run {
 	return func(ctx context.Context, fn func(context.Context) error) error {
 		return method(ctx, key, fn, opts...)
 	}
@@ -43,7 +45,9 @@ func held(err error) bool {
 // under calls fn with try. If the key is held and wait is not 0, it calls fn with
 // line. It reports whether fn was called. If not, an error is a *NotRunError. If
 // so, the error may be about another claim that fn used.
-func under(ctx context.Context, key string, wait time.Duration, try, line run, fn func(ctx context.Context) error) (called bool, err error) {
+func under(ctx context.Context, key string, wait time.Duration, try, line run,
+	fn func(ctx context.Context) error,
+) (called bool, err error) {
 	begin := func(ctx context.Context) error {
 		called = true
 		return fn(ctx)

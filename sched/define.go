@@ -112,7 +112,8 @@ func (st *jobSnapshot) otherVersion() error {
 	if st.definitionRev == 0 {
 		return fmt.Errorf("%w: the job is not defined", ErrVersion)
 	}
-	return fmt.Errorf("%w: the job is defined in version %d, by %s at %s", ErrVersion, st.definitionRev, st.definition.By, stamp(st.definition.At))
+	return fmt.Errorf("%w: the job is defined in version %d, by %s at %s",
+		ErrVersion, st.definitionRev, st.definition.By, stamp(st.definition.At))
 }
 
 // roomForDefinition returns an error if no more jobs can be defined.

@@ -155,11 +155,24 @@ func (d Definition) job(handler kindHandler, ical func(text, zone string) (calen
 	}
 	payload := d.Payload
 	return Job{
-		Name: d.Name, Schedule: schedule, Revision: d.Revision, CatchUp: d.CatchUp, Overlap: d.Overlap, Guarantee: d.Guarantee,
-		MaxStarts: d.MaxStarts, Retry: d.Retry, StartDeadline: d.StartDeadline, Overdue: d.Overdue, Jitter: d.Jitter,
-		Timeout: d.Timeout, RunOnStart: d.RunOnStart, PauseOnFailure: d.PauseOnFailure, History: d.History,
-		Handler: func(ctx context.Context, t Tick) error { return handler(ctx, t, bytes.Clone(payload)) },
-		kind:    d.Kind, defined: d.Version,
+		Name:           d.Name,
+		Schedule:       schedule,
+		Revision:       d.Revision,
+		CatchUp:        d.CatchUp,
+		Overlap:        d.Overlap,
+		Guarantee:      d.Guarantee,
+		MaxStarts:      d.MaxStarts,
+		Retry:          d.Retry,
+		StartDeadline:  d.StartDeadline,
+		Overdue:        d.Overdue,
+		Jitter:         d.Jitter,
+		Timeout:        d.Timeout,
+		RunOnStart:     d.RunOnStart,
+		PauseOnFailure: d.PauseOnFailure,
+		History:        d.History,
+		Handler:        func(ctx context.Context, t Tick) error { return handler(ctx, t, bytes.Clone(payload)) },
+		kind:           d.Kind,
+		defined:        d.Version,
 	}.withDefaults()
 }
 
@@ -222,11 +235,27 @@ func (d *durationText) UnmarshalText(text []byte) error {
 // value returns the definition in its stored form.
 func (d Definition) value() (definitionValue, error) {
 	v := definitionValue{
-		Name: d.Name, Schedule: d.Schedule, After: d.After, Except: d.Except, Only: d.Only, Kind: d.Kind, Payload: d.Payload, Revision: d.Revision,
-		MaxStarts: d.MaxStarts, RetryMax: d.Retry.Max, RetryBackoff: durationText(d.Retry.Backoff),
-		StartDeadline: durationText(d.StartDeadline), Overdue: durationText(d.Overdue), Jitter: durationText(d.Jitter),
-		Timeout: durationText(d.Timeout), RunOnStart: d.RunOnStart, PauseOnFailure: d.PauseOnFailure, History: d.History,
-		Version: d.Version, By: d.By, At: d.At,
+		Name:           d.Name,
+		Schedule:       d.Schedule,
+		After:          d.After,
+		Except:         d.Except,
+		Only:           d.Only,
+		Kind:           d.Kind,
+		Payload:        d.Payload,
+		Revision:       d.Revision,
+		MaxStarts:      d.MaxStarts,
+		RetryMax:       d.Retry.Max,
+		RetryBackoff:   durationText(d.Retry.Backoff),
+		StartDeadline:  durationText(d.StartDeadline),
+		Overdue:        durationText(d.Overdue),
+		Jitter:         durationText(d.Jitter),
+		Timeout:        durationText(d.Timeout),
+		RunOnStart:     d.RunOnStart,
+		PauseOnFailure: d.PauseOnFailure,
+		History:        d.History,
+		Version:        d.Version,
+		By:             d.By,
+		At:             d.At,
 	}
 	var catchUp, overlap error
 	if d.CatchUp != nil {
@@ -250,11 +279,26 @@ func (d Definition) value() (definitionValue, error) {
 // definition is the inverse of value.
 func (v definitionValue) definition() (Definition, error) {
 	d := Definition{
-		Name: v.Name, Schedule: v.Schedule, After: v.After, Except: v.Except, Only: v.Only, Kind: v.Kind, Payload: unescaped(v.Payload), Revision: v.Revision,
-		MaxStarts: v.MaxStarts, Retry: Retry{Max: v.RetryMax, Backoff: time.Duration(v.RetryBackoff)},
-		StartDeadline: time.Duration(v.StartDeadline), Overdue: time.Duration(v.Overdue), Jitter: time.Duration(v.Jitter),
-		Timeout: time.Duration(v.Timeout), RunOnStart: v.RunOnStart, PauseOnFailure: v.PauseOnFailure, History: v.History,
-		Version: v.Version, By: v.By, At: v.At,
+		Name:           v.Name,
+		Schedule:       v.Schedule,
+		After:          v.After,
+		Except:         v.Except,
+		Only:           v.Only,
+		Kind:           v.Kind,
+		Payload:        unescaped(v.Payload),
+		Revision:       v.Revision,
+		MaxStarts:      v.MaxStarts,
+		Retry:          Retry{Max: v.RetryMax, Backoff: time.Duration(v.RetryBackoff)},
+		StartDeadline:  time.Duration(v.StartDeadline),
+		Overdue:        time.Duration(v.Overdue),
+		Jitter:         time.Duration(v.Jitter),
+		Timeout:        time.Duration(v.Timeout),
+		RunOnStart:     v.RunOnStart,
+		PauseOnFailure: v.PauseOnFailure,
+		History:        v.History,
+		Version:        v.Version,
+		By:             v.By,
+		At:             v.At,
 	}
 	var known bool
 	if d.CatchUp, known = catchUps(v)[v.CatchUp]; !known {
@@ -279,12 +323,22 @@ func (v definitionValue) definition() (Definition, error) {
 
 // catchUps and overlaps have the policies by their names.
 func catchUps(v definitionValue) map[string]CatchUp {
-	return map[string]CatchUp{"": nil, "skip-missed": SkipMissed{}, "latest": Latest{}, "all": All{Max: v.CatchUpMax, Window: time.Duration(v.CatchUpWindow)}}
+	return map[string]CatchUp{
+		"":            nil,
+		"skip-missed": SkipMissed{},
+		"latest":      Latest{},
+		"all":         All{Max: v.CatchUpMax, Window: time.Duration(v.CatchUpWindow)},
+	}
 }
 
 func overlaps(v definitionValue) map[string]Overlap {
 	return map[string]Overlap{
-		"": nil, "skip": Skip{}, "buffer-one": BufferOne{}, "buffer-all": BufferAll{Max: v.BufferMax}, "cancel-running": CancelRunning{}, "allow": Allow{},
+		"":               nil,
+		"skip":           Skip{},
+		"buffer-one":     BufferOne{},
+		"buffer-all":     BufferAll{Max: v.BufferMax},
+		"cancel-running": CancelRunning{},
+		"allow":          Allow{},
 	}
 }
 

@@ -195,7 +195,8 @@ func judge(ctx context.Context, err error) Outcome {
 		return OutcomeFailed
 	case errors.Is(cause, ErrCancelled):
 		return OutcomeCancelled
-	case errors.Is(cause, ErrStopped), errors.Is(cause, etcdclaims.ErrLost), errors.Is(cause, etcdclaims.ErrReleased), errors.Is(cause, etcdclaims.ErrClosed):
+	case errors.Is(cause, ErrStopped), errors.Is(cause, etcdclaims.ErrLost),
+		errors.Is(cause, etcdclaims.ErrReleased), errors.Is(cause, etcdclaims.ErrClosed):
 		return OutcomeInterrupted
 	case errors.Is(cause, context.DeadlineExceeded):
 		return OutcomeTimeout

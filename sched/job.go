@@ -178,7 +178,8 @@ func (j Job) withDefaults() (Job, error) {
 	case j.Overdue < 0:
 		return fail("Overdue %v is negative", j.Overdue)
 	case j.StartDeadline > 0 && j.Jitter >= j.StartDeadline:
-		return fail("Jitter %v can use up the StartDeadline %v, so some ticks would never start; want a shorter Jitter", j.Jitter, j.StartDeadline)
+		return fail("Jitter %v can use up the StartDeadline %v, so some ticks would never start; "+
+			"want a shorter Jitter", j.Jitter, j.StartDeadline)
 	case j.History < 1 || j.History > mostHistory:
 		return fail("History %d is out of range; want 1 to %d", j.History, mostHistory)
 	}

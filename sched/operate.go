@@ -289,13 +289,16 @@ func (s *Scheduler) operate(ctx context.Context, what, job string, change func(*
 // has may only lack an owner so far.
 func (s *Scheduler) unknownJob(job string) error {
 	if _, ok := s.catalog.job(job); ok && !s.Passthrough() {
-		return fmt.Errorf("%w in group %q so far: this process has it, but no owner of the group has registered it; call Run", ErrUnknownJob, s.cfg.Group)
+		return fmt.Errorf("%w in group %q so far: "+
+			"this process has it, but no owner of the group has registered it; call Run", ErrUnknownJob, s.cfg.Group)
 	}
 	return fmt.Errorf("%w in group %q", ErrUnknownJob, s.cfg.Group)
 }
 
 // operateAt is operate. It returns the revision of the change.
-func (s *Scheduler) operateAt(ctx context.Context, what, job string, change func(*jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error)) (rev int64, err error) {
+func (s *Scheduler) operateAt(ctx context.Context, what, job string,
+	change func(*jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error),
+) (rev int64, err error) {
 	fail := func(err error) (int64, error) {
 		return 0, errtext.Wrap(fmt.Sprintf("sched: %s job %.80q", what, job), s.explained(err))
 	}

@@ -11,16 +11,33 @@ type Outcome = tick.Outcome
 
 // The outcomes of ticks.
 const (
-	OutcomeOK          Outcome = tick.OK        // the handler returned nil
-	OutcomeFailed      Outcome = tick.Failed    // the handler returned an error, panicked ("panic: ..."), or called runtime.Goexit
-	OutcomeTimeout     Outcome = tick.Timeout   // the handler returned an error after its Timeout, or did not return within the drain
-	OutcomeCancelled   Outcome = tick.Cancelled // the handler returned an error after Cancel or CancelRunning, or Cancel took back a waiting tick
-	OutcomeInterrupted Outcome = "interrupted"  // the handler returned an error after its scheduler stopped, or while its claim was in doubt
-	OutcomeLost        Outcome = tick.Lost      // the process died, or the claim was lost, before the run ended
-	OutcomeSkipped     Outcome = tick.Skipped   // not run: the Overlap leaves it out: for a run in progress, for waiting ticks, or for a newer tick
-	OutcomeLate        Outcome = tick.Late      // not run: past its StartDeadline
-	OutcomePaused      Outcome = "paused"       // not run: due while the job was paused; one record for all ticks of the pause
-	OutcomeMissed      Outcome = tick.Missed    // not run: not admitted in time, and CatchUp leaves it out
+	// OutcomeOK means that the handler returned nil.
+	OutcomeOK Outcome = tick.OK
+	// OutcomeFailed means that the handler returned an error, panicked ("panic: ..."), or called
+	// runtime.Goexit.
+	OutcomeFailed Outcome = tick.Failed
+	// OutcomeTimeout means that the handler returned an error after its Timeout, or did not return
+	// within the drain.
+	OutcomeTimeout Outcome = tick.Timeout
+	// OutcomeCancelled means that the handler returned an error after Cancel or CancelRunning, or that
+	// Cancel took back a waiting tick.
+	OutcomeCancelled Outcome = tick.Cancelled
+	// OutcomeInterrupted means that the handler returned an error after its scheduler stopped, or while
+	// its claim was in doubt.
+	OutcomeInterrupted Outcome = "interrupted"
+	// OutcomeLost means that the process died, or the claim was lost, before the run ended.
+	OutcomeLost Outcome = tick.Lost
+	// OutcomeSkipped means that the tick did not run, because the Overlap left it out: for a run in
+	// progress, for waiting ticks, or for a newer tick.
+	OutcomeSkipped Outcome = tick.Skipped
+	// OutcomeLate means that the tick did not run, because its StartDeadline had passed.
+	OutcomeLate Outcome = tick.Late
+	// OutcomePaused means that the tick did not run, because it was due while the job was paused. All
+	// ticks of a pause have one record.
+	OutcomePaused Outcome = "paused"
+	// OutcomeMissed means that the tick did not run: it was not admitted in time, and CatchUp left it
+	// out.
+	OutcomeMissed Outcome = tick.Missed
 
 	// OutcomeAbandoned is passed to Hooks.Finished only. The run ended, but its claim
 	// was lost, so its outcome could not be recorded. The tick is recorded as lost or

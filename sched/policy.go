@@ -92,7 +92,8 @@ func (SkipMissed) catchUp() (string, error) { return "skip-missed", nil }
 func (Latest) catchUp() (string, error)     { return "latest", nil }
 func (a All) catchUp() (string, error) {
 	if a.Max < 0 || a.Max > mostCaughtUp || a.Window < 0 {
-		return "", fmt.Errorf("CatchUp All{Max: %d, Window: %v} is invalid; want a Max from 1 to %d, or 0 for %d, and no negative Window", a.Max, a.Window, mostCaughtUp, defaultMax)
+		return "", fmt.Errorf("CatchUp All{Max: %d, Window: %v} is invalid; "+
+			"want a Max from 1 to %d, or 0 for %d, and no negative Window", a.Max, a.Window, mostCaughtUp, defaultMax)
 	}
 	return "all", nil
 }

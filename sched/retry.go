@@ -44,7 +44,8 @@ const (
 
 func (r Retry) check() error {
 	if r.Max < 0 || r.Max > mostRetries || r.Backoff < 0 {
-		return fmt.Errorf("Retry{Max: %d, Backoff: %v} is invalid; want a Max from 0 to %d, and no negative Backoff", r.Max, r.Backoff, mostRetries)
+		return fmt.Errorf("Retry{Max: %d, Backoff: %v} is invalid; "+
+			"want a Max from 0 to %d, and no negative Backoff", r.Max, r.Backoff, mostRetries)
 	}
 	return nil
 }

@@ -213,7 +213,9 @@ func (s *claimedStream) sameKey(ctx context.Context, m any) error {
 		return nil
 	}
 	if key := s.exclusive.key.message(ctx, m); key != s.call.key {
-		return s.refuse(keyInvalid(fmt.Errorf("%w: the first message has key %.80q, a later one %.80q", middleware.ErrInvalidKey, s.call.key, key), perhapsDone))
+		err := fmt.Errorf("%w: the first message has key %.80q, a later one %.80q",
+			middleware.ErrInvalidKey, s.call.key, key)
+		return s.refuse(keyInvalid(err, perhapsDone))
 	}
 	return nil
 }

@@ -12,9 +12,21 @@ import (
 
 // The refusals that neither package fencing nor package middleware defines.
 var (
-	gateFailed = fencing.Refusal{Reason: "UNAVAILABLE", Code: uint32(codes.Unavailable), Title: "The fencing token could not be checked."}
-	notSent    = fencing.Refusal{Reason: "UNAVAILABLE", Code: uint32(codes.Unavailable), Title: "It is unknown whether the claim is still held."}
-	unclaimed  = fencing.Refusal{Reason: "UNCLAIMED", Code: uint32(codes.Internal), Title: "The handler did not wait for the message with its key."}
+	gateFailed = fencing.Refusal{
+		Reason: "UNAVAILABLE",
+		Code:   uint32(codes.Unavailable),
+		Title:  "The fencing token could not be checked.",
+	}
+	notSent = fencing.Refusal{
+		Reason: "UNAVAILABLE",
+		Code:   uint32(codes.Unavailable),
+		Title:  "It is unknown whether the claim is still held.",
+	}
+	unclaimed = fencing.Refusal{
+		Reason: "UNCLAIMED",
+		Code:   uint32(codes.Internal),
+		Title:  "The handler did not wait for the message with its key.",
+	}
 )
 
 const (

@@ -41,7 +41,9 @@ func Stamp(methods func(method string) bool) ClientInterceptors {
 
 type stamp struct{ selects func(method string) bool }
 
-func (s *stamp) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func (s *stamp) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+	invoker grpc.UnaryInvoker, opts ...grpc.CallOption,
+) error {
 	if !s.selects(method) {
 		return invoker(ctx, method, req, reply, cc, opts...)
 	}
@@ -52,7 +54,9 @@ func (s *stamp) unary(ctx context.Context, method string, req, reply any, cc *gr
 	return explain(ctx, invoker(ctx, method, req, reply, cc, opts...))
 }
 
-func (s *stamp) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (s *stamp) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+	streamer grpc.Streamer, opts ...grpc.CallOption,
+) (grpc.ClientStream, error) {
 	if !s.selects(method) {
 		return streamer(ctx, desc, cc, method, opts...)
 	}

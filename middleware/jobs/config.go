@@ -61,7 +61,9 @@ type result[R any] struct {
 // exclusive returns a function that runs one job per key at a time. within
 // returns how long a job may wait until it begins; later its queue gives it up,
 // or gives it to another worker.
-func exclusive[J, R any](claims middleware.Claims, key func(J) string, cfg Config, within func(ctx context.Context) time.Duration, opts []middleware.AcquireOption) func(ctx context.Context, c call[J, R]) (R, error) {
+func exclusive[J, R any](claims middleware.Claims, key func(J) string, cfg Config,
+	within func(ctx context.Context) time.Duration, opts []middleware.AcquireOption,
+) func(ctx context.Context, c call[J, R]) (R, error) {
 	under := func(wait time.Duration) func(context.Context, call[J, R]) (result[R], error) {
 		return middleware.Func(claims,
 			func(c call[J, R]) string { return key(c.job) },

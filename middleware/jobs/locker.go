@@ -123,7 +123,8 @@ func (l *Locker[L]) Task(job string, fn func(ctx context.Context) error) func(ct
 	return func(ctx context.Context) error {
 		k := l.take(job)
 		if k == nil {
-			return fmt.Errorf("%w: %q: give the job that name with gocron.WithName, and remove any elector, with which gocron does not ask the locker", errNotLocked, job)
+			return fmt.Errorf("%w: %q: give the job that name with gocron.WithName, "+
+				"and remove any elector, with which gocron does not ask the locker", errNotLocked, job)
 		}
 		return during(ctx, k.ctx, fn)
 	}

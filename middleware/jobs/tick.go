@@ -66,7 +66,8 @@ func checkSchedule(job string, s Schedule, now time.Time) error {
 	between := due.Add(-min(due.Sub(now)/2, time.Millisecond))
 	if again := s.Next(between); !again.Equal(due) {
 		return fmt.Errorf("jobs: the schedule of job %q counts from the time of the call, so replicas would not agree on ticks: "+
-			"after %v it returns %v, after %v it returns %v; use one that counts from a fixed time, like calendar.Every", job, now, due, between, again)
+			"after %v it returns %v, after %v it returns %v; use one that counts from a fixed time, like calendar.Every",
+			job, now, due, between, again)
 	}
 	return nil
 }

@@ -89,7 +89,9 @@ type work func(ctx context.Context, key string, fn func(context.Context) ([]byte
 //
 // If claims is a passthrough (see etcdclaims.NewPassthrough), each process runs all ticks. If
 // claims or works are nil, or a nil *etcdclaims.Client or *work.Runner, NewTicks returns an error.
-func NewTicks(claims middleware.Claims, works middleware.Works, job string, s Schedule, cfg TicksConfig, opts ...middleware.WorkOption) (*Ticks, error) {
+func NewTicks(claims middleware.Claims, works middleware.Works, job string, s Schedule, cfg TicksConfig,
+	opts ...middleware.WorkOption,
+) (*Ticks, error) {
 	if err := checkJob(job); err != nil {
 		return nil, err
 	}
@@ -129,8 +131,10 @@ func NewTicks(claims middleware.Claims, works middleware.Works, job string, s Sc
 	}
 	if cfg.Alone {
 		// The job's error is a result, apart from the error of its claim: see result.
-		t.alone = middleware.Func(claims, func(func(context.Context) error) string { return job },
-			func(ctx context.Context, do func(context.Context) error) (error, error) { return do(ctx), nil }, middleware.FuncConfig{}, plainOptions(opts)...)
+		t.alone = middleware.Func(claims,
+			func(func(context.Context) error) string { return job },
+			func(ctx context.Context, do func(context.Context) error) (error, error) { return do(ctx), nil },
+			middleware.FuncConfig{}, plainOptions(opts)...)
 	}
 	return t, nil
 }

@@ -87,8 +87,10 @@ func (s *search) onlyHere(i int, first, last int64) (from, to int64) {
 // limit or a few more.
 func (c *cron) countWall(from, to int64, limit int) int {
 	n := 0
-	for today := c.days.from(floorDay(from), c.month.set, c.years); n < limit && today*day < to; today = c.days.from(today+1, c.month.set, c.years) {
+	today := c.days.from(floorDay(from), c.month.set, c.years)
+	for n < limit && today*day < to {
 		n += c.before(to-today*day) - c.before(from-today*day)
+		today = c.days.from(today+1, c.month.set, c.years)
 	}
 	return n
 }

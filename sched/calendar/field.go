@@ -57,8 +57,14 @@ var (
 		names: []string{"JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"},
 	}
 	weekdays = kind{
-		name: "day of week", hi: 6, most: 7, want: "0-7 (0 and 7 are Sunday), SUN-SAT, 5L or 5#2, with a + in front of the list if the day of month must match too", star: true,
-		names: []string{"SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"}, letter: (*parser).weekdayLetter,
+		name: "day of week",
+		hi:   6,
+		most: 7,
+		want: "0-7 (0 and 7 are Sunday), SUN-SAT, 5L or 5#2, " +
+			"with a + in front of the list if the day of month must match too",
+		names:  []string{"SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"},
+		star:   true,
+		letter: (*parser).weekdayLetter,
 	}
 )
 

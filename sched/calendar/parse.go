@@ -61,7 +61,8 @@ var macros = map[string]string{
 	"@annually": "0 0 1 1 *",
 }
 
-const wantFields = "want five (minute, hour, day of month, month, day of week), six with seconds in front, or seven with years at the end too"
+const wantFields = "want five (minute, hour, day of month, month, day of week), " +
+	"six with seconds in front, or seven with years at the end too"
 
 func (p *parser) parse() (Schedule, error) {
 	words := split(p.expr, unicode.IsSpace)
@@ -85,7 +86,9 @@ func (p *parser) parse() (Schedule, error) {
 		return p.fields(split(fields, unicode.IsSpace))
 	}
 	if strings.HasPrefix(name, "@") {
-		return nil, p.fail("", words[0].at, "%.100q is not a known name, or more fields follow it; want @hourly, @daily, @midnight, @weekly, @monthly, @yearly, @annually or @reboot alone and in lower case, or @every with a duration", name)
+		return nil, p.fail("", words[0].at, "%.100q is not a known name, or more fields follow it; "+
+			"want @hourly, @daily, @midnight, @weekly, @monthly, @yearly, @annually or @reboot alone and in lower case, "+
+			"or @every with a duration", name)
 	}
 	return p.fields(words)
 }
@@ -328,7 +331,8 @@ func (p *parser) weekdayLetter(k kind, w word, d *days) (known bool, err error) 
 	}
 	switch {
 	case w.text == "L":
-		return false, p.fail(k.name, w.at, "L needs a day of the week in front of it, as in 5L for the last Friday of the month; for Saturdays write 6")
+		return false, p.fail(k.name, w.at, "L needs a day of the week in front of it, "+
+			"as in 5L for the last Friday of the month; for Saturdays write 6")
 	case last:
 		of.text = text
 	case !hash:

@@ -62,7 +62,8 @@ func Parse(r io.Reader, zone string) (*Calendar, error) {
 			return nil, fmt.Errorf("ical: event %.80q: %w", e.uid, err)
 		}
 		if instances += len(starts); instances > mostInstances {
-			return nil, fmt.Errorf("ical: event %.80q: the events of the file, up to this one, have more than %d instances before the year %d", e.uid, mostInstances, horizon.Year())
+			return nil, fmt.Errorf("ical: event %.80q: the events of the file, up to this one, "+
+				"have more than %d instances before the year %d", e.uid, mostInstances, horizon.Year())
 		}
 		for _, start := range starts {
 			if is := (interval{start.unix(), e.length.after(start)}); is.start < is.end {

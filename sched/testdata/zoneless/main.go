@@ -21,7 +21,11 @@ func main() {
 	fmt.Println("text:", err)
 	_, err = calendar.Dates("Europe/Berlin", "12-25")
 	fmt.Println("dates:", err)
-	const event = "BEGIN:VCALENDAR\nVERSION:2.0\nPRODID:x\nBEGIN:VEVENT\nUID:1\nDTSTART;TZID=Europe/Berlin:20260101T000000\nDTEND;TZID=Europe/Berlin:20260102T000000\nEND:VEVENT\nEND:VCALENDAR\n"
+	const event = "BEGIN:VCALENDAR\nVERSION:2.0\nPRODID:x\n" +
+		"BEGIN:VEVENT\nUID:1\n" +
+		"DTSTART;TZID=Europe/Berlin:20260101T000000\n" +
+		"DTEND;TZID=Europe/Berlin:20260102T000000\n" +
+		"END:VEVENT\nEND:VCALENDAR\n"
 	_, err = ical.ParseText(event, "UTC")
 	fmt.Println("ical:", err)
 	d := sched.Definition{Name: "a", Kind: "k", Schedule: "TZ=Europe/Berlin 30 2 * * *"}
