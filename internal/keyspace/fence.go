@@ -27,7 +27,8 @@ func ParseEpoch(value string) (epoch int64, ok bool) {
 func StoredEpoch(key, value []byte) (int64, error) {
 	v, ok := ParseEpoch(string(value))
 	if !ok {
-		return 0, fmt.Errorf("etcdclaims: key %q must be a number from 1 to %d without zeros before it, it is %.40q: correct it", key, MaxEpoch, value)
+		return 0, fmt.Errorf("etcdclaims: key %q must be a number from 1 to %d without zeros before it, it is %.40q: correct it",
+			key, MaxEpoch, value)
 	}
 	return v, nil
 }

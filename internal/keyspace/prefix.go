@@ -19,13 +19,16 @@ func Printable(s string) bool {
 
 // CheckPrefix returns why no client can have the prefix, or nil.
 func CheckPrefix(prefix string) error {
+	//nolint:staticcheck // each error begins with the name of the field
 	switch {
 	case !strings.HasSuffix(prefix, "/") || !Printable(prefix) || len(prefix) > MaxKeyBytes:
-		return fmt.Errorf("Prefix %.100q must be printable UTF-8 of at most %d bytes that ends in a slash", prefix, MaxKeyBytes) //nolint:staticcheck // it begins with the name of the field
+		return fmt.Errorf("Prefix %.100q must be printable UTF-8 of at most %d bytes that ends in a slash",
+			prefix, MaxKeyBytes)
 	case prefix == "/":
-		return errors.New("Prefix \"/\" would take the keys of every other user of etcd: choose one such as \"/claims/\"") //nolint:staticcheck // it begins with the name of the field
+		return errors.New("Prefix \"/\" would take the keys of every other user of etcd: choose one such as \"/claims/\"")
 	case withinClaims(prefix) != "":
-		return fmt.Errorf("Prefix %.100q lies where a client with the prefix %.100q stores the keys of its callers: choose another", prefix, withinClaims(prefix)) //nolint:staticcheck // it begins with the name of the field
+		return fmt.Errorf("Prefix %.100q lies where a client with the prefix %.100q stores the keys of its callers: "+
+			"choose another", prefix, withinClaims(prefix))
 	}
 	return nil
 }

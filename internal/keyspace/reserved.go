@@ -48,7 +48,8 @@ func Unclaimable(key string) string {
 	}
 	for _, f := range features {
 		if strings.HasPrefix(key, f.word) {
-			return fmt.Sprintf("%q is kept for %s: begin the key with another word than %q; ForceRelease ends a claim of theirs", key, f.name, f.word)
+			return fmt.Sprintf("%q is kept for %s: begin the key with another word than %q; "+
+				"ForceRelease ends a claim of theirs", key, f.name, f.word)
 		}
 	}
 	if of, _, found := strings.Cut(key, SlotSuffix); found {
