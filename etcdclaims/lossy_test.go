@@ -690,6 +690,7 @@ func TestSessionIsReplaced(t *testing.T) {
 
 // A void key lives as long as its session: only what may still arrive gets one.
 func TestVoidKeysDoNotPileUp(t *testing.T) {
+	testetcd.SkipRace(t)
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		c, other := w.peer(), w.peer()

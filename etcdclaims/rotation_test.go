@@ -158,6 +158,7 @@ func TestOneOfManyClaimsIsTaken(t *testing.T) {
 // After an outage, even one shorter than a renewal interval, and after a stream of watches
 // was interrupted, the next renewal verifies all claims.
 func TestManyClaimsAreVerifiedAfterAnOutage(t *testing.T) {
+	testetcd.SkipRace(t)
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		const ttl = 15 * sec

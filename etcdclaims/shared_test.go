@@ -208,6 +208,7 @@ func TestSharedLine(t *testing.T) {
 
 // Shared callers that wait behind an exclusive one get the key together.
 func TestSharedHerd(t *testing.T) {
+	testetcd.SkipRace(t)
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		callers := testetcd.Fewer(300, 60)
@@ -551,6 +552,7 @@ func TestSharedEpoch(t *testing.T) {
 // Many callers of both kinds at once: each gets its turn, and no two that exclude each
 // other hold the key at the same time.
 func TestSharedManyCallers(t *testing.T) {
+	testetcd.SkipRace(t)
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		clients := []*etcdclaims.Client{w.peer(), w.peer(), w.peer()}

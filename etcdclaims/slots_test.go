@@ -511,6 +511,7 @@ func TestSlotsOutlived(t *testing.T) {
 
 // Many callers of two clients, a thousand with -long: never more than n, and all get their turn.
 func TestSlotsManyCallers(t *testing.T) {
+	testetcd.SkipRace(t)
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		const n = 4

@@ -275,6 +275,7 @@ func TestSuspectCost(t *testing.T) {
 // Where many clients wait for keys of one holder, that holder answers the questions of all
 // together, and is not suspected.
 func TestSuspectNobodyAskedByMany(t *testing.T) {
+	testetcd.SkipRace(t)
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		const n = 20

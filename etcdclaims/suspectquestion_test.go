@@ -12,12 +12,14 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/internal/testclaims"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // A client that lives keeps its keys, also if more clients ask than one transaction of
 // this etcd may have operations.
 func TestAnswersBeyondMaxTxnOps(t *testing.T) {
+	testetcd.SkipRace(t)
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		a := w.peer()

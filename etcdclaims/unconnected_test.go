@@ -82,6 +82,7 @@ func unreachableBecause(t *testing.T, c *etcdclaims.Client, logs outageLog, reas
 // The certificate of a client expires while it holds a claim, and its connection breaks. A new
 // certificate in the same files ends the outage.
 func TestExpiredCertificateIsNamed(t *testing.T) {
+	testetcd.SkipRace(t)
 	t.Parallel()
 	s := testetcd.StartSecured(t)
 	files := s.Certificate(t, "app")
@@ -105,6 +106,7 @@ func TestExpiredCertificateIsNamed(t *testing.T) {
 
 // A client that never had a connection names the reason, too.
 func TestWrongCAIsNamed(t *testing.T) {
+	testetcd.SkipRace(t)
 	t.Parallel()
 	s, files := trustingAnother(t)
 	c, logs := securedClient(t, s, files, 6*time.Second, &connections{})
@@ -126,6 +128,7 @@ func trustingAnother(t *testing.T) (*testetcd.Secured, transport.TLSInfo) {
 
 // A call whose ctx ends before the client has a connection names the handshake that failed.
 func TestCallsNameTheFailedHandshake(t *testing.T) {
+	testetcd.SkipRace(t)
 	t.Parallel()
 	s, files := trustingAnother(t)
 	c, _ := securedClient(t, s, files, 15*time.Second, &connections{})
