@@ -91,7 +91,7 @@ func (q *request) key() (any, error) {
 	for _, t := range slices.Backward(terms) {
 		p.Terms = append(p.Terms, t)
 	}
-	if x.Info.Held && x.Info.Kind != explain.KindSlots { // each slot is released by itself
+	if i := x.Info; i.Held && !i.Newer && i.Kind != explain.KindSlots { // each slot is released by itself
 		p.CanRelease = q.can(Operation{Action: actionRelease, Key: key, Fence: x.Info.Fence})
 	}
 	p.addRecord(q, x.Record)

@@ -95,6 +95,18 @@ func TestRenewed(t *testing.T) {
 	})
 }
 
+// What a newer version holds is called that, and no end is offered of it.
+func TestNewerClaim(t *testing.T) {
+	virtually(t, webui.Config{Access: permissive}, func(w *world) {
+		holder, _ := w.client("api-7")
+		w.claim(holder, "ours")
+		_, err := w.server.Admin().Put(w.Context(), holder.Prefix()+"own/theirs", `{"v":99,"claim":{}}`, clientv3.WithLease(w.leaseOf(1)))
+		w.ok(err)
+		w.shows("key?key=ours", "End this term")
+		w.lacks(w.shows("key?key=theirs", "as a newer version wrote it"), "End this term")
+	})
+}
+
 // The time at which the holder asked for the key is that, and not the begin of its term.
 func TestAskedIsNotBegun(t *testing.T) {
 	refusals := new(webui.Refusals)
