@@ -68,11 +68,11 @@ func (c *Client) abandon() error {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	return c.closing.once(context.Background(), func(context.Context) error {
-		c.dependents.End(ended)
 		c.life.BeginEnd()
 		c.life.Refuse()
 		c.pool.End(ended) // revokes nothing
 		c.life.End()
+		c.dependents.End(ended) // they can send nothing any more
 		c.store.Wait()
 		c.events.clientClosed()
 		return nil

@@ -17,14 +17,10 @@
 //
 // # During the change
 //
-// The keys in etcd are others than those of etcd's package. So processes with both packages do not exclude each
-// other, unless those with this one use [WithMigration]: under the claim, each Mutex and Election then holds
-// the key of etcd's package, too. Change all processes to this package with the option, and then remove the
-// option. Processes with and without it exclude each other. RWMutex has no such bridge, because a wait for etcd's
-// RWMutex cannot be ended: stop all processes that use it, or change them to a new key.
-//
-// With the option Leader, Observe, Key and Rev are those of etcd's package. If the outcome of a request
-// for its key stays unknown, as when etcd does not answer, that key can stay until the session ends.
+// The keys in etcd are others than those of etcd's package, so processes with one package and processes with
+// the other do not exclude each other. Stop all processes that use etcd's package for a key before one
+// uses this package for it. No bridge between the two is safe: a request of etcd's package that gives its lock up
+// has no condition, and when it arrives late it deletes the lock that the session has by then.
 //
 // # What differs from etcd's package
 //

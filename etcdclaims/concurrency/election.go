@@ -3,12 +3,12 @@ package concurrency
 import (
 	"context"
 	"errors"
+	"maps"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/errtext"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	original "go.etcd.io/etcd/client/v3/concurrency"
 )
 
 // Election elects one of several sessions. The leader has the claim of the key, and what it proclaims
@@ -23,8 +23,8 @@ type Election struct {
 type leadership struct {
 	claim *etcdclaims.Claim
 	pfx   string
-	key   string // in etcd, of the claim. With WithMigration: of etcd's package
-	rev   int64  // at which that was created
+	key   string // in etcd
+	rev   int64  // at which it was created
 }
 
 // NewElection returns an election on the key pfx, without I/O. ErrInvalidKey of package etcdclaims
@@ -47,16 +47,22 @@ func ResumeElection(s *Session, pfx string, leaderKey string, leaderRev int64) *
 	return e
 }
 
+// lead notes a leadership, and forgets those that have ended.
+func (s *Session) lead(l *leadership) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.leads, func(_ string, l *leadership) bool { return l.claim.Err() != nil })
+	s.leads[l.pfx] = l
+}
+
 // leading returns the leadership of the session, or nil.
 func (s *Session) leading(pfx string) *leadership {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.leads[pfx]
-	if l != nil && l.claim.Err() != nil {
-		delete(s.leads, pfx)
-		return nil
+	if l := s.leads[pfx]; l != nil && l.claim.Err() == nil {
+		return l
 	}
-	return l
+	return nil
 }
 
 // led returns the leadership of the election, or nil.
@@ -88,17 +94,7 @@ func (e *Election) Campaign(ctx context.Context, val string) error {
 		return err
 	}
 	l := &leadership{claim: claim, pfx: e.pfx, key: e.s.claims.OwnKey(e.pfx), rev: claim.Revision()}
-	if e.s.beside != nil {
-		etcds := original.NewElection(e.s.beside, e.pfx)
-		err := e.s.lockBeside(ctx, claim, e.pfx, func(ctx context.Context) error { return etcds.Campaign(ctx, val) })
-		if err != nil {
-			return err
-		}
-		l.key, l.rev = etcds.Key(), etcds.Rev()
-	}
-	e.s.mu.Lock()
-	e.s.leads[e.pfx] = l
-	e.s.mu.Unlock()
+	e.s.lead(l)
 	e.add(claim)
 	return nil
 }
@@ -111,9 +107,6 @@ func (e *Election) Proclaim(ctx context.Context, val string) error {
 		return errtext.Call("proclaim", e.pfx, ErrElectionNotLeader)
 	}
 	err := claim.Note(ctx, []byte(val))
-	if l := e.led(); err == nil && l != nil {
-		err = e.s.proclaimBeside(ctx, l, val)
-	}
 	if errors.Is(err, etcdclaims.ErrLost) || errors.Is(err, etcdclaims.ErrReleased) {
 		return errtext.Both(ErrElectionNotLeader, e.s.expired(err))
 	}
@@ -154,9 +147,6 @@ func (e *Election) Header() *pb.ResponseHeader { return header(e.Claim()) }
 // creation revision are those of Key and Rev. Its value, modification revision and version
 // are those of what was proclaimed.
 func (e *Election) Leader(ctx context.Context) (*clientv3.GetResponse, error) {
-	if e.s.beside != nil {
-		return original.NewElection(e.s.beside, e.pfx).Leader(ctx)
-	}
 	resp, err := e.s.leader(ctx, e.pfx)
 	if err == nil && len(resp.Kvs) == 0 {
 		err = ErrElectionNoLeader

@@ -63,27 +63,3 @@ func ExampleMutex() {
 	// m2 is locked, with a greater fence: true
 	// a late write of m1 is refused: true
 }
-
-// While programs are changed one by one, those with the new import also hold the keys of etcd's
-// package.
-func ExampleWithMigration() {
-	ctx := context.Background()
-	etcd := exampleEtcd()
-	defer etcd.Close()
-	s, err := concurrency.NewSession(etcd, concurrency.WithMigration())
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer s.Close()
-	m := concurrency.NewMutex(s, "/example/migration")
-	if err := m.Lock(ctx); err != nil {
-		log.Fatal(err)
-	}
-	keys, err := etcd.Get(ctx, "/example/migration/", clientv3.WithPrefix(), clientv3.WithCountOnly())
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println("keys that etcd's Mutex waits for:", keys.Count)
-	// It prints:
-	// keys that etcd's Mutex waits for: 1
-}

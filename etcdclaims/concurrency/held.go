@@ -14,8 +14,8 @@ import (
 // Held is what a Mutex, an RWMutex or an Election holds. If an RWMutex has several readers, it is
 // that of the last one.
 type Held struct {
-	mu     sync.Mutex // no other is taken while it is held
-	claims []*etcdclaims.Claim
+	mu     sync.Mutex          // no other is taken while it is held
+	claims []*etcdclaims.Claim // the last one is the newest
 }
 
 // Claim returns the claim that is held, or nil. It may be lost.
@@ -51,25 +51,25 @@ func (h *Held) Context() context.Context {
 func (h *Held) add(claim *etcdclaims.Claim) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.claims = append(slices.DeleteFunc(h.claims, func(c *etcdclaims.Claim) bool { return c.Err() != nil }), claim)
+	h.claims = append(slices.DeleteFunc(h.claims, func(c *etcdclaims.Claim) bool { return c == claim || c.Err() != nil }), claim)
 }
 
-func (h *Held) remove(claim *etcdclaims.Claim) {
+// take removes the newest claim, and returns it, or nil.
+func (h *Held) take() (claim *etcdclaims.Claim) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.claims = slices.DeleteFunc(h.claims, func(c *etcdclaims.Claim) bool { return c == claim })
+	if n := len(h.claims); n > 0 {
+		claim, h.claims = h.claims[n-1], h.claims[:n-1]
+	}
+	return claim
 }
 
 // unlock releases the last claim.
 func (h *Held) unlock(ctx context.Context, s *Session, key string) error {
-	claim := h.Claim()
+	claim := h.take()
 	if claim == nil {
 		return errtext.Call("unlock", key, ErrLockReleased)
 	}
-	if err := s.unlockBeside(ctx, claim, key); err != nil {
-		return err
-	}
-	h.remove(claim)
 	err := claim.Release(ctx)
 	if errors.Is(err, etcdclaims.ErrLost) {
 		return s.expired(err)

@@ -2,14 +2,11 @@ package concurrency
 
 import (
 	"context"
-	"errors"
 	"sync"
 
 	"github.com/etcdclaims/claims/etcdclaims"
-	"github.com/etcdclaims/claims/internal/errtext"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	original "go.etcd.io/etcd/client/v3/concurrency"
 )
 
 // Mutex is a lock on a key. Its methods may be called from several goroutines, which exclude each
@@ -34,14 +31,6 @@ func (m *Mutex) Lock(ctx context.Context) error { return m.lock(ctx, true) }
 
 func (m *Mutex) lock(ctx context.Context, wait bool) error {
 	claim, err := m.s.acquire(ctx, m.pfx, wait)
-	if err == nil && m.s.beside != nil {
-		etcds := original.NewMutex(m.s.beside, m.pfx)
-		lock := etcds.TryLock
-		if wait {
-			lock = etcds.Lock
-		}
-		err = m.s.lockBeside(ctx, claim, m.pfx, lock)
-	}
 	if err == nil {
 		m.add(claim)
 	}
@@ -117,18 +106,12 @@ func (m *RWMutex) RLock() error { return m.lock(etcdclaims.Shared()) }
 func (m *RWMutex) Lock() error { return m.lock() }
 
 func (m *RWMutex) lock(opts ...etcdclaims.AcquireOption) error {
-	if m.s.beside != nil {
-		return errtext.Call("acquire", m.pfx, errMigration)
-	}
 	claim, err := m.s.acquire(m.s.ctx, m.pfx, true, opts...)
 	if err == nil {
 		m.add(claim)
 	}
 	return err
 }
-
-var errMigration = errors.New("WithMigration has no RWMutex, since a call of etcd's that waits cannot be ended: " +
-	"use a session without the option when no process uses etcd's RWMutex any more")
 
 // RUnlock releases the lock of a reader. Its errors are those of [Mutex.Unlock].
 func (m *RWMutex) RUnlock() error { return m.unlock(m.s.etcd.Ctx(), m.s, m.pfx) }

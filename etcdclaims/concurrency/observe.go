@@ -14,16 +14,12 @@ import (
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	original "go.etcd.io/etcd/client/v3/concurrency"
 )
 
 // Observe returns a channel that delivers the leader, as Leader returns it, and then each leader and
 // value that follows. A receiver that is slower misses values, but not the newest one. While there is no
 // leader it delivers nothing. The channel is closed when ctx or the session ends, and if etcd refuses the reads.
 func (e *Election) Observe(ctx context.Context) <-chan *clientv3.GetResponse {
-	if e.s.beside != nil {
-		return original.NewElection(e.s.beside, e.pfx).Observe(ctx)
-	}
 	out := make(chan *clientv3.GetResponse)
 	begun := core.Of(e.s.claims).Go(func(open context.Context) {
 		defer close(out)

@@ -47,7 +47,6 @@ type Session struct {
 	claims *etcdclaims.Client
 	claim  *etcdclaims.Claim // lives as long as the session, and shows that in etcd
 	lease  clientv3.LeaseID
-	beside *original.Session // with WithMigration, or nil
 
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
@@ -57,7 +56,7 @@ type Session struct {
 	done    chan struct{} // closed when the session has ended
 	closed  func() error  // the result of that, if it was by Close; set before done is closed
 
-	mu    sync.Mutex // guards leads; no other is taken while it is held
+	mu    sync.Mutex // guards leads
 	leads map[string]*leadership
 }
 
@@ -111,10 +110,7 @@ func (s *Session) open() (err error) {
 		return err
 	}
 	s.lease = info.Lease
-	if s.opts.migration {
-		s.beside, err = original.NewSession(s.etcd, original.WithLease(s.lease), original.WithContext(s.ctx))
-	}
-	return err
+	return nil
 }
 
 // run ends the session with its claim, or its context.
@@ -133,9 +129,6 @@ func (s *Session) run() {
 		case <-s.left:
 		case <-s.opts.ctx.Done():
 		}
-	}
-	if s.beside != nil {
-		s.beside.Orphan()
 	}
 	if !s.closing.Load() {
 		_ = core.Of(s.claims).Abandon()
@@ -226,11 +219,10 @@ func (s *Session) acquire(ctx context.Context, key string, wait bool, opts ...et
 type SessionOption func(*sessionOptions)
 
 type sessionOptions struct {
-	ttl       time.Duration
-	cfg       etcdclaims.Config
-	ctx       context.Context
-	lease     clientv3.LeaseID
-	migration bool
+	ttl   time.Duration
+	cfg   etcdclaims.Config
+	ctx   context.Context
+	lease clientv3.LeaseID
 }
 
 // WithTTL sets the TTL in seconds. The default is 60, also if ttl is not above 0. It must be at least 5,
@@ -255,10 +247,4 @@ func WithLease(lease clientv3.LeaseID) SessionOption {
 // logger, by default that of the etcd client. A TTL of WithTTL is used instead of that in cfg.
 func WithConfig(cfg etcdclaims.Config) SessionOption {
 	return func(o *sessionOptions) { o.cfg = cfg }
-}
-
-// WithMigration makes each Mutex and Election of the session also exclude those of etcd's package with the
-// same prefix. Use it until no process uses etcd's package any more.
-func WithMigration() SessionOption {
-	return func(o *sessionOptions) { o.migration = true }
 }

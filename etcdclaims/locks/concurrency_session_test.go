@@ -10,6 +10,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/concurrency"
+	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/internal/testclaims"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -226,5 +227,29 @@ func TestSessionClosedInTheDrain(t *testing.T) {
 		for _, key := range []string{"one", "two"} {
 			testclaims.NoErr(t, concurrency.NewMutex(other, key).TryLock(ctx))
 		}
+	})
+}
+
+// A queue of the session's client does not put off the end of a session that is lost.
+func TestSessionWithAQueueIsLost(t *testing.T) {
+	virtually(t, func(t *testing.T, w *testclaims.World) {
+		host := w.Server.Host(t)
+		s := on(t, host, concurrency.WithTTL(15))
+		q, err := queue.New(s.Claims(), queue.Config{Name: "q"})
+		testclaims.NoErr(t, err)
+		_, err = q.Enqueue(t.Context(), queue.NewItem(nil))
+		testclaims.NoErr(t, err)
+		_, err = q.TryClaim(t.Context(), 1)
+		testclaims.NoErr(t, err)
+		m := concurrency.NewMutex(s, "k")
+		testclaims.NoErr(t, m.Lock(t.Context()))
+		host.Cut()
+		<-s.Ctx().Done()
+		began, left := time.Now(), m.Claim().Remaining()
+		<-s.Done()
+		if took := time.Since(began); took > left {
+			t.Errorf("ended after %v, the claim's deadline was in %v", took, left)
+		}
+		host.Heal()
 	})
 }

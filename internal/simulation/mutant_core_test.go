@@ -147,7 +147,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "limit that is forgotten when an end comes to nothing", of: "internal/term", tests: "TestProgress",
-		edits: []edit{{"internal/term/phase.go", "		t.armLocked(t.terms.Clock.Now()) // a limit that was reached meanwhile counts now\n", ""}},
+		edits: []edit{{"internal/term/phase.go", "			t.armLocked(t.terms.Clock.Now()) // a limit that was reached meanwhile counts now\n", ""}},
 	},
 	{
 		name: "Close that ends belief last", seeds: 100,

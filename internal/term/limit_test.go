@@ -77,3 +77,19 @@ func TestProgress(t *testing.T) {
 		same(t, "lost", w.Take(), "lost k: its handler made no progress")
 	})
 }
+
+// A term that ends while it is given up leaves no timer.
+func TestLimitOfATermThatHasEnded(t *testing.T) {
+	t.Parallel()
+	in(t, func(t *testing.T, w *world) {
+		term := w.hold(t, w.session(t), "k", Given{Progress: time.Hour})
+		if err := term.begin(); err != nil {
+			t.Fatal(err)
+		}
+		term.Lose(claimerr.Loss{Reason: claimerr.Expired})
+		term.stay(t.Context())
+		if term.limits[0].timer.Stop() {
+			t.Error("its timer runs")
+		}
+	})
+}

@@ -188,7 +188,9 @@ func (t *Term) stay(ctx context.Context) {
 	stays := lost == nil && !wanted
 	if stays {
 		t.backLocked()
-		t.armLocked(t.terms.Clock.Now()) // a limit that was reached meanwhile counts now
+		if t.life.phase == phaseHeld {
+			t.armLocked(t.terms.Clock.Now()) // a limit that was reached meanwhile counts now
+		}
 	} else {
 		t.life.outcome = ""
 		t.parting.Store(leavingForGood)
