@@ -81,7 +81,7 @@ const (
 	shortTTL = 5 * time.Second
 	longTTL  = 15 * time.Second
 	quiet    = 4 * longTTL // what a zombie's lease takes, after a restart of etcd
-	patience = 10 * time.Minute
+	patience = 30 * time.Minute
 )
 
 // world is one run.
