@@ -94,13 +94,13 @@ func TestErrorsMatch(t *testing.T) {
 func TestReasonString(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
-	for r := etcdclaims.ReasonExpired; r <= etcdclaims.ReasonOutlived; r++ {
+	for r := etcdclaims.ReasonExpired; r <= etcdclaims.ReasonNoProgress; r++ {
 		if s := r.String(); s == "" || s == "unknown reason" || seen[s] {
 			t.Errorf("reason %d is %q", r, s)
 		}
 		seen[r.String()] = true
 	}
-	for _, r := range []etcdclaims.Reason{0, -1, etcdclaims.ReasonOutlived + 1} {
+	for _, r := range []etcdclaims.Reason{0, -1, etcdclaims.ReasonNoProgress + 1} {
 		if s := r.String(); s != "unknown reason" {
 			t.Errorf("reason %d is %q", r, s)
 		}
