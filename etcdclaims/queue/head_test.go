@@ -81,6 +81,7 @@ func TestHeadOfADeepQueue(t *testing.T) {
 // So it is with items that have not vested, for those who claim and for the keeper: what
 // they say of the next one stays exact.
 func TestHeadOfManyLaterItems(t *testing.T) {
+	testetcd.SkipRace(t)
 	t.Parallel()
 	virtually(t, func(w *world) {
 		q, host := w.process(queue.Config{Name: "later"})

@@ -106,6 +106,7 @@ func promotes(r *etcdserverpb.TxnRequest) bool {
 // no read, also if the queue has a concurrency limit, and several items go to as many
 // processes at once.
 func TestOneClaimPerEnqueue(t *testing.T) {
+	testetcd.SkipRace(t)
 	for _, cfg := range []queue.Config{{TTL: time.Minute}, {TTL: time.Minute, MaxTaken: 20}} {
 		for _, burst := range []int{1, 8} {
 			if racing && (burst == 1) == (cfg.MaxTaken > 0) {
@@ -209,6 +210,7 @@ func TestFewClaimsPerSlot(t *testing.T) {
 // One process moves items whose time has come, however many wait, and if it dies the
 // others go on.
 func TestOneKeeperMovesItems(t *testing.T) {
+	testetcd.SkipRace(t)
 	virtually(t, func(w *world) {
 		cfg := queue.Config{TTL: 10 * sec}
 		p := w.queue(cfg)

@@ -106,6 +106,7 @@ func TestManyQueuesAreServedInTurn(t *testing.T) {
 // An item of a queue that was empty is handled at once. A queue that is empty for a
 // while is forgotten and costs nothing, and is served again when it has an item.
 func TestManyQueuesIdle(t *testing.T) {
+	testetcd.SkipRace(t)
 	virtually(t, func(w *world) {
 		queues := 50
 		if racing {
@@ -170,6 +171,7 @@ func TestManyQueuesOutage(t *testing.T) {
 // The note that a queue has work does not go while an item is being added, whichever
 // comes first.
 func TestActiveWhileEnqueuing(t *testing.T) {
+	testetcd.SkipRace(t)
 	virtually(t, func(w *world) {
 		for i := range 4 {
 			q := w.queue(queue.Config{Name: fmt.Sprint(i)})

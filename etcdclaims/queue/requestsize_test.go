@@ -16,6 +16,7 @@ import (
 // items need more of them: for enqueuing, claiming, completing, recovery, giving back,
 // vesting and purging.
 func TestFewOperationsPerTransaction(t *testing.T) {
+	testetcd.SkipRace(t)
 	for _, limit := range []uint{10, 16, 100} {
 		for _, slots := range []int{0, 200} {
 			if racing && (limit == 100 || (slots == 0) != (limit == 16)) {
