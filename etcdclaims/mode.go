@@ -47,7 +47,9 @@ const (
 	optionNote
 )
 
-var optionNames = [...]string{"TTL", "Manual", "Reentrant", "Supersede", "Suspectable", "Prefer", "MaxHold", "MinHold", "Progress", "If", "Then", "Note"}
+var optionNames = [...]string{
+	"TTL", "Manual", "Reentrant", "Supersede", "Suspectable", "Prefer", "MaxHold", "MinHold", "Progress", "If", "Then", "Note",
+}
 
 // goTogether says which options go with an option: with an option that is not named here goes none.
 var goTogether = map[optionSet]optionSet{

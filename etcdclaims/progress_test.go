@@ -27,7 +27,8 @@ func beats(t *testing.T, cl *etcdclaims.Claim, n int) (last time.Time) {
 func TestProgressStops(t *testing.T) {
 	t.Parallel()
 	for how, opts := range map[string][]etcdclaims.AcquireOption{
-		"alone": nil, "manual": {etcdclaims.Manual(), etcdclaims.TTL(10 * time.Minute)}, "in a slot": {etcdclaims.Slots(2)}, "shared": {etcdclaims.Shared()},
+		"alone": nil, "manual": {etcdclaims.Manual(), etcdclaims.TTL(10 * time.Minute)},
+		"in a slot": {etcdclaims.Slots(2)}, "shared": {etcdclaims.Shared()},
 		"with a MaxHold": {etcdclaims.MaxHold(time.Hour)},
 	} {
 		virtualCase(t, how, func(t *testing.T, w *world) {

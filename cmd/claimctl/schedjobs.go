@@ -109,7 +109,8 @@ func newScheduler(ctx context.Context, claims *etcdclaims.Client, group string) 
 		groups, err := someGroups(ctx, claims)
 		switch {
 		case err != nil && len(groups) > 0:
-			return nil, usageError("choose a group with -g (sched.Config.Group) from: %s; others cannot be read: %w", strings.Join(groups, ", "), err)
+			return nil, usageError("choose a group with -g (sched.Config.Group) from: %s; others cannot be read: %w",
+				strings.Join(groups, ", "), err)
 		case err != nil:
 			return nil, usageError("choose a group with -g (sched.Config.Group); the groups cannot be listed: %w", err)
 		case len(groups) == 0:

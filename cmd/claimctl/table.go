@@ -87,7 +87,7 @@ func (t *table) fit(width int) []int {
 	return widths
 }
 
-// lineWidth returns how many characters a line of a terminal has, 80 if the output is none.
+// lineWidth returns the width of the terminal in characters, or 80 if the output is not a terminal.
 func lineWidth(out io.Writer) int {
 	if terminal, ok := out.(*os.File); ok {
 		if width, _, err := term.GetSize(int(terminal.Fd())); err == nil && width > 0 {

@@ -83,7 +83,7 @@ func (e *Election) observe(ctx context.Context, out chan<- *clientv3.GetResponse
 	}
 }
 
-// leader reads the key and the note of the leader. The response is without key-values if there is none.
+// leader reads the leader's key and note. Without a leader the response has no key-values.
 func (s *Session) leader(ctx context.Context, pfx string) (*clientv3.GetResponse, error) {
 	c := core.Of(s.claims)
 	if err := c.CheckClaimed(pfx); err != nil {

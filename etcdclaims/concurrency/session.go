@@ -23,11 +23,11 @@ var (
 	ErrLocked = original.ErrLocked
 	// ErrSessionExpired is returned by calls after the end of the session.
 	ErrSessionExpired = original.ErrSessionExpired
-	// ErrLockReleased is returned by Unlock and RUnlock of what is not locked.
+	// ErrLockReleased is returned by Unlock and RUnlock if the lock is not held.
 	ErrLockReleased = original.ErrLockReleased
 	// ErrElectionNotLeader is returned by Proclaim of a session that does not lead.
 	ErrElectionNotLeader = original.ErrElectionNotLeader
-	// ErrElectionNoLeader is returned by Leader if there is none.
+	// ErrElectionNoLeader is returned by Leader if nobody leads.
 	ErrElectionNoLeader = original.ErrElectionNoLeader
 )
 
