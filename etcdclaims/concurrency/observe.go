@@ -2,13 +2,12 @@ package concurrency
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/feed"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -101,9 +100,9 @@ func (s *Session) leader(ctx context.Context, pfx string) (*clientv3.GetResponse
 	if own == nil || note == nil || own.Lease != note.Lease { // of a claim that does not lead, or left over by one that did
 		return leader, nil
 	}
-	var value protocol.Note
-	if err := json.Unmarshal(note.Value, &value); err != nil {
-		return nil, fmt.Errorf("the note cannot be parsed: %w", err)
+	value, err := keyspace.Decode[protocol.Note]("the leader", note.Value, protocol.Version)
+	if err != nil {
+		return nil, err
 	}
 	leader.Count = 1
 	leader.Kvs = []*mvccpb.KeyValue{{

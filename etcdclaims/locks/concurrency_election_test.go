@@ -8,6 +8,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/concurrency"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/testclaims"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	original "go.etcd.io/etcd/client/v3/concurrency"
@@ -166,6 +167,22 @@ func TestResumeElection(t *testing.T) {
 		}
 		testclaims.NoErr(t, e.Campaign(ctx, "candidate2"))
 		observed(t, leaders, "candidate2")
+	})
+}
+
+// The value of a leader that a newer version wrote is not guessed at.
+func TestLeaderOfANewerVersion(t *testing.T) {
+	virtually(t, func(t *testing.T, w *testclaims.World) {
+		ctx := context.Background()
+		e := concurrency.NewElection(session(t, w), "e")
+		testclaims.NoErr(t, e.Campaign(ctx, "one"))
+		leader, err := e.Leader(ctx)
+		testclaims.NoErr(t, err)
+		_, err = w.Raw.Put(ctx, keyspace.DefaultPrefix+"note/e", `{"v":99,"text":"two"}`, clientv3.WithLease(clientv3.LeaseID(leader.Kvs[0].Lease)))
+		testclaims.NoErr(t, err)
+		if resp, err := e.Leader(ctx); !keyspace.IsNewer(err) {
+			t.Errorf("Leader returns %v, %v", resp, err)
+		}
 	})
 }
 
