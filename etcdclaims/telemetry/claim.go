@@ -19,6 +19,7 @@ type call struct {
 	key      string
 	mode     string
 	began    time.Time
+	left     func()            // forgets that it waits; nil if it does not
 	caller   trace.SpanContext // of the call's context
 
 	acquire trace.Span
@@ -46,6 +47,7 @@ func (t *Telemetry) callBegan(ctx context.Context, of etcdclaims.Call) context.C
 	c := &call{key: of.Key, template: t.keys.of(of.Key), mode: "try", began: began, caller: caller, acquire: acquire}
 	if of.Wait {
 		c.mode = "wait"
+		c.left = track(t, t.calls, c, true)
 	}
 	if acquire.IsRecording() {
 		acquire.SetAttributes(t.spanKey(c.key, c.template), keyTemplate.String(c.template), keyMode.String(c.mode))
@@ -105,6 +107,9 @@ func (t *Telemetry) callEnded(ctx context.Context, of etcdclaims.Call) {
 	c := t.callOf(ctx)
 	if c == nil {
 		return
+	}
+	if c.left != nil {
+		c.left()
 	}
 	result, errorType := resultOf(of.Err)
 	s := series{}.with(keyTemplate, c.template).with(keyResult, result).with(keyMode, c.mode).with(keyError, errorType)

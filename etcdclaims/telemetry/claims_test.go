@@ -49,15 +49,16 @@ func TestClaims(t *testing.T) {
 		}()
 		time.Sleep(7 * sec) // one renewal
 		w.expect(map[string]string{
-			"etcdclaims.claim.count{}":           "2",
-			"etcdclaims.waiter.count{}":          "1",
-			"etcdclaims.session.count{}":         "2",
-			"etcdclaims.claim.oldest{}":          "7.0",
-			"etcdclaims.handler.overdue.count{}": "0",
-			"etcdclaims.unreachable.count{}":     "0",
-			"etcdclaims.renewal.margin{}":        "1×8.3", // 13.35 s less the 5 s after which it is renewed
-			"etcdclaims.renewal.margin_ratio{}":  "1×0.6",
-			"etcdclaims.renewal.duration{}":      "2×0.0", // the waiter's session has one too
+			"etcdclaims.claim.held{}":           "2",
+			"etcdclaims.call.waiting{}":         "1",
+			"etcdclaims.session.open{}":         "2",
+			"etcdclaims.claim.oldest{}":         "7.0",
+			"etcdclaims.call.oldest{}":          "7.0",
+			"etcdclaims.handler.overdue{}":      "0",
+			"etcdclaims.client.unreachable{}":   "0",
+			"etcdclaims.renewal.margin{}":       "1×8.3", // 13.35 s less the 5 s after which it is renewed
+			"etcdclaims.renewal.margin_ratio{}": "1×0.6",
+			"etcdclaims.renewal.duration{}":     "2×0.0", // the waiter's session has one too
 			"etcdclaims.acquire.duration{key.template=orders/*,mode=try,result=acquired}":  "2×0.0",
 			"etcdclaims.acquire.duration{key.template=orders/*,mode=try,result=contended}": "1×0.0",
 			"etcdclaims.request.count{request.kind=lease_keep_alive,result=ok}":            "2",
@@ -79,7 +80,8 @@ func TestClaims(t *testing.T) {
 			"etcdclaims.hold.duration{key.template=orders/*}":                              "2×3.5",
 			"etcdclaims.claim.ends{key.template=orders/*,reason=released}":                 "1",
 			"etcdclaims.claim.ends{key.template=orders/*,reason=lease_revoked}":            "1",
-			"etcdclaims.claim.count{}":                                                     "1",
+			"etcdclaims.claim.held{}":  "1",
+			"etcdclaims.call.oldest{}": "0.0",
 		})
 
 		// Work whose owner dies, and is taken over.
@@ -118,7 +120,7 @@ func TestClaims(t *testing.T) {
 		cancel()
 		time.Sleep(10 * sec)
 		w.expect(map[string]string{
-			"etcdclaims.handler.overdue.count{}":                               "1",
+			"etcdclaims.handler.overdue{}":                                     "1",
 			"etcdclaims.zombie.count{key.template=slow}":                       "1",
 			"etcdclaims.claim.ends{key.template=slow,reason=handler_outlived}": "1",
 		})
@@ -133,9 +135,9 @@ func TestClaims(t *testing.T) {
 			w.Fatal("acquired in an outage")
 		}
 		w.expect(map[string]string{
-			"etcdclaims.handler.overdue.count{}":                          "0",
-			"etcdclaims.unreachable.count{}":                              "1",
-			"etcdclaims.claim.count{}":                                    "0",
+			"etcdclaims.handler.overdue{}":                                "0",
+			"etcdclaims.client.unreachable{}":                             "1",
+			"etcdclaims.claim.held{}":                                     "0",
 			"etcdclaims.claim.oldest{}":                                   "0.0",
 			"etcdclaims.claim.ends{key.template=orders/*,reason=expired}": "1",
 		})

@@ -23,22 +23,23 @@ var (
 
 // The attributes of metrics and spans.
 const (
-	keyTemplate  = attribute.Key("etcdclaims.key.template")
-	keyKey       = attribute.Key("etcdclaims.key") // of spans only
-	keyFence     = attribute.Key("etcdclaims.fence")
-	keyResult    = attribute.Key("etcdclaims.result")
-	keyMode      = attribute.Key("etcdclaims.mode")
-	keyReason    = attribute.Key("etcdclaims.reason")
-	keyKind      = attribute.Key("etcdclaims.request.kind")
-	keyGate      = attribute.Key("etcdclaims.gate")
-	keyGroup     = attribute.Key("etcdclaims.group")
-	keyJob       = attribute.Key("etcdclaims.job")
-	keyOutcome   = attribute.Key("etcdclaims.outcome")
-	keyWork      = attribute.Key("etcdclaims.work")
-	keyWorkState = attribute.Key("etcdclaims.work.state")
-	keyState     = attribute.Key("etcdclaims.queue.item.state")
-	keyQueue     = attribute.Key("messaging.destination.name")
-	keyError     = attribute.Key("error.type")
+	keyTemplate   = attribute.Key("etcdclaims.key.template")
+	keyKey        = attribute.Key("etcdclaims.key") // of spans only
+	keyFence      = attribute.Key("etcdclaims.fence")
+	keyResult     = attribute.Key("etcdclaims.result")
+	keyMode       = attribute.Key("etcdclaims.mode")
+	keyReason     = attribute.Key("etcdclaims.reason")
+	keyKind       = attribute.Key("etcdclaims.request.kind")
+	keyGate       = attribute.Key("etcdclaims.gate")
+	keyGroup      = attribute.Key("etcdclaims.group")
+	keyJob        = attribute.Key("etcdclaims.job")
+	keyOutcome    = attribute.Key("etcdclaims.outcome")
+	keyPartitions = attribute.Key("etcdclaims.partition.state")
+	keyWork       = attribute.Key("etcdclaims.work")
+	keyWorkState  = attribute.Key("etcdclaims.work.state")
+	keyState      = attribute.Key("etcdclaims.queue.item.state")
+	keyQueue      = attribute.Key("messaging.destination.name")
+	keyError      = attribute.Key("error.type")
 )
 
 // instruments are all instruments. A new one needs a line in docs/telemetry.md.
@@ -53,15 +54,16 @@ type instruments struct {
 	held, waiting, sessions  metric.Int64ObservableGauge
 	overdueHandlers          metric.Int64ObservableGauge
 	unreachable              metric.Int64ObservableGauge
-	oldest                   metric.Float64ObservableGauge
+	oldest, oldestCall       metric.Float64ObservableGauge
 	lateness, runs           metric.Float64Histogram
 	ticks, ownerChanges      metric.Int64Counter
 	owner, running           metric.Int64ObservableGauge
 	nextDue, overdue         metric.Float64ObservableGauge
 	process, itemWait        metric.Float64Histogram
-	items, dead, paused      metric.Int64ObservableGauge
-	oldestReady              metric.Float64ObservableGauge
+	items, dead              metric.Int64ObservableGauge
+	oldestReady, paused      metric.Float64ObservableGauge
 	work                     metric.Int64ObservableGauge
+	members, partitions      metric.Int64ObservableGauge
 }
 
 // maker makes instruments of a meter, and collects the errors.
@@ -106,16 +108,18 @@ func (i *instruments) make(m metric.Meter) error {
 	mk.counter(&i.ownerChanges, "etcdclaims.owner.changes", "Times that the process became the owner of its group.", "{change}")
 	mk.count(&i.owner, "etcdclaims.owner", "1 if the process is the owner of its group, else 0.", "")
 	mk.count(&i.running, "etcdclaims.run.active", "Runs of the process now.", "{run}")
-	mk.seconds(&i.nextDue, "etcdclaims.tick.next_due", "When the next tick is due, in seconds since 1970; of the owner only.")
+	mk.seconds(&i.nextDue, "etcdclaims.tick.next_due.timestamp", "When the next tick is due, in seconds since 1970; of the owner only.")
 	mk.seconds(&i.overdue, "etcdclaims.tick.overdue", "Time since the oldest tick was due that is not admitted; of the owner only.")
 	mk.histogram(&i.process, "messaging.process.duration", "Time that the handler of an item took.", "s", processBuckets)
 	mk.histogram(&i.itemWait, "etcdclaims.queue.item.wait.duration",
 		"Time from when an item became visible to when a worker had it.", "s", waitBuckets)
-	mk.count(&i.items, "etcdclaims.queue.item.count", "Items of a queue, by state.", "{item}")
-	mk.count(&i.dead, "etcdclaims.queue.dead.count", "Dead letters of a queue.", "{item}")
-	mk.count(&i.paused, "etcdclaims.queue.paused", "1 if the queue is paused, else 0.", "")
+	mk.count(&i.items, "etcdclaims.queue.items", "Items of a queue, by state.", "{item}")
+	mk.count(&i.dead, "etcdclaims.queue.dead_letters", "Dead letters of a queue.", "{item}")
+	mk.seconds(&i.paused, "etcdclaims.queue.paused", "Time for which the queue has been paused; 0 if it is not.")
 	mk.seconds(&i.oldestReady, "etcdclaims.queue.oldest", "Time for which the oldest visible item has waited; 0 if none waits.")
-	mk.count(&i.work, "etcdclaims.work.count", "Work with a record that is not done, by state.", "{record}")
+	mk.count(&i.work, "etcdclaims.work.records", "Work with a record that is not done, by state.", "{record}")
+	mk.count(&i.members, "etcdclaims.group.members", "Members of a group.", "{member}")
+	mk.count(&i.partitions, "etcdclaims.group.partitions", "Partitions of a group, by whether they have an owner.", "{partition}")
 	return errors.Join(mk.errs...)
 }
 
@@ -137,20 +141,21 @@ func (i *instruments) makeClaims(mk *maker) {
 	mk.counter(&i.admissions, "etcdclaims.fence.admissions", "Tokens that a gate was given, by result.", "{token}")
 	mk.histogram(&i.fenceLag, "etcdclaims.fence.lag",
 		"Time from when this process saw a newer fence admitted to when an older one was refused.", "s", waitBuckets)
-	mk.count(&i.held, "etcdclaims.claim.count", "Claims held now.", "{claim}")
-	mk.count(&i.waiting, "etcdclaims.waiter.count", "Calls that stand in line for a key now.", "{call}")
-	mk.count(&i.sessions, "etcdclaims.session.count", "Leases that carry claims now.", "{session}")
-	mk.count(&i.overdueHandlers, "etcdclaims.handler.overdue.count", "Handlers that run now though their drain is over.", "{handler}")
-	mk.count(&i.unreachable, "etcdclaims.unreachable.count", "Clients of the process that get no answer from etcd now.", "{client}")
+	mk.count(&i.held, "etcdclaims.claim.held", "Claims held now.", "{claim}")
+	mk.count(&i.waiting, "etcdclaims.call.waiting", "Calls that stand in line for a key now.", "{call}")
+	mk.count(&i.sessions, "etcdclaims.session.open", "Leases that carry claims now.", "{session}")
+	mk.count(&i.overdueHandlers, "etcdclaims.handler.overdue", "Handlers that run now though their drain is over.", "{handler}")
+	mk.count(&i.unreachable, "etcdclaims.client.unreachable", "Clients of the process that get no answer from etcd now.", "{client}")
 	mk.seconds(&i.oldest, "etcdclaims.claim.oldest", "Time for which the oldest of the claims held now is held.")
+	mk.seconds(&i.oldestCall, "etcdclaims.call.oldest", "Time for which the oldest of the calls that may wait now has waited; 0 if there is none.")
 }
 
 // gauges returns what collect observes.
 func (i *instruments) gauges() []metric.Observable {
 	return []metric.Observable{
-		i.held, i.waiting, i.sessions, i.overdueHandlers, i.unreachable, i.oldest,
+		i.held, i.waiting, i.sessions, i.overdueHandlers, i.unreachable, i.oldest, i.oldestCall,
 		i.owner, i.running, i.nextDue, i.overdue,
-		i.items, i.dead, i.paused, i.oldestReady, i.work,
+		i.items, i.dead, i.paused, i.oldestReady, i.work, i.members, i.partitions,
 	}
 }
 

@@ -104,18 +104,19 @@ func (t *Telemetry) collectQueues(ctx, budget context.Context, o metric.Observer
 		}
 		with := t.options.of(series{}.with(keyQueue, w.name)).observe
 		o.ObserveInt64(t.dead, int64(st.Dead), with...)
-		paused := int64(0)
-		if !st.Paused.At.IsZero() {
-			paused = 1
-		}
-		o.ObserveInt64(t.paused, paused, with...)
-		age := time.Duration(0)
-		if !st.OldestReady.IsZero() {
-			age = max(time.Since(st.OldestReady), 0)
-		}
-		o.ObserveFloat64(t.oldestReady, age.Seconds(), with...)
+		o.ObserveFloat64(t.paused, secondsSince(st.Paused.At), with...)
+		o.ObserveFloat64(t.oldestReady, secondsSince(st.OldestReady), with...)
 	}
 	return errors.Join(errs...)
+}
+
+// secondsSince returns how long ago a time was, 0 if it is zero. One ahead of this clock was a
+// millisecond ago, so that it differs from none.
+func secondsSince(at time.Time) float64 {
+	if at.IsZero() {
+		return 0
+	}
+	return max(time.Since(at), time.Millisecond).Seconds()
 }
 
 // Worker is a queue.Middleware that measures handlers, by the semantic

@@ -35,12 +35,12 @@ func TestQueue(t *testing.T) {
 		}
 		time.Sleep(3 * sec)
 		w.expect(map[string]string{
-			"etcdclaims.queue.item.count{queue.item.state=ready,messaging.destination.name=mail}": "2",
-			"etcdclaims.queue.item.count{queue.item.state=later,messaging.destination.name=mail}": "1",
-			"etcdclaims.queue.item.count{queue.item.state=taken,messaging.destination.name=mail}": "0",
-			"etcdclaims.queue.dead.count{messaging.destination.name=mail}":                        "0",
-			"etcdclaims.queue.oldest{messaging.destination.name=mail}":                            "3.0",
-			"etcdclaims.queue.paused{messaging.destination.name=mail}":                            "0",
+			"etcdclaims.queue.items{queue.item.state=ready,messaging.destination.name=mail}": "2",
+			"etcdclaims.queue.items{queue.item.state=later,messaging.destination.name=mail}": "1",
+			"etcdclaims.queue.items{queue.item.state=taken,messaging.destination.name=mail}": "0",
+			"etcdclaims.queue.dead_letters{messaging.destination.name=mail}":                 "0",
+			"etcdclaims.queue.oldest{messaging.destination.name=mail}":                       "3.0",
+			"etcdclaims.queue.paused{messaging.destination.name=mail}":                       "0.0",
 		})
 		ctx, cancel := context.WithCancel(w.Context())
 		returned := make(chan error)
@@ -58,7 +58,7 @@ func TestQueue(t *testing.T) {
 		}()
 		time.Sleep(5 * sec)
 		w.expect(map[string]string{ // the counts of 8 s ago are good enough
-			"etcdclaims.queue.dead.count{messaging.destination.name=mail}":                                                                               "0",
+			"etcdclaims.queue.dead_letters{messaging.destination.name=mail}":                                                                             "0",
 			"messaging.process.duration{messaging.destination.name=mail,messaging.operation.name=process,messaging.system=etcdclaims}":                   "1×2.0",
 			"messaging.process.duration{error.type=_OTHER,messaging.destination.name=mail,messaging.operation.name=process,messaging.system=etcdclaims}": "1×2.0",
 			"etcdclaims.queue.item.wait.duration{messaging.destination.name=mail}":                                                                       "2×3.0",
@@ -67,11 +67,12 @@ func TestQueue(t *testing.T) {
 		if err := q.Pause(w.Context(), "maintenance"); err != nil {
 			w.Fatal(err)
 		}
+		time.Sleep(20 * sec)
 		w.expect(map[string]string{
-			"etcdclaims.queue.item.count{queue.item.state=ready,messaging.destination.name=mail}": "0",
-			"etcdclaims.queue.dead.count{messaging.destination.name=mail}":                        "1",
-			"etcdclaims.queue.oldest{messaging.destination.name=mail}":                            "0.0",
-			"etcdclaims.queue.paused{messaging.destination.name=mail}":                            "1",
+			"etcdclaims.queue.items{queue.item.state=ready,messaging.destination.name=mail}": "0",
+			"etcdclaims.queue.dead_letters{messaging.destination.name=mail}":                 "1",
+			"etcdclaims.queue.oldest{messaging.destination.name=mail}":                       "0.0",
+			"etcdclaims.queue.paused{messaging.destination.name=mail}":                       "20.0",
 		})
 		spans := w.ended()["process mail"]
 		if len(spans) != 2 || spans[0].SpanKind() != trace.SpanKindConsumer {
@@ -82,7 +83,7 @@ func TestQueue(t *testing.T) {
 			w.Error(err)
 		}
 		stop()
-		w.expect(map[string]string{"etcdclaims.queue.dead.count{messaging.destination.name=mail}": ""})
+		w.expect(map[string]string{"etcdclaims.queue.dead_letters{messaging.destination.name=mail}": ""})
 	})
 }
 

@@ -56,7 +56,7 @@ func TestScheduler(t *testing.T) {
 			"etcdclaims.owner{group=billing}":                              "1",
 			"etcdclaims.owner.changes{group=billing}":                      "1",
 			"etcdclaims.tick.overdue{group=billing}":                       "0.0",
-			"etcdclaims.tick.next_due{group=billing}":                      oneDigit(next),
+			"etcdclaims.tick.next_due.timestamp{group=billing}":            oneDigit(next),
 		})
 		if n := began.Load(); n != 5 {
 			w.Errorf("the hook that was there before was called %d times, want 5", n)

@@ -7,8 +7,10 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/sched"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
@@ -50,6 +52,8 @@ type Telemetry struct {
 	schedulers map[*sched.Scheduler]scheduler
 	queues     map[*watchedQueue]bool
 	works      map[*watchedWork]bool
+	groups     map[*group.View]string
+	calls      map[*call]bool // that may wait
 	stop       metric.Registration
 }
 
@@ -72,6 +76,8 @@ func New(cfg Config) (*Telemetry, error) {
 		schedulers: make(map[*sched.Scheduler]scheduler),
 		queues:     make(map[*watchedQueue]bool),
 		works:      make(map[*watchedWork]bool),
+		groups:     make(map[*group.View]string),
+		calls:      make(map[*call]bool),
 	}
 	meter := cfg.MeterProvider.Meter(scope)
 	err := t.instruments.make(meter)
@@ -146,6 +152,7 @@ func track[K comparable, V any](t *Telemetry, in map[K]V, k K, v V) (forget func
 func (t *Telemetry) collect(ctx context.Context, o metric.Observer) error {
 	t.collectClaims(o)
 	t.collectSchedulers(o)
+	t.collectGroups(o)
 	budget, cancel := context.WithTimeout(ctx, askBudget)
 	defer cancel()
 	works := t.countWork() // beside the queues, with which it shares the time
@@ -156,6 +163,10 @@ func (t *Telemetry) collect(ctx context.Context, o metric.Observer) error {
 func (t *Telemetry) collectClaims(o metric.Observer) {
 	t.mu.Lock()
 	clients := slices.Collect(maps.Keys(t.clients))
+	var oldest time.Duration
+	for c := range t.calls {
+		oldest = max(oldest, time.Since(c.began))
+	}
 	t.mu.Unlock()
 	var sum etcdclaims.Stats
 	unreachable := 0
@@ -175,5 +186,6 @@ func (t *Telemetry) collectClaims(o metric.Observer) {
 	o.ObserveInt64(t.sessions, int64(sum.Sessions))
 	o.ObserveInt64(t.overdueHandlers, int64(sum.Overdue))
 	o.ObserveFloat64(t.oldest, sum.Oldest.Seconds())
+	o.ObserveFloat64(t.oldestCall, oldest.Seconds())
 	o.ObserveInt64(t.unreachable, int64(unreachable))
 }

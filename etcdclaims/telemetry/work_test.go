@@ -39,12 +39,12 @@ func TestWork(t *testing.T) {
 		expect := func(claimed, orphaned, dead string) {
 			w.Helper()
 			w.expect(map[string]string{
-				"etcdclaims.work.count{work=jobs,work.state=claimed}":    claimed,
-				"etcdclaims.work.count{work=jobs,work.state=orphaned}":   orphaned,
-				"etcdclaims.work.count{work=jobs,work.state=free}":       "0",
-				"etcdclaims.work.count{work=jobs,work.state=failed}":     "0",
-				"etcdclaims.work.count{work=jobs,work.state=dead}":       dead,
-				"etcdclaims.work.count{work=jobs,work.state=unreadable}": "0",
+				"etcdclaims.work.records{work=jobs,work.state=claimed}":    claimed,
+				"etcdclaims.work.records{work=jobs,work.state=orphaned}":   orphaned,
+				"etcdclaims.work.records{work=jobs,work.state=free}":       "0",
+				"etcdclaims.work.records{work=jobs,work.state=failed}":     "0",
+				"etcdclaims.work.records{work=jobs,work.state=dead}":       dead,
+				"etcdclaims.work.records{work=jobs,work.state=unreadable}": "0",
 			})
 		}
 		expect("1", "1", "1")
@@ -65,6 +65,6 @@ func TestWork(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		expect("0", "1", "1") // the owner lost it in the outage
 		stop()
-		w.expect(map[string]string{"etcdclaims.work.count{work=jobs,work.state=dead}": ""})
+		w.expect(map[string]string{"etcdclaims.work.records{work=jobs,work.state=dead}": ""})
 	})
 }

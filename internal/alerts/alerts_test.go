@@ -16,6 +16,7 @@ import (
 type rule struct {
 	Alert, Expr string
 	For         yamlDuration
+	Annotations map[string]string
 }
 
 type yamlDuration time.Duration
@@ -47,7 +48,7 @@ func rules(t *testing.T) []rule {
 // a sample every 30 s, in the notation of Prometheus' tests. Empty lines are between failures.
 var failures = map[string]struct{ bad, good string }{
 	"EtcdclaimsUnreachable": {
-		`etcdclaims_unreachable_count{job="j",instance="a"} 0x20 1x40`, `etcdclaims_unreachable_count{job="j",instance="a"} 0x60`,
+		`etcdclaims_client_unreachable{job="j",instance="a"} 0x20 1x40`, `etcdclaims_client_unreachable{job="j",instance="a"} 0x60`,
 	},
 	"EtcdclaimsRenewalMarginLow": {
 		`etcdclaims_renewal_margin_ratio_bucket{job="j",le="0.1"} 0+1x60
@@ -64,8 +65,8 @@ var failures = map[string]struct{ bad, good string }{
 		etcdclaims_claim_ends_total{job="j",etcdclaims_reason="expired"} 3x24 stale 3x60`, // a scrape failed
 	},
 	"EtcdclaimsHandlerOverdue": {
-		`etcdclaims_handler_overdue_count{job="j",instance="a"} 0x20 1x40`,
-		`etcdclaims_handler_overdue_count{job="j",instance="a"} 0x40 1 0x20`, // it stopped after all
+		`etcdclaims_handler_overdue{job="j",instance="a"} 0x20 1x40`,
+		`etcdclaims_handler_overdue{job="j",instance="a"} 0x40 1 0x20`, // it stopped after all
 	},
 	"EtcdclaimsStaleWrites": {
 		`etcdclaims_fence_admissions_total{job="j",etcdclaims_gate="g",etcdclaims_result="stale"} _x30 1x30`,
@@ -103,21 +104,38 @@ var failures = map[string]struct{ bad, good string }{
 	},
 	"EtcdclaimsQueueStuck": {
 		`etcdclaims_queue_oldest_seconds{job="j",messaging_destination_name="q"} 0+30x60
-		etcdclaims_queue_paused{job="j",messaging_destination_name="q"} 0x60`,
+		etcdclaims_queue_paused_seconds{job="j",messaging_destination_name="q"} 0x60`,
 		`etcdclaims_queue_oldest_seconds{job="j",messaging_destination_name="q"} 0+30x60
-		etcdclaims_queue_paused{job="j",messaging_destination_name="q"} 1x60`,
+		etcdclaims_queue_paused_seconds{job="j",messaging_destination_name="q"} 1x60`,
 	},
 	"EtcdclaimsDeadLetters": {
-		`etcdclaims_queue_dead_count{job="j",messaging_destination_name="q"} 2x30 3x30`,
-		`etcdclaims_queue_dead_count{job="j",messaging_destination_name="q"} 2x60`, // known for long
+		`etcdclaims_queue_dead_letters{job="j",messaging_destination_name="q"} 2x60`, // as long as there are any
+		`etcdclaims_queue_dead_letters{job="j",messaging_destination_name="q"} 2x20 0x40`,
 	},
 	"EtcdclaimsWorkOrphaned": {
-		`etcdclaims_work_count{job="j",etcdclaims_work="w",etcdclaims_work_state="orphaned"} 0x20 1x40`,
-		`etcdclaims_work_count{job="j",etcdclaims_work="w",etcdclaims_work_state="orphaned"} 0x40 1x5 0x15`, // it is taken over
+		`etcdclaims_work_records{job="j",etcdclaims_work="w",etcdclaims_work_state="orphaned"} 0x20 1x40`,
+		`etcdclaims_work_records{job="j",etcdclaims_work="w",etcdclaims_work_state="orphaned"} 0x40 1x5 0x15`, // it is taken over
 	},
 	"EtcdclaimsWorkDead": {
-		`etcdclaims_work_count{job="j",etcdclaims_work="w",etcdclaims_work_state="dead"} 2x30 3x30`,
-		`etcdclaims_work_count{job="j",etcdclaims_work="w",etcdclaims_work_state="dead"} 2x60`,
+		`etcdclaims_work_records{job="j",etcdclaims_work="w",etcdclaims_work_state="dead"} 2x60`,
+		`etcdclaims_work_records{job="j",etcdclaims_work="w",etcdclaims_work_state="dead"} 2x20 0x40`,
+	},
+	"EtcdclaimsOwnerFlaps": {
+		`etcdclaims_owner_changes_total{job="j",instance="a",etcdclaims_group="g"} 0+1x60
+		etcdclaims_owner_changes_total{job="j",instance="b",etcdclaims_group="g"} 0+1x60`,
+		`etcdclaims_owner_changes_total{job="j",instance="a",etcdclaims_group="g"} 7x30 8x30`, // a deployment
+	},
+	"EtcdclaimsPausedLong": {
+		`etcdclaims_queue_paused_seconds{job="j",messaging_destination_name="q"} 85000+30x60`,
+		`etcdclaims_queue_paused_seconds{job="j",messaging_destination_name="q"} 0+30x60`,
+	},
+	"EtcdclaimsWaitsLong": {
+		`etcdclaims_call_oldest_seconds{job="j",instance="a"} 3000+30x60`, `etcdclaims_call_oldest_seconds{job="j",instance="a"} 0+30x30 0x30`,
+	},
+	"EtcdclaimsPartitionsFree": {
+		`etcdclaims_group_partitions{job="j",etcdclaims_group="g",etcdclaims_partition_state="free"} 0x20 3x40`,
+		`etcdclaims_group_partitions{job="j",etcdclaims_group="g",etcdclaims_partition_state="free"} 0x20 3 3 0x40
+		etcdclaims_group_partitions{job="j",etcdclaims_group="g",etcdclaims_partition_state="reserved"} 3x60`,
 	},
 }
 

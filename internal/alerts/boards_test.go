@@ -27,6 +27,7 @@ func expressions(t *testing.T) map[string]string {
 			t.Fatal(err)
 		}
 		var board struct {
+			UID    string
 			Panels []struct {
 				Title   string
 				Targets []struct{ Expr string }
@@ -34,6 +35,9 @@ func expressions(t *testing.T) map[string]string {
 		}
 		if err := json.Unmarshal(text, &board); err != nil {
 			t.Fatalf("%s: %v", name, err)
+		}
+		if want := "etcdclaims-" + strings.TrimSuffix(filepath.Base(name), ".json"); board.UID != want {
+			t.Errorf("the uid of %s is %q, want %q", name, board.UID, want) // so that an import replaces it
 		}
 		for _, p := range board.Panels {
 			for _, target := range p.Targets {
@@ -73,8 +77,8 @@ func metricsOf(t *testing.T, where, expr string) []string {
 }
 
 // testBoards fails unless a run has exported each metric that a board or an alert
-// rule names, unless the boards show each that it exported, and unless docs/telemetry.md
-// has what to do at each alert. That it has each metric is tested beside the instruments.
+// rule names, unless the boards show each that it exported, and unless docs/operations.md
+// has what to do at each alert, where its runbook is. That it has each metric is tested beside the instruments.
 func testBoards(t *testing.T, exported map[string]bool) {
 	shown := map[string]bool{"target_info": true}
 	for where, expr := range expressions(t) {
@@ -85,7 +89,7 @@ func testBoards(t *testing.T, exported map[string]bool) {
 			shown[family(name)] = true
 		}
 	}
-	manual, err := os.ReadFile(docs + "telemetry.md")
+	manual, err := os.ReadFile(docs + "operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +100,10 @@ func testBoards(t *testing.T, exported map[string]bool) {
 	}
 	for _, rule := range rules(t) {
 		if !strings.Contains(string(manual), "### "+rule.Alert+"\n") {
-			t.Errorf("docs/telemetry.md does not say what to do at %s", rule.Alert)
+			t.Errorf("docs/operations.md does not say what to do at %s", rule.Alert)
+		}
+		if url := rule.Annotations["runbook_url"]; !strings.HasSuffix(url, "/docs/operations.md#"+strings.ToLower(rule.Alert)) {
+			t.Errorf("the runbook of %s is %s", rule.Alert, url)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
+	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/etcdclaims/telemetry"
 	"github.com/etcdclaims/claims/etcdclaims/work"
@@ -80,6 +81,12 @@ func (m member) handleOrders(ctx context.Context) {
 // mishaps lets things go wrong, as they do.
 func (m member) mishaps(ctx context.Context, tel *telemetry.Telemetry, other member) {
 	defer tel.WatchWork("work", m.claims, "work/", time.Second)()
+	shards, err := group.Join(ctx, m.claims, group.Config{Group: "shards", Partitions: 4},
+		func(ctx context.Context, _ int, _ *etcdclaims.Claim) error { <-ctx.Done(); return nil })
+	if err != nil {
+		return
+	}
+	defer tel.WatchGroup("shards", shards.View())()
 	for n := 0; ctx.Err() == nil; n++ {
 		m.lateWriter(ctx, other, fmt.Sprint("late/", n))
 		m.deadOwner(ctx, other, fmt.Sprint("work/", n))

@@ -60,7 +60,7 @@ func TestFleet(t *testing.T) {
 	deadline := time.Now().Add(time.Minute)
 	for {
 		names := scrape(t, url)
-		rare := []string{"etcdclaims_renewal_margin_seconds_sum", "etcdclaims_zombie_count_total", "etcdclaims_takeover_count_total", "etcdclaims_wait_duration_seconds_sum", "etcdclaims_queue_dead_count", "messaging_process_duration_seconds_sum", "etcdclaims_tick_count_total", "etcdclaims_fence_lag_seconds_sum", "etcdclaims_owner_changes_total", "etcdclaims_tick_next_due_seconds", "etcdclaims_run_duration_seconds_sum"}
+		rare := []string{"etcdclaims_renewal_margin_seconds_sum", "etcdclaims_zombie_count_total", "etcdclaims_takeover_count_total", "etcdclaims_wait_duration_seconds_sum", "etcdclaims_queue_dead_letters", "messaging_process_duration_seconds_sum", "etcdclaims_tick_count_total", "etcdclaims_fence_lag_seconds_sum", "etcdclaims_owner_changes_total", "etcdclaims_tick_next_due_timestamp_seconds", "etcdclaims_run_duration_seconds_sum"}
 		missing := ""
 		for _, name := range rare {
 			if !names[name] {

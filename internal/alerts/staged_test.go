@@ -14,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/etcdclaims/telemetry"
 	"github.com/etcdclaims/claims/etcdclaims/work"
@@ -62,6 +63,10 @@ func (i *incidents) begin() {
 	i.staleWrites()
 	i.schedule("failing", i.client(i.server.Host(i.T), nil), func(context.Context, sched.Tick) error { return errors.New("staged") })
 	i.stuckQueue()
+	i.pausedQueue()
+	i.longWait()
+	i.freePartitions()
+	i.flappingOwner()
 	i.deadLetters()
 	i.lostWork()
 	i.cutOff()
@@ -179,6 +184,45 @@ func (i *incidents) stuckQueue() {
 	check(i.T, err)
 }
 
+// pausedQueue is for PausedLong.
+func (i *incidents) pausedQueue() {
+	check(i.T, i.queue("paused").Pause(i.Context(), "staged"))
+}
+
+// longWait waits for a key that is held: for WaitsLong.
+func (i *incidents) longWait() {
+	_, err := i.client(i.server.Host(i.T), nil).TryAcquire(i.Context(), "held")
+	check(i.T, err)
+	waiter := i.client(i.server.Host(i.T), nil)
+	i.until(func(ctx context.Context) { _, _ = waiter.Acquire(ctx, "held") })
+}
+
+// freePartitions observes a group that its only member has left: for PartitionsFree.
+func (i *incidents) freePartitions() {
+	m, err := group.Join(i.Context(), i.client(i.server.Host(i.T), nil), group.Config{Group: "left", Partitions: 4},
+		func(ctx context.Context, _ int, _ *etcdclaims.Claim) error { <-ctx.Done(); return nil })
+	check(i.T, err)
+	view, err := group.Open(i.Context(), i.client(i.server.Host(i.T), nil), "left")
+	check(i.T, err)
+	i.Cleanup(view.Close)
+	i.Cleanup(i.tel.WatchGroup("left", view))
+	check(i.T, m.Leave(i.Context()))
+}
+
+// flappingOwner takes the ownership of a schedule from its owner again and again: for OwnerFlaps.
+func (i *incidents) flappingOwner() {
+	claims := i.client(i.server.Host(i.T), nil)
+	i.schedule("flapping", claims, func(context.Context, sched.Tick) error { return nil })
+	i.until(func(ctx context.Context) {
+		for info, err := range claims.Watch(ctx, "sched/") {
+			if err == nil && info.Kind == etcdclaims.Claimed && strings.Contains(info.Info.Key, "flapping") {
+				pause(ctx, time.Second)
+				_ = admin.ForceRelease(ctx, claims, info.Info.Key, "staged")
+			}
+		}
+	})
+}
+
 // deadLetters has an item that fails, after Prometheus has seen the queue without: for
 // DeadLetters.
 func (i *incidents) deadLetters() {
@@ -186,7 +230,7 @@ func (i *incidents) deadLetters() {
 	_, err := q.Enqueue(i.Context(), queue.NewItem(nil))
 	check(i.T, err)
 	i.until(func(ctx context.Context) {
-		i.seen(ctx, "queue_dead_count", `"failing"`)
+		i.seen(ctx, "queue_dead_letters", `"failing"`)
 		_ = q.Work(ctx, queue.WorkerConfig{Handler: func(context.Context, *queue.Delivery) error { return errors.New("staged") }})
 	})
 }
@@ -200,7 +244,7 @@ func (i *incidents) lostWork() {
 	check(i.T, err)
 	check(i.T, admin.ForceRelease(i.Context(), claims, orphan.Key(), "staged"))
 	i.until(func(ctx context.Context) {
-		i.seen(ctx, "work_count", `"invoices"`, `"dead"`)
+		i.seen(ctx, "work_records", `"invoices"`, `"dead"`)
 		_ = testwork.Of(claims).TryRun(ctx, "dead", func(context.Context, *work.Work) error {
 			return etcdclaims.Permanent(errors.New("staged"))
 		})
