@@ -1,12 +1,18 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/etcdclaims/claims/internal/doctor"
 	"github.com/etcdclaims/claims/internal/keyspace"
@@ -69,8 +75,22 @@ func TestDoctor(t *testing.T) {
 	all = w.findings(1)
 	w.has(all, doctor.Warning, "claims", "forever")
 	w.has(all, doctor.Warning, "work", "lonely")
-	if out := w.doctor().out; !strings.Contains(out, "What to do:") {
-		t.Errorf("%s", out)
+	out := w.doctor().out
+	for _, want := range []string{
+		"What to do:", "\n      " + w.command("claimctl") + " explain forever\n", "\n      " + w.command("claimctl") + " work show lonely\n",
+		"epoch ",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	if out := w.doctor("--problems").out; strings.Contains(out, "epoch ") || !strings.Contains(out, "forever") {
+		t.Errorf("problems: %s", out)
+	}
+	for _, f := range w.findings(1, "--problems") {
+		if f.Level == doctor.OK {
+			t.Errorf("%+v", f)
+		}
 	}
 }
 
@@ -119,8 +139,10 @@ func TestDoctorRewound(t *testing.T) {
 		t.Errorf("what may follow from the restore is not marked: %+v", all)
 	}
 	out := w.doctor("--fence", ahead).out
-	first, then, ok := strings.Cut(out, "\nMend the revision first, then run doctor again. These can be consequences of the restore:\n")
-	if !ok || !strings.Contains(first, "epoch raise") || !strings.Contains(then, "forever") || strings.Contains(first[strings.Index(first, "What to do:"):], "forever") {
+	if !strings.Contains(out, "; can be the cause of: claims\n") || !strings.Contains(out, "epoch raise") || strings.Contains(out, "forever") {
+		t.Errorf("%s", out)
+	}
+	if out := w.doctor("--fence", ahead, "-o", "wide").out; !strings.Contains(out, "\n  claims ") || !strings.Contains(out, "forever") {
 		t.Errorf("%s", out)
 	}
 	_, err = w.etcd.Delete(t.Context(), w.prefix+"own/forever")
@@ -155,7 +177,7 @@ func TestDoctorLines(t *testing.T) {
 	all = w.findings(1)
 	w.has(all, doctor.Warning, "lines", "a ghost waits: sleepy")
 	if !slices.ContainsFunc(all, func(f doctor.Finding) bool {
-		return f.Remedy == "delete the place: "+w.command("etcdctl")+" del "+ghost
+		return slices.Equal(f.Commands, []string{w.command("etcdctl") + " get " + ghost, w.command("etcdctl") + " del " + ghost})
 	}) {
 		t.Errorf("no remedy: %+v", all)
 	}
@@ -195,4 +217,44 @@ func TestDoctorMembers(t *testing.T) {
 	all := w.findings(2)
 	w.has(all, doctor.Error, "endpoint "+cluster.Member(2).Endpoints()[0], "does not answer")
 	w.has(all, doctor.OK, "write", "")
+	cluster.Stop(t, 1)
+	w.flags = []string{"--endpoints", strings.Join(cluster.Endpoints(), ","), "--prefix", w.prefix}
+	begun := time.Now()
+	all = w.findings(2, "--problems")
+	if took := time.Since(begun); took > 6*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	if first := all[0]; first.Check != "quorum" || len(all) != 3 || all[1].After != "quorum" || all[2].After != "quorum" {
+		t.Errorf("two of three are stopped: %+v", all)
+	}
+	w.finds(w.doctor("--problems").out, "2 of 3 members do not answer, so that etcd has no leader", "can be the cause of: endpoint", "etcdctl --endpoints "+strings.Join(cluster.Endpoints()[1:], ",")+" endpoint health")
+}
+
+// Levels are colored on terminals only, and the columns stay where they are.
+func TestLevelColors(t *testing.T) {
+	t.Parallel()
+	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	if isColored(&bytes.Buffer{}) || isColored(file) {
+		t.Error("what is no terminal is colored")
+	}
+	var plain, colored bytes.Buffer
+	all := table{header: []string{"CHECK", "RESULT", "DETAIL"}, short: make([]bool, 3)}
+	all.add("claims", "warning", "ok")
+	all.add("jobs", "ok", "error")
+	for out, paint := range map[*bytes.Buffer]func(int, string) string{&plain: nil, &colored: paintLevel} {
+		all.paint = paint
+		if err := all.print(out, math.MaxInt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !strings.Contains(colored.String(), "\x1b[33mwarning\x1b[0m  ok\n") || strings.Count(colored.String(), "\x1b[") != 4 {
+		t.Errorf("%q", colored.String())
+	}
+	if text := regexp.MustCompile(`\x1b\[\d+m`).ReplaceAllString(colored.String(), ""); text != plain.String() {
+		t.Errorf("%q, want %q", text, plain.String())
+	}
 }

@@ -264,7 +264,7 @@ func (r *runner) notRewound(ctx context.Context) error {
 	}
 	for _, f := range e.Findings {
 		if f.Check == doctor.CheckRevision && f.Level == doctor.Error {
-			return &exitError{exitFailure, fmt.Errorf("run %q: %s; %s", r.key, f.Detail, f.Remedy)}
+			return &exitError{exitFailure, fmt.Errorf("run %q: %s; %s: %s", r.key, f.Detail, f.Remedy, strings.Join(f.Commands, "; "))}
 		}
 	}
 	return nil

@@ -135,7 +135,7 @@ func TestStagedOrphanAtMostOnce(t *testing.T) {
 	w.finds(w.types(0, "work", "show", "payments/7"), "At most once: yes", "no caller begins it again if its owner dies")
 	_, err = w.etcd.Delete(t.Context(), w.prefix+"own/payments/7") // as etcd does when the lease of a dead owner ends
 	w.noErr(err)
-	w.finds(w.types(1, "doctor"), "1 orphaned and at most once", "payments/7", w.command("claimctl")+" work retry KEY")
+	w.finds(w.types(1, "doctor"), "1 orphaned and at most once", "payments/7", w.command("claimctl")+" work retry payments/7")
 	w.finds(w.types(0, "work", "ls"), "AT MOST ONCE", "  yes  ")
 	w.finds(w.types(0, "work", "show", "payments/7"), "no caller begins it again. If its effect did not happen, retry it")
 	w.types(0, "work", "retry", "payments/7")

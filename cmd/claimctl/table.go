@@ -18,6 +18,7 @@ type table struct {
 	header []string
 	short  []bool // columns whose texts may be cut off
 	rows   [][]string
+	paint  func(column int, cell string) string // of a padded cell; nil without colors
 }
 
 // newTable returns an empty table with columns of a view, whose names are separated by commas.
@@ -48,7 +49,11 @@ func (t *table) print(w io.Writer, width int) error {
 		var b strings.Builder
 		for i, cell := range row {
 			if widths[i] > 0 {
-				fmt.Fprintf(&b, "%-*s  ", widths[i], shorten(cell, widths[i]))
+				cell = fmt.Sprintf("%-*s", widths[i], shorten(cell, widths[i]))
+				if t.paint != nil {
+					cell = t.paint(i, cell)
+				}
+				b.WriteString(cell + "  ")
 			}
 		}
 		if _, err := fmt.Fprintln(w, strings.TrimRight(b.String(), " ")); err != nil {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -179,64 +177,7 @@ func (c client) termsFrom(ctx context.Context, key string, keep int, h KeyHistor
 			}
 		}
 	}
-	compacted, err = c.eachChange(ctx, own, c.Layout().SharersEnd(key), h, log.add)
+	compacted, err = feed.Past(ctx, c.claims.Etcd(), own, h.From, h.Revision, log.add,
+		clientv3.WithRange(c.Layout().SharersEnd(key)), clientv3.WithPrevKV())
 	return log, compacted, err
-}
-
-// histories names the streams of histories.
-var histories atomic.Int64
-
-// eachChange calls f for the changes of keys from h.From up to h.Revision, in their order. If
-// h.From is compacted, it returns the first revision that is not.
-func (c client) eachChange(ctx context.Context, name, end string, h KeyHistory, f func(*clientv3.Event)) (compacted int64, err error) {
-	// A stream of its own: a member answers requests for progress only if no watch on
-	// the stream waits for a revision to come, as those of Watch do, or is behind, as
-	// that of another call may be.
-	ctx = feed.OnStream(ctx, "history-"+strconv.FormatInt(histories.Add(1), 10))
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
-	defer cancel()
-	watch := c.claims.Etcd().Watch(ctx, name, clientv3.WithRange(end), clientv3.WithRev(h.From),
-		clientv3.WithPrevKV(), clientv3.WithCreatedNotify(), clientv3.WithFragment())
-	const again = 100 * time.Millisecond
-	ask := time.NewTicker(again)
-	defer ask.Stop()
-	for {
-		select {
-		case resp, ok := <-watch:
-			switch {
-			case !ok && ctx.Err() != nil:
-				return 0, context.Cause(ctx)
-			case !ok:
-				return 0, errors.New("the watch has ended")
-			case resp.CompactRevision > 0:
-				return resp.CompactRevision, nil
-			case resp.Err() != nil:
-				return 0, resp.Err()
-			}
-			// Events of one watch come in order. What follows an event or a
-			// progress at the revision is newer.
-			done := resp.IsProgressNotify() && resp.Header.Revision >= h.Revision
-			for _, ev := range resp.Events {
-				if ev.Kv.ModRevision <= h.Revision {
-					f(ev)
-				}
-				done = done || ev.Kv.ModRevision >= h.Revision
-			}
-			if done {
-				return 0, nil
-			}
-			if resp.Created {
-				// The answer comes when the watch has caught up.
-				if err := c.claims.Etcd().RequestProgress(ctx); err != nil {
-					return 0, err
-				}
-			}
-		case <-ask.C: // a member leaves a request unanswered while a watch catches up
-			if err := c.claims.Etcd().RequestProgress(ctx); err != nil {
-				return 0, err
-			}
-		case <-ctx.Done():
-			return 0, context.Cause(ctx)
-		}
-	}
 }

@@ -17,9 +17,8 @@ import (
 const (
 	// examineEvery is the least time between two examinations.
 	examineEvery = 20 * time.Second
-	// examineTimeout bounds one examination, and checkTimeout each of its checks: some
-	// send a request for each queue and each lease.
-	examineTimeout, checkTimeout = 30 * time.Second, 15 * time.Second
+	// examineTimeout bounds one examination.
+	examineTimeout = 5500 * time.Millisecond
 	// trialPause is the least time between two trials.
 	trialPause = 10 * time.Second
 	// mostExamined is how many claims, places in line and records each check examines,
@@ -37,7 +36,8 @@ var (
 // finding is what one check has found.
 type finding struct {
 	doctor.Finding
-	Page template.URL // where it is shown; empty if nowhere
+	Page   template.URL // where it is shown; empty if nowhere
+	Folded []finding    // what can follow from it
 }
 
 // Class returns the class of the finding's level in the style sheet.
@@ -47,7 +47,7 @@ func (f finding) Class() string {
 
 // subjects maps a check to the page that shows the objects of the check.
 var subjects = map[string]template.URL{
-	"claims": "claims", "lines": "lines", "sessions": "sessions", "work": "work", "queues": "queues", "jobs": "schedules", "groups": "groups",
+	"claims": "claims", "flapping": "claims", "lines": "lines", "sessions": "sessions", "work": "work", "queues": "queues", "jobs": "schedules", "groups": "groups",
 }
 
 // findings are those of an examination.
@@ -59,12 +59,16 @@ type findings struct {
 
 // newFindings sorts the findings of an examination.
 func newFindings(all []doctor.Finding) (f findings) {
-	for _, found := range all {
-		if found.Level == doctor.OK {
-			f.Well = append(f.Well, found)
-		} else {
-			f.Troubles = append(f.Troubles, finding{found, subjects[found.Check]})
+	for _, cause := range doctor.Causes(all) {
+		if cause.Level == doctor.OK {
+			f.Well = append(f.Well, cause.Finding)
+			continue
 		}
+		found := finding{Finding: cause.Finding, Page: subjects[cause.Check]}
+		for _, folded := range cause.Folded {
+			found.Folded = append(found.Folded, finding{Finding: folded, Page: subjects[folded.Check]})
+		}
+		f.Troubles = append(f.Troubles, found)
 	}
 	rank := map[doctor.Level]int{doctor.Error: 0, doctor.Warning: 1, doctor.Note: 2}
 	slices.SortStableFunc(f.Troubles, func(a, b finding) int { return cmp.Compare(rank[a.Level], rank[b.Level]) })
@@ -85,16 +89,28 @@ func (f findings) visible(q *request) findings {
 	}
 	shown := findings{}
 	for _, found := range f.Troubles {
-		if may(found.Check) {
-			shown.Troubles = append(shown.Troubles, found)
+		if !may(found.Check) {
+			shown.Hidden += 1 + len(found.Folded)
+			continue
 		}
+		folded := found.Folded
+		found.Folded = nil
+		for _, consequence := range folded {
+			if may(consequence.Check) {
+				found.Folded = append(found.Folded, consequence)
+			} else {
+				shown.Hidden++
+			}
+		}
+		shown.Troubles = append(shown.Troubles, found)
 	}
 	for _, found := range f.Well {
 		if may(found.Check) {
 			shown.Well = append(shown.Well, found)
+		} else {
+			shown.Hidden++
 		}
 	}
-	shown.Hidden = len(f.Troubles) + len(f.Well) - len(shown.Troubles) - len(shown.Well)
 	return shown
 }
 
@@ -110,15 +126,10 @@ func (q *request) examine() (examined, freshness) {
 		if h.claims.Passthrough() {
 			return examined{}, nil
 		}
-		ctx, cancel := context.WithTimeout(h.ctx, examineTimeout) // longer than other readings
-		defer cancel()
 		e := h.examination()
-		e.Patience, e.Untimed = checkTimeout, true // each new duration would reload all tabs
+		e.Untimed = true // each new duration would reload all tabs
 		e.Login(h.claims.Etcd().Username != "", false, 0)
-		if e.Cluster(ctx) {
-			e.Epoch(ctx)
-			e.Survey(ctx)
-		}
+		e.Examine(h.ctx, false) // it may take longer than other readings
 		return examined{newFindings(e.Findings), e.Members}, nil
 	})
 }
@@ -137,7 +148,7 @@ func (h *Handler) examination() *doctor.Examination {
 		Commands: commands,
 		Limit:    mostExamined,
 		Leases:   mostLeases,
-		Patience: readTimeout,
+		Patience: examineTimeout,
 		Answer:   memberTimeout,
 		TLS:      h.cfg.TLS,
 		ICal:     h.cfg.ICal,

@@ -11,8 +11,10 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/etcdclaims/webui"
+	"github.com/etcdclaims/claims/internal/steps"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+	"google.golang.org/grpc/codes"
 )
 
 // revision is etcd's, which each write raises.
@@ -50,7 +52,7 @@ func TestExamination(t *testing.T) {
 		_, err := w.server.Admin().Put(w.Context(), "/etcdclaims/own/forever", `{"v":1}`)
 		w.ok(err)
 		time.Sleep(time.Minute)
-		w.shows("health", "without a lease, so that they never expire: forever", "claimctl explain KEY")
+		w.shows("health", "without a lease, so that they never expire: forever", "<code>claimctl explain forever</code>")
 	})
 }
 
@@ -176,5 +178,31 @@ func TestFindingsOfHiddenPages(t *testing.T) {
 		})
 		mayViewClaims = true
 		w.shows("health", "customer-4711", "about pages that you may not view")
+	})
+}
+
+// What can follow from a finding is folded under it, and hidden with the page about it.
+func TestFoldedFindings(t *testing.T) {
+	mayViewSessions := true
+	cfg := webui.Config{Access: func(_ *http.Request, op webui.Operation) error {
+		if op.Page == "sessions" && !mayViewSessions {
+			return webui.ErrReadOnly
+		}
+		return nil
+	}}
+	virtually(t, cfg, func(w *world) {
+		c, _ := w.client("worker")
+		_, err := c.TryAcquire(w.Context(), "k")
+		w.ok(err)
+		w.host.Inject(claimtest.Fault{On: "status", Times: -1, Code: codes.Unavailable})
+		w.host.Inject(claimtest.Fault{On: steps.TimeToLive, Times: -1, DelayReply: time.Minute})
+		w.eventually("the page shows both", func() bool {
+			return strings.Contains(w.shows("health", "Health"), "1 finding can follow from it")
+		})
+		w.shows("health", "does not answer", "<details><summary>1 finding can follow from it", "sessions: <bdi>cannot be listed", "<code>etcdctl --endpoints ")
+		mayViewSessions = false
+		if body := w.shows("health", "does not answer", "1 finding is about pages that you may not view"); strings.Contains(body, "can follow from it") {
+			w.Errorf("%s", body)
+		}
 	})
 }

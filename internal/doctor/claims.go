@@ -43,8 +43,13 @@ func (e *Examination) read(ctx context.Context) (r reading, err error) {
 // suspects returns what looks wrong in a reading.
 func (e *Examination) suspects(r reading) (all []suspect) {
 	for _, i := range r.held {
-		if r.gone[i.Lease] && !i.Newer {
-			all = append(all, suspect{"ghost", fmt.Sprint(i.Key, i.Fence, i.Lease), i.Key})
+		id := fmt.Sprint(i.Key, i.Fence, i.Lease)
+		switch {
+		case i.Newer:
+		case r.gone[i.Lease]:
+			all = append(all, suspect{"ghost", id, i.Key})
+		case i.Kind == "zombie":
+			all = append(all, suspect{"zombie", id, i.Key})
 		}
 	}
 	return append(all, e.lineSuspects(r)...)
@@ -53,7 +58,7 @@ func (e *Examination) suspects(r reading) (all []suspect) {
 // claims examines the held claims and those who wait.
 func (e *Examination) claims(ctx context.Context) {
 	r, err := e.read(ctx)
-	if e.failed(Error, "claims", "see the permissions", "cannot be listed", err) {
+	if e.failed(Error, "claims", "cannot be listed", err) {
 		return
 	}
 	found, unconfirmed := confirm(ctx, e.suspects(r), func(ctx context.Context) ([]suspect, error) {
@@ -63,66 +68,86 @@ func (e *Examination) claims(ctx context.Context) {
 		}
 		return e.suspects(again), err
 	})
-	e.held(r, namesOf(found, "ghost"), unconfirmed)
-	if !e.failed(Error, "lines", "see the endpoints", "cannot be read", r.err) {
+	e.held(r, found, unconfirmed)
+	if !e.failed(Error, "lines", "cannot be read", r.err) {
 		e.lines(r, found, unconfirmed)
 	}
 }
 
 // held reports the holders that are no claims any more.
-func (e *Examination) held(r reading, ghosts []string, unconfirmed string) {
-	var zombies, permanent, newer []string
+func (e *Examination) held(r reading, found []suspect, unconfirmed string) {
+	var permanent, newer []string
+	fences := map[string]int64{}
 	for _, i := range r.held {
+		fences[i.Key] = i.Fence
 		switch {
 		case i.Kind == "slots" || i.Kind == "shared": // the record of a key whose claims have keys of their own
 		case i.Newer:
 			newer = append(newer, i.Key)
 		case i.Lease == clientv3.NoLease:
 			permanent = append(permanent, i.Key)
-		case i.Kind == "zombie" && !r.gone[i.Lease]:
-			zombies = append(zombies, i.Key)
 		}
 	}
 	more, unread := "", unreadLeases(r.unread)
 	if r.more {
 		more, unread = " or more", others
 	}
-	e.Judge("claims", unread, "%s held%s", count(len(r.held), "key is", "keys are"), more)
-	warn := func(keys []string, remedy, format string) {
-		if len(keys) > 0 {
-			e.Add(Warning, "claims", remedy, format, several(keys))
+	e.judge("claims", unread, "%s held%s", count(len(r.held), "key is", "keys are"), more)
+	warn := func(keys []string, remedy, detail, suffix string, release bool) {
+		if len(keys) == 0 {
+			return
 		}
+		commands := e.claimctl(" explain%s", explain.Arguments(keys[0]))
+		if release {
+			commands = append(commands, e.claimctl(" release --fence %d%s", fences[keys[0]], explain.Arguments(keys[0]))...)
+		}
+		e.Add(Warning, "claims", remedy, "%s: %s%s", detail, several(keys), suffix).Commands = commands
 	}
-	warn(zombies, "look at the handlers: they did not stop when they had to; the keys are free when their leases end",
-		"zombies: %s")
-	warn(permanent, fmt.Sprintf("another program wrote them: %[1]s explain KEY, "+
-		"and %[1]s release KEY --fence N if nobody needs them", e.Commands.Claimctl),
-		"without a lease, so that they never expire: %s")
-	warn(newer, "examine them with a claimctl of that version", "written by a newer version: %s")
-	warn(ghosts, fmt.Sprintf("etcd should have deleted them with the lease: %s release KEY --fence N", e.Commands.Claimctl),
-		"ghosts, whose lease is gone: %s"+unconfirmed)
+	warn(namesOf(found, "zombie"), "look at the handlers: they did not stop when they had to; the keys are free when their leases end",
+		"zombies", unconfirmed, false)
+	warn(permanent, "another program wrote them; release a key if no program needs it",
+		"without a lease, so that they never expire", "", true)
+	warn(newer, "examine them with a claimctl of that version", "written by a newer version", "", false)
+	warn(namesOf(found, "ghost"), "see that their owners have ended, and release the keys: etcd should have deleted them with the lease",
+		"ghosts, whose lease is gone", unconfirmed, true)
 }
 
 // sessions finds sessions whose renewal is late: clients renew when a third of the TTL has
-// passed.
+// passed. One that is late only once had a slow request.
 func (e *Examination) sessions(ctx context.Context) {
-	var late []string
-	of := source{"sessions", Error, "see the permissions", "cannot be listed", e.Leases}
+	late := map[string]admin.SessionInfo{} // by the text of the lease
+	var suspects []suspect
+	of := source{"sessions", Error, "cannot be listed", e.Leases}
 	asked, unread, well := each(ctx, e, of, admin.Sessions(ctx, e.Claims), func(s admin.SessionInfo) error {
-		if 2*s.Left < s.TTL {
-			late = append(late, s.Owner)
+		if id := fmt.Sprint(s.Lease); 2*s.Left < s.TTL {
+			late[id] = s
+			suspects = append(suspects, suspect{"late", id, s.Owner})
 		}
 		return nil
 	})
+	if !well {
+		return
+	}
+	found, unconfirmed := confirm(ctx, suspects, func(ctx context.Context) (again []suspect, err error) {
+		for id, s := range late {
+			lease, err := explain.LiveLease(ctx, e.etcd(), s.Lease)
+			if err != nil {
+				return nil, err
+			}
+			if lease != nil && 2*lease.TTL < lease.GrantedTTL {
+				again = append(again, suspect{"late", id, s.Owner})
+			}
+		}
+		return again, nil
+	})
 	switch {
-	case !well:
-	case len(late) > 0:
+	case len(found) > 0:
 		e.Add(Warning, "sessions", "look at the processes and at their connections to etcd: their claims end with their leases",
-			"%d of the %d that were read renew late: %s", len(late), asked, several(late))
+			"%d of the %d that were read renew late: %s%s", len(found), asked, several(namesOf(found, "late")), unconfirmed)
 	case unread != "":
-		e.Well("sessions", "the first %d, none renews late", asked)
+		e.well("sessions", "the first %d, none renews late", asked)
 	default:
-		e.Well("sessions", "%d, none renews late", asked)
+		e.well("sessions", "%d, none renews late", asked)
 	}
 }
 

@@ -9,46 +9,27 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/sched/calendar"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Level is how bad a finding is.
-type Level string
-
-// The levels.
-const (
-	OK      Level = "ok"
-	Note    Level = "note" // worth a look, and normal in some systems
-	Warning Level = "warning"
-	Error   Level = "error"
-)
-
-// Finding is the result of one check.
-type Finding struct {
-	Check  string `json:"check"`
-	Level  Level  `json:"level"`
-	Detail string `json:"detail"`
-	Remedy string `json:"remedy,omitempty"` // empty if the level is OK
-	// After names the check whose finding must be mended first, because it can be the cause
-	// of this one. Empty means that the finding stands alone.
-	After string `json:"after,omitempty"`
-}
-
-// Examination examines what a client of claims sees. Cluster and Survey only read. Try
-// writes. All fields but Findings and Members are set before.
+// Examination examines what a client of claims sees. All fields but Findings and Members are
+// set before.
 type Examination struct {
 	Claims   *etcdclaims.Client // with an etcd
 	Commands Commands
 
 	Limit    int           // how many claims, places in line and records are read at most
 	Leases   int           // how many leases are asked for at most, for each check
-	Patience time.Duration // how long one check may take
+	Patience time.Duration // how long all checks may take, which are made beside each other
 	Answer   time.Duration // how long one member may take to answer, with the connection
 
 	// TLS is how the client connects. Its certificates are judged.
@@ -65,11 +46,16 @@ type Examination struct {
 	// ICal parses the iCalendar texts of jobs, as sched.Config.ICal does. Nil means that it
 	// is not known when jobs with such texts are due.
 	ICal func(text, zone string) (calendar.Calendar, error)
-	// Untimed omits from the findings of Cluster how long an answer took.
+	// Untimed omits from the findings how long an answer took.
 	Untimed bool
+	// Thorough adds what costs etcd more: a list of all leases, and counts of all keys.
+	Thorough bool
+	// Refused is why the client could not log in. Then Claims has no user, and only the
+	// members are asked how they are.
+	Refused error
 
-	Findings []Finding
-	Members  []Member // found by Cluster
+	Findings []Finding // consequences stand behind their causes
+	Members  []Member
 
 	gone map[clientv3.LeaseID]bool // leases that etcd does not have
 }
@@ -81,13 +67,17 @@ type Commands struct {
 	Member            string // etcdctl without --endpoints
 }
 
-// Add adds a finding.
-func (e *Examination) Add(l Level, check, remedy, format string, args ...any) {
+// Add adds a finding, and returns it until the next one is added.
+func (e *Examination) Add(l Level, check, remedy, format string, args ...any) *Finding {
 	e.Findings = append(e.Findings, Finding{Check: check, Level: l, Detail: fmt.Sprintf(format, args...), Remedy: remedy})
+	return &e.Findings[len(e.Findings)-1]
 }
 
-// others is what is unread beyond a limit.
-const others = "the others were not read"
+// What is unread beyond a limit.
+const (
+	others  = "the others were not read"
+	hurried = "the others were not read in time"
+)
 
 // unreadLeases describes leases that etcd was asked for in vain.
 func unreadLeases(n int) string {
@@ -97,37 +87,42 @@ func unreadLeases(n int) string {
 	return count(n, "lease", "leases") + " could not be read"
 }
 
-// Judge adds a finding that all is well with what was read. It is a note if that was not all:
+// judge adds a finding that all is well with what was read. It is a note if that was not all:
 // unread describes the rest, and is empty if there is none.
-func (e *Examination) Judge(check, unread, format string, args ...any) {
+func (e *Examination) judge(check, unread, format string, args ...any) {
 	if unread == "" {
-		e.Well(check, format, args...)
+		e.well(check, format, args...)
 		return
 	}
-	e.Add(Note, check, "raise --limit, or see the load of etcd", "%s; %s", fmt.Sprintf(format, args...), unread)
+	e.Add(Note, check, "raise --limit and --command-timeout, or see the load of etcd", "%s; %s", fmt.Sprintf(format, args...), unread)
 }
 
+// well adds a finding that all is well.
+func (e *Examination) well(check, format string, args ...any) { e.Add(OK, check, "", format, args...) }
+
 // failed adds a finding about what could not be read, and reports whether there is an error. If
-// etcd refused for want of permission, the finding is a note, and absent if the permissions were
-// examined: see Try.
-func (e *Examination) failed(l Level, check, remedy, cannot string, err error) bool {
-	switch {
-	case err == nil:
+// etcd refused for want of permission, the finding is a note.
+func (e *Examination) failed(l Level, check, cannot string, err error) bool {
+	if err == nil {
 		return false
-	case !explain.IsDenied(err):
-		e.Add(l, check, remedy, "%s: %v", cannot, err)
-	case !slices.ContainsFunc(e.Findings, func(f Finding) bool { return f.Check == "permissions" }):
-		e.Add(Note, check, "grant the permission to read, or see the permissions", "not examined: permission denied")
 	}
+	f := Finding{Check: check, Level: l, Remedy: "look at the log of etcd", Detail: fmt.Sprintf("%s: %v", cannot, err), trouble: troubleOf(err)}
+	switch f.trouble {
+	case unanswered:
+		f.Remedy = remedyUnanswered
+	case denied:
+		f.Level, f.Remedy, f.Detail = Note, "grant the permission to read, or see the permissions", "not examined: permission denied"
+	}
+	e.Findings = append(e.Findings, f)
 	return true
 }
 
 // source is what a check lists.
 type source struct {
-	check          string
-	level          Level // of an error
-	remedy, cannot string
-	most           int // that are examined
+	check  string
+	level  Level // of an error
+	cannot string
+	most   int // that are examined
 }
 
 // each examines the first entries of a list, those that cannot be read and those behind them
@@ -142,10 +137,14 @@ func each[T any](ctx context.Context, e *Examination, of source, list iter.Seq2[
 			unread = others
 			break
 		}
+		if n > 0 && ctx.Err() != nil {
+			unread = hurried
+			break
+		}
 		if err == nil {
 			err = examine(v)
 		}
-		if e.failed(of.level, of.check, of.remedy, of.cannot, err) {
+		if e.failed(of.level, of.check, of.cannot, err) {
 			if failed = true; ctx.Err() != nil || explain.IsDenied(err) {
 				break // it concerns those that follow as well
 			}
@@ -155,48 +154,121 @@ func each[T any](ctx context.Context, e *Examination, of source, list iter.Seq2[
 	return n, unread, !failed && len(e.Findings) == before
 }
 
-// Well adds a finding that all is well.
-func (e *Examination) Well(check, format string, args ...any) { e.Add(OK, check, "", format, args...) }
-
-// Cluster examines the members of etcd. It returns false if no member answers, because then
-// all other checks would find the same.
-func (e *Examination) Cluster(ctx context.Context) bool {
-	e.ownCertificates()
-	answers := e.askAll(ctx)
-	if !e.endpoints(answers) {
-		return false
-	}
-	e.members(ctx)
-	e.alarms(ctx, answers)
-	return true
-}
-
 // Login judges the kind of login, which took a while if that is known.
 func (e *Examination) Login(password, certificate bool, took time.Duration) {
 	switch {
 	case password && took > 0:
-		e.Add(Warning, "auth", useCertificates, "by password: a login took %s, and each costs etcd a bcrypt", took.Round(time.Millisecond))
+		e.Add(Warning, checkAuth, useCertificates, "by password: a login took %s, and each costs etcd a bcrypt", took.Round(time.Millisecond))
 	case password:
-		e.Add(Warning, "auth", useCertificates, "by password: each login costs etcd a bcrypt")
+		e.Add(Warning, checkAuth, useCertificates, "by password: each login costs etcd a bcrypt")
 	case certificate:
-		e.Well("auth", "by client certificate")
+		e.well(checkAuth, "by client certificate")
 	}
 }
 
 const useCertificates = "use client certificates with common names (docs/operations.md)"
 
-// Survey looks for abandoned claims, places in line, sessions, work, queues, jobs
-// and groups. If the deadline of ctx passes, one warning names the checks that were not made.
-func (e *Examination) Survey(ctx context.Context) {
-	names := []string{"claims", "sessions", "work", "queues", "jobs", "groups"}
-	for i, check := range []func(context.Context){e.claims, e.sessions, e.work, e.queues, e.groups, e.partitionGroups} {
-		if ctx.Err() != nil {
-			e.Add(Warning, "survey", "look at the load of etcd and at the network", "etcd was too slow: not examined: %s", strings.Join(names[i:], ", "))
-			return
+// A check adds its findings to an examination of its own, beside the others.
+type check func(*Examination, context.Context)
+
+// The checks, in the order of their findings. Only those of trial write.
+var (
+	survey = []check{
+		(*Examination).claims, (*Examination).flapping, (*Examination).sessions, (*Examination).work,
+		(*Examination).queues, (*Examination).groups, (*Examination).partitionGroups,
+	}
+	thorough = []check{(*Examination).leases, (*Examination).prefixes}
+	trial    = []check{(*Examination).permissions, (*Examination).claimOne, (*Examination).latency}
+)
+
+// election is how much longer than a member the first read may take: etcd may be electing a leader.
+const election = 1500 * time.Millisecond
+
+// Examine makes all checks. It only reads, unless writes is set. If etcd has no leader, or
+// requires a user, only the members are asked: all other checks would find the same.
+func (e *Examination) Examine(ctx context.Context, writes bool) {
+	ctx, cancel := context.WithTimeout(ctx, e.Patience)
+	defer cancel()
+	e.Answer = min(e.Answer, e.Patience/2)
+	first, end := context.WithTimeout(ctx, min(e.Answer+election, e.Patience*2/3))
+	defer end()
+	asked := make(chan []answer, 1)
+	go func() {
+		answers := e.askAll(ctx)
+		if !slices.ContainsFunc(answers, answer.came) {
+			end() // nobody is there to answer the first read
 		}
-		bounded, cancel := context.WithTimeout(ctx, e.Patience)
-		check(bounded)
-		cancel()
+		asked <- answers
+	}()
+	body, err := e.part(), e.Refused
+	if err == nil {
+		err = body.epoch(first)
+	}
+	if problem := troubleOf(err); problem != unanswered && problem != anonymous && e.Refused == nil {
+		checks := append([]check{(*Examination).members}, survey...)
+		if e.Thorough {
+			checks = append(checks, thorough...)
+		}
+		if writes {
+			checks = append(checks, trial...)
+		}
+		body.beside(ctx, len(checks), checks)
+	}
+	answers := <-asked
+	e.ownCertificates()
+	e.endpoints(answers)
+	e.alarms(ctx, answers)
+	e.unadmitted(ctx, err, answers)
+	e.Findings = fold(append(e.Findings, body.Findings...))
+}
+
+// Try makes the checks that write. They write one key, which is deleted, or none if no
+// feature in use claims keys.
+func (e *Examination) Try(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, e.Patience)
+	defer cancel()
+	e.beside(ctx, len(trial), trial)
+	e.Findings = fold(e.Findings)
+}
+
+// part returns an examination of the same that has found nothing.
+func (e *Examination) part() *Examination {
+	p := *e
+	p.Findings, p.gone = nil, nil
+	return &p
+}
+
+// beside makes checks, a number of them at a time, and adds their findings in the order of the
+// checks.
+func (e *Examination) beside(ctx context.Context, atOnce int, checks []check) {
+	parts, room := make([]*Examination, len(checks)), make(chan struct{}, atOnce)
+	var wg sync.WaitGroup
+	for i, examine := range checks {
+		parts[i] = e.part()
+		wg.Go(func() {
+			room <- struct{}{}
+			examine(parts[i], ctx)
+			<-room
+		})
+	}
+	wg.Wait()
+	for _, p := range parts {
+		e.Findings = append(e.Findings, p.Findings...)
+	}
+}
+
+// unadmitted judges why etcd did not answer the first read.
+func (e *Examination) unadmitted(ctx context.Context, err error, answers []answer) {
+	switch problem := troubleOf(err); {
+	case problem == unanswered:
+		e.quorum(ctx, err, answers)
+	case problem == anonymous:
+		e.Add(Error, checkAuth, "name one: --cert and --key with its certificate, or --user (docs/operations.md, Certificates)",
+			"etcd requires a user, and this client names none: nothing else was examined")
+	}
+	if e.Refused != nil {
+		f := e.Add(Error, checkAuth, "check --user and its password", "cannot log in: %v", e.Refused)
+		f.trouble = troubleOf(e.Refused)
 	}
 }
 
@@ -207,50 +279,52 @@ func (e *Examination) bounded(ctx context.Context) (context.Context, context.Can
 	return context.WithTimeout(clientv3.WithRequireLeader(ctx), e.Patience)
 }
 
-// CheckRevision is the check whose errors are rewinds: etcd was restored from a snapshot, and
-// its revision went back.
-const CheckRevision = "revision"
-
 // Epoch reads the epoch of the claims, and compares Fence with it and with etcd's revision. In
 // one epoch revisions only rise.
 func (e *Examination) Epoch(ctx context.Context) {
 	ctx, cancel := e.bounded(ctx)
 	defer cancel()
-	epoch, at, err := explain.Epoch(ctx, e.etcd(), e.Claims.Prefix())
-	if err != nil {
-		e.Add(Error, "epoch", "correct the key, or grant its permission", "%v", err)
-		return
+	_ = e.epoch(ctx)
+}
+
+// epoch is Epoch until ctx ends. An error that shows why nothing can be read is no finding.
+func (e *Examination) epoch(ctx context.Context) error {
+	var epoch int64
+	at, err := retry.Within(ctx, e.Patience, func(ctx context.Context) (at *pb.ResponseHeader, err error) {
+		ctx, cancel := context.WithTimeout(ctx, e.Patience/8) // the next try is sent to another member
+		defer cancel()
+		epoch, at, err = explain.Epoch(ctx, e.etcd(), e.Claims.Prefix())
+		return at, err
+	})
+	switch problem := troubleOf(err); {
+	case problem == unanswered || problem == anonymous:
+		return err
+	case err != nil:
+		e.Add(Error, "epoch", "correct the key, or grant its permission", "%v", err).trouble = problem
+		return err
 	}
-	e.Well("epoch", "%d", epoch)
+	e.well("epoch", "%d", epoch)
 	switch seen, of := keyspace.Revision(e.Fence), keyspace.Epoch(e.Fence); {
 	case e.Fence == 0:
 	case epoch > of || epoch == of && at.Revision >= seen:
-		e.Well(CheckRevision, "%d, not behind --fence", at.Revision)
+		e.well(CheckRevision, "%d, not behind --fence", at.Revision)
 	default:
-		remedy := fmt.Sprintf("etcd was restored without --bump-revision, so that fences repeat: "+
-			"stop the programs that write under fences, then: %s epoch raise --above %d --yes", e.Commands.Claimctl, of)
-		e.Add(Error, CheckRevision, remedy,
-			"fence %d has revision %d of epoch %d, and etcd is at %d of epoch %d", e.Fence, seen, of, at.Revision, epoch)
+		e.Add(Error, CheckRevision, "etcd was restored without --bump-revision, so that fences repeat: "+
+			"stop the programs that write under fences, and then raise the epoch",
+			"fence %d has revision %d of epoch %d, and etcd is at %d of epoch %d", e.Fence, seen, of, at.Revision, epoch,
+		).Commands = e.claimctl(" epoch raise --above %d --yes", of)
 	}
+	return nil
 }
 
-// restored are the checks of what a restore brings back: claims and places of programs
-// that have ended, and records, items and jobs as they were.
-var restored = []string{"claims", "lines", "sessions", "work", "queues", "jobs"}
+// claimctl returns a command of claimctl to copy.
+func (e *Examination) claimctl(format string, args ...any) []string {
+	return []string{e.Commands.Claimctl + fmt.Sprintf(format, args...)}
+}
 
-// OrderByCause puts a rewind first, and marks the findings that can follow from it.
-func (e *Examination) OrderByCause() {
-	rewind := slices.IndexFunc(e.Findings, func(f Finding) bool { return f.Check == CheckRevision && f.Level == Error })
-	if rewind < 0 {
-		return
-	}
-	for i, f := range e.Findings {
-		if f.Level != OK && slices.Contains(restored, f.Check) {
-			e.Findings[i].After = CheckRevision
-		}
-	}
-	first := e.Findings[rewind]
-	e.Findings = slices.Insert(slices.Delete(e.Findings, rewind, rewind+1), 0, first)
+// etcdctl returns a command of etcdctl to copy.
+func (e *Examination) etcdctl(format string, args ...any) []string {
+	return []string{e.Commands.Etcdctl + fmt.Sprintf(format, args...)}
 }
 
 // round keeps three digits of a duration.

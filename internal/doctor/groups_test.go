@@ -72,8 +72,8 @@ func TestPartitionGroups(t *testing.T) {
 	}
 	check()
 	e.has(t, Warning, "groups", `group "orders" has 1 member, and nobody owns 4 partitions: 00000, 00001, 00002 and 1 more, which pod-b is to have`)
-	if remedy := e.Findings[0].Remedy; !strings.Contains(remedy, "group evict orders MEMBER") {
-		t.Errorf("remedy: %s", remedy)
+	if commands := e.Findings[0].Commands; len(commands) != 2 || !strings.Contains(commands[0], "group show orders") || !strings.Contains(commands[1], "group evict") {
+		t.Errorf("commands: %q", commands)
 	}
 	if _, err := etcd.Delete(ctx, root+"member/pod-b"); err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/protocol"
@@ -28,6 +29,14 @@ type place struct {
 	Version  int       `json:"v"`
 	Owner    string    `json:"owner"`
 	Since    time.Time `json:"since"`
+}
+
+// grace is how old a caller in line must be to count as deaf. Its time is that of its own clock.
+const grace = 10 * time.Second
+
+func (p place) young(now time.Time) bool {
+	age := now.Sub(p.Since)
+	return age >= 0 && age < grace
 }
 
 func (p place) newer() bool { return keyspace.Newer(p.Version, protocol.Version) != nil }
@@ -87,8 +96,9 @@ func (e *Examination) lineSuspects(r reading) (all []suspect) {
 	if r.more || len(r.places) == e.Limit {
 		return all
 	}
+	now := clock.Clock{}.Time()
 	for _, p := range heads(r.places, r.held) {
-		if !p.newer() {
+		if !p.newer() && !p.young(now) {
 			all = append(all, suspect{"first of a free key", p.name, p.name})
 		}
 	}
@@ -104,21 +114,21 @@ func (e *Examination) lines(r reading, suspects []suspect, unconfirmed string) {
 	ghosts, deaf := namesOf(suspects, "ghost place"), namesOf(suspects, "first of a free key")
 	for _, name := range ghosts[:min(len(ghosts), 1)] { // one shows what is wrong
 		p := places[name]
-		e.Add(Warning, "lines", "delete the place: "+e.Commands.Etcdctl+" del"+explain.Arguments(name),
-			"a ghost waits: %s, since %s, has no lease%s", p.Owner, explain.Stamp(p.Since), unconfirmed)
+		e.Add(Warning, "lines", "see that no process of "+p.Owner+" waits, and only then delete the place",
+			"a ghost waits: %s, since %s, has no lease%s", p.Owner, explain.Stamp(p.Since), unconfirmed,
+		).Commands = append(e.etcdctl(" get%s", explain.Arguments(name)), e.etcdctl(" del%s", explain.Arguments(name))...)
 	}
 	for _, name := range deaf[:min(len(deaf), 3)] { // those who wait longest
 		p := places[name]
-		remedy := fmt.Sprintf("restart %s, which does not take what is free; or delete its place: %s del%s",
-			p.Owner, e.Commands.Etcdctl, explain.Arguments(name))
-		e.Add(Warning, "lines", remedy,
-			"%s is first in line for a key that is free, since %s%s", p.Owner, explain.Stamp(p.Since), unconfirmed)
+		e.Add(Warning, "lines", "restart the process of "+p.Owner+", which does not take what is free: its place ends with it",
+			"%s is first in line for a key that is free, since %s%s", p.Owner, explain.Stamp(p.Since), unconfirmed,
+		).Commands = e.etcdctl(" get%s", explain.Arguments(name))
 	}
 	unread := unreadLeases(r.unread)
 	if len(r.places) == e.Limit {
 		unread = "there may be more, which were not read"
 	}
 	if len(ghosts)+len(deaf) == 0 {
-		e.Judge("lines", unread, "%d in line", len(r.places))
+		e.judge("lines", unread, "%d in line", len(r.places))
 	}
 }

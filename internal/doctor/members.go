@@ -3,7 +3,6 @@ package doctor
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"maps"
@@ -16,6 +15,7 @@ import (
 	"github.com/coreos/go-semver/semver"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/explain"
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/serverfault"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -55,27 +55,35 @@ func (e *Examination) askAll(ctx context.Context) []answer {
 	return answers
 }
 
+// came reports whether the member has answered at all.
+func (a answer) came() bool {
+	problem := troubleOf(a.err)
+	return a.err == nil || problem == denied || problem == anonymous
+}
+
 // answered returns the answers of the members that have told their status.
 func answered(answers []answer) []answer {
 	return slices.DeleteFunc(slices.Clone(answers), func(a answer) bool { return a.err != nil })
 }
 
-// endpoints judges what each member has answered, and reports whether one did.
-func (e *Examination) endpoints(answers []answer) (answered bool) {
+// endpoints judges what each member has answered.
+func (e *Examination) endpoints(answers []answer) {
 	for _, a := range answers {
 		check, m := "endpoint "+a.endpoint, Member{Endpoint: a.endpoint}
-		answered = answered || a.err == nil || explain.IsDenied(a.err)
 		switch {
+		case troubleOf(a.err) == anonymous:
+			e.well(check, "answers, and tells its status to users only")
 		case explain.IsDenied(a.err):
 			e.Add(Warning, check, "let the user of doctor have the role root to see it", "does not tell its status: %v", a.err)
 		case a.err != nil:
-			e.Add(Error, check, "start the member, or mend the network or the certificates between it and this host", "does not answer: %v", a.err)
+			e.Add(Error, check, "start the member, or mend the network or the certificates between it and this host",
+				"does not answer: %v", a.err).Commands = e.memberctl(a.endpoint, "endpoint health")
 		case a.status.Leader == 0:
-			e.Add(Error, check, "bring back a majority of the members", "has no leader")
+			e.Add(Error, check, "look at the log of the member, and at the network between the members", "has no leader")
 		case e.Untimed:
-			e.Well(check, "etcd %s answers", a.status.Version)
+			e.well(check, "etcd %s answers", a.status.Version)
 		default:
-			e.Well(check, "etcd %s answers in %s", a.status.Version, a.took.Round(100*time.Microsecond))
+			e.well(check, "etcd %s answers in %s", a.status.Version, a.took.Round(100*time.Microsecond))
 		}
 		if a.err != nil {
 			m.Err = a.err.Error()
@@ -92,7 +100,11 @@ func (e *Examination) endpoints(answers []answer) (answered bool) {
 	for _, a := range answers {
 		e.certificate("of "+a.endpoint, a.shown, clock.Clock{}.Time())
 	}
-	return answered
+}
+
+// memberctl returns a command of etcdctl for some endpoints.
+func (e *Examination) memberctl(endpoints, command string) []string {
+	return []string{e.Commands.Member + " --endpoints " + explain.Quoted(endpoints) + " " + command}
 }
 
 // ask asks one member how it is. The member has a time of its own, since one that is down would
@@ -107,12 +119,22 @@ func (e *Examination) ask(ctx context.Context, endpoint string) answer {
 	}
 	defer func() { _ = conn.Close() }()
 	var member peer.Peer
-	status, err := clientv3.RetryMaintenanceClient(e.etcd(), conn).
-		Status(ctx, &pb.StatusRequest{}, grpc.WaitForReady(true), grpc.Peer(&member))
-	if err != nil {
-		return answer{endpoint: endpoint, err: txn.CallError(ctx, err)}
+	a := answer{endpoint: endpoint}
+	for a.status == nil || a.status.Leader == 0 { // it may be electing one
+		status, err := clientv3.RetryMaintenanceClient(e.etcd(), conn).
+			Status(ctx, &pb.StatusRequest{}, grpc.WaitForReady(true), grpc.Peer(&member))
+		switch {
+		case err == nil:
+			a.status = (*clientv3.StatusResponse)(status)
+			a.took = cmp.Or(a.took, time.Since(begun))
+		case a.status == nil:
+			a.err = txn.CallError(ctx, err)
+			return a
+		}
+		if err != nil || a.status.Leader == 0 && !retry.Pause(ctx, 1) {
+			break
+		}
 	}
-	a := answer{endpoint: endpoint, status: (*clientv3.StatusResponse)(status), took: time.Since(begun)}
 	if info, ok := member.AuthInfo.(credentials.TLSInfo); ok && len(info.State.PeerCertificates) > 0 {
 		a.shown = info.State.PeerCertificates[0]
 	}
@@ -145,10 +167,11 @@ func (e *Examination) space(endpoint string, status *clientv3.StatusResponse) {
 		e.Add(Warning, check, "compact and defragment, or raise --quota-backend-bytes: see \"etcd is out of space\" in docs/operations.md",
 			"its database has %d MiB, %s: when it is full nothing more can be claimed; held claims are still renewed and released", status.DbSize/mib, of)
 	case status.DbSize > 512*mib && status.DbSizeInUse < status.DbSize/2:
-		e.Add(Warning, check, "defragment the member: "+e.Commands.Member+" --endpoints "+explain.Quoted(endpoint)+" defrag",
-			"its database has %d MiB, of which %d MiB are in use", status.DbSize/mib, status.DbSizeInUse/mib)
+		e.Add(Warning, check, "defragment the member: it answers nothing meanwhile",
+			"its database has %d MiB, of which %d MiB are in use", status.DbSize/mib, status.DbSizeInUse/mib,
+		).Commands = e.memberctl(endpoint, "defrag")
 	default:
-		e.Well(check, "%s", of)
+		e.well(check, "%s", of)
 	}
 }
 
@@ -160,8 +183,7 @@ func (e *Examination) members(ctx context.Context) {
 	switch {
 	case explain.IsDenied(err):
 		return // it is for administrators
-	case err != nil:
-		e.Add(Warning, "members", "see the endpoints", "cannot be listed: %v", err)
+	case e.failed(Warning, "members", "cannot be listed", err):
 		return
 	}
 	var missing []string
@@ -169,9 +191,9 @@ func (e *Examination) members(ctx context.Context) {
 	for _, m := range resp.Members {
 		switch {
 		case m.Name == "":
-			e.Add(Warning, "members", fmt.Sprintf("start it, or remove it: %s member remove %x", e.Commands.Etcdctl, m.ID), "member %x has never started", m.ID)
+			e.Add(Warning, "members", "start it; if it is not to be, remove it from the cluster", "member %x has never started", m.ID).Commands = e.etcdctl(" member remove %x", m.ID)
 		case m.IsLearner:
-			e.Add(Warning, "members", fmt.Sprintf("%s member promote %x", e.Commands.Etcdctl, m.ID)+", once it has caught up", "member %s is a learner", m.Name)
+			e.Add(Warning, "members", "promote it, once it has caught up", "member %s is a learner", m.Name).Commands = e.etcdctl(" member promote %x", m.ID)
 		}
 		if !m.IsLearner {
 			voters++
@@ -188,7 +210,7 @@ func (e *Examination) members(ctx context.Context) {
 			"not among the endpoints: %s", several(missing))
 	}
 	if voters%2 == 1 && (len(missing) == 0 || len(resp.Members) == 1) {
-		e.Well("members", "%d, of which %d may fail", voters, (voters-1)/2)
+		e.well("members", "%d, of which %d may fail", voters, (voters-1)/2)
 	}
 }
 
@@ -247,9 +269,9 @@ func (e *Examination) versions(answers []answer) {
 		case len(is) > 0:
 			e.Add(Warning, "versions", strings.Join(remedies, "; "), "%s runs etcd %s, %s", a.endpoint, version, strings.Join(is, "; "))
 		case len(answers) > 1:
-			e.Well("versions", "%s runs etcd %s, the newest of the members, without known faults", a.endpoint, version)
+			e.well("versions", "%s runs etcd %s, the newest of the members, without known faults", a.endpoint, version)
 		default:
-			e.Well("versions", "%s runs etcd %s, without known faults", a.endpoint, version)
+			e.well("versions", "%s runs etcd %s, without known faults", a.endpoint, version)
 		}
 	}
 }
@@ -279,7 +301,9 @@ func alarmOf(fault string) (a alarm, ok bool) {
 // its log, so it is sent only if no status could be read.
 func (e *Examination) alarms(ctx context.Context, answers []answer) {
 	var raised []alarm
+	hidden := slices.ContainsFunc(answers, func(a answer) bool { return explain.IsDenied(a.err) })
 	answers = answered(answers)
+	hidden = hidden && len(answers) == 0 // no member tells its status to this user
 	for _, a := range answers {
 		for _, fault := range a.status.Errors {
 			if found, ok := alarmOf(fault); ok && !slices.Contains(raised, found) {
@@ -287,15 +311,17 @@ func (e *Examination) alarms(ctx context.Context, answers []answer) {
 			}
 		}
 	}
-	if len(answers) == 0 {
+	if len(answers) == 0 && !hidden {
+		return // no member has told anything
+	}
+	if hidden {
 		ctx, cancel := e.bounded(ctx)
 		defer cancel()
 		resp, err := e.etcd().AlarmList(ctx)
 		switch {
 		case explain.IsDenied(err):
 			return // the claim below shows what matters
-		case err != nil:
-			e.Add(Error, "alarms", "see the endpoints", "cannot be read: %v", err)
+		case e.failed(Error, "alarms", "cannot be read", err):
 			return
 		}
 		for _, a := range resp.Alarms {
@@ -303,69 +329,17 @@ func (e *Examination) alarms(ctx context.Context, answers []answer) {
 		}
 	}
 	if len(raised) == 0 {
-		e.Well("alarms", "none")
+		e.well("alarms", "none")
 	}
 	remedies := map[string]string{
-		pb.AlarmType_NOSPACE.String(): "compact and defragment as \"etcd is out of space\" in docs/operations.md says, then: " +
-			e.Commands.Etcdctl + " alarm disarm",
+		pb.AlarmType_NOSPACE.String(): "compact and defragment as \"etcd is out of space\" in docs/operations.md says, then disarm the alarm",
 		pb.AlarmType_CORRUPT.String(): "take the member out of the cluster and let it join again without data",
 	}
 	for _, a := range raised {
-		e.Add(Error, "alarms", cmp.Or(remedies[a.kind], "see etcd's documentation of the alarm"),
+		f := e.Add(Error, "alarms", cmp.Or(remedies[a.kind], "see etcd's documentation of the alarm"),
 			"member %x has the alarm %s", a.member, a.kind)
-	}
-}
-
-// mostNotice is how long before the end of a certificate doctor begins to warn. For those
-// that are renewed more often it is a fifth of their lifetime.
-const mostNotice = 14 * 24 * time.Hour
-
-// ownCertificates judges the certificates of TLS.
-func (e *Examination) ownCertificates() {
-	if e.TLS == nil {
-		return
-	}
-	own := e.TLS.Certificates
-	if e.TLS.GetClientCertificate != nil {
-		c, err := e.TLS.GetClientCertificate(&tls.CertificateRequestInfo{})
-		if err != nil {
-			e.Add(Error, "certificate", "see the files of the certificate and its key", "that of this client cannot be read: %v", err)
-			return
+		if a.kind == pb.AlarmType_NOSPACE.String() {
+			f.Commands = e.etcdctl(" alarm disarm")
 		}
-		own = []tls.Certificate{*c}
-	}
-	for _, c := range own {
-		if leaf := leafOf(c); leaf != nil {
-			e.certificate("of this client, "+leaf.Subject.String()+",", leaf, clock.Clock{}.Time())
-		}
-	}
-}
-
-// leafOf returns the certificate itself, without those that it is signed by.
-func leafOf(c tls.Certificate) *x509.Certificate {
-	if c.Leaf != nil || len(c.Certificate) == 0 {
-		return c.Leaf
-	}
-	leaf, _ := x509.ParseCertificate(c.Certificate[0]) // the handshake shows an error
-	return leaf
-}
-
-// certificate judges how long a certificate is valid. A nil one is not there.
-func (e *Examination) certificate(whose string, c *x509.Certificate, now time.Time) {
-	if c == nil {
-		return
-	}
-	const remedy = "renew it, and see that its program uses the new one: after its end no connection can be made"
-	left := c.NotAfter.Sub(now)
-	switch {
-	case left <= 0:
-		e.Add(Error, "certificate", remedy, "the one %s has expired at %s", whose, explain.Stamp(c.NotAfter))
-	case now.Before(c.NotBefore):
-		e.Add(Error, "certificate", "look at the clocks of this host and of the one that issued it",
-			"the one %s is valid from %s on", whose, explain.Stamp(c.NotBefore))
-	case left < min(mostNotice, c.NotAfter.Sub(c.NotBefore)/5):
-		e.Add(Warning, "certificate", remedy, "the one %s expires in %s, at %s", whose, left.Round(time.Second), explain.Stamp(c.NotAfter))
-	default:
-		e.Well("certificate", "the one %s is valid until %s", whose, explain.Stamp(c.NotAfter))
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -59,7 +58,7 @@ func (e *Examination) permissions(ctx context.Context) {
 		for _, verb := range []string{"read", "write"} {
 			err := e.probe(ctx, prefix+subtree, verb)
 			if err != nil && !explain.IsDenied(err) && !errors.Is(err, rpctypes.ErrNoSpace) {
-				e.Add(Error, "permissions", "see the endpoints", "cannot probe %s%s: %v", prefix, subtree, err)
+				e.failed(Error, "permissions", "cannot probe "+prefix+subtree, err)
 				return
 			}
 			names := e.featuresThat(verb, subtree)
@@ -69,18 +68,18 @@ func (e *Examination) permissions(ctx context.Context) {
 			suffice = false
 			level, unless, ranged := Error, "", ""
 			if len(e.Features) == 0 && !slices.Contains(names, "acquire") {
-				level, unless = Warning, "; or name the features in use with claimctl doctor --for"
+				level, unless = Warning, ", or name the features in use with --for"
 			}
 			if strings.HasSuffix(subtree, "/") {
 				ranged = " --prefix=true"
 			}
-			remedy := fmt.Sprintf("%s role grant-permission ROLE%s readwrite %s%s",
-				e.Commands.Etcdctl, ranged, explain.Quoted(prefix+subtree), unless)
-			e.Add(level, "permissions", remedy, "may not %s %s%s, which is needed for %s", verb, prefix, subtree, strings.Join(names, ", "))
+			e.Add(level, "permissions", "grant it to a ROLE of this user"+unless,
+				"may not %s %s%s, which is needed for %s", verb, prefix, subtree, strings.Join(names, ", "),
+			).Commands = e.etcdctl(" role grant-permission ROLE%s readwrite %s", ranged, explain.Quoted(prefix+subtree))
 		}
 	}
 	if suffice {
-		e.Well("permissions", "suffice under %s for %s", prefix, cmp.Or(strings.Join(e.Features, ", "), "everything"))
+		e.well("permissions", "suffice under %s for %s", prefix, cmp.Or(strings.Join(e.Features, ", "), "everything"))
 	}
 }
 

@@ -75,12 +75,10 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// etcd's grpc-proxy renews leases without the user of its client.
-func TestProxyWithPasswords(t *testing.T) {
-	t.Parallel()
-	server := testetcd.Start(t)
-	root := server.Client(t)
-	ctx := t.Context()
+// withUsers makes the server require a user, and adds root.
+func withUsers(t *testing.T, server *testetcd.Server) {
+	t.Helper()
+	root, ctx := server.Client(t), t.Context()
 	_, err := root.UserAdd(ctx, "root", "secret")
 	if err == nil {
 		_, err = root.UserGrantRole(ctx, "root", "root")
@@ -91,8 +89,15 @@ func TestProxyWithPasswords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// etcd's grpc-proxy renews leases without the user of its client.
+func TestProxyWithPasswords(t *testing.T) {
+	t.Parallel()
+	server := testetcd.Start(t)
+	withUsers(t, server)
 	e := through(t, proxied(t, server), clientv3.Config{Username: "root", Password: "secret"})
-	e.Try(ctx)
+	e.Try(t.Context())
 	e.has(t, OK, "write", "a lease and a claim took")
 	e.has(t, Error, "renewal", "a lease cannot be renewed, so that each claim is lost at its first deadline: ")
 }

@@ -5,81 +5,60 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims/group"
-	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/etcdclaims/work"
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/sched"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// queues looks at the first queues.
-func (e *Examination) queues(ctx context.Context) {
-	of := source{"queues", Warning, "see claimctl queue stats", "cannot be read", 100}
-	seen, unread, well := each(ctx, e, of, queue.Names(ctx, e.Claims), func(name string) error {
-		q, err := queue.Open(ctx, e.Claims, name)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = q.Close(ctx) }() // it has no items
-		stats, err := q.Stats(ctx)
-		if err != nil {
-			return err
-		}
-		if stats.Dead > 0 {
-			remedy := fmt.Sprintf("%[1]s queue dead ls%[2]s, mend the cause, %[1]s queue dead redrive%[2]s ID",
-				e.Commands.Claimctl, explain.Arguments(name))
-			if stats.Dead > 1 {
-				remedy += fmt.Sprintf(", or %s queue dead redrive-all%s", e.Commands.Claimctl, explain.Arguments(name))
-			}
-			e.Add(Warning, "queues", remedy, "%q has %s", name, count(int(stats.Dead), "dead item", "dead items"))
-		}
-		if p := stats.Paused; !p.At.IsZero() {
-			e.Add(Warning, "queues", e.Commands.Claimctl+" queue resume"+explain.Arguments(name),
-				"%q is paused %s", name, explain.Paused(p.By, p.At, p.Why))
-		}
-		return nil
-	})
-	if well {
-		e.Judge("queues", unread, "%d, without dead items and pauses", seen)
-	}
-}
-
 // groups looks at the jobs of each group, and whether a process runs them.
 func (e *Examination) groups(ctx context.Context) {
 	jobs := 0
-	of := source{"jobs", Warning, "see claimctl sched jobs -g GROUP", "cannot be read", 50}
+	of := source{"jobs", Warning, "cannot be read", 50}
 	groups, unread, well := each(ctx, e, of, sched.Groups(ctx, e.Claims), func(group string) error {
 		n, err := e.group(ctx, group)
 		jobs += n
 		return err
 	})
 	if well {
-		e.Judge("jobs", unread, "%d in %s, none paused", jobs, count(groups, "group", "groups"))
+		e.judge("jobs", unread, "%d in %s, none paused", jobs, count(groups, "group", "groups"))
 	}
 }
 
-// group reports the jobs of a group that cannot run, and returns how many jobs there are.
+// group reports the jobs of a group that cannot run, and returns how many jobs there are. A group
+// whose owner is being elected has one: callers in line for it, or an owner a second later.
 func (e *Examination) group(ctx context.Context, name string) (jobs int, unread error) {
 	s, err := sched.New(e.Claims, sched.Config{Group: name, ICal: e.ICal})
 	if err != nil {
 		return 0, err
 	}
-	owner, unknown := e.Claims.Lookup(ctx, "sched/"+name+"/owner")
+	ownerless := func(ctx context.Context) ([]suspect, error) {
+		owner, err := e.Claims.Lookup(ctx, "sched/"+name+"/owner")
+		if err != nil || owner.Held || owner.Waiting > 0 {
+			return nil, err
+		}
+		return []suspect{{"ownerless", name, name}}, nil
+	}
+	suspects, unknown := ownerless(ctx)
+	suspects, unconfirmed := confirm(ctx, suspects, ownerless)
+	owned := len(suspects) == 0
 	for job, err := range s.Jobs(ctx) {
 		if err != nil { // those behind it may be readable
 			unread = errtext.Both(unread, err)
 			continue
 		}
 		jobs++
-		e.job(name, job, owner.Held)
+		e.job(name, job, owned)
 	}
-	if unknown == nil && !owner.Held && jobs > 0 {
-		e.Add(Warning, "jobs", fmt.Sprintf("start a process that runs the Scheduler, or forget the jobs: "+
-			"%s sched forget -g %s JOB", e.Commands.Claimctl, explain.Quoted(name)),
-			"no process runs group %q, which has %s", name, count(jobs, "job", "jobs"))
+	if unknown == nil && !owned && jobs > 0 {
+		e.Add(Warning, "jobs", "start a process that runs the Scheduler, or forget jobs that are obsolete",
+			"no process runs group %q, which has %s%s", name, count(jobs, "job", "jobs"), unconfirmed,
+		).Commands = e.claimctl(" sched jobs -g %s", explain.Quoted(name))
 	}
 	return jobs, errtext.Both(unknown, unread)
 }
@@ -87,30 +66,36 @@ func (e *Examination) group(ctx context.Context, name string) (jobs int, unread 
 // job reports why a job of a group cannot run. Without an owner of the group there is one finding
 // for all ticks that are not admitted.
 func (e *Examination) job(group string, job sched.JobInfo, owned bool) {
-	command := func(verb string) string {
-		return fmt.Sprintf("%s sched %s -g %s%s", e.Commands.Claimctl, verb, explain.Quoted(group), explain.Arguments(job.Job))
+	add := func(l Level, remedy, verb, format string, args ...any) {
+		e.Add(l, "jobs", remedy, "%q of group %q%s", job.Job, group, fmt.Sprintf(format, args...)).Commands = e.claimctl(" sched %s -g %s%s", verb, explain.Quoted(group), explain.Arguments(job.Job))
 	}
-	add := func(remedy, format string, args ...any) {
-		e.Add(Warning, "jobs", remedy, "%q of group %q%s", job.Job, group, fmt.Sprintf(format, args...))
-	}
+	const look = "see its definition and its runs"
 	switch unadmitted := !job.Unadmitted.IsZero(); {
 	case job.Ahead > 0:
-		add("look at the clocks, and then: "+command("reset"), ": %s", job.Problem)
+		add(Warning, "look at the clocks, and then put back the mark", "reset", ": %s", job.Problem)
 	case unadmitted && owned:
-		add("restart the owner with the job, or, if it is obsolete: "+command("forget"), ": %s", job.Problem)
+		add(Warning, "restart the owner with the job, or forget it if it is obsolete", "forget", ": %s", job.Problem)
 	case !unadmitted && job.Problem != "" && job.Version != 0:
 		requests := ""
 		if job.Requests > 0 {
 			requests = "; " + count(job.Requests, "request waits", "requests wait")
 		}
-		add(command("show"), ": %s%s", job.Problem, requests)
+		add(Warning, look, "show", ": %s%s", job.Problem, requests)
 	}
 	if !job.Overdue.IsZero() && job.Ahead == 0 {
-		add(command("show"), " is overdue: its tick of %s has not ended", explain.Stamp(job.Overdue))
+		add(Warning, look, "show", " is overdue: its tick of %s has not ended", explain.Stamp(job.Overdue))
 	}
-	if job.Paused != nil {
-		add(command("resume"), " is paused %s", explain.Paused(job.Paused.By, job.Paused.At, job.Paused.Note))
+	if p := job.Paused; p != nil {
+		add(pauseLevel(p.At), "resume it, unless it is paused on purpose", "resume", " is paused %s", explain.Paused(p.By, p.At, p.Note))
 	}
+}
+
+// pauseLevel judges how long something is paused: for more than a day it may be forgotten.
+func pauseLevel(since time.Time) Level {
+	if now := (clock.Clock{}).Time(); now.Sub(since) > 24*time.Hour {
+		return Warning
+	}
+	return Note
 }
 
 // work looks for records that somebody must look at.
@@ -125,7 +110,7 @@ func (e *Examination) work(ctx context.Context) {
 		e.Add(Error, "work", "see the client", "cannot be listed: %v", err)
 		return
 	}
-	of := source{"work", Error, "see the permissions", "cannot be listed", e.Limit}
+	of := source{"work", Error, "cannot be listed", e.Limit}
 	read, unread, ok := each(ctx, e, of, works.Records(ctx, ""), func(r work.Record) error {
 		is := kind{r.State, r.AtMostOnce}
 		found[is] = append(found[is], r.Key)
@@ -139,26 +124,29 @@ func (e *Examination) work(ctx context.Context) {
 		more = " or more"
 	}
 	before := len(e.Findings)
-	onPurpose := fmt.Sprintf("%[1]s work show KEY, and find out whether the effect happened. "+
-		"If not: %[1]s work retry KEY; if so: %[1]s work forget KEY, or leave it", e.Commands.Claimctl)
+	const findOut = "find out whether the effect happened; if not, retry it; otherwise leave it"
 	for _, sick := range []struct {
 		kind
 		is, remedy string
+		verbs      []string
 	}{
-		{kind{work.StateOrphaned, false}, "orphaned, their owners died", fmt.Sprintf(
-			"see that a process begins them again; %s work ls --state orphaned", e.Commands.Claimctl)},
-		{kind{work.StateOrphaned, true}, "orphaned and at most once, which no caller begins again", onPurpose},
-		{kind{work.StateDead, false}, "dead, after their last attempt", fmt.Sprintf(
-			"%[1]s work show KEY, mend the cause, %[1]s work retry KEY", e.Commands.Claimctl)},
-		{kind{work.StateDead, true}, "dead and at most once", onPurpose},
-		{kind{work.StateUnreadable, false}, "unreadable", "a newer version or another program wrote them: do not delete them before you know"},
+		{kind{work.StateOrphaned, false}, "orphaned, their owners died", "see that a process begins them again", []string{"show"}},
+		{kind{work.StateOrphaned, true}, "orphaned and at most once, which no caller begins again", findOut, []string{"show", "retry"}},
+		{kind{work.StateDead, false}, "dead, after their last attempt", "mend the cause, and retry them", []string{"show", "retry"}},
+		{kind{work.StateDead, true}, "dead and at most once", findOut, []string{"show", "retry"}},
+		{kind{work.StateUnreadable, false}, "unreadable", "a newer version or another program wrote them: do not delete them before you know", nil},
 	} {
-		if keys := found[sick.kind]; len(keys) > 0 {
-			e.Add(Warning, "work", sick.remedy, "%d %s: %s", len(keys), sick.is, several(keys))
+		keys := found[sick.kind]
+		if len(keys) == 0 {
+			continue
+		}
+		f := e.Add(Warning, "work", sick.remedy, "%d %s: %s", len(keys), sick.is, several(keys))
+		for _, verb := range sick.verbs {
+			f.Commands = append(f.Commands, e.claimctl(" work %s%s", verb, explain.Arguments(keys[0]))...)
 		}
 	}
 	if len(e.Findings) == before {
-		e.Judge("work", unread, "%s%s, none of those read is orphaned or dead", count(read, "record", "records"), more)
+		e.judge("work", unread, "%s%s, none of those read is orphaned or dead", count(read, "record", "records"), more)
 	}
 }
 
@@ -167,7 +155,7 @@ func (e *Examination) partitionGroups(ctx context.Context) {
 	failed := 0
 	var suspects []suspect
 	members := map[string]int{} // of groups with suspects
-	of := source{"groups", Warning, "see claimctl group ls", "cannot be read", 50}
+	of := source{"groups", Warning, "cannot be read", 50}
 	seen, unread, ok := each(ctx, e, of, group.Names(ctx, e.Claims), func(name string) error {
 		found, n, unread, err := e.readGroup(ctx, name)
 		failed += unread
@@ -195,7 +183,7 @@ func (e *Examination) partitionGroups(ctx context.Context) {
 		unread = unreadLeases(failed)
 	}
 	if ok && len(suspects) == 0 {
-		e.Judge("groups", unread, "%s of partitions, without partitions that nobody owns", count(seen, "group", "groups"))
+		e.judge("groups", unread, "%s of partitions, without partitions that nobody owns", count(seen, "group", "groups"))
 	}
 }
 
@@ -238,16 +226,16 @@ func (e *Examination) accuse(name string, members int, suspects []suspect, uncon
 	if len(free) > 0 {
 		targets := namesOf(suspects, name+" target")
 		slices.Sort(targets)
-		remedy := fmt.Sprintf("%[1]s group show%[2]s; look at the log of the member that is to have them, "+
-			"and if it cannot claim: %[1]s group evict%[2]s MEMBER --reason WHY", e.Commands.Claimctl, explain.Arguments(name))
-		e.Add(Warning, "groups", remedy, "group %q has %s, and nobody owns %s: %s, which %s is to have%s",
+		e.Add(Warning, "groups", "look at the log of the member that is to have them, and evict it if it cannot claim", "group %q has %s, and nobody owns %s: %s, which %s is to have%s",
 			name, count(members, "member", "members"), count(len(free), "partition", "partitions"),
-			several(free), several(slices.Compact(targets)), unconfirmed)
+			several(free), several(slices.Compact(targets)), unconfirmed,
+		).Commands = append(e.claimctl(" group show%s", explain.Arguments(name)),
+			e.claimctl(" group evict --reason 'cannot claim'%s", explain.Arguments(name, targets[0]))...)
 	}
 	if len(ghosts) > 0 {
 		slices.Sort(ghosts)
-		e.Add(Warning, "groups", fmt.Sprintf("etcd should have deleted the entry with its lease: "+
-			"%[1]s group evict%[2]s --reason ghost --for 1s", e.Commands.Claimctl, explain.Arguments(name, ghosts[0])),
-			"members of group %q whose lease is gone: %s%s", name, several(ghosts), unconfirmed)
+		e.Add(Warning, "groups", "see that they have ended, and evict them: etcd should have deleted the entries with their leases",
+			"members of group %q whose lease is gone: %s%s", name, several(ghosts), unconfirmed,
+		).Commands = e.claimctl(" group evict --reason ghost --for 1s%s", explain.Arguments(name, ghosts[0]))
 	}
 }

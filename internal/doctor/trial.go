@@ -16,13 +16,14 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// Try finds out what only writes can show: the permissions, a lease and a claim of a
-// client of its own, a watch, a renewal, and the latency of up to 100 writes that change nothing. It
-// writes one key, which it deletes, or none if no feature in use claims keys.
-func (e *Examination) Try(ctx context.Context) {
-	e.permissions(ctx)
-	if len(e.featuresThat("write", "session/")) == 0 {
-		return // no feature in use claims a key, so its role need not be able to
+// mayClaim reports whether a feature in use claims keys. Otherwise the role need not be able to.
+func (e *Examination) mayClaim() bool { return len(e.featuresThat("write", "session/")) > 0 }
+
+// claimOne finds out what only writes can show: a lease and a claim of a client of its own, a
+// watch, and a renewal. It writes one key, which it deletes.
+func (e *Examination) claimOne(ctx context.Context) {
+	if !e.mayClaim() {
+		return
 	}
 	warnings, logged := observer.New(zap.WarnLevel)
 	claims, err := etcdclaims.New(e.etcd(), etcdclaims.Config{
@@ -32,25 +33,28 @@ func (e *Examination) Try(ctx context.Context) {
 		e.Add(Error, "write", "see the configuration of the client", "%v", err)
 		return
 	}
-	if e.claimOne(ctx, claims) {
-		e.latency(ctx, claims)
+	e.tryClaim(ctx, claims)
+	end, _ := ctx.Deadline()
+	soonest := time.Now().Add(time.Second / 2)
+	if end.Before(soonest) {
+		end = soonest
 	}
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.Patience)
+	closing, cancel := context.WithDeadline(context.WithoutCancel(ctx), end)
 	defer cancel()
-	if err := claims.Close(closing); err != nil {
-		e.Add(Warning, "write", "none: what is left ends with its lease", "closing: %v", err)
-	}
+	e.failed(Warning, "write", "what is left ends with its lease; closing", claims.Close(closing))
 	for _, w := range logged.All() { // such as of a second cluster behind one address
-		if !strings.Contains(w.Message, "lacks a fix") { // Cluster reports it for each member
-			e.Add(Warning, "client", "see the log lines in docs/operations.md", "%s %v", w.Message, w.ContextMap())
+		if !strings.Contains(w.Message, "lacks a fix") { // versions reports it for each member
+			f := e.Add(Warning, "client", "see the log lines in docs/operations.md", "%s %v", w.Message, w.ContextMap())
+			if strings.HasPrefix(w.Message, "etcd unreachable") {
+				f.trouble = unanswered
+			}
 		}
 	}
 }
 
-// claimOne times a lease, a write, a watch and a renewal, and reports whether the write was
-// made.
-func (e *Examination) claimOne(parent context.Context, claims *etcdclaims.Client) bool {
-	ctx, cancel := e.bounded(parent)
+// tryClaim times the claim, and all that a claim needs.
+func (e *Examination) tryClaim(parent context.Context, claims *etcdclaims.Client) {
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(parent), e.Patience/2) // a release takes up to 2.5 s
 	defer cancel()
 	key := "claimctl-doctor/" + rand.Text()
 	begun := clock.Mono()
@@ -70,54 +74,49 @@ func (e *Examination) claimOne(parent context.Context, claims *etcdclaims.Client
 	switch {
 	case heard():
 	case ctx.Err() == nil:
-		e.Add(Error, "watch", "see the permissions", "a watch was refused")
-		return false
+		e.Add(Error, "watch", "see the permissions", "a watch was refused").trouble = denied
+		return
 	default:
-		e.Add(Error, "watch", "see the endpoints and the permissions",
-			"a watch was not accepted within %s", round(time.Since(begun)))
-		return false
+		e.Add(Error, "watch", "look at proxies between etcd and this host",
+			"a watch was not accepted within %s", round(time.Since(begun))).trouble = unanswered
+		return
 	}
 	begun = clock.Mono()
 	claim, err := claims.TryAcquire(ctx, key)
 	if err != nil {
-		e.Add(Error, "write", "see the alarms and the permissions: claims cannot be acquired", "cannot claim a key: %v", err)
-		return false
+		f := e.Add(Error, "write", "look at the log of etcd: no claim can be acquired", "cannot claim a key: %v", err)
+		f.trouble = troubleOf(err)
+		return
 	}
 	written := clock.Mono()
-	e.Well("write", "a lease and a claim took %s, fence %d", written.Sub(begun).Round(100*time.Microsecond), claim.Fence())
+	e.well("write", "a lease and a claim took %s, fence %d", written.Sub(begun).Round(100*time.Microsecond), claim.Fence())
 	switch came, delay := heard(), time.Since(written); {
 	case came && delay > time.Second:
 		e.Add(Warning, "watch", "look at the load of etcd, and at proxies between it and this host",
 			"an event came %s after its write", delay.Round(time.Millisecond))
 	case came:
-		e.Well("watch", "an event came %s after its write", delay.Round(100*time.Microsecond))
+		e.well("watch", "an event came %s after its write", delay.Round(100*time.Microsecond))
 	case ctx.Err() == nil:
 		e.Add(Error, "watch", "see the permissions", "the watch ended")
 	default:
 		e.Add(Error, "watch", "look at proxies between etcd and this host; claims then notice losses late",
 			"an event did not come within %s", round(delay))
 	}
-	e.renewal(parent, claim)
-	ending, end := e.bounded(parent)
-	defer end()
-	if err := claim.Release(ending); err != nil {
-		e.Add(Warning, "write", "none: the key ends with its lease", "cannot release the key: %v", err)
-	}
-	return true
+	e.renewal(ctx, claim)
+	e.failed(Warning, "write", "the key ends with its lease; cannot release it", claim.Release(parent))
 }
 
 // renewal times a renewal of the claim's lease. It is a stream, so a proxy can refuse it
 // that lets all else pass. A client learns that only when its first claims are lost.
 func (e *Examination) renewal(ctx context.Context, claim *etcdclaims.Claim) {
-	ctx, cancel := e.bounded(ctx)
-	defer cancel()
 	begun := clock.Mono()
 	if err := claim.Renew(ctx); err != nil {
-		e.Add(Error, "renewal", "connect to the members and not to a proxy, or see \"Proxies and wrappers\" in docs/operations.md",
+		f := e.Add(Error, "renewal", "connect to the members and not to a proxy, or see \"Proxies and wrappers\" in docs/operations.md",
 			"a lease cannot be renewed, so that each claim is lost at its first deadline: %v", err)
+		f.trouble = troubleOf(err)
 		return
 	}
-	e.Well("renewal", "a renewal took %s", time.Since(begun).Round(100*time.Microsecond))
+	e.well("renewal", "a renewal took %s", time.Since(begun).Round(100*time.Microsecond))
 }
 
 // A session renews after a third of the TTL, gives each request a sixth of it, and stops
@@ -130,16 +129,19 @@ const (
 
 // latency times up to 100 writes that go through etcd's log and its disk as all do, but change
 // nothing: deletions of a key that does not exist. It judges whether the TTL leaves room for them.
-func (e *Examination) latency(ctx context.Context, claims *etcdclaims.Client) {
+func (e *Examination) latency(ctx context.Context) {
+	if !e.mayClaim() {
+		return
+	}
 	ctx, cancel := e.bounded(ctx)
 	defer cancel()
-	absent := claims.OwnKey("claimctl-doctor/" + rand.Text())
+	absent := e.Claims.OwnKey("claimctl-doctor/" + rand.Text())
 	var took []time.Duration
 	for end := clock.Mono().Add(2 * time.Second); len(took) == 0 || len(took) < 100 && clock.Mono().Before(end); {
 		begun := clock.Mono()
 		if _, err := e.etcd().Delete(ctx, absent); err != nil {
 			if len(took) == 0 {
-				e.Add(Error, "latency", "see the endpoints and the permissions", "cannot be measured: %v", err)
+				e.failed(Error, "latency", "cannot be measured", err)
 				return
 			}
 			break

@@ -319,7 +319,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "History that asks for progress once", tests: "TestHistoryAsksAgainForProgress",
-		edits: []edit{{"etcdclaims/admin/history.go", "time.NewTicker(again)", "time.NewTicker(again + time.Hour)"}},
+		edits: []edit{{"internal/feed/past.go", "time.NewTicker(again)", "time.NewTicker(again + time.Hour)"}},
 	},
 	{
 		name: "outage that only claims notice", tests: "TestEtcdAway", of: "internal/scenarios",

@@ -1,0 +1,162 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/etcdclaims/claims/internal/explain"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// lent is what was read of a lease of another program.
+type lent struct {
+	ttl time.Duration
+	of  string // the beginning of its keys; empty without keys
+}
+
+// leases looks for those of other programs. Of the leases that sessions do not have the first ones
+// are read: which are of claims only their keys show.
+func (e *Examination) leases(ctx context.Context) {
+	ctx, cancel := e.bounded(ctx)
+	defer cancel()
+	all, err := e.etcd().Leases(ctx)
+	if e.failed(Warning, "leases", "cannot be listed", err) {
+		return
+	}
+	own, err := e.etcd().Get(ctx, e.Claims.Prefix()+"session/", clientv3.WithPrefix(), clientv3.WithLimit(int64(e.Limit)))
+	if e.failed(Warning, "leases", "those of the sessions cannot be read", err) {
+		return
+	}
+	sessions := map[clientv3.LeaseID]bool{}
+	for _, kv := range own.Kvs {
+		sessions[clientv3.LeaseID(kv.Lease)] = true
+	}
+	var unknown []clientv3.LeaseID
+	for _, l := range all.Leases {
+		if !sessions[l.ID] {
+			unknown = append(unknown, l.ID)
+		}
+	}
+	slices.Sort(unknown)
+	asked, atOnce := unknown[:min(len(unknown), e.Leases)], 8
+	read := make([]*clientv3.LeaseTimeToLiveResponse, len(asked))
+	errs := make([]error, len(asked))
+	var checks []check
+	for i, id := range asked {
+		checks = append(checks, func(_ *Examination, ctx context.Context) {
+			read[i], errs[i] = e.etcd().TimeToLive(ctx, id, clientv3.WithAttachedKeys())
+		})
+	}
+	e.beside(ctx, atOnce, checks)
+	var others []lent
+	for i, lease := range read {
+		if errs[i] != nil {
+			e.failed(Warning, "leases", "cannot be read", errs[i])
+			return
+		}
+		of := ""
+		if lease.TTL < 0 {
+			continue // it has ended
+		}
+		if len(lease.Keys) > 0 {
+			of = beginning(string(lease.Keys[0]))
+		}
+		if len(lease.Keys) == 0 || !strings.HasPrefix(string(lease.Keys[0]), e.Claims.Prefix()) {
+			others = append(others, lent{time.Duration(lease.GrantedTTL) * time.Second, of})
+		}
+	}
+	e.judgeLeases(len(all.Leases), len(asked), len(unknown), others)
+}
+
+// judgeLeases judges the leases of others among those that were asked for, of all unknown ones.
+func (e *Examination) judgeLeases(all, asked, unknown int, others []lent) {
+	if len(others) == 0 {
+		e.well("leases", "%d, none of the %d that were read is of another program", all, asked)
+		return
+	}
+	slices.SortFunc(others, func(a, b lent) int { return int(a.ttl - b.ttl) })
+	var of []string
+	bare := 0
+	for _, o := range others {
+		if o.of == "" {
+			bare++
+		} else if !slices.Contains(of, o.of) {
+			of = append(of, o.of)
+		}
+	}
+	slices.Sort(of)
+	detail := fmt.Sprintf("%d of the %d that were read are of other programs, with TTLs from %s to %s",
+		len(others), asked, others[0].ttl, others[len(others)-1].ttl)
+	if len(of) > 0 {
+		detail += "; keys below " + several(of)
+	}
+	if bare > 0 {
+		detail += fmt.Sprintf("; %d without keys", bare)
+	}
+	if unknown > asked {
+		detail += "; " + strings.ReplaceAll(hurried, " in time", "")
+	}
+	e.Add(Note, "leases", "see whether their number grows: programs that do not revoke leases fill etcd's memory", "%s", detail).Commands = e.etcdctl(" lease list")
+}
+
+// beginning returns the first part of a key, by which people know whose it is.
+func beginning(key string) string {
+	if end := strings.Index(key[min(1, len(key)):], "/"); end >= 0 {
+		return key[:end+2]
+	}
+	return key
+}
+
+// filled is what the keys with one beginning take.
+type filled struct {
+	prefix string
+	keys   int64
+	bytes  int64 // an estimate, from the first keys
+}
+
+// prefixes finds whose keys fill etcd: those of the first beginnings, in the order of the keys.
+// etcd counts keys in memory, but all of them for each request.
+func (e *Examination) prefixes(ctx context.Context) {
+	ctx, cancel := e.bounded(ctx)
+	defer cancel()
+	const mostPrefixes, mostKeys, sample = 20, 2_000_000, 50
+	var all []filled
+	rest := int64(0)
+	for from := "\x00"; ; {
+		next, err := e.etcd().Get(ctx, from, clientv3.WithFromKey(), clientv3.WithKeysOnly(), clientv3.WithLimit(1))
+		if e.failed(Note, "prefixes", "cannot be counted", err) {
+			return
+		}
+		if rest = next.Count; rest == 0 || rest > mostKeys || len(all) == mostPrefixes {
+			break
+		}
+		prefix := beginning(string(next.Kvs[0].Key))
+		first, err := e.etcd().Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithLimit(sample))
+		if e.failed(Note, "prefixes", "cannot be counted", err) {
+			return
+		}
+		of := filled{prefix: prefix, keys: first.Count}
+		for _, kv := range first.Kvs {
+			of.bytes += int64(len(kv.Key) + len(kv.Value))
+		}
+		of.bytes = of.bytes * of.keys / max(int64(len(first.Kvs)), 1)
+		all, from = append(all, of), clientv3.GetPrefixRangeEnd(prefix)
+	}
+	e.judgePrefixes(all, rest)
+}
+
+// judgePrefixes names those that take most. rest is how many keys were not counted.
+func (e *Examination) judgePrefixes(all []filled, rest int64) {
+	slices.SortStableFunc(all, func(a, b filled) int { return int(b.bytes - a.bytes) })
+	var texts []string
+	for _, f := range all {
+		texts = append(texts, fmt.Sprintf("%s %s, about %d MiB", explain.Quoted(f.prefix), count(int(f.keys), "key", "keys"), f.bytes/mib))
+	}
+	if rest > 0 {
+		texts = append(texts[:min(len(texts), 3)], fmt.Sprintf("%d keys that were not counted", rest))
+	}
+	e.well("prefixes", "%s, without earlier revisions", several(texts))
+}

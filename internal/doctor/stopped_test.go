@@ -1,0 +1,103 @@
+package doctor
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/testetcd"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// problems are the findings that are neither well nor folded.
+func (e *Examination) problems() (all []Finding) {
+	for _, c := range Causes(e.Findings) {
+		if c.Level != OK {
+			all = append(all, c.Finding)
+		}
+	}
+	return all
+}
+
+// However many members hang or are stopped, one finding says so, in the time that all checks may
+// take. A client that is connected to them finds the same as one that is not.
+func TestMembersStopped(t *testing.T) {
+	t.Parallel()
+	members := testetcd.StartProcessCluster(t, 3)
+	var endpoints []string
+	for _, m := range members {
+		endpoints = append(endpoints, m.Endpoints()...)
+	}
+	client := func() *etcdclaims.Client {
+		claims, err := etcdclaims.New(testetcd.NewClient(t, clientv3.Config{Endpoints: endpoints}), etcdclaims.Config{Owner: "a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = claims.Close(t.Context()) })
+		return claims
+	}
+	const patient = 3 * time.Second
+	connected := client()
+	examine := func(claims *etcdclaims.Client) *Examination {
+		t.Helper()
+		e := &Examination{
+			Claims: claims, Limit: 100, Leases: 100, Patience: patient, Answer: patient / 3, TTL: time.Hour, Thorough: true,
+			Commands: Commands{Claimctl: "claimctl", Etcdctl: "etcdctl", Member: "etcdctl"},
+		}
+		begun := time.Now()
+		e.Examine(t.Context(), true)
+		if took := time.Since(begun); took > patient+time.Second {
+			t.Errorf("it took %s", took)
+		}
+		return e
+	}
+	if problems := examine(connected).problems(); len(problems) > 0 {
+		t.Fatalf("all are well: %+v", problems)
+	}
+	one, two := endpoints[1], endpoints[2]
+	silent := func(e *Examination, cause string) {
+		t.Helper()
+		problems := e.problems()
+		if len(problems) != 1 || problems[0].Check != "quorum" || !strings.HasPrefix(problems[0].Detail, cause) {
+			t.Fatalf("%+v", problems)
+		}
+		if command := "etcdctl --endpoints " + one + "," + two + " endpoint health"; !slices.Contains(problems[0].Commands, command) {
+			t.Errorf("%q", problems[0].Commands)
+		}
+		for _, endpoint := range []string{one, two} {
+			if !slices.ContainsFunc(e.Findings, func(f Finding) bool { return f.Check == "endpoint "+endpoint && f.After == "quorum" }) {
+				t.Errorf("%s: %+v", endpoint, e.Findings)
+			}
+		}
+	}
+	members[2].Pause(t)
+	for _, claims := range []*etcdclaims.Client{connected, client()} {
+		e := examine(claims)
+		if problems := e.problems(); len(problems) != 1 || problems[0].Check != "endpoint "+two {
+			t.Errorf("one hangs: %+v", problems)
+		}
+	}
+	members[1].Pause(t)
+	for _, claims := range []*etcdclaims.Client{connected, client()} {
+		silent(examine(claims), "2 of 3 members do not answer, so that etcd has no leader: ")
+	}
+	members[1].Kill(t)
+	members[2].Kill(t)
+	silent(examine(client()), "2 of 3 members do not answer, so that etcd has no leader: ")
+}
+
+// A client without a user learns that etcd requires one, and nothing that follows from it.
+func TestUserRequired(t *testing.T) {
+	t.Parallel()
+	server := testetcd.Start(t)
+	withUsers(t, server)
+	e := through(t, server.Endpoints()[0], clientv3.Config{})
+	e.Examine(t.Context(), true)
+	if problems := e.problems(); len(problems) != 1 || problems[0].Check != "auth" {
+		t.Errorf("%+v", problems)
+	}
+	e.has(t, Error, "auth", "etcd requires a user, and this client names none: nothing else was examined")
+	e.hasNone(t, "permissions")
+}
