@@ -161,7 +161,7 @@ func TestSchedJobsWithCalendar(t *testing.T) {
 		}
 	}
 	eventually(t, "doctor finds it overdue", func() bool {
-		return strings.Contains(w.ctl("doctor").out, `"patch" of group "default" is overdue: its tick of `)
+		return strings.Contains(w.ctl("doctor").out, `; overdue: patch`)
 	})
 	w.finds(w.ctl("doctor").out, `has no handler of kind "mail"; 1 request waits`)
 }

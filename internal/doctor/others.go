@@ -122,7 +122,7 @@ type filled struct {
 func (e *Examination) prefixes(ctx context.Context) {
 	ctx, cancel := e.bounded(ctx)
 	defer cancel()
-	const mostPrefixes, mostKeys, sample = 20, 2_000_000, 50
+	const mostPrefixes, mostKeys, sample = 20, 2_000_000, 10
 	var all []filled
 	rest := int64(0)
 	for from := "\x00"; ; {

@@ -16,77 +16,117 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// groups looks at the jobs of each group, and whether a process runs them.
+// jobGroup is the jobs of a group, and whether a process runs them.
+type jobGroup struct {
+	name  string
+	jobs  []sched.JobInfo
+	owned bool
+}
+
+// groups looks at the jobs of each group, and whether a process runs them. A group whose owner is
+// being elected has callers in line for it, or an owner a moment later.
 func (e *Examination) groups(ctx context.Context) {
-	jobs := 0
+	var all []jobGroup
+	var suspects []suspect
+	jobs, before := 0, len(e.Findings)
 	of := source{"jobs", Warning, "cannot be read", 50}
-	groups, unread, well := each(ctx, e, of, sched.Groups(ctx, e.Claims), func(group string) error {
-		n, err := e.group(ctx, group)
-		jobs += n
+	_, unread, well := each(ctx, e, of, sched.Groups(ctx, e.Claims), func(name string) error {
+		g, err := e.readJobs(ctx, name)
+		all, jobs = append(all, g), jobs+len(g.jobs)
+		if !g.owned && len(g.jobs) > 0 {
+			suspects = append(suspects, suspect{"ownerless", name, name})
+		}
 		return err
 	})
-	if well {
-		e.judge("jobs", unread, "%d in %s, none paused", jobs, count(groups, "group", "groups"))
+	suspects, unconfirmed := confirm(ctx, suspects, func(ctx context.Context) (again []suspect, err error) {
+		for _, s := range suspects {
+			owned, err := e.isOwned(ctx, s.name)
+			if err != nil {
+				return nil, err
+			}
+			if !owned {
+				again = append(again, s)
+			}
+		}
+		return again, nil
+	})
+	for _, g := range all {
+		owned := !slices.Contains(namesOf(suspects, "ownerless"), g.name)
+		var overdue []string
+		for _, job := range g.jobs {
+			e.job(g.name, job, owned)
+			if !job.Overdue.IsZero() && job.Ahead == 0 {
+				overdue = append(overdue, job.Job)
+			}
+		}
+		if !owned {
+			late := ""
+			if len(overdue) > 0 {
+				late = "; overdue: " + several(overdue)
+			}
+			e.Add(Warning, "jobs", "start a process that runs the Scheduler, or forget jobs that are obsolete",
+				"no process runs group %q, which has %s%s%s", g.name, count(len(g.jobs), "job", "jobs"), late, unconfirmed,
+			).Commands = e.claimctl(" sched jobs -g %s", explain.Quoted(g.name))
+		}
+	}
+	if well && len(e.Findings) == before {
+		e.judge("jobs", unread, "%d in %s, none paused", jobs, count(len(all), "group", "groups"))
 	}
 }
 
-// group reports the jobs of a group that cannot run, and returns how many jobs there are. A group
-// whose owner is being elected has one: callers in line for it, or an owner a second later.
-func (e *Examination) group(ctx context.Context, name string) (jobs int, unread error) {
+// isOwned reports whether a group has an owner, or callers in line to be it. If it cannot be read,
+// that is not known, and no finding.
+func (e *Examination) isOwned(ctx context.Context, group string) (bool, error) {
+	owner, err := e.Claims.Lookup(ctx, "sched/"+group+"/owner")
+	return err != nil || owner.Held || owner.Waiting > 0, err
+}
+
+// readJobs reads the jobs of a group. Jobs that cannot be read hide no others.
+func (e *Examination) readJobs(ctx context.Context, name string) (g jobGroup, unread error) {
+	g.name = name
 	s, err := sched.New(e.Claims, sched.Config{Group: name, ICal: e.ICal})
 	if err != nil {
-		return 0, err
+		return g, err
 	}
-	ownerless := func(ctx context.Context) ([]suspect, error) {
-		owner, err := e.Claims.Lookup(ctx, "sched/"+name+"/owner")
-		if err != nil || owner.Held || owner.Waiting > 0 {
-			return nil, err
-		}
-		return []suspect{{"ownerless", name, name}}, nil
-	}
-	suspects, unknown := ownerless(ctx)
-	suspects, unconfirmed := confirm(ctx, suspects, ownerless)
-	owned := len(suspects) == 0
 	for job, err := range s.Jobs(ctx) {
-		if err != nil { // those behind it may be readable
+		if err != nil {
 			unread = errtext.Both(unread, err)
 			continue
 		}
-		jobs++
-		e.job(name, job, owned)
+		g.jobs = append(g.jobs, job)
 	}
-	if unknown == nil && !owned && jobs > 0 {
-		e.Add(Warning, "jobs", "start a process that runs the Scheduler, or forget jobs that are obsolete",
-			"no process runs group %q, which has %s%s", name, count(jobs, "job", "jobs"), unconfirmed,
-		).Commands = e.claimctl(" sched jobs -g %s", explain.Quoted(name))
-	}
-	return jobs, errtext.Both(unknown, unread)
+	g.owned, err = e.isOwned(ctx, name)
+	return g, errtext.Both(err, unread)
 }
 
 // job reports why a job of a group cannot run. Without an owner of the group there is one finding
 // for all ticks that are not admitted.
 func (e *Examination) job(group string, job sched.JobInfo, owned bool) {
-	add := func(l Level, remedy, verb, format string, args ...any) {
-		e.Add(l, "jobs", remedy, "%q of group %q%s", job.Job, group, fmt.Sprintf(format, args...)).Commands = e.claimctl(" sched %s -g %s%s", verb, explain.Quoted(group), explain.Arguments(job.Job))
+	add := func(l Level, remedy string, verbs []string, format string, args ...any) {
+		f := e.Add(l, "jobs", remedy, "%q of group %q%s", job.Job, group, fmt.Sprintf(format, args...))
+		for _, verb := range verbs {
+			f.Commands = append(f.Commands, e.claimctl(" sched %s -g %s%s", verb, explain.Quoted(group), explain.Arguments(job.Job))...)
+		}
 	}
 	const look = "see its definition and its runs"
+	show := []string{"show"}
 	switch unadmitted := !job.Unadmitted.IsZero(); {
 	case job.Ahead > 0:
-		add(Warning, "look at the clocks, and then put back the mark", "reset", ": %s", job.Problem)
+		add(Warning, "look at the clocks, and then put back the mark", []string{"show", "reset"}, ": %s", job.Problem)
 	case unadmitted && owned:
-		add(Warning, "restart the owner with the job, or forget it if it is obsolete", "forget", ": %s", job.Problem)
+		add(Warning, "restart the owner with the job, or forget it if it is obsolete", []string{"show", "forget"}, ": %s", job.Problem)
 	case !unadmitted && job.Problem != "" && job.Version != 0:
 		requests := ""
 		if job.Requests > 0 {
 			requests = "; " + count(job.Requests, "request waits", "requests wait")
 		}
-		add(Warning, look, "show", ": %s%s", job.Problem, requests)
+		add(Warning, look, show, ": %s%s", job.Problem, requests)
 	}
-	if !job.Overdue.IsZero() && job.Ahead == 0 {
-		add(Warning, look, "show", " is overdue: its tick of %s has not ended", explain.Stamp(job.Overdue))
+	if !job.Overdue.IsZero() && job.Ahead == 0 && owned {
+		add(Warning, look, show, " is overdue: its tick of %s has not ended", explain.Stamp(job.Overdue))
 	}
 	if p := job.Paused; p != nil {
-		add(pauseLevel(p.At), "resume it, unless it is paused on purpose", "resume", " is paused %s", explain.Paused(p.By, p.At, p.Note))
+		add(pauseLevel(p.At), "resume it, unless it is paused on purpose", []string{"resume"}, " is paused %s", explain.Paused(p.By, p.At, p.Note))
 	}
 }
 
@@ -123,14 +163,16 @@ func (e *Examination) work(ctx context.Context) {
 	if unread != "" {
 		more = " or more"
 	}
-	before := len(e.Findings)
+	before, orphaned := len(e.Findings), kind{work.StateOrphaned, false}
+	keys, unconfirmed := e.stillOrphaned(ctx, works, found[orphaned])
+	found[orphaned] = keys
 	const findOut = "find out whether the effect happened; if not, retry it; otherwise leave it"
 	for _, sick := range []struct {
 		kind
 		is, remedy string
 		verbs      []string
 	}{
-		{kind{work.StateOrphaned, false}, "orphaned, their owners died", "see that a process begins them again", []string{"show"}},
+		{orphaned, "orphaned, their owners died", "see that a process begins them again", []string{"show"}},
 		{kind{work.StateOrphaned, true}, "orphaned and at most once, which no caller begins again", findOut, []string{"show", "retry"}},
 		{kind{work.StateDead, false}, "dead, after their last attempt", "mend the cause, and retry them", []string{"show", "retry"}},
 		{kind{work.StateDead, true}, "dead and at most once", findOut, []string{"show", "retry"}},
@@ -141,6 +183,9 @@ func (e *Examination) work(ctx context.Context) {
 			continue
 		}
 		f := e.Add(Warning, "work", sick.remedy, "%d %s: %s", len(keys), sick.is, several(keys))
+		if sick.kind == orphaned {
+			f.Detail += unconfirmed
+		}
 		for _, verb := range sick.verbs {
 			f.Commands = append(f.Commands, e.claimctl(" work %s%s", verb, explain.Arguments(keys[0]))...)
 		}
@@ -148,6 +193,32 @@ func (e *Examination) work(ctx context.Context) {
 	if len(e.Findings) == before {
 		e.judge("work", unread, "%s%s, none of those read is orphaned or dead", count(read, "record", "records"), more)
 	}
+}
+
+// stillOrphaned returns the keys of work that no caller begins within a moment. More than a few are
+// not read again.
+func (e *Examination) stillOrphaned(ctx context.Context, works *work.Runner, keys []string) ([]string, string) {
+	const few = 20
+	if len(keys) > few {
+		return keys, ""
+	}
+	var suspects []suspect
+	for _, key := range keys {
+		suspects = append(suspects, suspect{"orphaned", key, key})
+	}
+	suspects, unconfirmed := confirm(ctx, suspects, func(ctx context.Context) (again []suspect, err error) {
+		for _, key := range keys {
+			r, ok, err := works.Record(ctx, key)
+			if err != nil {
+				return nil, err
+			}
+			if ok && r.State == work.StateOrphaned {
+				again = append(again, suspect{"orphaned", key, key})
+			}
+		}
+		return again, nil
+	})
+	return namesOf(suspects, "orphaned"), unconfirmed
 }
 
 // partitionGroups looks for partitions that no member owns, and for members that are not there.
@@ -236,6 +307,7 @@ func (e *Examination) accuse(name string, members int, suspects []suspect, uncon
 		slices.Sort(ghosts)
 		e.Add(Warning, "groups", "see that they have ended, and evict them: etcd should have deleted the entries with their leases",
 			"members of group %q whose lease is gone: %s%s", name, several(ghosts), unconfirmed,
-		).Commands = e.claimctl(" group evict --reason ghost --for 1s%s", explain.Arguments(name, ghosts[0]))
+		).Commands = append(e.claimctl(" group show%s", explain.Arguments(name)),
+			e.claimctl(" group evict --reason ghost --for 1s%s", explain.Arguments(name, ghosts[0]))...)
 	}
 }

@@ -34,12 +34,11 @@ func (e *Examination) claimOne(ctx context.Context) {
 		return
 	}
 	e.tryClaim(ctx, claims)
-	end, _ := ctx.Deadline()
-	soonest := time.Now().Add(time.Second / 2)
-	if end.Before(soonest) {
-		end = soonest
+	left := time.Second / 2 // at least, to close the client
+	if end, ok := ctx.Deadline(); ok {
+		left = max(left, time.Until(end))
 	}
-	closing, cancel := context.WithDeadline(context.WithoutCancel(ctx), end)
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), left)
 	defer cancel()
 	e.failed(Warning, "write", "what is left ends with its lease; closing", claims.Close(closing))
 	for _, w := range logged.All() { // such as of a second cluster behind one address
