@@ -92,8 +92,15 @@ func TestDoctorPermissions(t *testing.T) {
 	w.has(w.findings(1, "--for", "work"), doctor.OK, "permissions", "suffice")
 	w.fails(exitUsage, "no password", "doctor", "--user", "app")
 	w.fails(exitUsage, "is not one of", "doctor", "--for", "everything")
-	if r := w.doctor("--user", "app:wrong"); r.code != 2 || !strings.Contains(r.out, "cannot log in") {
-		t.Errorf("%+v", r)
+	wrong := w.findings(2, "--problems", "--user", "app:wrong")
+	if w.has(wrong, doctor.Error, "auth", "cannot log in"); len(wrong) != 1 {
+		t.Errorf("%+v", wrong)
+	}
+	user := slices.Index(w.flags, "--user")
+	w.flags = slices.Delete(slices.Clone(w.flags), user, user+2)
+	none := w.findings(2, "--problems")
+	if w.has(none, doctor.Error, "auth", "etcd requires a user, and this client names none"); len(none) != 1 {
+		t.Errorf("%+v", none)
 	}
 }
 

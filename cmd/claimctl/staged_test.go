@@ -199,7 +199,7 @@ func TestStagedPause(t *testing.T) {
 	go func() { done <- s.Run(ctx) }()
 	eventually(t, "the job is registered", func() bool { return w.ctl("sched", "show", "-g", "billing", "invoices").code == 0 })
 	w.noErr(s.Pause(ctx, "invoices", "audit, forgotten since"))
-	w.finds(w.types(1, "doctor"), `"invoices" of group "billing" is paused by cron-1`, w.command("claimctl")+" sched resume -g billing invoices")
+	w.finds(w.types(0, "doctor"), `"invoices" of group "billing" is paused by cron-1`, w.command("claimctl")+" sched resume -g billing invoices")
 	w.finds(w.types(0, "sched", "jobs", "-g", "billing"), "audit, forgotten since")
 	w.types(0, "sched", "resume", "-g", "billing", "invoices")
 	w.types(0, "sched", "run", "-g", "billing", "invoices") // what was missed

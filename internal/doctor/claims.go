@@ -115,12 +115,12 @@ func (e *Examination) held(r reading, found []suspect, unconfirmed string) {
 // sessions finds sessions whose renewal is late: clients renew when a third of the TTL has
 // passed. One that is late only once had a slow request.
 func (e *Examination) sessions(ctx context.Context) {
-	late := map[string]admin.SessionInfo{} // by the text of the lease
+	leases := map[string]clientv3.LeaseID{} // by their texts
 	var suspects []suspect
 	of := source{"sessions", Error, "cannot be listed", e.Leases}
 	asked, unread, well := each(ctx, e, of, admin.Sessions(ctx, e.Claims), func(s admin.SessionInfo) error {
 		if id := fmt.Sprint(s.Lease); 2*s.Left < s.TTL {
-			late[id] = s
+			leases[id] = s.Lease
 			suspects = append(suspects, suspect{"late", id, s.Owner})
 		}
 		return nil
@@ -128,17 +128,9 @@ func (e *Examination) sessions(ctx context.Context) {
 	if !well {
 		return
 	}
-	found, unconfirmed := confirm(ctx, suspects, func(ctx context.Context) (again []suspect, err error) {
-		for id, s := range late {
-			lease, err := explain.LiveLease(ctx, e.etcd(), s.Lease)
-			if err != nil {
-				return nil, err
-			}
-			if lease != nil && 2*lease.TTL < lease.GrantedTTL {
-				again = append(again, suspect{"late", id, s.Owner})
-			}
-		}
-		return again, nil
+	found, unconfirmed := confirmEach(ctx, suspects, func(ctx context.Context, s suspect) (bool, error) {
+		lease, err := explain.LiveLease(ctx, e.etcd(), leases[s.id])
+		return lease != nil && 2*lease.TTL < lease.GrantedTTL, err
 	})
 	switch {
 	case len(found) > 0:
@@ -191,6 +183,22 @@ func confirm(ctx context.Context, before []suspect, read func(context.Context) (
 		return before, fmt.Sprintf("; found once only, the second reading failed: %v", err)
 	}
 	return slices.DeleteFunc(slices.Clone(before), func(s suspect) bool { return !slices.Contains(again, s) }), ""
+}
+
+// confirmEach is confirm where each suspect is read for itself.
+func confirmEach(ctx context.Context, before []suspect, still func(context.Context, suspect) (bool, error)) ([]suspect, string) {
+	return confirm(ctx, before, func(ctx context.Context) (again []suspect, err error) {
+		for _, s := range before {
+			is, err := still(ctx, s)
+			if err != nil {
+				return nil, err
+			}
+			if is {
+				again = append(again, s)
+			}
+		}
+		return again, nil
+	})
 }
 
 // namesOf returns the names of the suspects of a kind.

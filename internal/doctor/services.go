@@ -38,17 +38,9 @@ func (e *Examination) groups(ctx context.Context) {
 		}
 		return err
 	})
-	suspects, unconfirmed := confirm(ctx, suspects, func(ctx context.Context) (again []suspect, err error) {
-		for _, s := range suspects {
-			owned, err := e.isOwned(ctx, s.name)
-			if err != nil {
-				return nil, err
-			}
-			if !owned {
-				again = append(again, s)
-			}
-		}
-		return again, nil
+	suspects, unconfirmed := confirmEach(ctx, suspects, func(ctx context.Context, s suspect) (bool, error) {
+		owned, err := e.isOwned(ctx, s.name)
+		return !owned, err
 	})
 	for _, g := range all {
 		owned := !slices.Contains(namesOf(suspects, "ownerless"), g.name)
@@ -206,17 +198,9 @@ func (e *Examination) stillOrphaned(ctx context.Context, works *work.Runner, key
 	for _, key := range keys {
 		suspects = append(suspects, suspect{"orphaned", key, key})
 	}
-	suspects, unconfirmed := confirm(ctx, suspects, func(ctx context.Context) (again []suspect, err error) {
-		for _, key := range keys {
-			r, ok, err := works.Record(ctx, key)
-			if err != nil {
-				return nil, err
-			}
-			if ok && r.State == work.StateOrphaned {
-				again = append(again, suspect{"orphaned", key, key})
-			}
-		}
-		return again, nil
+	suspects, unconfirmed := confirmEach(ctx, suspects, func(ctx context.Context, s suspect) (bool, error) {
+		r, ok, err := works.Record(ctx, s.name)
+		return ok && r.State == work.StateOrphaned, err
 	})
 	return namesOf(suspects, "orphaned"), unconfirmed
 }

@@ -2,12 +2,15 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/explain"
+	"github.com/etcdclaims/claims/internal/retry"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -41,46 +44,52 @@ func (e *Examination) leases(ctx context.Context) {
 		}
 	}
 	slices.Sort(unknown)
-	asked, atOnce := unknown[:min(len(unknown), e.Leases)], 8
-	read := make([]*clientv3.LeaseTimeToLiveResponse, len(asked))
-	errs := make([]error, len(asked))
+	if len(unknown) > 0 {
+		retry.Sleep(ctx, patience) // one that was just granted gets its keys
+	}
+	const atOnce = 8
 	var checks []check
+	asked := unknown[:min(len(unknown), e.Leases)]
+	read := make([]*clientv3.LeaseTimeToLiveResponse, len(asked))
 	for i, id := range asked {
-		checks = append(checks, func(_ *Examination, ctx context.Context) {
-			read[i], errs[i] = e.etcd().TimeToLive(ctx, id, clientv3.WithAttachedKeys())
+		checks = append(checks, func(e *Examination, ctx context.Context) {
+			lease, err := e.etcd().TimeToLive(ctx, id, clientv3.WithAttachedKeys())
+			if !errors.Is(err, rpctypes.ErrLeaseNotFound) && !e.failed(Warning, "leases", "cannot be read", err) {
+				read[i] = lease
+			}
 		})
 	}
-	e.beside(ctx, atOnce, checks)
-	var others []lent
-	for i, lease := range read {
-		if errs[i] != nil {
-			e.failed(Warning, "leases", "cannot be read", errs[i])
-			return
-		}
+	before := len(e.Findings)
+	if e.beside(ctx, atOnce, checks); len(e.Findings) > before {
+		e.Findings = e.Findings[:before+1] // one shows what is wrong
+		return
+	}
+	var foreign []lent
+	for _, lease := range read {
 		of := ""
-		if lease.TTL < 0 {
+		if lease == nil || lease.TTL < 0 {
 			continue // it has ended
 		}
 		if len(lease.Keys) > 0 {
-			of = beginning(string(lease.Keys[0]))
+			of = string(lease.Keys[0])
 		}
-		if len(lease.Keys) == 0 || !strings.HasPrefix(string(lease.Keys[0]), e.Claims.Prefix()) {
-			others = append(others, lent{time.Duration(lease.GrantedTTL) * time.Second, of})
+		if !strings.HasPrefix(of, e.Claims.Prefix()) {
+			foreign = append(foreign, lent{time.Duration(lease.GrantedTTL) * time.Second, beginning(of)})
 		}
 	}
-	e.judgeLeases(len(all.Leases), len(asked), len(unknown), others)
+	e.judgeLeases(len(all.Leases), len(asked), len(unknown), foreign)
 }
 
-// judgeLeases judges the leases of others among those that were asked for, of all unknown ones.
-func (e *Examination) judgeLeases(all, asked, unknown int, others []lent) {
-	if len(others) == 0 {
+// judgeLeases judges the leases of other programs among those that were asked for, of all unknown ones.
+func (e *Examination) judgeLeases(all, asked, unknown int, foreign []lent) {
+	if len(foreign) == 0 {
 		e.well("leases", "%d, none of the %d that were read is of another program", all, asked)
 		return
 	}
-	slices.SortFunc(others, func(a, b lent) int { return int(a.ttl - b.ttl) })
+	slices.SortFunc(foreign, func(a, b lent) int { return int(a.ttl - b.ttl) })
 	var of []string
 	bare := 0
-	for _, o := range others {
+	for _, o := range foreign {
 		if o.of == "" {
 			bare++
 		} else if !slices.Contains(of, o.of) {
@@ -88,8 +97,8 @@ func (e *Examination) judgeLeases(all, asked, unknown int, others []lent) {
 		}
 	}
 	slices.Sort(of)
-	detail := fmt.Sprintf("%d of the %d that were read are of other programs, with TTLs from %s to %s",
-		len(others), asked, others[0].ttl, others[len(others)-1].ttl)
+	detail := fmt.Sprintf("%d of the %d that were read, of %d, are of other programs, with TTLs from %s to %s",
+		len(foreign), asked, all, foreign[0].ttl, foreign[len(foreign)-1].ttl)
 	if len(of) > 0 {
 		detail += "; keys below " + several(of)
 	}
@@ -97,9 +106,10 @@ func (e *Examination) judgeLeases(all, asked, unknown int, others []lent) {
 		detail += fmt.Sprintf("; %d without keys", bare)
 	}
 	if unknown > asked {
-		detail += "; " + strings.ReplaceAll(hurried, " in time", "")
+		detail += "; " + others
 	}
-	e.Add(Note, "leases", "see whether their number grows: programs that do not revoke leases fill etcd's memory", "%s", detail).Commands = e.etcdctl(" lease list")
+	e.Add(Note, "leases", "see whether their number grows: programs that do not revoke leases fill etcd's memory",
+		"%s", detail).Commands = e.etcdctl(" lease list")
 }
 
 // beginning returns the first part of a key, by which people know whose it is.
