@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// mostChanges is how many changes of ownership the board remembers.
+	// mostChanges is how many keys that have changed hands the board remembers.
 	mostChanges = 50
 	// watchAgain is how long after a watch has ended for good it is tried again.
 	watchAgain = 5 * time.Second
@@ -43,6 +43,7 @@ type change struct {
 	etcdclaims.Event
 	At       time.Time // when it arrived
 	Previous int64     // fence of the term that this one took the place of; 0 if the key was free
+	Times    int       // changes of the key, this one among them, since it is in the list
 }
 
 // Claimed reports whether the key has an owner since.
@@ -187,11 +188,21 @@ func (b *board) apply(e etcdclaims.Event, run int) bool {
 	}
 	select {
 	case <-b.synced:
-		b.recent = slices.Insert(b.recent, 0, change{e, now, previous})
-		b.recent = b.recent[:min(len(b.recent), mostChanges)]
+		b.changed(change{e, now, previous, 1})
 	default: // held when the watch began
 	}
 	return true
+}
+
+// changed puts a change before the others, in the place of an earlier one of its key: a key that
+// changes all the time hides no other. The mutex is held.
+func (b *board) changed(c change) {
+	if i := slices.IndexFunc(b.recent, func(r change) bool { return r.Info.Key == c.Info.Key }); i >= 0 {
+		c.Times += b.recent[i].Times
+		b.recent = slices.Delete(b.recent, i, i+1)
+	}
+	b.recent = slices.Insert(b.recent, 0, c)
+	b.recent = b.recent[:min(len(b.recent), mostChanges)]
 }
 
 // dropUnseen drops what an earlier watch knew and the present one does not. The mutex is

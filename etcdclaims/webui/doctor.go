@@ -38,6 +38,7 @@ type finding struct {
 	doctor.Finding
 	Page   template.URL // where it is shown; empty if nowhere
 	Folded []finding    // what can follow from it
+	Since  time.Time    // when this page first saw it
 }
 
 // Class returns the class of the finding's level in the style sheet.
@@ -130,7 +131,9 @@ func (q *request) examine() (examined, freshness) {
 		e.Untimed = true // each new duration would reload all tabs
 		e.Login(h.claims.Etcd().Username != "", false, 0)
 		e.Examine(h.ctx, false) // it may take longer than other readings
-		return examined{newFindings(e.Findings), e.Members}, nil
+		found := newFindings(e.Findings)
+		h.sightings.date(found.Troubles)
+		return examined{found, e.Members}, nil
 	})
 }
 

@@ -41,6 +41,7 @@ type Handler struct {
 	groups    groups
 	queues    queues
 	trials    trials
+	sightings sightings
 
 	ctx     context.Context // of what runs in the background
 	stop    context.CancelFunc

@@ -14,6 +14,7 @@ import (
 // overviewPage is the first page.
 type overviewPage struct {
 	summary
+	Attention     attention
 	Waiting       number // callers in line
 	Troubled      number // work that is orphaned or dead
 	TroubleState  work.State
@@ -78,6 +79,7 @@ func (q *request) overview() (any, error) {
 		}
 		p.DeadLetters.N += row.Dead
 	}
+	p.Attention = q.attention(p.summary)
 	p.HasRefusals = q.h.cfg.Refusals != nil
 	p.Refused = q.refused()
 	return p, nil

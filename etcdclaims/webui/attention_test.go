@@ -1,0 +1,79 @@
+package webui_test
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims/webui"
+)
+
+// The first page begins with what needs a person, since when, and where it is.
+func TestNeedsAttention(t *testing.T) {
+	virtually(t, webui.Config{}, func(w *world) {
+		w.opens("overview")
+		time.Sleep(time.Second)
+		w.shows("", "1 of 1 member answers", "of the quota", "follows 0 claims", "Needs attention", "Nothing. What the doctor finds stands here")
+		_, err := w.server.Admin().Put(w.Context(), "/etcdclaims/own/forever", `{"v":1}`)
+		w.ok(err)
+		time.Sleep(time.Minute)
+		_, err = w.server.Admin().Put(w.Context(), "/etcdclaims/own/always", `{"v":1}`)
+		w.ok(err)
+		time.Sleep(5 * time.Minute)
+		page := w.shows("", `<a href="claims">claims</a>: <bdi>without a lease, so that they never expire: always, forever`, "follows 2 claims")
+		_, after, _ := strings.Cut(page, "so that they never expire")
+		if !strings.Contains(after[:300], "5 min ago") {
+			t.Errorf("since when is not shown: %s", after[:300])
+		}
+		_, err = w.server.Admin().Delete(w.Context(), "/etcdclaims/own/forever")
+		w.ok(err)
+		_, err = w.server.Admin().Delete(w.Context(), "/etcdclaims/own/always")
+		w.ok(err)
+		time.Sleep(time.Minute)
+		w.shows("", "Nothing. What the doctor finds stands here")
+		w.server.Stop(w.T)
+		time.Sleep(time.Minute)
+		w.shows("", "etcd does not answer", "0 of 1 member answers")
+		w.server.Restart(w.T)
+	})
+}
+
+// Who may not view Health is shown nothing of what is found there.
+func TestNeedsAttentionOfFew(t *testing.T) {
+	access := func(_ *http.Request, o webui.Operation) error {
+		if o.Page == "health" {
+			return errors.New("no")
+		}
+		return nil
+	}
+	virtually(t, webui.Config{Access: access}, func(w *world) {
+		_, err := w.server.Admin().Put(w.Context(), "/etcdclaims/own/forever", `{"v":1}`)
+		w.ok(err)
+		w.opens("overview")
+		time.Sleep(time.Minute)
+		if page := w.shows("", "follows 1 claim"); strings.Contains(page, "never expire") || strings.Contains(page, "member") {
+			t.Error(page)
+		}
+	})
+}
+
+// A key that changes hands all the time is one line, and hides no other key.
+func TestChangesAreFolded(t *testing.T) {
+	virtually(t, webui.Config{}, func(w *world) {
+		c, _ := w.client("api-7")
+		w.opens("overview")
+		time.Sleep(time.Second)
+		rare := w.claim(c, "rare")
+		for range 60 {
+			w.ok(w.claim(c, "often").Release(w.Context()))
+		}
+		time.Sleep(time.Second)
+		page := w.shows("", "rare", `<td class="num">120`)
+		if n := strings.Count(page, "key?key=often"); n != 1 {
+			t.Errorf("the key has %d lines", n)
+		}
+		w.ok(rare.Release(w.Context()))
+	})
+}
