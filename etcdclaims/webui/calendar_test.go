@@ -45,7 +45,9 @@ func TestJobWithICalendar(t *testing.T) {
 				w.ok(<-ended)
 				time.Sleep(time.Hour)
 				known("schedules", "overdue")
-				known("health", "&#34;patch&#34; of group &#34;hosts&#34; is overdue: its tick of 2000-01-01")
+				w.get("health") // which examines etcd
+				time.Sleep(10 * time.Second)
+				known("health", "overdue: patch")
 			})
 		})
 	}

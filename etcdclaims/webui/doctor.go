@@ -115,6 +115,29 @@ func (f findings) visible(q *request) findings {
 	return shown
 }
 
+// sightings are when this page first saw the findings of the last examination.
+type sightings struct {
+	mu    sync.Mutex
+	first map[string]time.Time
+}
+
+// date tells when findings were first seen, and forgets those that are not there any more.
+func (s *sightings) date(found []finding) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, seen := time.Now(), make(map[string]time.Time, len(found))
+	for i := range found {
+		// The detail and the commands have numbers and names that change.
+		id := found[i].Check + "\x00" + string(found[i].Level) + "\x00" + found[i].Remedy
+		at, ok := s.first[id]
+		if !ok {
+			at = now
+		}
+		found[i].Since, seen[id] = at, at
+	}
+	s.first = seen
+}
+
 // examined is what reading has found.
 type examined struct {
 	findings

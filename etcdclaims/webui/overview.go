@@ -29,6 +29,18 @@ func (p overviewPage) Unread() error {
 	return cmp.Or(p.Waiting.Err, p.Troubled.Err, p.Jobs.Err, p.DeadLetters.Err)
 }
 
+// attention is what the first page shows before all else: what a person has to look at.
+type attention struct {
+	States   []state
+	Troubles []finding
+	More     int // troubles that are not shown
+	Fresh    freshness
+	Known    bool // etcd was examined
+}
+
+// mostTroubles is how many findings the first page shows. The others are on the page Health.
+const mostTroubles = 12
+
 // number is a number as it was read.
 type number struct {
 	N int
@@ -83,6 +95,29 @@ func (q *request) overview() (any, error) {
 	p.HasRefusals = q.h.cfg.Refusals != nil
 	p.Refused = q.refused()
 	return p, nil
+}
+
+// attention returns what the examination of etcd has found, as far as the user may view it.
+func (q *request) attention(claims summary) attention {
+	a := attention{States: []state{pageState(claims.Held, claims.Reading, claims.Err)}}
+	if !q.can(Operation{Action: ActionView, Page: "health"}) {
+		return a
+	}
+	e, fresh := q.examine()
+	shown := e.visible(q)
+	a.Known, a.Fresh, a.Troubles = !fresh.At.IsZero() && len(e.Members) > 0, fresh, shown.Troubles
+	if a.Known {
+		a.States = append([]state{membersState(e.Members), spaceState(e.Members)}, a.States...)
+		for _, f := range shown.Well {
+			if f.Check == "epoch" {
+				a.States = append(a.States, state{"Epoch", "good", f.Detail, "health"})
+			}
+		}
+	}
+	if len(a.Troubles) > mostTroubles {
+		a.Troubles, a.More = a.Troubles[:mostTroubles], len(a.Troubles)-mostTroubles
+	}
+	return a
 }
 
 // counted is how many of the first records of work are in each state.

@@ -15,14 +15,14 @@ func TestNeedsAttention(t *testing.T) {
 	virtually(t, webui.Config{}, func(w *world) {
 		w.opens("overview")
 		time.Sleep(time.Second)
-		w.shows("", "1 of 1 member answers", "of the quota", "follows 0 claims", "Needs attention", "Nothing. What the doctor finds stands here")
+		w.shows("", "members that answer: 1 of 1", "of the quota", "claims followed: 0", "Needs attention", "Nothing. What the doctor finds stands here")
 		_, err := w.server.Admin().Put(w.Context(), "/etcdclaims/own/forever", `{"v":1}`)
 		w.ok(err)
 		time.Sleep(time.Minute)
 		_, err = w.server.Admin().Put(w.Context(), "/etcdclaims/own/always", `{"v":1}`)
 		w.ok(err)
 		time.Sleep(5 * time.Minute)
-		page := w.shows("", `<a href="claims">claims</a>: <bdi>without a lease, so that they never expire: always, forever`, "follows 2 claims")
+		page := w.shows("", `<a href="claims">claims</a>: <bdi>without a lease, so that they never expire: always, forever`, "claims followed: 2")
 		_, after, _ := strings.Cut(page, "so that they never expire")
 		if !strings.Contains(after[:300], "5 min ago") {
 			t.Errorf("since when is not shown: %s", after[:300])
@@ -35,7 +35,7 @@ func TestNeedsAttention(t *testing.T) {
 		w.shows("", "Nothing. What the doctor finds stands here")
 		w.server.Stop(w.T)
 		time.Sleep(time.Minute)
-		w.shows("", "etcd does not answer", "0 of 1 member answers")
+		w.shows("", "etcd does not answer", "members that answer: 0 of 1")
 		w.server.Restart(w.T)
 	})
 }
@@ -53,7 +53,7 @@ func TestNeedsAttentionOfFew(t *testing.T) {
 		w.ok(err)
 		w.opens("overview")
 		time.Sleep(time.Minute)
-		if page := w.shows("", "follows 1 claim"); strings.Contains(page, "never expire") || strings.Contains(page, "member") {
+		if page := w.shows("", "claims followed: 1"); strings.Contains(page, "never expire") || strings.Contains(page, "members that") {
 			t.Error(page)
 		}
 	})
