@@ -130,12 +130,17 @@ type status struct {
 // healthTopic is the snapshot that every page shows.
 const healthTopic = "status"
 
+// An outage is shown within two seconds. The client takes a request for unanswered after one.
+const statusEvery, statusTimeout = 900 * time.Millisecond, 1050 * time.Millisecond
+
 // status asks for it.
 func (q *request) status() status {
-	s, fresh := snapshotOf(q, healthTopic, 2*time.Second, func(ctx context.Context, h *Handler) (status, error) {
+	s, fresh := snapshotOf(q, healthTopic, statusEvery, func(ctx context.Context, h *Handler) (status, error) {
 		if h.claims.Passthrough() {
 			return status{Passthrough: true}, nil
 		}
+		ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+		defer cancel()
 		health, err := h.claims.Health(ctx)
 		if err == nil || ctx.Err() != nil && health.Reachable {
 			return status{}, nil

@@ -77,3 +77,22 @@ func TestChangesAreFolded(t *testing.T) {
 		w.ok(rare.Release(w.Context()))
 	})
 }
+
+// An open tab hears of an outage within two seconds, also if nothing is refused.
+func TestOutageIsShownSoon(t *testing.T) {
+	virtually(t, webui.Config{}, func(w *world) {
+		tab := w.opens("overview")
+		time.Sleep(10 * time.Second)
+		tab.drain()
+		w.host.Cut()
+		if tab.next(2*time.Second) != "changed" {
+			w.Error("the tab does not notice")
+		}
+		w.shows("", "etcd does not answer")
+		w.host.Heal()
+		time.Sleep(10 * time.Second)
+		if page := w.shows(""); strings.Contains(page, "etcd does not answer") {
+			w.Error("the outage does not end")
+		}
+	})
+}
