@@ -293,18 +293,28 @@ func (b *board) isSynced() bool {
 	}
 }
 
-// page returns the claims whose keys begin with a prefix, of a kind unless it is empty,
-// from a key on, at most n; how many such claims there are; and how many of them are
-// before the first. prev is the key that the page before begins with, next that of the
-// page behind.
-func (b *board) page(prefix, kind, from string, n int) (claims []etcdclaims.Info, total, before int, prev, next string) {
+// selection is which claims a list has. Empty fields exclude none.
+type selection struct {
+	Prefix string // of the key
+	Kind   string
+	Text   string // that the key or the owner contains
+}
+
+func (s selection) has(i etcdclaims.Info) bool {
+	return (s.Kind == "" || kindOf(i) == s.Kind) && (s.Text == "" || strings.Contains(i.Key, s.Text) || strings.Contains(i.Owner, s.Text))
+}
+
+// page returns the selected claims from a key on, at most n; how many such claims there
+// are; and how many of them are before the first. prev is the key that the page before
+// begins with, next that of the page behind.
+func (b *board) page(s selection, from string, n int) (claims []etcdclaims.Info, total, before int, prev, next string) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	lo, _ := slices.BinarySearch(b.keys, prefix)
+	lo, _ := slices.BinarySearch(b.keys, s.Prefix)
 	keys := b.keys[lo:]
-	keys = keys[:sort.Search(len(keys), func(i int) bool { return !strings.HasPrefix(keys[i], prefix) })]
-	if kind != "" {
-		keys = slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return kindOf(b.held[key]) != kind })
+	keys = keys[:sort.Search(len(keys), func(i int) bool { return !strings.HasPrefix(keys[i], s.Prefix) })]
+	if s.Kind+s.Text != "" {
+		keys = slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return !s.has(b.held[key]) })
 	}
 	i, _ := slices.BinarySearch(keys, from)
 	if i == len(keys) { // the page has become empty

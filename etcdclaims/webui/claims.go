@@ -11,7 +11,7 @@ import (
 
 // claimsPage lists claims.
 type claimsPage struct {
-	Prefix, Kind  string
+	selection
 	Kinds         []string
 	Claims        []etcdclaims.Info
 	Total, Before int
@@ -22,11 +22,11 @@ type claimsPage struct {
 
 func (q *request) claims() (any, error) {
 	p := claimsPage{
-		Prefix: q.param("prefix"), Kind: q.param("kind"),
-		Kinds: []string{"zombie", "resting", "lock", explain.KindSlots, explain.KindShared, unleased},
+		selection: selection{Prefix: q.param("prefix"), Kind: q.param("kind"), Text: q.param("text")},
+		Kinds:     []string{"zombie", "resting", "lock", explain.KindSlots, explain.KindShared, unleased},
 	}
 	b := q.useClaims(p.Prefix)
-	p.Claims, p.Total, p.Before, p.Prev, p.Next = b.page(p.Prefix, p.Kind, q.param("from"), pageSize)
+	p.Claims, p.Total, p.Before, p.Prev, p.Next = b.page(p.selection, q.param("from"), pageSize)
 	s := b.summary()
 	p.Reading, p.Err = s.Reading, s.Err
 	return p, nil

@@ -22,6 +22,9 @@ func TestPages(t *testing.T) {
 		w.shows("", "production", "of 2 jobs overdue", "<b>1</b> callers in line", "<b>1</b> dead letters", "<b>1</b> work orphaned or dead")
 		w.shows("claims", "orders/42", "api-7", "sched/billing/owner")
 		w.shows("claims?prefix=orders/", "1–1 of 1 claim")
+		w.shows("claims?text=ders", "orders/42", "1–1 of 1 claim")
+		w.shows("claims?text=pi-7&prefix=o", "orders/42", "1–1 of 1 claim", `value="pi-7"`)
+		w.shows("claims?text=nobody", "No key is held that is selected above")
 		w.shows("key?key=orders/42", "api-7", "worker-3", "If it died now", "<svg", "Terms")
 		w.shows("key?key=invoices/1", "dead", "no such customer")
 		w.shows("key?key=never", "free", "None since etcd")
@@ -243,6 +246,6 @@ func TestPaging(t *testing.T) {
 		}
 		w.shows("claims?prefix=k%2F0099", "1–100 of 100 claims", keyNumber(9900))
 		w.shows("claims?from=zzz", "9901–10000 of") // the page has become empty
-		w.shows("claims?prefix=zzz", "No key is held with this prefix")
+		w.shows("claims?prefix=zzz", "No key is held that is selected above")
 	})
 }
