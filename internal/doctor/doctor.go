@@ -291,7 +291,7 @@ func (e *Examination) Epoch(ctx context.Context) {
 func (e *Examination) epoch(ctx context.Context) error {
 	var epoch int64
 	at, err := retry.Within(ctx, e.Patience, func(ctx context.Context) (at *pb.ResponseHeader, err error) {
-		ctx, cancel := context.WithTimeout(ctx, e.Patience/8) // the next try is sent to another member
+		ctx, cancel := context.WithTimeout(ctx, e.Patience/4) // the next try is sent to another member
 		defer cancel()
 		epoch, at, err = explain.Epoch(ctx, e.etcd(), e.Claims.Prefix())
 		return at, err

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/internal/explain"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -147,6 +149,37 @@ func TestBacklog(t *testing.T) {
 	if f := e.Findings[0]; !slices.Equal(f.Commands, []string{"claimctl queue resume mail"}) {
 		t.Errorf("%+v", f)
 	}
+}
+
+// Of many queues that cannot be read, one shows what is wrong.
+func TestQueuesUnanswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, host := examineVirtually(t)
+		for i := range 20 {
+			q, err := queue.New(e.Claims, queue.Config{Name: fmt.Sprint("q", i)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := q.Enqueue(t.Context(), queue.NewItem([]byte("x"))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e.queues(t.Context())
+		e.has(t, OK, "queues", "20, without dead items and pauses")
+		host.Inject(claimtest.Fault{Times: -1, DelayReply: 20 * time.Millisecond})
+		e.Findings = nil
+		ctx, cancel := context.WithTimeout(t.Context(), 450*time.Millisecond)
+		defer cancel()
+		e.queues(ctx)
+		for _, f := range e.Findings {
+			if f.trouble == untroubled && f.Level != Note {
+				t.Errorf("%+v", f)
+			}
+		}
+		if len(e.Findings) != 1 {
+			t.Errorf("%+v", e.Findings)
+		}
+	})
 }
 
 // Leases and keys of other programs are counted, and the claims' own are told from them.

@@ -20,10 +20,12 @@ func (e *Examination) queues(ctx context.Context) {
 	const most, atOnce = 100, 8
 	names, more, err := explain.First(queue.Names(ctx, e.Claims), most)
 	unread := ""
-	if more {
+	switch {
+	case more:
 		unread = others
+	case len(names) > 0 && ctx.Err() != nil:
+		err, unread = nil, hurried
 	}
-	before := len(e.Findings)
 	var checks []check
 	for _, name := range names {
 		checks = append(checks, func(e *Examination, ctx context.Context) {
@@ -34,10 +36,14 @@ func (e *Examination) queues(ctx context.Context) {
 		})
 	}
 	e.beside(ctx, atOnce, checks)
-	if e.failed(Warning, "queues", "cannot be listed", err) {
-		return
-	}
-	if slices.IndexFunc(e.Findings[before:], func(f Finding) bool { return f.Level != OK }) < 0 {
+	e.failed(Warning, "queues", "cannot be listed", err)
+	told := map[trouble]bool{}
+	e.Findings = slices.DeleteFunc(e.Findings, func(f Finding) bool {
+		again := f.trouble != untroubled && told[f.trouble] // one shows what is wrong
+		told[f.trouble] = true
+		return again
+	})
+	if len(e.Findings) == 0 {
 		e.judge("queues", unread, "%d, without dead items and pauses", len(names))
 	}
 }
