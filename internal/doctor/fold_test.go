@@ -141,7 +141,7 @@ func TestJudgeQuorum(t *testing.T) {
 		"all":                             {[]answer{silent("a"), silent("b")}, 0, "none of the 2 endpoints answers"},
 		"the only one":                    {[]answer{silent("a")}, 0, ""},
 		"an election":                     {[]answer{member("a", 0), member("b", 0), silent("c")}, 3, "the members have elected no leader"},
-		"a slow disk":                     {[]answer{member("a", 7), member("b", 7), member("c", 7)}, 3, "the members answer, but no request: a test"},
+		"a slow disk":                     {[]answer{member("a", 7), member("b", 7), member("c", 7)}, 3, "the members have a leader, but no request is answered: a test"},
 		"users only":                      {[]answer{{endpoint: "a", err: rpctypes.ErrUserEmpty}, silent("b"), silent("c")}, 0, "2 of 3 members do not answer"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -47,7 +47,7 @@ func (e *Examination) judgeQuorum(unread error, answers []answer, voters []*pb.M
 			f.Commands = e.memberctl(strings.Join(silent, ","), "endpoint health")
 		}
 	case led:
-		e.Add(Error, checkQuorum, remedyUnanswered, "the members answer, but no request: %v; nothing else was examined", unread)
+		e.Add(Error, checkQuorum, remedyUnanswered, "the members have a leader, but no request is answered: %v; nothing else was examined", unread)
 	default:
 		e.Add(Error, checkQuorum, "look at the logs of the members, and at the network between them",
 			"the members have elected no leader: %s", effect)
