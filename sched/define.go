@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/audit"
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/keyspace"
@@ -67,7 +68,8 @@ func (s *Scheduler) Define(ctx context.Context, d Definition) (version int64, er
 	v.V = v.storedVersion()
 	key, note := s.keys.Definition(d.Name), s.keys.Defined(d.Name)
 	tell := clientv3.OpPut(note, tick.Encode(notice{Version: valueVersion, Job: d.Name, After: d.After}))
-	rev, err := s.operateAt(ctx, "define", d.Name, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
+	act := s.act(ctx, audit.DefineJob, d.Name, "", "")
+	rev, err := s.operateAt(ctx, act, "define", d.Name, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
 		version = 0
 		switch {
 		case st.definitionRev == 0 && st.SpecRev != 0 && st.Spec.InCode():
@@ -151,7 +153,8 @@ const mostOrderly = 3
 func (s *Scheduler) Undefine(ctx context.Context, job string, version int64) error {
 	by := cancelling{Version: valueVersion, By: s.claims.Owner(), Note: "the definition of the job was removed", At: s.now()}
 	tries := 0
-	return s.operate(ctx, "undefine", job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
+	act := s.act(ctx, audit.UndefineJob, job, "", "")
+	return s.operate(ctx, act, "undefine", job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
 		switch {
 		case st.definitionRev == 0:
 			return nil, nil, fmt.Errorf("%w is defined", ErrUnknownJob)

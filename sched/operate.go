@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/audit"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/jobstate"
 	"github.com/etcdclaims/claims/internal/option"
@@ -33,7 +34,8 @@ import (
 func (s *Scheduler) Pause(ctx context.Context, job, why string) error {
 	paused := s.keys.Paused(job)
 	value := tick.Encode(pause{Version: valueVersion, By: s.claims.Owner(), Note: limitText(why), At: s.now()})
-	return s.operate(ctx, "pause", job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
+	act := s.act(ctx, audit.PauseJob, job, "", why)
+	return s.operate(ctx, act, "pause", job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
 		if st.removed() {
 			return nil, nil, s.unknownJob(job)
 		}
@@ -55,7 +57,8 @@ func (s *Scheduler) Pause(ctx context.Context, job, why string) error {
 // If the error matches etcdclaims.ErrUnknown, Resume may have taken effect; after any
 // other error it has not.
 func (s *Scheduler) Resume(ctx context.Context, job string) error {
-	return s.operate(ctx, "resume", job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
+	act := s.act(ctx, audit.ResumeJob, job, "", "")
+	return s.operate(ctx, act, "resume", job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
 		if st.SpecRev == 0 {
 			return nil, nil, s.unknownJob(job)
 		}
@@ -100,7 +103,7 @@ func (s *Scheduler) ofPause(job string, st *jobSnapshot, until time.Time) (past,
 // it was not.
 func (s *Scheduler) RunNow(ctx context.Context, job string) (id string, err error) {
 	a := ask{Version: valueVersion, Job: job, ID: uuid.NewString(), By: s.claims.Owner(), At: s.now(), Trace: s.trace(ctx)}
-	return s.cfg.Group + "/" + job + "/" + tick.ManualID + a.ID, s.ask(ctx, "run", a)
+	return s.cfg.Group + "/" + job + "/" + tick.ManualID + a.ID, s.ask(ctx, s.act(ctx, audit.RunJob, job, a.ID, ""), "run", a)
 }
 
 // Backfill requests runs of all ticks of the job's schedule from the instant from up
@@ -141,7 +144,8 @@ func (s *Scheduler) Backfill(ctx context.Context, job string, from, to time.Time
 	if !from.Before(to) {
 		return "", fmt.Errorf("sched: backfill job %.80q: %v is not before %v", job, from, to)
 	}
-	return s.cfg.Group + "/" + job + "/" + tick.BackfillID + a.ID, s.ask(ctx, "backfill", a)
+	act := s.act(ctx, audit.BackfillJob, job, stamp(from)+" to "+stamp(to), "")
+	return s.cfg.Group + "/" + job + "/" + tick.BackfillID + a.ID, s.ask(ctx, act, "backfill", a)
 }
 
 // mostTrace is the most bytes of a trace that are stored with each tick of a request.
@@ -162,9 +166,9 @@ func (s *Scheduler) trace(ctx context.Context) string {
 const mostYear = 9999
 
 // ask stores a request for the owner.
-func (s *Scheduler) ask(ctx context.Context, what string, a ask) error {
+func (s *Scheduler) ask(ctx context.Context, act *audit.Act, what string, a ask) error {
 	key := s.keys.AsksOf(a.Job) + a.ID
-	return s.operate(ctx, what, a.Job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
+	return s.operate(ctx, act, what, a.Job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
 		if st.removed() {
 			return nil, nil, s.unknownJob(a.Job)
 		}
@@ -189,7 +193,8 @@ func (s *Scheduler) ask(ctx context.Context, what string, a ask) error {
 // has not.
 func (s *Scheduler) Cancel(ctx context.Context, job, why string) error {
 	value := tick.Encode(cancelling{Version: valueVersion, By: s.claims.Owner(), Note: limitText(why), At: s.now()})
-	return s.operate(ctx, "cancel", job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
+	act := s.act(ctx, audit.CancelJob, job, "", why)
+	return s.operate(ctx, act, "cancel", job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
 		if st.SpecRev == 0 {
 			return nil, nil, s.unknownJob(job)
 		}
@@ -221,9 +226,10 @@ const mostForgotten = 30
 // have been removed. After any other error, some runs of dead processes may have been
 // removed if there were more than thirty, but nothing else.
 func (s *Scheduler) Forget(ctx context.Context, job string) error {
+	act := s.act(ctx, audit.ForgetJob, job, "", "")
 	for {
 		all := false
-		err := s.operate(ctx, "forget", job, func(st *jobSnapshot) (cmps []clientv3.Cmp, ops []clientv3.Op, err error) {
+		err := s.operate(ctx, act, "forget", job, func(st *jobSnapshot) (cmps []clientv3.Cmp, ops []clientv3.Op, err error) {
 			if st.definitionRev != 0 && (st.SpecRev == 0 || !st.Spec.InCode()) {
 				return nil, nil, errors.New("the job is defined; remove its definition first")
 			}
@@ -280,9 +286,16 @@ func (s *Scheduler) Forget(ctx context.Context, job string) error {
 // the acquisition of a claim of its own. Such a request cannot take effect twice, nor
 // after the claim was given up. The change is computed from the current state, and
 // computed again if that state has changed by the time of the request.
-func (s *Scheduler) operate(ctx context.Context, what, job string, change func(*jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error)) error {
-	_, err := s.operateAt(ctx, what, job, change)
+func (s *Scheduler) operate(ctx context.Context, act *audit.Act, what, job string,
+	change func(*jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error),
+) error {
+	_, err := s.operateAt(ctx, act, what, job, change)
 	return err
+}
+
+// act is an operator's call about a job.
+func (s *Scheduler) act(ctx context.Context, verb audit.Verb, job, detail, why string) *audit.Act {
+	return audit.Begin(ctx, s.claims, verb, audit.Target{Group: s.cfg.Group, Job: job, Detail: detail}, why)
 }
 
 // unknownJob returns the error for a job without a state in etcd. A job that this process
@@ -296,11 +309,11 @@ func (s *Scheduler) unknownJob(job string) error {
 }
 
 // operateAt is operate. It returns the revision of the change.
-func (s *Scheduler) operateAt(ctx context.Context, what, job string,
+func (s *Scheduler) operateAt(ctx context.Context, act *audit.Act, what, job string,
 	change func(*jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error),
 ) (rev int64, err error) {
 	fail := func(err error) (int64, error) {
-		return 0, errtext.Wrap(fmt.Sprintf("sched: %s job %.80q", what, job), s.explained(err))
+		return 0, errtext.Wrap(fmt.Sprintf("sched: %s job %.80q", what, job), act.End(ctx, s.explained(err)))
 	}
 	if s.Passthrough() {
 		return fail(etcdclaims.ErrPassthrough)
@@ -316,7 +329,7 @@ func (s *Scheduler) operateAt(ctx context.Context, what, job string,
 			return fail(err)
 		}
 		claim, err := s.claims.TryAcquire(ctx, tick.OpClaim(s.cfg.Group, uuid.NewString()), option.OwnKey{},
-			etcdclaims.If(cmps...), etcdclaims.Then(ops...))
+			etcdclaims.If(cmps...), etcdclaims.Then(append(ops, act.Ops()...)...))
 		if errors.Is(err, etcdclaims.ErrRefused) && try < tries {
 			if try > 0 {
 				retry.Pause(ctx, try-1)
@@ -327,6 +340,6 @@ func (s *Scheduler) operateAt(ctx context.Context, what, job string,
 			return fail(err)
 		}
 		_ = claim.Release(ctx) // the acquisition made the change; a key that is not free by then is freed in the background
-		return claim.Revision(), nil
+		return claim.Revision(), act.End(ctx, nil)
 	}
 }

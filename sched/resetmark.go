@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/audit"
 	"github.com/etcdclaims/claims/internal/jobstate"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/tick"
@@ -33,7 +34,8 @@ import (
 func (s *Scheduler) ResetMark(ctx context.Context, job, why string, mayRepeat bool) (to time.Time, err error) {
 	var is jobstate.Reset
 	by := cancelling{Version: valueVersion, By: s.claims.Owner(), Note: limitText(why), At: s.now()}
-	err = s.operate(ctx, "reset the mark of", job, func(st *jobSnapshot) (_ []clientv3.Cmp, _ []clientv3.Op, err error) {
+	act := s.act(ctx, audit.ResetJob, job, "", why)
+	err = s.operate(ctx, act, "reset the mark of", job, func(st *jobSnapshot) (_ []clientv3.Cmp, _ []clientv3.Op, err error) {
 		if is, err = s.planReset(ctx, job, st); err != nil {
 			return nil, nil, err
 		}

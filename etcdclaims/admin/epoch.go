@@ -7,6 +7,8 @@ import (
 	"strconv"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/audit"
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -48,8 +50,9 @@ func RaiseEpoch(ctx context.Context, etcd *clientv3.Client, prefix string, above
 	key := keyspace.EpochKey(prefix)
 	kv := txn.KV(etcd)
 	ctx = clientv3.WithRequireLeader(ctx)
+	act := audit.BeginOn(ctx, kv, prefix, cmp.Or(etcd.Username, "unknown"), clock.For(etcd).Time(), audit.RaiseEpoch, audit.Target{}, "")
 	fail := func(err error) (int64, error) {
-		return 0, errtext.Call("raise the epoch", key, txn.WithCause(ctx, err))
+		return 0, errtext.Call("raise the epoch", key, act.End(ctx, txn.WithCause(ctx, err)))
 	}
 	for {
 		resp, err := kv.Get(ctx, key)
@@ -65,14 +68,15 @@ func RaiseEpoch(ctx context.Context, etcd *clientv3.Client, prefix string, above
 			return fail(fmt.Errorf("%d is the last one there is: use another prefix", int64(keyspace.MaxEpoch)))
 		}
 		next := last + 1
+		act.Detail("to %d", next)
 		raised, err := kv.Txn(ctx).
 			If(clientv3.Compare(clientv3.ModRevision(key), "=", now.Rev)).
-			Then(clientv3.OpPut(key, strconv.FormatInt(next, 10))).Commit()
+			Then(append(act.Ops(), clientv3.OpPut(key, strconv.FormatInt(next, 10)))...).Commit()
 		if err != nil {
 			return fail(txn.Outcome(ctx, err))
 		}
 		if raised.Succeeded {
-			return next, nil
+			return next, act.End(ctx, nil)
 		} // else another raised it meanwhile, perhaps before etcd was restored
 	}
 }

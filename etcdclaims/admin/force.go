@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/audit"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/protocol"
@@ -38,7 +39,8 @@ import (
 // A reason longer than MaxKeyBytes returns ErrTooLarge. As with every loss,
 // the handler may run on for a while: only fences stop its writes.
 func ForceRelease(ctx context.Context, claims *etcdclaims.Client, key, reason string) error {
-	return of(claims).forceRelease(ctx, key, 0, reason)
+	act := audit.Begin(ctx, claims, audit.Release, audit.Target{Key: key}, reason)
+	return act.End(ctx, of(claims).forceRelease(ctx, act, key, 0, reason))
 }
 
 // ForceReleaseTerm frees a key as ForceRelease does, but only if the fence of
@@ -57,11 +59,12 @@ func ForceReleaseTerm(ctx context.Context, claims *etcdclaims.Client, t fencing.
 	if t.Fence <= 0 {
 		return fmt.Errorf("%w: %q has no term with fence %d", etcdclaims.ErrRefused, t.Key, t.Fence)
 	}
-	return c.forceRelease(ctx, t.Key, t.Fence, reason)
+	act := audit.Begin(ctx, claims, audit.Release, audit.Target{Key: t.Key, Detail: fmt.Sprintf("fence %d", t.Fence)}, reason)
+	return act.End(ctx, c.forceRelease(ctx, act, t.Key, t.Fence, reason))
 }
 
 // forceRelease frees a key. If fence is not 0 the holder must have it.
-func (c client) forceRelease(ctx context.Context, key string, fence int64, reason string) error {
+func (c client) forceRelease(ctx context.Context, act *audit.Act, key string, fence int64, reason string) error {
 	if err := c.CheckKey(key); err != nil {
 		return err
 	}
@@ -86,7 +89,7 @@ func (c client) forceRelease(ctx context.Context, key string, fence int64, reaso
 			}
 		}
 		if own == nil && first == 0 && !strings.Contains(key, keyspace.SharedSuffix) {
-			return c.forceSharers(ctx, key, reason)
+			return c.forceSharers(ctx, act, key, reason)
 		}
 		if own == nil {
 			return nil
@@ -99,9 +102,9 @@ func (c client) forceRelease(ctx context.Context, key string, fence int64, reaso
 			return errtext.Call("force the release of", key, err)
 		}
 		if protocol.IsShared(own) {
-			return c.forceShared(ctx, key, own, reason)
+			return c.forceShared(ctx, act, key, own, reason)
 		}
-		freed, err := c.forceOnce(ctx, key, own, reason)
+		freed, err := c.forceOnce(ctx, act, key, own, reason)
 		unknown := errors.Is(err, etcdclaims.ErrUnknown)
 		sent = sent || unknown
 		switch {
@@ -131,17 +134,25 @@ func releasable(key string, own *mvccpb.KeyValue) error {
 }
 
 // forceOnce frees the key and notifies its holder, if the key still has that holder.
-func (c client) forceOnce(ctx context.Context, key string, own *mvccpb.KeyValue, reason string) (freed bool, err error) {
+func (c client) forceOnce(ctx context.Context, act *audit.Act, key string, own *mvccpb.KeyValue, reason string) (freed bool, err error) {
 	step := protocol.Force{Layout: c.Layout(), Key: key, Own: own, By: c.claims.Owner(), Reason: reason}
-	got, err := c.Store().Do(ctx, step.Build())
+	got, err := c.Store().Do(ctx, recorded(step.Build(), act))
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) || errors.Is(err, rpctypes.ErrNoSpace) {
 		// There is no holder to notify, as the lease has just ended, and the key with it;
 		// or no space for the notice: then the holder learns of it by verification.
 		sent := errors.Is(err, etcdclaims.ErrUnknown)
-		got, err = c.Store().Do(ctx, step.Silently())
+		got, err = audit.Send(act, func(act *audit.Act) (*clientv3.TxnResponse, error) {
+			return c.Store().Do(ctx, recorded(step.Silently(), act))
+		})
 		err = txn.AfterSent(sent, err)
 	}
 	return err == nil && got.Succeeded, err
+}
+
+// recorded is a request that records the action, too.
+func recorded(r txn.Request, act *audit.Act) txn.Request {
+	r.In = act.With(r.In)
+	return r
 }
 
 // mustBeTerm returns the error of a forced release whose term is not the present one, or nil.

@@ -6,11 +6,13 @@ import (
 	"fmt"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/audit"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // Resize changes how many slots the key has to n; see etcdclaims.Slots. From then on calls must
@@ -42,11 +44,16 @@ func Resize(ctx context.Context, claims *etcdclaims.Client, key string, n int) e
 	if claims.Passthrough() {
 		return nil
 	}
+	act := audit.Begin(ctx, claims, audit.Resize, audit.Target{Key: key, Detail: fmt.Sprintf("to %d slots", n)}, "")
+	return act.End(ctx, c.resize(ctx, act, key, n))
+}
+
+func (c client) resize(ctx context.Context, act *audit.Act, key string, n int) error {
 	ctx, cancel := c.Bounded(ctx)
 	defer cancel()
 	sent := false // a request that may have been carried out
 	for try := 0; ; try++ {
-		again, err := c.resize(ctx, protocol.Resize{Layout: c.Layout(), Key: key, N: n})
+		again, err := c.resizeOnce(ctx, act, protocol.Resize{Layout: c.Layout(), Key: key, N: n})
 		if err == nil && !again {
 			return nil
 		}
@@ -61,8 +68,8 @@ func Resize(ctx context.Context, claims *etcdclaims.Client, key string, n int) e
 	}
 }
 
-// resize makes one attempt. again is true if something has changed meanwhile.
-func (c client) resize(ctx context.Context, step protocol.Resize) (again bool, err error) {
+// resizeOnce makes one attempt. again is true if something has changed meanwhile.
+func (c client) resizeOnce(ctx context.Context, act *audit.Act, step protocol.Resize) (again bool, err error) {
 	resp, err := c.Read(ctx, txn.OpsOf(step.Reads())...)
 	if err != nil {
 		return false, err
@@ -78,6 +85,8 @@ func (c client) resize(ctx context.Context, step protocol.Resize) (again bool, e
 	case step.N == 0 && found.Waiting > 0:
 		return false, c.Held(step.Key, nil, found.Waiting)
 	}
-	got, err := c.Store().Do(ctx, found.Change)
+	got, err := audit.Send(act, func(act *audit.Act) (*clientv3.TxnResponse, error) {
+		return c.Store().Do(ctx, recorded(found.Change, act))
+	})
 	return err == nil && !got.Succeeded, err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/internal/attach"
+	"github.com/etcdclaims/claims/internal/audit"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/retry"
@@ -42,13 +43,15 @@ func (v *View) Evict(ctx context.Context, member, reason string, d time.Duration
 	if d < time.Second || d > maxEviction || len(reason) > maxLabel {
 		return fmt.Errorf("evict %q from group %q: duration %v is not between 1s and %v, or the reason is longer than %d bytes", member, v.keys.group, d, maxEviction, maxLabel)
 	}
-	if err := v.evict(ctx, member, reason, d); err != nil {
+	on := audit.Target{Group: v.keys.group, Member: member, Detail: "for " + d.String()}
+	act := audit.Begin(ctx, v.claims, audit.EvictMember, on, reason)
+	if err := act.End(ctx, v.evict(ctx, act, member, reason, d)); err != nil {
 		return fmt.Errorf("evict %q from group %q: %w", member, v.keys.group, attach.Of(v.claims).Explain(err))
 	}
 	return nil
 }
 
-func (v *View) evict(ctx context.Context, member, reason string, d time.Duration) error {
+func (v *View) evict(ctx context.Context, act *audit.Act, member, reason string, d time.Duration) error {
 	lease, err := retry.Within(ctx, readTimeout, func(ctx context.Context) (clientv3.LeaseID, error) {
 		return core.Of(v.claims).GrantLease(ctx, d)
 	})
@@ -70,7 +73,7 @@ func (v *View) evict(ctx context.Context, member, reason string, d time.Duration
 		if newer(have[2]) == nil {
 			then = append(then, clientv3.OpDelete(v.keys.away(member), clientv3.WithPrevKV()))
 		}
-		return then, nil
+		return append(then, act.Ops()...), nil
 	})
 	if err != nil {
 		if !errors.Is(err, etcdclaims.ErrUnknown) { // else the mark may be on the lease
@@ -123,13 +126,14 @@ func (v *View) expel(ctx context.Context, member string, entered *mvccpb.KeyValu
 	left := v.ownedBy(instances)
 	v.mu.Unlock()
 	var errs []error
+	parts := audit.Part(ctx)
 	for _, o := range left {
-		if err := admin.ForceReleaseTerm(ctx, v.claims, o.Token, reason); !errors.Is(err, etcdclaims.ErrRefused) {
+		if err := admin.ForceReleaseTerm(parts, v.claims, o.Token, reason); !errors.Is(err, etcdclaims.ErrRefused) {
 			errs = append(errs, err)
 		}
 	}
 	for instance := range instances {
-		errs = append(errs, admin.ForceRelease(ctx, v.claims, v.keys.claimOf(instance), reason))
+		errs = append(errs, admin.ForceRelease(parts, v.claims, v.keys.claimOf(instance), reason))
 	}
 	entry := v.keys.member(member)
 	drop := []clientv3.Op{clientv3.OpDelete(entry)}
@@ -188,13 +192,16 @@ func (v *View) Readmit(ctx context.Context, member string) error {
 	if err := checkName("member", member); err != nil {
 		return err
 	}
-	_, err := v.amend(ctx, member, clientv3.NoLease, func(have []*mvccpb.KeyValue) ([]clientv3.Op, error) {
-		if have[0] == nil {
-			return nil, nil
-		}
-		return []clientv3.Op{clientv3.OpDelete(v.keys.evicted(member), clientv3.WithPrevKV())}, newer(have[0])
+	act := audit.Begin(ctx, v.claims, audit.ReadmitMember, audit.Target{Group: v.keys.group, Member: member}, "")
+	_, err := audit.Send(act, func(act *audit.Act) (int64, error) {
+		return v.amend(ctx, member, clientv3.NoLease, func(have []*mvccpb.KeyValue) ([]clientv3.Op, error) {
+			if have[0] == nil {
+				return nil, nil
+			}
+			return append(act.Ops(), clientv3.OpDelete(v.keys.evicted(member), clientv3.WithPrevKV())), newer(have[0])
+		})
 	})
-	if err != nil {
+	if err := act.End(ctx, err); err != nil {
 		return fmt.Errorf("readmit %q to group %q: %w", member, v.keys.group, err)
 	}
 	return nil
@@ -239,13 +246,17 @@ func Remove(ctx context.Context, claims *etcdclaims.Client, name string) error {
 	if err := needsEtcd(claims, name); err != nil {
 		return err
 	}
-	if err := remove(ctx, claims, newKeys(claims.Prefix(), name)); err != nil {
+	act := audit.Begin(ctx, claims, audit.RemoveGroup, audit.Target{Group: name}, "")
+	_, err := audit.Send(act, func(act *audit.Act) (any, error) {
+		return nil, remove(ctx, claims, act, newKeys(claims.Prefix(), name))
+	})
+	if err := act.End(ctx, err); err != nil {
 		return fmt.Errorf("remove group %q: %w", name, err)
 	}
 	return nil
 }
 
-func remove(ctx context.Context, claims *etcdclaims.Client, k keys) error {
+func remove(ctx context.Context, claims *etcdclaims.Client, act *audit.Act, k keys) error {
 	members, owned := k.root+dirMember, claims.OwnKey(k.claims())
 	unused := []clientv3.Cmp{absent(members).WithPrefix(), absent(owned).WithPrefix()}
 	for {
@@ -259,6 +270,9 @@ func remove(ctx context.Context, claims *etcdclaims.Client, k keys) error {
 		if resp, err = read(ctx, core.Of(claims).KV(), clientv3.OpGet(k.root, clientv3.WithPrefix())); err != nil {
 			return err
 		}
+		if len(txn.Kvs(resp, 0)) == 0 {
+			return nil
+		}
 		var leases []clientv3.LeaseID
 		for _, kv := range txn.Kvs(resp, 0) {
 			if err := newer(kv); err != nil {
@@ -270,7 +284,7 @@ func remove(ctx context.Context, claims *etcdclaims.Client, k keys) error {
 		}
 		resp, err = commit(ctx, core.Of(claims).KV(),
 			append(unused[:2:2], unchanged(k.root, resp.Header.Revision).WithPrefix()),
-			[]clientv3.Op{clientv3.OpDelete(k.root, clientv3.WithPrefix())}, nil)
+			append(act.Ops(), clientv3.OpDelete(k.root, clientv3.WithPrefix())), nil)
 		if err != nil {
 			return err
 		}

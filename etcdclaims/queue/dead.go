@@ -6,6 +6,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/audit"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/keyspace"
@@ -65,7 +66,11 @@ func (q *Queue) listFrom(ctx context.Context, prefix, from string, rev int64) it
 // Errors: ErrNotFound if there is no such dead letter, or if its payload is lost.
 // Info.Why has that reason. Cancel that item, and enqueue it again.
 func (q *Queue) Redrive(ctx context.Context, id string) error {
-	return q.change(ctx, "redrive", item.VerbRedrive, id, func(f found) (*pb.TxnRequest, error) {
+	return q.redrive(ctx, q.act(ctx, audit.Redrive, id, ""), id)
+}
+
+func (q *Queue) redrive(ctx context.Context, act *audit.Act, id string) error {
+	return q.change(ctx, act, "redrive", item.VerbRedrive, id, func(f found) (*pb.TxnRequest, error) {
 		if f.Where != Dead {
 			return nil, fmt.Errorf("%w among the dead letters: it is %s", ErrNotFound, f.Where)
 		}
@@ -83,12 +88,29 @@ func (q *Queue) Purge(ctx context.Context, t time.Time) (n int, err error) {
 	if err := q.closed(); err != nil {
 		return 0, q.fail("purge", err)
 	}
+	act := q.act(ctx, audit.Purge, "", "")
+	act.Detail("before %s", keyspace.TimeText(t))
+	n, err = q.purge(ctx, act, t)
+	return n, ended(ctx, act, n, err)
+}
+
+// ended ends an action on n items.
+func ended(ctx context.Context, act *audit.Act, n int, err error) error {
+	if err == nil {
+		act.Outcome(ctx, "items: %d", n)
+	} else {
+		act.Outcome(ctx, "items: %d, and then an error", n)
+	}
+	return act.End(ctx, err)
+}
+
+func (q *Queue) purge(ctx context.Context, act *audit.Act, t time.Time) (n int, err error) {
 	for try, success := 0, clock.Mono(); ; {
 		s, err := q.sessions.get(ctx, q.cfg.TTL)
 		if err != nil {
 			return n, q.fail("purge", err)
 		}
-		some, err := q.purgeSome(ctx, s, q.keys.Dead()+keyspace.Instant(t))
+		some, err := q.purgeSome(ctx, s, act, q.keys.Dead()+keyspace.Instant(t))
 		n += some
 		switch {
 		case err == nil && some == 0:

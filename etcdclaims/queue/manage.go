@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/audit"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/retry"
@@ -178,15 +179,15 @@ func (q *Queue) describe(f found, kv *mvccpb.KeyValue) (found, error) {
 }
 
 // change carries out an operation on an item that no worker has, under the condition
-// that the item is where it was found. Its unknown outcomes are resolved: the request
+// that the item is where it was found. The action is recorded with it. Its unknown outcomes are resolved: the request
 // carries the session's generation, so after void it cannot come late.
 // A lost reply is resolved by the history: verb is the result of endOf for an item on
 // which the operation was carried out.
-func (q *Queue) change(ctx context.Context, operation, verb, id string, make func(f found) (*pb.TxnRequest, error)) error {
+func (q *Queue) change(ctx context.Context, act *audit.Act, operation, verb, id string, make func(f found) (*pb.TxnRequest, error)) error {
 	if err := q.closed(); err != nil {
 		return q.fail(operation, err)
 	}
-	fail := func(err error) error { return q.fail(fmt.Sprintf("%s %q", operation, id), err) }
+	fail := func(err error) error { return q.fail(fmt.Sprintf("%s %q", operation, id), act.End(ctx, err)) }
 	for try := 0; ; try++ {
 		s, err := q.sessions.get(ctx, q.cfg.TTL)
 		if err != nil {
@@ -203,10 +204,10 @@ func (q *Queue) change(ctx context.Context, operation, verb, id string, make fun
 		if in == nil {
 			return nil // it is so already
 		}
-		resp, again, err := s.commit(ctx, in)
+		resp, again, err := s.commitAct(ctx, act, in)
 		switch {
 		case err == nil && !again && resp.Succeeded:
-			return nil
+			return act.End(ctx, nil)
 		case err == nil: // the item moved
 		case errors.Is(err, etcdclaims.ErrUnknown):
 			done, verr := q.changed(ctx, s, f, verb)
@@ -214,7 +215,7 @@ func (q *Queue) change(ctx context.Context, operation, verb, id string, make fun
 				return fail(fmt.Errorf("%w (looking it up: %w)", err, verr))
 			}
 			if done {
-				return nil
+				return act.End(ctx, nil)
 			}
 		case errors.Is(err, etcdclaims.ErrLost), passing(err):
 		default:
@@ -237,6 +238,11 @@ func (q *Queue) changed(ctx context.Context, s *session, f found, verb string) (
 	return end.Verb == verb, err
 }
 
+// act is an operator's call about the queue, or about one of its items.
+func (q *Queue) act(ctx context.Context, verb audit.Verb, id, why string) *audit.Act {
+	return audit.Begin(ctx, q.claims, verb, audit.Target{Queue: q.cfg.Name, Item: id}, why)
+}
+
 // Cancel removes an item that no worker has, or a dead letter.
 //
 // Errors: ErrNotFound if there is no such item, ErrTaken if a worker has it, and
@@ -244,7 +250,7 @@ func (q *Queue) changed(ctx context.Context, s *session, f found, verb string) (
 // the same time and a reply is lost, both can return nil.
 func (q *Queue) Cancel(ctx context.Context, id string) error {
 	const removed = item.VerbComplete // is what endOf calls any removal
-	return q.change(ctx, "cancel", removed, id, func(f found) (*pb.TxnRequest, error) {
+	return q.change(ctx, q.act(ctx, audit.CancelItem, id, ""), "cancel", removed, id, func(f found) (*pb.TxnRequest, error) {
 		switch f.Where {
 		case Taken:
 			return nil, fmt.Errorf("%w: %s has it", ErrTaken, f.Owner)
@@ -261,7 +267,9 @@ func (q *Queue) Cancel(ctx context.Context, id string) error {
 // Errors: ErrNotFound if no such item waits, ErrTaken if a worker has it, and
 // etcdclaims.ErrUnknown if a lost reply could not be resolved.
 func (q *Queue) SetPriority(ctx context.Context, id string, priority int) error {
-	return q.change(ctx, "set priority of", "priority", id, func(f found) (*pb.TxnRequest, error) {
+	act := q.act(ctx, audit.SetPriority, id, "")
+	act.Detail("to %d", priority)
+	return q.change(ctx, act, "set priority of", "priority", id, func(f found) (*pb.TxnRequest, error) {
 		switch {
 		case f.Where == Taken:
 			return nil, fmt.Errorf("%w: %s has it", ErrTaken, f.Owner)
@@ -281,18 +289,22 @@ func (q *Queue) SetPriority(ctx context.Context, id string, priority int) error 
 // Errors: ErrUnchanged if the queue is paused already.
 func (q *Queue) Pause(ctx context.Context, why string) error {
 	pause := q.keys.Pause(item.Pausing{By: q.claims.Owner(), Why: why, At: q.now().UTC()})
-	return q.fail("pause", q.toggle(ctx, pause, "paused already"))
+	return q.fail("pause", q.toggle(ctx, q.act(ctx, audit.PauseQueue, "", why), pause, "paused already"))
 }
 
 // Resume ends a pause, and wakes all claimers that wait.
 //
 // Errors: ErrUnchanged if the queue is not paused.
 func (q *Queue) Resume(ctx context.Context) error {
-	return q.fail("resume", q.toggle(ctx, q.keys.Resume(), "not paused"))
+	return q.fail("resume", q.toggle(ctx, q.act(ctx, audit.ResumeQueue, "", ""), q.keys.Resume(), "not paused"))
 }
 
 // toggle sends a request once. If its condition does not hold, the queue is as the text describes it.
-func (q *Queue) toggle(ctx context.Context, in *pb.TxnRequest, otherwise string) error {
+func (q *Queue) toggle(ctx context.Context, act *audit.Act, in *pb.TxnRequest, otherwise string) error {
+	return act.End(ctx, q.toggled(ctx, act, in, otherwise))
+}
+
+func (q *Queue) toggled(ctx context.Context, act *audit.Act, in *pb.TxnRequest, otherwise string) error {
 	var unsure error // the error of a try that may have been carried out
 	begun := clock.Mono()
 	for try := 0; ; try++ {
@@ -300,7 +312,7 @@ func (q *Queue) toggle(ctx context.Context, in *pb.TxnRequest, otherwise string)
 		if err != nil {
 			return unsureOr(unsure, err)
 		}
-		resp, again, err := s.commit(ctx, in)
+		resp, again, err := s.commitAct(ctx, act, in)
 		switch {
 		case err == nil && again:
 		case err == nil && resp.Succeeded:

@@ -74,7 +74,7 @@ var errAlive = errors.New("item is no dead letter")
 
 // replace puts an item in the place of its dead letter.
 func (q *Queue) replace(ctx context.Context, it Item, now time.Time) error {
-	return q.change(ctx, "enqueue", item.VerbReplace, it.id, func(f found) (*pb.TxnRequest, error) {
+	return q.change(ctx, nil, "enqueue", item.VerbReplace, it.id, func(f found) (*pb.TxnRequest, error) {
 		if f.Where != Dead {
 			return nil, errAlive
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/etcdclaims/claims/internal/audit"
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -20,10 +21,11 @@ import (
 // or dead letters: the order is part of their keys. It matches ErrNotFound if there is no queue, and
 // etcdclaims.ErrUnknown if the reply was lost: call again.
 func (q *Queue) Reconfigure(ctx context.Context) error {
-	return q.fail("reconfigure", q.reconfigure(ctx))
+	act := q.act(ctx, audit.Reconfigure, "", "")
+	return q.fail("reconfigure", act.End(ctx, q.reconfigure(ctx, act)))
 }
 
-func (q *Queue) reconfigure(ctx context.Context) error {
+func (q *Queue) reconfigure(ctx context.Context, act *audit.Act) error {
 	want, key := q.spec(), q.keys.Spec()
 	resp, err := q.read(ctx, clientv3.OpGet(key))
 	if err != nil {
@@ -48,7 +50,7 @@ func (q *Queue) reconfigure(ctx context.Context) error {
 		limited, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
 		defer cancel()
 		done, err := core.Of(q.claims).KV().Txn(limited).If(cmps...).
-			Then(clientv3.OpPut(key, item.Encode(want))).Else(clientv3.OpGet(key)).Commit()
+			Then(append(act.Ops(), clientv3.OpPut(key, item.Encode(want)))...).Else(clientv3.OpGet(key)).Commit()
 		if err != nil {
 			return txn.Outcome(ctx, txn.Unanswered(ctx, err))
 		}

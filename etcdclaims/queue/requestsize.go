@@ -18,12 +18,12 @@ const (
 	defaultOps = 128
 
 	// How many operations the nested transaction of an item has, which etcd counts
-	// together with the outer ones.
+	// together with the outer ones. What an operator does has one more outside, its record.
 	opsToEnqueue = 2
 	opsToClaim   = 5
 	opsToMove    = 5
-	opsToPurge   = 3
-	opsToRedrive = 4
+	opsToPurge   = 3 + 1
+	opsToRedrive = 4 + 1
 )
 
 // requestSize is what the server accepts in one transaction, as far as known. A server

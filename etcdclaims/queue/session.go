@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/audit"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/retry"
@@ -207,6 +208,15 @@ func (s *session) send(ctx context.Context, in *pb.TxnRequest) (*pb.TxnResponse,
 // which is known now.
 func (s *session) commit(ctx context.Context, in *pb.TxnRequest) (resp *pb.TxnResponse, again bool, err error) {
 	return s.ofGeneration(ctx, in, func(in *pb.TxnRequest) (*pb.TxnResponse, error) { return s.send(ctx, in) })
+}
+
+// commitAct is commit for what an operator does, which is recorded with it.
+func (s *session) commitAct(ctx context.Context, act *audit.Act, in *pb.TxnRequest) (resp *pb.TxnResponse, again bool, err error) {
+	resp, err = audit.Send(act, func(act *audit.Act) (*pb.TxnResponse, error) {
+		resp, again, err = s.commit(ctx, act.With(in))
+		return resp, err
+	})
+	return resp, again, err
 }
 
 // put is commit for an item that is enqueued, which may share a round trip

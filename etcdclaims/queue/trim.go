@@ -5,11 +5,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/audit"
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -58,7 +60,7 @@ func (q *store) trim(ctx context.Context, s *session) error {
 	}
 	before := q.keys.Dead() + keyspace.Instant(now.Add(-q.cfg.DeadRetention))
 	for {
-		n, err := q.purgeSome(ctx, s, before)
+		n, err := q.purgeSome(ctx, s, nil, before)
 		if err != nil || n == 0 {
 			return err
 		}
@@ -82,8 +84,8 @@ func (q *store) oldestDead(ctx context.Context) (time.Time, error) {
 	return time.Time{}, nil
 }
 
-// purgeSome removes some dead letters whose keys are before end.
-func (q *store) purgeSome(ctx context.Context, s *session, end string) (int, error) {
+// purgeSome removes some dead letters whose keys are before end, for an operator unless act is nil.
+func (q *store) purgeSome(ctx context.Context, s *session, act *audit.Act, end string) (int, error) {
 	if end <= q.keys.Dead() {
 		return 0, nil
 	}
@@ -93,10 +95,10 @@ func (q *store) purgeSome(ctx context.Context, s *session, end string) (int, err
 		return 0, err
 	}
 	purge := item.Purge{Keys: q.keys, Letters: resp.Kvs}
-	done, err := s.send(ctx, purge.Build())
+	done, err := audit.Send(act, func(act *audit.Act) (*pb.TxnResponse, error) { return s.send(ctx, act.With(purge.Build())) })
 	switch {
 	case q.size.refusedItems(err, len(resp.Kvs), opsToPurge):
-		return q.purgeSome(ctx, s, end)
+		return q.purgeSome(ctx, s, act, end)
 	case err != nil:
 		return 0, err
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/audit"
 	"github.com/etcdclaims/claims/internal/record"
 	"github.com/etcdclaims/claims/internal/retention"
 	"github.com/etcdclaims/claims/internal/retry"
@@ -31,7 +32,7 @@ import (
 func (c *Runner) Retry(ctx context.Context, key string) (Record, error) {
 	var out Record
 	id := uuid.NewString()
-	err := c.intervene(ctx, key, "retry", func(r Record) (*record.Value, error) {
+	err := c.intervene(ctx, audit.RetryWork, key, "retry", func(r Record) (*record.Value, error) {
 		switch r.State {
 		case StateDone:
 			return nil, &Error{Record: r}
@@ -65,7 +66,7 @@ func (c *Runner) Retry(ctx context.Context, key string) (Record, error) {
 // case and is a *etcdclaims.HeldError. It matches etcdclaims.ErrUnknown if the record may have been
 // deleted.
 func (c *Runner) Forget(ctx context.Context, key string, states ...State) error {
-	err := c.intervene(ctx, key, "forget", func(r Record) (*record.Value, error) {
+	err := c.intervene(ctx, audit.ForgetWork, key, "forget", func(r Record) (*record.Value, error) {
 		if len(states) > 0 && !slices.Contains(states, r.State) {
 			return nil, fmt.Errorf("%w: the work is %s", etcdclaims.ErrRefused, r.State)
 		}
@@ -83,7 +84,7 @@ var errNothingToDo = errors.New("nothing to do")
 // intervene replaces the record of work that is not held with what change returns for it, nil to
 // delete it, if it is still that record and the key is still free. If the reply is lost, the record is
 // read again, and done returns whether the change was carried out.
-func (c *Runner) intervene(ctx context.Context, key, call string,
+func (c *Runner) intervene(ctx context.Context, verb audit.Verb, key, call string,
 	change func(Record) (*record.Value, error), done func(*mvccpb.KeyValue) bool,
 ) error {
 	if err := c.checkKey(key); err != nil {
@@ -94,12 +95,13 @@ func (c *Runner) intervene(ctx context.Context, key, call string,
 	}
 	ctx, cancel := c.host.Bounded(ctx)
 	defer cancel()
+	act := audit.Begin(ctx, c.claims, verb, audit.Target{Key: key}, "")
 	sent := int64(0) // revision of the record in a request of unknown outcome
 	fail := func(err error) error {
 		if sent > 0 { // which may yet be carried out
 			err = txn.Unknown(err)
 		}
-		return c.host.Fail(call, key, err)
+		return c.host.Fail(call, key, act.End(ctx, err))
 	}
 	for try := 0; ; try++ {
 		r, kv, err := c.readRecord(ctx, key)
@@ -107,7 +109,7 @@ func (c *Runner) intervene(ctx context.Context, key, call string,
 		case err != nil:
 			return fail(err)
 		case sent > 0 && done(kv):
-			return nil
+			return act.End(ctx, nil)
 		case sent > 0 && (kv == nil || kv.ModRevision != sent):
 			return fail(errors.New("the record has changed meanwhile"))
 		case kv == nil:
@@ -126,11 +128,13 @@ func (c *Runner) intervene(ctx context.Context, key, call string,
 		if err != nil {
 			return fail(err)
 		}
-		resp, err := c.change(ctx, key, kv.ModRevision, op)
+		resp, err := audit.Send(act, func(act *audit.Act) (*clientv3.TxnResponse, error) {
+			return c.change(ctx, key, kv.ModRevision, append(act.Ops(), op)...)
+		})
 		lease.Leave(err == nil && resp.Succeeded)
 		switch {
 		case err == nil && resp.Succeeded:
-			return nil
+			return act.End(ctx, nil)
 		case err == nil:
 			err = errors.New("the record keeps changing")
 			if holder := txn.First(resp, 0); holder != nil {

@@ -50,17 +50,17 @@ func (c *Runner) readRecord(ctx context.Context, key string) (r Record, kv *mvcc
 	return r, kv, nil
 }
 
-// change carries out an operation if the key is free and the record has the revision: so it never
+// change carries out operations if the key is free and the record has the revision: so it never
 // meets a live owner, however late it arrives, and is carried out once. Otherwise the reply has the
 // claim and the record.
-func (c *Runner) change(ctx context.Context, key string, rev int64, op clientv3.Op) (*clientv3.TxnResponse, error) {
+func (c *Runner) change(ctx context.Context, key string, rev int64, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	own, at := c.claims.OwnKey(key), c.recordKey(key)
 	cmps := []clientv3.Cmp{
 		clientv3.Compare(clientv3.CreateRevision(own), "=", 0),
 		clientv3.Compare(clientv3.ModRevision(at), "=", rev),
 	}
 	reads := []clientv3.Op{clientv3.OpGet(own), clientv3.OpGet(at)}
-	return c.host.Store().Do(ctx, txn.Request{Key: key, In: txn.Of(cmps, []clientv3.Op{op}, reads)})
+	return c.host.Store().Do(ctx, txn.Request{Key: key, In: txn.Of(cmps, ops, reads)})
 }
 
 // Orphans yields the records of orphaned work, as Runner.Records with

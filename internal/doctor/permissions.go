@@ -26,9 +26,9 @@ var features = []feature{
 	{"note", "Note", map[string]string{"own/": "RW", "wait/": "R", "session/": "RW", "void/": "RW", "epoch": "R", "note/": "RW"}},
 	{"work", "Begin, Complete, Fail, Record", map[string]string{"own/": "RW", "wait/": "RW", "session/": "RW", "void/": "RW", "epoch": "R", "work/": "RW"}},
 	{"locks", "Locks", map[string]string{"own/": "RW", "wait/": "R", "void/": "RW", "epoch": "R", "lock/": "RW"}},
-	{"release", "ForceRelease, Supersede", map[string]string{"own/": "RW", "wait/": "R", "session/": "RW", "void/": "RW", "epoch": "R", "note/": "W"}},
+	{"release", "ForceRelease, Supersede", map[string]string{"own/": "RW", "wait/": "R", "session/": "RW", "void/": "RW", "epoch": "R", "note/": "W", "audit/": "RW"}},
 	{"suspect", "Suspectable", map[string]string{"own/": "RW", "wait/": "RW", "session/": "RW", "void/": "RW", "epoch": "R", "note/": "W"}},
-	{"resize", "Resize", map[string]string{"own/": "RW", "wait/": "R"}},
+	{"resize", "Resize", map[string]string{"own/": "RW", "wait/": "R", "audit/": "RW"}},
 	{"lookup", "Lookup", map[string]string{"own/": "R", "wait/": "R", "epoch": "R", "note/": "R"}},
 	{"explain", "claimctl explain, claimctl history", map[string]string{"own/": "R", "wait/": "R", "session/": "R", "epoch": "R", "note/": "R", "work/": "R"}},
 	{"list", "List, Watch", map[string]string{"own/": "R", "wait/": "R", "epoch": "R", "note/": "R"}},
@@ -36,7 +36,8 @@ var features = []feature{
 	{"queue", "Queue", map[string]string{"own/": "RW", "wait/": "R", "session/": "RW", "void/": "RW", "epoch": "R", "queue/": "RW"}},
 	{"group", "Groups", map[string]string{"own/": "RW", "wait/": "RW", "session/": "RW", "void/": "RW", "epoch": "R", "group/": "RW"}},
 	{"gate", "etcdguard.Bearer, etcdguard.NewGate", map[string]string{"own/": "R", "epoch": "R"}},
-	{"epoch", "RaiseEpoch", map[string]string{"epoch": "RW"}},
+	{"epoch", "RaiseEpoch", map[string]string{"epoch": "RW", "audit/": "RW"}},
+	{"operate", "other calls of operators, beside the row of the feature", map[string]string{"audit/": "RW"}},
 }
 
 // FeatureNames returns what Examination.Features can have.
@@ -48,7 +49,7 @@ func FeatureNames() []string {
 	return names
 }
 
-var subtrees = []string{"own/", "wait/", "session/", "void/", "epoch", "note/", "work/", "lock/", "sched/", "queue/", "group/"}
+var subtrees = []string{"own/", "wait/", "session/", "void/", "epoch", "note/", "work/", "lock/", "sched/", "queue/", "group/", "audit/"}
 
 // permissions finds what etcd would refuse to this user, and reports each lacking permission once,
 // with the features that need it.

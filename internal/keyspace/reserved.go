@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// open are the subtrees of a prefix in which schedules and queues, which are
+// open are the subtrees of a prefix in which schedules, queues and records of operators, which are
 // built on claims, keep what they write under a claim's guard. No claim, and no
 // guard, stands there.
-var open = [...]string{"sched/", "queue/"}
+var open = [...]string{"sched/", "queue/", "audit/"}
 
 // Reserved reports whether an operation on [key, end), with the end as etcd has
 // it, would touch what stands under the prefix and belongs to claims alone.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -53,6 +54,7 @@ func table(t *testing.T) map[string]grants {
 			rows[feature][key] = permission
 		}
 	}
+	maps.Copy(rows[operatorsRow], rows["Queue"])
 	return rows
 }
 
@@ -227,6 +229,9 @@ func (w granted) inLine(call, free func() error) error {
 	}
 	return errors.Join(w.Context().Err(), <-done)
 }
+
+// operatorsRow goes with the row of a feature: here it is that of queues.
+const operatorsRow = "other calls of operators, beside the row of the feature"
 
 // features does what a row is named after.
 var features = map[string]func(w granted) error{
@@ -411,7 +416,7 @@ var features = map[string]func(w granted) error{
 		if err != nil {
 			return err
 		}
-		return errors.Join(w.wait(handled, "no slot was handed over"), first.View().Readmit(w.Context(), "other"),
+		return errors.Join(w.wait(handled, "no slot was handed over"),
 			second.Leave(w.Context()), first.Leave(w.Context()), w.undone(w.claims(w.user)))
 	},
 	"Scheduler": func(w granted) error {
@@ -446,7 +451,7 @@ var features = map[string]func(w granted) error{
 		}
 		rest, stop := context.WithCancel(ctx)
 		defer stop()
-		err = errors.Join(err, s.Pause(ctx, "j", "why"), s.Resume(ctx, "j"), w.inLine(func() error {
+		err = errors.Join(err, w.inLine(func() error {
 			_ = standby.Run(rest)
 			return nil
 		}, func() error { stop(); return nil }), w.undone(w.claims(w.user)))
@@ -478,7 +483,7 @@ var features = map[string]func(w granted) error{
 		for _, err := range queue.Active(w.Context(), c) {
 			statsErr = errors.Join(statsErr, err)
 		}
-		return errors.Join(heartErr, failErr, statsErr, q.Pause(w.Context(), "why"), q.Resume(w.Context()), w.undone(c),
+		return errors.Join(heartErr, failErr, statsErr, w.undone(c),
 			got.Deliveries[0].Complete(w.Context(), clientv3.OpPut(data+"5", "")), q.Close(w.Context()))
 	},
 	"etcdguard.NewKV with a claim": func(w granted) error {
@@ -496,6 +501,18 @@ var features = map[string]func(w granted) error{
 		_, err := admin.RaiseEpoch(w.Context(), w.user, prefix, 0)
 		return err
 	},
+}
+
+func init() { // it is among the features that it uses
+	features[operatorsRow] = func(w granted) error {
+		c := w.claims(w.user)
+		q, err := queue.New(c, queue.Config{Name: "operated"})
+		if err != nil {
+			return err
+		}
+		_, listErr := admin.Actions(w.Context(), c, 1, time.Time{})
+		return errors.Join(q.Pause(w.Context(), "why"), q.Resume(w.Context()), listErr, q.Close(w.Context()), features["Queue"](w))
+	}
 }
 
 func TestEachRowSuffices(t *testing.T) {

@@ -144,7 +144,7 @@ var groupMutants = []mutant{
 	},
 	{
 		name: "evicted member whose partitions are left to it", of: "etcdclaims/group", tests: "TestEvictGrayMember",
-		edits: []edit{{"etcdclaims/group/operate.go", "\t\tif err := admin.ForceReleaseTerm(ctx, v.claims, o.Token, reason); !errors.Is(err, etcdclaims.ErrRefused) {\n\t\t\terrs = append(errs, err)\n\t\t}\n", "\t\t_ = o\n"}},
+		edits: []edit{{"etcdclaims/group/operate.go", "\t\tif err := admin.ForceReleaseTerm(parts, v.claims, o.Token, reason); !errors.Is(err, etcdclaims.ErrRefused) {\n\t\t\terrs = append(errs, err)\n\t\t}\n", "\t\t_ = o\n"}},
 	},
 	{
 		name: "lost event of a member, never noticed", of: "etcdclaims/group", tests: "TestDeafMember|TestEntryDeletedByHand|TestLostRequestsAndReplies|TestTwoViews|TestOutage",

@@ -230,12 +230,16 @@ func (w *world) nothingHeld(when string) {
 	}
 }
 
-// nothingLeft fails if more is left than records of work, or leases other than
-// theirs.
+// nothingLeft fails if more is left than records of work and of operators, or leases other than
+// those of work.
 func (w *world) nothingLeft() {
+	kept := func(key string) bool {
+		return strings.HasPrefix(key, prefix+"work/") || strings.HasPrefix(key, prefix+"audit/") ||
+			strings.HasPrefix(key, queueRoot) || key == prefix+"epoch"
+	}
 	for _, kv := range w.get("/", clientv3.WithPrefix()).Kvs {
 		key, value := string(kv.Key), kv.Value
-		if strings.HasPrefix(key, prefix) && !strings.HasPrefix(key, prefix+"work/") && !strings.HasPrefix(key, queueRoot) && key != prefix+"epoch" {
+		if strings.HasPrefix(key, prefix) && !kept(key) {
 			w.fault("left over in the end: %s = %s", key, value)
 		}
 	}

@@ -90,11 +90,11 @@ func (w *World) Count(part string) int {
 // Own is the key in etcd of the claim on key.
 func (w *World) Own(key string) string { return Key(w.Prefix, key) }
 
-// NothingLeft fails if anything but work records and the epoch is there.
+// NothingLeft fails if anything but work records, records of operators and the epoch is there.
 func (w *World) NothingLeft() {
 	w.Helper()
 	for k, v := range w.All() {
-		if !strings.HasPrefix(k, w.Prefix+"work/") && k != w.Prefix+"epoch" {
+		if !strings.HasPrefix(k, w.Prefix+"work/") && !strings.HasPrefix(k, w.Prefix+"audit/") && k != w.Prefix+"epoch" {
 			w.Errorf("left over in etcd: %s = %s", k, v)
 		}
 	}
