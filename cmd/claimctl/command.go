@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -19,6 +20,7 @@ type spec struct {
 	names                     completion
 	table                     string // its columns, if it prints one
 	flags                     func(*pflag.FlagSet)
+	reason                    string                    // usage of --reason, of a command that changes something: see app.reason
 	confirm                   string                    // what is lost: the command wants --yes. Empty: nothing
 	plans                     bool                      // with --dry-run it shows what it would change: see app.dry
 	check                     func(args []string) error // before anything is sent
@@ -47,6 +49,11 @@ func (a *app) command(s spec) *cobra.Command {
 	if s.plans {
 		cmd.Flags().BoolVar(&a.dry, "dry-run", false, "print what would be changed, and change nothing")
 	}
+	if s.reason != "" {
+		cmd.Flags().StringVar(&a.reason, "reason", "", s.reason)
+		cmd.Flags().StringVar(&a.reason, "why", "", "the same as --reason")
+		_ = cmd.Flags().MarkHidden("why") // it fails for unknown flags only
+	}
 	var yes bool
 	if s.confirm != "" {
 		cmd.Flags().BoolVar(&yes, "yes", false, "do it: "+s.confirm)
@@ -64,7 +71,9 @@ func (a *app) command(s spec) *cobra.Command {
 			return err
 		}
 		once := func() error {
-			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error { return s.run(ctx, claims, args) })
+			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
+				return s.run(admin.As(ctx, a.person(), a.reason), claims, args)
+			})
 		}
 		if a.every > 0 {
 			return a.again(cmd, once)
@@ -88,12 +97,8 @@ func on[T any](s spec, open func(context.Context, *etcdclaims.Client, []string) 
 	return s
 }
 
-// addReason adds --reason, and --why, which is the same and not in the help.
-func addReason(flags *pflag.FlagSet, reason *string, usage string) {
-	flags.StringVar(reason, "reason", "", usage)
-	flags.StringVar(reason, "why", "", "the same as --reason")
-	_ = flags.MarkHidden("why") // it fails for unknown flags only
-}
+// forRecord is the usage of --reason where only claimctl audit shows it.
+const forRecord = "why, for claimctl audit"
 
 // tableFlags adds the flags of a command that prints a table.
 func (a *app) tableFlags(flags *pflag.FlagSet, columns string) {

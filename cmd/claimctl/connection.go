@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,8 +63,8 @@ func (a *app) fromEnvironment(cmd *cobra.Command) (err error) {
 		switch f.Name {
 		case "output", "owner":
 			return // etcdctl has no such flag
-		case "prefix":
-			variable = "CLAIMCTL_PREFIX"
+		case "prefix", "as":
+			variable = "CLAIMCTL_" + strings.ToUpper(f.Name)
 		}
 		value := os.Getenv(variable)
 		if f.Changed || value == "" || err != nil {
@@ -214,9 +215,13 @@ func (a *app) awaitConnection(ctx context.Context, conn *grpc.ClientConn, end co
 
 // label is the owner of claims, and who did it in notices.
 func (a *app) label() string {
-	if a.owner != "" {
-		return a.owner
-	}
+	return cmp.Or(a.owner, fmt.Sprintf("%s-%d", userAtHost(), os.Getpid()))
+}
+
+// person is who did it in the records of operators.
+func (a *app) person() string { return cmp.Or(a.as, userAtHost()) }
+
+func userAtHost() string {
 	name := "unknown"
 	if u, err := user.Current(); err == nil {
 		name = u.Username
@@ -225,5 +230,5 @@ func (a *app) label() string {
 	if err != nil {
 		host = "unknown"
 	}
-	return fmt.Sprintf("%s@%s-%d", name, host, os.Getpid())
+	return name + "@" + host
 }

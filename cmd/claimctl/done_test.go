@@ -63,7 +63,7 @@ var verbs = map[string]struct {
 // readers are the commands that change nothing, or whose output is the command's own, a list
 // of what they did, or files. They have tests of their own.
 var readers = []string{
-	"ls", "version", "explain", "watch", "history", "doctor", "run", "elect", "epoch", "epoch show", "exit-codes",
+	"ls", "version", "explain", "watch", "history", "audit", "doctor", "run", "elect", "epoch", "epoch show", "exit-codes",
 	"work ls", "work show", "sched jobs", "sched show", "sched history", "sched next", "sched explain", "sched apply", "sched export",
 	"queue ls", "queue stats", "queue show", "queue waiting", "queue taken", "queue dead ls",
 }
@@ -174,7 +174,11 @@ func (s *stage) checkVerb(n int, verb string) {
 	for _, format := range []string{formatJSON, formatLines, formatName, formatTable} {
 		s.key = fmt.Sprint("k", n, format)
 		args := append(append(strings.Fields(verb), v.stage(s)...), "-o", format)
-		out := s.ok(args...)
+		out := s.ok(append(args, "--as", s.key)...)
+		all := as[[]actionView](s.world, "audit", "-n", "2")
+		if all[0].Verb != verb || all[0].Who != s.key || len(all) > 1 && all[1].Who == s.key {
+			s.Errorf("%q leaves %+v", args, all)
+		}
 		if format == formatName {
 			if strings.Count(out, "\n") != 1 || out == "\n" {
 				s.Errorf("%q prints %q", args, out)
@@ -210,8 +214,12 @@ func TestVerbsAreListed(t *testing.T) {
 			if name == "group" || name == "help" || name == "completion" {
 				continue // they have tests of their own
 			}
-			if _, is := verbs[name]; c.Runnable() && is == slices.Contains(readers, name) {
+			_, is := verbs[name]
+			if c.Runnable() && is == slices.Contains(readers, name) {
 				t.Errorf("%q is in none of the lists, or in both", name)
+			}
+			if takes := c.Flags().Lookup("reason") != nil; takes != (is || name == "sched apply") {
+				t.Errorf("%q takes a reason: %v", name, takes)
 			}
 			walk(c, name)
 		}
@@ -239,7 +247,7 @@ func TestReasonFlag(t *testing.T) {
 		}
 	}
 	walk((&app{}).root())
-	if seen < 6 {
+	if seen < 20 {
 		t.Errorf("only %d commands take a reason", seen)
 	}
 	for _, flag := range []string{"--reason", "--why"} {

@@ -87,3 +87,38 @@ times.`,
 		},
 	})
 }
+
+func (a *app) auditCommand() *cobra.Command {
+	var limit int
+	var since time.Duration
+	return a.command(spec{
+		use: "audit", table: actionColumns, group: groupSee,
+		short: "Show what operators did, newest first",
+		long: `Show what operators did by claimctl, the page or a program: who, what, why, and at
+which revision of etcd. What changed nothing is not shown. Each command that
+changes something takes --as and --reason. Programs make some calls, too, such as
+cancelling an item: these are shown only if a person made them.
+
+At most 10,000 actions of 90 days are kept.`,
+		example: `  claimctl audit --since 24h
+  claimctl audit -n 1000 -o json | jq '.[] | select(.queue == "thumbnails")'`,
+		flags: func(flags *pflag.FlagSet) {
+			flags.IntVarP(&limit, "limit", "n", 100, "show only the newest actions")
+			flags.DurationVar(&since, "since", 0, "show only actions of this time until now (0: all)")
+		},
+		check: func([]string) error {
+			return usageIf(limit < 1 || since < 0, "audit: --limit must be positive, and --since must not be negative")
+		},
+		run: func(ctx context.Context, claims *etcdclaims.Client, _ []string) error {
+			var from time.Time
+			if since > 0 {
+				from = time.Now().Add(-since)
+			}
+			all, err := admin.Actions(ctx, claims, limit, from)
+			if err != nil {
+				return err
+			}
+			return printList(a, actionColumns, sequence(views(all, viewAction)))
+		},
+	})
+}

@@ -33,6 +33,8 @@ type app struct {
 	format    string
 	prefix    string
 	owner     string
+	as        string         // who makes the calls
+	reason    string         // why
 	group     string         // of jobs
 	flags     *pflag.FlagSet // of the command
 	allGroups bool
@@ -89,6 +91,7 @@ ETCDCTL_PASSWORD keep a password out of it; without either a terminal asks for i
 	a.connection.addFlags(flags)
 	flags.StringVar(&a.prefix, "prefix", "", "prefix of the claims in etcd (default \"/etcdclaims/\")")
 	flags.StringVar(&a.owner, "owner", "", "label of this process in claims and notices (default user@host-pid)")
+	flags.StringVar(&a.as, "as", "", "who does it, for claimctl audit (default user@host); CLAIMCTL_AS sets it")
 	flags.StringVarP(&a.format, "output", "o", formatTable,
 		"table (the columns that fit in a line), wide (all of them), json, jsonl, yaml or name")
 	flags.StringVarP(&a.format, "write-out", "w", formatTable, "the same as --output, as in etcdctl")
@@ -97,7 +100,7 @@ ETCDCTL_PASSWORD keep a password out of it; without either a terminal asks for i
 	root.AddGroup(&cobra.Group{ID: groupSee, Title: "See:"}, &cobra.Group{ID: groupRun, Title: "Run:"},
 		&cobra.Group{ID: groupRepair, Title: "Repair:"})
 	root.AddCommand(
-		a.listCommand(), a.explainCommand(), a.watchCommand(), a.historyCommand(), a.doctorCommand(),
+		a.listCommand(), a.explainCommand(), a.watchCommand(), a.historyCommand(), a.auditCommand(), a.doctorCommand(),
 		a.runCommand(), a.electCommand(),
 		a.releaseCommand(), a.resizeCommand(), a.epochCommand(), a.workCommand(), a.schedCommand(), a.queueCommand(), a.groupCommand(),
 		exitCodesTopic(),

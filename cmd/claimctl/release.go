@@ -17,7 +17,6 @@ import (
 
 func (a *app) releaseCommand() *cobra.Command {
 	var fence int64
-	var reason string
 	return a.command(spec{
 		use: "release KEY --fence N", group: groupRepair, least: 1, most: 1, names: a.completeKeys,
 		short: "Free a key that another process holds",
@@ -34,18 +33,18 @@ for a while: only fences stop its writes.`,
 		example: `  claimctl release orders/42 --fence 8812 --reason "host api-7 is gone"`,
 		flags: func(flags *pflag.FlagSet) {
 			flags.Int64Var(&fence, "fence", 0, "fence of the term to end (required)")
-			addReason(flags, &reason, "why, for the holder's log")
 		},
+		reason: "why, for the holder's log and claimctl audit",
 		check: func(args []string) error {
 			return usageIf(fence <= 0, "release %q: --fence is required: the fence of its holder, as explain shows it", args[0])
 		},
 		run: func(ctx context.Context, claims *etcdclaims.Client, args []string) error {
 			key := args[0]
-			err := admin.ForceReleaseTerm(ctx, claims, fencing.Token{Key: key, Fence: fence}, reason)
+			err := admin.ForceReleaseTerm(ctx, claims, fencing.Token{Key: key, Fence: fence}, a.reason)
 			var held *etcdclaims.HeldError
 			if errors.Is(err, etcdclaims.ErrSlots) || errors.As(err, &held) && held.Info.Slots > 0 {
 				if key, err = slotWith(ctx, claims, key, fence); err == nil {
-					err = admin.ForceReleaseTerm(ctx, claims, fencing.Token{Key: key, Fence: fence}, reason)
+					err = admin.ForceReleaseTerm(ctx, claims, fencing.Token{Key: key, Fence: fence}, a.reason)
 				}
 			}
 			switch {
@@ -55,8 +54,8 @@ for a while: only fences stop its writes.`,
 			case errors.Is(err, etcdclaims.ErrRefused):
 				return notReleased(key, "fence %d is over, and the key is free", fence)
 			}
-			return a.done(err, doneView{Done: "released", Key: key, Fence: fence, Reason: reason},
-				"released %q; its holder is notified: %s", key, cmp.Or(reason, "(no reason)"))
+			return a.done(err, doneView{Done: "released", Key: key, Fence: fence, Reason: a.reason},
+				"released %q; its holder is notified: %s", key, cmp.Or(a.reason, "(no reason)"))
 		},
 	})
 }
@@ -82,7 +81,7 @@ func slotWith(ctx context.Context, claims *etcdclaims.Client, key string, fence 
 func (a *app) resizeCommand() *cobra.Command {
 	var n int
 	return a.command(spec{
-		use: "resize KEY SLOTS", group: groupRepair, least: 2, most: 2, names: a.completeKeys,
+		use: "resize KEY SLOTS", group: groupRepair, least: 2, most: 2, names: a.completeKeys, reason: forRecord,
 		short: "Change how many processes may hold a key at the same time",
 		long: `Change the number of slots of a key. From then on processes must ask for that
 number; those in line go on waiting and take new slots at once. Holders of surplus
@@ -134,7 +133,8 @@ makes all fences greater than before, and ends all claims of earlier epochs.`,
 			},
 		}),
 		a.command(spec{
-			use: "raise --yes", short: "Raise the epoch: all claims end", confirm: "ends all claims under the prefix",
+			use: "raise --yes", short: "Raise the epoch: all claims end", reason: forRecord,
+			confirm: "ends all claims under the prefix",
 			long: `Raise the epoch. All claims under the prefix end, and every fence from now on is
 greater than all before.
 

@@ -22,6 +22,7 @@ func (a *app) forgetCommand() *cobra.Command {
 	var yes bool
 	return a.command(spec{
 		use: "forget JOB", names: a.completeJobs, least: 1, most: 1, short: "Delete the state of a job that no process has any more", long: forgetText,
+		reason: forRecord,
 		flags: func(flags *pflag.FlagSet) {
 			flags.BoolVar(&yes, "yes", false, "also while the owner of the group may have the job")
 		},

@@ -19,20 +19,18 @@ history is too short to show which ticks ran, --may-repeat is required, and some
 them can run twice, with the same ID. Runs and records are not changed.`
 
 func (a *app) resetCommand() *cobra.Command {
-	var why string
 	var mayRepeat bool
 	return a.jobCommand(spec{
-		use: "reset", short: "Put back the mark of a job that is ahead of the clock", long: resetText,
+		use: "reset", short: "Put back the mark of a job that is ahead of the clock", long: resetText, reason: "note that is kept with the mark",
 		flags: func(flags *pflag.FlagSet) {
-			addReason(flags, &why, "note that is kept with the mark")
 			flags.BoolVar(&mayRepeat, "may-repeat", false, "also if ticks without a record may run twice")
 		},
 	}, func(ctx context.Context, s *sched.Scheduler, job string) error {
-		to, err := s.ResetMark(ctx, job, why, mayRepeat)
+		to, err := s.ResetMark(ctx, job, a.reason, mayRepeat)
 		if errors.Is(err, sched.ErrMayRepeat) {
 			return usageError("%v: repeat with --may-repeat", err)
 		}
-		v := doneView{Done: "reset", Group: a.group, Job: job, Nominal: to.UTC(), Reason: why}
+		v := doneView{Done: "reset", Group: a.group, Job: job, Nominal: to.UTC(), Reason: a.reason}
 		return a.done(err, v, "put back the mark of %q to %s; ticks after it that have run do not run again", job, explain.Stamp(to))
 	})
 }
