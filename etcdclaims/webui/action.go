@@ -85,7 +85,7 @@ func (h *Handler) act(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), actionTimeout)
 	defer cancel()
-	err = h.carryOut(ctx, op, h.cfg.User(r))
+	err = h.carryOut(admin.As(ctx, h.cfg.User(r), op.Reason), op, h.cfg.User(r))
 	h.snapshots.invalidateAll()
 	if err != nil {
 		log.Warn("operation failed", zap.Error(err))

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/etcdclaims/webui"
 	"github.com/etcdclaims/claims/internal/testwork"
@@ -29,9 +30,11 @@ func TestActions(t *testing.T) {
 	virtually(t, cfg, func(w *world) {
 		w.busy()
 		ctx := w.Context()
+		changes := 1
 		does := func(form url.Values, back string) {
 			w.Helper()
 			logs.TakeAll()
+			before := w.actions()
 			answer := w.post(form)
 			if answer.Code != http.StatusSeeOther || back+"&done="+form.Get("action") != locationOf(answer) {
 				w.Fatalf("%v: %d, %v: %s", form, answer.Code, answer.Header(), answer.Body)
@@ -39,6 +42,10 @@ func TestActions(t *testing.T) {
 			entries := logs.FilterMessage("operation carried out").All()
 			if len(entries) != 1 || entries[0].ContextMap()["user"] != "alice" || entries[0].ContextMap()["action"] != form.Get("action") {
 				w.Errorf("%v: the log has %v", form, entries)
+			}
+			all := w.actions()
+			if len(all) != len(before)+changes || all[0].Who != "alice" || all[0].Why != form.Get("reason") {
+				w.Errorf("%v: it leaves %+v", form, all)
 			}
 		}
 		i, err := w.claims.Lookup(ctx, "orders/42")
@@ -84,7 +91,9 @@ func TestActions(t *testing.T) {
 		for _, l := range b.Deliveries {
 			w.ok(l.Discard(ctx, "no"))
 		}
+		changes = 0
 		does(form("purge", "queue", "mails", "before", time.Now().Add(-time.Minute).Format(time.RFC3339Nano)), "queue?queue=mails")
+		changes = 1
 		count(3, 0) // they died after the person looked
 		seen := regexp.MustCompile(`data-id="purge-([^"]+)".*name="before" value="([^"]+)"`)
 		time.Sleep(5 * time.Second) // so that the list is read again
@@ -115,7 +124,17 @@ func TestActions(t *testing.T) {
 		}
 		does(form("redrive-all", "queue", "mails"), "queue?queue=mails")
 		count(0, 3)
+		time.Sleep(5 * time.Second)
+		w.shows("audit", "alice", "queue dead redrive-all mails", "items: 3", `href="job?group=billing&amp;job=nightly"`, "month end")
 	})
+}
+
+// actions returns what operators did, newest first.
+func (w *world) actions() []admin.Action {
+	w.Helper()
+	all, err := admin.Actions(w.Context(), w.claims, 1000, time.Time{})
+	w.ok(err)
+	return all
 }
 
 // locationOf returns where an answer leads, what was done last.

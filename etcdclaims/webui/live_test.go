@@ -19,7 +19,7 @@ func TestTabsShareRequests(t *testing.T) {
 	requests := func(tabs int) (n int) {
 		virtually(t, webui.Config{}, func(w *world) {
 			w.busy()
-			pages := []string{"overview", "claims", "key?key=orders%2F42", "lines", "queues", "schedules", "sessions", "work", "groups", "refusals", "health"}
+			pages := []string{"overview", "claims", "key?key=orders%2F42", "lines", "queues", "schedules", "sessions", "work", "groups", "refusals", "audit", "health"}
 			for _, where := range pages {
 				for range tabs {
 					if e := w.opens(where).next(5 * time.Second); e != "ready" {
@@ -143,7 +143,7 @@ func TestEvents(t *testing.T) {
 func TestEtcdAway(t *testing.T) {
 	virtually(t, webui.Config{}, func(w *world) {
 		w.busy()
-		pages := []string{"", "claims", "key?key=orders/42", "lines", "work", "schedules", "queues", "sessions", "health"}
+		pages := []string{"", "claims", "key?key=orders/42", "lines", "work", "schedules", "queues", "sessions", "audit", "health"}
 		for _, where := range pages {
 			w.shows(where)
 		}

@@ -160,7 +160,7 @@ func TestPassthrough(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer page.Close()
-	for _, where := range []string{"/", "/claims", "/key?key=k", "/lines", "/work", "/schedules", "/job?group=g&job=j", "/queues", "/queue?queue=q", "/sessions", "/refusals", "/health"} {
+	for _, where := range []string{"/", "/claims", "/key?key=k", "/lines", "/work", "/schedules", "/job?group=g&job=j", "/queues", "/queue?queue=q", "/sessions", "/audit", "/refusals", "/health"} {
 		if answer := httpGet(page, where); answer.Code != http.StatusOK || !strings.Contains(answer.Body.String(), "no etcd") {
 			t.Errorf("%s: %d %s", where, answer.Code, answer.Body)
 		}
@@ -191,7 +191,7 @@ func TestHostileNames(t *testing.T) {
 			w.ok(claim.Note(w.Context(), []byte("\x00\xff"+name)))
 			w.waits(w.claims, name)
 		}
-		pages := []string{"", "claims", "lines", "sessions"}
+		pages := []string{"", "claims", "lines", "sessions", "audit"}
 		for _, name := range names {
 			pages = append(pages, keyPage(name), "claims?"+form("", "prefix", name).Encode(), "work?"+form("", "prefix", name).Encode())
 		}

@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,6 +39,7 @@ var order = []page{
 	{"queues", "Queues", true, (*request).queues},
 	{"groups", "Groups", true, (*request).partitionGroups},
 	{"sessions", "Sessions", true, (*request).sessions},
+	{"audit", "Audit", true, (*request).audit},
 	{"refusals", "Refusals", true, (*request).refusals},
 	{"health", "Health", true, (*request).health},
 	{"key", "Key", false, (*request).key},
@@ -63,6 +65,24 @@ func init() {
 	templates["error"] = parse("error")
 }
 
+// functions are those of the templates.
+var functions = template.FuncMap{
+	"visible": visible,
+	"short":   func(s string) string { return visible(cut(s, 120)) },
+	"fence":   func(n int64) string { return strconv.FormatInt(n, 10) },
+	"time":    timestamp,
+	"ago":     ago,
+	"lasts":   lasts,
+	"round":   func(d time.Duration) time.Duration { return d.Round(time.Millisecond) },
+	"span":    span,
+	"seconds": func(d time.Duration) int { return int(d / time.Second) },
+	"add":     func(a, b int) int { return a + b },
+	"owner":   ownerText,
+	"query":   query,
+	"count":   count,
+	"stamp":   func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
+}
+
 // request is a request for a page.
 type request struct {
 	h     *Handler
@@ -83,6 +103,17 @@ func (e errInput) Error() string { return e.text }
 
 // param returns a parameter of the query.
 func (q *request) param(name string) string { return strings.ToValidUTF8(q.query.Get(name), "\uFFFD") }
+
+// longest is how much of a stored value is shown.
+const longest = 4 << 10
+
+// value returns a stored value in the form in which it is shown.
+func (q *request) value(f Field, s string) string {
+	if s == "" {
+		return ""
+	}
+	return cut(q.h.cfg.Redact(f, s), longest)
+}
 
 // can reports whether the person may carry out an operation.
 func (q *request) can(op Operation) bool {

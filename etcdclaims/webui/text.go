@@ -11,24 +11,6 @@ import (
 	"unicode/utf8"
 )
 
-// functions are those of the templates.
-var functions = template.FuncMap{
-	"visible": visible,
-	"short":   func(s string) string { return visible(cut(s, 120)) },
-	"fence":   func(n int64) string { return strconv.FormatInt(n, 10) },
-	"time":    timestamp,
-	"ago":     ago,
-	"lasts":   lasts,
-	"round":   func(d time.Duration) time.Duration { return d.Round(time.Millisecond) },
-	"span":    span,
-	"seconds": func(d time.Duration) int { return int(d / time.Second) },
-	"add":     func(a, b int) int { return a + b },
-	"owner":   ownerText,
-	"query":   query,
-	"count":   count,
-	"stamp":   func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
-}
-
 // visible returns a text of others in a form that cannot deceive the reader:
 // control characters, such as those that change the direction of text, and characters
 // that look like nothing are written as escapes.
@@ -65,17 +47,6 @@ func cut(s string, n int) string {
 		n--
 	}
 	return s[:n] + "…"
-}
-
-// longest is how much of a stored value is shown.
-const longest = 4 << 10
-
-// value returns a stored value in the form in which it is shown.
-func (q *request) value(f Field, s string) string {
-	if s == "" {
-		return ""
-	}
-	return cut(q.h.cfg.Redact(f, s), longest)
 }
 
 // timestamp is a time as people read it, in UTC.
