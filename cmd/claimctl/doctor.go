@@ -46,6 +46,7 @@ doctor makes these checks beside each other, within --command-timeout:
   queues       dead letters, pauses, old backlogs and how many workers live
   jobs         pauses, and groups that no process runs
   groups       partitions that nobody owns
+  counts       queues, jobs, dead letters and so on that were deleted by hand
   leases       those of other programs
   prefixes     whose keys fill etcd
   permissions  what the user may not do, for each feature of docs/permissions.md
@@ -58,7 +59,8 @@ doctor again. The format wide shows folded findings, and JSON has the check of t
 "after". A pause is a note until it is a day old.
 
 It reads at most --limit claims, places in line and records, and writes one key,
-which it deletes. It writes none if --for names only features that claim no keys. The
+which it deletes, and the counts beside the prefix. It claims none if --for names only
+features that claim no keys. The
 exit code is 0 if all is well or there are notes, 1 if there are warnings, 2 if there
 are errors.
 

@@ -175,7 +175,7 @@ type check func(*Examination, context.Context)
 var (
 	survey = []check{
 		(*Examination).claims, (*Examination).flapping, (*Examination).sessions, (*Examination).work,
-		(*Examination).queues, (*Examination).groups, (*Examination).partitionGroups,
+		(*Examination).queues, (*Examination).groups, (*Examination).partitionGroups, (*Examination).counts,
 	}
 	thorough = []check{(*Examination).leases, (*Examination).prefixes}
 	trial    = []check{(*Examination).permissions, (*Examination).claimOne, (*Examination).latency}

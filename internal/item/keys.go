@@ -42,6 +42,9 @@ func NewKeys(prefix string, spec Spec) Keys {
 	return Keys{prefix: prefix, root: prefix + "queue/" + keyspace.Digest(spec.Name) + "/", spec: spec}
 }
 
+// KeysBelow returns the keys of the queue whose keys have the root, without those of the client's prefix.
+func KeysBelow(root string) Keys { return Keys{root: root} }
+
 // SpecBelow returns the key spec of the queue whose keys have the root.
 func SpecBelow(root string) string { return root + "spec" }
 

@@ -66,8 +66,11 @@ func (k Keys) Highs() string { return k.root + "high/" }
 // High is the key of the high-water mark of a job.
 func (k Keys) High(job string) string { return k.Highs() + keyspace.Digest(job) }
 
+// AllRecords is the directory of the records of all jobs.
+func (k Keys) AllRecords() string { return k.root + "past/" }
+
 // Records is the directory of the records of a job.
-func (k Keys) Records(job string) string { return k.root + "past/" + keyspace.Digest(job) + "/" }
+func (k Keys) Records(job string) string { return k.AllRecords() + keyspace.Digest(job) + "/" }
 
 // Fails is the directory of all counts of failures.
 func (k Keys) Fails() string { return k.root + "fail/" }
@@ -89,8 +92,11 @@ func (k Keys) Ask(job, id, value string) *pb.RequestOp {
 	return txn.Put([]byte(k.AsksOf(job)+id), value, noLease)
 }
 
+// AllPaused is the directory of the pauses of jobs.
+func (k Keys) AllPaused() string { return k.Now() + "paused/" }
+
 // Paused is the key of the pause of a job.
-func (k Keys) Paused(job string) string { return k.Now() + "paused/" + keyspace.Digest(job) }
+func (k Keys) Paused(job string) string { return k.AllPaused() + keyspace.Digest(job) }
 
 // Cancels is the directory of Cancel and Newer.
 func (k Keys) Cancels() string { return k.Now() + "cancel/" }
