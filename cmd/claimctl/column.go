@@ -2,6 +2,8 @@ package main
 
 import (
 	"cmp"
+	"fmt"
+	"io"
 	"reflect"
 	"slices"
 	"strconv"
@@ -48,6 +50,25 @@ func columnsOf(of reflect.Type) (all []column) {
 func columnOf(of reflect.Type, name string) column {
 	all := columnsOf(of)
 	return all[slices.IndexFunc(all, func(c column) bool { return c.name == name })]
+}
+
+// details prints the columns that a view has values for. A value can have several lines.
+func details(w io.Writer, v view) {
+	all := columnsOf(reflect.TypeOf(v))
+	width := 0
+	for _, c := range all {
+		width = max(width, len(c.name)+1)
+	}
+	for _, c := range all {
+		if value := c.value(v); value != "" {
+			name := c.name
+			if len(name) > 2 { // no ID
+				name = name[:1] + strings.ToLower(name[1:])
+			}
+			_, _ = fmt.Fprintf(w, "%-*s ", width, name+":")
+			paragraph(w, width+1, value)
+		}
+	}
 }
 
 // compare compares the fields of two views.

@@ -63,7 +63,7 @@ var verbs = map[string]struct {
 // readers are the commands that change nothing, or whose output is the command's own, a list
 // of what they did, or files. They have tests of their own.
 var readers = []string{
-	"ls", "version", "explain", "watch", "history", "audit", "doctor", "run", "elect", "epoch", "epoch show", "exit-codes",
+	"ls", "version", "explain", "watch", "history", "audit", "backup", "restore", "doctor", "run", "elect", "epoch", "epoch show", "exit-codes",
 	"work ls", "work show", "sched jobs", "sched show", "sched history", "sched next", "sched explain", "sched apply", "sched export",
 	"queue ls", "queue stats", "queue show", "queue waiting", "queue taken", "queue dead ls",
 }
@@ -218,7 +218,7 @@ func TestVerbsAreListed(t *testing.T) {
 			if c.Runnable() && is == slices.Contains(readers, name) {
 				t.Errorf("%q is in none of the lists, or in both", name)
 			}
-			if takes := c.Flags().Lookup("reason") != nil; takes != (is || name == "sched apply") {
+			if takes := c.Flags().Lookup("reason") != nil; takes != (is || name == "sched apply" || name == "restore") {
 				t.Errorf("%q takes a reason: %v", name, takes)
 			}
 			walk(c, name)

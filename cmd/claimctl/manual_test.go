@@ -72,6 +72,7 @@ func TestManualCommands(t *testing.T) {
 	}
 	for _, command := range commands {
 		command, _, _ = strings.Cut(strings.Trim(command, "`"), " | ")
+		command, _, _ = strings.Cut(command, " > ")
 		args := words(command)[1:]
 		a := &app{out: io.Discard, err: io.Discard, in: &bytes.Buffer{}}
 		root := a.root()

@@ -9,7 +9,6 @@ import (
 	"math"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/etcdclaims/claims/internal/errtext"
 )
@@ -100,25 +99,6 @@ func printOne(a *app, v view, text func(io.Writer)) error {
 	}
 	text(a.out)
 	return nil
-}
-
-// details prints the columns that a view has values for. A value can have several lines.
-func details(w io.Writer, v view) {
-	all := columnsOf(reflect.TypeOf(v))
-	width := 0
-	for _, c := range all {
-		width = max(width, len(c.name)+1)
-	}
-	for _, c := range all {
-		if value := c.value(v); value != "" {
-			name := c.name
-			if len(name) > 2 { // no ID
-				name = name[:1] + strings.ToLower(name[1:])
-			}
-			_, _ = fmt.Fprintf(w, "%-*s ", width, name+":")
-			paragraph(w, width+1, value)
-		}
-	}
 }
 
 // say prints what a command did, for people.

@@ -9,6 +9,7 @@
 package audit
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
@@ -43,7 +44,9 @@ type Record struct {
 	Target
 	Why string `json:"why,omitempty"`
 
-	Revision int64 `json:"-"` // of etcd, at which the action took effect
+	// Revision is that of etcd at which the action took effect. It is stored only if the record was put back
+	// from a backup: otherwise it is the CreateRevision of the key.
+	Revision int64 `json:"revision,omitempty"`
 	Err      error `json:"-"` // why the record cannot be read
 }
 
@@ -58,8 +61,18 @@ func read(prefix string, kv *mvccpb.KeyValue) Record {
 		nanos, _ := strconv.ParseInt(text, 10, 64)
 		r = Record{At: time.Unix(0, nanos).UTC(), Err: err}
 	}
-	r.Revision = kv.CreateRevision
+	r.Revision = cmp.Or(r.Revision, kv.CreateRevision)
 	return r
+}
+
+// Portable returns the value of a record as a backup has it: with the revision of the action. One that cannot be
+// read stays as it is.
+func Portable(prefix string, kv *mvccpb.KeyValue) string {
+	r := read(prefix, kv)
+	if r.Err != nil {
+		return string(kv.Value)
+	}
+	return keyspace.Encode(r)
 }
 
 // limit returns the beginning of a text that is longer than a record has room for.

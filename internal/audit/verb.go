@@ -13,6 +13,7 @@ var (
 	Release       = Verb{Name: "release"}
 	Resize        = Verb{Name: "resize"}
 	RaiseEpoch    = Verb{Name: "epoch raise"}
+	Restore       = Verb{Name: "restore"}
 	RetryWork     = Verb{Name: "work retry"}
 	ForgetWork    = Verb{Name: "work forget"}
 	PauseJob      = Verb{Name: "sched pause"}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/audit"
+	"github.com/etcdclaims/claims/internal/durable"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// forKeys is how long backup and restore may take.
+func forKeys(flags *pflag.FlagSet, timeout *time.Duration) {
+	flags.DurationVar(timeout, "timeout", time.Minute, "how long it may take")
+}
+
+func (a *app) backupCommand() *cobra.Command {
+	var timeout time.Duration
+	return a.command(spec{
+		use: "backup", group: groupRepair,
+		short: "Print what outlives processes, as JSON lines that restore reads",
+		long: `Print what outlives the processes that use it, and that they would not make anew: the
+specs, pauses and dead letters of queues, the definitions and pauses of jobs, the
+numbers of partitions of groups, and the records of operators. Each is one line.
+
+Claims, waiting items, marks and histories of jobs, records of work and the epoch are
+not part of it: put back, they would repeat or block what has gone on since. A snapshot
+of etcd has them.`,
+		example: `  claimctl backup > claims.jsonl`,
+		flags:   func(flags *pflag.FlagSet) { forKeys(flags, &timeout) },
+		run: func(ctx context.Context, claims *etcdclaims.Client, _ []string) error {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+			defer cancel()
+			lines := json.NewEncoder(a.out)
+			lines.SetEscapeHTML(false)
+			for e, err := range durable.Backup(ctx, claims.Etcd(), claims.Prefix()) {
+				if err == nil {
+					err = lines.Encode(e)
+				}
+				if err != nil {
+					return fmt.Errorf("backup: it is not complete: %w", err)
+				}
+			}
+			return nil
+		},
+	})
+}
+
+// restoredView is what became of a line of a backup.
+type restoredView struct {
+	Name   string `json:"name" col:"NAME"`
+	Kind   string `json:"kind" col:"KIND"`
+	Result string `json:"result" col:"RESULT"` // restored, or why it was left out
+}
+
+func (a *app) restoreCommand() *cobra.Command {
+	var file string
+	var timeout time.Duration
+	var entries []durable.Entry
+	return a.command(spec{
+		use: "restore -f FILE", group: groupRepair, plans: true, reason: forRecord,
+		short: "Put back what a backup has and etcd has not",
+		long: `Put back what a backup has and etcd has not, each line by one transaction. What exists is
+never overwritten: the output has why a line was left out. restore can be run again.`,
+		flags: func(flags *pflag.FlagSet) {
+			forKeys(flags, &timeout)
+			flags.StringVarP(&file, "file", "f", "", "file of the backup, or - for the standard input (required)")
+		},
+		check: func([]string) (err error) {
+			entries, err = a.readBackup(file)
+			return usageIf(err != nil, "restore: %v", err)
+		},
+		run: func(ctx context.Context, claims *etcdclaims.Client, _ []string) error {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+			defer cancel()
+			return a.restore(ctx, claims, entries)
+		},
+	})
+}
+
+// restore restores the entries, and prints what became of each.
+func (a *app) restore(ctx context.Context, claims *etcdclaims.Client, entries []durable.Entry) error {
+	act := audit.Begin(ctx, claims, audit.Restore, audit.Target{}, "")
+	restored := 0
+	var all []restoredView
+	var err error
+	for _, e := range entries {
+		var leftOut string
+		if leftOut, err = durable.Restore(ctx, claims.Etcd(), claims.Prefix(), act, e, a.dry); err != nil {
+			err = fmt.Errorf("restore %s %q: %w; lines done before: %d of %d", e.Kind, e.Name, err, len(all), len(entries))
+			break
+		}
+		v := restoredView{Name: e.Name, Kind: string(e.Kind), Result: "left out: " + leftOut}
+		if leftOut == "" {
+			v.Result = "restored"
+			restored++
+		}
+		all = append(all, v)
+	}
+	act.Outcome(ctx, "lines: %d", restored)
+	return act.End(ctx, errors.Join(printList(a, "RESULT,KIND,NAME", sequence(all)), err))
+}
+
+// readBackup reads a backup, all of it before anything is sent.
+func (a *app) readBackup(file string) (all []durable.Entry, err error) {
+	in := a.in
+	switch file {
+	case "":
+		return nil, errors.New("--file is required: the output of claimctl backup")
+	case "-":
+	default:
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = f.Close() }()
+		in = f
+	}
+	for lines := json.NewDecoder(in); ; {
+		var e durable.Entry
+		err := lines.Decode(&e)
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err == nil {
+			err = e.Check()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: line %d: %w", file, len(all)+1, err)
+		}
+		all = append(all, e)
+	}
+}
