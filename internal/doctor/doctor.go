@@ -126,7 +126,7 @@ type source struct {
 }
 
 // each examines the first entries of a list, those that cannot be read and those behind them
-// included. It returns their number, and the text about the rest that Judge takes. well is false
+// included. It returns their number, and the text about the rest that judge takes. well is false
 // if there are errors or findings: those of examine, and one for each error.
 func each[T any](ctx context.Context, e *Examination, of source, list iter.Seq2[T, error],
 	examine func(T) error,
