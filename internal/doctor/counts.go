@@ -14,7 +14,7 @@ import (
 )
 
 // counts looks for what was deleted by hand, which leaves no other trace: fewer queues, jobs, dead letters and so on
-// than at the last examination, although no operator has removed any. A thorough examination keeps the counts, beside the
+// than at the last examination, although no operator has removed any. The counts are kept beside the
 // prefix. While some are missing, they stay as they were.
 func (e *Examination) counts(ctx context.Context) {
 	ctx, cancel := e.bounded(ctx)
@@ -47,11 +47,9 @@ func (e *Examination) counts(ctx context.Context) {
 		).Commands = append(e.claimctl(" restore -f BACKUP"), e.etcdctl(" del %s", explain.Quoted(durable.LastKey(prefix)))...)
 		return
 	}
-	if e.Thorough { // the page only compares
-		if err := last.Replace(ctx, etcd, prefix, now, clock.For(etcd).Time()); err != nil && !explain.IsDenied(err) {
-			e.Add(Note, "counts", "see the space of etcd", "cannot be kept for the next time: %v", err)
-			return
-		}
+	if err := last.Replace(ctx, etcd, prefix, now, clock.For(etcd).Time()); err != nil && !explain.IsDenied(err) {
+		e.Add(Note, "counts", "see the space of etcd", "cannot be kept for the next time: %v", err)
+		return
 	}
 	e.well("counts", "none fewer than before: %s", countsText(now))
 }

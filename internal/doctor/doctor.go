@@ -175,9 +175,9 @@ type check func(*Examination, context.Context)
 var (
 	survey = []check{
 		(*Examination).claims, (*Examination).flapping, (*Examination).sessions, (*Examination).work,
-		(*Examination).queues, (*Examination).groups, (*Examination).partitionGroups, (*Examination).counts,
+		(*Examination).queues, (*Examination).groups, (*Examination).partitionGroups,
 	}
-	thorough = []check{(*Examination).leases, (*Examination).prefixes}
+	thorough = []check{(*Examination).counts, (*Examination).leases, (*Examination).prefixes}
 	trial    = []check{(*Examination).permissions, (*Examination).claimOne, (*Examination).latency}
 )
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/item"
@@ -48,27 +49,45 @@ type Counts struct {
 	Trimmed int64 // revision of the newest trim of dead letters
 }
 
+// atOnce is how many requests of one count are under way.
+const atOnce = 8
+
 // Count counts what is below a prefix. It reads three times for each queue and each group, and no values.
 func Count(ctx context.Context, etcd clientv3.KV, prefix string) (Counts, error) {
-	c := Counts{Of: map[Kind]int64{}}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	all, room := &counting{Counts: Counts{Of: map[Kind]int64{}}}, make(chan struct{}, atOnce)
+	var parts sync.WaitGroup
 	for _, of := range []struct {
 		subtree string
 		count   func(ctx context.Context, etcd clientv3.KV, root string) error
-	}{{"queue/", c.queue}, {"sched/", c.jobs}, {"group/", c.group}} {
+	}{{"queue/", all.queue}, {"sched/", all.jobs}, {"group/", all.group}} {
 		n := 0
 		for root, err := range roots(ctx, etcd, prefix+of.subtree) {
 			if n++; n > mostSubtrees {
 				err = ErrTooMany
 			}
-			if err == nil {
-				err = of.count(ctx, etcd, root)
-			}
 			if err != nil {
-				return c, err
+				cancel(err)
+				break
 			}
+			room <- struct{}{}
+			parts.Go(func() {
+				if err := of.count(ctx, etcd, root); err != nil {
+					cancel(err) // of all errors the first counts
+				}
+				<-room
+			})
 		}
 	}
-	return c, nil
+	parts.Wait()
+	return all.Counts, context.Cause(ctx)
+}
+
+// counting is a count that is not over.
+type counting struct {
+	mu sync.Mutex
+	Counts
 }
 
 // roots yields the subtrees one level below a directory.
@@ -90,19 +109,28 @@ func roots(ctx context.Context, etcd clientv3.KV, dir string) func(yield func(st
 	}
 }
 
-// add counts ranges, by one request.
-func (c *Counts) add(ctx context.Context, etcd clientv3.KV, of map[Kind]clientv3.Op) error {
+// add counts ranges, by one request. trimmed is the key whose revision is the last trim of dead letters, or empty.
+func (c *counting) add(ctx context.Context, etcd clientv3.KV, trimmed string, of map[Kind]clientv3.Op) error {
 	var ops txn.Ops
 	in := map[Kind]txn.Op{}
 	for kind, op := range of {
 		in[kind] = ops.Add(op)
 	}
+	var trim txn.Op
+	if trimmed != "" {
+		trim = ops.Add(clientv3.OpGet(trimmed, clientv3.WithKeysOnly()))
+	}
 	resp, err := retry.Read(ctx, etcd, readTime, ops...)
 	if err != nil {
 		return err
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for kind, op := range in {
 		c.Of[kind] += txn.ReplyIn(resp).Count(op)
+	}
+	if kv := txn.ReplyIn(resp).First(trim); trimmed != "" && kv != nil {
+		c.Trimmed = max(c.Trimmed, kv.ModRevision)
 	}
 	return nil
 }
@@ -112,25 +140,18 @@ func below(dir string) clientv3.Op {
 	return clientv3.OpGet(dir, clientv3.WithPrefix(), clientv3.WithCountOnly())
 }
 
-func (c *Counts) queue(ctx context.Context, etcd clientv3.KV, root string) error {
+func (c *counting) queue(ctx context.Context, etcd clientv3.KV, root string) error {
 	k := item.KeysBelow(root)
-	resp, err := retry.Get(ctx, etcd, readTime, clientv3.OpGet(k.Trimmed(), clientv3.WithKeysOnly()))
-	if err == nil && len(resp.Kvs) > 0 {
-		c.Trimmed = max(c.Trimmed, resp.Kvs[0].ModRevision)
-	}
-	if err != nil {
-		return err
-	}
-	return c.add(ctx, etcd, map[Kind]clientv3.Op{Queues: one(k.Spec()), QueuePauses: one(k.Paused()), DeadLetters: below(k.Dead())})
+	return c.add(ctx, etcd, k.Trimmed(), map[Kind]clientv3.Op{Queues: one(k.Spec()), QueuePauses: one(k.Paused()), DeadLetters: below(k.Dead())})
 }
 
-func (c *Counts) jobs(ctx context.Context, etcd clientv3.KV, root string) error {
+func (c *counting) jobs(ctx context.Context, etcd clientv3.KV, root string) error {
 	k := tick.KeysUnder(root)
-	return c.add(ctx, etcd, map[Kind]clientv3.Op{
+	return c.add(ctx, etcd, "", map[Kind]clientv3.Op{
 		Jobs: below(k.Specs()), Definitions: below(k.Definitions()), JobPauses: below(k.AllPaused()), TickRecords: below(k.AllRecords()),
 	})
 }
 
-func (c *Counts) group(ctx context.Context, etcd clientv3.KV, root string) error {
-	return c.add(ctx, etcd, map[Kind]clientv3.Op{Groups: one(root + "spec")})
+func (c *counting) group(ctx context.Context, etcd clientv3.KV, root string) error {
+	return c.add(ctx, etcd, "", map[Kind]clientv3.Op{Groups: one(root + "spec")})
 }
