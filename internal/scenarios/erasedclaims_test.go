@@ -15,10 +15,11 @@ import (
 	"github.com/etcdclaims/claims/internal/testwork"
 )
 
-// hex matches a digest, and uuid an id.
+// hex matches a digest, uuid an id, and audited the record of what an operator did.
 const (
-	hex  = `[0-9a-f]{32}`
-	uuid = `[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}`
+	hex     = `[0-9a-f]{32}`
+	uuid    = `[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}`
+	audited = `audit/\d+-` + uuid
 )
 
 var erasedClaims = &feature{
@@ -39,6 +40,7 @@ var erasedClaims = &feature{
 		{key: "`P session/<instance>/won/<claim id>`", name: `session/` + uuid + `/won/` + uuid, within: 10 * sec},
 		{key: "`P void/<ticket>`", name: `void/.+`, within: 10 * sec},
 		{key: "`P lock/<digest of owner>/<key>`", name: `lock/` + hex + `/lock\d`, within: 10 * sec},
+		{key: "`P audit/<time>-<id>`", name: audited, within: 5 * sec},
 		{key: "`P epoch`", name: `epoch`, within: 20 * sec, refused: etcdclaims.ErrRewound, mend: func(w *erasure) {
 			_, err := admin.RaiseEpoch(context.Background(), w.raw, "", 7)
 			w.ok(err)

@@ -24,6 +24,7 @@ var erasedGroups = &feature{
 		{name: `session/` + uuid + `/live/\d+`, within: 20 * sec},
 		{name: `session/` + uuid + `/won/` + uuid, within: 10 * sec},
 		{name: `session/` + uuid + `/(evict|ask)/` + uuid + `|note/group/.+|void/.+`, rare: true},
+		{name: audited, rare: true},
 		{name: `wait/` + hex + `/` + uuid, within: 10 * sec},
 	},
 }

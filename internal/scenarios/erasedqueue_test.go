@@ -37,6 +37,7 @@ var erasedQueue = &feature{
 		{name: `own/queue/q/keeper`, within: 10 * sec},
 		{name: `session/` + uuid + `/live/\d+`, within: 10 * sec},
 		{name: `session/` + uuid + `/(won|evict)/` + uuid + `|wait/` + hex + `/` + uuid + `|note/queue/q/.+`, within: 10 * sec},
+		{name: audited, rare: true},
 	},
 }
 

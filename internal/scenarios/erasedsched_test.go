@@ -40,6 +40,7 @@ var erasedSchedules = &feature{
 		{name: `own/sched/default/op/.+`, within: 10 * sec},
 		{name: `session/` + uuid + `/live/\d+`, within: 20 * sec},
 		{name: `session/` + uuid + `/(won|evict|ask)/` + uuid + `|wait/` + hex + `/` + uuid + `|note/sched/.+|void/.+`, within: 10 * sec},
+		{name: audited, rare: true},
 	},
 }
 
