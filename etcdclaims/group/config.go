@@ -103,6 +103,18 @@ type Config struct {
 	// MoveInterval is the time in which at most MaxMoves partitions move. Default: 10 s.
 	MoveInterval time.Duration
 
+	// Suspectable has the partitions of a member whose client does not answer go to others in about a
+	// second instead of the TTL. Each member asks the next one in the order of names whether it
+	// lives, through etcd, which costs etcd 40 writes a second for each member. A member that does
+	// not answer for 450 ms, although etcd answers, is taken off the list, and the claims of its
+	// partitions are ended: see etcdclaims.Suspectable for the times, and for live processes that do
+	// not answer. Nobody asks the member that follows a dead one until the lease of the dead one has
+	// ended: if both die, the partitions of the second wait for the TTL. Use the option only if all
+	// effects of the handlers are fenced: Claim.Check of a suspected member can still succeed while
+	// the next owner already works. A member that was suspected wrongly joins again by itself, and
+	// gets partitions after its Cooldown. All members should have the same setting: one without it is
+	// not suspected, and suspects nobody. docs/permissions.md has what etcd must permit. Default: false.
+	Suspectable bool
 	// TTL is the lease time of the partitions' claims and of the member's entry. Default: that
 	// of the client.
 	TTL time.Duration

@@ -8,6 +8,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/internal/clock"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
 
@@ -91,7 +92,19 @@ func (m *Member) withdraw(claim *etcdclaims.Claim) {
 	m.mu.Unlock()
 	m.log.Error("partitions cannot be claimed; the member is off the list", zap.Duration("for", pause))
 	m.leaveLines(nil)
-	m.wg.Go(func() { m.erase(claim, false, entry) })
+	m.wg.Go(func() {
+		if m.cfg.Suspectable { // who gets the claim would take it for dead while its entry is there
+			m.unlist(entry)
+		}
+		m.erase(claim, false, entry)
+	})
+}
+
+// unlist removes an entry of the member.
+func (m *Member) unlist(entry string) {
+	ctx, cancel := context.WithTimeout(m.claims.Etcd().Ctx(), readTimeout)
+	defer cancel()
+	_, _ = m.remove(ctx, entry, []clientv3.Op{clientv3.OpDelete(m.keys.member(m.cfg.Name))}, nil)
 }
 
 // forgive makes the time count anew that the member has waited for partitions. The mutex is

@@ -26,12 +26,13 @@
 // owner keeps the partition. Only an owner that leaves the group releases such a partition, after a
 // short wait.
 //
-// If a member dies, its partitions are free when its lease lapses. The others claim them at
-// most TTL + 1 s after its last renewal. If the target of a partition is dead, too, the partition
-// also waits for the TTL of the target. If the target lives but cannot claim the partition, the
-// partition waits for up to 1.5 TTL more. A member leaves the list of members if, for about
-// 1.3 TTL, it can neither claim a partition of which it is the target nor join its line. It
-// keeps the partitions that it owns, and joins again after a pause.
+// If a member dies, its partitions are free when its lease lapses. The others claim them at most
+// TTL + 1 s after its last renewal, mostly after about a second with Config.Suspectable. If the
+// target of a partition is dead, too, the partition also waits for the TTL of the target. If the
+// target lives but cannot claim the partition, the partition waits for up to 1.5 TTL more. A
+// member leaves the list of members if, for about 1.3 TTL, it can neither claim a partition of
+// which it is the target nor join its line. It keeps the partitions that it owns, and joins again
+// after a pause.
 //
 // # What is not guaranteed
 //

@@ -59,6 +59,7 @@ type Member struct {
 	fails int               // how often it did so since it claimed a partition
 	hurry bool              // not to wait for successors
 
+	next     successor
 	stayed   chan struct{} // closed when the member does not join again
 	gathered bool          // it waits no longer for others before it claims its first partitions
 	leaving  bool

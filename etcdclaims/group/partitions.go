@@ -47,6 +47,7 @@ func (m *Member) step() time.Duration {
 	v.mu.Lock()
 	a, known := v.assignment(), v.rev > 0 && v.synced
 	entry, there := v.members[m.cfg.Name]
+	revs := v.revs
 	evicted, rev, entered := v.evicted[m.cfg.Name], v.rev, v.revs[m.cfg.Name]
 	resized, spec := v.resized(), v.list.spec.there
 	v.mu.Unlock()
@@ -88,6 +89,7 @@ func (m *Member) step() time.Duration {
 	if !spec {
 		again = m.restoreSpec(claim)
 	}
+	m.watchOver(a.Members, revs)
 	if !m.gathered {
 		if wait := m.view.gathering(a, m.claims.Instance()); wait > 0 {
 			return min(again, wait)

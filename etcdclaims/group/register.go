@@ -10,7 +10,6 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/core"
-	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -110,10 +109,10 @@ func (m *Member) register(caller context.Context, again bool) (err error) {
 		return err
 	}
 	key := m.keys.claimOf(m.claims.Instance())
-	claim, err := m.claims.TryAcquire(ctx, key, option.OwnKey{}, etcdclaims.TTL(m.cfg.TTL))
+	claim, err := m.claims.TryAcquire(ctx, key, m.entryOptions()...)
 	if errors.Is(err, etcdclaims.ErrHeld) && !again { // an earlier Member, which has left or failed to join, is still giving it up
 		held := err
-		if claim, err = m.claims.Acquire(ctx, key, option.OwnKey{}, etcdclaims.TTL(m.cfg.TTL)); err != nil {
+		if claim, err = m.claims.Acquire(ctx, key, m.entryOptions()...); err != nil {
 			if unanswered(caller, err) == txn.ErrNoAnswer { //nolint:errorlint // only itself: etcd may well answer
 				err = held
 			}

@@ -28,6 +28,18 @@ var groupMutants = []mutant{
 		edits: []edit{{"etcdclaims/group/cooldown.go", "if t.passed || now", "if now"}},
 	},
 	{
+		name: "first member watched over by all", of: "etcdclaims/group", tests: "TestEachMemberIsAskedByOne",
+		edits: []edit{{"etcdclaims/group/successor.go", "case m.Name > name && (", "case m.Name < name && ("}},
+	},
+	{
+		name: "partitions left to a member that is taken for dead", of: "etcdclaims/group", tests: "TestSuspectedMembersDie",
+		edits: []edit{{"etcdclaims/group/successor.go", "errors.Join(m.force(ctx, claim, left), ", "errors.Join("}},
+	},
+	{
+		name: "member that left the list by itself, taken for dead", of: "etcdclaims/group", tests: "TestWithdrawnMemberKeepsItsPartitions",
+		edits: []edit{{"etcdclaims/group/successor.go", "GetModRevision() != dead.rev {", "GetModRevision() > dead.rev {"}},
+	},
+	{
 		name: "first member that waits for no other", of: "etcdclaims/group", tests: "TestMembersStartTogether",
 		edits: []edit{{"etcdclaims/group/cooldown.go", "\tgatherTime = 100 * time.Millisecond", "\tgatherTime = 0 * time.Millisecond"}},
 	},

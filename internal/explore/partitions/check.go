@@ -95,7 +95,7 @@ func (w World) Calm() (event, bool) {
 			return all[0], true
 		}
 	}
-	if all := w.leaseEvents(nil); len(all) > 0 {
+	if all := w.doomEvents(w.leaseEvents(nil)); len(all) > 0 {
 		return all[0], true
 	}
 	for i := range w.members {

@@ -30,7 +30,7 @@ func (w World) Events() []event {
 		all = w.memberEvents(all, i, now)
 		all = w.faultEvents(all, i)
 	}
-	return w.leaseEvents(all)
+	return w.leaseEvents(w.doomEvents(all))
 }
 
 // leaseEvents are the ends of leases that nobody renews.
@@ -208,6 +208,14 @@ func (w World) memberEvents(all []event, i int, now view) []event {
 	add := func(what func() string, do func(n *World) error) {
 		all = append(all, w.event(func() string { return m.name + " " + what() }, do))
 	}
+	if m.state == joined && m.suspected {
+		add(told("found out that it had been suspected"), func(n *World) error {
+			m := n.change(i)
+			m.state, m.suspected = lost, false
+			return nil
+		})
+	}
+	all = w.lossEvents(all, i)
 	if m.lease != 0 && !m.ended && !w.etcd.Lives(m.lease) {
 		add(told("found out that its session had ended"), func(n *World) error { return n.lose(i) })
 	}
@@ -351,6 +359,8 @@ func (w World) faultEvents(all []event, i int) []event {
 		n.tampered = !n.scope.Wrong.Overrun
 		return n.end(m.lease)
 	})
+	listed := m.state == joined && w.etcd.Get(list+m.name).Value == m.instance()
+	add(Suspicion, listed && len(w.members) > 1, "%s was suspected", func(n *World) error { return n.suspect(i) })
 	add(Leave, m.state == joined || m.state == lost, "%s began to leave", func(n *World) error { return n.leave(i) })
 	if w.left[Impatience] > 0 {
 		all = w.impatience(all, i, 1)

@@ -27,15 +27,16 @@ const (
 
 // member is a process. Its fields are values, or are never changed once they are set.
 type member struct {
-	name   string
-	state  state
-	life   int8  // which of its processes it is
-	lease  int64 // of the session; 0 without a session
-	ended  bool  // the session has ended, as far as the member knows
-	knows  bool  // its view has its entry; see Member.since of group
-	view   view
-	runs   []run // by partition
-	chores []chore
+	name      string
+	state     state
+	life      int8  // which of its processes it is
+	lease     int64 // of the session; 0 without a session
+	ended     bool  // the session has ended, as far as the member knows
+	knows     bool  // its view has its entry; see Member.since of group
+	suspected bool  // another has taken the claim of its entry, which it does not know yet
+	view      view
+	runs      []run // by partition
+	chores    []chore
 
 	code *code // of all that, nil after a change
 }
@@ -66,6 +67,7 @@ func (m *member) encoded() *code {
 	c.b = append(c.b, byte(m.state), byte(m.life))
 	c.bool(m.ended)
 	c.bool(m.knows)
+	c.bool(m.suspected)
 	c.int(m.lease)
 	for _, s := range slices.Concat(m.view.listed, m.view.owners) {
 		c.text(s)
@@ -105,7 +107,7 @@ func (w *World) join(i int) error {
 		return w.lose(i)
 	}
 	m := w.change(i)
-	m.state, m.knows = joined, false
+	m.state, m.knows, m.suspected = joined, false, false
 	return w.do(txn.Put([]byte(list+m.name), m.instance(), lease))
 }
 

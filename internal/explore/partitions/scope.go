@@ -71,13 +71,14 @@ const (
 	Revocation               // a lease ends before the deadline
 	Leave                    // a member leaves in order
 	Cut                      // a member waits no longer for a partition while a request for it is under way
+	Suspicion                // a member is taken for dead: see Member.bury of group
 	Impatience               // a member that leaves stops waiting for the members that take over its partitions
 	faults      = iota
 )
 
 var faultNames = [faults]string{
 	"request lost or late", "reply lost", "crash", "restart", "deadline passed early", "lease revoked early",
-	"member left", "wait cut short", "left without waiting",
+	"member left", "wait cut short", "live member suspected", "left without waiting",
 }
 
 // String returns the name of the fault.
@@ -107,6 +108,8 @@ func Scopes() (all []Scope) {
 	add(2, 1, Fine, Crash, Restart)
 	add(2, 1, Fine, Revocation)
 	add(2, 1, Coarse, Silence)
+	add(2, 1, Fine, Suspicion)
+	add(2, 2, Coarse, Suspicion)
 	add(2, 2, AtOnce)
 	add(2, 2, AtOnce, LostRequest)
 	add(2, 2, AtOnce, LostReply)

@@ -16,6 +16,7 @@ import (
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
 const (
@@ -42,13 +43,14 @@ type World struct {
 	tries   int64      // attempts so far
 	leases  int64      // granted so far
 
-	tampered bool            // a claim may have ended before its owner could know
-	guards   []protocol.Held // of all claims that hold, for all that etcd knows
+	tampered bool               // a claim may have ended before its owner could know
+	doomed   []*mvccpb.KeyValue // by partition: the claim of a suspected member that will be ended, or nil
+	guards   []protocol.Held    // of all claims that hold, for all that etcd knows
 }
 
 // New returns the state in which nothing has happened yet.
 func New(s *Scope) World {
-	w := World{scope: s, etcd: etcdmodel.New(revisions), left: s.Faults}
+	w := World{scope: s, etcd: etcdmodel.New(revisions), left: s.Faults, doomed: make([]*mvccpb.KeyValue, s.Partitions)}
 	if s.Recorded {
 		w.etcd = etcdmodel.Recorded()
 	}
@@ -89,6 +91,12 @@ func (w World) Append(b []byte) []byte {
 	}
 	c.bool(w.closing)
 	c.bool(w.tampered)
+	for _, own := range w.doomed {
+		if c.bool(own != nil); own != nil {
+			c.text(string(own.Value))
+			c.int(own.ModRevision)
+		}
+	}
 	for i := range w.guards {
 		c.text(w.guards[i].ID)
 	}
