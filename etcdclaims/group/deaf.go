@@ -8,7 +8,6 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/internal/clock"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
 
@@ -84,27 +83,23 @@ func (m *Member) withdraw(claim *etcdclaims.Claim) {
 		m.rouse()
 		return
 	}
-	entry := m.entry
-	m.pause = m.life << min(m.fails, 4)
+	pause := m.life << min(m.fails, 4)
 	m.fails++
-	pause := m.pause
 	clear(m.wants)
 	m.mu.Unlock()
 	m.log.Error("partitions cannot be claimed; the member is off the list", zap.Duration("for", pause))
-	m.leaveLines(nil)
-	m.wg.Go(func() {
-		if m.cfg.Suspectable { // who gets the claim would take it for dead while its entry is there
-			m.unlist(entry)
-		}
-		m.erase(claim, false, entry)
-	})
+	m.stayAway(claim, pause)
 }
 
-// unlist removes an entry of the member.
-func (m *Member) unlist(entry string) {
-	ctx, cancel := context.WithTimeout(m.claims.Etcd().Ctx(), readTimeout)
-	defer cancel()
-	_, _ = m.remove(ctx, entry, []clientv3.Op{clientv3.OpDelete(m.keys.member(m.cfg.Name))}, nil)
+// stayAway takes the member off the list until it joins again after a pause. It keeps the partitions
+// that it owns.
+func (m *Member) stayAway(claim *etcdclaims.Claim, pause time.Duration) {
+	m.mu.Lock()
+	entry := m.entry
+	m.pause = pause
+	m.mu.Unlock()
+	m.leaveLines(nil)
+	m.wg.Go(func() { m.erase(claim, false, entry) })
 }
 
 // forgive makes the time count anew that the member has waited for partitions. The mutex is

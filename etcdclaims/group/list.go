@@ -16,6 +16,7 @@ type list struct {
 	spec     specState
 	members  map[string]MemberInfo // by name, also those that are away
 	revs     map[string]int64      // by name of the member that is there: revision of its entry
+	termOf   map[string]string     // and the id of its claim
 	evicted  map[string]*EvictedError
 	reserved map[string]reservation // by name of the member that is away
 	process  map[string]MemberInfo  // by instance, also of those that are off the list
@@ -38,7 +39,7 @@ type reservation struct {
 // newList reads the keys below the root of a group.
 func newList(root string, kvs []*mvccpb.KeyValue) list {
 	l := list{
-		members: make(map[string]MemberInfo), revs: make(map[string]int64),
+		members: make(map[string]MemberInfo), revs: make(map[string]int64), termOf: make(map[string]string),
 		evicted: make(map[string]*EvictedError), reserved: make(map[string]reservation),
 		process: make(map[string]MemberInfo),
 	}
@@ -62,7 +63,7 @@ func newList(root string, kvs []*mvccpb.KeyValue) list {
 				l.members[name] = e.info(name)
 			}
 			if dir+"/" == dirMember {
-				l.revs[name] = kv.ModRevision
+				l.revs[name], l.termOf[name] = kv.ModRevision, e.Claim
 			}
 			if dir+"/" == dirAway && len(e.Partitions) > 0 {
 				l.reserved[name] = reservation{kv.ModRevision, string(e.Partitions)}

@@ -57,9 +57,11 @@ type Member struct {
 	wants map[int]time.Time // by partition: since when the member waits for it, or last saw a line
 	pause time.Duration     // until it joins again, if it took itself off the list
 	fails int               // how often it did so since it claimed a partition
+	seen  time.Time         // when its entry was put
+	flaps int               // how often it was suspected soon after that
 	hurry bool              // not to wait for successors
 
-	next     successor
+	watches  map[watched]context.CancelFunc
 	stayed   chan struct{} // closed when the member does not join again
 	gathered bool          // it waits no longer for others before it claims its first partitions
 	leaving  bool
@@ -96,7 +98,7 @@ func Join(ctx context.Context, claims *etcdclaims.Client, cfg Config, handler Ha
 		claims: claims, cfg: cfg, keys: newKeys(claims.Prefix(), cfg.Group), handler: handler,
 		log:  cfg.Logger.With(zap.String("group", cfg.Group), zap.String("member", cfg.Name)),
 		wake: make(chan struct{}, 1), done: make(chan struct{}), runs: make(map[int]*run),
-		wants: make(map[int]time.Time), stayed: make(chan struct{}),
+		wants: make(map[int]time.Time), watches: make(map[watched]context.CancelFunc), stayed: make(chan struct{}),
 	}
 	m.ctx, m.stop = context.WithCancelCause(context.Background())
 	defer m.await()()
@@ -283,9 +285,7 @@ func (m *Member) stay() {
 		case <-m.ctx.Done():
 			return
 		}
-		m.mu.Lock()
-		pause := m.pause
-		m.mu.Unlock()
+		pause := m.restsAfter(claim)
 		m.log.Warn("membership lost; joining again", zap.Duration("after", pause), zap.Error(claim.Err()))
 		if !retry.Sleep(m.ctx, pause) {
 			return

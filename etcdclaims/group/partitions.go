@@ -47,7 +47,7 @@ func (m *Member) step() time.Duration {
 	v.mu.Lock()
 	a, known := v.assignment(), v.rev > 0 && v.synced
 	entry, there := v.members[m.cfg.Name]
-	revs := v.revs
+	next := v.successor(m.cfg.Name, a.Members)
 	evicted, rev, entered := v.evicted[m.cfg.Name], v.rev, v.revs[m.cfg.Name]
 	resized, spec := v.resized(), v.list.spec.there
 	v.mu.Unlock()
@@ -78,6 +78,7 @@ func (m *Member) step() time.Duration {
 		m.stop(ErrReplaced)
 		return rest
 	case pause > 0:
+		m.watchOver(Assignment{}, watched{})
 		return rest
 	case !in: // an operator removed the entry, its lease is gone, or etcd was restored
 		if claim.Err() == nil {
@@ -89,7 +90,7 @@ func (m *Member) step() time.Duration {
 	if !spec {
 		again = m.restoreSpec(claim)
 	}
-	m.watchOver(a.Members, revs)
+	m.watchOver(a, next)
 	if !m.gathered {
 		if wait := m.view.gathering(a, m.claims.Instance()); wait > 0 {
 			return min(again, wait)

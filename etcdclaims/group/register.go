@@ -224,7 +224,7 @@ func (m *Member) enter(ctx context.Context, claim *etcdclaims.Claim, lease clien
 	entered := func(rev int64) error {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.claim, m.entry, m.since, m.pause = claim, value, rev, 0
+		m.claim, m.entry, m.since, m.seen, m.pause = claim, value, rev, clock.Mono(), 0
 		m.forgive()
 		return nil
 	}

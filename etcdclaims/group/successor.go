@@ -3,28 +3,26 @@ package group
 import (
 	"context"
 	"errors"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/internal/core"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/option"
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
 
-// mostForced is how many partitions of a dead member are freed at the same time.
-const mostForced = 64
-
-// successor is the next member of the list. A member with Config.Suspectable waits for its claim,
-// and so gets it soon after that member's process has died.
-type successor struct {
-	name, instance string
-	rev            int64 // of its entry
-	dismiss        context.CancelFunc
+// watched is a member that this one watches over: it waits for the claim of its entry, and so gets it
+// soon after that member's process has died. Each claim has one entry, and is watched over once.
+type watched struct {
+	name, instance, claim string
+	rev                   int64 // of the entry
 }
 
 // entryOptions returns the options of the claims of entries.
@@ -55,97 +53,151 @@ func successorOf(name string, members []MemberInfo) string {
 	return first
 }
 
-// watchOver waits for the claim of the successor, and no longer for that of an earlier one.
-func (m *Member) watchOver(members []MemberInfo, revs map[string]int64) {
-	if !m.cfg.Suspectable {
-		return
-	}
-	name := successorOf(m.cfg.Name, members)
-	next := successor{name: name, instance: instancesOf(members)[name], rev: revs[name]}
-	if next.instance == m.next.instance && next.rev == m.next.rev {
-		return
-	}
-	if m.next.dismiss != nil {
-		m.next.dismiss()
-	}
-	if next.instance != "" {
-		var ctx context.Context
-		ctx, next.dismiss = context.WithCancel(m.ctx)
-		m.wg.Go(func() { m.outlive(ctx, next) })
-	}
-	m.next = next
+// successor returns the member that follows. The mutex is held.
+func (v *View) successor(name string, members []MemberInfo) watched {
+	next := successorOf(name, members)
+	return watched{name: next, instance: v.members[next].Instance, claim: v.termOf[next], rev: v.revs[next]}
 }
 
-// outlive waits until a member is dead, and then has its partitions go to others.
-func (m *Member) outlive(ctx context.Context, next successor) {
-	retry.Forever(ctx, func() (progress bool) {
-		claim, err := m.claims.Acquire(ctx, m.keys.claimOf(next.instance), m.entryOptions()...)
-		if err != nil {
-			if ctx.Err() == nil {
-				m.log.Debug("next member is not watched over", zap.String("next", next.name), zap.Error(err))
-			}
-			return false
+// watchOver watches over the next member from now on, and goes on to do so with one that has left the
+// list, or whose name was taken over, for as long as it owns partitions.
+func (m *Member) watchOver(a Assignment, next watched) {
+	for w, dismiss := range m.watches {
+		listed := slices.ContainsFunc(a.Members, func(o MemberInfo) bool { return o.Instance == w.instance })
+		owns := slices.ContainsFunc(a.Owners, func(o Owner) bool { return o.Instance == w.instance })
+		if w != next && (listed || !owns) {
+			dismiss()
+			delete(m.watches, w)
 		}
-		defer m.release(claim)
-		if err := m.bury(m.claims.Etcd().Ctx(), claim, next); err != nil {
-			m.log.Warn("partitions of a member that does not answer were not all freed", zap.String("next", next.name), zap.Error(err))
+	}
+	if !m.cfg.Suspectable || next.claim == "" || m.watches[next] != nil {
+		return
+	}
+	ctx, dismiss := context.WithCancel(m.ctx)
+	m.watches[next] = dismiss
+	m.wg.Go(func() { m.outlive(ctx, next) })
+}
+
+// outlive waits until the claim of a member has ended, which happens once. If that was since the
+// member did not answer, its partitions go to others.
+func (m *Member) outlive(ctx context.Context, w watched) {
+	var claim *etcdclaims.Claim
+	open := func(err error) bool { return !errors.Is(err, etcdclaims.ErrClosed) }
+	err := retry.Do(ctx, open, func() (err error) {
+		if claim, err = m.claims.Acquire(ctx, m.keys.claimOf(w.instance), m.entryOptions()...); err != nil && ctx.Err() == nil {
+			m.log.Debug("next member is not watched over", zap.String("next", w.name), zap.Error(err))
 		}
-		return true
+		return err
 	})
-}
-
-// bury takes a member off the list whose claim this member has got, and frees its partitions. A
-// member that has left the list by itself keeps its partitions until it has handed them over.
-func (m *Member) bury(ctx context.Context, claim *etcdclaims.Claim, dead successor) error {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	entry := m.keys.member(dead.name)
-	resp, err := read(ctx, core.Of(m.claims).KV(), clientv3.OpGet(entry))
-	if err != nil || txn.First(resp, 0).GetModRevision() != dead.rev {
-		return err
+	if err != nil {
+		return
 	}
-	gone := []clientv3.Op{clientv3.OpDelete(entry), clientv3.OpDelete(m.keys.process(dead.instance))}
-	resp, err = commit(ctx, core.Of(m.claims).KV(), append(claim.Guard(), unchanged(entry, dead.rev)), gone, nil)
-	if err != nil || !resp.Succeeded {
-		return err
+	defer m.release(claim)
+	again := func(err error) bool {
+		return claim.Err() == nil && !errors.Is(err, etcdclaims.ErrLost) && !errors.Is(err, etcdclaims.ErrPermissionDenied)
 	}
-	m.log.Warn("member does not answer; its partitions go to others", zap.String("next", dead.name), zap.String("instance", dead.instance))
-	for {
-		m.view.mu.Lock()
-		left, changed := m.view.ownedBy(map[string]bool{dead.instance: true}), m.view.changed
-		m.view.mu.Unlock()
-		if len(left) == 0 {
-			return nil
-		}
-		if err := errors.Join(m.force(ctx, claim, left), context.Cause(ctx), claim.Err()); err != nil {
+	var owned []Owner
+	err = retry.Do(ctx, again, func() (err error) {
+		owned, err = m.bury(ctx, claim, w)
+		return err
+	})
+	if err == nil {
+		err = retry.Do(ctx, again, func() (err error) {
+			owned, err = m.force(ctx, claim, owned)
 			return err
-		}
-		select {
-		case <-changed:
-			retry.Sleep(ctx, time.Millisecond) // others follow
-		case <-ctx.Done():
-		}
-	}
-}
-
-// force frees partitions of a dead member, for as long as this member has its claim.
-func (m *Member) force(ctx context.Context, claim *etcdclaims.Claim, owners []Owner) error {
-	errs := make([]error, len(owners))
-	var forced sync.WaitGroup
-	room := make(chan struct{}, mostForced)
-	for i, o := range owners {
-		room <- struct{}{}
-		forced.Go(func() {
-			defer func() { <-room }()
-			if errs[i] = claim.Check(); errs[i] != nil {
-				return
-			}
-			err := admin.ForceReleaseTerm(ctx, m.claims, o.Token, "its member does not answer")
-			if !errors.Is(err, etcdclaims.ErrRefused) {
-				errs[i] = err
-			}
 		})
 	}
-	forced.Wait()
-	return errors.Join(errs...)
+	if err != nil && ctx.Err() == nil {
+		m.log.Warn("partitions of a member that does not answer were not all freed", zap.String("next", w.name), zap.Error(err))
+	}
+}
+
+// suspected reports whether a member's claim was taken from it because it did not answer. The notice
+// of that is there until the member reads it, or its lease ends. No claim that was given up, freed by
+// an operator, or has lapsed has such a notice.
+func (m *Member) suspected(ctx context.Context, w watched) (bool, error) {
+	notice := core.Of(m.claims).Layout().Eviction(w.instance, w.claim)
+	resp, err := read(ctx, core.Of(m.claims).KV(), clientv3.OpGet(notice))
+	if err != nil || txn.First(resp, 0) == nil {
+		return false, err
+	}
+	e, err := keyspace.Decode[protocol.Eviction](notice, txn.First(resp, 0).Value, protocol.Version)
+	return e.Suspected && err == nil, nil //nolint:nilerr // of a later version: it may mean anything
+}
+
+// bury takes a suspected member off the list, and returns the terms of partitions that it has then.
+// Any other member keeps what it owns.
+func (m *Member) bury(ctx context.Context, claim *etcdclaims.Claim, w watched) ([]Owner, error) {
+	suspected, err := m.suspected(ctx, w)
+	if err != nil || !suspected {
+		return nil, err
+	}
+	m.view.mu.Lock()
+	owned := m.view.ownedBy(map[string]bool{w.instance: true})
+	m.view.mu.Unlock()
+	// The guard holds, so the member cannot have joined again: the terms are from before.
+	var gone []clientv3.Op
+	for _, key := range []string{m.keys.member(w.name), m.keys.process(w.instance)} {
+		at := clientv3.Compare(clientv3.ModRevision(key), "=", w.rev)
+		gone = append(gone, clientv3.OpTxn([]clientv3.Cmp{at}, []clientv3.Op{clientv3.OpDelete(key)}, nil))
+	}
+	resp, err := commit(ctx, core.Of(m.claims).KV(), claim.Guard(), gone, nil)
+	if err == nil && !resp.Succeeded {
+		err = etcdclaims.ErrLost
+	}
+	if err != nil {
+		return nil, err
+	}
+	m.log.Warn("member does not answer; its partitions go to others", zap.String("next", w.name),
+		zap.String("instance", w.instance), zap.Int("partitions", len(owned)))
+	return owned, nil
+}
+
+// force frees partitions of a dead member, for as long as this member has its claim. It returns those
+// that it could not free.
+func (m *Member) force(ctx context.Context, claim *etcdclaims.Claim, owned []Owner) (left []Owner, err error) {
+	errs := make([]error, len(owned))
+	all := make([]int, len(owned))
+	for i := range all {
+		all[i] = i
+	}
+	core.EachOf(all, func(i int) {
+		if errs[i] = claim.Check(); errs[i] != nil {
+			return
+		}
+		errs[i] = admin.ForceReleaseTerm(ctx, m.claims, owned[i].Token, "its member does not answer")
+		if errors.Is(errs[i], etcdclaims.ErrRefused) {
+			errs[i] = nil // it has ended
+		}
+	})
+	for i, o := range owned {
+		if errs[i] != nil {
+			left = append(left, o)
+		}
+	}
+	return left, errors.Join(errs...)
+}
+
+// restsAfter returns how long a member that has lost its claim waits until it joins again. One from
+// which the claim was taken again within a minute is off the list for longer and longer: each time
+// costs all its partitions a term. A member that was suspected may learn only that its claim is gone.
+func (m *Member) restsAfter(claim *etcdclaims.Claim) time.Duration {
+	lost, _ := errors.AsType[*etcdclaims.LostError](claim.Err())
+	m.mu.Lock()
+	pause := m.pause
+	if time.Since(m.seen) > time.Minute {
+		m.flaps = 0
+	}
+	taken := m.cfg.Suspectable && lost != nil && (lost.Reason == etcdclaims.ReasonDeleted || lost.Reason == etcdclaims.ReasonSuperseded)
+	if taken && m.flaps > 0 {
+		pause = m.life << min(m.flaps-1, 4)
+	}
+	if taken {
+		m.flaps++
+	}
+	m.mu.Unlock()
+	if taken && pause > 0 {
+		m.stayAway(claim, pause)
+	}
+	return pause
 }

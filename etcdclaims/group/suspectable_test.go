@@ -8,10 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/etcdclaims/claims/etcdclaims"
-	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
-	"github.com/etcdclaims/claims/internal/option"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -122,7 +119,7 @@ func TestSuspectedMemberComesBack(t *testing.T) {
 			all["b"].host.Heal()
 			w.within(15*sec, "b is back", func() bool { return counts(v)["b"] == partitions/3 })
 			w.history(partitions)
-			time.Sleep(2 * sec)
+			time.Sleep(time.Minute)
 		}
 		if err := all["b"].Err(); err != nil {
 			w.Error(err)
@@ -171,30 +168,6 @@ func TestRestartOfEtcdSuspectsNobody(t *testing.T) {
 		}
 		all["b"].die()
 		w.within(1500*time.Millisecond, "the partitions of b are others'", func() bool { return without(v, "b") })
-		w.history(partitions)
-	})
-}
-
-// A member that has taken itself off the list, since it cannot claim a partition, keeps those that it
-// has: it gives up the claim for which another waits, and is not dead.
-func TestWithdrawnMemberKeepsItsPartitions(t *testing.T) {
-	t.Parallel()
-	virtually(t, func(w *world) {
-		const partitions = 8
-		_, err := claimtest.NewClient(w.T, w.server, etcdclaims.Config{TTL: ttl}).TryAcquire(w.Context(), "group/g/partition/00000", option.OwnKey{})
-		w.ok(err)
-		cfg := suspectable("b", partitions)
-		cfg.Weight = 1000 // c gets nothing
-		b, _ := w.joinDeaf(cfg)
-		w.join(suspectable("c", partitions))
-		v := w.view()
-		w.within(2*ttl, "b is off the list", func() bool { return !listed(v, "b") })
-		time.Sleep(2 * sec)
-		for partition, o := range v.Assignment().Owners {
-			if partition > 0 && o.Instance != b.claims.Instance() {
-				w.Errorf("partition %d is owned by %+v", partition, o)
-			}
-		}
 		w.history(partitions)
 	})
 }

@@ -33,11 +33,15 @@ var groupMutants = []mutant{
 	},
 	{
 		name: "partitions left to a member that is taken for dead", of: "etcdclaims/group", tests: "TestSuspectedMembersDie",
-		edits: []edit{{"etcdclaims/group/successor.go", "errors.Join(m.force(ctx, claim, left), ", "errors.Join("}},
+		edits: []edit{{"etcdclaims/group/successor.go", "m.force(ctx, claim, owned)\n", "m.force(ctx, claim, owned[:0])\n"}},
 	},
 	{
-		name: "member that left the list by itself, taken for dead", of: "etcdclaims/group", tests: "TestWithdrawnMemberKeepsItsPartitions",
-		edits: []edit{{"etcdclaims/group/successor.go", "GetModRevision() != dead.rev {", "GetModRevision() > dead.rev {"}},
+		name: "member that has given its claim up, taken for dead", of: "etcdclaims/group", tests: "TestWithdrawnMemberKeepsItsPartitions",
+		edits: []edit{{"etcdclaims/group/successor.go", "err != nil || !suspected {", "err != nil || !suspected && m == nil {"}},
+	},
+	{
+		name: "claim of a dead member released before its entry is removed", of: "etcdclaims/group", tests: "TestSuspectedMembersDie",
+		edits: []edit{{"etcdclaims/group/successor.go", "\tdefer m.release(claim)\n", "\tm.release(claim)\n"}},
 	},
 	{
 		name: "first member that waits for no other", of: "etcdclaims/group", tests: "TestMembersStartTogether",

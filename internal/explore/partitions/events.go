@@ -359,8 +359,8 @@ func (w World) faultEvents(all []event, i int) []event {
 		n.tampered = !n.scope.Wrong.Overrun
 		return n.end(m.lease)
 	})
-	listed := m.state == joined && w.etcd.Get(list+m.name).Value == m.instance()
-	add(Suspicion, listed && len(w.members) > 1, "%s was suspected", func(n *World) error { return n.suspect(i) })
+	entered := m.state == joined || m.state == leaving || m.state == parting
+	add(Suspicion, goesOn && entered && !m.suspected && len(w.members) > 1, "%s was suspected", func(n *World) error { return n.suspect(i) })
 	add(Leave, m.state == joined || m.state == lost, "%s began to leave", func(n *World) error { return n.leave(i) })
 	if w.left[Impatience] > 0 {
 		all = w.impatience(all, i, 1)

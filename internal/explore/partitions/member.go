@@ -34,6 +34,7 @@ type member struct {
 	ended     bool  // the session has ended, as far as the member knows
 	knows     bool  // its view has its entry; see Member.since of group
 	suspected bool  // another has taken the claim of its entry, which it does not know yet
+	accused   bool  // and that one may take it off the list, until it joins again
 	view      view
 	runs      []run // by partition
 	chores    []chore
@@ -68,6 +69,7 @@ func (m *member) encoded() *code {
 	c.bool(m.ended)
 	c.bool(m.knows)
 	c.bool(m.suspected)
+	c.bool(m.accused)
 	c.int(m.lease)
 	for _, s := range slices.Concat(m.view.listed, m.view.owners) {
 		c.text(s)
@@ -107,7 +109,7 @@ func (w *World) join(i int) error {
 		return w.lose(i)
 	}
 	m := w.change(i)
-	m.state, m.knows, m.suspected = joined, false, false
+	m.state, m.knows, m.suspected, m.accused = joined, false, false, false
 	return w.do(txn.Put([]byte(list+m.name), m.instance(), lease))
 }
 
@@ -182,7 +184,8 @@ func (w *World) die(i int) error {
 	for p := range m.runs {
 		w.forsake(m.runs[p].sent)
 	}
-	m.state, m.knows, m.chores, m.runs = dead, false, nil, make([]run, len(m.runs))
+	m.state, m.knows, m.suspected, m.accused = dead, false, false, false
+	m.chores, m.runs = nil, make([]run, len(m.runs))
 	m.view = view{listed: make([]string, len(w.members)), owners: make([]string, len(m.runs))}
 	return nil
 }

@@ -71,7 +71,7 @@ const (
 	Revocation               // a lease ends before the deadline
 	Leave                    // a member leaves in order
 	Cut                      // a member waits no longer for a partition while a request for it is under way
-	Suspicion                // a member is taken for dead: see Member.bury of group
+	Suspicion                // a member is taken for dead: see Member.outlive of group
 	Impatience               // a member that leaves stops waiting for the members that take over its partitions
 	faults      = iota
 )

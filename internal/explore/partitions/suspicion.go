@@ -5,26 +5,40 @@ import (
 
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// suspect has a member that may be alive taken off the list. The claims that it has now will be ended one by one;
-// see Member.bury of group. The member that does so may be late with it, although it has the claim of the entry.
+// suspect has another member take the claim of the entry of a member that may be alive.
 func (w *World) suspect(i int) error {
 	m := w.change(i)
-	m.suspected, w.tampered = true, true
-	w.doomed = make([]*mvccpb.KeyValue, len(w.doomed))
+	m.suspected, m.accused, w.tampered = true, true, true
+	return nil
+}
+
+// bury takes a suspected member off the list. The claims that it has then will be ended one by one, maybe late; see
+// Member.bury of group.
+func (w *World) bury(i int) error {
+	m := w.change(i)
+	m.accused = false
+	w.doomed = slices.Clone(w.doomed)
 	for p := range w.doomed {
 		if w.owner(p) == m.instance() {
 			own := w.etcd.Get(layout.Own(key(p)))
 			w.doomed[p] = own.KV()
 		}
 	}
+	if w.etcd.Get(list+m.name).Value != m.instance() {
+		return nil
+	}
 	return w.do(txn.Delete([]byte(list + m.name)))
 }
 
-// doomEvents are the ends of claims of a suspected member.
+// doomEvents are what befalls suspected members, and the ends of their claims.
 func (w World) doomEvents(all []event) []event {
+	for i := range w.members {
+		if w.members[i].accused {
+			all = append(all, w.event(told("%s was taken off the list", w.members[i].name), func(n *World) error { return n.bury(i) }))
+		}
+	}
 	for p, own := range w.doomed {
 		if own == nil {
 			continue
