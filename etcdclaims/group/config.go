@@ -71,8 +71,9 @@ type Config struct {
 
 	// Name is the name of the member. The rules are those of Group. A process that joins
 	// with the name of a member replaces that member, and takes over its partitions. So a process
-	// that keeps its name across restarts keeps its partitions. Default: the client's Instance,
-	// which is new with each client.
+	// that keeps its name across restarts keeps its partitions, if it is back before its death is
+	// noticed: within the TTL, or about half a second with Suspectable. Default: the client's
+	// Instance, which is new with each client.
 	Name string
 	// Weight is the member's part of the partitions, in proportion to the weights of the
 	// others, up to 1,000,000. Default: 1.
@@ -104,16 +105,30 @@ type Config struct {
 	MoveInterval time.Duration
 
 	// Suspectable has the partitions of a member whose client does not answer go to others in about a
-	// second instead of the TTL. Each member asks the next one in the order of names whether it
-	// lives, through etcd, which costs etcd 40 writes a second for each member. A member that does
-	// not answer for 450 ms, although etcd answers, is taken off the list, and the claims of its
-	// partitions are ended: see etcdclaims.Suspectable for the times, and for live processes that do
-	// not answer. Nobody asks the member that follows a dead one until the lease of the dead one has
-	// ended: if both die, the partitions of the second wait for the TTL. Use the option only if all
-	// effects of the handlers are fenced: Claim.Check of a suspected member can still succeed while
-	// the next owner already works. A member that was suspected wrongly joins again by itself, and
-	// gets partitions after its Cooldown. All members should have the same setting: one without it is
-	// not suspected, and suspects nobody. docs/permissions.md has what etcd must permit. Default: false.
+	// second instead of the TTL. Each member asks the next one in the order of names, through etcd,
+	// whether it lives, which costs etcd 40 writes a second for each member. A member that does not
+	// answer for 450 ms, although etcd answers, is taken off the list, and the claims of its
+	// partitions end with etcdclaims.ReasonDeleted. See etcdclaims.Suspectable for the times, and for
+	// live processes that do not answer. Use the option only if all effects of the handlers are
+	// fenced: Claim.Check of a suspected member can still succeed while the next owner already works.
+	//
+	// A member that was suspected wrongly joins again by itself, and gets partitions after its
+	// Cooldown. If its claim is taken again within a minute, it first pauses for a TTL, and each
+	// further time for twice as long, up to 16 TTL. A group is without owners while all its members
+	// pause: do not use the option where all processes often stand still.
+	//
+	// Partitions can still wait for the TTL
+	//
+	//   - of a member that follows a dead one, and dies before the lease of the dead one has ended,
+	//   - of a dead member, if the one that asks it leaves or dies before it has freed them,
+	//   - of a member that dies while it is off the list since it cannot claim a partition,
+	//   - that are handed to a member after its death, or kept for a handler that did not return.
+	//
+	// A death is also noticed while the member leaves, and after another process has taken its name.
+	//
+	// All members should have the same setting. A member without the option is never taken for dead,
+	// and asks nobody: partitions of the member that follows it wait for the TTL, too.
+	// docs/permissions.md has what etcd must permit. Default: false.
 	Suspectable bool
 	// TTL is the lease time of the partitions' claims and of the member's entry. Default: that
 	// of the client.

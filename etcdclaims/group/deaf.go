@@ -83,21 +83,19 @@ func (m *Member) withdraw(claim *etcdclaims.Claim) {
 		m.rouse()
 		return
 	}
-	pause := m.life << min(m.fails, 4)
+	entry := m.entry
+	m.pause = m.life << min(m.fails, 4)
 	m.fails++
+	pause := m.pause
 	clear(m.wants)
 	m.mu.Unlock()
 	m.log.Error("partitions cannot be claimed; the member is off the list", zap.Duration("for", pause))
-	m.stayAway(claim, pause)
+	m.stayAway(claim, entry)
 }
 
-// stayAway takes the member off the list until it joins again after a pause. It keeps the partitions
-// that it owns.
-func (m *Member) stayAway(claim *etcdclaims.Claim, pause time.Duration) {
-	m.mu.Lock()
-	entry := m.entry
-	m.pause = pause
-	m.mu.Unlock()
+// stayAway takes an entry of the member off the list, until the member joins again after its pause. The
+// member keeps the partitions that it owns.
+func (m *Member) stayAway(claim *etcdclaims.Claim, entry string) {
 	m.leaveLines(nil)
 	m.wg.Go(func() { m.erase(claim, false, entry) })
 }

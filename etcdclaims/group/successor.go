@@ -184,20 +184,21 @@ func (m *Member) force(ctx context.Context, claim *etcdclaims.Claim, owned []Own
 func (m *Member) restsAfter(claim *etcdclaims.Claim) time.Duration {
 	lost, _ := errors.AsType[*etcdclaims.LostError](claim.Err())
 	m.mu.Lock()
-	pause := m.pause
+	entry := m.entry
 	if time.Since(m.seen) > time.Minute {
 		m.flaps = 0
 	}
 	taken := m.cfg.Suspectable && lost != nil && (lost.Reason == etcdclaims.ReasonDeleted || lost.Reason == etcdclaims.ReasonSuperseded)
 	if taken && m.flaps > 0 {
-		pause = m.life << min(m.flaps-1, 4)
+		m.pause = m.life << min(m.flaps-1, 4)
 	}
 	if taken {
 		m.flaps++
 	}
+	pause := m.pause
 	m.mu.Unlock()
 	if taken && pause > 0 {
-		m.stayAway(claim, pause)
+		m.stayAway(claim, entry)
 	}
 	return pause
 }
