@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
+	"github.com/etcdclaims/claims/internal/audit"
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/option"
@@ -161,6 +162,7 @@ func (m *Member) force(ctx context.Context, claim *etcdclaims.Claim, owned []Own
 	for i := range all {
 		all[i] = i
 	}
+	ctx = audit.Part(ctx) // a program does this, not a person
 	core.EachOf(all, func(i int) {
 		if errs[i] = claim.Check(); errs[i] != nil {
 			return

@@ -72,6 +72,9 @@ func TestSuspectedMembersDie(t *testing.T) {
 				took := w.within(c.within, "their partitions are others'", func() bool { return without(v, c.dead...) })
 				w.Logf("after %v", took)
 				w.within(sec, "balanced", func() bool { return balanced(v) })
+				if done, err := w.server.Admin().Get(w.ctx, "/etcdclaims/audit/", prefixKeys...); err != nil || done.Count > 0 {
+					w.Errorf("the members' own doing is recorded as that of people: %v, %v", done, err)
+				}
 				if after, _ := moves(w.history(partitions)); len(c.dead) == 1 && after-before != had {
 					w.Errorf("%d partitions moved, the dead had %d", after-before, had)
 				}
