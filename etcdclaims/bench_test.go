@@ -29,8 +29,19 @@ const rounds = 5
 // BenchmarkCycle measures uncontended acquire and release, each goroutine on a
 // key of its own, against a Mutex of one shared session.
 func BenchmarkCycle(b *testing.B) {
-	cycles(b, testetcd.StartProcess(b).Client(b), 1, 16, 64, 256)
+	cycles(b, testetcd.StartProcess(b).Client(b), oneKey, []int{1, 16, 64, 256})
 }
+
+// BenchmarkCycleLazy is BenchmarkCycle with LazyRelease, of one key and of keys in turn.
+func BenchmarkCycleLazy(b *testing.B) {
+	etcd := testetcd.StartProcess(b).Client(b)
+	b.Run("same", func(b *testing.B) { cycles(b, etcd, oneKey, []int{1, 16, 256}, etcdclaims.LazyRelease()) })
+	b.Run("next", func(b *testing.B) { cycles(b, etcd, nextKey, []int{1, 16, 256}, etcdclaims.LazyRelease()) })
+}
+
+func oneKey(who, _ int) string { return fmt.Sprintf("key/%d", who) }
+
+func nextKey(who, i int) string { return fmt.Sprintf("key/%d/%d", who, i%16) }
 
 // BenchmarkCycleFar is BenchmarkCycle with an etcd that is 10 ms away.
 func BenchmarkCycleFar(b *testing.B) {
@@ -47,11 +58,11 @@ func BenchmarkCycleFar(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = etcd.Close() })
-	cycles(b, etcd, 64, 1024)
+	cycles(b, etcd, oneKey, []int{64, 1024})
 }
 
 // cycles is a benchmark for each number of goroutines.
-func cycles(b *testing.B, etcd *clientv3.Client, numbers ...int) {
+func cycles(b *testing.B, etcd *clientv3.Client, key func(who, i int) string, numbers []int, opts ...etcdclaims.AcquireOption) {
 	b.Helper()
 	for _, n := range numbers {
 		b.Run(fmt.Sprintf("goroutines=%d", n), func(b *testing.B) {
@@ -59,7 +70,7 @@ func cycles(b *testing.B, etcd *clientv3.Client, numbers ...int) {
 			session := newSession(b, etcd)
 			pfx := shortPrefix()
 			ours := func(ctx context.Context, who, i int) error {
-				cl, err := c.TryAcquire(ctx, fmt.Sprintf("key/%d", who))
+				cl, err := c.TryAcquire(ctx, key(who, i), opts...)
 				if err != nil {
 					return err
 				}

@@ -2,10 +2,12 @@ package etcdclaims
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/claimerr"
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/lease"
 	"github.com/etcdclaims/claims/internal/term"
 	"go.uber.org/zap"
@@ -47,6 +49,11 @@ type Hooks struct {
 	// stored, writes under the handler's fence are refused. It can be called after
 	// TermEnded.
 	Zombie func(ctx context.Context, term TermInfo, drain time.Duration)
+	// ReleaseFailed is called when a release with [LazyRelease], of which TermEnded was told before, did not come out
+	// as it should. err matches ErrUnknown if the reply to the request was lost, and ErrLost if the key was not the
+	// claim's any more. After any error but ErrLost the client tries again until the key is free. It is called once for
+	// a term at most, and not if the session has ended, which frees the key, too.
+	ReleaseFailed func(ctx context.Context, term TermInfo, err error)
 	// Context returns work with the values that the work under a claim needs, such as its
 	// span. ctx is that of the term. Claim.Context, Claim.Bind, Run and the like call it
 	// for the contexts that they make.
@@ -141,7 +148,7 @@ type events struct {
 
 func eventsFor(h Hooks, log *zap.Logger) events {
 	follows := h.CallBegan != nil || h.CallEnded != nil || h.TermBegan != nil || h.TermEnded != nil ||
-		h.Zombie != nil || h.Context != nil || h.Trace != nil
+		h.Zombie != nil || h.ReleaseFailed != nil || h.Context != nil || h.Trace != nil
 	return events{hooks: h, log: log, follows: follows}
 }
 
@@ -228,6 +235,19 @@ func (e *events) endOf(t *term.Term, hooked context.Context) {
 		info.Outcome = outcome
 	}
 	hook(hooked, info)
+}
+
+// ReleaseFailed reports a release that no caller waited for.
+func (e *events) ReleaseFailed(t *term.Term, err error) {
+	if err = errtext.Call("release", t.Token().Key, err); !errors.Is(err, ErrLost) {
+		e.log.Warn("lazy release failed; retrying", t.Fields(zap.Error(err))...)
+	} else {
+		e.log.Warn("claim was lost before its lazy release", t.Fields(zap.Error(err))...)
+	}
+	if hook, hooked := e.hooks.ReleaseFailed, e.of(t); hook != nil && hooked != nil {
+		held, _ := t.Ended()
+		hook(hooked, TermInfo{Token: t.Token(), Attempt: t.Number(), Held: held, Err: t.Err()}, err)
+	}
 }
 
 // of returns the context of a term for its hooks. It is nil if none follows the term, or

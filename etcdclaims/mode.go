@@ -45,26 +45,28 @@ const (
 	optionIf
 	optionThen
 	optionNote
+	optionLazy
 )
 
 var optionNames = [...]string{
-	"TTL", "Manual", "Reentrant", "Supersede", "Suspectable", "Prefer", "MaxHold", "MinHold", "Progress", "If", "Then", "Note",
+	"TTL", "Manual", "Reentrant", "Supersede", "Suspectable", "Prefer", "MaxHold", "MinHold", "Progress", "If", "Then", "Note", "LazyRelease",
 }
 
 // goTogether says which options go with an option: with an option that is not named here goes none.
 var goTogether = map[optionSet]optionSet{
 	optionTTL:         ^optionSet(0),
-	optionManual:      ^optionSuspectable,
+	optionManual:      ^(optionSuspectable | optionLazy),
 	optionReentrant:   ^optionSupersede,
 	optionSupersede:   ^optionReentrant,
 	optionSuspectable: ^(optionManual | optionMinHold | optionIf | optionThen),
-	optionPrefer:      ^(optionIf | optionThen | optionNote),
+	optionPrefer:      ^(optionIf | optionThen | optionNote | optionLazy),
 	optionMaxHold:     ^optionSet(0),
-	optionMinHold:     ^optionSuspectable,
+	optionMinHold:     ^(optionSuspectable | optionLazy),
 	optionProgress:    ^optionSet(0),
 	optionIf:          ^(optionSuspectable | optionPrefer),
 	optionThen:        ^(optionSuspectable | optionPrefer),
 	optionNote:        ^optionPrefer,
+	optionLazy:        ^(optionManual | optionPrefer | optionMinHold),
 }
 
 // give notes that the call was given an option, unless its value says nothing.

@@ -19,7 +19,8 @@ import (
 // or Supersede. Shared cannot be combined with Slots, Reentrant or Supersede. Reentrant
 // cannot be combined with Supersede. MinHold must not be longer than MaxHold. Suspectable
 // cannot be combined with Slots, Shared, Manual, MinHold, If or Then. Prefer
-// cannot be combined with Slots, Shared, If, Then or Note.
+// cannot be combined with Slots, Shared, If, Then or Note. LazyRelease cannot be combined
+// with Slots, Shared, Manual, MinHold or Prefer.
 type AcquireOption = option.AcquireOption
 
 // AllOption is an option of [Client.TryAcquireAll].

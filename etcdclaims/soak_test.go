@@ -250,7 +250,7 @@ func (s *soak) count(call string, err error) {
 func (s *soak) option(rng *rand.Rand) []any {
 	one := []any{
 		etcdclaims.TTL(time.Duration(40+10*rng.IntN(5)) * sec), etcdclaims.MinHold(time.Duration(rng.IntN(90)) * sec), etcdclaims.MaxHold(time.Duration(10+rng.IntN(90)) * sec),
-		etcdclaims.Note([]byte("note")), etcdclaims.Supersede(), etcdclaims.Reentrant(),
+		etcdclaims.Note([]byte("note")), etcdclaims.Supersede(), etcdclaims.Reentrant(), etcdclaims.LazyRelease(),
 	}
 	n := rng.IntN(2 * len(one))
 	if n >= len(one) {

@@ -200,6 +200,9 @@ func (ac *Acquirer) TryOnce(ctx context.Context, s *lease.Session, key string, o
 	if o.Supersede {
 		a.Supersede(ac.Keys.Term(key))
 	}
+	if t, over := a.predecessor(); t != nil {
+		return ac.succeed(ctx, a, t, over)
+	}
 	act := a.Drive(ctx, a, a.Step(protocol.Event{Kind: protocol.BeginTake}), nil)
 	return ac.Conclude(ctx, a, &act)
 }

@@ -75,7 +75,7 @@ func (a *Attempt) grant(rev int64) term.Grant {
 	return term.Grant{
 		Given: term.Given{
 			Since: a.since, Put: a.Put, MinHold: o.MinHold, MaxHold: o.MaxHold, Progress: o.Progress, Noted: o.Note != nil,
-			Suspectable: o.Suspectable, Prefers: o.Prefers, Preference: o.Preference,
+			Suspectable: o.Suspectable, Lazy: o.Lazy, Prefers: o.Prefers, Preference: o.Preference,
 		},
 		Try: &a.Try, Rev: rev, Session: a.S, Noticed: a.Noticed, From: o.From, Line: a.Line,
 	}

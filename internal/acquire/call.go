@@ -26,6 +26,7 @@ type Call struct {
 	Concern     []string // what If and Then concern, nil if that may be anything
 	Note        []byte   // nil: none
 	Suspectable bool
+	Lazy        bool // its release is not waited for
 	Prefers     bool
 	Preference  int
 	Beside      beside.Companion // the key that is claimed together with it, or nil

@@ -15,6 +15,7 @@ import (
 // Names of rows that several workloads have.
 const (
 	claimsRow   = "etcdclaims"
+	lazyRow     = "etcdclaims, LazyRelease"
 	mutexRow    = "etcd Mutex, a shared session"
 	sessionsRow = "etcd Mutex, a session each"
 )
@@ -138,6 +139,7 @@ func cycles() workload {
 	for _, n := range []int{1, 16, 64, 256, 4096} {
 		w.points = append(w.points, point{name: fmt.Sprint(n, " goroutines"), n: n, rows: []row{
 			{name: claimsRow, measure: all.claims()},
+			{name: lazyRow, measure: all.claims(etcdclaims.LazyRelease())},
 			{name: mutexRow, reference: true, measure: all.sessions(mutex)},
 			{name: "redislock, Redis fsync always", measure: redisLocks(redisDurable)},
 			{name: "redislock, Redis without persistence", measure: redisLocks(redisForgetful)},
@@ -176,6 +178,7 @@ func spread() workload {
 		title: "Acquire and release by goroutines with a client each; ratios of rates to Mutex",
 		points: []point{{name: "256 clients", n: 256, rows: []row{
 			{name: claimsRow, measure: layout{}.claims()},
+			{name: lazyRow, measure: layout{}.claims(etcdclaims.LazyRelease())},
 			{name: sessionsRow, reference: true, measure: layout{}.sessions(mutex)},
 		}}},
 	}

@@ -1,6 +1,8 @@
 package contract
 
 import (
+	"context"
+
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -38,6 +40,22 @@ var optionCases = []Case{
 		if got := t.stored("x"); got != "" {
 			t.Errorf("the old term has stored %q", got)
 		}
+	}},
+
+	{"a lazy release is one", func(t *trial) {
+		a, b := t.pair(etcdclaims.Config{})
+		old := t.try(a, "k", etcdclaims.LazyRelease())
+		t.ok(old.Release(t.ctx))
+		t.is(old.Check(), etcdclaims.ErrReleased)
+		t.is(context.Cause(old.Context()), etcdclaims.ErrReleased)
+		_, err := old.Txn(t.ctx).Then(t.put("x", "old")).Commit()
+		t.is(err, etcdclaims.ErrReleased)
+		now := t.try(a, "k", etcdclaims.LazyRelease()) // for its own client it is free
+		t.rises(old.Fence(), now.Fence())
+		t.refused(b, "k")
+		t.ok(now.Release(t.ctx))
+		t.eventually("the key is free", func() bool { return !t.lookup(b, "k").Held })
+		t.free(b, "k")
 	}},
 
 	{"slots have so many holders", func(t *trial) {

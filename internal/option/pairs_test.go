@@ -67,6 +67,7 @@ var accepts = map[string]string{
 	`etcdclaims.Shared()`:      "acquire",
 	`etcdclaims.Suspectable()`: "acquire",
 	`etcdclaims.Prefer(0)`:     "acquire",
+	`etcdclaims.LazyRelease()`: "acquire",
 	`work.AtMostOnce()`:        "work",
 	`work.Again()`:             "work",
 	`outsider{}`:               "", // options are those of etcdclaims

@@ -69,7 +69,7 @@ const (
 // copy can be stepped apart from the original.
 type Acquisition struct {
 	Try
-	Supersedes *Held // the client's own claim that it takes the key from, or nil; see Supersede
+	Supersedes *Held // the client's own claim that it takes the key from, or nil; see Supersede and Succeed
 
 	// What becomes part of the claim.
 	HandedAt int64  // revision at which a releaser handed it the key, 0 if none did
@@ -162,6 +162,10 @@ func (a *Acquisition) Supersede(h *Held) {
 		a.Over = Supersede(h)
 	}
 }
+
+// Succeed makes the try take the key from a claim of its own client that is released, and whose key is
+// still there.
+func (a *Acquisition) Succeed(h *Held) { a.Supersedes, a.Over = h, Succeed(h) }
 
 // NamesLeases reports whether the last request can name other leases than the session's.
 func (a *Acquisition) NamesLeases() bool {

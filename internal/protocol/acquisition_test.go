@@ -172,6 +172,8 @@ func (p *play) do(name string) {
 		p.put(p.try.PlaceKey(), string(value), p.try.Lease)
 	case "#epoch":
 		p.put(layout.Epoch(), "1", 0)
+	case "#line":
+		p.put(layout.Place("k", "x"), protocol.Holder{Claim: "x"}.Encode(), 'x')
 	case "#beside":
 		p.put("/b", "x", 0)
 	case "#arrive":
@@ -212,6 +214,34 @@ func TestAcquisitionSupersedes(t *testing.T) {
 				p.try.Ask.If = []*pb.Compare{txn.CreatedAfter([]byte("/x"), 0)}
 			}
 			p.plays(script, tt.want)
+		})
+	}
+}
+
+// A try that takes the key over from a released claim of its own client passes no caller in line, and finds out what became
+// of that claim.
+func TestAcquisitionSucceeds(t *testing.T) {
+	t.Parallel()
+	for script, want := range map[string]string{
+		"take reply":                          "take, won",
+		"take twice":                          "take, won",
+		"take lose-reply reply":               "take, confirm, won",
+		"take late reply #arrive":             "take, confirm, again",
+		"#line take reply reply learnt":       "take, look, learn, again",
+		"#free take reply":                    "take, again found",
+		"#free #line take reply":              "take, again found",
+		"#other take reply":                   "take, held found by x",
+		"#epoch take reply reply":             "take, look, held found by o",
+		"#line take reply #free reply learnt": "take, look, learn, behind",
+	} {
+		t.Run(script, func(t *testing.T) {
+			t.Parallel()
+			m := newModel(t)
+			o := m.has("o", exclusive())
+			held := protocol.NewHeld(&o.Try, noEpoch.Fence(m.Revision()))
+			p := m.plays(m.caller("c", exclusive(), noEpoch))
+			p.try.Succeed(&held)
+			p.plays(script, want)
 		})
 	}
 }

@@ -14,11 +14,20 @@ type Over struct {
 	Rev    int64         // at which it was put
 	Guard  []*pb.Compare // conditions under which the key may be taken from it
 	Notify *pb.RequestOp // puts the notice for its holder, or nil
+	Yields bool          // those in line for the key come first
 }
 
 // Supersede returns what takes the key from a claim of the same client.
 func Supersede(h *Held) *Over {
 	return &Over{Rev: keyspace.Revision(h.Fence), Guard: h.Guard()}
+}
+
+// Succeed returns what takes the key from a claim of the same client that is released, and whose key is
+// still there. No caller in line is passed.
+func Succeed(h *Held) *Over {
+	over := Supersede(h)
+	over.Yields = true
+	return over
 }
 
 // Suspicion is a holder whose client did not answer a question.

@@ -87,10 +87,10 @@ func (t *Try) besides() []*pb.RequestOp {
 const noLease int64 = 0
 
 // newcomer is claim for a caller without a place: a place of another is in its way, unless it
-// takes the key from its holder.
+// takes the key from its holder and does not yield.
 func (t *Try) newcomer() *pb.TxnRequest {
 	in := t.claim()
-	if t.Over == nil {
+	if t.Over == nil || t.Over.Yields {
 		keys := t.Mode.Keys()
 		in.Compare = append(in.Compare, keys.noneBefore(t.Layout))
 	}
@@ -112,7 +112,7 @@ func (t *Try) line(in *pb.TxnRequest) txn.Request {
 	_, record := t.Mode.Take()
 	r := txn.Request{Key: keys.Line, Also: append(keys.concerned(record != ""), t.Ask.Concern...), In: in}
 	if len(t.Ask.If)+len(t.Ask.Then) > 0 && t.Ask.Concern == nil {
-		r.Key = "" // its operations may concern any key
+		r.Key, r.Also = "", append(r.Also, keys.Line) // its operations may concern any key
 	}
 	if keys.Joins {
 		r.Beside = txn.Joins

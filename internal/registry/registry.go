@@ -188,6 +188,13 @@ func (r *Registry[T, W]) Contended(key string) bool {
 	return r.waitedOn[key] || held
 }
 
+// WaitedFor reports whether the client had to wait for the key when it last asked for it.
+func (r *Registry[T, W]) WaitedFor(key string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.waitedOn[key]
+}
+
 // SetContended notes whether the client had to wait for the key.
 func (r *Registry[T, W]) SetContended(key string, contended bool) {
 	const most = 1024

@@ -183,6 +183,7 @@ func (r *replay) ends(before, by change) {
 		"%s lost %v at %s with its lease, for it was revoked: it was not: %v", m.p.name, token, clockOf(m.lost), by)
 	late := by.at.Sub(m.end)
 	if !m.end.IsZero() && late >= 0 {
+		r.lingered(m, before, by)
 		return
 	}
 	if !taken {

@@ -15,6 +15,7 @@ import (
 type line struct {
 	key    string
 	places []place
+	gone   time.Time // when the last place was removed
 
 	first place     // in line while the key is free; zero: nobody
 	since time.Time // when that began
@@ -47,7 +48,7 @@ func (r *replay) place(c change) {
 	at := l.of(claim)
 	switch {
 	case c.deleted && at >= 0:
-		l.places = slices.Delete(l.places, at, at+1)
+		l.places, l.gone = slices.Delete(l.places, at, at+1), c.at
 	case c.deleted:
 	case at >= 0:
 		r.fault("a place in line was put twice: %v", c)
@@ -73,7 +74,7 @@ func (r *replay) inTurn(c change, h holder, token fencing.Token) {
 	if len(l.places) > 0 {
 		r.count("judged: whose turn it was")
 	}
-	if old, held := r.own[c.key]; held && old.holder().Instance == h.Instance && l.of(h.Claim) < 0 {
+	if old, held := r.own[c.key]; held && old.holder().Instance == h.Instance && l.of(h.Claim) < 0 && !r.releasedLazily(old.token()) {
 		return // superseded by its own process, which passes nobody
 	}
 	sharing := strings.HasPrefix(c.key, sharedPrefix) // which passes others of its kind

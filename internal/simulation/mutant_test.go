@@ -265,7 +265,7 @@ var errEpochRaised =`,
 	},
 	{
 		name: "newcomer that passes the line", of: "internal/protocol", tests: "TestTake",
-		edits: []edit{{"internal/protocol/try.go", "	if t.Over == nil {\n		keys := t.Mode.Keys()\n", "	if t.Over != nil {\n		keys := t.Mode.Keys()\n"}},
+		edits: []edit{{"internal/protocol/try.go", "	if t.Over == nil || t.Over.Yields {\n		keys := t.Mode.Keys()\n", "	if t.Over != nil {\n		keys := t.Mode.Keys()\n"}},
 	},
 	{
 		name: "waiter that passes those before it", seeds: 100,

@@ -16,7 +16,7 @@ import (
 var withMutants = flag.Bool("mutants", false, "see whether the simulation finds the deliberate faults; it takes some minutes")
 
 func allMutants() []mutant {
-	return slices.Concat(mutants, coreMutants, refusalMutants, queueMutants, groupMutants, schedMutants)
+	return slices.Concat(mutants, coreMutants, refusalMutants, queueMutants, groupMutants, schedMutants, lazyMutants)
 }
 
 // TestMutants shows that the checks can fail: each deliberate fault of the

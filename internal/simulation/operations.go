@@ -291,3 +291,63 @@ func (p *process) force(ctx context.Context, key string) error {
 	p.w.count("forced releases")
 	return err
 }
+
+// lazyKey is a key whose holders do not wait for its release. The trace judges the claims as others, and for how long the
+// key stays held after them.
+const lazyKey = "lazy"
+
+// claimLazily claims the key, holds it for a while, and releases it, often several times one right after the other. One claim
+// in eight is released as usual.
+func (p *process) claimLazily(rng *rand.Rand) {
+	for again := true; again && p.ctx.Err() == nil; again = rng.IntN(3) > 0 {
+		lazily := etcdclaims.LazyRelease()
+		if rng.IntN(8) == 0 {
+			lazily = etcdclaims.Option(nil)
+		}
+		cl, err := p.claimSome(rng, lazyKey, 3, (*etcdclaims.Claim).Token, lazily)
+		if err != nil {
+			return
+		}
+		p.writeUnder(rng, cl, cl.Token(), 2*time.Second, time.Second)
+		if p.dead.Load() {
+			return
+		}
+		p.w.trace.ended(cl.Token(), p)
+		if lazily != nil {
+			p.lazies.Store(cl.Token(), time.Now())
+		}
+		err = soon(between(rng, 0, 10*time.Second), cl.Release)
+		p.class("release", err)
+		if rng.IntN(2) == 0 {
+			p.pause(between(rng, 0, 50*time.Millisecond))
+		}
+		if err == nil && rng.IntN(2) == 0 {
+			p.takeBack(rng, cl)
+		}
+	}
+}
+
+// takeBack tries for a key that the process has just released.
+func (p *process) takeBack(rng *rand.Rand, before *etcdclaims.Claim) {
+	cl, err := p.ownTry(rng)
+	var held *etcdclaims.HeldError
+	if errors.As(err, &held) && held.Info.Claim == before.ID() {
+		p.barred.Store(before.Token(), time.Now())
+	}
+	if err == nil {
+		p.w.count("keys claimed again right after a lazy release")
+		p.useSome(rng, cl, cl.Token(), time.Second, time.Second)
+	}
+}
+
+// ownTry tries for the key.
+func (p *process) ownTry(rng *rand.Rand) (*etcdclaims.Claim, error) {
+	ctx, cancel := p.within(rng, 8*time.Second)
+	defer cancel()
+	cl, err := p.client.TryAcquire(ctx, lazyKey)
+	p.class("acquire", err)
+	if err == nil {
+		p.holds(cl.Token(), cl.Check)
+	}
+	return cl, err
+}

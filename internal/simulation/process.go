@@ -51,6 +51,8 @@ type process struct {
 	prefers sync.Map // that go to the most preferred in line
 	gated   sync.Map // that were had on the condition that a gate is open
 	rests   sync.Map // how long their keys are to be held at least
+	lazies  sync.Map // that were released without waiting for etcd, and when
+	barred  sync.Map // likewise, of those for which the process was refused their key later
 }
 
 // newProcess starts the number-th process of a slot.

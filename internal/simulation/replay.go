@@ -62,7 +62,7 @@ func newReplay(t *trace) *replay {
 	for _, p := range slices.Concat(t.w.old, t.w.slots) {
 		r.procs[p.client.Instance()] = p
 	}
-	for _, key := range append(t.w.all(), queueKeeper, sharedKey, suspectKey, preferKey, reentrantKey) {
+	for _, key := range append(t.w.all(), queueKeeper, sharedKey, suspectKey, preferKey, reentrantKey, lazyKey) {
 		r.lines[keyspace.Digest(key)] = &line{key: key}
 	}
 	r.lines[keyspace.Digest(keyspace.SlotFamily(slottedKey))] = &line{key: slottedKey}
@@ -154,4 +154,38 @@ func (r *replay) restored(i, era int) {
 			r.fault("%s took %v for its own until %s, more than %v after a restore (%s) that undid it", m.p.name, token, clockOf(m.end), limit, clockOf(at))
 		}
 	}
+}
+
+// lingers is more than a key may stay held after a release that its holder does not wait for, beside the way to etcd.
+const lingers = 500 * time.Millisecond
+
+// releasedLazily reports whether a claim was released without waiting for etcd.
+func (r *replay) releasedLazily(token fencing.Token) bool {
+	m := r.t.terms[token]
+	if m == nil {
+		return false
+	}
+	_, lazily := m.p.lazies.Load(token)
+	return lazily
+}
+
+// lingered checks for how long a key has stayed held after a release that its holder did not wait for, and that the holder
+// was not refused the key meanwhile, unless others were in line.
+func (r *replay) lingered(m *term, before, by change) {
+	at, lazily := m.p.lazies.Load(before.token())
+	if !lazily || m.p.dead.Load() || !m.lost.IsZero() {
+		return
+	}
+	from := at.(time.Time)
+	took, most := by.at.Sub(from), lingers+2*m.p.rtt+2*m.p.far
+	if took <= 0 || !r.ledger.healthy(m.p, from.Add(-time.Second), by.at) || r.ledger.full(from, by.at) {
+		return
+	}
+	r.count("judged: keys after lazy releases")
+	if at, barred := m.p.barred.Load(before.token()); barred && by.deleted {
+		l := r.lineFor(lazyKey)
+		r.faultIf(len(l.places) == 0 && l.gone.Add(time.Second).Before(at.(time.Time)),
+			"%s was refused for the claim %v, which it had released: %v", m.p.name, before.token(), by)
+	}
+	r.faultIf(took > most, "the key of %v stayed held for %v after its release by %s: %v", before.token(), took, m.p.name, by)
 }

@@ -32,6 +32,7 @@ var specials = []special{
 	{suspectKey, 4, 2, 4, 1, 8 * time.Second, (*process).claimSuspectable},
 	{preferKey, 4, 0, 4, 1, 8 * time.Second, (*process).claimPreferred},
 	{reentrantKey, 4, 3, 4, 2, 8 * time.Second, (*process).entering},
+	{lazyKey, 4, 1, 4, 1, 6 * time.Second, (*process).claimLazily},
 }
 
 // has reports whether the run has a special key.

@@ -15,6 +15,7 @@ import (
 // ReleaseAll gives up all terms, many to a request. When the client is being closed they count as
 // lost by that, before anything is sent.
 func (ts *Terms) ReleaseAll(ctx context.Context, closing bool) (int, error) {
+	ts.Store.Hurry()
 	all := ts.Keys.All()
 	var plain, resting []*Term
 	for _, t := range all {

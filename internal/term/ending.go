@@ -24,6 +24,7 @@ type exit struct {
 	call      string                  // as errors name it
 	local     *LocalWaiter            // that is to get the key, or nil
 	unsettled func() (settled func()) // see Ending of this package
+	traced    bool                    // the next holder is passed on what observers want
 	err       error                   // of the last request; why there is no other once the time is up
 }
 
@@ -33,15 +34,12 @@ func (x *exit) run(ctx context.Context) error {
 	t := x.t
 	bounded, cancel := t.s.Hurried(ctx)
 	defer cancel()
-	retries, traced := false, false
+	retries := false
 	for ev := (protocol.EndEvent{Kind: protocol.EndBegins}); ; {
 		if x.local != nil {
 			x.Arrival = t.terms.Local.Arrival(x.local)
 		}
-		lineKnown := x.Line.More || len(x.Line.Next) > 0 || ev.Reply != nil && !ev.Reply.Succeeded // or about to be
-		if !traced && lineKnown && !x.Frees {
-			traced, x.Trace = true, t.terms.Observer.Trace(t)
-		}
+		x.trace(ev)
 		a := x.Step(ev)
 		x.arrange(a.Locals)
 		if a.Kind.Ends() {
@@ -58,18 +56,38 @@ func (x *exit) run(ctx context.Context) error {
 	}
 }
 
+// trace has the next holder passed on what observers want, once there may be one.
+func (x *exit) trace(ev protocol.EndEvent) {
+	lineKnown := x.Line.More || len(x.Line.Next) > 0 || ev.Reply != nil && !ev.Reply.Succeeded // or about to be
+	if !x.traced && lineKnown && !x.Frees {
+		x.traced, x.Trace = true, x.t.terms.Observer.Trace(x.t)
+	}
+}
+
 // goOn ends the term in the background, from where it has come to so far.
 func (x *exit) goOn(ctx context.Context) error {
+	_, err := x.settle(ctx, x.resume())
+	return err
+}
+
+// resume is what is to be done first in the background.
+func (x *exit) resume() protocol.EndAction {
 	x.Release = x.t.leaving() // its note may have been sent meanwhile, and other claims of its record may be gone
-	a := x.Step(protocol.EndEvent{Kind: protocol.EndResumes})
+	return x.Step(protocol.EndEvent{Kind: protocol.EndResumes})
+}
+
+// settle carries out an action, and what follows from it. It returns how the term ended, or why that is not settled.
+func (x *exit) settle(ctx context.Context, a protocol.EndAction) (protocol.EndAction, error) {
 	for !a.Kind.Ends() {
-		a = x.Step(x.carryOut(ctx, a))
+		ev := x.carryOut(ctx, a)
+		x.trace(ev)
+		a = x.Step(ev)
 	}
 	if a.Kind == protocol.EndUnsettled {
-		return x.err
+		return a, x.err
 	}
 	x.clear(a)
-	return nil
+	return a, nil
 }
 
 // carryOut does what is to be done next, and returns what came of it.

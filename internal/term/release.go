@@ -32,6 +32,10 @@ func (t *Term) releaseBegun(ctx context.Context) error {
 	if t.restLeft() > 0 {
 		return t.rest(ctx)
 	}
+	if t.Lazy && t.unawaited() {
+		t.part()
+		return nil
+	}
 	err := t.drop(ctx)
 	t.terms.countRelease(err)
 	return err

@@ -28,6 +28,7 @@ type Given struct {
 	MinHold     time.Duration
 	MaxHold     time.Duration
 	Progress    time.Duration // its handler beats at least as often; 0: it need not
+	Lazy        bool          // its release is not waited for
 	Noted       bool          // a note was put with the claim
 	Suspectable bool
 	Prefers     bool // a release hands the key to the most preferred caller

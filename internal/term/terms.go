@@ -68,6 +68,8 @@ type Observer interface {
 	// TermLost and TermEnded report the end of a term, once it has ended.
 	TermLost(t *Term, why claimerr.Loss)
 	TermEnded(t *Term)
+	// ReleaseFailed reports that a release that no caller waited for did not come out as it should.
+	ReleaseFailed(t *Term, err error)
 	// Context returns the context of work under a term.
 	Context(t *Term, work context.Context) context.Context
 	// Trace returns what the next holder is passed on.
@@ -95,6 +97,7 @@ type Terms struct {
 	Keys  registry.Registry[*Term, claimerr.Loss]
 	Local Line
 
+	parted   partings
 	Released atomic.Int64
 	Losses   [claimerr.Reasons]atomic.Int64
 

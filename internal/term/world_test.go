@@ -71,6 +71,7 @@ func (w *world) TermLost(t *Term, why claimerr.Loss) {
 	w.Note("lost " + t.Key + ": " + why.Reason.String())
 }
 func (w *world) TermEnded(t *Term)                                     { w.Note("ended " + t.Key) }
+func (w *world) ReleaseFailed(t *Term, _ error)                        { w.Note("not released " + t.Key) }
 func (w *world) Context(_ *Term, work context.Context) context.Context { return work }
 func (w *world) Trace(*Term) string                                    { return "" }
 func (w *world) Deliver(notice *mvccpb.KeyValue)                       { w.Note("delivered " + string(notice.Value)) }

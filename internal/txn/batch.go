@@ -89,6 +89,9 @@ func (t *batch) take(queue []*call) []*call {
 
 // admits reports whether a call may share the round trip.
 func (t *batch) admits(c *call) bool {
+	if t.b.delays.before(&c.Request) != nil {
+		return false
+	}
 	if t.epoch != nil && c.Epoch != nil && !t.epoch.Is(c.Epoch) {
 		return false
 	}

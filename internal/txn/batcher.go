@@ -52,8 +52,8 @@ type Config struct {
 // Batcher is group commit. A request that finds no round trip under way is sent at
 // once. Requests that arrive meanwhile share the next one, each as a nested
 // transaction with its own conditions, so that each succeeds or fails by itself.
-// No timer delays a request. The one timer there is frees requests that wait behind
-// slow round trips.
+// No timer delays a request that a caller waits for. One timer frees requests that wait
+// behind slow round trips, another sends those of Later.
 type Batcher struct {
 	cfg Config
 	*Limits
@@ -61,6 +61,7 @@ type Batcher struct {
 	mu       sync.Mutex
 	urgent   []*call      // requests that give up keys; they go before the others
 	queue    []*call      // the other requests that wait
+	delays   delays       // requests that wait for one of the others
 	underWay []*roundTrip // sent, and not returned
 	wake     *time.Timer  // looks whether a slow round trip keeps others waiting
 	wakeAt   time.Time
@@ -116,6 +117,9 @@ func NewBatcher(cfg Config) *Batcher {
 func (b *Batcher) Wait() {
 	b.mu.Lock()
 	b.setWake()
+	if b.delays.timer != nil {
+		b.delays.timer.Stop()
+	}
 	b.mu.Unlock()
 	b.wg.Wait()
 }
@@ -145,10 +149,14 @@ func (b *Batcher) rests() bool { return len(b.urgent)+len(b.queue)+len(b.underWa
 func (b *Batcher) Do(ctx context.Context, r Request) (*clientv3.TxnResponse, error) {
 	if r.Key == "" {
 		r.Crowd.Leave()
+		if err := b.afterDelayed(ctx, &r); err != nil {
+			return nil, err
+		}
 		return b.Send(ctx, r)
 	}
 	b.mu.Lock()
-	if len(b.urgent)+len(b.queue) == 0 && r.Crowd == nil && !b.cfg.Gather {
+	waiting := len(b.urgent) + len(b.queue) + len(b.delays.waiting)
+	if waiting == 0 && r.Crowd == nil && !b.cfg.Gather && b.delays.before(&r) == nil {
 		if all, urgent := b.room(1); all || urgent && r.Urgent {
 			trip := b.begin(1)
 			b.mu.Unlock()
@@ -210,6 +218,7 @@ func (b *Batcher) enqueue(calls []*call) {
 			b.queue = append(b.queue, c)
 		}
 	}
+	b.hurry()
 	if b.cfg.Gather && !b.gathering {
 		b.gathering = true
 		b.mu.Unlock()
@@ -260,10 +269,11 @@ func (b *Batcher) begin(calls int) *roundTrip {
 	return trip
 }
 
-// returned ends a round trip and starts the next ones that have room.
-func (b *Batcher) returned(trip *roundTrip) {
+// returned ends a round trip of calls, and starts the next ones that have room.
+func (b *Batcher) returned(trip *roundTrip, calls ...*call) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.delays.settled(calls)
 	if i := slices.Index(b.underWay, trip); i >= 0 {
 		b.underWay = slices.Delete(b.underWay, i, i+1)
 	}
@@ -293,7 +303,7 @@ func (b *Batcher) launch() {
 		}
 		trip := b.begin(len(calls))
 		b.wg.Go(func() {
-			defer b.returned(trip)
+			defer b.returned(trip, calls...)
 			b.commit(calls)
 			runtime.Gosched() // callers that go on at once take part in the next round trip
 		})

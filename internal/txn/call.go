@@ -37,6 +37,16 @@ func newCall(ctx context.Context, r Request) *call {
 	return c
 }
 
+// isSettled reports whether the call has its outcome.
+func (c *call) isSettled() bool {
+	select {
+	case <-c.settled:
+		return true
+	default:
+		return false
+	}
+}
+
 // shared returns how many conditions the call has in addition to those of its
 // transaction.
 func (c *call) shared() (n int) {

@@ -61,11 +61,16 @@ func NoEndAnswer(did protocol.EndActionKind) protocol.EndEvent {
 
 // GoOn has an ending go on in the background until it sends a request, or is over; see exit.goOn.
 func GoOn(end *protocol.Ending, ev protocol.EndEvent) protocol.EndAction {
-	a := end.Step(ev)
-	for a.Kind == protocol.EndUnsettled {
-		a = end.Step(protocol.EndEvent{Kind: protocol.EndResumes})
+	for a := end.Step(ev); ; {
+		switch a.Kind {
+		case protocol.EndUnsettled:
+			a = end.Step(protocol.EndEvent{Kind: protocol.EndResumes})
+		case protocol.EndPause: // the claim is over
+			a = end.Step(protocol.EndEvent{Kind: protocol.EndTimeUp})
+		default:
+			return a
+		}
 	}
-	return a
 }
 
 // EndName names the request of an ending.

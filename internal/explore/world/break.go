@@ -20,7 +20,7 @@ func (c Condition) Compare(other Condition) int {
 }
 
 // Conditions is how many there are in all scopes.
-const Conditions = 146
+const Conditions = 148
 
 // own are the steps with conditions that are not those of an attempt.
 var own = []string{

@@ -178,7 +178,7 @@ func (w World) owner(lease int64) *client {
 }
 
 func (w World) knows(c *client, claim string) bool {
-	return c.att != nil && c.att.ID == claim || c.term != nil && c.term.held.ID == claim ||
+	return c.att != nil && c.att.ID == claim || c.parted != nil && c.parted.ID == claim || c.term != nil && c.term.held.ID == claim ||
 		slices.ContainsFunc(c.chores, func(ch chore) bool { return ch.claim == claim })
 }
 
@@ -191,7 +191,7 @@ func (c *client) holdsAnother(key, claim string) bool {
 // notes checks that no note is left of a client that does nothing.
 func (w World) notes() error {
 	for _, k := range w.etcd.Under(layout.Note("")) {
-		if c := w.owner(k.Lease); c != nil && c.att == nil && c.term == nil && len(c.chores) == 0 {
+		if c := w.owner(k.Lease); c != nil && c.att == nil && c.term == nil && len(c.chores) == 0 && c.parted == nil {
 			return fmt.Errorf("%s is left", k.Name)
 		}
 	}

@@ -22,6 +22,7 @@ type chore struct {
 	request txn.Request
 	att     *protocol.Acquisition // whose stray claims the reply may show, or nil
 	rest    *protocol.Ending      // of a claim that is given up in the background, or nil
+	first   bool                  // it is the first request of a delayed release
 	did     protocol.EndAction    // that the rest waits for
 	besides []*pb.RequestOp       // put back the record of the attempt; such a chore outlives its session
 	move    *protocol.Move        // of a claim whose handler goes on, or nil
@@ -39,7 +40,7 @@ func (c *chore) append(b []byte) []byte {
 		b = appendInt(append(b, flag(c.move.Unsure)), c.move.Lease)
 	}
 	if c.rest != nil {
-		b = appendValue(append(b, byte(c.did.Kind)), reflect.ValueOf(c.rest))
+		b = appendValue(append(b, byte(c.did.Kind), flag(c.first)), reflect.ValueOf(c.rest))
 	}
 	return b
 }
@@ -92,6 +93,7 @@ func (w *World) rest(i int, end *protocol.Ending) error {
 func (w *World) choreDone(i int, id owner, resp *pb.TxnResponse, err error) error {
 	c := w.change(i)
 	done := c.takeChore(id)
+	done.first = false
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) && done.besides != nil { // see undoing.withoutLease of internal/acquire
 		if !w.etcd.Lives(c.lease) {
 			if err := w.lose(i); err != nil {
@@ -125,7 +127,11 @@ func (w *World) choreDone(i int, id owner, resp *pb.TxnResponse, err error) erro
 func (w *World) restStep(i int, of chore, ev protocol.EndEvent) error {
 	end := *of.rest
 	of.rest = &end
-	if of.did = driver.GoOn(&end, ev); of.did.Kind != protocol.EndSend {
+	switch of.did = driver.GoOn(&end, ev); of.did.Kind {
+	case protocol.EndSend, protocol.EndRead:
+	case protocol.EndLost: // see parting.do of internal/term
+		return w.clearAway(i, end.Release)
+	default:
 		return w.clear(i, &end, of.did)
 	}
 	of.request, of.kind = of.did.Request, driver.EndName(&end, of.did)
@@ -135,9 +141,10 @@ func (w *World) restStep(i int, of chore, ev protocol.EndEvent) error {
 // choreUnknown tries a chore again that has no answer.
 func (w *World) choreUnknown(i int, id owner) error {
 	again := w.change(i).takeChore(id)
+	again.first = false
 	switch {
 	case again.rest != nil:
-		return w.restStep(i, again, protocol.EndEvent{Kind: protocol.EndUnknown})
+		return w.restStep(i, again, driver.NoEndAnswer(again.did.Kind))
 	case again.move != nil:
 		return w.moveAgain(i, again, true)
 	}

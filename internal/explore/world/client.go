@@ -51,6 +51,8 @@ type client struct {
 	over   bool                  // the call has its answer: it does not begin its work again
 	term   *term                 // the claim that it has, or is giving up
 	chores []chore
+	parted *protocol.Ending // of a claim whose key is yet to be deleted, or nil; see term.parting
+	taking bool             // the attempt is to take that key over
 
 	bytes []byte // of all that, nil after a change
 }
@@ -65,7 +67,7 @@ func (c *client) alive() bool { return c.state != dead && c.state != closed && c
 
 // mayClose reports whether the client has nothing left to do.
 func (c *client) mayClose() bool {
-	return c.state == closing && c.att == nil && c.term == nil && len(c.chores) == 0
+	return c.state == closing && c.att == nil && c.term == nil && len(c.chores) == 0 && c.parted == nil
 }
 
 // nextLease returns the id of another lease: the first that nothing mentions any more, since no event can tell it from
@@ -140,6 +142,9 @@ func (c *client) encode() {
 	for i := range c.chores {
 		b = c.chores[i].append(b)
 	}
+	if b = append(b, flag(c.parted != nil)|flag(c.taking)<<1); c.parted != nil {
+		b = appendValue(b, reflect.ValueOf(c.parted))
+	}
 	c.bytes = b
 }
 
@@ -187,6 +192,10 @@ func (w *World) begin(i int) error {
 	putBeside(c, call, a)
 	if a.PlaceValue = a.Value; call.Meets || a.Beside != nil { // as line.selfServing
 		a.PlaceValue = protocol.Holder{Claim: id, Owner: c.name, Instance: c.instance(), Kind: protocol.KindSelf}.Encode()
+	}
+	if p := c.parted; p != nil { // see Acquirer.succeed of internal/acquire
+		c.taking = true
+		a.Succeed(p.Held)
 	}
 	c.att, c.cursor = a, w.etcd.Revision()
 	kind := protocol.BeginTake
@@ -304,6 +313,11 @@ func (w *World) concluded(i int, act protocol.Action) error {
 	if act.End != protocol.AnswerWon {
 		c.mode = a.Mode
 	}
+	if c.taking {
+		if held, err := w.tookOver(i, act.End); held || err != nil {
+			return err
+		}
+	}
 	again := false
 	switch act.End {
 	case protocol.AnswerWon:
@@ -354,7 +368,7 @@ func (w *World) lose(i int) error {
 	if c.ended {
 		return nil
 	}
-	c.ended = true
+	c.ended, c.parted, c.taking = true, nil, false
 	w.forsake(i, ofTerm)
 	var kept []chore
 	for _, chore := range c.chores {

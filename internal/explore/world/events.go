@@ -186,7 +186,10 @@ func (w World) clientEvents(all []event, i int) []event {
 		})
 	}
 	waitsInLine := c.att != nil && c.act.Do != protocol.DoPrepare
-	if c.state == running && c.term == nil && !waitsInLine && !c.waitsForRecord() {
+	if c.parted != nil && !c.taking {
+		add("sent its delayed release", func(n *World) error { return n.leavePart(i) })
+	}
+	if c.state == running && c.term == nil && !waitsInLine && !c.waitsForRecord() && c.mayCall(w.call(i)) {
 		add("called for the key", func(n *World) error { return n.goOn(i) })
 	}
 	if c.mayClose() {

@@ -25,7 +25,7 @@ func (w World) clientFaults(all []event, i int) []event {
 			}))
 		}
 	}
-	busy := c.att != nil || c.term != nil
+	busy := c.att != nil || c.term != nil || c.parted != nil
 	add(Crash, busy || len(c.chores) > 0, "%s died", func(n *World) error { n.die(i, dead); return nil })
 	add(Expiry, busy && !c.ended && w.etcd.Lives(c.lease), "the lease of %s ended, after its deadline", func(n *World) error {
 		n.change(i).expired = true
@@ -66,6 +66,7 @@ func (w *World) die(i int, s state) {
 		w.forsake(i, chore.id)
 	}
 	c.att, c.act, c.cursor, c.mode, c.term, c.chores = nil, nil, 0, nil, nil, nil
+	c.parted, c.taking = nil, false
 	c.leave()
 }
 

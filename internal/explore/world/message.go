@@ -35,6 +35,7 @@ type message struct {
 	of    owner
 	step  string
 	claim string // the attempt that it concerns, or ""
+	over  string // the claim of its client that it takes the key over from, or ""
 	in    *pb.TxnRequest
 	resp  *pb.TxnResponse // nil until it was carried out
 	err   error           // of etcd
@@ -46,7 +47,7 @@ func (m *message) isAnswered() bool { return m.resp != nil || m.err != nil }
 
 func (m *message) encode() {
 	b := append(make([]byte, 0, 512), letter(int(m.from)), byte(m.of), flag(m.resp != nil)|flag(m.err != nil)<<1)
-	b = append(appendInt(appendInt(b, m.floor), int64(len(m.claim))), m.claim...)
+	b = append(append(appendInt(appendInt(b, m.floor), int64(len(m.claim))), m.claim...), m.over...)
 	if m.isAnswered() { // what it was does not matter any more, but to the story
 		b = appendValue(b, reflect.ValueOf(m.resp))
 	} else {
@@ -65,6 +66,9 @@ func (w *World) send(i int, of owner, step string, r txn.Request) error {
 		in = d.without(by, in)
 	}
 	m := message{from: int8(i), of: of, step: step, claim: w.clients[i].concern(of), in: in}
+	if c := &w.clients[i]; of == ofCall && c.taking {
+		m.over = c.parted.ID
+	}
 	if w.scope.Faults[Restore] > 0 {
 		m.floor = w.clients[i].seen
 	}

@@ -67,6 +67,7 @@ type Call struct {
 	Ops    bool // the claim ends together with an operation of the holder
 	Moves  bool // the holder's handler does not stop in time: its claim is moved to a lease that nobody renews
 	Frees  bool // the release hands the key to nobody
+	Parts  bool // the release is not waited for: the key is deleted later, or taken over by the next call
 
 	Work       Outcome // of work whose record is beside the claim
 	AtMostOnce bool    // likewise

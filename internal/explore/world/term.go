@@ -72,6 +72,9 @@ func (t *term) leaving(call Call) protocol.Release {
 // release has a client give its claim up; see term.Term.drop.
 func (w *World) release(i int) error {
 	c, call := w.change(i), w.call(i)
+	if call.Parts && !c.term.noticed && !c.term.line.More && len(c.term.line.Next) == 0 {
+		return w.part(i)
+	}
 	t := *c.term
 	t.end = &protocol.Ending{Release: t.leaving(call), Line: t.line, Frees: call.Frees}
 	if call.Ops {

@@ -98,6 +98,8 @@ var Unneeded = map[Condition]string{
 	{"Move", "own/k#shared-… lease not_equal"}: itsOwn,
 	{"Move", "own/k#shared-… mod equal"}:       orEither,
 
+	{"Take", "own/k mod equal"}: "the lease shows the same, unless another caller of the client has the key since",
+
 	{"Undo", "note/k#shared-… lease equal"}:    itsOwn,
 	{"Undo", "own/k lease equal"}:              oneLease,
 	{"Undo", "own/k#shared-… lease equal"}:     oneLease,

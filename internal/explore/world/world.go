@@ -241,7 +241,7 @@ func (w *World) take(m *message) (*pb.TxnResponse, error, error) {
 	}
 	for i := range guards {
 		h := &guards[i]
-		if h.ID == m.claim || !before.Holds(h.Guard()) {
+		if h.ID == m.claim || h.ID == m.over || !before.Holds(h.Guard()) {
 			continue
 		}
 		if !w.etcd.Holds(h.Guard()) {

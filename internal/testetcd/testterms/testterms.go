@@ -69,6 +69,9 @@ func (c *Client) TermLost(t *term.Term, why claimerr.Loss) {
 // TermEnded is described at TermLost.
 func (c *Client) TermEnded(t *term.Term) { c.Note("ended " + t.Key) }
 
+// ReleaseFailed is described at term.Observer.
+func (c *Client) ReleaseFailed(t *term.Term, err error) { c.Note("not released " + t.Key) }
+
 // Context returns the context as it is.
 func (c *Client) Context(_ *term.Term, work context.Context) context.Context { return work }
 

@@ -1,0 +1,28 @@
+package etcdclaims
+
+// LazyRelease makes [Claim.Release] return without waiting for etcd. The request that deletes the key shares the round
+// trip of the client's next acquisition or release, and is sent after 20 ms if there is none. A cycle of acquiring and
+// releasing then takes one round trip instead of two. Use it for short claims on keys that few callers compete for.
+//
+// Release ends the claim locally and returns nil: [Claim.Check] returns ErrReleased, the claim's context ends, and TermEnded
+// of [Hooks] is called. The claim is not lost. Calls of this client that acquire the key find it free. If TryAcquire or
+// Acquire asks for the key before it is deleted, one request ends the old term and begins the new one. Callers in line come
+// first.
+//
+// Other clients, and [Client.Lookup], find the key held for up to 20 ms longer. Until then TryAcquire of another client
+// returns ErrHeld. A caller of another client that joins the line gets the key when it is deleted. Release does not delay
+// the request if the client knows a waiter: a caller of its own, or the next caller in a line from which it got the key.
+// The same holds if the client had to wait when it last acquired the key.
+//
+// The client renews the lease until the key is deleted. If the process dies before that, the key stays held until the lease
+// expires. If the session is lost before that, the key is free by then. A request that fails is repeated until the key is
+// free. It is logged, and ReleaseFailed of [Hooks] is called.
+//
+// [Client.Close] and [Client.ReleaseAll] send delayed requests at once, and Close waits for them. At most 256 are delayed at
+// a time. [Client.Run], and middleware that is given the option, release in the same way. [Claim.ReleaseWith] always waits
+// for etcd. With [Reentrant] the option of the call that began the term counts, when the last handle is released.
+//
+// LazyRelease excludes Slots, Shared, Manual, MinHold and Prefer. A passthrough client ignores the option.
+func LazyRelease() AcquireOption {
+	return acquireOption{setter: func(o *acquireOptions) { o.Lazy = true; o.give(optionLazy, true) }}
+}
