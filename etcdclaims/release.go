@@ -20,7 +20,8 @@ import (
 // the lease lapses.
 //
 // ctx bounds the waiting only. If it has ended before, as at a shutdown, Release takes a time of
-// its own: milliseconds, or a sixth of Config.TTL (1 s to 5 s) if etcd does not answer.
+// its own: milliseconds, or a sixth of Config.TTL (1 s to 5 s) if etcd does not answer. Release of a claim
+// with [LazyRelease] does not wait for etcd.
 func (cl *Claim) Release(ctx context.Context) error {
 	if cl.owner != nil {
 		return cl.owner.Release(ctx)
