@@ -79,7 +79,8 @@ func Scopes() (scopes []Scope) {
 	parts, noted := Call{Parts: true}, Call{Parts: true, Noted: true}
 	add("exclusive: delayed releases, one tries twice, one waits", 2, common, []Caller{{Calls: []Call{parts, {}}}, wait(Exclusive)})
 	add("exclusive: delayed releases, 2 try twice, with notes", 1, common, all(2, noted, noted))
-	add("exclusive: delayed releases, one tries, then waits", 2, common.and(One(GivingUp)), []Caller{{Calls: []Call{parts, {Waits: true}}}, wait(Exclusive)})
+	thenWaits := []Caller{{Calls: []Call{parts, {Waits: true}}}, wait(Exclusive)}
+	add("exclusive: delayed releases, one tries, then waits", 2, common.and(One(GivingUp)), thenWaits)
 	add("exclusive: delayed releases, 2 try twice, etcd restored", 2, One(Restore, EpochRaise), all(2, parts, parts))
 	ends := One(LostRequest, LostReply, Revocation, GivingUp)
 	add("exclusive: 2 try, and end with an operation", 2, ends, all(2, Call{Ops: true}))
