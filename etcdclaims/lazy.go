@@ -12,7 +12,7 @@ package etcdclaims
 // Other clients, and [Client.Lookup], find the key held for up to 20 ms longer. Until then TryAcquire of another client
 // returns ErrHeld. A caller of another client that joins the line gets the key when it is deleted. Release does not delay
 // the request if the client knows a waiter: a caller of its own, or the next caller in a line from which it got the key.
-// The same holds if the client had to wait when it last acquired the key.
+// The same holds if the client had to wait when it last acquired the key, and if the context of Release has gRPC metadata.
 //
 // The client renews the lease until the key is deleted. If the process dies before that, the key stays held until the lease
 // expires. If the session is lost before that, the key is free by then. A request that fails is repeated until the key is

@@ -4,15 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 )
 
 // lazy is a client whose claims are released lazily.
@@ -175,6 +182,15 @@ func TestLazyReleaseOfTheSameKey(t *testing.T) {
 func TestLazyReleaseIsFreeForItsClient(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
+	all := func(opts ...etcdclaims.AllOption) func(l *lazy) (*etcdclaims.Claim, error) {
+		return func(l *lazy) (*etcdclaims.Claim, error) {
+			all, err := l.TryAcquireAll(ctx, []string{"j", "k"}, opts...)
+			if err != nil {
+				return nil, err
+			}
+			return all[1], all[0].Release(ctx)
+		}
+	}
 	for name, again := range map[string]func(l *lazy) (*etcdclaims.Claim, error){
 		"If": func(l *lazy) (*etcdclaims.Claim, error) {
 			return l.TryAcquire(ctx, "k", etcdclaims.If(clientv3.Compare(clientv3.Version("/x"), "=", 0)))
@@ -192,13 +208,9 @@ func TestLazyReleaseIsFreeForItsClient(t *testing.T) {
 		"another session": func(l *lazy) (*etcdclaims.Claim, error) {
 			return l.TryAcquire(ctx, "k", etcdclaims.TTL(20*sec))
 		},
-		"TryAcquireAll": func(l *lazy) (*etcdclaims.Claim, error) {
-			all, err := l.TryAcquireAll(ctx, []string{"j", "k"})
-			if err != nil {
-				return nil, err
-			}
-			return all[1], all[0].Release(ctx)
-		},
+		"TryAcquireAll":          all(),
+		"TryAcquireAll and If":   all(etcdclaims.If(clientv3.Compare(clientv3.Version("/x"), "=", 0))),
+		"TryAcquireAll and Then": all(etcdclaims.Then(clientv3.OpPut("/x", ""))),
 		"TryAcquireEach": func(l *lazy) (*etcdclaims.Claim, error) {
 			all, errs := l.TryAcquireEach(ctx, []string{"k"})
 			return all[0], errs[0]
@@ -425,6 +437,33 @@ func TestLazyReleaseOfAPausedProcess(t *testing.T) {
 		release(t, l.try(t, "k"))
 		w.CloseClean(l.Client, other)
 	})
+}
+
+// A release with metadata is sent with it, and so not later.
+func TestLazyReleaseWithMetadata(t *testing.T) {
+	t.Parallel()
+	check := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		if in, ok := req.(*pb.TxnRequest); ok {
+			if md, _ := metadata.FromIncomingContext(ctx); strings.Contains(in.String(), "/alice/") && len(md.Get("token")) == 0 {
+				return nil, rpctypes.ErrGRPCPermissionDenied
+			}
+		}
+		return next(ctx, req)
+	}
+	virtually(t, func(t *testing.T, w *world) {
+		l := w.lazy()
+		cl, err := l.TryAcquire(as("alice"), "alice/k", etcdclaims.LazyRelease())
+		noErr(t, err)
+		noErr(t, cl.Release(as("alice")))
+		time.Sleep(sec)
+		if w.there("alice/k") {
+			t.Error("it is still there")
+		}
+		l.quiet(t)
+		w.CloseClean(l.Client)
+	}, claimtest.Tweak(func(cfg *embed.Config) {
+		cfg.GRPCAdditionalServerOptions = append(cfg.GRPCAdditionalServerOptions, grpc.ChainUnaryInterceptor(check))
+	}))
 }
 
 // A thousand at once take a few round trips.

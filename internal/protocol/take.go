@@ -67,9 +67,7 @@ func (s TakeAll) Build() txn.Request {
 		}
 	}
 	r := lead.request(in)
-	if r.Key != "" {
-		r.Also = append(r.Also, concern...)
-	}
+	r.Also = append(r.Also, concern...)
 	return r
 }
 

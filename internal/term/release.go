@@ -6,6 +6,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/protocol"
+	"github.com/etcdclaims/claims/internal/txn"
 )
 
 // Release gives the term up for one of its handles, and the key with the last.
@@ -32,7 +33,8 @@ func (t *Term) releaseBegun(ctx context.Context) error {
 	if t.restLeft() > 0 {
 		return t.rest(ctx)
 	}
-	if t.Lazy && t.unawaited() {
+	// The metadata of a caller, such as credentials, is sent with no request that is made after its call.
+	if t.Lazy && txn.MetadataOf(ctx).Name == "" && t.unawaited() {
 		t.part()
 		return nil
 	}
