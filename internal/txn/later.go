@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -22,6 +23,7 @@ var ErrDropped = errors.New("etcdclaims: the request is not needed any more")
 type delays struct {
 	waiting []*call
 	open    map[string]*call // by key: those without an outcome, sent or not
+	opened  atomic.Int32     // how many that are, which may be read without the mutex
 	timer   *time.Timer      // ends the wait, nil until there was one
 }
 
@@ -43,6 +45,7 @@ func (b *Batcher) Later(r Request) *Delayed {
 		d.open = make(map[string]*call)
 	}
 	d.open[c.Key], d.waiting = c, append(d.waiting, c)
+	d.count()
 	switch {
 	case len(d.waiting) >= mostDelayed:
 		b.hurry()
@@ -72,6 +75,7 @@ func (d *Delayed) Hold() bool {
 	all.waiting = slices.Delete(all.waiting, i, i+1)
 	all.rest()
 	delete(all.open, d.c.Key) // the other request is for that key
+	all.count()
 	return true
 }
 
@@ -81,6 +85,7 @@ func (d *Delayed) Resume() {
 	defer d.b.mu.Unlock()
 	if d.b.delays.open[d.c.Key] == nil {
 		d.b.delays.open[d.c.Key] = d.c
+		d.b.delays.count()
 	}
 	d.b.urgent = append(d.b.urgent, d.c)
 	d.b.launch()
@@ -123,7 +128,10 @@ func (d *delays) settled(calls []*call) {
 			delete(d.open, c.Key)
 		}
 	}
+	d.count()
 }
+
+func (d *delays) count() { d.opened.Store(int32(len(d.open))) }
 
 // before returns a delayed request, without an outcome, for a key that a later request concerns; or nil.
 func (d *delays) before(r *Request) *call {
@@ -149,7 +157,7 @@ func (d *delays) before(r *Request) *call {
 
 // afterDelayed waits until a request may be sent that waits in no queue. It returns why it may not.
 func (b *Batcher) afterDelayed(ctx context.Context, r *Request) error {
-	for {
+	for b.delays.opened.Load() > 0 {
 		b.mu.Lock()
 		c := b.delays.before(r)
 		if c == nil {
@@ -167,4 +175,5 @@ func (b *Batcher) afterDelayed(ctx context.Context, r *Request) error {
 			return ContextError(ctx)
 		}
 	}
+	return nil
 }
