@@ -248,6 +248,21 @@ func TestLazyReleaseYields(t *testing.T) {
 		l.quiet(t)
 		w.CloseClean(l.Client)
 	})
+	for name, opt := range map[string]etcdclaims.AcquireOption{
+		"Note": etcdclaims.Note([]byte("n")), "Manual": etcdclaims.Manual(), "TTL": etcdclaims.TTL(20 * sec),
+		"If": etcdclaims.If(clientv3.Compare(clientv3.Version("/x"), "=", 0)),
+	} {
+		virtualCase(t, "to a caller of its own in etcd's line, with "+name, func(t *testing.T, w *world) {
+			l := w.lazy()
+			cl := l.try(t, "k")
+			next := acquiring(t.Context(), l.Client, "k", opt)
+			time.Sleep(sec)
+			release(t, cl)
+			release(t, w.within(time.Millisecond, next))
+			l.quiet(t)
+			w.CloseClean(l.Client)
+		})
+	}
 	virtualCase(t, "to one in line, after a hand-over", func(t *testing.T, w *world) {
 		l, other := w.lazy(), w.peer()
 		held := tryClaim(t, other, "k")
@@ -259,6 +274,7 @@ func TestLazyReleaseYields(t *testing.T) {
 		time.Sleep(sec)
 		release(t, cl)
 		release(t, w.within(time.Millisecond, next))
+		l.released(t, l.try(t, "k")) // and is delayed again, once the key was free
 		l.quiet(t)
 		w.CloseClean(l.Client, other)
 	})
@@ -286,6 +302,9 @@ func TestLazyReleaseYields(t *testing.T) {
 	})
 	virtualCase(t, "to the first of two, and its own last", func(t *testing.T, w *world) {
 		l, other := w.lazy(), w.peer()
+		tryClaim(t, other, "warm")
+		release(t, l.try(t, "warm too"))
+		time.Sleep(sec) // their watches have begun
 		l.released(t, l.try(t, "k"))
 		next := acquiring(t.Context(), other, "k")
 		time.Sleep(time.Millisecond)
@@ -373,18 +392,22 @@ func TestLossyLazyReleaseOfTheSameKey(t *testing.T) {
 func TestLazyReleaseOfALostClaim(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		take func(t *testing.T, w *world, other *etcdclaims.Client)
+		take func(t *testing.T, w *world, l *lazy, other *etcdclaims.Client)
 		told bool
 	}{
-		"released by force": {func(t *testing.T, _ *world, other *etcdclaims.Client) {
+		"released by force": {func(t *testing.T, _ *world, _ *lazy, other *etcdclaims.Client) {
 			noErr(t, admin.ForceRelease(t.Context(), other, "k", "test"))
 		}, true},
-		"deleted": {func(t *testing.T, w *world, _ *etcdclaims.Client) {
+		"released by force, and acquired again": {func(t *testing.T, _ *world, l *lazy, other *etcdclaims.Client) {
+			noErr(t, admin.ForceRelease(t.Context(), other, "k", "test"))
+			release(t, tryClaim(t, l.Client, "k"))
+		}, true},
+		"deleted": {func(t *testing.T, w *world, _ *lazy, _ *etcdclaims.Client) {
 			if _, err := w.Raw.Delete(t.Context(), w.Own("k")); err != nil {
 				t.Error(err)
 			}
 		}, true},
-		"session lost": {func(t *testing.T, w *world, _ *etcdclaims.Client) {
+		"session lost": {func(t *testing.T, w *world, _ *lazy, _ *etcdclaims.Client) {
 			resp, err := w.Raw.Get(t.Context(), w.Own("k"))
 			if err != nil || len(resp.Kvs) != 1 {
 				t.Fatalf("%v, %v", resp, err)
@@ -398,8 +421,10 @@ func TestLazyReleaseOfALostClaim(t *testing.T) {
 		virtualCase(t, name, func(t *testing.T, w *world) {
 			l, other := w.lazy(), w.peer()
 			tryClaim(t, other, "warm")
+			release(t, l.try(t, "warm too"))
+			time.Sleep(sec) // their watches have begun
 			l.released(t, l.try(t, "k"))
-			tt.take(t, w, other)
+			tt.take(t, w, l, other)
 			w.free("k", other)
 			time.Sleep(2 * txn.Lag)
 			select {
@@ -417,6 +442,33 @@ func TestLazyReleaseOfALostClaim(t *testing.T) {
 			w.CloseClean(l.Client, other)
 		})
 	}
+}
+
+// ReleaseFailed is called after TermEnded.
+func TestLazyReleaseFailsAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		l, slow := &lazy{}, make(chan error, 1)
+		hooks := l.hooks()
+		hooks.TermEnded = func(context.Context, etcdclaims.TermInfo) {
+			time.Sleep(sec)
+			slow <- nil
+		}
+		hooks.ReleaseFailed = func(_ context.Context, term etcdclaims.TermInfo, _ error) {
+			if len(slow) == 0 || term.Held < 0 {
+				t.Errorf("before the end, held for %v", term.Held)
+			}
+			l.failed <- nil
+		}
+		l.Client, _ = w.client(etcdclaims.Config{TTL: 15 * sec, Hooks: hooks})
+		cl := l.try(t, "k")
+		if _, err := w.Raw.Delete(t.Context(), w.Own("k")); err != nil {
+			t.Error(err)
+		}
+		release(t, cl)
+		<-l.failed
+		w.CloseClean(l.Client)
+	})
 }
 
 // A process that stands still with a delayed release loses its key by the lease, and deletes nothing of the next owner.

@@ -195,6 +195,14 @@ func (ac *Acquirer) Alone(ctx context.Context, key string, o *Call, attempt Make
 
 // TryOnce takes the key or leaves it.
 func (ac *Acquirer) TryOnce(ctx context.Context, s *lease.Session, key string, o *Call) Result {
+	r := ac.tryOnce(ctx, s, key, o)
+	if o.Lazy && r.Term != nil && !o.Supersede {
+		ac.Keys.SetContended(key, false) // no caller was in line
+	}
+	return r
+}
+
+func (ac *Acquirer) tryOnce(ctx context.Context, s *lease.Session, key string, o *Call) Result {
 	a := ac.New(s, o.Mode, o)
 	defer a.End()
 	if o.Supersede {

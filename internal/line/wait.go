@@ -123,6 +123,7 @@ func (w *inLine) Before(ctx context.Context, do protocol.Do) {
 func (w *inLine) stand(ctx context.Context) {
 	w.placed()
 	w.placed = nil
+	w.Keys.SetContended(w.a.User, true)
 	w.a.Call.Waits()
 	watched, held := w.OwnWaits.Watch(ctx, w.a.User, w.a.Call.From), func() {}
 	if w.a.S.Manual() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/lease"
@@ -15,8 +16,9 @@ import (
 // deletes it is sent with the next one of the client, or soon. An attempt of the client can take the key over before.
 type parting struct {
 	x       exit
-	request *txn.Delayed // the first one
-	unsure  bool         // an attempt of this client may have taken the key over; set before the request is sent
+	request *txn.Delayed  // the first one
+	unsure  bool          // an attempt of this client may have taken the key over; set before the request is sent
+	ended   chan struct{} // closed when observers know of the end of the term
 
 	// Of the cleanup:
 	began  bool // the request has its outcome
@@ -27,6 +29,7 @@ type parting struct {
 type partings struct {
 	mu sync.Mutex // no other is taken while it is held
 	of map[string]*parting
+	n  atomic.Int32 // how many there are, so that clients without any take no lock
 }
 
 // unawaited reports whether no caller waits for the term, as far as the client knows.
@@ -37,7 +40,8 @@ func (t *Term) unawaited() bool {
 // part ends the term. Its key is deleted in the background.
 func (t *Term) part() {
 	ts := t.terms
-	p := &parting{x: t.release()}
+	p := &parting{x: t.release(), ended: make(chan struct{})}
+	defer close(p.ended)
 	p.request = ts.Store.Later(p.x.Step(protocol.EndEvent{Kind: protocol.EndBegins}).Request)
 	ts.parted.add(t.Key, p)
 	ts.CleanUp(t.ID, &lease.Cleanup{Of: t.s, Over: func() { ts.parted.remove(t.Key, p) }, What: "releasing a claim", Do: p.do})
@@ -51,16 +55,23 @@ func (p *parting) do(ctx context.Context) error {
 	if t := p.x.t; err == nil && a.Kind == protocol.EndLost {
 		t.clearAway()
 		if !p.unsure {
-			p.report(claimerr.Loss{Reason: claimerr.Superseded}.Of(t.Token()))
+			p.report(ctx, claimerr.Loss{Reason: claimerr.Superseded}.Of(t.Token()))
 		}
 	}
-	p.report(err)
+	p.report(ctx, err)
 	return err
 }
 
 // report reports a failure, unless the end of the lease has deleted the key, or will.
-func (p *parting) report(err error) {
-	if t := p.x.t; err != nil && !p.failed && !t.s.Ended() && t.terms.Life.IO.Err() == nil {
+func (p *parting) report(ctx context.Context, err error) {
+	if err == nil {
+		return
+	}
+	select {
+	case <-p.ended:
+	case <-ctx.Done(): // an observer waits for the cleanup
+	}
+	if t := p.x.t; !p.failed && !t.s.Ended() && t.terms.Life.IO.Err() == nil {
 		p.failed = true
 		t.terms.Observer.ReleaseFailed(t, err)
 	}
@@ -82,19 +93,19 @@ func (p *parting) try(ctx context.Context) (protocol.EndAction, error) {
 }
 
 // Parted returns the term of a key that a release has ended, if the key is still there under the epoch, and no other
-// attempt takes it over; else nil. Its caller calls over with whether an attempt has taken the key over. If not, it is
-// deleted, as it would have been.
-func (ts *Terms) Parted(key string, epoch *txn.Epoch) (t *Term, over func(has bool)) {
+// attempt takes it over; else nil. Its caller calls over with how an attempt to take the key over has ended. If the attempt
+// does not have the key, it is deleted, as it would have been.
+func (ts *Terms) Parted(key string, epoch *txn.Epoch) (t *Term, over func(how protocol.Answer)) {
 	p := ts.parted.get(key)
 	if p == nil || p.x.t.EpochRev != epoch.Rev || !p.request.Hold() {
 		return nil, nil
 	}
-	return p.x.t, func(has bool) {
-		if has {
+	return p.x.t, func(how protocol.Answer) {
+		if how == protocol.AnswerWon {
 			p.request.Drop()
 			return
 		}
-		p.unsure = true
+		p.unsure = how == protocol.AnswerUnsettled
 		p.request.Resume()
 	}
 }
@@ -106,6 +117,7 @@ func (ps *partings) add(key string, p *parting) {
 		ps.of = make(map[string]*parting)
 	}
 	ps.of[key] = p
+	ps.n.Store(int32(len(ps.of)))
 }
 
 // remove removes a parting, unless the key has another by now.
@@ -114,10 +126,14 @@ func (ps *partings) remove(key string, p *parting) {
 	defer ps.mu.Unlock()
 	if ps.of[key] == p {
 		delete(ps.of, key)
+		ps.n.Store(int32(len(ps.of)))
 	}
 }
 
 func (ps *partings) get(key string) *parting {
+	if ps.n.Load() == 0 {
+		return nil
+	}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	return ps.of[key]
