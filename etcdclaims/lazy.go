@@ -9,8 +9,16 @@ package etcdclaims
 // Acquire asks for the key before it is deleted, one request ends the old term and begins the new one. Callers in line come
 // first.
 //
+// In two cases a call of this client can return a [HeldError] that names the released claim. A call with If or Then,
+// TryAcquireAll and TryAcquireEach can do so while a request that begins the new term is under way. Any call can if the first
+// deletion has not freed the key: its reply was lost, or callers are in line.
+//
+// A [Claim.Txn] that is under way when Release returns can still be carried out until the key is deleted. The key has no
+// other owner until then.
+//
 // Other clients, and [Client.Lookup], find the key held for up to 20 ms longer. Until then TryAcquire of another client
-// returns ErrHeld. A caller of another client that joins the line gets the key when it is deleted. Release does not delay
+// returns ErrHeld. A client that polls with TryAcquire may never find the key free while this client acquires it again each
+// time. A caller of another client that joins the line is not passed, and gets the key when it is deleted. Release does not delay
 // the request if the client knows a waiter: a caller of its own, or the next caller in a line from which it got the key.
 // The same holds if the client had to wait when it last acquired the key, and if the context of Release has gRPC metadata.
 //
