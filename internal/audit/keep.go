@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/retry"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -62,4 +63,32 @@ func Newest(ctx context.Context, kv clientv3.KV, prefix string, n int, since tim
 	}
 	slices.SortStableFunc(all, func(a, b Record) int { return cmp.Or(b.At.Compare(a.At), cmp.Compare(b.Revision, a.Revision)) })
 	return all, nil
+}
+
+// perRead is how many records are read by one request at most.
+const perRead = 500
+
+// Since returns the records of actions after a revision, and how many records there are in all. It leaves out those that
+// were put back from a backup, whose actions were before it. A revision that etcd has not reached is of another
+// etcd: then all others count.
+func Since(ctx context.Context, kv clientv3.KV, prefix string, rev int64) (acts []Record, kept int64, err error) {
+	resp, err := retry.Get(ctx, kv, besideTime, clientv3.OpGet(Under(prefix), clientv3.WithPrefix(), clientv3.WithCountOnly()))
+	if err != nil {
+		return nil, 0, err
+	}
+	if resp.Header.Revision < rev {
+		rev = 0
+	}
+	after := clientv3.OpGet(Under(prefix), clientv3.WithPrefix(), clientv3.WithMinModRev(rev+1))
+	for page, err := range retry.List(ctx, kv, besideTime, after, perRead, perRead) {
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, kv := range page.Kvs {
+			if r := read(prefix, kv); r.Revision == kv.CreateRevision {
+				acts = append(acts, r)
+			}
+		}
+	}
+	return acts, resp.Count, nil
 }

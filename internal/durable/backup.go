@@ -168,7 +168,7 @@ func (s *saver) jobs(ctx context.Context, root string) {
 }
 
 func (s *saver) group(ctx context.Context, root string) {
-	s.save(Groups, strings.TrimPrefix(root, s.prefix), s.read(ctx, root+"spec")...)
+	s.save(Groups, strings.TrimPrefix(root, s.prefix), s.read(ctx, groupSpec(root))...)
 }
 
 // Check returns why an entry is none of a backup, or nil.

@@ -1,10 +1,11 @@
 // Package durable is about what outlives the processes that use it: queues, dead letters, jobs, pauses. It
-// counts them, so that it shows if somebody has deleted them by hand.
+// keeps the names of it, so that it shows if somebody has deleted it by hand, and backs it up.
 package durable
 
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -18,14 +19,15 @@ import (
 
 const (
 	readTime = 5 * time.Second // for each request
-	// mostSubtrees is how many queues, and how many groups, are counted: each takes three reads.
+	// mostSubtrees is how many queues, groups of jobs and groups of members are counted: each takes three reads.
 	mostSubtrees = 200
+	mostNames    = 5000 // 400 kB
 )
 
 // ErrTooMany is returned if there is more to count than is sensible.
-var ErrTooMany = errors.New("more than 200 queues or groups")
+var ErrTooMany = errors.New("more than 200 queues or groups, or 5,000 jobs")
 
-// Kind is what is counted.
+// Kind is what is counted or saved.
 type Kind string
 
 // The kinds.
@@ -33,20 +35,22 @@ const (
 	Queues      Kind = "queues"
 	QueuePauses Kind = "queue pauses"
 	DeadLetters Kind = "dead letters"
-	Jobs        Kind = "jobs"
 	Definitions Kind = "job definitions"
 	JobPauses   Kind = "job pauses"
-	TickRecords Kind = "tick records"
 	Groups      Kind = "groups"
 )
 
-// Kinds is all of them, in the order in which they are shown.
-var Kinds = []Kind{Queues, QueuePauses, DeadLetters, Jobs, Definitions, JobPauses, TickRecords, Groups}
+// Kinds is those that are only counted, in the order in which they are shown.
+var Kinds = []Kind{QueuePauses, DeadLetters, Definitions, JobPauses}
 
-// Counts is how many there are.
+// Counts is what there is.
 type Counts struct {
-	Of      map[Kind]int64
-	Trimmed int64 // revision of the newest trim of dead letters
+	// Names are the keys that name things, below the prefix, in their order: the specs of queues, jobs and groups. No
+	// program and no retention removes them: nothing removes that of a queue, [sched.Scheduler.Forget] that of a
+	// job, [group.Remove] that of a group. Both leave a record of the operator.
+	Names []string
+	// Of is how many there are of what programs remove, too. It proves nothing.
+	Of map[Kind]int64
 }
 
 // atOnce is how many requests of one count are under way.
@@ -56,11 +60,11 @@ const atOnce = 8
 func Count(ctx context.Context, etcd clientv3.KV, prefix string) (Counts, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	all, room := &counting{Counts: Counts{Of: map[Kind]int64{}}}, make(chan struct{}, atOnce)
+	all, room := &counting{etcd: etcd, prefix: prefix, Counts: Counts{Of: map[Kind]int64{}}}, make(chan struct{}, atOnce)
 	var parts sync.WaitGroup
 	for _, of := range []struct {
 		subtree string
-		count   func(ctx context.Context, etcd clientv3.KV, root string) error
+		count   func(ctx context.Context, root string) error
 	}{{"queue/", all.queue}, {"sched/", all.jobs}, {"group/", all.group}} {
 		n := 0
 		for root, err := range roots(ctx, etcd, prefix+of.subtree) {
@@ -73,7 +77,7 @@ func Count(ctx context.Context, etcd clientv3.KV, prefix string) (Counts, error)
 			}
 			room <- struct{}{}
 			parts.Go(func() {
-				if err := of.count(ctx, etcd, root); err != nil {
+				if err := of.count(ctx, root); err != nil {
 					cancel(err) // of all errors the first counts
 				}
 				<-room
@@ -81,12 +85,18 @@ func Count(ctx context.Context, etcd clientv3.KV, prefix string) (Counts, error)
 		}
 	}
 	parts.Wait()
+	slices.Sort(all.Names)
+	if len(all.Names) > mostNames {
+		cancel(ErrTooMany)
+	}
 	return all.Counts, context.Cause(ctx)
 }
 
 // counting is a count that is not over.
 type counting struct {
-	mu sync.Mutex
+	etcd   clientv3.KV
+	prefix string
+	mu     sync.Mutex
 	Counts
 }
 
@@ -109,28 +119,24 @@ func roots(ctx context.Context, etcd clientv3.KV, dir string) func(yield func(st
 	}
 }
 
-// add counts ranges, by one request. trimmed is the key whose revision is the last trim of dead letters, or empty.
-func (c *counting) add(ctx context.Context, etcd clientv3.KV, trimmed string, of map[Kind]clientv3.Op) error {
-	var ops txn.Ops
+// add adds the names of a range, and counts others, by one request.
+func (c *counting) add(ctx context.Context, names clientv3.Op, of map[Kind]clientv3.Op) error {
+	ops := txn.Ops{names}
 	in := map[Kind]txn.Op{}
 	for kind, op := range of {
 		in[kind] = ops.Add(op)
 	}
-	var trim txn.Op
-	if trimmed != "" {
-		trim = ops.Add(clientv3.OpGet(trimmed, clientv3.WithKeysOnly()))
-	}
-	resp, err := retry.Read(ctx, etcd, readTime, ops...)
+	resp, err := retry.Read(ctx, c.etcd, readTime, ops...)
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for _, kv := range txn.Kvs(resp, 0) {
+		c.Names = append(c.Names, strings.TrimPrefix(string(kv.Key), c.prefix))
+	}
 	for kind, op := range in {
 		c.Of[kind] += txn.ReplyIn(resp).Count(op)
-	}
-	if kv := txn.ReplyIn(resp).First(trim); trimmed != "" && kv != nil {
-		c.Trimmed = max(c.Trimmed, kv.ModRevision)
 	}
 	return nil
 }
@@ -140,18 +146,18 @@ func below(dir string) clientv3.Op {
 	return clientv3.OpGet(dir, clientv3.WithPrefix(), clientv3.WithCountOnly())
 }
 
-func (c *counting) queue(ctx context.Context, etcd clientv3.KV, root string) error {
+func (c *counting) queue(ctx context.Context, root string) error {
 	k := item.KeysBelow(root)
-	return c.add(ctx, etcd, k.Trimmed(), map[Kind]clientv3.Op{Queues: one(k.Spec()), QueuePauses: one(k.Paused()), DeadLetters: below(k.Dead())})
+	return c.add(ctx, clientv3.OpGet(k.Spec(), clientv3.WithKeysOnly()),
+		map[Kind]clientv3.Op{QueuePauses: one(k.Paused()), DeadLetters: below(k.Dead())})
 }
 
-func (c *counting) jobs(ctx context.Context, etcd clientv3.KV, root string) error {
+func (c *counting) jobs(ctx context.Context, root string) error {
 	k := tick.KeysUnder(root)
-	return c.add(ctx, etcd, "", map[Kind]clientv3.Op{
-		Jobs: below(k.Specs()), Definitions: below(k.Definitions()), JobPauses: below(k.AllPaused()), TickRecords: below(k.AllRecords()),
-	})
+	return c.add(ctx, clientv3.OpGet(k.Specs(), clientv3.WithPrefix(), clientv3.WithKeysOnly()),
+		map[Kind]clientv3.Op{Definitions: below(k.Definitions()), JobPauses: below(k.AllPaused())})
 }
 
-func (c *counting) group(ctx context.Context, etcd clientv3.KV, root string) error {
-	return c.add(ctx, etcd, "", map[Kind]clientv3.Op{Groups: one(root + "spec")})
+func (c *counting) group(ctx context.Context, root string) error {
+	return c.add(ctx, clientv3.OpGet(groupSpec(root), clientv3.WithKeysOnly()), nil)
 }

@@ -2,7 +2,7 @@ package durable
 
 import (
 	"context"
-	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,13 +16,16 @@ import (
 // valueVersion is that of the value that this package writes.
 const valueVersion = 1
 
-// Last is the counts as they were when somebody last looked, or before something was deleted.
+// Last is what there was when somebody last looked, or before something was deleted.
 type Last struct {
 	Version int            `json:"v"`
 	At      time.Time      `json:"at"`
+	Began   int64          `json:"began"` // revision before the counting: an action after it may have come before the end
+	Names   []string       `json:"names"`
 	Of      map[Kind]int64 `json:"counts"`
 
-	Revision int64 `json:"-"` // 0 if nobody has looked yet
+	Revision int64 `json:"-"` // of the key; 0 if nobody has looked yet
+	now      int64 // revision of etcd
 }
 
 // LastKey is where the last counts are: beside the prefix, because a deletion of all keys below it must leave them.
@@ -31,24 +34,30 @@ func LastKey(prefix string) string { return strings.TrimSuffix(prefix, "/") + ".
 // ReadLast reads the last counts.
 func ReadLast(ctx context.Context, etcd clientv3.KV, prefix string) (last Last, err error) {
 	resp, err := retry.Get(ctx, etcd, readTime, clientv3.OpGet(LastKey(prefix)))
-	if err != nil || len(resp.Kvs) == 0 {
+	if err != nil {
 		return last, txn.Denied(err)
 	}
-	last, err = keyspace.Decode[Last](LastKey(prefix), resp.Kvs[0].Value, valueVersion)
-	last.Revision = resp.Kvs[0].ModRevision
+	if len(resp.Kvs) > 0 {
+		last, err = keyspace.Decode[Last](LastKey(prefix), resp.Kvs[0].Value, valueVersion)
+		last.Revision = resp.Kvs[0].ModRevision
+	}
+	if last.Revision <= last.Began { // the key was copied from another etcd
+		last.Names = nil
+	}
+	last.now = resp.Header.Revision
 	return last, err
 }
 
 // between is the least time from one put of the counts to the next.
 const between = time.Minute
 
-// Replace puts the counts in the place of the last ones, unless they are the same or were put within a minute, or
-// another has replaced them.
+// Replace puts the counts in the place of the last ones, which were read before they were made. It does not if those
+// were put within a minute, or another has replaced them.
 func (l Last) Replace(ctx context.Context, etcd clientv3.KV, prefix string, now Counts, at time.Time) error {
-	if maps.Equal(l.Of, now.Of) || l.Revision != 0 && at.Sub(l.At).Abs() < between {
+	if l.Revision != 0 && at.Sub(l.At).Abs() < between {
 		return nil
 	}
-	value := keyspace.Encode(Last{Version: valueVersion, At: at.UTC(), Of: now.Of})
+	value := keyspace.Encode(Last{Version: valueVersion, At: at.UTC(), Began: l.now, Names: now.Names, Of: now.Of})
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
 	defer cancel()
 	_, err := etcd.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(LastKey(prefix)), "=", l.Revision)).
@@ -56,51 +65,26 @@ func (l Last) Replace(ctx context.Context, etcd clientv3.KV, prefix string, now 
 	return txn.Denied(err)
 }
 
-// A Fall is a kind of which there are fewer than last time.
-type Fall struct {
-	Kind     Kind
-	Was, Now int64
-}
-
-// explains has the operators' verbs after which there may be fewer of a kind.
-var explains = map[Kind][]audit.Verb{
-	QueuePauses: {audit.ResumeQueue},
-	DeadLetters: {audit.Redrive, audit.RedriveAll, audit.Purge, audit.CancelItem},
-	Jobs:        {audit.ForgetJob},
-	Definitions: {audit.UndefineJob},
-	JobPauses:   {audit.ResumeJob, audit.ForgetJob, audit.UndefineJob},
-	TickRecords: {audit.ForgetJob},
-	Groups:      {audit.RemoveGroup},
-}
-
-// moves are the kinds of which programs remove some without a record: they cancel dead letters and replace
-// them, remove definitions, and keep fewer records. Only the loss of most of them is a fall.
-var moves = map[Kind]bool{DeadLetters: true, Definitions: true, JobPauses: true, TickRecords: true}
-
-// few is how many of such a kind can go without being missed.
-const few = 3
-
-// Falls returns the kinds of which there are fewer now, and no action of operators since explains that.
-func (l Last) Falls(now Counts, since []audit.Record) (falls []Fall) {
-	verbs := map[string]bool{}
-	for _, r := range since {
-		if r.Revision > l.Revision {
-			verbs[r.Verb] = true
-		}
+// Gone returns the names that were there and are no more, and that no operator has removed since, by the records. It returns
+// none if a record of the removal may have been removed itself, or cannot be read.
+func (l Last) Gone(ctx context.Context, etcd clientv3.KV, prefix string, now Counts, at time.Time) ([]string, error) {
+	gone := slices.DeleteFunc(slices.Clone(l.Names), func(name string) bool {
+		_, there := slices.BinarySearch(now.Names, name)
+		return there
+	})
+	if len(gone) == 0 || at.Sub(l.At).Abs() > audit.MaxAge/2 {
+		return nil, nil
 	}
-	for _, kind := range Kinds {
-		f := Fall{kind, l.Of[kind], now.Of[kind]}
-		explained := kind == DeadLetters && now.Trimmed > l.Revision
-		for _, verb := range explains[kind] {
-			explained = explained || verbs[verb.Name]
-		}
-		fell := f.Now < f.Was
-		if moves[kind] {
-			fell = f.Was > few && f.Now < f.Was/2
-		}
-		if fell && !explained {
-			falls = append(falls, f)
-		}
+	acts, kept, err := audit.Since(ctx, etcd, prefix, l.Began)
+	if err != nil || kept >= audit.Most {
+		return nil, txn.Denied(err)
 	}
-	return falls
+	for _, r := range acts {
+		if r.Err != nil {
+			return nil, nil
+		}
+		removed := removedBy(r)
+		gone = slices.DeleteFunc(gone, func(name string) bool { return slices.Contains(removed, name) })
+	}
+	return gone, nil
 }
