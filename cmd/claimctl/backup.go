@@ -63,15 +63,22 @@ type restoredView struct {
 func (a *app) restoreCommand() *cobra.Command {
 	var file string
 	var timeout time.Duration
+	var mayRepeat bool
 	var entries []durable.Entry
 	return a.command(spec{
 		use: "restore -f FILE", group: groupRepair, plans: true, reason: forRecord,
 		short: "Put back what a backup has and etcd has not",
 		long: `Put back what a backup has and etcd has not, each line by one transaction. What exists is
-never overwritten: the output has why a line was left out. restore can be run again.`,
+never overwritten, and what an operator has removed since the backup is left out: the
+output has why. restore can be run again.
+
+Dead letters come back only with --may-repeat. Those that were redriven, cancelled or
+purged since the backup come back, too, and a program may do their work again.
+A definition that a program has removed comes back without it.`,
 		flags: func(flags *pflag.FlagSet) {
 			forKeys(flags, &timeout)
 			flags.StringVarP(&file, "file", "f", "", "file of the backup, or - for the standard input (required)")
+			flags.BoolVar(&mayRepeat, "may-repeat", false, "also dead letters, whose work may have been done since the backup")
 		},
 		check: func([]string) (err error) {
 			entries, err = a.readBackup(file)
@@ -80,32 +87,38 @@ never overwritten: the output has why a line was left out. restore can be run ag
 		run: func(ctx context.Context, claims *etcdclaims.Client, _ []string) error {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 			defer cancel()
-			return a.restore(ctx, claims, entries)
+			return a.restore(ctx, claims, entries, mayRepeat)
 		},
 	})
 }
 
 // restore restores the entries, and prints what became of each.
-func (a *app) restore(ctx context.Context, claims *etcdclaims.Client, entries []durable.Entry) error {
+func (a *app) restore(ctx context.Context, claims *etcdclaims.Client, entries []durable.Entry, mayRepeat bool) error {
 	act := audit.Begin(ctx, claims, audit.Restore, audit.Target{}, "")
-	restored := 0
-	var all []restoredView
-	var err error
-	for _, e := range entries {
-		var leftOut string
-		if leftOut, err = durable.Restore(ctx, claims.Etcd(), claims.Prefix(), act, e, a.dry); err != nil {
-			err = fmt.Errorf("restore %s %q: %w; lines done before: %d of %d", e.Kind, e.Name, err, len(all), len(entries))
-			break
-		}
-		v := restoredView{Name: e.Name, Kind: string(e.Kind), Result: "left out: " + leftOut}
-		if leftOut == "" {
-			v.Result = "restored"
+	to := durable.Restore{Etcd: claims.Etcd(), Prefix: claims.Prefix(), Act: act, Dry: a.dry, MayRepeat: mayRepeat}
+	restored, failed := 0, 0
+	var views []restoredView
+	var first error
+	for _, is := range to.All(ctx, entries) {
+		v := restoredView{Name: is.Name, Kind: string(is.Kind), Result: "restored"}
+		switch {
+		case is.Err != nil:
+			if failed++; first == nil {
+				first = fmt.Errorf("%s %q: %w", is.Kind, is.Name, is.Err)
+			}
+			v.Result = "failed: " + is.Err.Error()
+		case is.LeftOut != "":
+			v.Result = "left out: " + is.LeftOut
+		default:
 			restored++
 		}
-		all = append(all, v)
+		views = append(views, v)
+	}
+	if first != nil {
+		first = fmt.Errorf("restore: %d of %d lines failed, the first of them %w", failed, len(entries), first)
 	}
 	act.Outcome(ctx, "lines: %d", restored)
-	return act.End(ctx, errors.Join(printList(a, "RESULT,KIND,NAME", sequence(all)), err))
+	return act.End(ctx, errors.Join(printList(a, "RESULT,KIND,NAME", sequence(views)), first))
 }
 
 // readBackup reads a backup, all of it before anything is sent.

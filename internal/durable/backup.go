@@ -2,7 +2,6 @@ package durable
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"strings"
 
@@ -18,9 +17,10 @@ import (
 
 // Entry is one thing of a backup: all its keys, the one that makes it exist first.
 type Entry struct {
-	Kind Kind   `json:"kind"`
-	Name string `json:"name"` // for people
-	Keys []Key  `json:"keys"`
+	Kind     Kind   `json:"kind"`
+	Name     string `json:"name"`     // for people
+	Revision int64  `json:"revision"` // of etcd when the backup began
+	Keys     []Key  `json:"keys"`
 }
 
 // Key is a key below the prefix, with its value.
@@ -36,6 +36,7 @@ const Operators Kind = "records of operators"
 type saver struct {
 	etcd   clientv3.KV
 	prefix string
+	rev    int64
 	yield  func(Entry, error) bool
 	ended  bool
 }
@@ -46,6 +47,11 @@ type saver struct {
 func Backup(ctx context.Context, etcd clientv3.KV, prefix string) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		s := &saver{etcd: etcd, prefix: prefix, yield: yield}
+		began, err := retry.Get(ctx, etcd, readTime, clientv3.OpGet(prefix+"queue/", clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly()))
+		if s.fail(err); s.ended {
+			return
+		}
+		s.rev = began.Header.Revision
 		for _, of := range []struct {
 			subtree string
 			save    func(ctx context.Context, root string)
@@ -59,7 +65,7 @@ func Backup(ctx context.Context, etcd clientv3.KV, prefix string) iter.Seq2[Entr
 				}
 			}
 		}
-		s.pages(ctx, audit.Under(prefix), func(kvs []*mvccpb.KeyValue) {
+		s.pages(ctx, audit.Under(prefix), perPage, func(kvs []*mvccpb.KeyValue) {
 			for _, kv := range kvs {
 				kv.Value = []byte(audit.Portable(prefix, kv))
 				s.save(Operators, strings.TrimPrefix(string(kv.Key), prefix), kv)
@@ -77,7 +83,7 @@ func (s *saver) fail(err error) {
 
 // save yields an entry of the keys that exist.
 func (s *saver) save(kind Kind, name string, kvs ...*mvccpb.KeyValue) {
-	e := Entry{Kind: kind, Name: name}
+	e := Entry{Kind: kind, Name: name, Revision: s.rev}
 	for _, kv := range kvs {
 		if kv != nil {
 			e.Keys = append(e.Keys, Key{strings.TrimPrefix(string(kv.Key), s.prefix), string(kv.Value)})
@@ -88,10 +94,14 @@ func (s *saver) save(kind Kind, name string, kvs ...*mvccpb.KeyValue) {
 	}
 }
 
-// pages calls f with the pages of a directory.
-func (s *saver) pages(ctx context.Context, dir string, f func(kvs []*mvccpb.KeyValue)) {
-	const perPage = 40 // with two more keys for each, below etcd's default limit of operations
-	for page, err := range retry.List(ctx, s.etcd, readTime, clientv3.OpGet(dir, clientv3.WithPrefix()), perPage, perPage) {
+const (
+	perPage        = 40
+	lettersPerPage = 8 // whose contents are read by one request: each may have more than a megabyte
+)
+
+// pages calls f with the pages of a directory, of at most n keys.
+func (s *saver) pages(ctx context.Context, dir string, n int64, f func(kvs []*mvccpb.KeyValue)) {
+	for page, err := range retry.List(ctx, s.etcd, readTime, clientv3.OpGet(dir, clientv3.WithPrefix()), n, n) {
 		if s.fail(err); s.ended {
 			return
 		}
@@ -128,7 +138,7 @@ func (s *saver) queue(ctx context.Context, root string) {
 	}
 	s.save(Queues, name, is[0])
 	s.save(QueuePauses, name, is[1])
-	s.pages(ctx, k.Dead(), func(kvs []*mvccpb.KeyValue) {
+	s.pages(ctx, k.Dead(), lettersPerPage, func(kvs []*mvccpb.KeyValue) {
 		var ids, keys []string
 		for _, kv := range kvs {
 			id := k.BareID(string(kv.Key))
@@ -146,7 +156,7 @@ func (s *saver) queue(ctx context.Context, root string) {
 
 func (s *saver) jobs(ctx context.Context, root string) {
 	k := tick.KeysUnder(root)
-	s.pages(ctx, k.Definitions(), func(kvs []*mvccpb.KeyValue) {
+	s.pages(ctx, k.Definitions(), perPage, func(kvs []*mvccpb.KeyValue) {
 		var notices []string
 		for _, kv := range kvs {
 			notices = append(notices, k.AllDefined()+strings.TrimPrefix(string(kv.Key), k.Definitions()))
@@ -160,7 +170,7 @@ func (s *saver) jobs(ctx context.Context, root string) {
 			s.save(Definitions, name, kv, beside[i])
 		}
 	})
-	s.pages(ctx, k.AllPaused(), func(kvs []*mvccpb.KeyValue) {
+	s.pages(ctx, k.AllPaused(), perPage, func(kvs []*mvccpb.KeyValue) {
 		for _, kv := range kvs {
 			s.save(JobPauses, strings.TrimPrefix(string(kv.Key), s.prefix), kv)
 		}
@@ -169,61 +179,4 @@ func (s *saver) jobs(ctx context.Context, root string) {
 
 func (s *saver) group(ctx context.Context, root string) {
 	s.save(Groups, strings.TrimPrefix(root, s.prefix), s.read(ctx, groupSpec(root))...)
-}
-
-// Check returns why an entry is none of a backup, or nil.
-func (e Entry) Check() error {
-	if len(e.Keys) == 0 {
-		return fmt.Errorf("%s %q has no keys", e.Kind, e.Name)
-	}
-	for _, k := range e.Keys {
-		dir, _, _ := strings.Cut(k.Key, "/")
-		if dir != "queue" && dir != "sched" && dir != "group" && dir != "audit" {
-			return fmt.Errorf("key %q is none of a backup", k.Key)
-		}
-	}
-	return nil
-}
-
-// Restore puts an entry back, unless what it is about exists. It returns why it was left out, or "". With dry it only looks.
-// The action of the operator is recorded with it.
-func Restore(ctx context.Context, etcd clientv3.KV, prefix string, act *audit.Act, e Entry, dry bool) (leftOut string, err error) {
-	var gets, puts []clientv3.Op
-	var same []clientv3.Cmp
-	for _, k := range e.Keys {
-		gets = append(gets, clientv3.OpGet(prefix+k.Key))
-	}
-	resp, err := retry.Read(ctx, etcd, readTime, gets...)
-	if err != nil {
-		return "", txn.Denied(err)
-	}
-	for i, k := range e.Keys {
-		is, rev := txn.First(resp, i), int64(0)
-		switch {
-		case is == nil:
-			puts = append(puts, clientv3.OpPut(prefix+k.Key, k.Value))
-		case i == 0:
-			return "exists", nil
-		case string(is.Value) != k.Value:
-			return "has another " + k.Key + " by now", nil
-		default:
-			rev = is.ModRevision
-		}
-		same = append(same, clientv3.Compare(clientv3.ModRevision(prefix+k.Key), "=", rev))
-	}
-	if dry {
-		return "", nil
-	}
-	done, err := retry.Within(ctx, readTime, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return etcd.Txn(ctx).If(same...).Then(append(puts, act.Ops()...)...).Else(gets[0]).Commit()
-	})
-	if err != nil {
-		return "", act.End(ctx, txn.Outcome(ctx, err))
-	}
-	if !done.Succeeded { // or a request whose reply was lost has put it
-		if is := txn.First(done, 0); is == nil || string(is.Value) != e.Keys[0].Value {
-			return "changed meanwhile", nil
-		}
-	}
-	return "", nil
 }
