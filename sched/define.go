@@ -69,7 +69,8 @@ func (s *Scheduler) Define(ctx context.Context, d Definition) (version int64, er
 	key, note := s.keys.Definition(d.Name), s.keys.Defined(d.Name)
 	tell := clientv3.OpPut(note, tick.Encode(notice{Version: valueVersion, Job: d.Name, After: d.After}))
 	act := s.act(ctx, audit.DefineJob, d.Name, "", "")
-	rev, err := s.operateAt(ctx, act, "define", d.Name, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
+	// The change records it: a call that changes nothing leaves no record.
+	rev, err := s.operateAt(ctx, nil, "define", d.Name, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
 		version = 0
 		switch {
 		case st.definitionRev == 0 && st.SpecRev != 0 && st.Spec.InCode():
@@ -90,9 +91,10 @@ func (s *Scheduler) Define(ctx context.Context, d Definition) (version int64, er
 			}
 		}
 		cmps, err := s.checkAfter(ctx, d)
-		return append(cmps, s.definedAs(d.Name, st.definitionRev)), []clientv3.Op{clientv3.OpPut(key, tick.Encode(v)), tell}, err
+		ops := append([]clientv3.Op{clientv3.OpPut(key, tick.Encode(v)), tell}, act.Ops()...)
+		return append(cmps, s.definedAs(d.Name, st.definitionRev)), ops, err
 	})
-	if err != nil {
+	if err = act.End(ctx, err); err != nil {
 		return 0, err
 	}
 	return cmp.Or(version, rev), nil

@@ -14,10 +14,11 @@ import (
 // As returns a context for calls that a person makes, for the records that [Actions] returns. who is
 // the name of the person, and why the reason; both may be empty. Without As a call is recorded under the Owner of its client.
 //
-// Every call that is for operators is recorded: those of this package, and those that pause, resume, cancel,
-// forget, reset, redrive, purge, reconfigure, retry, evict, readmit or remove something. So its user needs
-// permission to read and write the keys below audit/. Programs make some calls, too: RunNow, Backfill, Define and
-// Undefine of a Scheduler, Cancel and SetPriority of a Queue. These are recorded only with As.
+// Every call that is for operators is recorded: those of this package, and those that pause, resume, reset, reconfigure,
+// evict, readmit or remove something, and Cancel and Forget of a Scheduler. So its user needs permission to read and
+// write the keys below audit/. Programs make some calls, too: RunNow, Backfill, Define and Undefine of a Scheduler,
+// Cancel, SetPriority, Redrive, RedriveAll and Purge of a Queue, Retry and Forget of a work.Runner. These are recorded
+// only with As.
 //
 // The transaction that carries a call out puts the record: neither is there without the other. A call that changes
 // nothing has no record. Nor has one that frees space while etcd is out of space.

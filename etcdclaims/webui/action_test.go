@@ -297,7 +297,9 @@ func TestAccess(t *testing.T) {
 			w.busy()
 			c := w.claim(w.claims, "k")
 			w.ok(c.Note(w.Context(), []byte("customer 17")))
-			for _, where := range []string{"key?key=k", "key?key=invoices/1", "work", "item?queue=mails&id=mail-0", "queue?queue=mails", "job?group=billing&job=often"} {
+			w.ok(admin.Resize(admin.As(w.Context(), "anna", "customer 17"), w.claims, "slots", 2))
+			w.shows("audit", "anna", "&lt;note&gt;")
+			for _, where := range []string{"audit", "key?key=k", "key?key=invoices/1", "work", "item?queue=mails&id=mail-0", "queue?queue=mails", "job?group=billing&job=often"} {
 				body := w.shows(where)
 				for _, secret := range []string{"customer", "bounced", "full", "payload<"} {
 					if strings.Contains(body, secret) {

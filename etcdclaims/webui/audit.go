@@ -3,6 +3,7 @@ package webui
 import (
 	"context"
 	"html/template"
+	"slices"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims/admin"
@@ -54,5 +55,10 @@ func (q *request) audit() (any, error) {
 	})
 	p := auditPage{Fresh: fresh, More: len(all) == mostActions}
 	p.Actions, p.Pager = paged(q, all)
+	p.Actions = slices.Clone(p.Actions) // the snapshot is of all requests
+	for i := range p.Actions {
+		is := &p.Actions[i]
+		is.Why, is.Detail = q.value(FieldNote, is.Why), q.value(FieldNote, is.Detail)
+	}
 	return p, nil
 }

@@ -151,6 +151,16 @@ func (a *Act) Outcome(ctx context.Context, format string, args ...any) {
 	_, _ = a.kv.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(a.key), ">", 0)).Then(a.Ops()...).Commit()
 }
 
+// Withdraw removes the record of an action that has turned out to change nothing.
+func (a *Act) Withdraw(ctx context.Context) {
+	if a == nil || !a.put.Swap(false) {
+		return
+	}
+	ctx, cancel := a.beside(ctx)
+	defer cancel()
+	_, _ = a.kv.Delete(ctx, a.key) // the next look at one that stays shows no items
+}
+
 // denied reports whether etcd refuses to let the client's user put the record. Without conditions the other
 // branch is never taken, and its permissions are checked.
 func (a *Act) denied(ctx context.Context) bool {

@@ -14,8 +14,8 @@ var (
 	Resize        = Verb{Name: "resize"}
 	RaiseEpoch    = Verb{Name: "epoch raise"}
 	Restore       = Verb{Name: "restore"}
-	RetryWork     = Verb{Name: "work retry"}
-	ForgetWork    = Verb{Name: "work forget"}
+	RetryWork     = Verb{Name: "work retry", Programs: true}
+	ForgetWork    = Verb{Name: "work forget", Programs: true}
 	PauseJob      = Verb{Name: "sched pause"}
 	ResumeJob     = Verb{Name: "sched resume"}
 	CancelJob     = Verb{Name: "sched cancel"}
@@ -28,9 +28,9 @@ var (
 	PauseQueue    = Verb{Name: "queue pause"}
 	ResumeQueue   = Verb{Name: "queue resume"}
 	Reconfigure   = Verb{Name: "queue reconfigure"}
-	Redrive       = Verb{Name: "queue dead redrive"}
-	RedriveAll    = Verb{Name: "queue dead redrive-all"}
-	Purge         = Verb{Name: "queue dead purge"}
+	Redrive       = Verb{Name: "queue dead redrive", Programs: true}
+	RedriveAll    = Verb{Name: "queue dead redrive-all", Programs: true}
+	Purge         = Verb{Name: "queue dead purge", Programs: true}
 	CancelItem    = Verb{Name: "queue cancel", Programs: true}
 	SetPriority   = Verb{Name: "queue priority", Programs: true}
 	EvictMember   = Verb{Name: "group evict"}

@@ -26,7 +26,8 @@ var features = []feature{
 	{"note", "Note", map[string]string{"own/": "RW", "wait/": "R", "session/": "RW", "void/": "RW", "epoch": "R", "note/": "RW"}},
 	{"work", "Begin, Complete, Fail, Record", map[string]string{"own/": "RW", "wait/": "RW", "session/": "RW", "void/": "RW", "epoch": "R", "work/": "RW"}},
 	{"locks", "Locks", map[string]string{"own/": "RW", "wait/": "R", "void/": "RW", "epoch": "R", "lock/": "RW"}},
-	{"release", "ForceRelease, Supersede", map[string]string{"own/": "RW", "wait/": "R", "session/": "RW", "void/": "RW", "epoch": "R", "note/": "W", "audit/": "RW"}},
+	{"supersede", "Supersede", map[string]string{"own/": "RW", "wait/": "R", "session/": "RW", "void/": "RW", "epoch": "R", "note/": "W"}},
+	{"release", "ForceRelease", map[string]string{"own/": "RW", "wait/": "R", "session/": "RW", "void/": "RW", "epoch": "R", "note/": "W", "audit/": "RW"}},
 	{"suspect", "Suspectable", map[string]string{"own/": "RW", "wait/": "RW", "session/": "RW", "void/": "RW", "epoch": "R", "note/": "W"}},
 	{"resize", "Resize", map[string]string{"own/": "RW", "wait/": "R", "audit/": "RW"}},
 	{"lookup", "Lookup", map[string]string{"own/": "R", "wait/": "R", "epoch": "R", "note/": "R"}},
@@ -37,7 +38,7 @@ var features = []feature{
 	{"group", "Groups", map[string]string{"own/": "RW", "wait/": "RW", "session/": "RW", "void/": "RW", "epoch": "R", "group/": "RW"}},
 	{"gate", "etcdguard.Bearer, etcdguard.NewGate", map[string]string{"own/": "R", "epoch": "R"}},
 	{"epoch", "RaiseEpoch", map[string]string{"epoch": "RW", "audit/": "RW"}},
-	{"operate", "other calls of operators, beside the row of the feature", map[string]string{"audit/": "RW"}},
+	{"operate", "other calls of operators, and any with admin.As, beside the row of the feature", map[string]string{"audit/": "RW"}},
 }
 
 // FeatureNames returns what Examination.Features can have.

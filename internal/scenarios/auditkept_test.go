@@ -11,8 +11,10 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/internal/audit"
+	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/sched"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -119,6 +121,13 @@ func TestRecordDenied(t *testing.T) {
 	if err := q.Cancel(t.Context(), "a"); err != nil {
 		t.Errorf("a program cancels: %v", err)
 	}
+	got, err := q.TryClaim(t.Context(), 1)
+	if err != nil || len(got.Deliveries) != 1 {
+		t.Fatal(got, err)
+	}
+	if err := errors.Join(got.Deliveries[0].Discard(t.Context(), "x"), q.Redrive(t.Context(), "b")); err != nil {
+		t.Errorf("a program redrives: %v", err)
+	}
 	const grant = `grant readwrite on "/etcdclaims/audit/" (docs/permissions.md)`
 	for name, err := range map[string]error{
 		"pause":                q.Pause(t.Context(), "x"),
@@ -130,5 +139,28 @@ func TestRecordDenied(t *testing.T) {
 	}
 	if s, err := q.Stats(t.Context()); err != nil || !s.Paused.At.IsZero() || s.Ready != 1 {
 		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// A call that changes nothing leaves no record.
+func TestUnchangedIsNotRecorded(t *testing.T) {
+	t.Parallel()
+	w := newStage(t, testetcd.Shared(t))
+	ctx := admin.As(t.Context(), "anna", "INC-1")
+	s, err := sched.New(w.operator, sched.Config{Group: "g"})
+	w.ok(err)
+	w.ok(errors.Join(defineData(ctx, s), defineData(ctx, s)))
+	q := w.queue()
+	for _, id := range []string{"dead1", "dead2"} { // which cannot be redriven without
+		_, err := w.etcd.Delete(ctx, item.NewKeys(w.prefix, item.Spec{Name: "q"}).Content(id))
+		w.ok(err)
+	}
+	if n, err := q.RedriveAll(ctx); n != 0 || err != nil {
+		t.Errorf("redriven: %d, %v", n, err)
+	}
+	all, err := admin.Actions(ctx, w.operator, 100, time.Time{})
+	w.ok(err)
+	if len(all) != 1 || all[0].Verb != audit.DefineJob.Name {
+		t.Errorf("%+v", all)
 	}
 }

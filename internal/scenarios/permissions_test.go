@@ -231,7 +231,7 @@ func (w granted) inLine(call, free func() error) error {
 }
 
 // operatorsRow goes with the row of a feature: here it is that of queues.
-const operatorsRow = "other calls of operators, beside the row of the feature"
+const operatorsRow = "other calls of operators, and any with admin.As, beside the row of the feature"
 
 // features does what a row is named after.
 var features = map[string]func(w granted) error{
@@ -309,13 +309,15 @@ var features = map[string]func(w granted) error{
 		_, settleErr := locks.Release(w.Context(), "lost", "me")
 		return errors.Join(err, renewErr, ownerErr, allErr, settleErr)
 	},
-	"ForceRelease, Supersede": func(w granted) error {
+	"Supersede": func(w granted) error {
 		c := w.claims(w.user)
 		w.claim(c)
-		holder, again := c.TryAcquire(w.Context(), "k", etcdclaims.Supersede())
-		if again != nil {
-			return again
-		}
+		_, err := c.TryAcquire(w.Context(), "k", etcdclaims.Supersede())
+		return errors.Join(err, w.undone(c))
+	},
+	"ForceRelease": func(w granted) error {
+		c := w.claims(w.user)
+		holder := w.claim(c)
 		err := admin.ForceRelease(w.Context(), w.claims(w.user), "k", "why")
 		select {
 		case <-holder.Done():
