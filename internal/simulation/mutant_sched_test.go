@@ -13,7 +13,7 @@ var schedMutants = []mutant{
 	},
 	{
 		name: "definition over a change of another process", of: "sched", tests: "TestDefineVersions",
-		edits: []edit{{"sched/define.go", "return append(cmps, s.definedAs(d.Name, st.definitionRev)), []clientv3.Op{", "return cmps, []clientv3.Op{"}},
+		edits: []edit{{"sched/define.go", "return append(cmps, s.definedAs(d.Name, st.definitionRev)), ops, err", "return cmps, ops, err"}},
 	},
 	{
 		name: "definition that stays without its notice", of: "sched", tests: "TestDefineAgainWithoutNotice",
