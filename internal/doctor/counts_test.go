@@ -272,6 +272,7 @@ func TestCountsWithoutRecords(t *testing.T) {
 func TestCountsDenied(t *testing.T) {
 	t.Parallel()
 	w := newCounting(t)
+	w.put(jobSpec)
 	w.etcd.KV = readOnly{w.etcd.KV}
 	for range 2 {
 		w.look(Note, `no readwrite permission on "`+durable.LastKey(w.prefix)+`"`)

@@ -52,9 +52,9 @@ func ReadLast(ctx context.Context, etcd clientv3.KV, prefix string) (last Last, 
 const between = time.Minute
 
 // Replace puts the counts in the place of the last ones, which were read before they were made. It does not if those
-// were put within a minute, or another has replaced them.
+// were put within a minute, or another has replaced them, or if there is nothing to keep.
 func (l Last) Replace(ctx context.Context, etcd clientv3.KV, prefix string, now Counts, at time.Time) error {
-	if l.Revision != 0 && at.Sub(l.At).Abs() < between {
+	if l.Revision != 0 && at.Sub(l.At).Abs() < between || l.Revision == 0 && len(now.Names) == 0 {
 		return nil
 	}
 	value := keyspace.Encode(Last{Version: valueVersion, At: at.UTC(), Began: l.now, Names: now.Names, Of: now.Of})
