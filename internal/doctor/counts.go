@@ -19,10 +19,6 @@ func (e *Examination) counts(ctx context.Context) {
 	defer cancel()
 	etcd, prefix, at := e.etcd(), e.Claims.Prefix(), clock.For(e.etcd()).Time()
 	last, err := durable.ReadLast(ctx, etcd, prefix)
-	if explain.IsDenied(err) {
-		e.countsDenied(prefix)
-		return
-	}
 	var now durable.Counts
 	if err == nil {
 		now, err = durable.Count(ctx, etcd, prefix)
@@ -49,17 +45,13 @@ func (e *Examination) counts(ctx context.Context) {
 	}
 	switch err := last.Replace(ctx, etcd, prefix, now, at); {
 	case explain.IsDenied(err):
-		e.countsDenied(prefix)
+		e.Add(Note, "counts", "run doctor as a user that may write it, or grant that (docs/permissions.md)",
+			"not kept, so that a deletion by hand is not found: no readwrite permission on %q", durable.LastKey(prefix))
 	case err != nil:
 		e.Add(Note, "counts", "see the space of etcd", "cannot be kept for the next time: %v", err)
 	default:
 		e.well("counts", "none gone that was there before: %s", countsText(now.Names, now.Of))
 	}
-}
-
-func (e *Examination) countsDenied(prefix string) {
-	e.Add(Note, "counts", "run doctor as a user that may write it, or grant that (docs/permissions.md)",
-		"not kept, so that a deletion by hand is not found: no readwrite permission on %q", durable.LastKey(prefix))
 }
 
 func countsText(names []string, of map[durable.Kind]int64) string {
