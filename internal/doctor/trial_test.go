@@ -1,6 +1,8 @@
 package doctor
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -45,7 +47,10 @@ func TestTrialRenews(t *testing.T) {
 					return
 				}
 				e.has(t, Error, "renewal", "a lease cannot be renewed, so that each claim is lost at its first deadline: ")
-				e.has(t, Error, "renewal", tt.text)
+				// The last try can be cut off by the end of the trial.
+				if !slices.ContainsFunc(e.Findings, func(f Finding) bool { return f.Check == "renewal" && strings.Contains(f.Detail, "deadline exceeded") }) {
+					e.has(t, Error, "renewal", tt.text)
+				}
 				kv, err := e.etcd().Get(t.Context(), e.Claims.Prefix()+"own/", clientv3.WithPrefix(), clientv3.WithCountOnly())
 				if err != nil || kv.Count != 0 {
 					t.Errorf("the trial left %+v, %v", kv, err)
