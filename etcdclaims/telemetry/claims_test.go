@@ -80,8 +80,10 @@ func TestClaims(t *testing.T) {
 			"etcdclaims.hold.duration{key.template=orders/*}":                              "2×3.5",
 			"etcdclaims.claim.ends{key.template=orders/*,reason=released}":                 "1",
 			"etcdclaims.claim.ends{key.template=orders/*,reason=lease_revoked}":            "1",
-			"etcdclaims.claim.held{}":                                                      "1",
-			"etcdclaims.call.oldest{}":                                                     "0.0",
+		})
+		w.expect(map[string]string{
+			"etcdclaims.claim.held{}":  "1",
+			"etcdclaims.call.oldest{}": "0.0",
 		})
 
 		// Work whose owner dies, and is taken over.
