@@ -180,7 +180,11 @@ var awayCalls = map[string]call{
 		_, err := core.Of(c).GrantLease(ctx, time.Minute)
 		return err
 	}),
-	"core.RevokeLease":   onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return core.Of(c).RevokeLease(ctx, 7) }),
+	"core.RevokeLease": onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return core.Of(c).RevokeLease(ctx, 7) }),
+	"admin.Actions": onClient("", func(ctx context.Context, c *etcdclaims.Client) error {
+		_, err := admin.Actions(ctx, c, 10, time.Time{})
+		return err
+	}),
 	"admin.ForceRelease": onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return admin.ForceRelease(ctx, c, "k", "why") }),
 	"admin.ForceReleaseTerm": onClient("", func(ctx context.Context, c *etcdclaims.Client) error {
 		return admin.ForceReleaseTerm(ctx, c, fencing.Token{Key: "k", Fence: 7}, "why")
@@ -358,6 +362,7 @@ var awayExempt = map[string]string{
 	"Queue.Close":  "ends within ten seconds, and returns an error",
 	"Claim.Bind":   "sends nothing",
 	"Member.Admit": "sends nothing",
+	"admin.As":     "sends nothing",
 
 	"admin.RaiseEpoch": "takes no client that could report",
 }

@@ -12,7 +12,7 @@ import (
 const inGroup = `group/` + hex + `/`
 
 var erasedGroups = &feature{
-	doc: "groups.md", from: "## Keys\n", to: "A value of a later version", use: useGroup,
+	doc: "groups.md", from: "## Keys\n", to: "The claims are ", use: useGroup,
 	kinds: []erasable{
 		{key: "`spec`", name: inGroup + `spec`, within: 20 * sec},
 		{key: "`member/<name>`", name: inGroup + `member/.+`, within: 20 * sec},

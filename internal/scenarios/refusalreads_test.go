@@ -176,6 +176,10 @@ var manyReads = map[string]struct {
 		n, err := count(admin.Sessions(ctx, m.reader))
 		return min(n, manyKeys), err
 	}},
+	"admin.Actions": {0, func(ctx context.Context, m *many) (int, error) {
+		all, err := admin.Actions(ctx, m.reader, manyKeys, time.Time{})
+		return len(all), err
+	}},
 	"admin.Line": {manyKeys, func(ctx context.Context, m *many) (int, error) {
 		line, err := admin.Line(ctx, m.reader, "k/0")
 		return len(line), err
