@@ -215,7 +215,7 @@ func (i *incidents) flappingOwner() {
 	i.schedule("flapping", claims, func(context.Context, sched.Tick) error { return nil })
 	i.until(func(ctx context.Context) {
 		for info, err := range claims.Watch(ctx, "sched/") {
-			if err == nil && info.Kind == etcdclaims.Claimed && strings.Contains(info.Info.Key, "flapping") {
+			if err == nil && info.Kind == etcdclaims.Claimed && info.Info.Key == "sched/flapping/owner" {
 				pause(ctx, time.Second)
 				_ = admin.ForceRelease(ctx, claims, info.Info.Key, "staged")
 			}
