@@ -47,7 +47,7 @@ type saver struct {
 func Backup(ctx context.Context, etcd clientv3.KV, prefix string) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		s := &saver{etcd: etcd, prefix: prefix, yield: yield}
-		began, err := retry.Get(ctx, etcd, readTime, clientv3.OpGet(prefix+"queue/", clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly()))
+		began, err := retry.Get(ctx, etcd, readTime, one(prefix+"epoch"))
 		if s.fail(err); s.ended {
 			return
 		}

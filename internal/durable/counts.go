@@ -5,11 +5,13 @@ package durable
 import (
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/tick"
@@ -19,7 +21,7 @@ import (
 
 const (
 	readTime = 5 * time.Second // for each request
-	// mostSubtrees is how many queues, groups of jobs and groups of members are counted: each takes three reads.
+	// mostSubtrees is how many queues, groups of jobs and groups of members are counted: each takes two reads.
 	mostSubtrees = 200
 	mostNames    = 5000 // 400 kB
 )
@@ -53,38 +55,33 @@ type Counts struct {
 	Of map[Kind]int64
 }
 
-// atOnce is how many requests of one count are under way.
-const atOnce = 8
-
-// Count counts what is below a prefix. It reads three times for each queue and each group, and no values.
+// Count counts what is below a prefix. It reads twice for each queue and each group, and no values.
 func Count(ctx context.Context, etcd clientv3.KV, prefix string) (Counts, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	all, room := &counting{etcd: etcd, prefix: prefix, Counts: Counts{Of: map[Kind]int64{}}}, make(chan struct{}, atOnce)
-	var parts sync.WaitGroup
-	for _, of := range []struct {
-		subtree string
-		count   func(ctx context.Context, root string) error
-	}{{"queue/", all.queue}, {"sched/", all.jobs}, {"group/", all.group}} {
+	all := &counting{etcd: etcd, prefix: prefix, Counts: Counts{Of: map[Kind]int64{}}}
+	type part struct {
+		root  string
+		count func(ctx context.Context, root string) error
+	}
+	var parts []part
+	for _, of := range []part{{"queue/", all.queue}, {"sched/", all.jobs}, {"group/", all.group}} {
 		n := 0
-		for root, err := range roots(ctx, etcd, prefix+of.subtree) {
+		for root, err := range roots(ctx, etcd, prefix+of.root) {
 			if n++; n > mostSubtrees {
 				err = ErrTooMany
 			}
 			if err != nil {
-				cancel(err)
-				break
+				return Counts{}, err
 			}
-			room <- struct{}{}
-			parts.Go(func() {
-				if err := of.count(ctx, root); err != nil {
-					cancel(err) // of all errors the first counts
-				}
-				<-room
-			})
+			parts = append(parts, part{root, of.count})
 		}
 	}
-	parts.Wait()
+	core.EachOf(parts, func(p part) {
+		if err := p.count(ctx, p.root); err != nil {
+			cancel(err) // of all errors the first counts
+		}
+	})
 	slices.Sort(all.Names)
 	if len(all.Names) > mostNames {
 		cancel(ErrTooMany)
@@ -101,12 +98,9 @@ type counting struct {
 }
 
 // roots yields the subtrees one level below a directory.
-func roots(ctx context.Context, etcd clientv3.KV, dir string) func(yield func(string, error) bool) {
-	first := func(subtree string) clientv3.Op {
-		return clientv3.OpGet(subtree, clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly())
-	}
+func roots(ctx context.Context, etcd clientv3.KV, dir string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		for kv, err := range retry.Subtrees(ctx, etcd, readTime, dir, first) {
+		for kv, err := range retry.Subtrees(ctx, etcd, readTime, dir, nil) {
 			if err != nil {
 				yield("", err)
 				return

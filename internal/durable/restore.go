@@ -13,7 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Check returns why an entry is none of a backup, or nil.
+// Check returns an error if an entry cannot come from a backup.
 func (e Entry) Check() error {
 	if len(e.Keys) == 0 {
 		return fmt.Errorf("%s %q has no keys", e.Kind, e.Name)
@@ -21,7 +21,7 @@ func (e Entry) Check() error {
 	for _, k := range e.Keys {
 		dir, _, _ := strings.Cut(k.Key, "/")
 		if dir != "queue" && dir != "sched" && dir != "group" && dir != "audit" {
-			return fmt.Errorf("key %q is none of a backup", k.Key)
+			return fmt.Errorf("a backup has no such key as %q", k.Key)
 		}
 	}
 	return nil

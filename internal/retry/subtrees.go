@@ -12,9 +12,9 @@ import (
 )
 
 // Subtrees yields one value of each prefix one level below root that has keys: the first
-// that the operation of returns finds, if there is one. It reads two keys for each
-// subtree, however many that has, and one more at the end. A read takes at most timeout.
-// An error is the last value.
+// that the operation of returns finds, if there is one, and without an operation the first key,
+// without its value. It reads two keys for each subtree, or one, however many that has, and one
+// more at the end. A read takes at most timeout. An error is the last value.
 func Subtrees(
 	ctx context.Context, etcd clientv3.KV, timeout time.Duration, root string, of func(subtree string) clientv3.Op,
 ) iter.Seq2[*mvccpb.KeyValue, error] {
@@ -38,7 +38,9 @@ func Subtrees(
 				}
 				subtree := root + name + "/"
 				from = keyspace.RangeEnd(subtree)
-				kv, err = first(of(subtree))
+				if of != nil {
+					kv, err = first(of(subtree))
+				}
 			}
 			if (kv != nil || err != nil) && !yield(kv, err) || err != nil {
 				return

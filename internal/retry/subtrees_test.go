@@ -59,6 +59,17 @@ func TestSubtrees(t *testing.T) {
 	if got, err := names(etcd, 0); err != nil || !slices.Equal(got, want) || etcd.reads != 11 {
 		t.Errorf("got %q, %v with %d reads, want %q with 11", got, err, etcd.reads, want)
 	}
+	etcd = &sorted{keys: keys}
+	var first []string
+	for kv, err := range Subtrees(t.Context(), etcd, time.Second, "/p/", nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		first = append(first, string(kv.Key))
+	}
+	if want := []string{"/p/a/0", "/p/b/x", "/p/c/name", "/p/\xff/name"}; !slices.Equal(first, want) || etcd.reads != 7 {
+		t.Errorf("the first keys are %q with %d reads, want %q with 7", first, etcd.reads, want)
+	}
 	for fails := 1; fails <= 11; fails++ {
 		if _, err := names(&sorted{keys: keys, fails: fails}, 0); !errors.Is(err, errRead) {
 			t.Errorf("read %d failed: %v", fails, err)
