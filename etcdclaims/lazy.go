@@ -1,7 +1,7 @@
 package etcdclaims
 
-// LazyRelease makes [Claim.Release] return without waiting for etcd. The request that deletes the key shares the round
-// trip of the client's next acquisition or release, and is sent after 20 ms if there is none. A cycle of acquiring and
+// LazyRelease makes [Claim.Release] return without waiting for etcd. The client sends the request that deletes the key
+// together with its next acquisition or release, or after 20 ms if it makes no other call. A cycle of acquiring and
 // releasing then takes one round trip instead of two. Use it for short claims on keys that few callers compete for.
 //
 // Release ends the claim locally and returns nil: [Claim.Check] returns ErrReleased, the claim's context ends, and TermEnded

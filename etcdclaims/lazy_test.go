@@ -234,7 +234,7 @@ func TestLazyReleaseIsFreeForItsClient(t *testing.T) {
 	}
 }
 
-// Callers in line come first: one of the own client, of whom the client knows, and one of another, of whom it does not.
+// Callers in line get the key first. The client knows of a caller of its own, but not of one of another client.
 func TestLazyReleaseYields(t *testing.T) {
 	t.Parallel()
 	virtualCase(t, "to a caller of its own", func(t *testing.T, w *world) {

@@ -144,7 +144,7 @@ func TestRestoreOverwritesNothing(t *testing.T) {
 	}
 	w.noErr(q.Close(ctx))
 	for text, lines := range map[string]string{
-		"line 1: key \"own/k\" is none of a backup": `{"kind":"queues","keys":[{"key":"own/k","value":"x"}]}`,
+		"line 1: a backup has no such key as \"own/k\"": `{"kind":"queues","keys":[{"key":"own/k","value":"x"}]}`,
 		"line 2: ":    `{"kind":"queues","keys":[{"key":"queue/k","value":"x"}]}` + "\n[]",
 		"has no keys": `{"kind":"queues"}`,
 	} {

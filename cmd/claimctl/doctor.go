@@ -88,7 +88,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	flags.DurationVar(&c.TTL, "ttl", etcdclaims.DefaultTTL, "lease time of the claims, to judge the latency by")
 	flags.IntVar(&c.Limit, "limit", 5000, "how many claims, places in line and records to read at most")
 	flags.StringSliceVar(&c.Features, "for", nil, "features whose permissions must not lack: "+strings.Join(doctor.FeatureNames(), ", "))
-	flags.BoolVar(&c.problems, "problems", false, "show only what is not ok")
+	flags.BoolVar(&c.problems, "problems", false, "print problems only: errors, warnings and notes")
 	flags.Int64Var(&c.Fence, "fence", 0, "a fence that was seen in a log or a database: an error if etcd is behind it")
 	complete(cmd, "for", doctor.FeatureNames()...)
 	return cmd

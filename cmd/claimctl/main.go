@@ -102,7 +102,8 @@ ETCDCTL_PASSWORD keep a password out of it; without either a terminal asks for i
 	root.AddCommand(
 		a.listCommand(), a.explainCommand(), a.watchCommand(), a.historyCommand(), a.auditCommand(), a.doctorCommand(),
 		a.runCommand(), a.electCommand(),
-		a.releaseCommand(), a.resizeCommand(), a.epochCommand(), a.backupCommand(), a.restoreCommand(), a.workCommand(), a.schedCommand(), a.queueCommand(), a.groupCommand(),
+		a.releaseCommand(), a.resizeCommand(), a.epochCommand(), a.backupCommand(), a.restoreCommand(),
+		a.workCommand(), a.schedCommand(), a.queueCommand(), a.groupCommand(),
 		exitCodesTopic(),
 		&cobra.Command{
 			Use: "version", GroupID: groupSee, Args: arguments(0, 0), Short: "Show the version of claimctl, its commit, and that of Go",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -60,8 +61,8 @@ func (v *View) successor(name string, members []MemberInfo) watched {
 	return watched{name: next, instance: v.members[next].Instance, claim: v.termOf[next], rev: v.revs[next]}
 }
 
-// watchOver watches over the next member from now on, and goes on to do so with one that has left the
-// list, or whose name was taken over, for as long as it owns partitions.
+// watchOver begins to watch over the next member. It ends earlier watches, except those of members that
+// still own partitions though they have left the list, or though their name was taken over.
 func (m *Member) watchOver(a Assignment, next watched) {
 	for w, dismiss := range m.watches {
 		listed := slices.ContainsFunc(a.Members, func(o MemberInfo) bool { return o.Instance == w.instance })
@@ -157,27 +158,21 @@ func (m *Member) bury(ctx context.Context, claim *etcdclaims.Claim, w watched) (
 // force frees partitions of a dead member, for as long as this member has its claim. It returns those
 // that it could not free.
 func (m *Member) force(ctx context.Context, claim *etcdclaims.Claim, owned []Owner) (left []Owner, err error) {
-	errs := make([]error, len(owned))
-	all := make([]int, len(owned))
-	for i := range all {
-		all[i] = i
-	}
 	ctx = audit.Part(ctx) // a program does this, not a person
-	core.EachOf(all, func(i int) {
-		if errs[i] = claim.Check(); errs[i] != nil {
+	var mu sync.Mutex     // of the results
+	core.EachOf(owned, func(o Owner) {
+		failed := claim.Check()
+		if failed == nil {
+			failed = admin.ForceReleaseTerm(ctx, m.claims, o.Token, "its member does not answer")
+		}
+		if failed == nil || errors.Is(failed, etcdclaims.ErrRefused) { // it has ended
 			return
 		}
-		errs[i] = admin.ForceReleaseTerm(ctx, m.claims, owned[i].Token, "its member does not answer")
-		if errors.Is(errs[i], etcdclaims.ErrRefused) {
-			errs[i] = nil // it has ended
-		}
+		mu.Lock()
+		defer mu.Unlock()
+		left, err = append(left, o), errors.Join(err, failed)
 	})
-	for i, o := range owned {
-		if errs[i] != nil {
-			left = append(left, o)
-		}
-	}
-	return left, errors.Join(errs...)
+	return left, err
 }
 
 // restsAfter returns how long a member that has lost its claim waits until it joins again. One from

@@ -147,7 +147,7 @@ func (i *instruments) makeClaims(mk *maker) {
 	mk.count(&i.overdueHandlers, "etcdclaims.handler.overdue", "Handlers that run now though their drain is over.", "{handler}")
 	mk.count(&i.unreachable, "etcdclaims.client.unreachable", "Clients of the process that get no answer from etcd now.", "{client}")
 	mk.seconds(&i.oldest, "etcdclaims.claim.oldest", "Time for which the oldest of the claims held now is held.")
-	mk.seconds(&i.oldestCall, "etcdclaims.call.oldest", "Time for which the oldest of the calls that may wait now has waited; 0 if there is none.")
+	mk.seconds(&i.oldestCall, "etcdclaims.call.oldest", "Age of the oldest call in progress that waits for its key; 0 without such a call.")
 }
 
 // gauges returns what collect observes.

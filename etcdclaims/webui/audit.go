@@ -26,7 +26,7 @@ type actionRow struct{ admin.Action }
 // What returns the verb and its object.
 func (r actionRow) What() string { return explain.Action(r.Action) }
 
-// Page returns the page of the object, empty if there is none.
+// Page returns the page that shows the object, or an empty URL.
 func (r actionRow) Page() template.URL {
 	switch {
 	case r.Err != nil:

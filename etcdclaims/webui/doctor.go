@@ -48,7 +48,8 @@ func (f finding) Class() string {
 
 // subjects maps a check to the page that shows the objects of the check.
 var subjects = map[string]template.URL{
-	"claims": "claims", "flapping": "claims", "lines": "lines", "sessions": "sessions", "work": "work", "queues": "queues", "jobs": "schedules", "groups": "groups",
+	"claims": "claims", "flapping": "claims", "lines": "lines", "sessions": "sessions", "work": "work",
+	"queues": "queues", "jobs": "schedules", "groups": "groups",
 }
 
 // findings are those of an examination.

@@ -31,7 +31,8 @@ func (e *Examination) counts(ctx context.Context) {
 	case explain.IsDenied(err):
 		return // it is for users who may see everything
 	case errors.Is(err, durable.ErrTooMany):
-		e.Add(Note, "counts", "compare what there is with what you expect", "not compared: %v", err).Commands = append(e.claimctl(" queue stats"), e.claimctl(" sched jobs -A")...)
+		f := e.Add(Note, "counts", "compare what there is with what you expect", "not compared: %v", err)
+		f.Commands = append(e.claimctl(" queue stats"), e.claimctl(" sched jobs -A")...)
 		return
 	case e.failed(Warning, "counts", "cannot be read", err):
 		return

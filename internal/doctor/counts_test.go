@@ -100,8 +100,8 @@ var (
 	queueRoot = "queue/" + keyspace.Digest("q") + "/"
 )
 
-// What is deleted by hand is an error until somebody mends it, also if all keys below the prefix are gone. What
-// operators and programs removed is none, with a record or without.
+// A deletion by hand is an error until somebody mends it, also if all keys below the prefix are gone. A removal by an
+// operator, which is recorded, or by a program, which is not, is no error.
 func TestCounts(t *testing.T) {
 	t.Parallel()
 	w := newCounting(t)
@@ -175,7 +175,7 @@ func TestCountsOfKinds(t *testing.T) {
 	}
 }
 
-// An operator's action that comes before the end of an examination, or begins before it, is none by hand.
+// An operator who removes something just before or during an examination has not deleted it by hand.
 func TestCountsDuringActions(t *testing.T) {
 	t.Parallel()
 	for verb, key := range map[audit.Verb]string{audit.ForgetJob: jobSpec, audit.RemoveGroup: groupSpec} {

@@ -106,7 +106,9 @@ func (e *Examination) failed(l Level, check, cannot string, err error) bool {
 	if err == nil {
 		return false
 	}
-	f := Finding{Check: check, Level: l, Remedy: "look at the log of etcd", Detail: fmt.Sprintf("%s: %v", cannot, err), trouble: troubleOf(err)}
+	f := Finding{
+		Check: check, Level: l, Detail: fmt.Sprintf("%s: %v", cannot, err), Remedy: "look at the log of etcd", trouble: troubleOf(err),
+	}
 	switch f.trouble {
 	case unanswered:
 		f.Remedy = remedyUnanswered

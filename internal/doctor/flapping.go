@@ -82,7 +82,8 @@ func (e *Examination) readTerms(ctx context.Context) (all []terms, revisions int
 	last := now.Header.Revision
 	from := max(1, last-int64(mostRevisions*e.Limit))
 	ended := map[int64]bool{}
-	if from, err = e.eachChange(ctx, live, from, last, func(ev *clientv3.Event) { ended[ev.Kv.ModRevision] = true }, clientv3.WithFilterPut()); err != nil {
+	end := func(ev *clientv3.Event) { ended[ev.Kv.ModRevision] = true }
+	if from, err = e.eachChange(ctx, live, from, last, end, clientv3.WithFilterPut()); err != nil {
 		return nil, 0, err
 	}
 	byKey := map[string]*terms{}
@@ -128,7 +129,9 @@ func (t *terms) add(ev *clientv3.Event, lapsed bool) {
 
 // eachChange calls f for the changes below a prefix from one revision to another. It returns the
 // first revision that was read: earlier ones may be compacted.
-func (e *Examination) eachChange(ctx context.Context, prefix string, from, to int64, f func(*clientv3.Event), opts ...clientv3.OpOption) (int64, error) {
+func (e *Examination) eachChange(
+	ctx context.Context, prefix string, from, to int64, f func(*clientv3.Event), opts ...clientv3.OpOption,
+) (int64, error) {
 	for {
 		compacted, err := feed.Past(ctx, e.etcd(), prefix, from, to, f, append(opts, clientv3.WithPrefix())...)
 		if err != nil || compacted <= from {

@@ -93,7 +93,8 @@ func withoutDenied(all []Finding) []Finding {
 	return slices.DeleteFunc(all, func(f Finding) bool { return f.trouble == denied && f.Level == Note })
 }
 
-// gatherUnanswered adds a cause to several checks that etcd did not answer, if there is none.
+// gatherUnanswered adds one finding as the cause of all checks that etcd did not answer, unless another
+// finding is their cause already.
 func gatherUnanswered(all []Finding) []Finding {
 	var names []string
 	for _, f := range all {

@@ -15,7 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// A leader whose processes die again and again flaps. A lock that is released is none.
+// A key whose holders die again and again is flapping. One that is released each time is not.
 func TestFlapping(t *testing.T) {
 	t.Parallel()
 	e, etcd := examine(t)

@@ -191,9 +191,11 @@ func (e *Examination) members(ctx context.Context) {
 	for _, m := range resp.Members {
 		switch {
 		case m.Name == "":
-			e.Add(Warning, "members", "start it; if it is not to be, remove it from the cluster", "member %x has never started", m.ID).Commands = e.etcdctl(" member remove %x", m.ID)
+			f := e.Add(Warning, "members", "start it; if it is not to be, remove it from the cluster", "member %x has never started", m.ID)
+			f.Commands = e.etcdctl(" member remove %x", m.ID)
 		case m.IsLearner:
-			e.Add(Warning, "members", "promote it, once it has caught up", "member %s is a learner", m.Name).Commands = e.etcdctl(" member promote %x", m.ID)
+			f := e.Add(Warning, "members", "promote it, once it has caught up", "member %s is a learner", m.Name)
+			f.Commands = e.etcdctl(" member promote %x", m.ID)
 		}
 		if !m.IsLearner {
 			voters++
@@ -382,7 +384,8 @@ func (e *Examination) judgeQuorum(unread error, answers []answer, voters []*pb.M
 			f.Commands = e.memberctl(strings.Join(silent, ","), "endpoint health")
 		}
 	case led:
-		e.Add(Error, checkQuorum, remedyUnanswered, "the members have a leader, but no request is answered: %v; nothing else was examined", unread)
+		e.Add(Error, checkQuorum, remedyUnanswered,
+			"the members have a leader, but no request is answered: %v; nothing else was examined", unread)
 	default:
 		e.Add(Error, checkQuorum, "look at the logs of the members, and at the network between them",
 			"the members have elected no leader: %s", effect)

@@ -27,7 +27,9 @@ var features = []feature{
 	{"work", "Begin, Complete, Fail, Record", map[string]string{"own/": "RW", "wait/": "RW", "session/": "RW", "void/": "RW", "epoch": "R", "work/": "RW"}},
 	{"locks", "Locks", map[string]string{"own/": "RW", "wait/": "R", "void/": "RW", "epoch": "R", "lock/": "RW"}},
 	{"supersede", "Supersede", map[string]string{"own/": "RW", "wait/": "R", "session/": "RW", "void/": "RW", "epoch": "R", "note/": "W"}},
-	{"release", "ForceRelease", map[string]string{"own/": "RW", "wait/": "R", "session/": "RW", "void/": "RW", "epoch": "R", "note/": "W", "audit/": "RW"}},
+	{"release", "ForceRelease", map[string]string{
+		"own/": "RW", "wait/": "R", "session/": "RW", "void/": "RW", "epoch": "R", "note/": "W", "audit/": "RW",
+	}},
 	{"suspect", "Suspectable", map[string]string{"own/": "RW", "wait/": "RW", "session/": "RW", "void/": "RW", "epoch": "R", "note/": "W"}},
 	{"resize", "Resize", map[string]string{"own/": "RW", "wait/": "R", "audit/": "RW"}},
 	{"lookup", "Lookup", map[string]string{"own/": "R", "wait/": "R", "epoch": "R", "note/": "R"}},

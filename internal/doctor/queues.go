@@ -93,7 +93,8 @@ const (
 func (e *Examination) queue(name string, stats queue.Stats, workers int, now time.Time) {
 	arguments := explain.Arguments(name)
 	if stats.Dead > 0 {
-		e.Add(Warning, "queues", "mend the cause, and put them back", "%q has %s", name, count(stats.Dead, "dead item", "dead items")).Commands = append(e.claimctl(" queue dead ls%s", arguments), e.claimctl(" queue dead redrive-all%s", arguments)...)
+		f := e.Add(Warning, "queues", "mend the cause, and put them back", "%q has %s", name, count(stats.Dead, "dead item", "dead items"))
+		f.Commands = append(e.claimctl(" queue dead ls%s", arguments), e.claimctl(" queue dead redrive-all%s", arguments)...)
 	}
 	waiting, age := count(stats.Ready, "item waits", "items wait"), now.Sub(stats.OldestReady).Truncate(time.Second)
 	if p := stats.Paused; !p.At.IsZero() {
@@ -104,7 +105,8 @@ func (e *Examination) queue(name string, stats queue.Stats, workers int, now tim
 	switch {
 	case stats.Ready == 0 || stats.OldestReady.IsZero():
 	case workers == 0 && age > abandoned:
-		e.Add(Warning, "queues", "start a process that works on it", "%q: %s, the oldest for %s, and no worker lives", name, waiting, age).Commands = e.claimctl(" queue stats%s", arguments)
+		f := e.Add(Warning, "queues", "start a process that works on it", "%q: %s, the oldest for %s, and no worker lives", name, waiting, age)
+		f.Commands = e.claimctl(" queue stats%s", arguments)
 	case age > backlog:
 		e.Add(Note, "queues", "see whether the workers make progress, or start more", "%q: %s, the oldest for %s; %s, and %s taken",
 			name, waiting, age, count(workers, "worker lives", "workers live"), count(stats.Taken, "item is", "items are"),

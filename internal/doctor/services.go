@@ -118,7 +118,8 @@ func (e *Examination) job(group string, job sched.JobInfo, owned bool) {
 		add(Warning, look, show, " is overdue: its tick of %s has not ended", explain.Stamp(job.Overdue))
 	}
 	if p := job.Paused; p != nil {
-		add(pauseLevel(p.At), "resume it, unless it is paused on purpose", []string{"resume"}, " is paused %s", explain.Paused(p.By, p.At, p.Note))
+		add(pauseLevel(p.At), "resume it, unless it is paused on purpose", []string{"resume"},
+			" is paused %s", explain.Paused(p.By, p.At, p.Note))
 	}
 }
 
@@ -281,7 +282,8 @@ func (e *Examination) accuse(name string, members int, suspects []suspect, uncon
 	if len(free) > 0 {
 		targets := namesOf(suspects, name+" target")
 		slices.Sort(targets)
-		e.Add(Warning, "groups", "look at the log of the member that is to have them, and evict it if it cannot claim", "group %q has %s, and nobody owns %s: %s, which %s is to have%s",
+		e.Add(Warning, "groups", "look at the log of the member that is to have them, and evict it if it cannot claim",
+			"group %q has %s, and nobody owns %s: %s, which %s is to have%s",
 			name, count(members, "member", "members"), count(len(free), "partition", "partitions"),
 			several(free), several(slices.Compact(targets)), unconfirmed,
 		).Commands = append(e.claimctl(" group show%s", explain.Arguments(name)),
