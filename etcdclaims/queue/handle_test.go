@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 	"weak"
 
@@ -130,6 +131,7 @@ func TestHandedOverItemsAreForgotten(t *testing.T) {
 			w.ok(err)
 			w.ok(do(l))
 		}
+		synctest.Wait() // the keeper has ended its first round, whose requests are of the kind of Complete's
 		host.Inject(claimtest.Fault{On: claimtest.Other, LoseReply: true})
 		ctx, cancel := context.WithTimeout(w.Context(), sec)
 		defer cancel()
