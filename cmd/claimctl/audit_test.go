@@ -19,7 +19,7 @@ func TestAudit(t *testing.T) {
 	w.noErr(err)
 	w.ok("queue", "pause", "mails", "--reason", "INC-311", "--as", "anna")
 	w.ok("queue", "resume", "mails", "--why", "INC-311 is over", "--as", "bert")
-	w.ok("queue", "cancel", "mails", "17")
+	w.ok("queue", "cancel", "mails", "17", "--yes")
 	w.fails(exitFailure, "not paused", "queue", "resume", "mails")
 	all := as[[]actionView](w, "audit")
 	if len(all) != 3 {

@@ -66,7 +66,7 @@ func (a *app) restoreCommand() *cobra.Command {
 	var mayRepeat bool
 	var entries []durable.Entry
 	return a.command(spec{
-		use: "restore -f FILE", group: groupRepair, plans: true, reason: forRecord,
+		use: "restore -f FILE", group: groupRepair,
 		short: "Put back what a backup has and etcd has not",
 		long: `Put back what a backup has and etcd has not, each line by one transaction. What exists is
 never overwritten, and what an operator has removed since the backup is left out: the

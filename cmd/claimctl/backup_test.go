@@ -165,8 +165,8 @@ func TestRestoreLeavesOutWhatWasRemoved(t *testing.T) {
 	w.noErr(err)
 	file := w.backup()
 	w.ok("queue", "resume", "thumbnails", "--as", "anna")
-	w.ok("sched", "undefine", "-g", "billing", "invoices")
-	w.ok("group", "remove", "g")
+	w.ok("sched", "undefine", "-g", "billing", "invoices", "--yes")
+	w.ok("group", "remove", "g", "--yes")
 	for _, id := range []string{"17", "18", "19", "20"} { // a program's call, which leaves no record
 		w.noErr(q.Cancel(ctx, id))
 	}

@@ -20,9 +20,6 @@ type spec struct {
 	names                     completion
 	table                     string // its columns, if it prints one
 	flags                     func(*pflag.FlagSet)
-	reason                    string                    // usage of --reason, of a command that changes something: see app.reason
-	confirm                   string                    // what is lost: the command wants --yes. Empty: nothing
-	plans                     bool                      // with --dry-run it shows what it would change: see app.dry
 	check                     func(args []string) error // before anything is sent
 	run                       func(ctx context.Context, claims *etcdclaims.Client, args []string) error
 }
@@ -46,22 +43,7 @@ func (a *app) command(s spec) *cobra.Command {
 		a.tableFlags(cmd.Flags(), s.table)
 		complete(cmd, "sort-by", strings.Split(strings.ToLower(s.table), ",")...)
 	}
-	if s.plans {
-		cmd.Flags().BoolVar(&a.dry, "dry-run", false, "print what would be changed, and change nothing")
-	}
-	if s.reason != "" {
-		cmd.Flags().StringVar(&a.reason, "reason", "", s.reason)
-		cmd.Flags().StringVar(&a.reason, "why", "", "the same as --reason")
-		_ = cmd.Flags().MarkHidden("why") // it fails for unknown flags only
-	}
-	var yes bool
-	if s.confirm != "" {
-		cmd.Flags().BoolVar(&yes, "yes", false, "do it: "+s.confirm)
-	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if s.confirm != "" && !yes && !a.dry {
-			return usageError("%s: %s; repeat with --yes", commandName(cmd), s.confirm)
-		}
 		if s.check != nil {
 			if err := s.check(args); err != nil {
 				return err
@@ -96,9 +78,6 @@ func on[T any](s spec, open func(context.Context, *etcdclaims.Client, []string) 
 	}
 	return s
 }
-
-// forRecord is the usage of --reason where only claimctl audit shows it.
-const forRecord = "why, for claimctl audit"
 
 // tableFlags adds the flags of a command that prints a table.
 func (a *app) tableFlags(flags *pflag.FlagSet, columns string) {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -36,25 +38,25 @@ var verbs = map[string]struct {
 	"work retry": {func(s *stage) []string { s.dead(); return []string{s.key} }, []string{"key", "state"}, "key"},
 	"work forget": {func(s *stage) []string {
 		s.dead()
-		return []string{s.key}
+		return []string{s.key, "--yes"}
 	}, []string{"key"}, "key"},
 	"epoch raise":  {func(*stage) []string { return []string{"--yes"} }, []string{"epoch"}, "epoch"},
 	"sched pause":  {func(s *stage) []string { s.ctl("sched", "resume", "j"); return []string{"j", "--why", "audit"} }, []string{"job", "group", "reason"}, "job"},
 	"sched resume": {func(s *stage) []string { s.ctl("sched", "pause", "j"); return []string{"j"} }, []string{"job", "group"}, "job"},
 	"sched run":    {func(*stage) []string { return []string{"j"} }, []string{"job", "group", "run"}, "run"},
 	"sched cancel": {func(*stage) []string { return []string{"j"} }, []string{"job", "group"}, "job"},
-	"sched forget": {func(s *stage) []string { s.runs(s.key)(); return []string{"j", "-g", s.key} }, []string{"job", "group"}, "job"},
+	"sched forget": {func(s *stage) []string { s.runs(s.key)(); return []string{"j", "-g", s.key, "--yes"} }, []string{"job", "group"}, "job"},
 	"sched reset": {func(s *stage) []string {
 		s.runsAhead(s.key)
 		return []string{"j", "-g", s.key, "--reason", "INC-7"}
 	}, []string{"job", "group", "nominal", "reason"}, "nominal"},
-	"sched undefine": {func(s *stage) []string { s.define("data"); return []string{"data"} }, []string{"job", "group"}, "job"},
+	"sched undefine": {func(s *stage) []string { s.define("data"); return []string{"data", "--yes"} }, []string{"job", "group"}, "job"},
 	"sched backfill": {func(*stage) []string {
 		return []string{"j", "--from", "2024-01-01T00:00:00Z", "--to", "2024-12-31T00:00:00Z"}
 	}, []string{"job", "group", "run"}, "run"},
 	"queue pause":            {func(s *stage) []string { s.ctl("queue", "resume", "mail"); return []string{"mail", "--why", "audit"} }, []string{"queue", "reason"}, "queue"},
 	"queue resume":           {func(s *stage) []string { s.ctl("queue", "pause", "mail"); return []string{"mail"} }, []string{"queue"}, "queue"},
-	"queue cancel":           {func(s *stage) []string { s.enqueue(); return []string{"mail", s.key} }, []string{"queue", "item"}, "item"},
+	"queue cancel":           {func(s *stage) []string { s.enqueue(); return []string{"mail", s.key, "--yes"} }, []string{"queue", "item"}, "item"},
 	"queue dead redrive":     {func(s *stage) []string { s.bury(); return []string{"mail", s.key} }, []string{"queue", "item"}, "item"},
 	"queue dead purge":       {func(s *stage) []string { s.bury(); return []string{"mail", "--yes"} }, []string{"queue", "items"}, "items"},
 	"queue dead redrive-all": {func(s *stage) []string { s.bury(); return []string{"mail"} }, []string{"queue", "items"}, "items"},
@@ -63,9 +65,9 @@ var verbs = map[string]struct {
 // readers are the commands that change nothing, or whose output is the command's own, a list
 // of what they did, or files. They have tests of their own.
 var readers = []string{
-	"ls", "version", "explain", "watch", "history", "audit", "backup", "restore", "doctor", "run", "elect", "epoch", "epoch show", "exit-codes",
-	"work ls", "work show", "sched jobs", "sched show", "sched history", "sched next", "sched explain", "sched apply", "sched export",
-	"queue ls", "queue stats", "queue show", "queue waiting", "queue taken", "queue dead ls",
+	"ls", "version", "explain", "watch", "history", "audit", "backup", "doctor", "run", "elect", "epoch", "epoch show", "exit-codes",
+	"work ls", "work show", "sched jobs", "sched show", "sched history", "sched next", "sched explain", "sched export",
+	"queue ls", "queue stats", "queue show", "queue waiting", "queue taken", "queue dead ls", "group ls", "group show", "group partitions", "group plan",
 }
 
 // stage is a world with a job and a queue.
@@ -204,51 +206,52 @@ func (s *stage) checkVerb(n int, verb string) {
 	}
 }
 
-// A verb is in one of the two lists.
-func TestVerbsAreListed(t *testing.T) {
-	t.Parallel()
-	var walk func(cmd *cobra.Command, path string)
-	walk = func(cmd *cobra.Command, path string) {
-		for _, c := range cmd.Commands() {
-			name := strings.TrimSpace(path + " " + c.Name())
-			if name == "group" || name == "help" || name == "completion" {
-				continue // they have tests of their own
-			}
-			_, is := verbs[name]
-			if c.Runnable() && is == slices.Contains(readers, name) {
-				t.Errorf("%q is in none of the lists, or in both", name)
-			}
-			if takes := c.Flags().Lookup("reason") != nil; takes != (is || name == "sched apply" || name == "restore") {
-				t.Errorf("%q takes a reason: %v", name, takes)
-			}
-			walk(c, name)
-		}
-	}
-	walk((&app{}).root(), "")
-}
-
-// Each command that takes a reason takes it as --reason, which its help names, and as --why.
-func TestReasonFlag(t *testing.T) {
+// Each command is in the table of changes or among the readers, and each audited act has its row. The flags
+// of a command follow from its row.
+func TestChanges(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	seen := 0
+	seen, root := 0, (&app{}).root()
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {
-		reason, why := cmd.Flags().Lookup("reason"), cmd.Flags().Lookup("why")
-		switch {
-		case reason == nil && why == nil:
-		case reason == nil || why == nil || reason.Hidden || !why.Hidden:
-			t.Errorf("%s: --reason is %+v, --why is %+v", cmd.CommandPath(), reason, why)
-		default:
-			seen++
-		}
 		for _, c := range cmd.Commands() {
+			name := commandName(c)
+			is, changing := changes[name]
+			if c.Runnable() && name != "help" && changing == slices.Contains(readers, name) {
+				t.Errorf("%q is neither in the table of changes nor among the readers, or in both", name)
+			}
+			for flag, want := range map[string]bool{"reason": changing, "why": changing, "yes": is.lost != "", "dry-run": is.finds} {
+				if f := c.Flags().Lookup(flag); (f != nil) != want || f != nil && f.Hidden != (flag == "why") {
+					t.Errorf("%s: --%s is %+v", name, flag, f)
+				}
+			}
+			if changing {
+				seen++
+			}
 			walk(c)
 		}
 	}
-	walk((&app{}).root())
-	if seen < 20 {
-		t.Errorf("only %d commands take a reason", seen)
+	walk(root)
+	if seen != len(changes) {
+		t.Errorf("%d of %d changes are commands", seen, len(changes))
+	}
+	for name, is := range changes {
+		cmd, _, err := root.Find(strings.Fields(name))
+		w.noErr(err)
+		args := append(strings.Fields(name), slices.Repeat([]string{"x"}, len(strings.Fields(cmd.Use))-1)...)
+		if is.lost != "" && is.only == "" {
+			w.fails(exitUsage, name+": "+is.lost+"; repeat with --yes", args...)
+		}
+	}
+	w.claim(w.client("a"), "k")
+	w.finds(w.ok("epoch", "raise", "--dry-run"), "k")
+	w.finds(w.ok("epoch", "show"), "epoch 0")
+	audited, err := os.ReadFile("../../internal/audit/verb.go")
+	w.noErr(err)
+	for _, verb := range regexp.MustCompile(`Name: "([^"]+)"`).FindAllStringSubmatch(string(audited), -1) {
+		if _, is := changes[verb[1]]; !is && verb[1] != "queue reconfigure" && verb[1] != "queue priority" { // of programs alone
+			t.Errorf("%q is audited, and not in the table of changes", verb[1])
+		}
 	}
 	for _, flag := range []string{"--reason", "--why"} {
 		c := w.claim(w.client("api-7"), "k"+flag)

@@ -55,7 +55,7 @@ lease is about to lapse.`,
 		})),
 		a.groupPartitionCommand(), a.groupPlanCommand(), a.groupEvictCommand(),
 		a.command(spec{
-			use: "readmit GROUP MEMBER", least: 2, most: 2, names: a.completeGroups, reason: forRecord,
+			use: "readmit GROUP MEMBER", least: 2, most: 2, names: a.completeGroups,
 			short: "End the eviction of a member: its name may join again",
 			long: `End the eviction of a member: a process may join with its name. A process that was
 evicted does not join again by itself: start it again.`,
@@ -66,7 +66,7 @@ evicted does not join again by itself: start it again.`,
 			},
 		}),
 		a.command(spec{
-			use: "remove GROUP", least: 1, most: 1, names: a.completeGroups, reason: forRecord,
+			use: "remove GROUP", least: 1, most: 1, names: a.completeGroups,
 			short: "Remove a group that has no members, with its number of partitions",
 			long: `Remove what a group without members leaves in etcd: its number of partitions, and the
 names that are away or evicted. The next process to join sets the number of partitions
@@ -190,14 +190,10 @@ off the list for a while. A member that works hands its partitions over. After 5
 left is taken from it: only fences stop what its handlers still write. A name that is
 no member is only kept off. readmit ends it early.`,
 		example: `  claimctl group evict orders pod-3 --reason "hangs, INC-311" --for 30m`,
-		reason:  "why, for the member's log and for show (required)",
 		flags: func(flags *pflag.FlagSet) {
 			flags.DurationVar(&length, "for", time.Hour, "how long the name is kept off the list")
 		},
 		check: func(args []string) error {
-			if strings.TrimSpace(a.reason) == "" {
-				return usageError("evict %q from group %q: --reason is required: the member's log and show have it", args[1], args[0])
-			}
 			return usageIf(length < time.Second, "evict %q from group %q: --for %v is shorter than 1s",
 				args[1], args[0], length)
 		},

@@ -34,7 +34,7 @@ func TestGroup(t *testing.T) {
 	}
 	w.fails(exitFailure, "no such group", "group", "show", "orders")
 	w.fails(exitUsage, "without slashes", "group", "show", "a/b")
-	w.fails(exitFailure, "no such group", "group", "remove", "orders")
+	w.fails(exitFailure, "no such group", "group", "remove", "orders", "--yes")
 	a, b := w.joins("pod-a", partitions, 0), w.joins("pod-b", partitions, time.Hour)
 	eventually(t, "balanced", func() bool {
 		v := as[groupView](w, "group", "show", "orders")
@@ -91,9 +91,9 @@ func TestGroup(t *testing.T) {
 	}
 	w.ok("group", "readmit", "orders", "pod-a")
 	c := w.joins("pod-a", partitions, 0)
-	w.fails(exitFailure, "in use", "group", "remove", "orders")
+	w.fails(exitFailure, "in use", "group", "remove", "orders", "--yes")
 	w.noErr(c.Leave(t.Context()))
-	w.ok("group", "remove", "orders")
+	w.ok("group", "remove", "orders", "--yes")
 	if out := w.ok("group", "ls", "-o", "jsonl"); out != "" {
 		t.Errorf("after the removal: %q", out)
 	}

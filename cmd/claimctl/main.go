@@ -110,6 +110,7 @@ ETCDCTL_PASSWORD keep a password out of it; without either a terminal asks for i
 			RunE: func(*cobra.Command, []string) error { return printOne(a, readVersion(), nil) },
 		},
 	)
+	a.confirm(root)
 	return root
 }
 

@@ -95,15 +95,15 @@ func (a *app) queueCommand() *cobra.Command {
 				return printList(a, takenColumns, mapped(q.Taken(ctx), viewItem))
 			})),
 		a.command(a.queueSpec(spec{
-			use: "pause QUEUE", short: "Stop all claiming until resume", reason: "note that is kept with the pause",
+			use: "pause QUEUE", short: "Stop all claiming until resume",
 		}, func(ctx context.Context, q *queue.Queue, _ []string) error {
 			return a.done(q.Pause(ctx, a.reason), doneView{Done: "paused", Queue: q.Name(), Reason: a.reason}, "paused %q", q.Name())
 		})),
-		a.command(a.queueSpec(spec{use: "resume QUEUE", short: "End a pause", reason: forRecord},
+		a.command(a.queueSpec(spec{use: "resume QUEUE", short: "End a pause"},
 			func(ctx context.Context, q *queue.Queue, _ []string) error {
 				return a.done(q.Resume(ctx), doneView{Done: "resumed", Queue: q.Name()}, "resumed %q", q.Name())
 			})),
-		a.command(a.queueSpec(spec{use: "cancel QUEUE ID", short: "Remove an item that no worker has", least: 1, most: 1, reason: forRecord},
+		a.command(a.queueSpec(spec{use: "cancel QUEUE ID", short: "Remove an item that no worker has", least: 1, most: 1},
 			func(ctx context.Context, q *queue.Queue, args []string) error {
 				return a.done(q.Cancel(ctx, args[0]), doneView{Done: "removed", Queue: q.Name(), Item: args[0]}, "removed %q", args[0])
 			})),
@@ -216,12 +216,12 @@ func (a *app) deadCommand() *cobra.Command {
 			func(ctx context.Context, q *queue.Queue, _ []string) error {
 				return printList(a, deadColumns, mapped(q.DeadLetters(ctx), viewItem))
 			})),
-		a.command(a.queueSpec(spec{use: "redrive QUEUE ID", short: "Make a dead letter visible again", least: 1, most: 1, reason: forRecord},
+		a.command(a.queueSpec(spec{use: "redrive QUEUE ID", short: "Make a dead letter visible again", least: 1, most: 1},
 			func(ctx context.Context, q *queue.Queue, args []string) error {
 				return a.done(q.Redrive(ctx, args[0]), doneView{Done: "redriven", Queue: q.Name(), Item: args[0]}, "redrove %q", args[0])
 			})),
 		a.command(a.queueSpec(
-			spec{use: "redrive-all QUEUE", short: "Make all dead letters visible again", flags: limit, plans: true, reason: forRecord},
+			spec{use: "redrive-all QUEUE", short: "Make all dead letters visible again", flags: limit},
 			func(ctx context.Context, q *queue.Queue, _ []string) error {
 				if a.dry {
 					return printList(a, deadColumns, mapped(q.DeadLetters(ctx), viewItem))
@@ -230,7 +230,7 @@ func (a *app) deadCommand() *cobra.Command {
 				return a.done(err, doneView{Done: "redriven", Queue: q.Name(), Items: &n}, "redrove %d items", n)
 			})),
 		a.command(a.queueSpec(spec{
-			use: "purge QUEUE", short: "Remove dead letters for good", reason: forRecord, confirm: "removes dead letters for good", plans: true,
+			use: "purge QUEUE", short: "Remove dead letters for good",
 			flags: func(flags *pflag.FlagSet) {
 				limit(flags)
 				flags.DurationVar(&older, "older-than", 0, "only those that died before this time, by this host's clock")

@@ -34,7 +34,6 @@ for a while: only fences stop its writes.`,
 		flags: func(flags *pflag.FlagSet) {
 			flags.Int64Var(&fence, "fence", 0, "fence of the term to end (required)")
 		},
-		reason: "why, for the holder's log and claimctl audit",
 		check: func(args []string) error {
 			return usageIf(fence <= 0, "release %q: --fence is required: the fence of its holder, as explain shows it", args[0])
 		},
@@ -81,7 +80,7 @@ func slotWith(ctx context.Context, claims *etcdclaims.Client, key string, fence 
 func (a *app) resizeCommand() *cobra.Command {
 	var n int
 	return a.command(spec{
-		use: "resize KEY SLOTS", group: groupRepair, least: 2, most: 2, names: a.completeKeys, reason: forRecord,
+		use: "resize KEY SLOTS", group: groupRepair, least: 2, most: 2, names: a.completeKeys,
 		short: "Change how many processes may hold a key at the same time",
 		long: `Change the number of slots of a key. From then on processes must ask for that
 number; those in line go on waiting and take new slots at once. Holders of surplus
@@ -133,8 +132,7 @@ makes all fences greater than before, and ends all claims of earlier epochs.`,
 			},
 		}),
 		a.command(spec{
-			use: "raise --yes", short: "Raise the epoch: all claims end", reason: forRecord,
-			confirm: "ends all claims under the prefix",
+			use: "raise", short: "Raise the epoch: all claims end",
 			long: `Raise the epoch. All claims under the prefix end, and every fence from now on is
 greater than all before.
 
@@ -148,6 +146,9 @@ the highest bits of every fence contain it.`,
 				return usageIf(above < 0, "epoch raise: --above %d is negative", above)
 			},
 			run: func(ctx context.Context, claims *etcdclaims.Client, _ []string) error {
+				if a.dry {
+					return a.printClaims(ctx, claims, listed(claims.List(ctx, ""), ""))
+				}
 				epoch, err := admin.RaiseEpoch(ctx, claims.Etcd(), claims.Prefix(), above)
 				return a.done(err, epochView{epoch}, "raised the epoch to %d", epoch)
 			},

@@ -41,8 +41,8 @@ func TestWork(t *testing.T) {
 	if got := as[workView](w, "work", "show", "k"); got.State != "free" {
 		t.Errorf("%+v", got)
 	}
-	w.fails(exitFailure, "", "work", "forget", "k", "--state", "dead")
-	w.ok("work", "forget", "k")
+	w.fails(exitFailure, "", "work", "forget", "k", "--state", "dead", "--yes")
+	w.ok("work", "forget", "k", "--yes")
 	if got := as[[]workView](w, "work", "ls"); len(got) != 0 {
 		t.Errorf("%+v", got)
 	}
@@ -101,7 +101,7 @@ func TestSched(t *testing.T) {
 	w.fails(exitFailure, "no such job", on("history", "nothing")...)
 	cancel()
 	w.noErr(<-done)
-	w.ok(on("forget", "invoices")...)
+	w.ok(on("forget", "invoices", "--yes")...)
 	if got := as[[]jobView](w, on("jobs")...); len(got) != 0 {
 		t.Errorf("%+v", got)
 	}
@@ -171,7 +171,7 @@ func TestQueue(t *testing.T) {
 		t.Errorf("stats: %s", out)
 	}
 	w.ok("queue", "resume", "mail")
-	w.ok("queue", "cancel", "mail", "x")
+	w.ok("queue", "cancel", "mail", "x", "--yes")
 	if out := w.ok("queue", "taken", "mail", "-o", "json"); out != "[]\n" {
 		t.Errorf("taken: %q", out)
 	}

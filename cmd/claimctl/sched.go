@@ -188,25 +188,25 @@ func (a *app) schedCommand() *cobra.Command {
 		}),
 		a.nextCommand(),
 		a.jobCommand(spec{
-			use: "pause", short: "Admit no more ticks of a job until resume", reason: "note that is kept with the pause",
+			use: "pause", short: "Admit no more ticks of a job until resume",
 		}, func(ctx context.Context, s *sched.Scheduler, job string) error {
 			done := doneView{Done: "paused", Group: a.group, Job: job, Reason: a.reason}
 			return a.done(s.Pause(ctx, job, a.reason), done, "paused %q", job)
 		}),
 		a.jobCommand(spec{
-			use: "resume", short: "End a pause; its ticks are not made up for", reason: forRecord,
+			use: "resume", short: "End a pause; its ticks are not made up for",
 		}, func(ctx context.Context, s *sched.Scheduler, job string) error {
 			return a.done(s.Resume(ctx, job), doneView{Done: "resumed", Group: a.group, Job: job}, "resumed %q", job)
 		}),
 		a.jobCommand(spec{
-			use: "run", short: "Request a run of a job now", reason: forRecord,
+			use: "run", short: "Request a run of a job now",
 		}, func(ctx context.Context, s *sched.Scheduler, job string) error {
 			id, err := s.RunNow(ctx, job)
 			done := doneView{Done: "requested", Group: a.group, Job: job, Run: id}
 			return a.done(err, done, "requested run %s of %q", id, job)
 		}),
 		a.jobCommand(spec{
-			use: "cancel", short: "End the runs of a job, and take back what waits", reason: "note for the records",
+			use: "cancel", short: "End the runs of a job, and take back what waits",
 		}, func(ctx context.Context, s *sched.Scheduler, job string) error {
 			done := doneView{Done: "cancelled", Group: a.group, Job: job, Reason: a.reason}
 			return a.done(s.Cancel(ctx, job, a.reason), done, "cancelled the runs of %q", job)
@@ -218,7 +218,7 @@ func (a *app) schedCommand() *cobra.Command {
 			short: "Print job definitions as JSON that apply reads; by default all of the group",
 		}, a.export),
 		a.jobCommand(spec{
-			use: "undefine", short: "Remove the definition of a job; forget removes its state", reason: forRecord,
+			use: "undefine", short: "Remove the definition of a job; forget removes its state",
 		}, func(ctx context.Context, s *sched.Scheduler, job string) error {
 			done := doneView{Done: "undefined", Group: a.group, Job: job}
 			return a.done(s.Undefine(ctx, job, sched.AnyVersion), done, "removed the definition of %q", job)
@@ -230,7 +230,7 @@ func (a *app) backfillCommand() *cobra.Command {
 	var from, to string
 	var first, last time.Time
 	return a.jobCommand(spec{
-		use: "backfill", short: "Request runs of all ticks in a time range", reason: forRecord,
+		use: "backfill", short: "Request runs of all ticks in a time range",
 		flags: func(flags *pflag.FlagSet) {
 			flags.StringVar(&from, "from", "", "first instant, as 2026-03-01T00:00:00Z (required)")
 			flags.StringVar(&to, "to", "", "end of the range, which is not part of it (required)")

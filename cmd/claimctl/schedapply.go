@@ -38,7 +38,7 @@ func (a *app) applyCommand() *cobra.Command {
 	var jobs []sched.Definition
 	var prune bool
 	return a.jobsCommand(spec{
-		use: "apply -f FILE", plans: true, short: "Define the jobs of a file", long: applyText, reason: forRecord,
+		use: "apply -f FILE", short: "Define the jobs of a file", long: applyText,
 		flags: func(flags *pflag.FlagSet) {
 			flags.StringVarP(&file, "file", "f", "", "file of the jobs, or - for the standard input (required)")
 			flags.BoolVar(&prune, "prune", false, "remove the definitions of the group that are not in the file")

@@ -77,7 +77,7 @@ func TestSchedApply(t *testing.T) {
 		}
 	}
 	w.finds(w.ok(on("apply", "-f", file)...), "defined 2 jobs, removed 0, left 0 as they are")
-	w.finds(w.ok(on("apply", "-f", file, "--prune")...), "defined 0 jobs, removed 1, left 2 as they are")
+	w.finds(w.ok(on("apply", "-f", file, "--prune", "--yes")...), "defined 0 jobs, removed 1, left 2 as they are")
 	if got := w.ok(on("export", "-o", "name")...); got != "audits\ninvoices\n" {
 		t.Error(got)
 	}
@@ -88,8 +88,8 @@ func TestSchedApply(t *testing.T) {
 	if got := as[[]jobView](w, on("jobs")...); len(got) != 2 || got[0].Kind != "report" || !strings.Contains(got[0].Problem, "no owner has taken up") {
 		t.Errorf("%+v", got)
 	}
-	w.ok(on("undefine", "audits")...)
-	w.fails(exitFailure, "no such job is defined", on("undefine", "audits")...)
+	w.ok(on("undefine", "audits", "--yes")...)
+	w.fails(exitFailure, "no such job is defined", on("undefine", "audits", "--yes")...)
 }
 
 const calendarsYAML = `jobs:
@@ -258,7 +258,7 @@ func TestSchedApplyDocuments(t *testing.T) {
 		"---\n" + one + "---\n" + one: 64, one + "...\n" + one: 64, "---\n---\n": 64,
 	} {
 		w.noErr(os.WriteFile(file, []byte(text), 0o600))
-		if r := w.ctl("sched", "-g", "g", "apply", "-f", file, "--prune"); r.code != exit {
+		if r := w.ctl("sched", "-g", "g", "apply", "-f", file, "--prune", "--yes"); r.code != exit {
 			t.Errorf("%q: %+v", text, r)
 		}
 	}

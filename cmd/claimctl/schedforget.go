@@ -16,15 +16,14 @@ and the ticks that wait.
 If a process still has the job, its owner registers it anew. Ticks that are due
 meanwhile are lost, and no record counts them. So stop the processes that have the
 job first, or deploy them without it. While the group has an owner that may have the
-job, --yes is required.`
+job, --may-lose is required.`
 
 func (a *app) forgetCommand() *cobra.Command {
-	var yes bool
+	var mayLose bool
 	return a.command(spec{
 		use: "forget JOB", names: a.completeJobs, least: 1, most: 1, short: "Delete the state of a job that no process has any more", long: forgetText,
-		reason: forRecord,
 		flags: func(flags *pflag.FlagSet) {
-			flags.BoolVar(&yes, "yes", false, "also while the owner of the group may have the job")
+			flags.BoolVar(&mayLose, "may-lose", false, "also while the owner of the group may have the job")
 		},
 		run: func(ctx context.Context, claims *etcdclaims.Client, args []string) error {
 			job := args[0]
@@ -32,14 +31,14 @@ func (a *app) forgetCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if !yes {
+			if !mayLose {
 				owner, err := ownerWith(ctx, claims, s, job)
 				if err != nil {
 					return err
 				}
 				if owner != "" {
 					return usageError("forget %q: the owner %s of group %q may have the job; ticks that are due meanwhile "+
-						"would be lost without a record; stop the processes that have the job first, or repeat with --yes",
+						"would be lost without a record; stop the processes that have the job first, or repeat with --may-lose",
 						job, owner, a.group)
 				}
 			}

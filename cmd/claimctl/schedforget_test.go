@@ -28,12 +28,12 @@ func TestForgetLiveJob(t *testing.T) {
 	t.Parallel()
 	w := worldOn(t, testetcd.Start(t))
 	stop := w.serves("cron-1", "billing", "j")
-	w.fails(exitUsage, `forget "j": the owner cron-1 of group "billing" may have the job`, "sched", "forget", "-g", "billing", "j")
+	w.fails(exitUsage, `forget "j": the owner cron-1 of group "billing" may have the job`, "sched", "forget", "-g", "billing", "j", "--yes")
 	w.ok("sched", "show", "-g", "billing", "j")
-	w.ok("sched", "forget", "-g", "billing", "j", "--yes")
+	w.ok("sched", "forget", "-g", "billing", "j", "--yes", "--may-lose")
 	stop()
 	w.serves("cron-2", "billing", "k")()
-	w.ok("sched", "forget", "-g", "billing", "k") // nobody has it
+	w.ok("sched", "forget", "-g", "billing", "k", "--yes") // nobody has it
 }
 
 // The history tells a run that was requested from a tick of the schedule at the same instant.

@@ -21,7 +21,7 @@ them can run twice, with the same ID. Runs and records are not changed.`
 func (a *app) resetCommand() *cobra.Command {
 	var mayRepeat bool
 	return a.jobCommand(spec{
-		use: "reset", short: "Put back the mark of a job that is ahead of the clock", long: resetText, reason: "note that is kept with the mark",
+		use: "reset", short: "Put back the mark of a job that is ahead of the clock", long: resetText,
 		flags: func(flags *pflag.FlagSet) {
 			flags.BoolVar(&mayRepeat, "may-repeat", false, "also if ticks without a record may run twice")
 		},

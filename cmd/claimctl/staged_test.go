@@ -209,7 +209,7 @@ func TestStagedPause(t *testing.T) {
 	w.noErr(<-done)
 	// And when nobody runs the group at all.
 	w.finds(w.types(1, "doctor"), `no process runs group "billing"`)
-	w.types(0, "sched", "forget", "-g", "billing", "invoices")
+	w.types(0, "sched", "forget", "-g", "billing", "invoices", "--yes")
 	w.types(0, "doctor")
 }
 

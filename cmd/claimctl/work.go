@@ -90,13 +90,13 @@ died: retry it once you know that its effect did not happen.`,
 				return printOne(a, viewWork(r), nil)
 			})),
 		a.command(a.workSpec(
-			spec{use: "retry KEY", least: 1, most: 1, reason: forRecord, short: "Let work that failed, is dead or orphaned be begun again at once"},
+			spec{use: "retry KEY", least: 1, most: 1, short: "Let work that failed, is dead or orphaned be begun again at once"},
 			func(ctx context.Context, works *work.Runner, args []string) error {
 				r, err := works.Retry(ctx, args[0])
 				return a.done(err, viewWork(r), "%q may be begun again; attempts so far: %d", r.Key, r.Attempt)
 			})),
 		a.command(a.workSpec(spec{
-			use: "forget KEY", least: 1, most: 1, reason: forRecord, short: "Delete the record of work: it counts as never begun",
+			use: "forget KEY", least: 1, most: 1, short: "Delete the record of work: it counts as never begun",
 			flags: only.flag, check: only.check,
 		}, func(ctx context.Context, works *work.Runner, args []string) error {
 			err := works.Forget(ctx, args[0], only.wanted...)
