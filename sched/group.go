@@ -28,10 +28,11 @@ type group struct {
 	outage    *oplog.Log
 	ends      live.Ends
 
-	epoch   atomic.Int64              // of the last claim of this process
-	owning  atomic.Bool               // whether this process is the owner
-	nextDue atomic.Pointer[time.Time] // when the owner's next tick is due; nil if no tick is, or this process is not the owner
-	running atomic.Int64              // runs of this process
+	epoch    atomic.Int64              // of the last claim of this process
+	owning   atomic.Bool               // whether this process is the owner
+	nextDue  atomic.Pointer[time.Time] // when the owner's next tick is due; nil if no tick is, or this process is not the owner
+	pausedAt atomic.Pointer[time.Time] // since when the job is paused that the owner knows to be paused longest; nil as for nextDue
+	running  atomic.Int64              // runs of this process
 }
 
 func newGroup(claims *etcdclaims.Client, cfg Config) *group {

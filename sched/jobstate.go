@@ -98,7 +98,7 @@ func (l *leadership) absorb() {
 		job, backfill := l.view.JobOf(key)
 		switch l.view.Kind(key) {
 		case live.KindPaused:
-			l.hearPause(job, !is.Gone)
+			l.hearPause(job, key, is)
 		case live.KindWithdraw:
 			l.hearWithdrawal(job, is)
 		case live.KindAsk:
@@ -113,8 +113,12 @@ func (l *leadership) absorb() {
 
 // hearPause takes over whether a job is paused. A job that was resumed may have a new
 // high-water mark.
-func (l *leadership) hearPause(job string, paused bool) {
-	c := l.jobs[job]
+func (l *leadership) hearPause(job, key string, is live.KV) {
+	c, paused := l.jobs[job], !is.Gone
+	delete(l.pauses, job)
+	if p, err := decode[pause](key, []byte(is.Value)); paused && err == nil {
+		l.pauses[job] = p.At
+	}
 	if c == nil || c.paused == paused {
 		return
 	}

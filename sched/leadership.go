@@ -47,6 +47,8 @@ type leadership struct {
 	asked       *priority.Queue[*request]      // the requests that can be served, oldest first
 	unserved    map[string]bool                // the jobs whose requests may have to be given up, by digest
 
+	pauses map[string]time.Time // since when jobs are paused, by the digest of the job, as far as it can be read
+
 	suspects []suspect // runs that may be orphans
 	unknown  unknown   // those of jobs that this process cannot run
 	rescan   bool      // whether to look for orphans
@@ -90,6 +92,7 @@ func newLeadership(b *starter, claim *etcdclaims.Claim) *leadership {
 		late:      priority.New(func(a, b *waiter) bool { return a.Deadline.Before(b.Deadline) }),
 		requests:  make(map[string]*request), requestsOf: make(map[string]map[string]*request),
 		asked: priority.New(func(a, b *request) bool { return a.compare(b) < 0 }), unserved: make(map[string]bool),
+		pauses:  make(map[string]time.Time),
 		unknown: make(unknown),
 		rescan:  true,
 		inbox:   inbox.New(),
@@ -116,6 +119,7 @@ func (l *leadership) lead(ctx context.Context) error {
 	}
 	l.readClocks()
 	defer l.nextDue.Store(nil)
+	defer l.pausedAt.Store(nil)
 	for try := 0; ctx.Err() == nil; {
 		more, err := l.round(ctx)
 		l.announce()
@@ -147,7 +151,7 @@ func (l *leadership) lead(ctx context.Context) error {
 	return nil
 }
 
-// announce notes for Stats when the next tick is due. It stays noted while a round
+// announce notes for Stats when the next tick is due, and which pause is the oldest. It stays noted while a round
 // hangs, so that a tick that is not admitted is seen to be overdue.
 func (l *leadership) announce() {
 	var at *time.Time
@@ -155,6 +159,13 @@ func (l *leadership) announce() {
 		at = new(c.at)
 	}
 	l.nextDue.Store(at)
+	var since *time.Time
+	for _, at := range l.pauses {
+		if since == nil || at.Before(*since) {
+			since = new(at)
+		}
+	}
+	l.pausedAt.Store(since)
 }
 
 // round lets each duty do some of its work, and reports whether any has more.

@@ -15,6 +15,9 @@ type Stats struct {
 	// follows, and if this process is not the owner. Paused jobs, and jobs whose state
 	// the owner is reading, do not count.
 	NextDue time.Time
+	// PausedSince is since when a job of the group is paused, of several the one that was
+	// paused first. It is zero if none is paused, and if this process is not the owner.
+	PausedSince time.Time
 }
 
 // Stats returns the state of this process. It does no I/O.
@@ -22,6 +25,9 @@ func (s *Scheduler) Stats() Stats {
 	st := Stats{Owner: s.owning.Load(), Running: int(s.running.Load())}
 	if at := s.nextDue.Load(); at != nil {
 		st.NextDue = *at
+	}
+	if at := s.pausedAt.Load(); at != nil {
+		st.PausedSince = *at
 	}
 	return st
 }

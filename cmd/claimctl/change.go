@@ -1,13 +1,6 @@
 package main
 
-import (
-	"cmp"
-	"strings"
-
-	"github.com/spf13/cobra"
-)
-
-// A change is what a command changes. One rule holds for all commands that change something, and confirmed
+// A change is what a command changes. One rule holds for all commands that change something, and confirm
 // applies it: --reason is kept with the change, or for claimctl audit. What no command brings back wants --yes.
 // A command that finds by itself what it changes prints that with --dry-run, and changes nothing.
 type change struct {
@@ -48,38 +41,4 @@ var changes = map[string]change{
 	"group evict":            {reason: "why, for the member's log and for show (required)", needs: "the member's log and show have it"},
 	"group readmit":          {},
 	"group remove":           {lost: "removes the number of partitions for good"},
-}
-
-// confirm applies the rule to the commands below cmd.
-func (a *app) confirm(cmd *cobra.Command) {
-	for _, c := range cmd.Commands() {
-		if is, ok := changes[commandName(c)]; ok {
-			a.confirmed(c, is)
-		}
-		a.confirm(c)
-	}
-}
-
-// confirmed applies it to one command.
-func (a *app) confirmed(cmd *cobra.Command, is change) {
-	var yes bool
-	flags, run := cmd.Flags(), cmd.RunE
-	flags.StringVar(&a.reason, "reason", "", cmp.Or(is.reason, forRecord))
-	flags.StringVar(&a.reason, "why", "", "the same as --reason")
-	_ = flags.MarkHidden("why") // it fails for unknown flags only
-	if is.finds {
-		flags.BoolVar(&a.dry, "dry-run", false, "print what would be changed, and change nothing")
-	}
-	if is.lost != "" {
-		flags.BoolVar(&yes, "yes", false, "do it: "+is.lost)
-	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		switch loses := is.lost != "" && (is.only == "" || flags.Changed(is.only)); {
-		case is.needs != "" && strings.TrimSpace(a.reason) == "":
-			return usageError("%s: --reason is required: %s", commandName(cmd), is.needs)
-		case loses && !yes && !a.dry:
-			return usageError("%s: %s; repeat with --yes", commandName(cmd), is.lost)
-		}
-		return run(cmd, args)
-	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -93,4 +94,38 @@ func (a *app) checkTable(columns string) error {
 		return usageError("--sort-by %q is not one of %s", a.sortBy, strings.ToLower(columns))
 	}
 	return usageIf(a.every < 0, "--watch=%s is negative", a.every)
+}
+
+// confirm applies the rule to the commands below cmd.
+func (a *app) confirm(cmd *cobra.Command) {
+	for _, c := range cmd.Commands() {
+		if is, ok := changes[commandName(c)]; ok {
+			a.confirmed(c, is)
+		}
+		a.confirm(c)
+	}
+}
+
+// confirmed applies it to one command.
+func (a *app) confirmed(cmd *cobra.Command, is change) {
+	var yes bool
+	flags, run := cmd.Flags(), cmd.RunE
+	flags.StringVar(&a.reason, "reason", "", cmp.Or(is.reason, forRecord))
+	flags.StringVar(&a.reason, "why", "", "the same as --reason")
+	_ = flags.MarkHidden("why") // it fails for unknown flags only
+	if is.finds {
+		flags.BoolVar(&a.dry, "dry-run", false, "print what would be changed, and change nothing")
+	}
+	if is.lost != "" {
+		flags.BoolVar(&yes, "yes", false, "do it: "+is.lost)
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		switch loses := is.lost != "" && (is.only == "" || flags.Changed(is.only)); {
+		case is.needs != "" && strings.TrimSpace(a.reason) == "":
+			return usageError("%s: --reason is required: %s", commandName(cmd), is.needs)
+		case loses && !yes && !a.dry:
+			return usageError("%s: %s; repeat with --yes", commandName(cmd), is.lost)
+		}
+		return run(cmd, args)
+	}
 }

@@ -62,6 +62,7 @@ type instruments struct {
 	process, itemWait        metric.Float64Histogram
 	items, dead              metric.Int64ObservableGauge
 	oldestReady, paused      metric.Float64ObservableGauge
+	pausedJobs               metric.Float64ObservableGauge
 	work                     metric.Int64ObservableGauge
 	members, partitions      metric.Int64ObservableGauge
 }
@@ -110,6 +111,8 @@ func (i *instruments) make(m metric.Meter) error {
 	mk.count(&i.running, "etcdclaims.run.active", "Runs of the process now.", "{run}")
 	mk.seconds(&i.nextDue, "etcdclaims.tick.next_due.timestamp", "When the next tick is due, in seconds since 1970; of the owner only.")
 	mk.seconds(&i.overdue, "etcdclaims.tick.overdue", "Time since the oldest tick was due that is not admitted; of the owner only.")
+	mk.seconds(&i.pausedJobs, "etcdclaims.job.paused",
+		"Time for which a job of the group has been paused, the longest of them; 0 if none is; of the owner only.")
 	mk.histogram(&i.process, "messaging.process.duration", "Time that the handler of an item took.", "s", processBuckets)
 	mk.histogram(&i.itemWait, "etcdclaims.queue.item.wait.duration",
 		"Time from when an item became visible to when a worker had it.", "s", waitBuckets)
@@ -154,7 +157,7 @@ func (i *instruments) makeClaims(mk *maker) {
 func (i *instruments) gauges() []metric.Observable {
 	return []metric.Observable{
 		i.held, i.waiting, i.sessions, i.overdueHandlers, i.unreachable, i.oldest, i.oldestCall,
-		i.owner, i.running, i.nextDue, i.overdue,
+		i.owner, i.running, i.nextDue, i.overdue, i.pausedJobs,
 		i.items, i.dead, i.paused, i.oldestReady, i.work, i.members, i.partitions,
 	}
 }

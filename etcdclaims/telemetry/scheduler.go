@@ -137,7 +137,7 @@ func (t *Telemetry) count(s scheduler, job string, outcome sched.Outcome, n int)
 func (t *Telemetry) collectSchedulers(o metric.Observer) {
 	type sum struct {
 		owner, running int64
-		due            time.Time
+		due, paused    time.Time
 		now            time.Time
 	}
 	t.mu.Lock()
@@ -153,6 +153,9 @@ func (t *Telemetry) collectSchedulers(o metric.Observer) {
 		if !st.NextDue.IsZero() {
 			g.due, g.now = st.NextDue, s.now()
 		}
+		if !st.PausedSince.IsZero() {
+			g.paused, g.now = st.PausedSince, s.now()
+		}
 		groups[s.group] = g
 	}
 	for group, g := range groups {
@@ -166,6 +169,11 @@ func (t *Telemetry) collectSchedulers(o metric.Observer) {
 				late = max(g.now.Sub(g.due), 0)
 			}
 			o.ObserveFloat64(t.overdue, late.Seconds(), with...)
+			paused := time.Duration(0)
+			if !g.paused.IsZero() {
+				paused = max(g.now.Sub(g.paused), time.Millisecond) // so that it differs from none
+			}
+			o.ObserveFloat64(t.pausedJobs, paused.Seconds(), with...)
 		}
 	}
 }

@@ -56,6 +56,7 @@ func TestScheduler(t *testing.T) {
 			"etcdclaims.owner{group=billing}":                              "1",
 			"etcdclaims.owner.changes{group=billing}":                      "1",
 			"etcdclaims.tick.overdue{group=billing}":                       "0.0",
+			"etcdclaims.job.paused{group=billing}":                         "0.0",
 			"etcdclaims.tick.next_due.timestamp{group=billing}":            oneDigit(next),
 		})
 		if n := began.Load(); n != 5 {
@@ -82,6 +83,19 @@ func TestScheduler(t *testing.T) {
 			"etcdclaims.owner{group=billing}":         "1",
 			"etcdclaims.owner.changes{group=billing}": "2",
 		})
+		for _, change := range []struct {
+			make func() error
+			want string
+		}{
+			{func() error { return s.Pause(ctx, "fine", "") }, "20.0"},
+			{func() error { return s.Resume(ctx, "fine") }, "0.0"},
+		} {
+			if err := change.make(); err != nil {
+				w.Fatal(err)
+			}
+			time.Sleep(20 * sec)
+			w.expect(map[string]string{"etcdclaims.job.paused{group=billing}": change.want})
+		}
 		cancel()
 		if err := <-returned; err != nil {
 			w.Error(err)

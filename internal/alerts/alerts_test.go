@@ -126,8 +126,11 @@ var failures = map[string]struct{ bad, good string }{
 		`etcdclaims_owner_changes_total{job="j",instance="a",etcdclaims_group="g"} 7x30 8x30`, // a deployment
 	},
 	"EtcdclaimsPausedLong": {
-		`etcdclaims_queue_paused_seconds{job="j",messaging_destination_name="q"} 85000+30x60`,
-		`etcdclaims_queue_paused_seconds{job="j",messaging_destination_name="q"} 0+30x60`,
+		`etcdclaims_queue_paused_seconds{job="j",messaging_destination_name="q"} 85000+30x60
+
+		etcdclaims_job_paused_seconds{job="j",etcdclaims_group="g"} 85000+30x60`,
+		`etcdclaims_job_paused_seconds{job="j",etcdclaims_group="g"} 85000x20 0x40
+		etcdclaims_queue_paused_seconds{job="j",messaging_destination_name="q"} 0+30x60`,
 	},
 	"EtcdclaimsWaitsLong": {
 		`etcdclaims_call_oldest_seconds{job="j",instance="a"} 3000+30x60`, `etcdclaims_call_oldest_seconds{job="j",instance="a"} 0+30x30 0x30`,
