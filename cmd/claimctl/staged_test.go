@@ -15,7 +15,6 @@ import (
 	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/calendar"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // Failures are staged by programs, and found and mended by claimctl alone, as the
@@ -211,52 +210,4 @@ func TestStagedPause(t *testing.T) {
 	w.finds(w.types(1, "doctor"), `no process runs group "billing"`)
 	w.types(0, "sched", "forget", "-g", "billing", "invoices", "--yes")
 	w.types(0, "doctor")
-}
-
-func TestStagedFull(t *testing.T) {
-	t.Parallel()
-	w := worldOn(t, testetcd.Start(t, testetcd.Quota(8<<20)))
-	for {
-		if _, err := w.etcd.Put(t.Context(), "/rewritten", strings.Repeat("x", 1<<20)); err != nil {
-			break
-		}
-	}
-	w.finds(w.types(2, "doctor"), "NOSPACE", w.command("etcdctl")+" alarm disarm")
-	// What the remedy says.
-	endpoint := w.flags[1]
-	status, err := w.etcd.Status(t.Context(), endpoint)
-	w.noErr(err)
-	_, err = w.etcd.Compact(t.Context(), status.Header.Revision, clientv3.WithCompactPhysical())
-	w.noErr(err)
-	_, err = w.etcd.Defragment(t.Context(), endpoint)
-	w.noErr(err)
-	_, err = w.etcd.AlarmDisarm(t.Context(), &clientv3.AlarmMember{})
-	w.noErr(err)
-	w.types(0, "doctor")
-	w.types(0, "run", "k", "--", "true")
-}
-
-func TestStagedRewind(t *testing.T) {
-	t.Parallel()
-	server := testetcd.Start(t)
-	w := worldOn(t, server)
-	a := w.client("api-7")
-	w.noErr(w.claim(a, "k").Release(t.Context()))
-	w.types(0, "doctor")
-	snapshot := testetcd.TakeSnapshot(t, w.etcd)
-	var last int64
-	for range 20 {
-		claim := w.claim(a, "k")
-		last = claim.Fence()
-		w.noErr(claim.Release(t.Context()))
-	}
-	server.Restore(t, snapshot, 0)
-	w.finds(w.types(2, "doctor", "--fence", fmt.Sprint(last)), fmt.Sprintf("fence %d has revision", last), w.command("claimctl")+" epoch raise --above 0 --yes")
-	w.types(0, "epoch", "show")
-	w.types(0, "epoch", "raise", "--above", "0", "--yes")
-	w.types(0, "doctor", "--fence", fmt.Sprint(last))
-	b := w.client("api-8")
-	if claim := w.claim(b, "k"); claim.Fence() <= last {
-		t.Errorf("fence %d after %d", claim.Fence(), last)
-	}
 }

@@ -123,6 +123,8 @@ func TestBacklog(t *testing.T) {
 	}
 	judge(0)
 	e.hasNone(t, "queues")
+	judge(20 * time.Second)
+	e.has(t, Note, "queues", "no worker lives")
 	judge(2 * time.Minute)
 	e.has(t, Warning, "queues", `"mail": 3 items wait, the oldest for 2m0s, and no worker lives`)
 	batch, err := q.TryClaim(ctx, 1)

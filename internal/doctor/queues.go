@@ -83,8 +83,9 @@ func (e *Examination) readQueue(ctx context.Context, name string) (stats queue.S
 	return stats, len(works), nil
 }
 
-// How old the oldest item may be that waits: without workers, which may be restarting, and with.
+// How old the oldest item may be that waits: without workers, which may be restarting for abandoned, and with.
 const (
+	idle      = 15 * time.Second
 	abandoned = time.Minute
 	backlog   = 10 * time.Minute
 )
@@ -104,8 +105,12 @@ func (e *Examination) queue(name string, stats queue.Stats, workers int, now tim
 	}
 	switch {
 	case stats.Ready == 0 || stats.OldestReady.IsZero():
-	case workers == 0 && age > abandoned:
-		f := e.Add(Warning, "queues", "start a process that works on it", "%q: %s, the oldest for %s, and no worker lives", name, waiting, age)
+	case workers == 0 && age > idle:
+		level := Note
+		if age > abandoned {
+			level = Warning
+		}
+		f := e.Add(level, "queues", "start a process that works on it", "%q: %s, the oldest for %s, and no worker lives", name, waiting, age)
 		f.Commands = e.claimctl(" queue stats%s", arguments)
 	case age > backlog:
 		e.Add(Note, "queues", "see whether the workers make progress, or start more", "%q: %s, the oldest for %s; %s, and %s taken",
