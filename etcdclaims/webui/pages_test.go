@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -247,5 +249,49 @@ func TestPaging(t *testing.T) {
 		w.shows("claims?prefix=k%2F0099", "1–100 of 100 claims", keyNumber(9900))
 		w.shows("claims?from=zzz", "9901–10000 of") // the page has become empty
 		w.shows("claims?prefix=zzz", "No key is held that is selected above")
+	})
+}
+
+// On a phone each cell of a table has the heading of its column beside it.
+func TestCellsAreLabelled(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("assets/*.html")
+	if err != nil || len(files) == 0 {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, table := range strings.Split(string(text), "<thead>")[1:] {
+			head, rows, _ := strings.Cut(table, "</thead>")
+			for _, label := range regexp.MustCompile(`data-th="([^"{]+)"`).FindAllStringSubmatch(rows, -1) {
+				if !regexp.MustCompile(`<th[^>]*>(\{\{[^}]*\}\})?` + regexp.QuoteMeta(label[1]) + `\s*(<|\{)`).MatchString(head + "<") {
+					t.Errorf("%s: no column has the label %q of a cell", name, label[1])
+				}
+			}
+			columns := regexp.MustCompile(`<th(?: [^>]*)?>[^<]`).FindAllString(head, -1)
+			if labels := strings.Count(rows, "data-th="); labels < len(columns)-1 {
+				t.Errorf("%s: %d cells have labels, and %d columns have headings: %s", name, labels, len(columns), head)
+			}
+		}
+	}
+}
+
+// A list without entries shows what would stand in it, and has a link to a document that there is.
+func TestEmptyLists(t *testing.T) {
+	virtually(t, webui.Config{Refusals: new(webui.Refusals)}, func(w *world) {
+		for _, where := range []string{"claims", "lines", "work", "schedules", "queues", "groups", "sessions", "audit", "refusals"} {
+			body := w.shows(where, " stand")
+			about := regexp.MustCompile(`href="https://github\.com/etcdclaims/claims/blob/main/(docs/[a-z]+\.md)">About it<`).FindStringSubmatch(body)
+			if about == nil {
+				w.Errorf("%s has no link to a document:\n%s", where, body)
+				continue
+			}
+			if _, err := os.Stat("../../" + about[1]); err != nil {
+				w.Error(err)
+			}
+		}
 	})
 }

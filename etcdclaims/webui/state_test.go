@@ -70,7 +70,7 @@ func TestChangesAreFolded(t *testing.T) {
 			w.ok(w.claim(c, "often").Release(w.Context()))
 		}
 		time.Sleep(time.Second)
-		page := w.shows("", "rare", `<td class="num">120`)
+		page := w.shows("", "rare", `"Changes">120`)
 		if n := strings.Count(page, "key?key=often"); n != 1 {
 			t.Errorf("the key has %d lines", n)
 		}

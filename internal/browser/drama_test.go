@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,7 +33,7 @@ var (
 var everyPage = []string{
 	"", "claims", "key?key=orders/42", "key?key=invoices/17", "key?key=ports", "key?key=table", "lines", "work", "schedules", "job?group=billing&job=nightly",
 	"job?group=billing&job=ledger", "queues", "queue?queue=mails", "queue?queue=mails&list=waiting", "item?queue=mails&id=mail-0", "sessions", "refusals", "health",
-	"groups", "group?group=shards",
+	"groups", "group?group=shards", "audit",
 }
 
 // drama fills etcd with what a person on call has to see.
@@ -114,6 +115,7 @@ func (s *stage) drama() {
 func TestScreenshot(t *testing.T) {
 	refusals := new(webui.Refusals)
 	s := newStage(t, webui.Config{Title: "production", Access: permissive, Refusals: refusals})
+	s.shootAll("0", "", "claims", "lines", "work", "schedules", "queues", "groups", "sessions", "audit", "refusals", "health", "key?key=free")
 	gate := refusals.Gate("payments", new(fencing.Memory))
 	s.drama()
 	now, err := s.claims.Lookup(t.Context(), "orders/42")
@@ -122,15 +124,7 @@ func TestScreenshot(t *testing.T) {
 	if err := gate.Admit(t.Context(), fencing.Token{Key: "orders/42", Fence: now.Fence - 9}); err == nil {
 		t.Error("the gate admits a stale token")
 	}
-	if *shots != "" {
-		for i, where := range everyPage {
-			for _, scheme := range []string{"light", "dark"} {
-				s.colors(scheme)
-				s.opens(where)
-				s.save(filepath.Join(*shots, fmt.Sprintf("%02d-%s.png", i, scheme)))
-			}
-		}
-	}
+	s.shootAll("10")
 	s.colors("light")
 	s.do(chromedp.EmulateViewport(1180, 780))
 	s.opens("key?key=orders/42")
@@ -152,6 +146,38 @@ func TestScreenshot(t *testing.T) {
 	}
 }
 
+// TestScreenshotOfMany draws pages with many claims, if pictures are wanted.
+func TestScreenshotOfMany(t *testing.T) {
+	if *shots == "" {
+		t.Skip("no -shots")
+	}
+	s := newStage(t, webui.Config{Title: "production", Access: permissive})
+	s.claimMany(5000)
+	s.shootAll("5000", "", "claims", "key?key=k/00001", "sessions", "health")
+}
+
+// shootAll draws pages in both sizes and both colour schemes, if pictures are wanted.
+func (s *stage) shootAll(of string, pages ...string) {
+	s.Helper()
+	if *shots == "" {
+		return
+	}
+	if len(pages) == 0 {
+		pages = everyPage
+	}
+	for _, width := range []int64{1280, 390} {
+		s.do(chromedp.EmulateViewport(width, 900))
+		for i, where := range pages {
+			name, _, _ := strings.Cut(where, "?")
+			for _, scheme := range []string{"light", "dark"} {
+				s.colors(scheme)
+				s.opens(where)
+				s.save(filepath.Join(*shots, fmt.Sprintf("%s-%02d%s-%d-%s.png", of, i, name, width, scheme)))
+			}
+		}
+	}
+}
+
 // colors chooses the light or the dark ones.
 func (s *stage) colors(scheme string) {
 	s.Helper()
@@ -160,7 +186,7 @@ func (s *stage) colors(scheme string) {
 
 func (s *stage) save(name string) {
 	s.Helper()
-	picture, err := chromedp.Run(s.ctx, chromedp.CaptureScreenshot())
+	picture, err := chromedp.Run(s.ctx, chromedp.FullScreenshot(100))
 	s.ok(err)
 	s.ok(os.WriteFile(name, picture, 0o644))
 }

@@ -32,17 +32,23 @@ func TestTakeOverIsSeenAmongTenThousand(t *testing.T) {
 		t.Skip("ten thousand claims")
 	}
 	s := newStage(t, webui.Config{})
-	many := s.client("many")
-	for i := 1; i < 10_000; i += 50 { // as many as fit into a transaction
-		var keys []string
-		for n := i; n < min(i+50, 10_000); n++ {
-			keys = append(keys, fmt.Sprintf("k/%05d", n))
-		}
-		_, err := many.TryAcquireAll(t.Context(), keys)
-		s.ok(err)
-	}
+	s.claimMany(9_999)
 	s.takesOver("claims?prefix=k/", "k/00000")
 	s.shows("1–100 of 10\u202f000 claims", 10*time.Second)
+}
+
+// claimMany claims the keys from k/00001 on.
+func (s *stage) claimMany(n int) {
+	s.Helper()
+	many := s.client("many")
+	for i := 1; i <= n; i += 50 { // as many as fit into a transaction
+		var keys []string
+		for k := i; k < min(i+50, n+1); k++ {
+			keys = append(keys, fmt.Sprintf("k/%05d", k))
+		}
+		_, err := many.TryAcquireAll(s.Context(), keys)
+		s.ok(err)
+	}
 }
 
 // takesOver lets a key change hands, and measures until a tab shows that.
@@ -150,7 +156,31 @@ func TestKeyboard(t *testing.T) {
 	s.until(`document.activeElement.className === "skip"`, 10*time.Second)
 }
 
-// No page is wider than a phone.
+// unfit is a script that returns what does not fit a phone: pages of the menu that are out of
+// sight, cells of tables side by side, headings of tables, and short words that are broken.
+const unfit = `(() => {
+	const found = [], words = document.createRange();
+	for (const a of document.querySelectorAll("header nav a")) {
+		const at = a.getBoundingClientRect();
+		if (at.left < 0 || at.right > innerWidth) found.push("menu: " + a.innerText);
+	}
+	for (const row of document.querySelectorAll("tbody tr")) {
+		const cells = [...row.cells].map((c) => c.getBoundingClientRect()).filter((c) => c.height);
+		if (cells.some((c, i) => i && c.top < cells[i - 1].bottom)) found.push("side by side: " + row.innerText);
+	}
+	for (const th of document.querySelectorAll("th")) if (th.getBoundingClientRect().right > 0) found.push("heading: " + th.innerText);
+	const walk = document.createTreeWalker(document.getElementById("content"), NodeFilter.SHOW_TEXT);
+	for (let n = walk.nextNode(); n; n = walk.nextNode()) {
+		for (const word of n.data.matchAll(/[A-Za-z]{2,16}/g)) {
+			words.setStart(n, word.index);
+			words.setEnd(n, word.index + word[0].length);
+			if (words.getClientRects().length > 1 && /^\s|^$/.test(n.data.charAt(word.index - 1)) && /^\s|^$/.test(n.data.charAt(word.index + word[0].length))) found.push("broken: " + word[0]);
+		}
+	}
+	return found;
+})()`
+
+// No page is wider than a phone. Tables are cards there, and the menu shows all pages.
 func TestPhone(t *testing.T) {
 	s := newStage(t, webui.Config{Access: permissive, Refusals: new(webui.Refusals)})
 	s.drama()
@@ -161,6 +191,11 @@ func TestPhone(t *testing.T) {
 		s.ok(err)
 		if wide > 360 {
 			t.Errorf("%s is %d pixels wide", where, wide)
+		}
+		found, err := evaluate[[]string](s, unfit)
+		s.ok(err)
+		for _, text := range found {
+			t.Errorf("%s: %s", where, text)
 		}
 	}
 }
