@@ -172,8 +172,10 @@ func (n *night) cluster() {
 	for _, m := range n.members {
 		endpoints = append(endpoints, m.Endpoints()...)
 	}
-	n.world = &world{T: n.T, flags: []string{"--endpoints", strings.Join(endpoints, ","),
-		"--prefix", testetcd.Prefix(n.T), "--owner", "operator"}}
+	n.world = &world{T: n.T, flags: []string{
+		"--endpoints", strings.Join(endpoints, ","),
+		"--prefix", testetcd.Prefix(n.T), "--owner", "operator",
+	}}
 }
 
 // alone begins one of a single member.
