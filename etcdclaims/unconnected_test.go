@@ -141,6 +141,7 @@ func callsName(t *testing.T, c *etcdclaims.Client, reason *regexp.Regexp) {
 	q, err := queue.New(c, queue.Config{Name: "q"})
 	noErr(t, err)
 	t.Cleanup(func() { _ = q.Close(t.Context()) })
+	var all sync.WaitGroup
 	for name, call := range map[string]func(context.Context) error{
 		"TryAcquire": func(ctx context.Context) error { return second(c.TryAcquire(ctx, "x")) },
 		"Acquire":    func(ctx context.Context) error { return second(c.Acquire(ctx, "x")) },
@@ -153,12 +154,15 @@ func callsName(t *testing.T, c *etcdclaims.Client, reason *regexp.Regexp) {
 		"Enqueue":    func(ctx context.Context) error { return second(q.Enqueue(ctx, queue.NewItem(nil))) },
 		"Claim":      func(ctx context.Context) error { return second(q.Claim(ctx, 1)) },
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		if err := call(ctx); !errors.Is(err, context.DeadlineExceeded) || !reason.MatchString(err.Error()) {
-			t.Errorf("%s: %v, want %v", name, err, reason)
-		}
-		cancel()
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			defer cancel()
+			if err := call(ctx); !errors.Is(err, context.DeadlineExceeded) || !reason.MatchString(err.Error()) {
+				t.Errorf("%s: %v, want %v", name, err, reason)
+			}
+		})
 	}
+	all.Wait()
 }
 
 func second(_ any, err error) error { return err }

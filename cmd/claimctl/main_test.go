@@ -35,6 +35,10 @@ func TestMain(m *testing.M) {
 		}
 		main()
 	}
+	// Most tests here wait for leases and for processes.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 	testetcd.Main(m)
 }
 

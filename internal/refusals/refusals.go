@@ -5,9 +5,11 @@ package refusals
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os/exec"
 	"regexp"
 	"strings"
+	"sync"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -18,6 +20,12 @@ var declared = regexp.MustCompile(`ErrGRPC(\w+)\s*= status.Error\(codes\.(\w+), 
 // OfEtcd returns the errors of etcd's API, by their names without "ErrGRPC". It reads
 // the source of rpctypes, so an error that a new version adds is among them.
 func OfEtcd() (map[string]error, error) {
+	all, err := ofEtcd()
+	return maps.Clone(all), err
+}
+
+// ofEtcd runs a program, which takes longer than most tests that ask.
+var ofEtcd = sync.OnceValues(func() (map[string]error, error) {
 	source, err := exec.Command("go", "doc", "-short", "-src", "go.etcd.io/etcd/api/v3/v3rpc/rpctypes.ErrGRPCEmptyKey").Output()
 	if err != nil {
 		return nil, fmt.Errorf("go doc: %w", err)
@@ -38,7 +46,7 @@ func OfEtcd() (map[string]error, error) {
 		return nil, errors.New("the errors of etcd are not found in the source of rpctypes")
 	}
 	return all, nil
-}
+})
 
 // Others returns refusals that rpctypes does not have: every code, what members of etcd 3.5
 // answer, and what gRPC makes of a broken connection or of the HTTP status of a proxy.

@@ -31,7 +31,7 @@ func virtually(t *testing.T, start func(tb testing.TB) claimtest.Etcd) {
 	for _, c := range contract.Cases() {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
-			testetcd.Sample(t)
+			testetcd.Third(t)
 			synctest.Test(t, func(t *testing.T) { c.Run(t, start(t)) })
 		})
 	}

@@ -323,7 +323,7 @@ func TestErased(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s/%s", f.doc, strings.NewReplacer("/", "-", hex, "HEX", uuid, "ID").Replace(k.name)), func(t *testing.T) {
 				t.Parallel()
-				testetcd.Sample(t)
+				testetcd.Third(t)
 				erasing(t, f, k)
 			})
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/refusals"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/sched"
@@ -290,6 +291,7 @@ func TestCallsMeetRefusals(t *testing.T) {
 	t.Parallel()
 	for _, c := range theCalls {
 		t.Run(c.name, func(t *testing.T) {
+			testetcd.Third(t)
 			t.Parallel()
 			for _, pass := range []bool{true, false} {
 				synctest.Test(t, func(t *testing.T) {

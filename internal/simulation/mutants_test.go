@@ -115,6 +115,7 @@ func (m mutant) fail(t *testing.T, binary string) string {
 	}
 	cmd := exec.CommandContext(t.Context(), binary, "-test.run=^("+m.tests+")$", "-test.timeout=5m")
 	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "TESTETCD_CASES=all")
 	out, err := cmd.CombinedOutput()
 	switch {
 	case err == nil && strings.Contains(string(out), "no tests to run"):

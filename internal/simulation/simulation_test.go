@@ -15,7 +15,7 @@ import (
 
 var (
 	first    = flag.Uint64("seed", 1, "the first seed")
-	seeds    = flag.Int("seeds", defaultSeeds, "how many")
+	seeds    = flag.Int("seeds", 12, "how many")
 	lasting  = flag.Duration("simulate", 5*time.Minute, "how long each run lasts, in virtual time")
 	replays  = flag.Int("replays", 100, "how often a run that failed is done again, until it fails again")
 	kept     = flag.String("kept", filepath.Join(os.TempDir(), "simulation"), "where the histories of runs that fail are kept")

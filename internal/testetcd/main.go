@@ -7,7 +7,6 @@ import (
 	"hash/crc32"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -55,11 +54,22 @@ func Fewer[T any](many, few T) T {
 // suites with many cases. Under the race detector it skips five of six.
 func Sample(tb testing.TB) {
 	tb.Helper()
-	one := Fewer[uint32](4, 6)
-	if testing.Short() && crc32.ChecksumIEEE([]byte(tb.Name()))%one != 0 {
+	if testing.Short() && !oneOf(tb, Fewer[uint32](4, 6)) {
 		tb.Skip("only some of the cases run under -short")
 	}
 }
+
+// Third skips two of three cases of a table with hundreds, by their names, unless Long or with the
+// environment variable TESTETCD_CASES=all, which adds no tests that take long.
+func Third(tb testing.TB) {
+	tb.Helper()
+	Sample(tb)
+	if !Long() && os.Getenv("TESTETCD_CASES") != "all" && !testing.Short() && !oneOf(tb, 3) {
+		tb.Skip("one of many cases: run with -long")
+	}
+}
+
+func oneOf(tb testing.TB, n uint32) bool { return crc32.ChecksumIEEE([]byte(tb.Name()))%n == 0 }
 
 // Main runs the tests of a package, stops the server of [Shared], and fails if
 // goroutines are left over. It exits the process.
@@ -72,11 +82,6 @@ func Main(m *testing.M, opts ...goleak.Option) {
 	// process dies (https://go.dev/issue/78156). The flag -cpu still overrules this.
 	if race {
 		runtime.GOMAXPROCS(1)
-	}
-	// The heaps of tests are small, so the garbage collector runs often: at its
-	// default it takes a sixth of the time.
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400)
 	}
 	code := m.Run()
 	if err := stopShared(); err != nil {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/crypto/bcrypt"
@@ -63,6 +64,10 @@ func (o options) apply(cfg *embed.Config) {
 }
 
 const clusterToken = "testetcd"
+
+// Each log is preallocated, and the next one too: at etcd's 64 MB a large part of what a
+// server of a test costs. Processes keep that.
+func init() { wal.SegmentSizeBytes = 4 << 20 }
 
 // member is what the configurations of all kinds of servers have in common.
 type member struct {

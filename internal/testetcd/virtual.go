@@ -36,7 +36,7 @@ type Virtual struct {
 }
 
 // connBuffer is how much a connection holds in each direction.
-const connBuffer = 256 << 10
+const connBuffer = 64 << 10
 
 // StartVirtual starts a member of its own for the test, which must run inside
 // a bubble ([testing/synctest.Test]). It serves when StartVirtual returns, up
