@@ -54,7 +54,7 @@ func Fewer[T any](many, few T) T {
 // suites with many cases. Under the race detector it skips five of six.
 func Sample(tb testing.TB) {
 	tb.Helper()
-	if testing.Short() && !oneOf(tb, Fewer[uint32](4, 6)) {
+	if testing.Short() && !oneOf(tb.Name(), Fewer[uint32](4, 6)) {
 		tb.Skip("only some of the cases run under -short")
 	}
 }
@@ -64,12 +64,13 @@ func Sample(tb testing.TB) {
 func Third(tb testing.TB) {
 	tb.Helper()
 	Sample(tb)
-	if !Long() && os.Getenv("TESTETCD_CASES") != "all" && !testing.Short() && !oneOf(tb, 3) {
+	if !Long() && os.Getenv("TESTETCD_CASES") != "all" && !testing.Short() && !oneOf(tb.Name(), 3) {
 		tb.Skip("one of many cases: run with -long")
 	}
 }
 
-func oneOf(tb testing.TB, n uint32) bool { return crc32.ChecksumIEEE([]byte(tb.Name()))%n == 0 }
+// oneOf reports whether a name is one of n.
+func oneOf(name string, n uint32) bool { return crc32.ChecksumIEEE([]byte(name))%n == 0 }
 
 // Main runs the tests of a package, stops the server of [Shared], and fails if
 // goroutines are left over. It exits the process.
