@@ -65,7 +65,7 @@ var incidents = map[string]incident{
 				_, err = n.etcd.Put(n.Context(), "/rewritten", strings.Repeat("x", 1<<20))
 			}
 		},
-		see: "doctor", words: []string{"NOSPACE", " alarm disarm", "can be the cause of: space "},
+		see: "doctor", words: []string{"NOSPACE", " compaction ", " defrag --cluster", " alarm disarm", "can be the cause of: space "},
 		beyond: func(n *night) { // "etcd is out of space" of the manual
 			status, err := n.etcd.Status(n.Context(), n.flags[1])
 			n.noErr(err)

@@ -57,7 +57,8 @@ func TestGroupPages(t *testing.T) {
 		if strings.Contains(body, "<b onclick") {
 			w.Error("a name is not escaped")
 		}
-		body = w.shows(where, "&lt;pod-a&gt;", "eu&lt;1", "10.0.0.1:80", "pod-b", `"Owns">150<td class="num" data-th="Wants">150`, `"Owns">50<td class="num" data-th="Wants">50`, "0–99 of 200")
+		body = w.shows(where, "&lt;pod-a&gt;", "eu&lt;1", "10.0.0.1:80", "pod-b",
+			`"Owns">150<td class="num" data-th="Wants">150`, `"Owns">50<td class="num" data-th="Wants">50`, "0–99 of 200")
 		if n := strings.Count(body, `<a class="m`); n != 200 {
 			w.Errorf("%d cells", n)
 		}
@@ -68,7 +69,9 @@ func TestGroupPages(t *testing.T) {
 		}
 		owners := a.View().Assignment().Owners
 		partition := slices.IndexFunc(owners, func(o group.Owner) bool { return o.Member == "pod-b" })
-		w.shows(where+fmt.Sprint("&from=", partition), fmt.Sprintf(`>%d</a><td data-th="No."><span class="chip m1">2</span><td class="key" data-th="Member"><bdi>pod-b</bdi><td class="num" data-th="Fence">%d<td`, partition, owners[partition].Token.Fence), fmt.Sprintf("partition%%2F%05d", partition))
+		w.shows(where+fmt.Sprint("&from=", partition), fmt.Sprintf("partition%%2F%05d", partition),
+			fmt.Sprintf(`>%d</a><td data-th="No."><span class="chip m1">2</span>`, partition)+
+				fmt.Sprintf(`<td class="key" data-th="Member"><bdi>pod-b</bdi><td class="num" data-th="Fence">%d<td`, owners[partition].Token.Fence))
 		w.shows(where + "&from=99999999999999999999")
 
 		w.ok(b.Leave(w.Context()))
@@ -147,7 +150,8 @@ func TestGroupActions(t *testing.T) {
 			w.Errorf("it left with %v", a.Err())
 		}
 		time.Sleep(5 * time.Second)
-		w.shows("group?group=orders&done=evict-member", "The member was evicted.", ">evicted<", "alice: hangs", `value="readmit-member"`, `"Owns">6<td class="num" data-th="Wants">6`)
+		w.shows("group?group=orders&done=evict-member", "The member was evicted.", ">evicted<", "alice: hangs",
+			`value="readmit-member"`, `"Owns">6<td class="num" data-th="Wants">6`)
 		if answer := w.post(form("readmit-member", "group", "orders", "member", "pod-a")); answer.Code != http.StatusSeeOther {
 			w.Fatalf("status %d: %s", answer.Code, answer.Body)
 		}

@@ -284,7 +284,8 @@ func TestEmptyLists(t *testing.T) {
 	virtually(t, webui.Config{Refusals: new(webui.Refusals)}, func(w *world) {
 		for _, where := range []string{"claims", "lines", "work", "schedules", "queues", "groups", "sessions", "audit", "refusals"} {
 			body := w.shows(where, " stand")
-			about := regexp.MustCompile(`href="https://github\.com/etcdclaims/claims/blob/main/(docs/[a-z]+\.md)">About it<`).FindStringSubmatch(body)
+			link := regexp.MustCompile(`href="https://github\.com/etcdclaims/claims/blob/main/(docs/[a-z]+\.md)">About it<`)
+			about := link.FindStringSubmatch(body)
 			if about == nil {
 				w.Errorf("%s has no link to a document:\n%s", where, body)
 				continue

@@ -115,7 +115,8 @@ func (s *stage) drama() {
 func TestScreenshot(t *testing.T) {
 	refusals := new(webui.Refusals)
 	s := newStage(t, webui.Config{Title: "production", Access: permissive, Refusals: refusals})
-	s.shootAll("0", "", "claims", "lines", "work", "schedules", "queues", "groups", "sessions", "audit", "refusals", "health", "key?key=free")
+	s.shootAll("0", "", "claims", "lines", "work", "schedules", "queues", "groups", "sessions", "audit", "refusals", "health",
+		"key?key=free")
 	gate := refusals.Gate("payments", new(fencing.Memory))
 	s.drama()
 	now, err := s.claims.Lookup(t.Context(), "orders/42")

@@ -174,7 +174,8 @@ const unfit = `(() => {
 		for (const word of n.data.matchAll(/[A-Za-z]{2,16}/g)) {
 			words.setStart(n, word.index);
 			words.setEnd(n, word.index + word[0].length);
-			if (words.getClientRects().length > 1 && /^\s|^$/.test(n.data.charAt(word.index - 1)) && /^\s|^$/.test(n.data.charAt(word.index + word[0].length))) found.push("broken: " + word[0]);
+			const before = n.data.charAt(word.index - 1), after = n.data.charAt(word.index + word[0].length);
+			if (words.getClientRects().length > 1 && /^\s|^$/.test(before) && /^\s|^$/.test(after)) found.push("broken: " + word[0]);
 		}
 	}
 	return found;

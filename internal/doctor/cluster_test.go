@@ -2,11 +2,9 @@ package doctor
 
 import (
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -45,29 +43,6 @@ func TestVersions(t *testing.T) {
 			}
 		}
 	}
-}
-
-// The alarms are those in the status of the members, each once, in the texts of all versions of
-// etcd. Other errors stay with their member.
-func TestAlarms(t *testing.T) {
-	t.Parallel()
-	status := func(faults ...string) answer {
-		return answer{endpoint: "h", status: (*clientv3.StatusResponse)(&pb.StatusResponse{Header: &pb.ResponseHeader{MemberId: 1}, Leader: 1, Version: "3.7.3", Errors: faults})}
-	}
-	space := (&pb.AlarmMember{MemberID: 255, Alarm: pb.AlarmType_NOSPACE}).String()
-	var e Examination
-	answers := []answer{status(space), status("memberID:255 alarm:NOSPACE ", "memberID:16  alarm:CORRUPT", "disk on fire")}
-	e.endpoints(answers)
-	e.alarms(t.Context(), answers)
-	e.has(t, Error, "alarms", "member ff has the alarm NOSPACE")
-	e.has(t, Error, "alarms", "member 10 has the alarm CORRUPT")
-	e.has(t, Error, "endpoint h", "disk on fire")
-	if n := len(slices.DeleteFunc(e.Findings, func(f Finding) bool { return f.Level != Error })); n != 3 {
-		t.Errorf("%d errors: %+v", n, e.Findings)
-	}
-	e.Findings = nil
-	e.alarms(t.Context(), []answer{status()})
-	e.has(t, OK, "alarms", "none")
 }
 
 // A full etcd renews and releases what is held: see TestNoSpace of etcdclaims.

@@ -286,18 +286,6 @@ func older(version, than string) bool {
 	return err == nil && err2 == nil && a.LessThan(*b)
 }
 
-// alarm is one that a member has raised.
-type alarm struct {
-	member uint64
-	kind   string
-}
-
-// alarmOf parses an error of a member's status. It returns false if the error is not an alarm.
-func alarmOf(fault string) (a alarm, ok bool) {
-	_, err := fmt.Sscanf(fault, "memberID:%d alarm:%s", &a.member, &a.kind)
-	return a, err == nil
-}
-
 // alarms judges the alarms that are raised. Each member knows those of all and has them in
 // its status, which it answers from memory. etcd answers a request for alarms by an entry in
 // its log, so it is sent only if no status could be read.
@@ -333,17 +321,27 @@ func (e *Examination) alarms(ctx context.Context, answers []answer) {
 	if len(raised) == 0 {
 		e.well("alarms", "none")
 	}
-	remedies := map[string]string{
-		pb.AlarmType_NOSPACE.String(): "compact and defragment as \"etcd is out of space\" in docs/operations.md says, then disarm the alarm",
-		pb.AlarmType_CORRUPT.String(): "take the member out of the cluster and let it join again without data",
-	}
 	for _, a := range raised {
-		f := e.Add(Error, "alarms", cmp.Or(remedies[a.kind], "see etcd's documentation of the alarm"),
+		f := e.Add(Error, "alarms", a.remedy(),
 			"member %x has the alarm %s", a.member, a.kind)
 		if a.kind == pb.AlarmType_NOSPACE.String() {
-			f.Commands = e.etcdctl(" alarm disarm")
+			f.Commands = e.makeRoom(answers)
 		}
 	}
+}
+
+// makeRoom returns the commands after which etcd has space again, unless live data fills it. Without
+// answers the revision is not known.
+func (e *Examination) makeRoom(answers []answer) []string {
+	rev := int64(0)
+	for _, a := range answers {
+		rev = max(rev, a.status.Header.GetRevision())
+	}
+	disarm := e.etcdctl(" alarm disarm")
+	if rev == 0 {
+		return disarm
+	}
+	return slices.Concat(e.etcdctl(" compaction %d", compactTo(rev)), e.etcdctl(" defrag --cluster"), disarm)
 }
 
 // quorum judges why etcd did not answer a read that a majority confirms. The list of members is

@@ -1,0 +1,48 @@
+package doctor
+
+import (
+	"slices"
+	"testing"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// The alarms are those in the status of the members, each once, in the texts of all versions of
+// etcd. Other errors stay with their member.
+func TestAlarms(t *testing.T) {
+	t.Parallel()
+	status := func(faults ...string) answer {
+		return answer{endpoint: "h", status: (*clientv3.StatusResponse)(&pb.StatusResponse{Header: &pb.ResponseHeader{MemberId: 1}, Leader: 1, Version: "3.7.3", Errors: faults})}
+	}
+	space := (&pb.AlarmMember{MemberID: 255, Alarm: pb.AlarmType_NOSPACE}).String()
+	var e Examination
+	answers := []answer{status(space), status("memberID:255 alarm:NOSPACE ", "memberID:16  alarm:CORRUPT", "disk on fire")}
+	e.endpoints(answers)
+	e.alarms(t.Context(), answers)
+	e.has(t, Error, "alarms", "member ff has the alarm NOSPACE")
+	e.has(t, Error, "alarms", "member 10 has the alarm CORRUPT")
+	e.has(t, Error, "endpoint h", "disk on fire")
+	if n := len(slices.DeleteFunc(e.Findings, func(f Finding) bool { return f.Level != Error })); n != 3 {
+		t.Errorf("%d errors: %+v", n, e.Findings)
+	}
+	e.Findings = nil
+	e.alarms(t.Context(), []answer{status()})
+	e.has(t, OK, "alarms", "none")
+}
+
+// What is printed for a full etcd frees space in this order. History that watches may need is left if there is more.
+func TestMakeRoom(t *testing.T) {
+	t.Parallel()
+	e := Examination{Commands: Commands{Etcdctl: "etcdctl"}}
+	for rev, first := range map[int64]string{0: "", 50: "etcdctl compaction 50", 2000: "etcdctl compaction 2000", 81234: "etcdctl compaction 80234"} {
+		status := &pb.StatusResponse{Header: &pb.ResponseHeader{Revision: rev}}
+		want := []string{first, "etcdctl defrag --cluster", "etcdctl alarm disarm"}
+		if rev == 0 {
+			want = want[2:]
+		}
+		if got := e.makeRoom([]answer{{status: (*clientv3.StatusResponse)(status)}}); !slices.Equal(got, want) {
+			t.Errorf("at revision %d: %q", rev, got)
+		}
+	}
+}
