@@ -359,6 +359,7 @@ func TestWallClockSteps(t *testing.T) {
 		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 		cl := tryClaim(t, c, "k")
 		time.Sleep(2 * sec)
+		host.Inject(claimtest.Fault{On: claimtest.KeepAlive, DelayReply: time.Microsecond}) // not before this goroutine waits
 		host.StepClock(time.Hour)
 		err := cl.Check()
 		if !errors.Is(err, etcdclaims.ErrUnknown) || errors.Is(err, etcdclaims.ErrLost) {
