@@ -55,7 +55,7 @@ func (st *jobSnapshot) notAdmitted(i *JobInfo, now time.Time, owner ownerRead) e
 		i.Problem = fmt.Sprintf("due since %s; the owner %s of the group has not admitted it: "+
 			"it does not have the job (another service with this Config.Group, or another version), "+
 			"or is busy, or its clock is behind; "+
-			"if no process has the job any more: claimctl sched forget -g %q %q --yes", stamp(i.Next), is.name, i.Group, i.Job)
+			"if no process has the job any more: claimctl sched forget -g %q %q", stamp(i.Next), is.name, i.Group, i.Job)
 	}
 	return nil
 }

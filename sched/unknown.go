@@ -55,7 +55,7 @@ func (l *leadership) stranger(key string, r run, kv *mvccpb.KeyValue) *jobState 
 		return nil
 	}
 	why := fmt.Sprintf("the owner of the group does not have the job; if no process has it any more: "+
-		"claimctl sched forget -g %q %q --yes", l.cfg.Group, r.Job)
+		"claimctl sched forget -g %q %q", l.cfg.Group, r.Job)
 	if c := l.jobs[keyspace.Digest(r.Job)]; c != nil {
 		why = c.job.problem
 	}

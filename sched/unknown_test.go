@@ -40,10 +40,10 @@ func TestRunOfAJobThatNobodyHas(t *testing.T) {
 				lost = "00:13:00"
 			}
 			i := runs(lost, 0)
-			if i.Last == nil || i.Last.Outcome != sched.OutcomeLost || !strings.Contains(i.Last.Error, `claimctl sched forget -g "default" "old name" --yes`) {
+			if i.Last == nil || i.Last.Outcome != sched.OutcomeLost || !strings.Contains(i.Last.Error, `claimctl sched forget -g "default" "old name"`) {
 				t.Errorf("the run ended as %+v", i.Last)
 			}
-			if !strings.Contains(i.Problem, `claimctl sched forget -g "default" "old name" --yes`) {
+			if !strings.Contains(i.Problem, `claimctl sched forget -g "default" "old name"`) {
 				t.Errorf("the problem is %q", i.Problem)
 			}
 			if n := logs.FilterMessage("run lost").Len(); n != 1 {

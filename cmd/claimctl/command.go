@@ -120,7 +120,8 @@ func (a *app) confirmed(cmd *cobra.Command, is change) {
 		flags.BoolVar(&yes, "yes", false, "do it: "+is.lost)
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		switch loses := is.lost != "" && (is.only == "" || flags.Changed(is.only)); {
+		only, _ := flags.GetBool(is.only)
+		switch loses := is.lost != "" && (is.only == "" || only); {
 		case is.needs != "" && strings.TrimSpace(a.reason) == "":
 			return usageError("%s: --reason is required: %s", commandName(cmd), is.needs)
 		case loses && !yes && !a.dry:

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -65,7 +64,7 @@ var incidents = map[string]incident{
 				_, err = n.etcd.Put(n.Context(), "/rewritten", strings.Repeat("x", 1<<20))
 			}
 		},
-		see: "doctor", words: []string{"NOSPACE", " compaction ", " defrag --cluster", " alarm disarm", "can be the cause of: space "},
+		see: "doctor", words: []string{"NOSPACE", " compaction --physical ", " defrag --cluster", " alarm disarm", "can be the cause of: space "},
 		beyond: func(n *night) { // "etcd is out of space" of the manual
 			status, err := n.etcd.Status(n.Context(), n.flags[1])
 			n.noErr(err)
@@ -187,7 +186,7 @@ func (n *night) alone(opts ...testetcd.Option) {
 // holds has a program hold a key.
 func (n *night) holds() {
 	file := filepath.Join(n.dir(), "begun")
-	n.run = n.start(program(n.T), "run", "--owner", "api-7", "--ttl", etcdclaims.MinTTL.String(), "orders/42", "--",
+	n.run = n.start(program(n.T), "run", "--owner", "api-7", "--ttl", "15s", "orders/42", "--",
 		"sh", "-c", "echo > "+file+"; exec sleep 120")
 	appears(n.T, file)
 }

@@ -28,14 +28,3 @@ func (a alarm) remedy() string {
 	}
 	return "see etcd's documentation of the alarm"
 }
-
-// lagging is how many revisions a compaction leaves for watches that lag behind.
-const lagging = 1000
-
-// compactTo returns the revision to which a full etcd is compacted that is at rev.
-func compactTo(rev int64) int64 {
-	if rev > 2*lagging {
-		return rev - lagging
-	}
-	return rev
-}

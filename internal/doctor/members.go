@@ -321,11 +321,12 @@ func (e *Examination) alarms(ctx context.Context, answers []answer) {
 	if len(raised) == 0 {
 		e.well("alarms", "none")
 	}
+	told := false
 	for _, a := range raised {
 		f := e.Add(Error, "alarms", a.remedy(),
 			"member %x has the alarm %s", a.member, a.kind)
-		if a.kind == pb.AlarmType_NOSPACE.String() {
-			f.Commands = e.makeRoom(answers)
+		if a.kind == pb.AlarmType_NOSPACE.String() && !told {
+			f.Commands, told = e.makeRoom(answers), true
 		}
 	}
 }
@@ -341,7 +342,8 @@ func (e *Examination) makeRoom(answers []answer) []string {
 	if rev == 0 {
 		return disarm
 	}
-	return slices.Concat(e.etcdctl(" compaction %d", compactTo(rev)), e.etcdctl(" defrag --cluster"), disarm)
+	// Without --physical the keys may be there still when the defragmentation begins.
+	return slices.Concat(e.etcdctl(" compaction --physical --command-timeout 10m %d", rev), e.etcdctl(" defrag --cluster --command-timeout 10m"), disarm)
 }
 
 // quorum judges why etcd did not answer a read that a majority confirms. The list of members is

@@ -106,7 +106,7 @@ func (e *Examination) job(group string, job sched.JobInfo, owned bool) {
 	case job.Ahead > 0:
 		add(Warning, "look at the clocks, and then put back the mark", []string{"show", "reset"}, ": %s", job.Problem)
 	case unadmitted && owned:
-		add(Warning, "restart the owner with the job, or forget it if it is obsolete", []string{"show", "forget --yes"}, ": %s", job.Problem)
+		add(Warning, "restart the owner with the job, or forget it if it is obsolete", []string{"show", "forget"}, ": %s", job.Problem)
 	case !unadmitted && job.Problem != "" && job.Version != 0:
 		requests := ""
 		if job.Requests > 0 {

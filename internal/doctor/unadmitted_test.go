@@ -50,7 +50,7 @@ func TestJobsOfAnOwnerWithoutThem(t *testing.T) {
 		time.Sleep(50 * time.Second)
 		e.groups(t.Context())
 		e.has(t, Warning, "jobs", `"slow" of group "billing": due since 2000-01-01T00:01:10Z; the owner w of the group has not admitted it`)
-		commands := []string{"claimctl sched show -g billing slow", "claimctl sched forget --yes -g billing slow"}
+		commands := []string{"claimctl sched show -g billing slow", "claimctl sched forget -g billing slow"}
 		if len(e.Findings) != 1 || !slices.Equal(e.Findings[0].Commands, commands) {
 			t.Errorf("%+v", e.Findings)
 		}

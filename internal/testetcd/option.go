@@ -66,7 +66,7 @@ func (o options) apply(cfg *embed.Config) {
 const clusterToken = "testetcd"
 
 // Each log is preallocated, and the next one too: at etcd's 64 MB a large part of what a
-// server of a test costs. Processes keep that.
+// server of a test costs. Servers that are processes keep 64 MB.
 func init() { wal.SegmentSizeBytes = 4 << 20 }
 
 // member is what the configurations of all kinds of servers have in common.
