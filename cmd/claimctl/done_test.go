@@ -45,7 +45,10 @@ var verbs = map[string]struct {
 	"sched resume": {func(s *stage) []string { s.ctl("sched", "pause", "j"); return []string{"j"} }, []string{"job", "group"}, "job"},
 	"sched run":    {func(*stage) []string { return []string{"j"} }, []string{"job", "group", "run"}, "run"},
 	"sched cancel": {func(*stage) []string { return []string{"j"} }, []string{"job", "group"}, "job"},
-	"sched forget": {func(s *stage) []string { s.runs(s.key)(); return []string{"j", "-g", s.key, "--yes"} }, []string{"job", "group"}, "job"},
+	"sched forget": {func(s *stage) []string {
+		s.runs(s.key)()
+		return []string{"j", "-g", s.key, "--yes"}
+	}, []string{"job", "group"}, "job"},
 	"sched reset": {func(s *stage) []string {
 		s.runsAhead(s.key)
 		return []string{"j", "-g", s.key, "--reason", "INC-7"}
@@ -54,9 +57,12 @@ var verbs = map[string]struct {
 	"sched backfill": {func(*stage) []string {
 		return []string{"j", "--from", "2024-01-01T00:00:00Z", "--to", "2024-12-31T00:00:00Z"}
 	}, []string{"job", "group", "run"}, "run"},
-	"queue pause":            {func(s *stage) []string { s.ctl("queue", "resume", "mail"); return []string{"mail", "--why", "audit"} }, []string{"queue", "reason"}, "queue"},
-	"queue resume":           {func(s *stage) []string { s.ctl("queue", "pause", "mail"); return []string{"mail"} }, []string{"queue"}, "queue"},
-	"queue cancel":           {func(s *stage) []string { s.enqueue(); return []string{"mail", s.key, "--yes"} }, []string{"queue", "item"}, "item"},
+	"queue pause":  {func(s *stage) []string { s.ctl("queue", "resume", "mail"); return []string{"mail", "--why", "audit"} }, []string{"queue", "reason"}, "queue"},
+	"queue resume": {func(s *stage) []string { s.ctl("queue", "pause", "mail"); return []string{"mail"} }, []string{"queue"}, "queue"},
+	"queue cancel": {func(s *stage) []string {
+		s.enqueue()
+		return []string{"mail", s.key, "--yes"}
+	}, []string{"queue", "item"}, "item"},
 	"queue dead redrive":     {func(s *stage) []string { s.bury(); return []string{"mail", s.key} }, []string{"queue", "item"}, "item"},
 	"queue dead purge":       {func(s *stage) []string { s.bury(); return []string{"mail", "--yes"} }, []string{"queue", "items"}, "items"},
 	"queue dead redrive-all": {func(s *stage) []string { s.bury(); return []string{"mail"} }, []string{"queue", "items"}, "items"},
@@ -67,7 +73,8 @@ var verbs = map[string]struct {
 var readers = []string{
 	"ls", "version", "explain", "watch", "history", "audit", "backup", "doctor", "run", "elect", "epoch", "epoch show", "exit-codes",
 	"work ls", "work show", "sched jobs", "sched show", "sched history", "sched next", "sched explain", "sched export",
-	"queue ls", "queue stats", "queue show", "queue waiting", "queue taken", "queue dead ls", "group ls", "group show", "group partitions", "group plan",
+	"queue ls", "queue stats", "queue show", "queue waiting", "queue taken", "queue dead ls",
+	"group ls", "group show", "group partitions", "group plan",
 }
 
 // stage is a world with a job and a queue.

@@ -210,7 +210,8 @@ func (n *night) shows(command string, within time.Duration, fits func(r result) 
 			r = n.ctl(args...)
 		}
 		if took = time.Since(begun); fits(r) {
-			n.Logf("$ claimctl %s   # exit code %d after %s\n%s%s", strings.Join(args, " "), r.code, took.Round(time.Second/10), r.out, r.err)
+			n.Logf("$ claimctl %s   # exit code %d after %s\n%s%s",
+				strings.Join(args, " "), r.code, took.Round(time.Second/10), r.out, r.err)
 			return r, took
 		}
 		if took > within {

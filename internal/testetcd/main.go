@@ -63,8 +63,11 @@ func Sample(tb testing.TB) {
 // environment variable TESTETCD_CASES=all, which adds no tests that take long.
 func Third(tb testing.TB) {
 	tb.Helper()
-	Sample(tb)
-	if !Long() && os.Getenv("TESTETCD_CASES") != "all" && !testing.Short() && !oneOf(tb.Name(), 3) {
+	switch {
+	case testing.Short():
+		Sample(tb)
+	case Long() || os.Getenv("TESTETCD_CASES") == "all" || oneOf(tb.Name(), 3):
+	default:
 		tb.Skip("one of many cases: run with -long")
 	}
 }
