@@ -186,7 +186,7 @@ func Line(ctx context.Context, claims *etcdclaims.Client, key string) ([]Waiter,
 
 // waiterOf returns the caller whose place in line the key is.
 func (c client) waiterOf(kv *mvccpb.KeyValue) Waiter {
-	w := Waiter{Claim: protocol.PlacedID(kv.Key), Owner: "unknown", Lease: clientv3.LeaseID(kv.Lease)}
+	w := Waiter{Claim: protocol.Placed(kv), Owner: "unknown", Lease: clientv3.LeaseID(kv.Lease)}
 	if h, err := protocol.DecodeHolder(kv.Value); err == nil {
 		w.Owner, w.Instance, w.Since, w.Preference = h.Owner, h.Instance, keyspace.Time(h.Since), h.Preference
 	}

@@ -26,6 +26,10 @@ type Attempt struct {
 	ttl   int64       // of the session's lease, in seconds
 	ac    *Acquirer
 
+	// Undone, if not nil, is called when the first request that undoes a settled attempt is answered:
+	// nothing that names its place is under way any more.
+	Undone func()
+
 	overtakes  bool       // the last holder of what is beside it has died
 	supersedes *term.Term // the own term that it was to supersede, or nil
 

@@ -59,7 +59,7 @@ func TestAttemptHanded(t *testing.T) {
 		o.MinHold, o.MaxHold, o.Note, o.Prefers, o.Preference = time.Second, time.Minute, []byte("n"), true, 2
 		a := w.New(s, o.Mode, o)
 		defer a.End()
-		line := protocol.Line{Known: true, Next: []protocol.Place{{ID: "next"}}}
+		line := protocol.Line{Known: true, Next: []protocol.Place{{Name: "next"}}}
 		got := a.Handed(77, line, "trace")
 		want := term.Given{
 			Since: a.AskedAt(), MinHold: time.Second, MaxHold: time.Minute, Noted: true,
@@ -70,7 +70,7 @@ func TestAttemptHanded(t *testing.T) {
 		same(t, "when", a.HandedAt, 77)
 		same(t, "try", got.Try, a.Claim())
 		same(t, "session", got.Session, s)
-		same(t, "line", got.Line.Next[0].ID, "next")
+		same(t, "line", got.Line.Next[0].Name, "next")
 		same(t, "trace", a.Trace, "trace")
 		same(t, "a notice", got.Noticed, false)
 	})

@@ -28,8 +28,13 @@ func (a *Attempt) Undo() {
 	if u.all.Void != nil {
 		a.S.Voided(a.Ticket)
 	}
+	first := a.Undone != nil && a.Settled()
 	do := func(ctx context.Context) error {
 		err := u.do(ctx)
+		if first && err == nil {
+			a.Undone()
+		}
+		first = false
 		if err == nil {
 			a.ac.Log.Debug("claim undone", zap.String("key", a.claimKey()), zap.String("claim", a.ID))
 		}

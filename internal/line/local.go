@@ -184,11 +184,11 @@ func (l *Line) readArrival(ctx context.Context, f *term.LocalWaiter) {
 	}
 	defer l.Local.EndReading(t.Queue())
 	line := l.Store.Layout.Waiting(attemptOf(f).User)
-	resp, err := l.Store.ReadAll(ctx, clientv3.OpGet(line, clientv3.WithPrefix(), clientv3.WithKeysOnly()))
+	resp, err := l.Store.ReadAll(ctx, clientv3.OpGet(line, clientv3.WithPrefix()))
 	if err != nil {
 		return // without an arrival it gives way
 	}
-	foreign := func(kv *mvccpb.KeyValue) bool { return l.Waiters.get(protocol.PlacedID(kv.Key)) == nil }
+	foreign := func(kv *mvccpb.KeyValue) bool { return l.Waiters.get(protocol.Placed(kv)) == nil }
 	if !slices.ContainsFunc(txn.Kvs(resp, 0), foreign) {
 		l.Local.RecordArrival(there, resp.Header.Revision)
 		return

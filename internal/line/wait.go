@@ -2,6 +2,7 @@ package line
 
 import (
 	"context"
+	"sync"
 
 	"github.com/etcdclaims/claims/internal/acquire"
 	"github.com/etcdclaims/claims/internal/keyspace"
@@ -39,6 +40,9 @@ func (l *Line) waitInLine(ctx context.Context, a *acquire.Attempt, placed func()
 	if a.PlaceValue = a.Value; !a.Call.Grantable() {
 		a.PlaceValue = l.selfServing(a)
 	}
+	line := a.Mode.Keys().Line
+	a.Name = l.names.take(line)
+	a.Undone = sync.OnceFunc(func() { l.names.give(line, a.PlaceName()) })
 	listed := l.list(a)
 	defer l.unlist(listed)
 	defer func() {
@@ -59,7 +63,10 @@ func (l *Line) waitInLine(ctx context.Context, a *acquire.Attempt, placed func()
 	default:
 		l.Keys.SetContended(a.User, false)
 	}
-	return l.conclude(ctx, a, &act)
+	if r = l.conclude(ctx, a, &act); r.Term != nil && a.Settled() {
+		a.Undone() // it left the line as it got the key
+	}
+	return r
 }
 
 // conclude makes of the end of an attempt its result.

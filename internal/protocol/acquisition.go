@@ -77,18 +77,19 @@ type Acquisition struct {
 	Trace    string // what the holder that handed it the key has passed on
 	Noticed  bool   // there is, or may be, a notice for it
 
-	phase    Phase
-	claims   Phase // Taking, Joining or Advancing: the last request that may have claimed the key
-	enqueues bool  // a place in line may have been put
-	placed   bool  // it has had a place in line
-	unsure   bool  // a request may still arrive
-	answered bool  // etcd has answered the request with the unknown outcome: it does not arrive any more
-	stale    bool  // the value of the claim must be made anew
-	tries    int32 // advances since it last waited, or pauses since an outcome became unknown
-	position Position
-	pending  *Stands // what was read, until the epoch is learnt or the record cleared
-	open     error   // the unknown outcome
-	has      int64   // revision at which it has the key, and may have a place in line, too
+	phase     Phase
+	claims    Phase // Taking, Joining or Advancing: the last request that may have claimed the key
+	enqueues  bool  // a place in line may have been put
+	placed    bool  // it has had a place in line
+	unsure    bool  // a request may still arrive
+	uncertain bool  // that was so once, or a place was taken twice
+	answered  bool  // etcd has answered the request with the unknown outcome: it does not arrive any more
+	stale     bool  // the value of the claim must be made anew
+	tries     int32 // advances since it last waited, or pauses since an outcome became unknown
+	position  Position
+	pending   *Stands // what was read, until the epoch is learnt or the record cleared
+	open      error   // the unknown outcome
+	has       int64   // revision at which it has the key, and may have a place in line, too
 }
 
 // transitions is which method handles an event in a phase. The method cut handles TimeUp and
@@ -129,7 +130,7 @@ func (a *Acquisition) cut(ev Event) Action {
 	case Ended:
 		return Action{}
 	case Taking, Joining, Advancing:
-		a.unsure, a.open = true, ev.Err // the answer does not come any more
+		a.unsure, a.uncertain, a.open = true, true, ev.Err // the answer does not come any more
 		return a.unsettled(ev)
 	case Confirming, Doubting:
 		return a.unsettled(ev)
@@ -152,6 +153,10 @@ func (a *Acquisition) lost(ev Event) Action {
 
 // Phase returns where the acquisition is.
 func (a *Acquisition) Phase() Phase { return a.phase }
+
+// Settled reports whether all requests of the try were answered, so that none that names its place
+// arrives any more.
+func (a *Acquisition) Settled() bool { return !a.uncertain }
 
 // Placed reports whether the try has, or had, a place in line.
 func (a *Acquisition) Placed() bool { return a.placed }

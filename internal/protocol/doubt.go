@@ -10,7 +10,7 @@ import "github.com/etcdclaims/claims/internal/txn"
 func (a *Acquisition) failed(ev Event) Action {
 	switch ev.Class {
 	case Unknown, NoSpace:
-		a.unsure, a.answered, a.open, a.tries = true, ev.Class == NoSpace, ev.Err, 0
+		a.unsure, a.uncertain, a.answered, a.open, a.tries = true, true, ev.Class == NoSpace, ev.Err, 0
 		return a.confirm(ev)
 	case SessionGone:
 		return a.lost(ev)
@@ -51,7 +51,7 @@ func (a *Acquisition) confirmed(ev Event) Action {
 // leave gives up the place that a try has in line although it has the key. Until then it is not won:
 // after its release, that place would be handed the key for a caller that is gone.
 func (a *Acquisition) leave(rev int64) Action {
-	a.has = rev
+	a.has, a.uncertain = rev, true
 	return a.query(Leaving, Leave{&a.Try, rev}.Build())
 }
 
@@ -102,5 +102,5 @@ func (a *Acquisition) unsettled(ev Event) Action {
 
 // Follows makes the undo of a try, which was sent together with another, as careful as that one's.
 func (a *Acquisition) Follows(first *Acquisition) {
-	a.Ticket, a.unsure, a.answered = first.Ticket, first.unsure, first.answered
+	a.Ticket, a.unsure, a.uncertain, a.answered = first.Ticket, first.unsure, first.uncertain, first.answered
 }

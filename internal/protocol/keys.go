@@ -38,7 +38,7 @@ func (l Layout) Waiting(line string) string {
 }
 
 // Place is the key of a place in line.
-func (l Layout) Place(line, id string) string { return l.Waiting(line) + id }
+func (l Layout) Place(line, name string) string { return l.Waiting(line) + name }
 
 // Sessions is the prefix of what clients keep about themselves.
 func (l Layout) Sessions() string { return l.Prefix + "session/" }
@@ -83,5 +83,5 @@ func (l Layout) Sharers(key string) string { return l.Own(key + keyspace.SharedS
 // key itself and them there may be keys of others.
 func (l Layout) SharersEnd(key string) string { return keyspace.RangeEnd(l.Sharers(key)) }
 
-// PlacedID returns the id of the attempt that a place in line, or a notice, is of.
+// PlacedID returns the id of the attempt that a notice is of, or a place in line that has a name of its own.
 func PlacedID(name []byte) string { return strings.TrimPrefix(path.Base(string(name)), sharedMark) }

@@ -24,22 +24,31 @@ const ReadAhead = 8
 
 // Place is one in line, with what it takes to hand it the key.
 type Place struct {
-	ID    string `json:"id"`  // of the attempt, behind the mark of its mode
-	Rev   int64  `json:"rev"` // of its place in line
+	Name  string `json:"name"` // of the place, behind the mark of its mode
+	Rev   int64  `json:"rev"`  // of the place
 	Lease int64  `json:"lease"`
 	Value string `json:"value"`
 }
 
 // placeOf returns the place in line of a key. Everything after the line's prefix is its
-// ID, even if another program put the key, without an attempt.
+// name, even if another program put the key, without an attempt.
 func placeOf(kv *mvccpb.KeyValue, waiting string) Place {
-	return Place{ID: strings.TrimPrefix(string(kv.Key), waiting), Rev: kv.ModRevision, Lease: kv.Lease, Value: string(kv.Value)}
+	return Place{Name: strings.TrimPrefix(string(kv.Key), waiting), Rev: kv.ModRevision, Lease: kv.Lease, Value: string(kv.Value)}
+}
+
+// Placed returns the id of the attempt whose place in line the key is.
+func Placed(kv *mvccpb.KeyValue) string {
+	if h, err := DecodeHolder(kv.Value); err == nil && h.Claim != "" {
+		return h.Claim
+	}
+	return PlacedID(kv.Key)
 }
 
 // takes returns the claim that the place waits for, if a releaser may put it under the epoch.
 func (p Place) takes(epoch int64) (Holder, bool) {
 	h, err := DecodeHolder([]byte(p.Value))
-	return h, err == nil && h.Kind != KindSelf && h.Claim == p.ID && h.Epoch == epoch && p.Lease != 0
+	reads := strings.HasPrefix(p.Name, sharedMark)
+	return h, err == nil && h.Kind != KindSelf && !reads && h.Claim != "" && h.Epoch == epoch && p.Lease != 0
 }
 
 // Line is what a holder knows about the waiters behind it.

@@ -76,7 +76,7 @@ func (s Release) Pass(l Line) (r txn.Request, to string) {
 		return s.request(in), ""
 	}
 	first := l.Next[0]
-	name := []byte(s.Place(keys.Line, first.ID))
+	name := []byte(s.Place(keys.Line, first.Name))
 	in.Compare = append(in.Compare, txn.ModifiedAt(name, first.Rev))
 	h, grantable := first.takes(s.epoch())
 	if !grantable {
@@ -85,8 +85,8 @@ func (s Release) Pass(l Line) (r txn.Request, to string) {
 	in.Compare = append(in.Compare, conditions...)
 	s.give(in, first.Value, first.Lease)
 	notice := Notice{Version: Version, Epoch: s.epoch(), Rev: s.EpochRev, Next: l.Next[1:], More: l.More, Trace: s.Trace, Slot: keys.Slot}
-	in.Success = append(in.Success, txn.Delete(name), txn.Put([]byte(s.Notice(h.Instance, first.ID)), keyspace.Encode(notice), first.Lease))
-	return s.request(in), first.ID
+	in.Success = append(in.Success, txn.Delete(name), txn.Put([]byte(s.Notice(h.Instance, h.Claim)), keyspace.Encode(notice), first.Lease))
+	return s.request(in), h.Claim
 }
 
 // Within is the request that puts the claim of a waiter of the same client in the place of this

@@ -64,9 +64,9 @@ func TestRelease(t *testing.T) {
 			mode: exclusive, before: func(m *model) { served(m, "w", exclusive()); served(m, "v", exclusive()) },
 			with: protocol.Release{Prefers: true}, want: "w", keys: "own/k session/i/won/w wait/v",
 		},
-		"a place with the claim of another": {
+		"a place without a claim": {
 			mode: exclusive, before: func(m *model) {
-				m.put(layout.Place("k", "v"), protocol.Holder{Claim: "w", Instance: "i"}.Encode(), 'v')
+				m.put(layout.Place("k", "v"), protocol.Holder{Instance: "i"}.Encode(), 'v')
 			},
 			want: "freed", keys: "wait/v",
 		},
@@ -168,7 +168,7 @@ func TestNoticeHasTheNext(t *testing.T) {
 	in, to := r.Pass(m.readLine(r).Line)
 	m.request(in)
 	n, err := protocol.DecodeNotice(m.KV(layout.Notice("i", to)).Value)
-	if err != nil || to != "v" || len(n.Next) != 1 || n.Next[0].ID != "w" || n.More || n.Trace != "t" {
+	if err != nil || to != "v" || len(n.Next) != 1 || n.Next[0].Name != "w" || n.More || n.Trace != "t" {
 		t.Fatalf("%s: %+v, %v", to, n, err)
 	}
 	v := m.caller("v", exclusive(), noEpoch)

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/etcdclaims/claims/internal/txn"
@@ -16,6 +17,7 @@ type Try struct {
 	Mode       Mode
 	ID         string
 	Value      string // of the claim
+	Name       string // of its place in line; "" means the ID
 	PlaceValue string // value of its place in line: that of the claim if a releaser may put it
 	Lease      int64
 	Epoch      *txn.Epoch
@@ -120,10 +122,14 @@ func (t *Try) line(in *pb.TxnRequest) txn.Request {
 	return r
 }
 
+// PlaceName is the name of the try's place in line. Another try can have it once all requests of
+// this one were answered: see [Acquisition.Settled].
+func (t *Try) PlaceName() string { return cmp.Or(t.Name, t.ID) }
+
 // PlaceKey is the key of the try's place in line.
 func (t *Try) PlaceKey() string {
 	keys := t.Mode.Keys()
-	return t.Layout.Place(keys.Line, keys.Mark+t.ID)
+	return t.Layout.Place(keys.Line, keys.Mark+t.PlaceName())
 }
 
 // has are the conditions that the try succeeded, whatever became of its reply.

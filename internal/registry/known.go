@@ -15,15 +15,16 @@ type Known struct {
 	underWay map[string]bool   // ids of claims that are neither held nor given up yet
 }
 
-// Has reports whether a key is of one of these claims. A place in line and a notice
-// have the id in the last part of their names, a claim in its value.
+// Has reports whether a key is of one of these claims. A notice has the id in its name, a claim
+// and a place in line in their values.
 func (k Known) Has(kv *mvccpb.KeyValue, l protocol.Layout) bool {
 	name := string(kv.Key)
 	key, own := strings.CutPrefix(name, l.Own(""))
 	if !own {
-		id := protocol.PlacedID(kv.Key)
-		_, noticed := l.Noticed(name)
-		return noticed && k.noticed[id] || k.underWay[id]
+		if id, noticed := l.Noticed(name); noticed {
+			return k.noticed[id] || k.underWay[id]
+		}
+		return k.underWay[protocol.Placed(kv)]
 	}
 	h, err := protocol.DecodeHolder(kv.Value)
 	if err != nil || h.Claim == "" {
