@@ -50,6 +50,7 @@ type Acquirer struct {
 
 	Attempts, Acquired, Contended atomic.Int64
 
+	Names    Names
 	asks     asks   // TryAcquires that are about to be sent
 	valueEnd string // of the values of claims
 }

@@ -1,7 +1,9 @@
 package acquire
 
 import (
+	"cmp"
 	"context"
+	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/beside"
@@ -30,6 +32,8 @@ type Attempt struct {
 	// nothing that names its place is under way any more.
 	Undone func()
 
+	freed func() // makes the name of its shared claim one to be used again, or nil
+
 	overtakes  bool       // the last holder of what is beside it has died
 	supersedes *term.Term // the own term that it was to supersede, or nil
 
@@ -39,13 +43,21 @@ type Attempt struct {
 // New begins an attempt for a key in the mode of the call, which its caller ends with End.
 func (ac *Acquirer) New(s *lease.Session, mode protocol.Mode, o *Call) *Attempt {
 	id, epoch := uuid.NewString(), ac.Store.Epoch()
+	shares := mode.Keys().Shares
+	name := id
+	if shares != "" {
+		name = cmp.Or(ac.Names.Take(shares), id)
+	}
 	a := &Attempt{
 		Acquisition: protocol.Acquisition{Try: protocol.Try{
-			Layout: ac.Store.Layout, Mode: mode.For(id, epoch.Value), ID: id, Ticket: id,
+			Layout: ac.Store.Layout, Mode: mode.For(name, epoch.Value), ID: id, Ticket: id,
 			Lease: int64(s.ID()), Epoch: epoch, Ask: o.asks(),
 		}},
 		User: mode.Keys().User, S: s, since: ac.Clock.Time(), ttl: int64(s.Grant().TTL / time.Second),
 		Call: o, ac: ac, hooked: o.Hooked,
+	}
+	if shares != "" {
+		a.freed = sync.OnceFunc(func() { ac.Names.Give(shares, name) })
 	}
 	a.Describe()
 	ac.Keys.Register(a.ID)
@@ -53,7 +65,12 @@ func (ac *Acquirer) New(s *lease.Session, mode protocol.Mode, o *Call) *Attempt 
 }
 
 // End ends an attempt, whatever became of it.
-func (a *Attempt) End() { a.ac.Keys.Unregister(a.ID) }
+func (a *Attempt) End() {
+	a.ac.Keys.Unregister(a.ID)
+	if a.freed != nil && a.Refused() {
+		a.freed()
+	}
+}
 
 // AskedAt returns when the call asked for the key, by the wall clock.
 func (a *Attempt) AskedAt() time.Time { return a.since }
@@ -81,7 +98,7 @@ func (a *Attempt) grant(rev int64) term.Grant {
 			Since: a.since, Put: a.Put, MinHold: o.MinHold, MaxHold: o.MaxHold, Progress: o.Progress, Noted: o.Note != nil,
 			Suspectable: o.Suspectable, Lazy: o.Lazy, Prefers: o.Prefers, Preference: o.Preference,
 		},
-		Try: &a.Try, Rev: rev, Session: a.S, Noticed: a.Noticed, From: o.From, Line: a.Line,
+		Try: &a.Try, Rev: rev, Session: a.S, Noticed: a.Noticed, From: o.From, Line: a.Line, Freed: a.freed,
 	}
 }
 

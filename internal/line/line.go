@@ -23,7 +23,6 @@ type Line struct {
 	Waiters  *Waiters
 	Watches  *Watches
 	OwnWaits *ownwait.Watcher
-	names    names
 	Etcd     *clientv3.Client
 	// Shortcut returns the shortcut of an attempt.
 	Shortcut func(a *acquire.Attempt) Shortcut

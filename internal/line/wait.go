@@ -41,8 +41,8 @@ func (l *Line) waitInLine(ctx context.Context, a *acquire.Attempt, placed func()
 		a.PlaceValue = l.selfServing(a)
 	}
 	line := a.Mode.Keys().Line
-	a.Name = l.names.take(line)
-	a.Undone = sync.OnceFunc(func() { l.names.give(line, a.PlaceName()) })
+	a.Name = l.Names.Take(line)
+	a.Undone = sync.OnceFunc(func() { l.Names.Give(line, a.PlaceName()) })
 	listed := l.list(a)
 	defer l.unlist(listed)
 	defer func() {

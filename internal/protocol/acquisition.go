@@ -89,7 +89,7 @@ type Acquisition struct {
 	position  Position
 	pending   *Stands // what was read, until the epoch is learnt or the record cleared
 	open      error   // the unknown outcome
-	has       int64   // revision at which it has the key, and may have a place in line, too
+	has       int64   // revision at which it has, or had, the key
 }
 
 // transitions is which method handles an event in a phase. The method cut handles TimeUp and
@@ -158,6 +158,9 @@ func (a *Acquisition) Phase() Phase { return a.phase }
 // arrives any more.
 func (a *Acquisition) Settled() bool { return !a.uncertain }
 
+// Refused reports whether the try has ended, is settled, and never had a claim.
+func (a *Acquisition) Refused() bool { return a.phase == Ended && a.has == 0 && a.Settled() }
+
 // Placed reports whether the try has, or had, a place in line.
 func (a *Acquisition) Placed() bool { return a.placed }
 
@@ -204,7 +207,10 @@ func (a *Acquisition) end(how Answer, with Action) Action {
 	return with
 }
 
-func (a *Acquisition) won(rev int64) Action { return a.end(AnswerWon, Action{Rev: rev}) }
+func (a *Acquisition) won(rev int64) Action {
+	a.has = rev
+	return a.end(AnswerWon, Action{Rev: rev})
+}
 
 // handedOver notes that a releaser handed the key over, for all that is known: then there is a
 // notice that was not read.

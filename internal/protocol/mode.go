@@ -15,8 +15,8 @@ import (
 // requires the record that it knows. If it knows none, it requires that there is none, and
 // puts it. So these callers and exclusive ones exclude each other with no further condition.
 type Mode interface {
-	// For returns the mode of an attempt with the id, under the epoch.
-	For(id string, epoch int64) Mode
+	// For returns the mode of an attempt under the epoch. The name is that of a claim that has its own.
+	For(name string, epoch int64) Mode
 	// Keys names what stands for the key in etcd.
 	Keys() Keys
 	// Take returns what the put of a claim needs beside the claim: conditions, and the record
@@ -43,6 +43,8 @@ type Keys struct {
 	User  string // as callers name it
 	Claim string // whose etcd key is the claim
 	Line  string // names the line, and the requests that must not share a round trip
+	// Shares is the range in which the claim's key has a name of its own, "" if it has none.
+	Shares string
 	// Mark begins the ids of the mode's places in line. Places with a mark come after all others
 	// in the order of etcd's keys, and wait only for those without.
 	Mark string

@@ -26,7 +26,7 @@ func SharedKey(key, id string) string { return key + keyspace.SharedSuffix + id 
 type Shared struct {
 	layout Layout
 	key    string // that is shared
-	id     string // of the claim
+	name   string // of the claim
 	rev    int64  // ModRevision of the record; 0: there is none, and the next claim puts it
 	epoch  int64  // of the record: under another it is no use
 	stale  int64  // the newest revision that was found not to be the record's any more
@@ -36,8 +36,8 @@ type Shared struct {
 func NewShared(l Layout, key string) Shared { return Shared{layout: l, key: key} }
 
 // For gives the attempt a key of its own. A record of another epoch is of no use to it.
-func (s Shared) For(id string, epoch int64) Mode {
-	s.id = id
+func (s Shared) For(name string, epoch int64) Mode {
+	s.name = name
 	if s.epoch != epoch {
 		s.rev, s.epoch = 0, epoch
 	}
@@ -58,7 +58,10 @@ func (s Shared) Revision() (rev, epoch int64) { return s.rev, s.epoch }
 
 // Keys are those of a claim of its own beside the record.
 func (s Shared) Keys() Keys {
-	return Keys{User: s.key, Claim: SharedKey(s.key, s.id), Line: s.key, Mark: sharedMark, Record: true, Joins: s.rev > 0}
+	return Keys{
+		User: s.key, Claim: SharedKey(s.key, s.name), Shares: SharedKey(s.key, ""), Line: s.key, Mark: sharedMark,
+		Record: true, Joins: s.rev > 0,
+	}
 }
 
 // recorded is the condition that the record is as it is known.
@@ -93,7 +96,7 @@ func (s Shared) Learn(seen Sight) (Mode, Judged, error) {
 	before, own := s.rev, seen.Own
 	s.rev, s.epoch = 0, seen.Epoch
 	switch {
-	case own != nil: // another client's, under an id that is random
+	case own != nil: // another client's, under a name that is random
 	case seen.Record != nil && IsShared(seen.Record) && s.ofEpoch(seen.Record):
 		s.rev = seen.Record.ModRevision
 	default:
@@ -122,7 +125,7 @@ func IsShared(own *mvccpb.KeyValue) bool {
 
 // At is the claim of its own only. That was put at the revision, perhaps with the record.
 func (s Shared) At(name []byte, rev int64) (Mode, bool) {
-	if string(name) != s.layout.Own(SharedKey(s.key, s.id)) {
+	if string(name) != s.layout.Own(SharedKey(s.key, s.name)) {
 		return s, false
 	}
 	if s.rev == 0 {

@@ -158,6 +158,9 @@ func (x *exit) end(ctx context.Context, a protocol.EndAction) error {
 			t.leaveTo(a.To)
 		}
 		t.finish(claimerr.ErrReleased)
+		if t.freed != nil {
+			t.freed()
+		}
 		return nil
 	case protocol.EndLost:
 		if a.State != protocol.Kept {

@@ -44,6 +44,7 @@ type Grant struct {
 	Noticed bool // it was handed over, by a notice that stays until it ends
 	From    ownwait.Site
 	Line    protocol.Line // the waiters behind it, as far as known
+	Freed   func()        // called once a release was answered, so that the claim's key is there no more; or nil
 }
 
 // Term is one ownership of one key. Its methods are safe for concurrent use, except those that give it up: the phase
@@ -55,6 +56,7 @@ type Term struct {
 
 	terms   *Terms
 	s       *lease.Session
+	freed   func()        // as Grant.Freed
 	granted clock.Reading // of a claim with MinHold or limits
 	line    protocol.Line // of the goroutine that gives it up: the waiters behind it, as far as known
 	local   Queue         // the callers of this client that wait for it, under the mutex of the local line
@@ -85,7 +87,7 @@ func (ts *Terms) Add(g Grant) *Term {
 	s := g.Session
 	t := &Term{
 		Holding: registry.Holding{Held: protocol.NewHeld(g.Try, g.Try.Epoch.Fence(g.Rev)), Since: ts.Uptime(), Noticed: g.Noticed, From: g.From},
-		Given:   g.Given, terms: ts, s: s, line: g.Line, local: Queue{Closed: g.Prefers},
+		Given:   g.Given, terms: ts, s: s, line: g.Line, freed: g.Freed, local: Queue{Closed: g.Prefers},
 		done: make(chan struct{}), life: stage{refs: 1},
 	}
 	if t.Noted {

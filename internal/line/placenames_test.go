@@ -1,11 +1,9 @@
 package line
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/testetcd/testlayers"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -72,22 +70,4 @@ func TestNamesAreUsedAgain(t *testing.T) {
 			same(t, "places at the end", w.places(), 0)
 		})
 	}
-}
-
-// Two places at the same time have different names, places in two lines too, and few names are kept.
-func TestNames(t *testing.T) {
-	t.Parallel()
-	var n names
-	same(t, "of none", n.take("a"), "")
-	n.give("a", "1")
-	n.give("a", "2")
-	same(t, "of another line", n.take("b"), "")
-	same(t, "the last", n.take("a"), "2")
-	same(t, "the first", n.take("a"), "1")
-	same(t, "no more", n.take("a"), "")
-	same(t, "lines that are kept", len(n.free), 0)
-	for i := range 3*mostNames + 5 {
-		n.give(fmt.Sprint(i), protocol.SharedKey("k", ""))
-	}
-	same(t, "kept", n.n <= mostNames && len(n.free) == n.n, true)
 }

@@ -1,0 +1,43 @@
+package acquire
+
+import "sync"
+
+// Names are the names of a client's keys in etcd that are of no use any more, to be used again: those of places in
+// line, and of claims that share a key. etcd walks over each key that a range ever had since its last compaction, so with
+// ever new names a key becomes slower with all who ever asked for it. A name comes back only once nothing can arrive any
+// more that would put its key. The zero value has none. The methods are safe for concurrent use.
+type Names struct {
+	mu   sync.Mutex
+	free map[string][]string // by range
+	n    int
+}
+
+// mostNames bounds how many are kept.
+const mostNames = 1024
+
+// Take returns a name in the range, "" if there is none.
+func (n *Names) Take(in string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	free := n.free[in]
+	if len(free) == 0 {
+		return ""
+	}
+	n.n--
+	last := len(free) - 1
+	if n.free[in] = free[:last]; last == 0 {
+		delete(n.free, in)
+	}
+	return free[last]
+}
+
+// Give makes a name one that can be taken. If too many are kept, all others are forgotten.
+func (n *Names) Give(in, name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.free == nil || n.n == mostNames {
+		n.free, n.n = make(map[string][]string), 0
+	}
+	n.free[in] = append(n.free[in], name)
+	n.n++
+}
