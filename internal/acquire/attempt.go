@@ -108,6 +108,13 @@ func (a *Attempt) copied() *Attempt {
 	return &now
 }
 
+// Rename gives the attempt's place in line the name of an earlier one, "" for one of its own.
+func (a *Attempt) Rename(name string) {
+	if a.Name = name; name != "" {
+		a.Describe()
+	}
+}
+
 // Describe makes the value of the claim, and that of the key beside it.
 func (a *Attempt) Describe() {
 	if b := a.Call.Beside; b != nil {

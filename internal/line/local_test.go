@@ -95,6 +95,7 @@ func TestLocalWait(t *testing.T) {
 		{"a release that is refused", func(t *testing.T, w *world, all []*caller) {
 			w.Answer(testlayers.Once(rpctypes.ErrNoSpace), nil)
 			_ = all[0].term.Release(t.Context())
+			pass(time.Second) // what is left of it is done in the background
 		}, "won, won, waits", "", -1},
 		{"a hand-over whose reply is lost", func(t *testing.T, w *world, all []*caller) {
 			w.Answer(nil, testlayers.Once(txn.ErrNoAnswer))

@@ -37,12 +37,12 @@ func (l *Line) waitInLine(ctx context.Context, a *acquire.Attempt, placed func()
 	if a.Call.Supersede {
 		a.Supersede(l.Keys.Term(a.User))
 	}
+	line := a.Mode.Keys().Line
+	a.Rename(l.Names.Take(line))
+	a.Undone = sync.OnceFunc(func() { l.Names.Give(line, a.PlaceName()) })
 	if a.PlaceValue = a.Value; !a.Call.Grantable() {
 		a.PlaceValue = l.selfServing(a)
 	}
-	line := a.Mode.Keys().Line
-	a.Name = l.Names.Take(line)
-	a.Undone = sync.OnceFunc(func() { l.Names.Give(line, a.PlaceName()) })
 	listed := l.list(a)
 	defer l.unlist(listed)
 	defer func() {

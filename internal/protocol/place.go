@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"cmp"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -47,8 +48,8 @@ func Placed(kv *mvccpb.KeyValue) string {
 // takes returns the claim that the place waits for, if a releaser may put it under the epoch.
 func (p Place) takes(epoch int64) (Holder, bool) {
 	h, err := DecodeHolder([]byte(p.Value))
-	reads := strings.HasPrefix(p.Name, sharedMark)
-	return h, err == nil && h.Kind != KindSelf && !reads && h.Claim != "" && h.Epoch == epoch && p.Lease != 0
+	its := p.Name != "" && cmp.Or(h.Place, h.Claim) == p.Name // not a copy of another
+	return h, err == nil && h.Kind != KindSelf && its && h.Epoch == epoch && p.Lease != 0
 }
 
 // Line is what a holder knows about the waiters behind it.

@@ -64,9 +64,9 @@ func TestRelease(t *testing.T) {
 			mode: exclusive, before: func(m *model) { served(m, "w", exclusive()); served(m, "v", exclusive()) },
 			with: protocol.Release{Prefers: true}, want: "w", keys: "own/k session/i/won/w wait/v",
 		},
-		"a place without a claim": {
+		"a place with the claim of another": {
 			mode: exclusive, before: func(m *model) {
-				m.put(layout.Place("k", "v"), protocol.Holder{Instance: "i"}.Encode(), 'v')
+				m.put(layout.Place("k", "v"), protocol.Holder{Claim: "w", Instance: "i"}.Encode(), 'v')
 			},
 			want: "freed", keys: "wait/v",
 		},
@@ -75,6 +75,18 @@ func TestRelease(t *testing.T) {
 				m.put(layout.Place("k", "v"), protocol.Holder{Claim: "v", Instance: "i", Epoch: -1}.Encode(), 'v')
 			},
 			want: "freed", keys: "wait/v",
+		},
+		"a place with the name of an earlier one": {
+			mode: exclusive, before: func(m *model) {
+				m.put(layout.Place("k", "v"), protocol.Holder{Claim: "w", Place: "v", Instance: "i"}.Encode(), 'v')
+			},
+			want: "w", keys: "own/k session/i/won/w",
+		},
+		"a copy of a place with the name of an earlier one": {
+			mode: exclusive, before: func(m *model) {
+				m.put(layout.Place("k", "w"), protocol.Holder{Claim: "w", Place: "v", Instance: "i"}.Encode(), 'v')
+			},
+			want: "freed", keys: "wait/w",
 		},
 		"a place without a lease": {
 			mode: exclusive, before: func(m *model) { m.put(layout.Place("k", "v"), protocol.Holder{Claim: "v", Instance: "i"}.Encode(), 0) },

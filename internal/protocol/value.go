@@ -24,8 +24,9 @@ type Holder struct {
 	Epoch    int64  `json:"epoch,omitempty"` // under which its fence is
 	Slots    int    `json:"slots,omitempty"` // how many the key has, in the record of that
 
-	Suspectable bool `json:"suspectable,omitempty"` // its client answers questions
-	Preference  int  `json:"preference,omitempty"`
+	Suspectable bool   `json:"suspectable,omitempty"` // its client answers questions
+	Preference  int    `json:"preference,omitempty"`
+	Place       string `json:"place,omitempty"` // the name of its place in line, if that is not the claim
 }
 
 // Kinds of holders other than a claim.
