@@ -95,7 +95,8 @@ func TestLocalWait(t *testing.T) {
 		{"a release that is refused", func(t *testing.T, w *world, all []*caller) {
 			w.Answer(testlayers.Once(rpctypes.ErrNoSpace), nil)
 			_ = all[0].term.Release(t.Context())
-			pass(time.Second) // what is left of it is done in the background
+			synctest.Wait()
+			w.Waiters.DoubtAll() // as a watch does: they may have joined the line before the key was deleted
 		}, "won, won, waits", "", -1},
 		{"a hand-over whose reply is lost", func(t *testing.T, w *world, all []*caller) {
 			w.Answer(nil, testlayers.Once(txn.ErrNoAnswer))
