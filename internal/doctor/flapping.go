@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/internal/feed"
 	"github.com/etcdclaims/claims/internal/keyspace"
@@ -17,7 +19,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// terms are those of one key that began in the revisions that were read.
+// terms are those of one key that began in the revisions that were read, since one was kept.
 type terms struct {
 	key         string
 	n           int
@@ -31,11 +33,20 @@ func (t terms) perMinute() float64 {
 	return float64(t.n-1) / max(t.last.Sub(t.first), time.Second).Minutes()
 }
 
+// kept reports whether a term lasts until the time: for much longer than those before it.
+func (t terms) kept(until time.Time) bool {
+	longer := time.Minute
+	if t.n > 1 {
+		longer = max(etcdclaims.DefaultTTL, 5*t.last.Sub(t.first)/time.Duration(t.n-1))
+	}
+	return t.n > 0 && until.Sub(t.last) > longer
+}
+
 // flaps reports whether a leader is not kept: several terms, one a minute at least, and most of
 // them ended with their leases. Keys that are released are locks, or leaders whose handler returns.
-func (t terms) flaps() bool {
+func (t terms) flaps(now time.Time) bool {
 	const least = 4
-	return t.n >= least && t.perMinute() >= 1 && 2*t.lapsed >= t.n-1
+	return t.n >= least && t.perMinute() >= 1 && 2*t.lapsed >= t.n-1 && !t.kept(now)
 }
 
 // flapping looks for keys whose holders die or are cut off again and again, in etcd's latest
@@ -47,11 +58,8 @@ func (e *Examination) flapping(ctx context.Context) {
 	if e.failed(Note, "flapping", "the last terms cannot be read", err) {
 		return
 	}
-	e.judgeTerms(all, revisions)
-}
-
-func (e *Examination) judgeTerms(all []terms, revisions int64) {
-	all = slices.DeleteFunc(all, func(t terms) bool { return !t.flaps() })
+	now := clock.Clock{}.Time()
+	all = slices.DeleteFunc(all, func(t terms) bool { return !t.flaps(now) })
 	slices.SortFunc(all, func(a, b terms) int {
 		return cmp.Or(cmp.Compare(b.perMinute(), a.perMinute()), cmp.Compare(a.key, b.key))
 	})
@@ -115,15 +123,20 @@ func (t *terms) add(ev *clientv3.Event, lapsed bool) {
 	if json.Unmarshal(ev.Kv.Value, &h) != nil || keyspace.Newer(h.Version, protocol.Version) != nil || explain.IsRecord(h.Kind) {
 		return
 	}
+	at := keyspace.Time(h.Since)
+	if t.kept(at) {
+		*t = terms{key: t.key, owners: map[string]bool{}}
+	}
 	t.n++
 	t.owners[h.Owner] = true
-	if at := keyspace.Time(h.Since); !at.IsZero() {
-		if t.first.IsZero() || at.Before(t.first) {
-			t.first = at
-		}
-		if at.After(t.last) {
-			t.last = at
-		}
+	if at.IsZero() {
+		return
+	}
+	if t.first.IsZero() || at.Before(t.first) {
+		t.first = at
+	}
+	if at.After(t.last) {
+		t.last = at
 	}
 }
 
