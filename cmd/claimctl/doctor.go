@@ -42,6 +42,7 @@ doctor makes these checks beside each other, within --command-timeout:
   lines        waiters in line for a free key, or without a lease
   flapping     keys whose holders die or are cut off again and again
   sessions     those whose renewal is late
+  clocks       of processes that differ, by the times at which their sessions began
   work         orphaned, dead and unreadable records
   queues       dead letters, pauses, old backlogs and how many workers live
   jobs         pauses, and groups that no process runs
@@ -128,7 +129,9 @@ func (c *checkup) run(ctx context.Context) error {
 // connect makes the client. One that cannot log in is made without a user, so that the members
 // can be asked.
 func (c *checkup) connect() (end func(), err error) {
-	c.Commands = doctor.Commands{Claimctl: c.claimctl(), Etcdctl: c.etcdctl(), Member: c.etcdctlAtMember()}
+	c.Commands = doctor.Commands{
+		Claimctl: c.claimctl(), Etcdctl: c.etcdctl(), Member: c.etcdctlAtMember(), Root: c.etcdctlAsRoot(),
+	}
 	begun := time.Now()
 	c.Claims, end, err = c.client(etcdclaims.Config{})
 	if errors.Is(err, rpctypes.ErrAuthFailed) || err != nil && isUnreachable(err) { // a login needs etcd

@@ -118,8 +118,10 @@ func TestRemedies(t *testing.T) {
 		a.claimctl():        "claimctl --endpoints h1:2379,h2:2379 --cacert /ca.pem --insecure-skip-tls-verify --prefix '/a b/'",
 		a.etcdctl():         "etcdctl --endpoints h1:2379,h2:2379 --cacert /ca.pem --insecure-skip-tls-verify",
 		a.etcdctlAtMember(): "etcdctl --cacert /ca.pem --insecure-skip-tls-verify",
+		a.etcdctlAsRoot():   "etcdctl --endpoints h1:2379,h2:2379 --cacert /ca.pem --insecure-skip-tls-verify --user root",
 		given().claimctl():  "claimctl",
-		given("-d", "claims.test", "--insecure-discovery=false").claimctl(): "claimctl --discovery-srv claims.test --insecure-discovery=false",
+		given("--cacert", "ca.pem", "--cert", "app.pem", "--key", "app-key.pem").etcdctlAsRoot(): "etcdctl --cacert ca.pem",
+		given("-d", "claims.test", "--insecure-discovery=false").claimctl():                      "claimctl --discovery-srv claims.test --insecure-discovery=false",
 	} {
 		if got != want {
 			t.Errorf("%s, want %s", got, want)

@@ -76,11 +76,21 @@ func TestDoctorPermissions(t *testing.T) {
 	w.has(all, doctor.Warning, "auth", "by password: a login took")
 	w.has(all, doctor.OK, "write", "a lease and a claim")
 	all = w.findings(1)
-	w.has(all, doctor.Warning, "permissions", "may not write "+w.prefix+"queue/, which is needed for queue")
+	w.has(all, doctor.Warning, "permissions", "may not read or write "+w.prefix+"queue/, which is needed for queue")
 	for subtree, permission := range needs {
 		set(subtree, "")
 		all = w.findings(2, "--for", "work")
-		w.has(all, doctor.Error, "permissions", "may not read "+w.prefix+subtree)
+		verbs := map[string]string{"R": "read", "RW": "read or write"}[permission]
+		w.has(all, doctor.Error, "permissions", "may not "+verbs+" "+w.prefix+subtree)
+		grant := " --user root role grant-permission --prefix=true app readwrite " + w.prefix + subtree
+		if subtree == "epoch" { // which nobody need write who does not raise it
+			grant = " --user root role grant-permission app read " + w.prefix + subtree
+		}
+		if !slices.ContainsFunc(all, func(f doctor.Finding) bool {
+			return f.Check == "permissions" && slices.Equal(f.Commands, []string{w.command("etcdctl") + grant})
+		}) {
+			t.Errorf("no %q in %+v", grant, all)
+		}
 		if permission == "RW" {
 			set(subtree, "R")
 			all = w.findings(2, "--for", "work")

@@ -14,6 +14,7 @@ import (
 
 var (
 	endpointFlags = []string{"endpoints", "discovery-srv", "discovery-srv-name", "insecure-discovery"}
+	serverFlags   = []string{"cacert", "insecure-skip-tls-verify"}
 	tlsFlags      = []string{"cacert", "cert", "key", "insecure-skip-tls-verify"}
 )
 
@@ -27,6 +28,15 @@ func (a *app) etcdctl() string { return a.commandLine("etcdctl", endpointFlags, 
 
 // etcdctlAtMember returns the same without the endpoints.
 func (a *app) etcdctlAtMember() string { return a.commandLine("etcdctl", tlsFlags) }
+
+// etcdctlAsRoot returns the beginning of a command of etcdctl for what the user of this client may not do.
+func (a *app) etcdctlAsRoot() string {
+	line := a.commandLine("etcdctl", endpointFlags, serverFlags)
+	if a.user != "" {
+		line += " --user root"
+	}
+	return line
+}
 
 // commandLine returns a program and those of the flags that were given, with their values.
 func (a *app) commandLine(program string, flags ...[]string) string {

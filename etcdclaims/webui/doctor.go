@@ -166,7 +166,7 @@ const doctorTopic = "doctor"
 
 // examination returns an examination that has found nothing yet.
 func (h *Handler) examination() *doctor.Examination {
-	commands := doctor.Commands{Claimctl: "claimctl", Etcdctl: "etcdctl", Member: "etcdctl"}
+	commands := doctor.Commands{Claimctl: "claimctl", Etcdctl: "etcdctl", Member: "etcdctl", Root: "etcdctl"}
 	if prefix := h.claims.Prefix(); prefix != etcdclaims.DefaultPrefix {
 		commands.Claimctl += " --prefix " + explain.Quoted(prefix)
 	}

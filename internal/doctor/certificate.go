@@ -13,19 +13,26 @@ import (
 // that are renewed more often it is a fifth of their lifetime.
 const mostNotice = 14 * 24 * time.Hour
 
+// clientCertificates returns the certificates of TLS.
+func (e *Examination) clientCertificates() ([]tls.Certificate, error) {
+	switch {
+	case e.TLS == nil:
+		return nil, nil
+	case e.TLS.GetClientCertificate == nil:
+		return e.TLS.Certificates, nil
+	}
+	c, err := e.TLS.GetClientCertificate(&tls.CertificateRequestInfo{})
+	if err != nil {
+		return nil, err
+	}
+	return []tls.Certificate{*c}, nil
+}
+
 // ownCertificates judges the certificates of TLS.
 func (e *Examination) ownCertificates() {
-	if e.TLS == nil {
-		return
-	}
-	own := e.TLS.Certificates
-	if e.TLS.GetClientCertificate != nil {
-		c, err := e.TLS.GetClientCertificate(&tls.CertificateRequestInfo{})
-		if err != nil {
-			e.Add(Error, "certificate", "see the files of the certificate and its key", "that of this client cannot be read: %v", err)
-			return
-		}
-		own = []tls.Certificate{*c}
+	own, err := e.clientCertificates()
+	if err != nil {
+		e.Add(Error, "certificate", "see the files of the certificate and its key", "that of this client cannot be read: %v", err)
 	}
 	for _, c := range own {
 		if leaf := leafOf(c); leaf != nil {

@@ -5,12 +5,16 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/explain"
+	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/protocol"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -134,13 +138,63 @@ func (e *Examination) sessions(ctx context.Context) {
 	})
 	switch {
 	case len(found) > 0:
+		owners := namesOf(found, "late")
 		e.Add(Warning, "sessions", "look at the processes and at their connections to etcd: their claims end with their leases",
-			"%d of the %d that were read renew late: %s%s", len(found), asked, several(namesOf(found, "late")), unconfirmed)
+			"%d of the %d that were read are overdue with their renewals: %s%s", len(found), asked, several(owners), unconfirmed,
+		).Commands = e.claimctl(" ls --held-by %s", explain.Quoted(owners[0]))
 	case unread != "":
 		e.well("sessions", "the first %d, none renews late", asked)
 	default:
 		e.well("sessions", "%d, none renews late", asked)
 	}
+}
+
+// start is when a session began, by the clock of its process. Revisions have the true order.
+type start struct {
+	owner    string
+	revision int64
+	at       time.Time
+}
+
+// clocks compares the clocks of processes by the times at which their sessions began.
+func (e *Examination) clocks(ctx context.Context) {
+	ctx, cancel := e.bounded(ctx)
+	defer cancel()
+	root := e.Claims.Prefix() + "session/"
+	resp, err := e.etcd().Get(ctx, root, clientv3.WithPrefix(), clientv3.WithLimit(int64(e.Limit)))
+	if e.failed(Note, "clocks", "the sessions cannot be read", err) {
+		return
+	}
+	starts := []start{{"this host", math.MaxInt64, clock.For(e.etcd()).Time()}}
+	for _, kv := range resp.Kvs {
+		v, err := keyspace.Decode[protocol.Sentinel]("a sentinel", kv.Value, protocol.Version)
+		if at := keyspace.Time(v.Since); err == nil && !at.IsZero() && kv.Lease != 0 {
+			starts = append(starts, start{v.Owner, kv.ModRevision, at})
+		}
+	}
+	const much = 20 * time.Second // a start can take a while after its time was read
+	if ahead, behind, by := apart(starts); by > much {
+		e.Add(Warning, "clocks", "look at the time services of both, and restart the process whose clock was wrong: "+
+			"it runs ticks and delayed items early or late. Claims need no clock that is right",
+			"the clock of %s is ahead of that of %s by %s at least", ahead.owner, behind.owner, by.Round(time.Second))
+		return
+	}
+	e.well("clocks", "those of %s agree with this host", count(len(starts)-1, "session", "sessions"))
+}
+
+// apart returns the clocks that differ most: a session began before another one, and at a later time.
+func apart(starts []start) (ahead, behind start, by time.Duration) {
+	slices.SortFunc(starts, func(a, b start) int { return cmp.Compare(a.revision, b.revision) })
+	latest := starts[0]
+	for _, s := range starts {
+		if d := latest.at.Sub(s.at); d > by {
+			ahead, behind, by = latest, s, d
+		}
+		if s.at.After(latest.at) {
+			latest = s
+		}
+	}
+	return ahead, behind, by
 }
 
 // shortestTTL returns the least TTL of the first sessions, 0 if there are none.
@@ -152,63 +206,6 @@ func (e *Examination) shortestTTL(ctx context.Context) (ttl time.Duration) {
 		}
 	}
 	return ttl
-}
-
-// A suspect is what looks wrong at one reading. Keys change hands, and follow their leases, so
-// it counts only if a second reading finds the same.
-type suspect struct {
-	kind string // of what is reported together
-	id   string // the same in both readings only if nothing has changed
-	name string // for people
-}
-
-// patience is how long what looks wrong may take to right itself.
-const patience = time.Second
-
-// confirm returns the suspects that a second reading finds, too. If that reading fails, it
-// returns all of them, and a text that says so: while etcd is slow, each run would drop them.
-func confirm(ctx context.Context, before []suspect, read func(context.Context) ([]suspect, error)) ([]suspect, string) {
-	if len(before) == 0 {
-		return nil, ""
-	}
-	select {
-	case <-time.After(patience):
-	case <-ctx.Done(): // then the second reading fails
-	}
-	again, err := read(ctx)
-	if err == nil {
-		err = ctx.Err()
-	}
-	if err != nil {
-		return before, fmt.Sprintf("; found once only, the second reading failed: %v", err)
-	}
-	return slices.DeleteFunc(slices.Clone(before), func(s suspect) bool { return !slices.Contains(again, s) }), ""
-}
-
-// confirmEach is confirm where each suspect is read for itself.
-func confirmEach(ctx context.Context, before []suspect, still func(context.Context, suspect) (bool, error)) ([]suspect, string) {
-	return confirm(ctx, before, func(ctx context.Context) (again []suspect, err error) {
-		for _, s := range before {
-			is, err := still(ctx, s)
-			if err != nil {
-				return nil, err
-			}
-			if is {
-				again = append(again, s)
-			}
-		}
-		return again, nil
-	})
-}
-
-// namesOf returns the names of the suspects of a kind.
-func namesOf(all []suspect, kind string) (names []string) {
-	for _, s := range all {
-		if s.kind == kind {
-			names = append(names, s.name)
-		}
-	}
-	return names
 }
 
 // goneLeases returns the leases that etcd does not have, as far as they are known after the first of

@@ -65,6 +65,7 @@ type Examination struct {
 type Commands struct {
 	Claimctl, Etcdctl string
 	Member            string // etcdctl without --endpoints
+	Root              string // etcdctl as root: without the certificate of this client
 }
 
 // Add adds a finding, and returns it until the next one is added.
@@ -176,8 +177,8 @@ type check func(*Examination, context.Context)
 // The checks, in the order of their findings. Only those of trial write.
 var (
 	survey = []check{
-		(*Examination).claims, (*Examination).flapping, (*Examination).sessions, (*Examination).work,
-		(*Examination).queues, (*Examination).groups, (*Examination).partitionGroups,
+		(*Examination).claims, (*Examination).flapping, (*Examination).sessions, (*Examination).clocks,
+		(*Examination).work, (*Examination).queues, (*Examination).groups, (*Examination).partitionGroups,
 	}
 	thorough = []check{(*Examination).counts, (*Examination).leases, (*Examination).prefixes}
 	trial    = []check{(*Examination).permissions, (*Examination).claimOne, (*Examination).latency}
@@ -219,7 +220,7 @@ func (e *Examination) Examine(ctx context.Context, writes bool) {
 	answers := <-asked
 	e.ownCertificates()
 	e.endpoints(answers)
-	e.alarms(ctx, answers)
+	e.alarms(answers)
 	e.unadmitted(ctx, err, answers)
 	e.Findings = fold(append(e.Findings, body.Findings...))
 }

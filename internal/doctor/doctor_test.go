@@ -100,7 +100,36 @@ func TestLateSession(t *testing.T) {
 			break
 		}
 	}
-	e.has(t, Warning, "sessions", "1 of the 1 that were read renew late: frozen")
+	e.has(t, Warning, "sessions", "1 of the 1 that were read are overdue with their renewals: frozen")
+}
+
+// The clocks of processes are compared in the true order of their starts, and with the one of doctor.
+func TestClocksApart(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for name, tt := range map[string]struct {
+		after  []time.Duration // noon, by the clock of each
+		by     time.Duration
+		ahead  int
+		behind int
+	}{
+		"all right":          {[]time.Duration{0, 10, 20, 3600}, 0, 0, 0},
+		"one ahead":          {[]time.Duration{0, 70, 20, 3600}, 50, 1, 2},
+		"one behind":         {[]time.Duration{0, 10, -40, 3600}, 50, 1, 2},
+		"ahead of this host": {[]time.Duration{0, 10, 20, 15}, 5, 2, 3},
+		"nothing between":    {[]time.Duration{0, 600, 1000, 3600}, 0, 0, 0},
+		"all at once":        {[]time.Duration{10, 10, 10, 10}, 0, 0, 0},
+	} {
+		var starts []start
+		for i, after := range tt.after {
+			starts = append(starts, start{fmt.Sprint(i), int64(i), noon.Add(after * time.Second)})
+		}
+		slices.Reverse(starts)
+		ahead, behind, by := apart(starts)
+		if by != tt.by*time.Second || by > 0 && (ahead.owner != fmt.Sprint(tt.ahead) || behind.owner != fmt.Sprint(tt.behind)) {
+			t.Errorf("%s: %s is ahead of %s by %s", name, ahead.owner, behind.owner, by)
+		}
+	}
 }
 
 // What changes hands, or follows its lease, between two readings is no ghost.

@@ -29,8 +29,8 @@ var effects = []struct {
 	// A restore brings back claims and places of programs that have ended, and records, items
 	// and jobs as they were.
 	{cause: CheckRevision, checks: []string{"claims", "lines", "sessions", "work", "queues", "jobs"}},
-	{cause: "alarms", checks: []string{"space", "prefixes"}, trouble: full},
-	{cause: "space", warning: true, checks: []string{"prefixes"}, trouble: full},
+	{cause: "alarms", checks: []string{"space"}, trouble: full},
+	{cause: "space", warning: true, trouble: full},
 	{cause: "endpoint", trouble: unanswered},
 	{cause: checkAnswers, trouble: unanswered},
 	{cause: "permissions", warning: true, trouble: denied},
@@ -48,7 +48,7 @@ func (f Finding) bad() bool { return f.Level == Warning || f.Level == Error }
 // fold names in each finding the cause that it can follow from, and puts it behind that cause.
 // Causes come first.
 func fold(all []Finding) []Finding {
-	all = gatherUnanswered(withoutDenied(all))
+	all = nameFillers(gatherUnanswered(withoutDenied(all)))
 	followers := map[int][]int{} // of the causes
 	for _, of := range effects {
 		cause := slices.IndexFunc(all, func(f Finding) bool {
@@ -59,8 +59,7 @@ func fold(all []Finding) []Finding {
 		}
 		for i, f := range all {
 			follows := of.trouble != untroubled && f.trouble == of.trouble || slices.Contains(of.checks, kindOf(f.Check))
-			// An OK finding is a consequence only if it explains its cause.
-			if i != cause && f.After == "" && follows && (f.Level != OK || f.Check == "prefixes") && kindOf(f.Check) != of.cause {
+			if i != cause && f.After == "" && follows && f.Level != OK && kindOf(f.Check) != of.cause {
 				all[i].After = all[cause].Check
 				followers[cause] = append(followers[cause], i)
 			}
@@ -91,6 +90,19 @@ func withoutDenied(all []Finding) []Finding {
 		return all
 	}
 	return slices.DeleteFunc(all, func(f Finding) bool { return f.trouble == denied && f.Level == Note })
+}
+
+// nameFillers adds to the first finding that etcd is full whose keys fill it.
+func nameFillers(all []Finding) []Finding {
+	fillers := slices.IndexFunc(all, func(f Finding) bool { return f.Check == "prefixes" && f.Level == OK })
+	for _, kind := range []string{"alarms", "space"} {
+		is := slices.IndexFunc(all, func(f Finding) bool { return kindOf(f.Check) == kind && f.trouble == full })
+		if is >= 0 && fillers >= 0 {
+			all[is].Detail += "; it has " + all[fillers].Detail
+			break
+		}
+	}
+	return all
 }
 
 // gatherUnanswered adds one finding as the cause of all checks that etcd did not answer, unless another

@@ -59,12 +59,12 @@ func TestFold(t *testing.T) {
 			[]string{"revision", "claims < revision", "work < revision", "alarms", "claims"},
 		},
 		"out of space": {
-			[]Finding{of(Warning, "space a", 0), of(Error, "alarms", 0), of(OK, "prefixes", 0), of(Error, "write", full), of(Error, "renewal", 0)},
-			[]string{"alarms", "space a < alarms", "prefixes < alarms", "write < alarms", "renewal"},
+			[]Finding{of(Warning, "space a", 0), of(Error, "alarms", full), of(OK, "prefixes", 0), of(Error, "write", full), of(Error, "renewal", 0)},
+			[]string{"alarms", "space a < alarms", "write < alarms", "prefixes", "renewal"},
 		},
 		"nearly out of space": {
-			[]Finding{of(OK, "space b", 0), of(Warning, "space a", 0), of(OK, "prefixes", 0)},
-			[]string{"space a", "prefixes < space a", "space b"},
+			[]Finding{of(OK, "space b", 0), of(Warning, "space a", full), of(OK, "prefixes", 0)},
+			[]string{"space b", "space a", "prefixes"},
 		},
 		"space enough": {
 			[]Finding{of(OK, "space a", 0), of(OK, "prefixes", 0)},
@@ -101,6 +101,26 @@ func TestFold(t *testing.T) {
 				t.Errorf("%d of %d findings", alone, len(all))
 			}
 		})
+	}
+}
+
+// Whose keys fill etcd is said where etcd is said to be full.
+func TestFillers(t *testing.T) {
+	t.Parallel()
+	found := []Finding{
+		{Check: "space a", Level: Warning, Detail: "its database has 9 MiB", trouble: full},
+		{Check: "alarms", Level: Error, Detail: "member ff has the alarm CORRUPT"},
+		{Check: "alarms", Level: Error, Detail: "member ff has the alarm NOSPACE", trouble: full},
+		{Check: "prefixes", Level: OK, Detail: "/registry/ 3 keys"},
+	}
+	if got := nameFillers(slices.Clone(found)); got[2].Detail != "member ff has the alarm NOSPACE; it has /registry/ 3 keys" || got[0].Detail != found[0].Detail {
+		t.Errorf("%+v", got)
+	}
+	if got := nameFillers(slices.Clone(found[:1:1])); got[0].Detail != found[0].Detail {
+		t.Errorf("%+v", got)
+	}
+	if got := nameFillers([]Finding{found[0], found[3]}); got[0].Detail != "its database has 9 MiB; it has /registry/ 3 keys" {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -122,12 +122,12 @@ func TestBacklog(t *testing.T) {
 	}
 	judge := func(after time.Duration) (stats queue.Stats) {
 		t.Helper()
-		stats, workers, err := e.readQueue(ctx, "mail")
+		stats, by, err := e.readQueue(ctx, "mail")
 		if err != nil {
 			t.Fatal(err)
 		}
 		e.Findings = nil
-		e.queue("mail", stats, workers, time.Now().Add(after))
+		e.queue("mail", stats, by, time.Now().Add(after))
 		return stats
 	}
 	judge(0)
@@ -155,7 +155,7 @@ func TestBacklog(t *testing.T) {
 	stats := judge(0)
 	stats.Paused.At = time.Now().Add(-25 * time.Hour)
 	e.Findings = nil
-	e.queue("mail", stats, 0, time.Now())
+	e.queue("mail", stats, workers{}, time.Now())
 	e.has(t, Warning, "queues", `"mail" is paused by `)
 	if f := e.Findings[0]; !slices.Equal(f.Commands, []string{"claimctl queue resume mail"}) {
 		t.Errorf("%+v", f)

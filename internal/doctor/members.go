@@ -21,6 +21,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 )
@@ -40,6 +41,7 @@ type answer struct {
 	status   *clientv3.StatusResponse
 	err      error
 	took     time.Duration
+	busy     bool              // there is a connection, on which it did not answer
 	shown    *x509.Certificate // by the member; nil without TLS
 }
 
@@ -75,6 +77,9 @@ func (e *Examination) endpoints(answers []answer) {
 			e.well(check, "answers, and tells its status to users only")
 		case explain.IsDenied(a.err):
 			e.Add(Warning, check, "let the user of doctor have the role root to see it", "does not tell its status: %v", a.err)
+		case a.busy:
+			e.Add(Error, check, "wait for the end of a defragmentation, or look at the disk and the load of the member",
+				"accepts connections, but does not answer: %v", a.err).Commands = e.memberctl(a.endpoint, "endpoint health")
 		case a.err != nil:
 			e.Add(Error, check, "start the member, or mend the network or the certificates between it and this host",
 				"does not answer: %v", a.err).Commands = e.memberctl(a.endpoint, "endpoint health")
@@ -128,7 +133,7 @@ func (e *Examination) ask(ctx context.Context, endpoint string) answer {
 			a.status = (*clientv3.StatusResponse)(status)
 			a.took = cmp.Or(a.took, time.Since(begun))
 		case a.status == nil:
-			a.err = txn.CallError(ctx, err)
+			a.err, a.busy = txn.CallError(ctx, err), conn.GetState() == connectivity.Ready
 			return a
 		}
 		if err != nil || a.status.Leader == 0 && !retry.Pause(ctx, 1) {
@@ -164,8 +169,12 @@ func (e *Examination) space(endpoint string, status *clientv3.StatusResponse) {
 	}
 	switch {
 	case share > 80:
-		e.Add(Warning, check, "compact and defragment, or raise --quota-backend-bytes: see \"etcd is out of space\" in docs/operations.md",
+		again := slices.ContainsFunc(e.Findings, func(f Finding) bool { return f.trouble == full })
+		f := e.Add(Warning, check, "compact and defragment, or raise --quota-backend-bytes: see \"etcd is out of space\" in docs/operations.md",
 			"its database has %d MiB, %s: when it is full nothing more can be claimed; held claims are still renewed and released", status.DbSize/mib, of)
+		if f.trouble = full; !again {
+			f.Commands = e.makeRoom(status.Header.GetRevision())
+		}
 	case status.DbSize > 512*mib && status.DbSizeInUse < status.DbSize/2:
 		e.Add(Warning, check, "defragment the member: it answers nothing meanwhile",
 			"its database has %d MiB, of which %d MiB are in use", status.DbSize/mib, status.DbSizeInUse/mib,
@@ -286,36 +295,21 @@ func older(version, than string) bool {
 	return err == nil && err2 == nil && a.LessThan(*b)
 }
 
-// alarms judges the alarms that are raised. Each member knows those of all and has them in
-// its status, which it answers from memory. etcd answers a request for alarms by an entry in
-// its log, so it is sent only if no status could be read.
-func (e *Examination) alarms(ctx context.Context, answers []answer) {
-	var raised []alarm
-	hidden := slices.ContainsFunc(answers, func(a answer) bool { return explain.IsDenied(a.err) })
+// alarms judges the alarms that are raised. Each member knows those of all and has them in its status.
+// A user who may not see it cannot end an alarm: write shows what matters.
+func (e *Examination) alarms(answers []answer) {
 	answers = answered(answers)
-	hidden = hidden && len(answers) == 0 // no member tells its status to this user
+	if len(answers) == 0 {
+		return
+	}
+	var raised []alarm
+	rev := int64(0)
 	for _, a := range answers {
+		rev = max(rev, a.status.Header.GetRevision())
 		for _, fault := range a.status.Errors {
 			if found, ok := alarmOf(fault); ok && !slices.Contains(raised, found) {
 				raised = append(raised, found)
 			}
-		}
-	}
-	if len(answers) == 0 && !hidden {
-		return // no member has told anything
-	}
-	if hidden {
-		ctx, cancel := e.bounded(ctx)
-		defer cancel()
-		resp, err := e.etcd().AlarmList(ctx)
-		switch {
-		case explain.IsDenied(err):
-			return // the claim below shows what matters
-		case e.failed(Error, "alarms", "cannot be read", err):
-			return
-		}
-		for _, a := range resp.Alarms {
-			raised = append(raised, alarm{a.MemberID, a.Alarm.String()})
 		}
 	}
 	if len(raised) == 0 {
@@ -323,27 +317,24 @@ func (e *Examination) alarms(ctx context.Context, answers []answer) {
 	}
 	told := false
 	for _, a := range raised {
-		f := e.Add(Error, "alarms", a.remedy(),
-			"member %x has the alarm %s", a.member, a.kind)
-		if a.kind == pb.AlarmType_NOSPACE.String() && !told {
-			f.Commands, told = e.makeRoom(answers), true
+		f := e.Add(Error, "alarms", a.remedy(), "member %x has the alarm %s", a.member, a.kind)
+		if a.kind != pb.AlarmType_NOSPACE.String() {
+			continue
+		}
+		if f.trouble = full; !told {
+			f.Commands, told = append(e.makeRoom(rev), e.etcdctl(" alarm disarm")...), true
 		}
 	}
 }
 
-// makeRoom returns the commands after which etcd has space again, unless live data fills it. Without
-// answers the revision is not known.
-func (e *Examination) makeRoom(answers []answer) []string {
-	rev := int64(0)
-	for _, a := range answers {
-		rev = max(rev, a.status.Header.GetRevision())
-	}
-	disarm := e.etcdctl(" alarm disarm")
+// makeRoom returns the commands after which etcd has space again, unless live data fills it. A revision
+// of 0 is not known.
+func (e *Examination) makeRoom(rev int64) []string {
 	if rev == 0 {
-		return disarm
+		return nil
 	}
 	// Without --physical the keys may be there still when the defragmentation begins.
-	return slices.Concat(e.etcdctl(" compaction --physical --command-timeout 10m %d", rev), e.etcdctl(" defrag --cluster --command-timeout 10m"), disarm)
+	return append(e.etcdctl(" compaction --physical --command-timeout 10m %d", rev), e.etcdctl(" defrag --cluster --command-timeout 10m")...)
 }
 
 // quorum judges why etcd did not answer a read that a majority confirms. The list of members is

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -54,37 +55,63 @@ func FeatureNames() []string {
 
 var subtrees = []string{"own/", "wait/", "session/", "void/", "epoch", "note/", "work/", "lock/", "sched/", "queue/", "group/", "audit/"}
 
-// permissions finds what etcd would refuse to this user, and reports each lacking permission once,
-// with the features that need it.
+// permissions finds what etcd would refuse to this user, and reports each subtree once, with the
+// features that need what lacks.
 func (e *Examination) permissions(ctx context.Context) {
-	prefix, suffice := e.Claims.Prefix(), true
+	prefix, suffice, role := e.Claims.Prefix(), true, ""
 	for _, subtree := range subtrees {
+		var lacking, grant, names []string
 		for _, verb := range []string{"read", "write"} {
 			err := e.probe(ctx, prefix+subtree, verb)
 			if err != nil && !explain.IsDenied(err) && !errors.Is(err, rpctypes.ErrNoSpace) {
 				e.failed(Error, "permissions", "cannot probe "+prefix+subtree, err)
 				return
 			}
-			names := e.featuresThat(verb, subtree)
-			if !explain.IsDenied(err) || len(names) == 0 {
-				continue
+			switch need := e.featuresThat(verb, subtree); {
+			case !explain.IsDenied(err):
+				grant = append(grant, verb) // a grant replaces the one before it
+			case len(need) > 0:
+				lacking, grant, names = append(lacking, verb), append(grant, verb), append(names, need...)
 			}
-			suffice = false
-			level, unless, ranged := Error, "", ""
-			if len(e.Features) == 0 && !slices.Contains(names, "acquire") {
-				level, unless = Warning, ", or name the features in use with --for"
-			}
-			if strings.HasSuffix(subtree, "/") {
-				ranged = " --prefix=true"
-			}
-			e.Add(level, "permissions", "grant it to a ROLE of this user"+unless,
-				"may not %s %s%s, which is needed for %s", verb, prefix, subtree, strings.Join(names, ", "),
-			).Commands = e.etcdctl(" role grant-permission ROLE%s readwrite %s", ranged, explain.Quoted(prefix+subtree))
 		}
+		if len(lacking) == 0 {
+			continue
+		}
+		suffice = false
+		slices.Sort(names)
+		level, unless, ranged := Error, "", ""
+		if len(e.Features) == 0 {
+			unless = ", or name the features in use with --for"
+			if !slices.Contains(names, "acquire") {
+				level = Warning
+			}
+		}
+		if strings.HasSuffix(subtree, "/") {
+			ranged = " --prefix=true"
+		}
+		role = cmp.Or(role, e.role(ctx))
+		f := e.Add(level, "permissions", "as root, grant it to a role of this user"+unless,
+			"may not %s %s%s, which is needed for %s", strings.Join(lacking, " or "), prefix, subtree, strings.Join(slices.Compact(names), ", "))
+		f.Commands = []string{fmt.Sprintf("%s role grant-permission%s %s %s %s",
+			e.Commands.Root, ranged, explain.Quoted(role), strings.Join(grant, ""), explain.Quoted(prefix+subtree))}
 	}
 	if suffice {
 		e.well("permissions", "suffice under %s for %s", prefix, cmp.Or(strings.Join(e.Features, ", "), "everything"))
 	}
+}
+
+// role returns the role of the client's user. It returns ROLE if etcd does not name a single one.
+func (e *Examination) role(ctx context.Context) string {
+	name := e.etcd().Username
+	if own, _ := e.clientCertificates(); name == "" && len(own) > 0 {
+		if leaf := leafOf(own[0]); leaf != nil {
+			name = leaf.Subject.CommonName
+		}
+	}
+	if user, err := e.etcd().UserGet(ctx, name); err == nil && len(user.Roles) == 1 {
+		return user.Roles[0]
+	}
+	return "ROLE"
 }
 
 // featuresThat returns the names of the features in use that read or write a subtree.

@@ -10,6 +10,7 @@ import (
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/internal/item"
+	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -29,9 +30,9 @@ func (e *Examination) queues(ctx context.Context) {
 	var checks []check
 	for _, name := range names {
 		checks = append(checks, func(e *Examination, ctx context.Context) {
-			stats, workers, err := e.readQueue(ctx, name)
+			stats, by, err := e.readQueue(ctx, name)
 			if !e.failed(Warning, "queues", "cannot be read", err) {
-				e.queue(name, stats, workers, clock.Clock{}.Time())
+				e.queue(name, stats, by, clock.Clock{}.Time())
 			}
 		})
 	}
@@ -48,16 +49,22 @@ func (e *Examination) queues(ctx context.Context) {
 	}
 }
 
-// readQueue counts the items of a queue, and the processes that work on it: sessions that live, and
-// have items or wait for some. Processes that only enqueue have sessions, too.
-func (e *Examination) readQueue(ctx context.Context, name string) (stats queue.Stats, workers int, err error) {
+// workers are the processes that work on a queue: sessions that have items or wait for some. Processes
+// that only enqueue have sessions, too.
+type workers struct {
+	alive int
+	last  []string // owners of those that ended, if none is alive
+}
+
+// readQueue counts the items and the workers of a queue.
+func (e *Examination) readQueue(ctx context.Context, name string) (stats queue.Stats, by workers, err error) {
 	q, err := queue.Open(ctx, e.Claims, name)
 	if err != nil {
-		return stats, 0, err
+		return stats, by, err
 	}
 	defer func() { _ = q.Close(ctx) }() // it has no items
 	if stats, err = q.Stats(ctx); err != nil || stats.Ready == 0 {
-		return stats, 0, err
+		return stats, by, err
 	}
 	keys := item.NewKeys(e.Claims.Prefix(), item.Spec{Name: name})
 	roots := []string{keys.Own(""), keys.Taken(), keys.Idles()}
@@ -67,7 +74,7 @@ func (e *Examination) readQueue(ctx context.Context, name string) (stats queue.S
 	}
 	resp, err := retry.Read(ctx, e.etcd(), e.Patience, ops...)
 	if err != nil {
-		return stats, 0, err
+		return stats, by, err
 	}
 	alive, works := map[string]bool{}, map[string]bool{}
 	for i, root := range roots {
@@ -80,7 +87,35 @@ func (e *Examination) readQueue(ctx context.Context, name string) (stats queue.S
 			}
 		}
 	}
-	return stats, len(works), nil
+	if by.alive = len(works); by.alive == 0 && e.Thorough {
+		by.last = e.lastWorkers(ctx, keys, resp.Header.Revision)
+	}
+	return stats, by, nil
+}
+
+// lastWorkers returns the owners of sessions that worked on a queue in etcd's latest revisions, as far
+// as they can be read.
+func (e *Examination) lastWorkers(ctx context.Context, keys item.Keys, now int64) (owners []string) {
+	from, of := max(1, now-int64(mostRevisions*e.Limit)), map[string]string{}
+	each := func(root string, f func(session string, value []byte)) {
+		_, _ = e.eachChange(ctx, root, from, now, func(ev *clientv3.Event) {
+			session, _, _ := strings.Cut(strings.TrimPrefix(string(ev.Kv.Key), root), "/")
+			f(session, ev.Kv.Value)
+		}, clientv3.WithFilterDelete())
+	}
+	each(keys.Own(""), func(session string, value []byte) {
+		if h, err := protocol.DecodeHolder(value); err == nil {
+			of[session] = h.Owner
+		}
+	})
+	for _, root := range []string{keys.Taken(), keys.Idles()} {
+		each(root, func(session string, _ []byte) {
+			if owner := of[session]; owner != "" && !slices.Contains(owners, owner) {
+				owners = append(owners, owner)
+			}
+		})
+	}
+	return owners
 }
 
 // How old the oldest item may be that waits: without workers, which may be restarting for abandoned, and with.
@@ -91,7 +126,7 @@ const (
 )
 
 // queue judges a queue, whose items are those of stats.
-func (e *Examination) queue(name string, stats queue.Stats, workers int, now time.Time) {
+func (e *Examination) queue(name string, stats queue.Stats, by workers, now time.Time) {
 	arguments := explain.Arguments(name)
 	if stats.Dead > 0 {
 		f := e.Add(Warning, "queues", "mend the cause, and put them back", "%q has %s", name, count(stats.Dead, "dead item", "dead items"))
@@ -105,16 +140,20 @@ func (e *Examination) queue(name string, stats queue.Stats, workers int, now tim
 	}
 	switch {
 	case stats.Ready == 0 || stats.OldestReady.IsZero():
-	case workers == 0 && age > idle:
+	case by.alive == 0 && age > idle:
 		level := Note
 		if age > abandoned {
 			level = Warning
 		}
-		f := e.Add(level, "queues", "start a process that works on it", "%q: %s, the oldest for %s, and no worker lives", name, waiting, age)
-		f.Commands = e.claimctl(" queue stats%s", arguments)
+		whose := ""
+		if len(by.last) > 0 {
+			whose = ": the last ones were " + several(by.last)
+		}
+		e.Add(level, "queues", "start a process that calls Queue.Work on it, and look why the last ones ended",
+			"%q: %s, the oldest for %s, and no worker lives%s", name, waiting, age, whose)
 	case age > backlog:
 		e.Add(Note, "queues", "see whether the workers make progress, or start more", "%q: %s, the oldest for %s; %s, and %s taken",
-			name, waiting, age, count(workers, "worker lives", "workers live"), count(stats.Taken, "item is", "items are"),
+			name, waiting, age, count(by.alive, "worker lives", "workers live"), count(stats.Taken, "item is", "items are"),
 		).Commands = e.claimctl(" queue taken%s", arguments)
 	}
 }

@@ -44,6 +44,11 @@ func (e *Examination) claimOne(ctx context.Context) {
 	for _, w := range logged.All() { // such as of a second cluster behind one address
 		if !strings.Contains(w.Message, "lacks a fix") { // versions reports it for each member
 			f := e.Add(Warning, "client", "see the log lines in docs/operations.md", "%s %v", w.Message, w.ContextMap())
+			for _, field := range w.Context {
+				if err, ok := field.Interface.(error); ok {
+					f.trouble = troubleOf(err)
+				}
+			}
 			if strings.HasPrefix(w.Message, "etcd unreachable") {
 				f.trouble = unanswered
 			}
