@@ -20,20 +20,23 @@ import (
 // ofClaims are failures of the programs that claim keys.
 var ofClaims = map[string]incident{
 	"a holder is killed": {
-		waits: true,
-		stage: func(n *night) { n.alone(); n.holds(); n.run.signal(syscall.SIGKILL) },
-		see:   "explain orders/42", words: []string{"overdue"},
+		heading: "A key is stuck",
+		waits:   true,
+		stage:   func(n *night) { n.alone(); n.holds(); n.run.signal(syscall.SIGKILL) },
+		see:     "explain orders/42", words: []string{"overdue"},
 		over: "run --wait 1m orders/42 -- true",
 	},
 	"a holder is stopped": {
-		waits: true,
-		stage: func(n *night) { n.alone(); n.holds(); n.run.signal(syscall.SIGSTOP) },
-		see:   "explain orders/42", words: []string{"overdue"},
+		heading: "A key is stuck",
+		waits:   true,
+		stage:   func(n *night) { n.alone(); n.holds(); n.run.signal(syscall.SIGSTOP) },
+		see:     "explain orders/42", words: []string{"overdue"},
 		over: "run --wait 1m orders/42 -- true",
 	},
 	"a holder hangs in its handler": {
-		stage: func(n *night) { n.alone(); n.holds() },
-		see:   "explain orders/42", words: []string{"api-7", "ago"},
+		heading: "A key is stuck",
+		stage:   func(n *night) { n.alone(); n.holds() },
+		see:     "explain orders/42", words: []string{"api-7", "ago"},
 		repair: []string{" release --fence "},
 		over:   "run --wait 1m orders/42 -- true",
 	},
@@ -58,7 +61,8 @@ var ofClaims = map[string]incident{
 		over: "run --wait 1m orders/42 -- true",
 	},
 	"a leader flaps": {
-		waits: true,
+		heading: "A leader flaps",
+		waits:   true,
 		stage: func(n *night) {
 			n.alone()
 			n.run = n.start(program(n.T), "elect", "--owner", "mailer-1", "leader/mailer", "--", "sleep", "120")
@@ -71,7 +75,8 @@ var ofClaims = map[string]incident{
 		over:   "doctor", gone: "again and again",
 	},
 	"a key flaps": {
-		waits: true,
+		heading: "A leader flaps",
+		waits:   true,
 		stage: func(n *night) {
 			n.alone()
 			for i := range 6 {
@@ -85,7 +90,8 @@ var ofClaims = map[string]incident{
 		over:   "doctor", gone: "again and again",
 	},
 	"one client is cut off": {
-		waits: true,
+		heading: "A key is stuck",
+		waits:   true,
 		stage: func(n *night) {
 			n.alone()
 			n.claim(n.client("api-8"), "orders/43")

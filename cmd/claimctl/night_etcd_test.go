@@ -36,6 +36,7 @@ var ofEtcd = map[string]incident{
 		over: "doctor",
 	},
 	"etcd is out of space": {
+		heading: "etcd is out of space",
 		stage: func(n *night) {
 			n.alone(testetcd.Quota(8 << 20))
 			for err := error(nil); err == nil; {
@@ -47,6 +48,7 @@ var ofEtcd = map[string]incident{
 		over:   "run k -- true",
 	},
 	"the keys of another program fill etcd": {
+		heading: "etcd is out of space",
 		stage: func(n *night) {
 			n.alone(testetcd.Quota(16 << 20))
 			for i, full := 0, false; !full; i++ {
@@ -77,6 +79,7 @@ var ofEtcd = map[string]incident{
 		over: "doctor", gone: "when it is full",
 	},
 	"etcd was rewound": {
+		heading: "etcd was rewound",
 		stage: func(n *night) {
 			n.alone()
 			a := n.client("api-7")
@@ -114,6 +117,7 @@ var ofEtcd = map[string]incident{
 		over:   "doctor", code: 1, gone: "requires a user", // a password is a warning
 	},
 	"a user lacks a permission": {
+		heading: "Clients may not do something",
 		stage: func(n *night) {
 			rows, err := permissions.Table("../../docs/permissions.md")
 			n.noErr(err)
@@ -128,6 +132,7 @@ var ofEtcd = map[string]incident{
 		over:   "run --once invoices/7 -- true",
 	},
 	"all keys are deleted by hand": {
+		heading: "Keys were deleted by hand",
 		stage: func(n *night) {
 			n.alone()
 			n.enqueues()

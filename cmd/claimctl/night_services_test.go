@@ -40,6 +40,7 @@ var ofServices = map[string]incident{
 		over: "doctor", gone: "no worker lives",
 	},
 	"an item is poison": {
+		heading: "A poison item",
 		stage: func(n *night) {
 			n.alone()
 			n.enqueues()
@@ -69,6 +70,7 @@ var ofServices = map[string]incident{
 		over:   "doctor", gone: "is paused",
 	},
 	"a job is paused and forgotten": {
+		heading: "A job did not run",
 		stage: func(n *night) {
 			n.alone()
 			n.ticks("cron-1", 0)
@@ -84,8 +86,9 @@ var ofServices = map[string]incident{
 		over: "doctor", gone: "is paused",
 	},
 	"a clock is ahead": {
-		stage: func(n *night) { n.alone(); n.ticks("cron-1", time.Minute); n.reports("tick") },
-		see:   "doctor", words: []string{
+		heading: "A job did not run",
+		stage:   func(n *night) { n.alone(); n.ticks("cron-1", time.Minute); n.reports("tick") },
+		see:     "doctor", words: []string{
 			"the clock of cron-1 is ahead of that of this host by ",
 			`"invoices" of group "billing": the high-water mark `, " is ahead of the clock by ",
 		},
@@ -108,6 +111,7 @@ var ofServices = map[string]incident{
 		over:   "doctor", gone: "is ahead of",
 	},
 	"work is dead": {
+		heading: "Work is orphaned, dead, or does not start",
 		stage: func(n *night) {
 			n.alone()
 			work, err := testwork.Of(n.client("billing-1")).TryBegin(n.Context(), "invoices/7")
@@ -121,6 +125,7 @@ var ofServices = map[string]incident{
 		over:   "doctor", gone: "invoices/7",
 	},
 	"a member of a group claims nothing": {
+		heading: "A group's partitions have no owner",
 		stage: func(n *night) {
 			n.alone()
 			lease, err := n.etcd.Grant(n.Context(), 600)

@@ -17,17 +17,18 @@ import (
 // An incident is a failure as an operator meets it. A command of claimctl has to show it within half a minute.
 // Two minutes later at the latest it is over: by commands that were printed, or by what the manual asks for.
 type incident struct {
-	waits  bool // for a lease or a clock, so that it begins before the others
-	stage  func(n *night)
-	see    string                       // the command
-	words  []string                     // it prints them
-	never  []string                     // it prints none of them
-	cause  func(n *night, shown string) // what the operator does before the printed commands
-	repair []string                     // parts of printed commands, each of which is copied
-	beyond func(n *night)               // what the operator does after them: to etcd, to a process
-	over   string                       // the command that shows it; with its code
-	code   int                          // of it
-	gone   string                       // what it does not print any more
+	heading string // of the manual, which describes it
+	waits   bool   // for a lease or a clock, so that it begins before the others
+	stage   func(n *night)
+	see     string                       // the command
+	words   []string                     // it prints them
+	never   []string                     // it prints none of them
+	cause   func(n *night, shown string) // what the operator does before the printed commands
+	repair  []string                     // parts of printed commands, each of which is copied
+	beyond  func(n *night)               // what the operator does after them: to etcd, to a process
+	over    string                       // the command that shows it; with its code
+	code    int                          // of it
+	gone    string                       // what it does not print any more
 }
 
 // night is one incident under way.
@@ -119,15 +120,43 @@ func (n *night) copies(out, part string) {
 	n.Fatalf("no command with %q: %s", part, out)
 }
 
+// incidents are all of them.
+func incidents() map[string]incident {
+	all := map[string]incident{}
+	for _, table := range []map[string]incident{ofEtcd, ofClaims, ofServices} {
+		maps.Copy(all, table)
+	}
+	return all
+}
+
+// Each failure that the manual describes is staged.
+func TestNightHasTheManual(t *testing.T) {
+	t.Parallel()
+	_, text, _ := strings.Cut(manual(t), "\n## Incidents\n")
+	text, _, _ = strings.Cut(text, "\n## ")
+	missing := map[string]bool{}
+	for line := range strings.Lines(text) {
+		if heading, ok := strings.CutPrefix(strings.TrimSpace(line), "### "); ok && heading != "Who did it" {
+			missing[heading] = true
+		}
+	}
+	described := len(missing)
+	for name, is := range incidents() {
+		if delete(missing, is.heading); is.heading != "" && !strings.Contains(text, "### "+is.heading+"\n") {
+			t.Errorf("%s: the manual has no %q", name, is.heading)
+		}
+	}
+	if described < 10 || len(missing) > 0 {
+		t.Errorf("of %d failures some are not staged: %v", described, missing)
+	}
+}
+
 // TestNight stages each incident. With -v its log is the transcript.
 func TestNight(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for leases to end")
 	}
-	all := map[string]incident{}
-	for _, table := range []map[string]incident{ofEtcd, ofClaims, ofServices} {
-		maps.Copy(all, table)
-	}
+	all := incidents()
 	names := slices.SortedFunc(maps.Keys(all), func(a, b string) int {
 		if all[a].waits != all[b].waits {
 			return map[bool]int{true: -1, false: 1}[all[a].waits]
