@@ -104,7 +104,7 @@ var ofClaims = map[string]incident{
 			network.vanish.Lock()
 			n.begun = func() { network.vanish.Unlock(); n.begun = nil }
 		},
-		see: "doctor", words: []string{"1 of the 2 that were read are overdue with their renewals: api-7", " ls --held-by api-7"},
+		see: "doctor", words: []string{"the renewals of 1 of the 2 that were read are overdue: api-7", " ls --held-by api-7"},
 		cause: func(n *night, _ string) {
 			n.finds(n.ok("explain", "orders/42"), "api-7", "overdue")
 			n.finds(n.ok("explain", "orders/43"), "api-8", "of a lease of ")

@@ -88,13 +88,16 @@ var ofServices = map[string]incident{
 	"a clock is ahead": {
 		heading: "A job did not run",
 		stage:   func(n *night) { n.alone(); n.ticks("cron-1", time.Minute); n.reports("tick") },
-		see:     "doctor", words: []string{
-			"the clock of cron-1 is ahead of that of this host by ",
+		see:     "doctor -o wide", words: []string{
+			"the clock of cron-1 is ahead of that of this host by ", "can be the cause of: jobs",
 			`"invoices" of group "billing": the high-water mark `, " is ahead of the clock by ",
 		},
-		cause:  func(n *night, _ string) { n.begun(); n.ticks("cron-2", 0) },
-		repair: []string{" sched reset -g billing invoices"},
+		never: []string{" sched reset "}, // not before the clock is right
 		beyond: func(n *night) {
+			n.begun()
+			n.ticks("cron-2", 0)
+			again, _ := n.shows("doctor", time.Minute, n.has(" sched reset -g billing invoices"))
+			n.copies(again.out, " sched reset -g billing invoices")
 			n.forget()
 			n.reports("tick")
 		},
@@ -107,6 +110,7 @@ var ofServices = map[string]incident{
 			n.ticks("cron-1", -time.Minute)
 		},
 		see: "doctor", words: []string{"the clock of api-7 is ahead of that of cron-1 by "},
+		never:  []string{" sched forget "},
 		beyond: func(n *night) { n.begun(); n.ticks("cron-1", 0) },
 		over:   "doctor", gone: "is ahead of",
 	},

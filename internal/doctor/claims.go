@@ -140,7 +140,7 @@ func (e *Examination) sessions(ctx context.Context) {
 	case len(found) > 0:
 		owners := namesOf(found, "late")
 		e.Add(Warning, "sessions", "look at the processes and at their connections to etcd: their claims end with their leases",
-			"%d of the %d that were read are overdue with their renewals: %s%s", len(found), asked, several(owners), unconfirmed,
+			"the renewals of %d of the %d that were read are overdue: %s%s", len(found), asked, several(owners), unconfirmed,
 		).Commands = e.claimctl(" ls --held-by %s", explain.Quoted(owners[0]))
 	case unread != "":
 		e.well("sessions", "the first %d, none renews late", asked)

@@ -100,7 +100,7 @@ func TestLateSession(t *testing.T) {
 			break
 		}
 	}
-	e.has(t, Warning, "sessions", "1 of the 1 that were read are overdue with their renewals: frozen")
+	e.has(t, Warning, "sessions", "the renewals of 1 of the 1 that were read are overdue: frozen")
 }
 
 // The clocks of processes are compared in the true order of their starts, and with the one of doctor.

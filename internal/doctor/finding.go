@@ -44,6 +44,7 @@ const (
 	anonymous          // etcd requires a user, and the client names none
 	denied             // for want of permission
 	full               // etcd is out of space
+	mistimed           // a clock can be wrong
 )
 
 // troubleOf returns what an error shows.

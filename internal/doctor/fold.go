@@ -34,6 +34,7 @@ var effects = []struct {
 	{cause: "endpoint", trouble: unanswered},
 	{cause: checkAnswers, trouble: unanswered},
 	{cause: "permissions", warning: true, trouble: denied},
+	{cause: "clocks", warning: true, trouble: mistimed},
 	{cause: "latency", checks: []string{"sessions"}},
 }
 

@@ -78,6 +78,10 @@ func TestFold(t *testing.T) {
 			[]Finding{of(Note, "work", denied)},
 			[]string{"work"},
 		},
+		"a clock is wrong": {
+			[]Finding{of(Warning, "jobs", mistimed), of(Note, "jobs", 0), of(Warning, "clocks", 0)},
+			[]string{"clocks", "jobs < clocks", "jobs"},
+		},
 		"a login by password is no cause": {
 			[]Finding{of(Warning, "auth", 0), of(Error, "renewal", anonymous)},
 			[]string{"auth", "renewal"},

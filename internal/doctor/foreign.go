@@ -17,7 +17,7 @@ import (
 // lent is what was read of a lease of another program.
 type lent struct {
 	ttl time.Duration
-	of  string // the beginning of its keys; empty without keys
+	of  string // the beginning of its keys
 }
 
 // leases looks for those of other programs. Of the leases that sessions do not have the first ones
@@ -65,45 +65,40 @@ func (e *Examination) leases(ctx context.Context) {
 		return
 	}
 	var foreign []lent
+	bare := 0
 	for _, lease := range read {
-		of := ""
-		if lease == nil || lease.TTL < 0 {
-			continue // it has ended
-		}
-		if len(lease.Keys) > 0 {
-			of = string(lease.Keys[0])
-		}
-		if !strings.HasPrefix(of, e.Claims.Prefix()) {
-			foreign = append(foreign, lent{time.Duration(lease.GrantedTTL) * time.Second, beginning(of)})
+		switch {
+		case lease == nil || lease.TTL < 0: // it has ended
+		case len(lease.Keys) == 0:
+			bare++
+		case !strings.HasPrefix(string(lease.Keys[0]), e.Claims.Prefix()):
+			foreign = append(foreign, lent{time.Duration(lease.GrantedTTL) * time.Second, beginning(string(lease.Keys[0]))})
 		}
 	}
-	e.judgeLeases(len(all.Leases), len(asked), len(unknown), foreign)
+	e.judgeLeases(len(all.Leases), len(asked), len(unknown), bare, foreign)
 }
 
-// judgeLeases judges the leases of other programs among those that were asked for, of all unknown ones.
-func (e *Examination) judgeLeases(all, asked, unknown int, foreign []lent) {
-	if len(foreign) == 0 {
-		e.well("leases", "%d, none of the %d that were read is of another program", all, asked)
-		return
-	}
-	slices.SortFunc(foreign, func(a, b lent) int { return int(a.ttl - b.ttl) })
-	var of []string
-	bare := 0
-	for _, o := range foreign {
-		if o.of == "" {
-			bare++
-		} else if !slices.Contains(of, o.of) {
+// judgeLeases judges the leases of other programs among those that were asked for, of all unknown ones. Bare
+// ones have no keys: whose they are is not known, and claims leave some, too.
+func (e *Examination) judgeLeases(all, asked, unknown, bare int, foreign []lent) {
+	const few = 50
+	detail := fmt.Sprintf("%d, none of the %d that were read is of another program", all, asked)
+	if len(foreign) > 0 {
+		slices.SortFunc(foreign, func(a, b lent) int { return int(a.ttl - b.ttl) })
+		var of []string
+		for _, o := range foreign {
 			of = append(of, o.of)
 		}
-	}
-	slices.Sort(of)
-	detail := fmt.Sprintf("%d of the %d that were read, of %d, are of other programs, with TTLs from %s to %s",
-		len(foreign), asked, all, foreign[0].ttl, foreign[len(foreign)-1].ttl)
-	if len(of) > 0 {
-		detail += "; keys below " + several(of)
+		slices.Sort(of)
+		detail = fmt.Sprintf("%d of the %d that were read, of %d, are of other programs, with TTLs from %s to %s; keys below %s",
+			len(foreign), asked, all, foreign[0].ttl, foreign[len(foreign)-1].ttl, several(slices.Compact(of)))
 	}
 	if bare > 0 {
 		detail += fmt.Sprintf("; %d without keys", bare)
+	}
+	if len(foreign) == 0 && bare <= few {
+		e.well("leases", "%s", detail)
+		return
 	}
 	if unknown > asked {
 		detail += "; " + others
@@ -167,6 +162,9 @@ func (e *Examination) judgePrefixes(all []filled, rest int64) {
 	}
 	if rest > 0 {
 		texts = append(texts[:min(len(texts), 3)], fmt.Sprintf("%d keys that were not counted", rest))
+	}
+	if len(texts) == 0 {
+		texts = []string{"no keys"}
 	}
 	e.well("prefixes", "%s, without earlier revisions", several(texts))
 }

@@ -214,14 +214,21 @@ func TestOthers(t *testing.T) {
 	e.Findings = nil
 	e.leases(ctx)
 	e.prefixes(ctx)
-	e.has(t, Note, "leases", "4 of the 5 that were read, of 6, are of other programs, with TTLs from 10m0s to 1h0m0s; keys below /registry/; 1 without keys")
+	e.has(t, Note, "leases", "3 of the 5 that were read, of 6, are of other programs, with TTLs from 10m0s to 10m0s; keys below /registry/; 1 without keys")
 	e.has(t, OK, "prefixes", "/registry/ 3 keys, about 3 MiB, ")
 	if f := e.Findings[0]; !slices.Equal(f.Commands, []string{"etcdctl lease list"}) {
 		t.Errorf("%+v", f)
 	}
 	e.Findings = nil
-	e.judgeLeases(9, 2, 8, []lent{{ttl: time.Minute, of: "a/"}})
+	e.judgeLeases(9, 2, 8, 0, []lent{{ttl: time.Minute, of: "a/"}})
 	e.has(t, Note, "leases", "1 of the 2 that were read, of 9, are of other programs, with TTLs from 1m0s to 1m0s; keys below a/; the others were not read")
+	for bare, l := range map[int]Level{3: OK, 51: Note} { // claims leave a few
+		e.Findings = nil
+		e.judgeLeases(60, 60, 60, bare, nil)
+		e.has(t, l, "leases", fmt.Sprintf("60, none of the 60 that were read is of another program; %d without keys", bare))
+	}
+	e.judgePrefixes(nil, 0)
+	e.has(t, OK, "prefixes", "no keys, without earlier revisions")
 }
 
 func TestBeginning(t *testing.T) {

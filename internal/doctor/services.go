@@ -94,19 +94,20 @@ func (e *Examination) readJobs(ctx context.Context, name string) (g jobGroup, un
 // job reports why a job of a group cannot run. Without an owner of the group there is one finding
 // for all ticks that are not admitted.
 func (e *Examination) job(group string, job sched.JobInfo, owned bool) {
-	add := func(l Level, remedy string, verbs []string, format string, args ...any) {
+	add := func(l Level, remedy string, verbs []string, format string, args ...any) *Finding {
 		f := e.Add(l, "jobs", remedy, "%q of group %q%s", job.Job, group, fmt.Sprintf(format, args...))
 		for _, verb := range verbs {
 			f.Commands = append(f.Commands, e.claimctl(" sched %s -g %s%s", verb, explain.Quoted(group), explain.Arguments(job.Job))...)
 		}
+		return f
 	}
 	const look = "see its definition and its runs"
 	show := []string{"show"}
 	switch unadmitted := !job.Unadmitted.IsZero(); {
 	case job.Ahead > 0:
-		add(Warning, "look at the clocks, and then put back the mark", []string{"show", "reset"}, ": %s", job.Problem)
+		add(Warning, "look at the clocks, and then put back the mark", []string{"show", "reset"}, ": %s", job.Problem).trouble = mistimed
 	case unadmitted && owned:
-		add(Warning, "restart the owner with the job, or forget it if it is obsolete", []string{"show", "forget"}, ": %s", job.Problem)
+		add(Warning, "restart the owner with the job, or forget it if it is obsolete", []string{"show", "forget"}, ": %s", job.Problem).trouble = mistimed
 	case !unadmitted && job.Problem != "" && job.Version != 0:
 		requests := ""
 		if job.Requests > 0 {
@@ -115,7 +116,7 @@ func (e *Examination) job(group string, job sched.JobInfo, owned bool) {
 		add(Warning, look, show, ": %s%s", job.Problem, requests)
 	}
 	if !job.Overdue.IsZero() && job.Ahead == 0 && owned {
-		add(Warning, look, show, " is overdue: its tick of %s has not ended", explain.Stamp(job.Overdue))
+		add(Warning, look, show, " is overdue: its tick of %s has not ended", explain.Stamp(job.Overdue)).trouble = mistimed
 	}
 	if p := job.Paused; p != nil {
 		add(pauseLevel(p.At), "resume it, unless it is paused on purpose", []string{"resume"},
