@@ -40,6 +40,17 @@ var ofClaims = map[string]incident{
 		repair: []string{" release --fence "},
 		over:   "run --wait 1m orders/42 -- true",
 	},
+	"a key never expires": {
+		heading: "A key is stuck",
+		stage: func(n *night) {
+			n.alone()
+			_, err := n.etcd.Put(n.Context(), n.prefix+"own/orders/42", `{"v":1,"owner":"script"}`)
+			n.noErr(err)
+		},
+		see: "doctor", words: []string{"without a lease, so that they never expire: orders/42", " explain orders/42"},
+		repair: []string{" explain orders/42", " release --fence "},
+		over:   "run orders/42 -- true",
+	},
 	"a newer version holds a key": {
 		stage: func(n *night) {
 			n.alone()
@@ -137,8 +148,9 @@ func (n *night) holds() {
 // loses ends the lease of a key's holder in etcd.
 func (n *night) loses(key string) {
 	n.Helper()
+	observer := n.client("observer")
 	eventually(n.T, key+" is held", func() bool {
-		i, err := n.client("observer").Lookup(n.Context(), key)
+		i, err := observer.Lookup(n.Context(), key)
 		if err != nil || !i.Held {
 			return false
 		}

@@ -141,7 +141,7 @@ var ofEtcd = map[string]incident{
 			_, err := n.etcd.Delete(n.Context(), n.prefix, clientv3.WithPrefix())
 			n.noErr(err)
 		},
-		see: "doctor", words: []string{"deleted by no operation of claims", " restore -f "},
+		see: "doctor", words: []string{"deleted by no operation of claims", "/spec (mail). ", " restore -f "},
 		repair: []string{" restore -f "},
 		over:   "doctor", gone: " restore -f ",
 	},

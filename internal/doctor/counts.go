@@ -1,14 +1,18 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/durable"
 	"github.com/etcdclaims/claims/internal/explain"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // counts looks for what was deleted by hand, which leaves no other trace: names of queues, jobs and groups that were there at
@@ -40,7 +44,7 @@ func (e *Examination) counts(ctx context.Context) {
 	if len(gone) > 0 {
 		e.Add(Error, "counts", "if they were deleted by mistake, restore them from a backup (docs/operations.md); otherwise begin to count anew",
 			"deleted by no operation of claims since %s (revision %d): %s. There were then %s", explain.Stamp(last.At), last.Began,
-			several(gone), countsText(last.Names, last.Of),
+			several(e.named(ctx, gone, last.Began)), countsText(last.Names, last.Of),
 		).Commands = append(e.claimctl(" restore -f BACKUP"), e.etcdctl(" del %s", explain.Quoted(durable.LastKey(prefix)))...)
 		return
 	}
@@ -53,6 +57,19 @@ func (e *Examination) counts(ctx context.Context) {
 	default:
 		e.well("counts", "none gone that was there before: %s", countsText(now.Names, now.Of))
 	}
+}
+
+// named adds to keys that are gone what their values called them at a revision, as far as etcd still has that.
+func (e *Examination) named(ctx context.Context, keys []string, rev int64) []string {
+	texts := slices.Clone(keys)
+	for i, key := range keys[:min(len(keys), shown)] {
+		var v struct{ Name, Group string }
+		resp, err := e.etcd().Get(ctx, e.Claims.Prefix()+key, clientv3.WithRev(rev))
+		if err == nil && len(resp.Kvs) > 0 && json.Unmarshal(resp.Kvs[0].Value, &v) == nil && v.Name+v.Group != "" {
+			texts[i] += " (" + cmp.Or(v.Name, v.Group) + ")"
+		}
+	}
+	return texts
 }
 
 func countsText(names []string, of map[durable.Kind]int64) string {

@@ -74,11 +74,8 @@ func (e *Examination) Add(l Level, check, remedy, format string, args ...any) *F
 	return &e.Findings[len(e.Findings)-1]
 }
 
-// What is unread beyond a limit.
-const (
-	others  = "the others were not read"
-	hurried = "the others were not read in time"
-)
+// others describes what is unread beyond a limit, or for want of time.
+const others = "the others were not read"
 
 // unreadLeases describes leases that etcd was asked for in vain.
 func unreadLeases(n int) string {
@@ -136,12 +133,8 @@ func each[T any](ctx context.Context, e *Examination, of source, list iter.Seq2[
 ) (n int, unread string, well bool) {
 	before, failed := len(e.Findings), false
 	for v, err := range list {
-		if n == of.most {
+		if n == of.most || n > 0 && ctx.Err() != nil {
 			unread = others
-			break
-		}
-		if n > 0 && ctx.Err() != nil {
-			unread = hurried
 			break
 		}
 		if err == nil {
@@ -347,9 +340,11 @@ func count(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
+// shown is how many of several keys are named.
+const shown = 3
+
 // several names a few keys and counts the others.
 func several(keys []string) string {
-	const shown = 3
 	if len(keys) <= shown {
 		return strings.Join(keys, ", ")
 	}

@@ -126,7 +126,7 @@ func (e *Examination) lines(r reading, suspects []suspect, unconfirmed string) {
 	}
 	unread := unreadLeases(r.unread)
 	if len(r.places) == e.Limit {
-		unread = "there may be more, which were not read"
+		unread = others
 	}
 	if len(ghosts)+len(deaf) == 0 {
 		e.judge("lines", unread, "%d in line", len(r.places))

@@ -21,11 +21,11 @@ func (e *Examination) queues(ctx context.Context) {
 	const most, atOnce = 100, 8
 	names, more, err := explain.First(queue.Names(ctx, e.Claims), most)
 	unread := ""
-	switch {
-	case more:
+	if len(names) > 0 && ctx.Err() != nil {
+		more, err = true, nil
+	}
+	if more {
 		unread = others
-	case len(names) > 0 && ctx.Err() != nil:
-		err, unread = nil, hurried
 	}
 	var checks []check
 	for _, name := range names {
