@@ -34,10 +34,6 @@ func TestSecondReadingFails(t *testing.T) {
 		"first in line for a free key": {func(t *testing.T, e *Examination) {
 			e.waits(t, "k", "deaf", time.Now().Add(-grace))
 		}, (*Examination).claims, "lines", "deaf is first in line for a key that is free, since 1999-12-31T23:59:"},
-		"ghost of a group": {func(t *testing.T, e *Examination) {
-			lease := e.member(t, "pod-b")
-			e.etcd().Lease = withoutLease{e.etcd().Lease, lease}
-		}, (*Examination).partitionGroups, "groups", `members of group "orders" whose lease is gone: pod-b; found once only, the second reading failed: `},
 		"partitions that nobody owns": {func(t *testing.T, e *Examination) {
 			e.member(t, "pod-b")
 		}, (*Examination).partitionGroups, "groups", `nobody owns 2 partitions: 00000, 00001, which pod-b is to have; found once only, the second reading failed: `},
@@ -88,10 +84,10 @@ func TestOtherGroupCannotBeRead(t *testing.T) {
 func TestLeaseIsNotReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, _ := examineVirtually(t)
-		lease := e.member(t, "pod-b")
+		lease := e.put(t, e.Claims.OwnKey("orders/7"), `{"v":1,"owner":"dead"}`)
 		e.etcd().Lease = unreadableLeases{withoutLease{e.etcd().Lease, lease}, time.Now().Add(patience / 2)}
-		e.partitionGroups(t.Context())
-		e.has(t, Warning, "groups", `members of group "orders" whose lease is gone: pod-b`)
+		e.claims(t.Context())
+		e.has(t, Warning, "claims", "ghosts, whose lease is gone: orders/7")
 	})
 }
 
@@ -130,13 +126,12 @@ func (e *Examination) put(t *testing.T, key, value string) clientv3.LeaseID {
 }
 
 // member makes a group of two partitions with one member, which claims none.
-func (e *Examination) member(t *testing.T, name string) clientv3.LeaseID {
+func (e *Examination) member(t *testing.T, name string) {
 	t.Helper()
 	root := e.Claims.Prefix() + "group/" + keyspace.Digest("orders") + "/"
 	e.put(t, root+"spec", `{"v":1,"group":"orders","partitions":2}`)
-	lease := e.put(t, root+"member/"+name, `{"v":1,"instance":"x","weight":1,"since":"2026-01-01T00:00:00Z"}`)
+	e.put(t, root+"member/"+name, `{"v":1,"instance":"x","weight":1,"since":"2026-01-01T00:00:00Z"}`)
 	if s, err := group.Read(t.Context(), e.Claims, "orders"); err != nil || len(s.Members) != 1 {
 		t.Fatal(s, err)
 	}
-	return lease
 }

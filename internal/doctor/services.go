@@ -13,7 +13,6 @@ import (
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/sched"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // jobGroup is the jobs of a group, and whether a process runs them.
@@ -207,15 +206,13 @@ func (e *Examination) stillOrphaned(ctx context.Context, works *work.Runner, key
 	return namesOf(suspects, "orphaned"), unconfirmed
 }
 
-// partitionGroups looks for partitions that no member owns, and for members that are not there.
+// partitionGroups looks for partitions that no member owns.
 func (e *Examination) partitionGroups(ctx context.Context) {
-	failed := 0
 	var suspects []suspect
 	members := map[string]int{} // of groups with suspects
 	of := source{"groups", Warning, "cannot be read", 50}
 	seen, unread, ok := each(ctx, e, of, group.Names(ctx, e.Claims), func(name string) error {
-		found, n, unread, err := e.readGroup(ctx, name)
-		failed += unread
+		found, n, err := e.readGroup(ctx, name)
 		if len(found) > 0 {
 			members[name] = n
 			suspects = append(suspects, found...)
@@ -224,11 +221,10 @@ func (e *Examination) partitionGroups(ctx context.Context) {
 	}) // after an error, what looks wrong in the others is still reported
 	suspects, unconfirmed := confirm(ctx, suspects, func(ctx context.Context) (again []suspect, err error) {
 		for name := range members {
-			found, _, unread, err := e.readGroup(ctx, name)
+			found, _, err := e.readGroup(ctx, name)
 			if err != nil {
 				return nil, err
 			}
-			failed += unread
 			again = append(again, found...)
 		}
 		return again, nil
@@ -236,32 +232,20 @@ func (e *Examination) partitionGroups(ctx context.Context) {
 	for name, n := range members {
 		e.accuse(name, n, suspects, unconfirmed)
 	}
-	if unread == "" {
-		unread = unreadLeases(failed)
-	}
 	if ok && len(suspects) == 0 {
 		e.judge("groups", unread, "%s of partitions, without partitions that nobody owns", count(seen, "group", "groups"))
 	}
 }
 
-// readGroup returns what looks wrong in a group, the number of members that are there, and the
-// number of their leases that could not be read.
-func (e *Examination) readGroup(ctx context.Context, name string) (found []suspect, members, unread int, err error) {
+// readGroup returns what looks wrong in a group, and the number of members that are there.
+func (e *Examination) readGroup(ctx context.Context, name string) (found []suspect, members int, err error) {
 	g, err := explain.ReadPartitionGroup(ctx, e.Claims, name)
 	if err != nil && !errors.Is(err, group.ErrNoGroup) { // one that was removed meanwhile is empty
-		return nil, 0, 0, err
+		return nil, 0, err
 	}
-	leases := map[clientv3.LeaseID]bool{}
 	for _, m := range g.Members {
 		if m.Instance != "" && m.Evicted == nil {
 			members++
-			leases[m.Lease] = true
-		}
-	}
-	gone, unread := e.goneLeases(ctx, leases)
-	for _, m := range g.Members {
-		if m.Instance != "" && (gone[m.Lease] || m.Lease == clientv3.NoLease) {
-			found = append(found, suspect{name + " ghost", fmt.Sprint(m.Name, m.Lease), m.Name})
 		}
 	}
 	for partition, target := range g.Plan.Target {
@@ -274,27 +258,20 @@ func (e *Examination) readGroup(ctx context.Context, name string) (found []suspe
 		found = append(found,
 			suspect{name + " free", number + target, number}, suspect{name + " target", number + target, target})
 	}
-	return found, members, unread, nil
+	return found, members, nil
 }
 
 // accuse reports what both readings of a group have found.
 func (e *Examination) accuse(name string, members int, suspects []suspect, unconfirmed string) {
-	free, ghosts := namesOf(suspects, name+" free"), namesOf(suspects, name+" ghost")
-	if len(free) > 0 {
-		targets := namesOf(suspects, name+" target")
-		slices.Sort(targets)
-		e.Add(Warning, "groups", "look at the log of the member that is to have them, and evict it if it cannot claim",
-			"group %q has %s, and nobody owns %s: %s, which %s is to have%s",
-			name, count(members, "member", "members"), count(len(free), "partition", "partitions"),
-			several(free), several(slices.Compact(targets)), unconfirmed,
-		).Commands = append(e.claimctl(" group show%s", explain.Arguments(name)),
-			e.claimctl(" group evict --reason 'cannot claim'%s", explain.Arguments(name, targets[0]))...)
+	free, targets := namesOf(suspects, name+" free"), namesOf(suspects, name+" target")
+	if len(free) == 0 {
+		return
 	}
-	if len(ghosts) > 0 {
-		slices.Sort(ghosts)
-		e.Add(Warning, "groups", "see that they have ended, and evict them: etcd should have deleted the entries with their leases",
-			"members of group %q whose lease is gone: %s%s", name, several(ghosts), unconfirmed,
-		).Commands = append(e.claimctl(" group show%s", explain.Arguments(name)),
-			e.claimctl(" group evict --reason ghost --for 1s%s", explain.Arguments(name, ghosts[0]))...)
-	}
+	slices.Sort(targets)
+	e.Add(Warning, "groups", "look at the log of the member that is to have them, and evict it if it cannot claim or has ended",
+		"group %q has %s, and nobody owns %s: %s, which %s is to have%s",
+		name, count(members, "member", "members"), count(len(free), "partition", "partitions"),
+		several(free), several(slices.Compact(targets)), unconfirmed,
+	).Commands = append(e.claimctl(" group show%s", explain.Arguments(name)),
+		e.claimctl(" group evict --reason 'cannot claim'%s", explain.Arguments(name, targets[0]))...)
 }
