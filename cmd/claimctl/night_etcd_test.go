@@ -131,6 +131,24 @@ var ofEtcd = map[string]incident{
 		repair: []string{" role grant-permission --prefix=true app readwrite "},
 		over:   "run --once invoices/7 -- true",
 	},
+	"a user has no role": {
+		heading: "Clients may not do something",
+		stage: func(n *night) {
+			n.world, _ = guarded(n.T, nil)
+			n.root = testetcd.NewClient(n.T, clientv3.Config{Endpoints: strings.Split(n.flags[1], ","), Username: "root", Password: "secret"})
+			_, err := n.root.RoleDelete(n.Context(), "app")
+			n.noErr(err)
+		},
+		see: "doctor --for acquire,wait", words: []string{"may not read or write PREFIX/own/, which is needed for acquire, wait"},
+		cause: func(n *night, shown string) {
+			for line := range strings.Lines(shown) {
+				if at := strings.Index(line, "etcdctl "); at >= 0 {
+					n.copies(shown, strings.TrimSpace(line[at+len("etcdctl"):]))
+				}
+			}
+		},
+		over: "run --wait 10s k -- true",
+	},
 	"all keys are deleted by hand": {
 		heading: "Keys were deleted by hand",
 		stage: func(n *night) {

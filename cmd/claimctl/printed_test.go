@@ -60,7 +60,11 @@ func (n *night) etcdctl(args []string) {
 		all, err = etcd.Leases(ctx)
 		n.noErr(err)
 		n.Logf("found %d leases", len(all.Leases))
-	case is("role grant-permission", 3, *prefix):
+	case is("role add", 1, true):
+		_, err = etcd.RoleAdd(ctx, rest[2])
+	case is("user grant-role", 2, true):
+		_, err = etcd.UserGrantRole(ctx, rest[2], rest[3])
+	case is("role grant-permission", 3, true):
 		kind, ok := map[string]clientv3.PermissionType{
 			"read": clientv3.PermissionType(clientv3.PermRead), "write": clientv3.PermissionType(clientv3.PermWrite),
 			"readwrite": clientv3.PermissionType(clientv3.PermReadWrite),
@@ -68,7 +72,11 @@ func (n *night) etcdctl(args []string) {
 		if !ok {
 			n.Fatalf("no permission %q: %q", rest[3], args)
 		}
-		_, err = etcd.RoleGrantPermission(ctx, rest[2], rest[4], clientv3.GetPrefixRangeEnd(rest[4]), kind)
+		end := ""
+		if *prefix {
+			end = clientv3.GetPrefixRangeEnd(rest[4])
+		}
+		_, err = etcd.RoleGrantPermission(ctx, rest[2], rest[4], end, kind)
 	}
 	if n.noErr(err); !known {
 		n.Fatalf("the test does not know %q", args)

@@ -59,6 +59,7 @@ var subtrees = []string{"own/", "wait/", "session/", "void/", "epoch", "note/", 
 // features that need what lacks.
 func (e *Examination) permissions(ctx context.Context) {
 	prefix, suffice, role := e.Claims.Prefix(), true, ""
+	var first []string // commands
 	for _, subtree := range subtrees {
 		var lacking, grant, names []string
 		for _, verb := range []string{"read", "write"} {
@@ -89,29 +90,37 @@ func (e *Examination) permissions(ctx context.Context) {
 		if strings.HasSuffix(subtree, "/") {
 			ranged = " --prefix=true"
 		}
-		role = cmp.Or(role, e.role(ctx))
+		if role == "" {
+			role, first = e.role(ctx)
+		}
 		f := e.Add(level, "permissions", "as root, grant it to a role of this user"+unless,
 			"may not %s %s%s, which is needed for %s", strings.Join(lacking, " or "), prefix, subtree, strings.Join(slices.Compact(names), ", "))
-		f.Commands = []string{fmt.Sprintf("%s role grant-permission%s %s %s %s",
-			e.Commands.Root, ranged, explain.Quoted(role), strings.Join(grant, ""), explain.Quoted(prefix+subtree))}
+		f.Commands = append(first, fmt.Sprintf("%s role grant-permission%s %s %s %s",
+			e.Commands.Root, ranged, explain.Quoted(role), strings.Join(grant, ""), explain.Quoted(prefix+subtree)))
+		first = nil
 	}
 	if suffice {
 		e.well("permissions", "suffice under %s for %s", prefix, cmp.Or(strings.Join(e.Features, ", "), "everything"))
 	}
 }
 
-// role returns the role of the client's user. It returns ROLE if etcd does not name a single one.
-func (e *Examination) role(ctx context.Context) string {
+// role returns the role of the client's user, or one to make for it with the commands that do. It returns
+// ROLE if the user has several, or etcd does not name them.
+func (e *Examination) role(ctx context.Context) (role string, commands []string) {
 	name := e.etcd().Username
 	if own, _ := e.clientCertificates(); name == "" && len(own) > 0 {
 		if leaf := leafOf(own[0]); leaf != nil {
 			name = leaf.Subject.CommonName
 		}
 	}
-	if user, err := e.etcd().UserGet(ctx, name); err == nil && len(user.Roles) == 1 {
-		return user.Roles[0]
+	switch user, err := e.etcd().UserGet(ctx, name); {
+	case err != nil || len(user.Roles) > 1:
+		return "ROLE", nil
+	case len(user.Roles) == 1:
+		return user.Roles[0], nil
 	}
-	return "ROLE"
+	add, give := e.Commands.Root+" role add "+explain.Quoted(name), e.Commands.Root+" user grant-role"+explain.Arguments(name, name)
+	return name, []string{add, give}
 }
 
 // featuresThat returns the names of the features in use that read or write a subtree.
