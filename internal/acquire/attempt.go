@@ -46,7 +46,7 @@ func (ac *Acquirer) New(s *lease.Session, mode protocol.Mode, o *Call) *Attempt 
 	shares := mode.Keys().Shares
 	name := id
 	if shares != "" {
-		name = cmp.Or(ac.Names.Take(shares), id)
+		name = cmp.Or(ac.Names.Take(shares, epoch.Value), id)
 	}
 	a := &Attempt{
 		Acquisition: protocol.Acquisition{Try: protocol.Try{
@@ -57,7 +57,7 @@ func (ac *Acquirer) New(s *lease.Session, mode protocol.Mode, o *Call) *Attempt 
 		Call: o, ac: ac, hooked: o.Hooked,
 	}
 	if shares != "" {
-		a.freed = sync.OnceFunc(func() { ac.Names.Give(shares, name) })
+		a.freed = sync.OnceFunc(func() { ac.Names.Give(shares, epoch.Value, name) })
 	}
 	a.Describe()
 	ac.Keys.Register(a.ID)

@@ -37,9 +37,9 @@ func (l *Line) waitInLine(ctx context.Context, a *acquire.Attempt, placed func()
 	if a.Call.Supersede {
 		a.Supersede(l.Keys.Term(a.User))
 	}
-	line := a.Mode.Keys().Line
-	a.Rename(l.Names.Take(line))
-	a.Undone = sync.OnceFunc(func() { l.Names.Give(line, a.PlaceName()) })
+	line, epoch := a.Mode.Keys().Line, a.Epoch.Value
+	a.Rename(l.Names.Take(line, epoch))
+	a.Undone = sync.OnceFunc(func() { l.Names.Give(line, epoch, a.PlaceName()) })
 	if a.PlaceValue = a.Value; !a.Call.Grantable() {
 		a.PlaceValue = l.selfServing(a)
 	}

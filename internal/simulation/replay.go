@@ -51,6 +51,7 @@ type farewell struct {
 }
 
 func newReplay(t *trace) *replay {
+	nameByClaim(t.changes)
 	r := &replay{
 		world: t.w, t: t, procs: map[string]*process{},
 		own: map[string]change{}, last: map[string]farewell{}, claim: map[string]int64{}, done: map[string]int{}, rests: map[string]rest{},
