@@ -99,7 +99,7 @@ var importRules = []importRule{
 		why:    "nor has what decides about ticks, which are times",
 		in:     []string{"./internal/tick"},
 		direct: true,
-		only:   []string{"bytes", "cmp", "crypto/sha256", "encoding/...", "errors", "fmt", "maps", "math/...", "slices", "strconv", "strings", "time", "go.etcd.io/etcd/api/...", "./internal/keyspace", "./internal/txn", "./sched/calendar"},
+		only:   []string{"bytes", "cmp", "crypto/sha256", "encoding/...", "errors", "fmt", "maps", "math/...", "slices", "strconv", "strings", "time", "go.etcd.io/etcd/api/...", "./internal/keyspace", "./internal/pausing", "./internal/txn", "./sched/calendar"},
 	},
 	{
 		why:    "nor has what explains the state of a job",

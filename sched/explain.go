@@ -41,6 +41,7 @@ func (s *Scheduler) explainTick(ctx context.Context, job string, nominal time.Ti
 	case st.SpecRev == 0:
 		return "", s.unknownJob(job)
 	}
+	st.State = st.Lift(s.now())
 	if text := st.InProgress(nominal); text != "" {
 		return text, nil
 	}

@@ -58,7 +58,7 @@ type JobInfo struct {
 	// such tick waits or runs, Overdue is the newest tick of that age that the mark passed over.
 	// It is zero if there is no such tick.
 	Overdue  time.Time
-	Paused   *Pause     // nil if the job is not paused
+	Paused   *Pause     // nil if the job is not paused, or the pause is over by the clock of this process
 	Failures int        // runs that failed in a row, counted if PauseOnFailure is set
 	Waiting  []TickInfo // admitted ticks that have not begun
 	Running  []TickInfo // runs that are recorded as in progress; their processes may have died since
@@ -91,7 +91,9 @@ func (i JobInfo) Upcoming(n int) []time.Time {
 type Pause struct {
 	By   string // the Config.Owner of the client, or "sched" for PauseOnFailure
 	Note string
-	At   time.Time
+	At   time.Time // when Pause was called
+	// Until is when the pause ends by itself: see For. It is zero if the job is paused until Resume.
+	Until time.Time
 }
 
 // TickInfo is a tick that waits, or whose run is in progress.
@@ -238,6 +240,7 @@ func (s *Scheduler) inspect(ctx context.Context, owner ownerRead, jobs ...string
 		if st.SpecRev == 0 && st.definitionRev == 0 {
 			continue
 		}
+		st.State = st.Lift(s.now())
 		info := s.info(jobs[i], st)
 		if lost := st.notAdmitted(&info, s.now(), owner); lost != nil {
 			return infos, unread, lost
@@ -264,7 +267,7 @@ func (s *Scheduler) info(job string, st *jobSnapshot) JobInfo {
 		i.After = before
 	}
 	if st.Paused != nil {
-		i.Paused = &Pause{By: st.Paused.By, Note: st.Paused.Note, At: st.Paused.At}
+		i.Paused = &Pause{By: st.Paused.By, Note: st.Paused.Note, At: st.Paused.At, Until: st.Paused.Until}
 	} else if schedule := s.scheduleOf(job, st); schedule != nil && st.Spec.Hash != "" {
 		schedule = jobstate.Without(schedule, st.Reset.Decided)
 		i.schedule, i.Next = schedule, schedule.Next(st.High)

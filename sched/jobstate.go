@@ -22,6 +22,9 @@ type jobState struct {
 	highRev  int64
 	failures tick.Counted
 	paused   bool
+	pause    pause             // zero if the job is not paused, or if it cannot be read
+	pauseRev int64             // its revision
+	resume   *tick.Resume      // made by the planner for the current pause, when that is over; nil if there is none
 	decided  jobstate.Instants // ticks after the mark that are decided, oldest first: ResetMark has put the mark back
 	at       time.Time         // when the job is due next; zero for never
 
@@ -75,11 +78,15 @@ func (l *leadership) doubt(c *jobState) {
 func (l *leadership) place(c *jobState) {
 	l.due.Drop(c)
 	l.doubtful.Drop(c)
+	l.pausing.Drop(c)
 	switch {
 	case l.jobs[c.id] != c:
 	case !c.readAt.IsZero():
 		l.doubtful.Set(c)
-	case c.planning || c.paused || c.held || c.at.IsZero() || !c.registered():
+	case c.planning || c.held || !c.registered():
+	case c.paused && !c.pause.Until.IsZero():
+		l.pausing.Set(c)
+	case c.paused || c.at.IsZero():
 	default:
 		l.due.Set(c)
 	}
@@ -114,21 +121,28 @@ func (l *leadership) absorb() {
 // hearPause takes over whether a job is paused. A job that was resumed may have a new
 // high-water mark.
 func (l *leadership) hearPause(job, key string, is live.KV) {
-	c, paused := l.jobs[job], !is.Gone
 	delete(l.pauses, job)
-	if p, err := decode[pause](key, []byte(is.Value)); paused && err == nil {
-		l.pauses[job] = p.At
+	if p, err := decode[pause](key, []byte(is.Value)); !is.Gone && err == nil {
+		l.pauses[job] = p
 	}
-	if c == nil || c.paused == paused {
+	c := l.jobs[job]
+	if c == nil || is.Gone && !c.paused {
 		return
 	}
-	c.paused = paused
-	if !paused {
+	if c.setPause(key, is); !c.paused {
 		c.doubts = 0
 		l.doubt(c)
 		return
 	}
 	l.place(c)
+}
+
+// setPause takes over the pause of the job, or that there is none. One that cannot be read has no end.
+func (c *jobState) setPause(key string, is live.KV) {
+	c.paused, c.pause, c.pauseRev, c.resume = !is.Gone, pause{}, is.Rev, nil
+	if p, err := decode[pause](key, []byte(is.Value)); c.paused && err == nil {
+		c.pause = p
+	}
 }
 
 func (l *leadership) hearWaiter(job string, backfill bool, key string, is live.KV) {

@@ -35,6 +35,7 @@ type leadership struct {
 	jobs     map[string]*jobState       // by the digest of the name
 	due      *priority.Queue[*jobState] // by when they are due
 	doubtful *priority.Queue[*jobState] // by when they must be read again
+	pausing  *priority.Queue[*jobState] // the jobs whose pauses end by themselves, by that
 	changes  []decision                 // pending registrations
 	stale    bool                       // whether all jobs must be read again
 
@@ -47,7 +48,7 @@ type leadership struct {
 	asked       *priority.Queue[*request]      // the requests that can be served, oldest first
 	unserved    map[string]bool                // the jobs whose requests may have to be given up, by digest
 
-	pauses map[string]time.Time // since when jobs are paused, by the digest of the job, as far as it can be read
+	pauses map[string]pause // by the digest of the job, as far as they can be read
 
 	suspects []suspect // runs that may be orphans
 	unknown  unknown   // those of jobs that this process cannot run
@@ -86,13 +87,14 @@ func newLeadership(b *starter, claim *etcdclaims.Claim) *leadership {
 		jobs:      make(map[string]*jobState),
 		due:       priority.New((*jobState).sooner),
 		doubtful:  priority.New(func(a, b *jobState) bool { return a.readAt.Before(b.readAt) }),
+		pausing:   priority.New(func(a, b *jobState) bool { return a.pause.Until.Before(b.pause.Until) }),
 		stale:     true,
 		waiting:   make(map[string]*jobWaiting),
 		withdrawn: make(map[string]withdrawal),
 		late:      priority.New(func(a, b *waiter) bool { return a.Deadline.Before(b.Deadline) }),
 		requests:  make(map[string]*request), requestsOf: make(map[string]map[string]*request),
 		asked: priority.New(func(a, b *request) bool { return a.compare(b) < 0 }), unserved: make(map[string]bool),
-		pauses:  make(map[string]time.Time),
+		pauses:  make(map[string]pause),
 		unknown: make(unknown),
 		rescan:  true,
 		inbox:   inbox.New(),
@@ -160,9 +162,10 @@ func (l *leadership) announce() {
 	}
 	l.nextDue.Store(at)
 	var since *time.Time
-	for _, at := range l.pauses {
-		if since == nil || at.Before(*since) {
-			since = new(at)
+	now := l.now()
+	for _, p := range l.pauses {
+		if !p.Over(now) && (since == nil || p.At.Before(*since)) {
+			since = new(p.At)
 		}
 	}
 	l.pausedAt.Store(since)
@@ -184,7 +187,7 @@ func (l *leadership) round(ctx context.Context) (more bool, err error) {
 	}
 	var refused error
 	for _, duty := range []func(context.Context) (bool, error){
-		l.register, l.settleOrphans, l.withdraw, l.dropLate, l.admitRequests, l.giveUpRequests, l.admitDue, l.trimHistories,
+		l.register, l.endPauses, l.settleOrphans, l.withdraw, l.dropLate, l.admitRequests, l.giveUpRequests, l.admitDue, l.trimHistories,
 	} {
 		left, err := duty(ctx)
 		if err != nil && !oplog.IsTooLarge(err) && !oplog.IsRefusal(err) {
@@ -218,6 +221,9 @@ func (l *leadership) idle() time.Duration {
 	}
 	if c, ok := l.due.First(); ok {
 		d = min(d, c.at.Sub(now))
+	}
+	if c, ok := l.pausing.First(); ok {
+		d = min(d, c.pause.Until.Sub(now))
 	}
 	if w, ok := l.late.First(); ok {
 		d = min(d, justAfter(w.Deadline, now))

@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/jobstate"
 	"github.com/etcdclaims/claims/internal/option"
+	"github.com/etcdclaims/claims/internal/pausing"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -23,27 +24,58 @@ import (
 // the whole group, and records the client's Config.Owner. They do not wait for the
 // owner of the group, which may be down.
 
-// Pause stops the admission of the job's scheduled ticks until Resume. The note why
-// is kept with the pause. Ticks that wait and runs in progress are not affected, and
+// PauseOption changes what Pause does.
+type PauseOption interface{ applyPause(*pausing.Length) }
+
+type pauseOption func(*pausing.Length)
+
+func (f pauseOption) applyPause(l *pausing.Length) { f(l) }
+
+// For makes a pause end by itself after d: more than zero, and at most 366 days. Without For it lasts
+// until Resume.
+//
+// The pause ends as if Resume had been called at its end: CatchUp decides about ticks after that, and
+// about no tick of the pause. The owner of the group ends it, by its own clock. If there is no owner
+// then, the next one does.
+func For(d time.Duration) PauseOption {
+	return pauseOption(func(l *pausing.Length) { *l = pausing.For(d) })
+}
+
+// Pause stops the admission of the job's scheduled ticks until Resume, or for some time: see [For]. The
+// note why is kept with the pause. Ticks that wait and runs in progress are not affected, and
 // RunNow and Backfill still work. Pause works in any process of the group, also in
 // one that does not call Run.
 //
-// Errors: [ErrUnknownJob], [ErrUnchanged] if the job is paused already, and those of etcdclaims.Client.TryAcquire. If
-// the error matches etcdclaims.ErrUnknown, the pause may have taken effect; after any
-// other error it has not.
-func (s *Scheduler) Pause(ctx context.Context, job, why string) error {
+// Pause replaces a pause that ends by itself, so that it lasts longer, or not as long. It does not
+// replace one that lasts until Resume. Nor does Job.PauseOnFailure replace any pause.
+//
+// Errors: [ErrUnknownJob], [ErrUnchanged] if the job is paused until Resume already, and those of
+// etcdclaims.Client.TryAcquire. If the error matches etcdclaims.ErrUnknown, the pause may have taken
+// effect; after any other error it has not. The error of a duration that For does not allow is returned
+// before any request.
+func (s *Scheduler) Pause(ctx context.Context, job, why string, opts ...PauseOption) error {
+	var length pausing.Length
+	for _, opt := range opts {
+		opt.applyPause(&length)
+	}
+	now := s.now()
+	until, err := length.End(now)
+	if err != nil {
+		return errtext.Wrap(fmt.Sprintf("sched: pause job %.80q", job), err)
+	}
 	paused := s.keys.Paused(job)
-	value := tick.Encode(pause{Version: valueVersion, By: s.claims.Owner(), Note: limitText(why), At: s.now()})
-	act := s.act(ctx, audit.PauseJob, job, "", why)
+	value := tick.Encode(pause{Version: valueVersion, By: s.claims.Owner(), Note: limitText(why), At: now, Until: until})
+	act := s.act(ctx, audit.PauseJob, job, length.String(), why)
 	return s.operate(ctx, act, "pause", job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
 		if st.removed() {
 			return nil, nil, s.unknownJob(job)
 		}
-		if st.Paused != nil {
+		if st.Paused != nil && st.Paused.Until.IsZero() {
 			return nil, nil, fmt.Errorf("%w: the job is paused already, by %s at %s: %s",
 				ErrUnchanged, st.Paused.By, st.Paused.At.Format(time.RFC3339), st.Paused.Note)
 		}
-		return []clientv3.Cmp{absent(paused), s.definedAs(job, st.definitionRev)}, []clientv3.Op{clientv3.OpPut(paused, value)}, nil
+		unmoved := clientv3.Compare(clientv3.ModRevision(paused), "=", st.PausedRev) // 0 of a job that is not paused
+		return []clientv3.Cmp{unmoved, s.definedAs(job, st.definitionRev)}, []clientv3.Op{clientv3.OpPut(paused, value)}, nil
 	})
 }
 
@@ -52,6 +84,8 @@ func (s *Scheduler) Pause(ctx context.Context, job, why string) error {
 // first one due after that. Ticks of the pause do not count as missed, and have one record
 // together; use Backfill to run them. If this clock is ahead of the owner's, the ticks in between are left out
 // without a record. If it is behind, CatchUp decides about them.
+//
+// A pause that has ended by itself, and that no owner has ended so far, ends as of its own end.
 //
 // Errors: [ErrUnknownJob], [ErrUnchanged] if the job is not paused, and those of etcdclaims.Client.TryAcquire.
 // If the error matches etcdclaims.ErrUnknown, Resume may have taken effect; after any
@@ -65,33 +99,11 @@ func (s *Scheduler) Resume(ctx context.Context, job string) error {
 		if st.Paused == nil {
 			return nil, nil, fmt.Errorf("%w: the job is not paused", ErrUnchanged)
 		}
-		now := tick.Later(st.High, s.now())
-		to := tick.Resume{Keys: s.keys, Job: job, PauseRev: st.PausedRev, Mark: tick.Mark{At: st.High, Rev: st.HighRev}, To: now}
-		if p, any := s.ofPause(job, st, now); any {
-			to.Past = &p
-		}
+		schedule := jobstate.Without(s.scheduleOf(job, st), st.Reset.Decided)
+		to := jobstate.EndPause(s.keys, job, schedule, *st.Paused, st.PausedRev, tick.Mark{At: st.High, Rev: st.HighRev}, s.now())
 		cmps, ops, _ := txn.Operations(to.Build())
 		return cmps, ops, nil
 	})
-}
-
-// ofPause returns the record of the ticks that came due in a pause, if there are any and
-// this process knows the schedule.
-func (s *Scheduler) ofPause(job string, st *jobSnapshot, until time.Time) (past, bool) {
-	schedule := s.scheduleOf(job, st)
-	if schedule == nil {
-		return past{}, false
-	}
-	j := tick.Job{Schedule: jobstate.Without(schedule, st.Reset.Decided)}
-	last := j.LastOnes(st.High, until, 1)
-	if len(last) == 0 {
-		return past{}, false
-	}
-	why := fmt.Sprintf("paused by %s since %s: %s", st.Paused.By, stamp(st.Paused.At), st.Paused.Note)
-	return past{
-		Version: valueVersion, Job: job, ID: tick.NominalID(last[0]), Outcome: OutcomePaused, Nominal: last[0],
-		Missed: j.Count(st.High, until), Ended: s.now(), Error: limitText(why),
-	}, true
 }
 
 // RunNow requests one run of the job in addition to its schedule. The job's Overlap

@@ -170,6 +170,7 @@ func (s *Scheduler) late(ctx context.Context, a *alarm, hadTime bool) (st *jobSn
 	if st.SpecRev == 0 && !hadTime {
 		return st, "", nil
 	}
+	st.State = st.Lift(s.now())
 	if why = st.InProgress(a.nominal); why != "" {
 		return st, why, nil
 	}

@@ -203,7 +203,8 @@ func (l *leadership) know(c *jobState, sp, high *mvccpb.KeyValue) bool {
 		l.log.Error("high-water mark ahead of the clock; no tick is due before it; reset the mark",
 			zap.String("job", c.job.Name), zap.Duration("ahead", by), zap.String("etcd_key", l.keys.High(c.job.Name)))
 	}
-	c.paused = !l.view.Get(l.keys.Paused(c.job.Name)).Gone
+	paused := l.keys.Paused(c.job.Name)
+	c.setPause(paused, l.view.Get(paused))
 	l.readReset(c)
 	if all := l.waiting[c.id]; all != nil {
 		for _, w := range all.keys {

@@ -41,6 +41,12 @@ func (g *group) paused(j Job, t tick.Tally) {
 		zap.String("key", jobKey(g.cfg.Group, j.Name)), zap.Int("failures", j.PauseOnFailure), zap.String("error", t.Last.Error))
 }
 
+// resumed logs that a pause has ended by itself.
+func (g *group) resumed(j Job, p pause) {
+	g.log.Info("job resumed: its pause has ended", zap.String("job", j.Name), zap.String("key", jobKey(g.cfg.Group, j.Name)),
+		zap.String("paused by", p.By), zap.Time("until", p.Until))
+}
+
 // readFailures decodes the failures of a job. One of a later version is not counted on.
 func (g *group) readFailures(job string, kv *mvccpb.KeyValue) (f tick.Counted) {
 	if kv == nil {

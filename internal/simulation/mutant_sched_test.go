@@ -60,7 +60,19 @@ var schedMutants = []mutant{
 	},
 	{
 		name: "ticks that are decided, by a later version, ignored", of: "sched", tests: "TestUnreadableResetHoldsTicks",
-		edits: []edit{{"sched/jobstate.go", "c.paused || c.held ||", "c.paused ||"}},
+		edits: []edit{{"sched/jobstate.go", "c.planning || c.held ||", "c.planning ||"}},
+	},
+	{
+		name: "pause of a job that never ends", of: "sched", tests: "TestPauseEndsByItself",
+		edits: []edit{{"sched/leadership.go", "l.register, l.endPauses,", "l.register,"}},
+	},
+	{
+		name: "pause that ends although it was prolonged", of: "sched", tests: "TestPauseAtItsEnd", unseen: unused,
+		edits: []edit{{"internal/tick/operate.go", "txn.ModifiedAt(paused, s.PauseRev), ", ""}},
+	},
+	{
+		name: "pause that lasts until there is an owner", of: "sched", tests: "TestPauseEndsWithoutOwner",
+		edits: []edit{{"internal/jobstate/pause.go", "		end = p.Until\n", "		end = now\n"}},
 	},
 	{
 		name: "runs known by the revision of their claims alone", of: "sched", tests: "TestRunsThatBeganTogether",

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/pausing"
 )
 
 // Version is stored in every value, so that later versions can recognize it.
@@ -131,7 +132,11 @@ type Pause struct {
 	By      string    `json:"by"`
 	Note    string    `json:"note,omitempty"`
 	At      time.Time `json:"at"`
+	Until   time.Time `json:"until,omitzero"` // when it ends by itself; zero for never
 }
+
+// Over reports whether the pause has ended by itself: what remains is that the owner resumes the job.
+func (p Pause) Over(now time.Time) bool { return pausing.Over(p.Until, now) }
 
 // Cancelling is the value of cancel/, for runs that began before its revision, and of
 // withdraw/, for ticks that were admitted before it.
