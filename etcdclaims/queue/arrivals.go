@@ -114,6 +114,9 @@ func (a *arrivals) read(v view) {
 	if !a.watched {
 		a.lookBy = now.Add(min(a.q.cfg.TTL/3, blindTrust/2+rand.N(blindTrust/2)))
 	}
+	if until := v.pause.Until; !until.IsZero() { // the first in turn ends it, and that wakes the others
+		a.lookBy = earlier(a.lookBy, a.turns.of(a.q.keys.Paused(), now.Add(until.Sub(a.q.now()))))
+	}
 	if !v.next.IsZero() {
 		a.vestsIn(v.next.Sub(a.q.now()), now)
 	}
@@ -141,9 +144,14 @@ func (a *arrivals) read(v view) {
 
 // vestsIn notes how long it is until an item vests, in case that the keeper does not move it.
 func (a *arrivals) vestsIn(d time.Duration, now time.Time) {
-	if by := now.Add(d + vestGrace + rand.N(vestGrace)); by.Before(a.lookBy) {
-		a.lookBy = by
+	a.lookBy = earlier(a.lookBy, now.Add(d+vestGrace+rand.N(vestGrace)))
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
 	}
+	return a
 }
 
 // put notes a visible item, if all up to it are known. It drops all if they are too many.

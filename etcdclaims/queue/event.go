@@ -21,7 +21,7 @@ import (
 //     deleted from them.
 //   - "reordered": the priority of a waiting item was changed.
 //   - "cancelled".
-//   - "paused" and "resumed": the queue.
+//   - "paused", also if it was until another time, and "resumed": the queue.
 type EventKind string
 
 const (
@@ -59,7 +59,8 @@ type Event struct {
 	Owner   string
 	Attempt int
 	Fence   int64
-	// Until is when an item that waits becomes visible, or became so.
+	// Until is when an item that waits becomes visible, or became so, or when a pause ends by
+	// itself; see For.
 	Until time.Time
 	// Why is the error of a failed attempt, why the item died, or why the queue was
 	// paused.
@@ -162,7 +163,7 @@ func pausingEvent(ev *clientv3.Event) Event {
 		return Event{Kind: eventResumed}
 	}
 	p, _ := item.Decode[item.Pausing](ev.Kv.Key, ev.Kv.Value) // of a newer version: paused all the same
-	return Event{Kind: eventPaused, Owner: p.By, Why: p.Why}
+	return Event{Kind: eventPaused, Owner: p.By, Why: p.Why, Until: p.Until}
 }
 
 // waitingKinds are the events of items that are put to wait, by the verb of their

@@ -24,6 +24,8 @@ type view struct {
 	later  string        // the end of the later items that were read; "" if these were few
 	next   time.Time
 	paused bool
+	pause  item.Pausing // zero if it cannot be read
+	since  int64        // the revision of the pause
 	taken  int
 	used   map[int]bool // slots
 }
@@ -99,7 +101,13 @@ func (q *store) look(ctx context.Context, n int, near reach) (v view, err error)
 		return v, err
 	}
 	f := step.Judge(resp)
-	v.rev, v.count, v.paused, v.taken, v.used = f.Rev, f.Ready.Count, f.Paused, f.Taken, f.Used
+	v.rev, v.count, v.taken, v.used = f.Rev, f.Ready.Count, f.Taken, f.Used
+	if kv := f.Paused; kv != nil {
+		v.paused, v.since = true, kv.ModRevision
+		if p, err := item.Decode[item.Pausing](kv.Key, kv.Value); err == nil { // else it lasts until somebody resumes
+			v.pause = p
+		}
+	}
 	if v.ready, v.all, err = q.readable(ctx, q.keys.Ready(), n, f.Ready); err != nil {
 		return v, err
 	}

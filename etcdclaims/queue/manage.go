@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/internal/audit"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/item"
+	"github.com/etcdclaims/claims/internal/pausing"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -282,56 +283,108 @@ func (q *Queue) SetPriority(ctx context.Context, id string, priority int) error 
 	})
 }
 
-// Pause stops all claiming from the queue, in all processes, until Resume. Stats returns
-// who paused the queue and why, with the first 1,024 bytes of why. Workers keep the
+// PauseOption changes what Pause does.
+type PauseOption interface{ applyPause(*pausing.Length) }
+
+type pauseOption func(*pausing.Length)
+
+func (f pauseOption) applyPause(l *pausing.Length) { f(l) }
+
+// For makes a pause end by itself after d: more than zero, and at most 366 days. Without For it lasts
+// until Resume. Each process that claims decides by its own clock whether the pause is over.
+func For(d time.Duration) PauseOption {
+	return pauseOption(func(l *pausing.Length) { *l = pausing.For(d) })
+}
+
+// Pause stops all claiming from the queue, in all processes, until Resume, or for some time: see For.
+// Stats returns who paused the queue and why, with the first 1,024 bytes of why. Workers keep the
 // items that they have.
 //
-// Errors: ErrUnchanged if the queue is paused already.
-func (q *Queue) Pause(ctx context.Context, why string) error {
-	pause := q.keys.Pause(item.Pausing{By: q.claims.Owner(), Why: why, At: q.now().UTC()})
-	return q.fail("pause", q.toggle(ctx, q.act(ctx, audit.PauseQueue, "", why), pause, "paused already"))
+// Pause replaces a pause that ends by itself, so that it lasts longer, or not as long. It does not
+// replace one that lasts until Resume.
+//
+// Errors: ErrUnchanged if the queue is paused until Resume already. The error of a duration that For does
+// not allow is returned before any request.
+func (q *Queue) Pause(ctx context.Context, why string, opts ...PauseOption) error {
+	var length pausing.Length
+	for _, opt := range opts {
+		opt.applyPause(&length)
+	}
+	now := q.now().UTC()
+	until, err := length.End(now)
+	if err != nil {
+		return q.fail("pause", err)
+	}
+	act := q.act(ctx, audit.PauseQueue, "", why)
+	act.Detail("%s", length)
+	p := item.Pausing{By: q.claims.Owner(), Why: why, At: now, Until: until}
+	return q.fail("pause", act.End(ctx, q.pause(ctx, act, p)))
+}
+
+// pause pauses the queue. Each request replaces the pause that refused the one before, if that ends by itself.
+func (q *Queue) pause(ctx context.Context, act *audit.Act, p item.Pausing) error {
+	replaces := int64(0)
+	for try := 0; ; try++ {
+		refused, unsure, err := q.toggle(ctx, act, q.keys.Pause(p, replaces))
+		if refused == nil {
+			return err
+		}
+		is, rev, same, err := q.keys.JudgePause(p, refused)
+		switch lasts := rev != 0 && is.Until.IsZero(); {
+		case same, unsure && (lasts || rev == 0):
+			return nil // an earlier try did it, or another process in between
+		case lasts && err != nil:
+			return fmt.Errorf("%w: the queue is paused already: %w", ErrUnchanged, err)
+		case lasts:
+			return fmt.Errorf("%w: the queue is paused already", ErrUnchanged)
+		}
+		if replaces = rev; try > 0 && !retry.Pause(ctx, try-1) {
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // Resume ends a pause, and wakes all claimers that wait.
 //
 // Errors: ErrUnchanged if the queue is not paused.
 func (q *Queue) Resume(ctx context.Context) error {
-	return q.fail("resume", q.toggle(ctx, q.act(ctx, audit.ResumeQueue, "", ""), q.keys.Resume(), "not paused"))
+	act := q.act(ctx, audit.ResumeQueue, "", "")
+	refused, unsure, err := q.toggle(ctx, act, q.keys.Resume())
+	if refused != nil && !unsure { // else an earlier try did it, or another process in between
+		err = fmt.Errorf("%w: the queue is not paused", ErrUnchanged)
+	}
+	return q.fail("resume", act.End(ctx, err))
 }
 
-// toggle sends a request once. If its condition does not hold, the queue is as the text describes it.
-func (q *Queue) toggle(ctx context.Context, act *audit.Act, in *pb.TxnRequest, otherwise string) error {
-	return act.End(ctx, q.toggled(ctx, act, in, otherwise))
-}
-
-func (q *Queue) toggled(ctx context.Context, act *audit.Act, in *pb.TxnRequest, otherwise string) error {
+// toggle sends a request once, and returns the reply if its conditions do not hold. It is then not known
+// whether an earlier try was carried out, if unknown is set.
+func (q *Queue) toggle(ctx context.Context, act *audit.Act, in *pb.TxnRequest) (refused *pb.TxnResponse, unknown bool, err error) {
 	var unsure error // the error of a try that may have been carried out
+	fail := func(err error) (*pb.TxnResponse, bool, error) { return nil, false, err }
 	begun := clock.Mono()
 	for try := 0; ; try++ {
 		s, err := q.sessions.get(ctx, q.cfg.TTL)
 		if err != nil {
-			return unsureOr(unsure, err)
+			return fail(unsureOr(unsure, err))
 		}
 		resp, again, err := s.commitAct(ctx, act, in)
 		switch {
 		case err == nil && again:
 		case err == nil && resp.Succeeded:
-			return nil
-		case err == nil && unsure != nil:
-			return nil // an earlier try did it, or another process in between
+			return nil, false, nil
 		case err == nil:
-			return fmt.Errorf("%w: the queue is %s", ErrUnchanged, otherwise)
+			return resp, unsure != nil, nil
 		case errors.Is(err, etcdclaims.ErrUnknown):
 			if _, verr := s.void(ctx); verr != nil {
-				return fmt.Errorf("%w (%w)", err, verr)
+				return fail(fmt.Errorf("%w (%w)", err, verr))
 			}
 			unsure = err
 		case (errors.Is(err, etcdclaims.ErrLost) || passing(err)) && time.Since(begun) < patience:
 		default:
-			return unsureOr(unsure, err)
+			return fail(unsureOr(unsure, err))
 		}
 		if !retry.Pause(ctx, try) {
-			return unsureOr(unsure, context.Cause(ctx))
+			return fail(unsureOr(unsure, context.Cause(ctx)))
 		}
 	}
 }

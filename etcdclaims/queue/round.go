@@ -96,14 +96,15 @@ func (c *claimer) claimKnown(s *session, n int) (b Batch, more, known bool, err 
 // look reads the head of the queue. Items that have vested count as visible ones. If
 // there are more of them than the read returns, the first ones of the queue may not be
 // among them: then they are moved to the others first, by the keeper's process, or by
-// any that finds the keeper late.
+// any that finds the keeper late. A pause that is over is ended first.
 func (c *claimer) look(s *session, n int) (v view, err error) {
 	q := c.q
 	for try := 0; ; {
 		c.arrivals.begin()
 		v, err = q.lookNear(q.ctx, n, &c.near)
 		late := v.crowd && (c.keeping.Load() || q.now().Sub(v.vested[0].State.Vesting) > vestGrace)
-		leave := err == nil && (!late || v.paused)
+		over := v.pause.Over(q.now())
+		leave := err == nil && !over && (!late || v.paused)
 		if leave && v.crowd {
 			v.next, err = q.nextVesting(q.ctx)
 		}
@@ -113,10 +114,14 @@ func (c *claimer) look(s *session, n int) (v view, err error) {
 		case leave:
 			c.arrivals.read(v)
 			return v, nil
+		case over:
+			_, err = s.send(q.ctx, q.keys.EndPause(v.since))
+		default:
+			err = q.promote(q.ctx, s, v.vested)
 		}
 		// The next read sees what came of a request of unknown outcome, and a late one
-		// finds the items moved.
-		if err = q.promote(q.ctx, s, v.vested); err != nil && (!errors.Is(err, etcdclaims.ErrUnknown) || !retry.Pause(q.ctx, try)) {
+		// finds the items moved, and another pause or none.
+		if err != nil && (!errors.Is(err, etcdclaims.ErrUnknown) || !retry.Pause(q.ctx, try)) {
 			return v, err
 		}
 		try++

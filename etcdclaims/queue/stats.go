@@ -27,7 +27,7 @@ type Stats struct {
 	// priorities. It is zero if no item is visible.
 	OldestReady time.Time
 	// Paused is who paused the queue, when and why. Its At is zero if the queue is not
-	// paused.
+	// paused, or the pause is over by the clock of this process.
 	Paused Pausing
 	// Skipped is how many times this process has found a value that it cannot read.
 	Skipped int64
@@ -36,7 +36,9 @@ type Stats struct {
 // Pausing is who paused a queue, when and why.
 type Pausing struct {
 	By, Why string
-	At      time.Time
+	At      time.Time // when Pause was called
+	// Until is when the pause ends by itself: see For. It is zero if the queue is paused until Resume.
+	Until time.Time
 }
 
 // Stats counts at one revision of etcd. It keeps no counters, so it is right after any
@@ -78,8 +80,8 @@ func (q *Queue) stats(ctx context.Context) (Stats, error) {
 	n := func(i int) int { return int(txn.Count(resp, i)) }
 	st := Stats{Ready: n(0), Later: n(1), Taken: n(2), Dead: n(3), Skipped: q.skipped.Load()}
 	if kvs := txn.Kvs(resp, 4); len(kvs) > 0 {
-		if p, err := item.Decode[item.Pausing](kvs[0].Key, kvs[0].Value); err == nil {
-			st.Paused = Pausing{By: p.By, Why: p.Why, At: p.At}
+		if p, err := item.Decode[item.Pausing](kvs[0].Key, kvs[0].Value); err == nil && !p.Over(q.now()) {
+			st.Paused = Pausing{By: p.By, Why: p.Why, At: p.At, Until: p.Until}
 		}
 	}
 	first := map[string][]*mvccpb.KeyValue{}

@@ -72,7 +72,7 @@ func TestClaimWithinSlots(t *testing.T) {
 		t.Error("the slot of a taken item was freed")
 	}
 	head := item.Head{Keys: keys, Ready: 1, Later: 1, Limited: true}
-	if f := head.Judge(w.ask(head.Build()...)); !f.Used[1] || f.Taken != 1 || f.Paused || len(f.Ready.Kvs) != 1 || len(f.Later.Kvs) != 0 {
+	if f := head.Judge(w.ask(head.Build()...)); !f.Used[1] || f.Taken != 1 || f.Paused != nil || len(f.Ready.Kvs) != 1 || len(f.Later.Kvs) != 0 {
 		t.Errorf("%+v", f)
 	}
 	w.do(item.Release{Held: item.Held{Keys: keys, Session: "s1", State: got[0].State, Rev: got[0].Rev}, Now: noon}.Build())
@@ -84,12 +84,12 @@ func TestClaimWithinSlots(t *testing.T) {
 func TestClaimOfAPausedQueue(t *testing.T) {
 	w := newWorld(t)
 	w.enqueue("a", noon)
-	w.do(keys.Pause(item.Pausing{By: "me"}))
+	w.do(keys.Pause(item.Pausing{By: "me"}, 0))
 	step := item.Claim{Keys: keys, Session: "s1", Items: []*item.Entry{w.entry(keys.Ready())}, Now: noon}
 	if w.do(step.Build()).Succeeded {
 		t.Error("an item was claimed")
 	}
-	if w.do(keys.Pause(item.Pausing{By: "you"})).Succeeded || !w.do(keys.Resume()).Succeeded || w.do(keys.Resume()).Succeeded {
+	if w.do(keys.Pause(item.Pausing{By: "you"}, 0)).Succeeded || !w.do(keys.Resume()).Succeeded || w.do(keys.Resume()).Succeeded {
 		t.Error("a pause was made or ended twice")
 	}
 	if !w.do(step.Build()).Succeeded {

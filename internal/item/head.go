@@ -3,6 +3,7 @@ package item
 import (
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
 // Head reads what a claimer must know: the first items that are visible, and those that may be.
@@ -19,7 +20,7 @@ type Head struct {
 func (s Head) Build() []*pb.RequestOp {
 	ops := []*pb.RequestOp{
 		first(s.Ready, s.Keys.Ready(), s.ReadyEnd), first(s.Later, s.Keys.Later(), s.LaterEnd),
-		count(get(s.Paused())), count(txn.Range(s.Taken())),
+		get(s.Paused()), count(txn.Range(s.Taken())),
 	}
 	if s.Limited {
 		ops = append(ops, keysOnly(txn.Range(s.Slots())))
@@ -31,7 +32,7 @@ func (s Head) Build() []*pb.RequestOp {
 type Front struct {
 	Rev          int64
 	Ready, Later *pb.RangeResponse
-	Paused       bool
+	Paused       *mvccpb.KeyValue // nil if the queue is not paused
 	Taken        int
 	Used         map[int]bool // slots, nil if the queue has none
 }
@@ -41,7 +42,10 @@ func (s Head) Judge(resp *pb.TxnResponse) Front {
 	f := Front{
 		Rev:   resp.Header.GetRevision(),
 		Ready: resp.Responses[0].GetResponseRange(), Later: resp.Responses[1].GetResponseRange(),
-		Paused: counted(resp, 2) > 0, Taken: int(counted(resp, 3)),
+		Taken: int(counted(resp, 3)),
+	}
+	for _, kv := range kvs(resp, 2) {
+		f.Paused = kv
 	}
 	if s.Limited {
 		f.Used = map[int]bool{}

@@ -16,7 +16,7 @@ import (
 //	content/<id>                      what never changes of an item; once it is completed, that it was
 //	index/ready/<rank>/<vesting>/<seq>  items that have vested
 //	index/later/<vesting>/<rank>/<seq>  items that have not
-//	index/bell                        written when the queue is resumed
+//	index/bell                        written when the queue is resumed, or paused until another time
 //	index/idle/<session>              processes that wait for items
 //	taken/<session>/<id>              items that a worker has: put once per lease, so its ModRevision is the fence
 //	place/<id>                        where an item is that is not where it was enqueued
@@ -25,7 +25,7 @@ import (
 //	worker/<session>                  sessions that have, or had, items; its ModRevision is the session's generation
 //	slot/<n>                          one per taken item, in queues with MaxTaken
 //	bound                             written by each enqueue into a queue with MaxWaiting
-//	paused                            who paused the queue, and why
+//	paused                            who paused the queue, why, and until when
 //	trimmed                           by which time dead letters were last trimmed
 //
 // The keys below index/ have one prefix, for one watch. All keys but bound and the contents
@@ -62,7 +62,7 @@ func (k Keys) mark(id string) string { return k.Content(id) + "\x00" } // no id 
 // Index is the prefix of what waiting claimers follow.
 func (k Keys) Index() string { return k.root + "index/" }
 
-// Bell is the key that is written when the queue is resumed.
+// Bell is the key that is written when the queue is resumed, or paused until another time.
 func (k Keys) Bell() string { return k.Index() + "bell" }
 
 // Ready is the prefix of items that have vested.

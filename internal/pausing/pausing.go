@@ -22,7 +22,7 @@ func For(d time.Duration) Length { return Length{d, true} }
 // Check returns an error if no pause can have the length.
 func (l Length) Check() error {
 	if l.set && (l.d <= 0 || l.d > Most) {
-		return fmt.Errorf("a pause for %v: want more than 0s and at most %v; without it the pause lasts until it is resumed", l.d, Most)
+		return fmt.Errorf("for %v: want more than 0s and at most %v", l.d, Most)
 	}
 	return nil
 }
@@ -34,7 +34,7 @@ func (l Length) End(now time.Time) (time.Time, error) {
 	}
 	end := now.UTC().Add(l.d)
 	if end.Year() > 9999 { // the last year that a JSON time can have
-		return time.Time{}, fmt.Errorf("a pause for %v from %v on ends after the year 9999", l.d, now)
+		return time.Time{}, fmt.Errorf("for %v from %v on: it would end after the year 9999", l.d, now)
 	}
 	return end, nil
 }

@@ -113,7 +113,23 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "pause refused after an unknown outcome", tests: "TestPauseRefusedAfterUnknown", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/manage.go", "			return unsureOr(unsure, err)\n		}\n		if", "			return err\n		}\n		if"}},
+		edits: []edit{{"etcdclaims/queue/manage.go", "			return fail(unsureOr(unsure, err))\n		}\n		if", "			return fail(err)\n		}\n		if"}},
+	},
+	{
+		name: "pause of a queue that never ends", tests: "TestPauseEndsByItself", of: "etcdclaims/queue",
+		edits: []edit{{"etcdclaims/queue/round.go", "over := v.pause.Over(q.now())", "over := false"}},
+	},
+	{
+		name: "end of a pause at which no claimer wakes", tests: "TestPauseEndsByItself", of: "etcdclaims/queue",
+		edits: []edit{{"etcdclaims/queue/arrivals.go", "!until.IsZero() {", "false {"}},
+	},
+	{
+		name: "pause of a queue that ends although it was prolonged", tests: "TestPauseEndsUnderFaults", of: "etcdclaims/queue", unseen: unused,
+		edits: []edit{{"internal/item/activity.go", "	in.Compare = []*pb.Compare{unmoved(k.Paused(), rev)}\n", ""}},
+	},
+	{
+		name: "pause by another taken for one's own after a lost reply", tests: "TestPauseRepliesLost", of: "etcdclaims/queue", unseen: unused,
+		edits: []edit{{"internal/item/activity.go", "string(kv.Value) == Encode(p.bounded())", "len(kv.Value) > 0"}},
 	},
 	{
 		name: "keys deleted by hand taken for a verb", tests: "TestDeletedUnderWorker", of: "etcdclaims/queue", unseen: untouched,

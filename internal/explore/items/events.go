@@ -45,7 +45,7 @@ func (s State) Events() (all []event) {
 	} else if s.left[Pause] > 0 {
 		paused := s
 		paused.left[Pause]--
-		all = append(all, paused.operator("paused", keys.Pause(item.Pausing{})))
+		all = append(all, paused.operator("paused", keys.Pause(item.Pausing{}, 0)))
 	}
 	for n, r := range s.strays {
 		if n > 0 && slices.Equal(r.sig, s.strays[n-1].sig) {
