@@ -167,7 +167,7 @@ var importRules = []importRule{
 		why:    "the page needs nothing but the standard library and this SDK",
 		in:     []string{"./etcdclaims/webui"},
 		direct: true,
-		only:   []string{"std", "./etcdclaims", "./etcdclaims/admin", "./etcdclaims/work", "./etcdclaims/queue", "./etcdclaims/group", "./sched", "./sched/calendar", "./fencing", "./internal/attach", "./internal/doctor", "./internal/explain", "go.uber.org/zap"},
+		only:   []string{"std", "./etcdclaims", "./etcdclaims/admin", "./etcdclaims/work", "./etcdclaims/queue", "./etcdclaims/group", "./sched", "./sched/calendar", "./fencing", "./internal/attach", "./internal/doctor", "./internal/explain", "./internal/pausing", "go.uber.org/zap"},
 	},
 	{
 		why:    "the page is for the programs that mount it",

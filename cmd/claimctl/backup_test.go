@@ -104,6 +104,37 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 }
 
+// A pause keeps its end. One that is over by the time of the restore pauses nothing.
+func TestRestoreOfPausesThatEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx := t.Context()
+	q, s := saved(t, w)
+	w.ok("queue", "resume", "thumbnails")
+	w.ok("queue", "pause", "thumbnails", "--for", "2h")
+	before, err := q.Stats(ctx)
+	w.noErr(err)
+	w.noErr(q.Close(ctx))
+	paused := "sched/" + keyspace.Digest("billing") + "/now/paused/" + keyspace.Digest("invoices")
+	_, err = w.etcd.Put(ctx, w.prefix+paused, `{"v":1,"by":"anna","at":"2026-03-01T12:00:00Z","until":"2026-03-01T14:00:00Z"}`)
+	w.noErr(err)
+	file := w.backup()
+	w.deleteAll()
+	w.ok("restore", "-f", file, "--may-repeat")
+	if resp, err := w.etcd.Get(ctx, w.prefix+paused); err != nil || resp.Count != 1 {
+		t.Errorf("the pause of the job: %v, %v", resp, err)
+	}
+	if i, err := s.Inspect(ctx, "invoices"); err != nil || i.Paused != nil {
+		t.Errorf("%+v, %v", i.Paused, err)
+	}
+	q, err = queue.Open(ctx, w.client("app"), "thumbnails")
+	w.noErr(err)
+	if after, err := q.Stats(ctx); err != nil || after.Paused != before.Paused || time.Until(after.Paused.Until) < time.Hour {
+		t.Errorf("%+v, %v; it was %+v", after.Paused, err, before.Paused)
+	}
+	w.noErr(q.Close(ctx))
+}
+
 // A restore overwrites nothing: it says what it left out, and why.
 func TestRestoreOverwritesNothing(t *testing.T) {
 	t.Parallel()

@@ -21,6 +21,7 @@ type doneView struct {
 	Job     string    `json:"job,omitempty"`
 	Nominal time.Time `json:"nominal,omitzero"` // the tick
 	Run     string    `json:"run,omitempty"`    // ID of the run, or of the backfill, that was requested
+	Until   time.Time `json:"until,omitzero"`   // when the pause ends by itself
 	Queue   string    `json:"queue,omitempty"`
 	Item    string    `json:"item,omitempty"`
 	Items   *int      `json:"items,omitempty"` // how many

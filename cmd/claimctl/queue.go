@@ -31,12 +31,13 @@ type queueStats struct {
 	Dead        int       `json:"dead" col:"DEAD,0"`
 	OldestReady time.Time `json:"oldestReady,omitzero" col:"OLDEST READY"`
 	Paused      string    `json:"paused,omitempty" col:"PAUSED,short"`
+	Resumes     time.Time `json:"pausedUntil,omitzero"` // by itself
 }
 
 func viewStats(name string, s queue.Stats) queueStats {
 	v := queueStats{Queue: name, Ready: s.Ready, Later: s.Later, Taken: s.Taken, Dead: s.Dead, OldestReady: s.OldestReady.UTC()}
 	if !s.Paused.At.IsZero() {
-		v.Paused = explain.Paused(s.Paused.By, s.Paused.At, s.Paused.Why)
+		v.Paused, v.Resumes = explain.Paused(s.Paused.By, s.Paused.At, s.Paused.Until, s.Paused.Why), s.Paused.Until.UTC()
 	}
 	return v
 }
@@ -94,11 +95,7 @@ func (a *app) queueCommand() *cobra.Command {
 			func(ctx context.Context, q *queue.Queue, _ []string) error {
 				return printList(a, takenColumns, mapped(q.Taken(ctx), viewItem))
 			})),
-		a.command(a.queueSpec(spec{
-			use: "pause QUEUE", short: "Stop all claiming until resume",
-		}, func(ctx context.Context, q *queue.Queue, _ []string) error {
-			return a.done(q.Pause(ctx, a.reason), doneView{Done: "paused", Queue: q.Name(), Reason: a.reason}, "paused %q", q.Name())
-		})),
+		a.pauseQueueCommand(),
 		a.command(a.queueSpec(spec{use: "resume QUEUE", short: "End a pause"},
 			func(ctx context.Context, q *queue.Queue, _ []string) error {
 				return a.done(q.Resume(ctx), doneView{Done: "resumed", Queue: q.Name()}, "resumed %q", q.Name())
@@ -109,6 +106,23 @@ func (a *app) queueCommand() *cobra.Command {
 			})),
 		a.deadCommand())
 	return cmd
+}
+
+func (a *app) pauseQueueCommand() *cobra.Command {
+	var length pauseLength
+	return a.command(a.queueSpec(spec{
+		use: "pause QUEUE", short: "Stop all claiming until resume, or for some time",
+		flags: length.flag,
+		check: func([]string) error { return usageIf(length.check() != nil, "%v", length.check()) },
+	}, func(ctx context.Context, q *queue.Queue, _ []string) error {
+		var opts []queue.PauseOption
+		if length.isSet() {
+			opts = append(opts, queue.For(length.d))
+		}
+		end, until := length.end()
+		done := doneView{Done: "paused", Queue: q.Name(), Until: end, Reason: a.reason}
+		return a.done(q.Pause(ctx, a.reason, opts...), done, "paused %q%s", q.Name(), until)
+	}))
 }
 
 func (a *app) queueListCommand() *cobra.Command {

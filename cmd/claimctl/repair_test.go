@@ -76,6 +76,21 @@ func TestSched(t *testing.T) {
 	}
 	w.ok(on("resume", "invoices")...)
 	w.fails(exitFailure, "not paused", on("resume", "invoices")...)
+	for _, length := range []string{"0s", "-1h", "8784h0m1s"} {
+		w.fails(exitUsage, "pause --for "+length, on("pause", "invoices", "--for="+length)...)
+	}
+	w.finds(w.ok(on("pause", "invoices", "--for", "2h")...), `paused "invoices" until 20`)
+	w.ok(on("pause", "invoices", "--for", "3h", "--reason", "migration")...)
+	got := as[[]jobView](w, on("jobs")...)
+	if left := time.Until(got[0].Resumes); left > 3*time.Hour || left < 3*time.Hour-time.Minute ||
+		!strings.Contains(got[0].Paused, " until "+explain.Stamp(got[0].Resumes)+": migration") {
+		t.Errorf("%+v", got)
+	}
+	w.finds(w.ok(on("show", "invoices")...), "paused by ", " until 20")
+	if last := as[[]actionView](w, "audit")[0]; last.Detail != "for 3h0m0s" || last.Why != "migration" {
+		t.Errorf("%+v", last)
+	}
+	w.ok(on("resume", "invoices")...)
 	if got := as[[]instantView](w, on("next", "invoices", "-n", "3")...); len(got) != 3 || got[0].Nominal.Minute() != 30 || got[2].Nominal.Year() != got[0].Nominal.Year()+2 {
 		t.Errorf("%+v", got)
 	}
@@ -169,6 +184,17 @@ func TestQueue(t *testing.T) {
 	w.ok("queue", "pause", "mail", "--why", "audit")
 	if out := w.ok("queue", "stats", "mail"); !strings.Contains(out, "by operator") || !strings.Contains(out, "audit") {
 		t.Errorf("stats: %s", out)
+	}
+	w.fails(exitUsage, "pause --for 0s", "queue", "pause", "mail", "--for", "0s")
+	w.fails(exitFailure, "paused already", "queue", "pause", "mail", "--for", "1h")
+	w.ok("queue", "resume", "mail")
+	for _, length := range []string{"1h", "2h"} {
+		w.finds(w.ok("queue", "pause", "mail", "--for", length, "--reason", "migration"), `paused "mail" until 20`)
+	}
+	st := as[queueStats](w, "queue", "stats", "mail")
+	if left := time.Until(st.Resumes); left > 2*time.Hour || left < 2*time.Hour-time.Minute ||
+		!strings.Contains(st.Paused, " until "+explain.Stamp(st.Resumes)+": migration") {
+		t.Errorf("%+v", st)
 	}
 	w.ok("queue", "resume", "mail")
 	w.ok("queue", "cancel", "mail", "x", "--yes")

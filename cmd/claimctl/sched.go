@@ -29,6 +29,7 @@ type jobView struct {
 	Next     time.Time  `json:"next,omitzero"`
 	Overdue  time.Time  `json:"overdue,omitzero"` // the oldest tick past its bound
 	Paused   string     `json:"paused,omitempty" col:"PAUSED,short"`
+	Resumes  time.Time  `json:"pausedUntil,omitzero"` // by itself
 	Running  int        `json:"running" col:"RUNNING"`
 	Waiting  int        `json:"waiting"`
 	Requests int        `json:"requests,omitempty"` // that wait for the owner
@@ -57,7 +58,7 @@ func viewJob(i sched.JobInfo) jobView {
 		v.Queue = fmt.Sprintf("%d, %d requested", v.Waiting, v.Requests)
 	}
 	if i.Paused != nil {
-		v.Paused = explain.Paused(i.Paused.By, i.Paused.At, i.Paused.Note)
+		v.Paused, v.Resumes = explain.Paused(i.Paused.By, i.Paused.At, i.Paused.Until, i.Paused.Note), i.Paused.Until.UTC()
 	}
 	if i.Last != nil {
 		v.Last = new(viewEntry(*i.Last))
@@ -187,12 +188,7 @@ func (a *app) schedCommand() *cobra.Command {
 			return printList(a, entryColumns, mapped(s.History(ctx, job), viewEntry))
 		}),
 		a.nextCommand(),
-		a.jobCommand(spec{
-			use: "pause", short: "Admit no more ticks of a job until resume",
-		}, func(ctx context.Context, s *sched.Scheduler, job string) error {
-			done := doneView{Done: "paused", Group: a.group, Job: job, Reason: a.reason}
-			return a.done(s.Pause(ctx, job, a.reason), done, "paused %q", job)
-		}),
+		a.pauseJobCommand(),
 		a.jobCommand(spec{
 			use: "resume", short: "End a pause; its ticks are not made up for",
 		}, func(ctx context.Context, s *sched.Scheduler, job string) error {
@@ -224,6 +220,23 @@ func (a *app) schedCommand() *cobra.Command {
 			return a.done(s.Undefine(ctx, job, sched.AnyVersion), done, "removed the definition of %q", job)
 		}))
 	return cmd
+}
+
+func (a *app) pauseJobCommand() *cobra.Command {
+	var length pauseLength
+	return a.jobCommand(spec{
+		use: "pause", short: "Admit no more ticks of a job until resume, or for some time",
+		flags: length.flag,
+		check: func([]string) error { return usageIf(length.check() != nil, "%v", length.check()) },
+	}, func(ctx context.Context, s *sched.Scheduler, job string) error {
+		var opts []sched.PauseOption
+		if length.isSet() {
+			opts = append(opts, sched.For(length.d))
+		}
+		end, until := length.end()
+		done := doneView{Done: "paused", Group: a.group, Job: job, Until: end, Reason: a.reason}
+		return a.done(s.Pause(ctx, job, a.reason, opts...), done, "paused %q%s", job, until)
+	})
 }
 
 func (a *app) backfillCommand() *cobra.Command {

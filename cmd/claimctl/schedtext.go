@@ -20,7 +20,7 @@ func jobText(i sched.JobInfo) []string {
 	}
 	switch {
 	case i.Paused != nil:
-		add("paused %s", explain.Paused(i.Paused.By, i.Paused.At, i.Paused.Note))
+		add("paused %s", explain.Paused(i.Paused.By, i.Paused.At, i.Paused.Until, i.Paused.Note))
 	case i.Next.IsZero():
 		add("next: not known, or never")
 	default:

@@ -18,6 +18,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/explain"
+	"github.com/etcdclaims/claims/internal/pausing"
 	"github.com/etcdclaims/claims/sched"
 	"go.uber.org/zap"
 )
@@ -124,6 +125,9 @@ func operation(r *http.Request) (Operation, error) {
 	case actionEvict:
 		err := op.readEviction(form.Get("for"))
 		return op, err
+	case actionPauseJob, actionPauseQueue:
+		err := op.readPause(strings.TrimSpace(form.Get("for")))
+		return op, err
 	case actionRelease:
 	default:
 		return op, nil
@@ -137,6 +141,19 @@ func operation(r *http.Request) (Operation, error) {
 		return op, errors.New("give a reason: the holder and the history show it")
 	}
 	return op, nil
+}
+
+// readPause reads for how long something is paused: until it is resumed if nothing is given.
+func (op *Operation) readPause(length string) error {
+	if length == "" {
+		return nil
+	}
+	d, err := time.ParseDuration(length)
+	if err != nil || pausing.For(d).Check() != nil {
+		return fmt.Errorf("%q is not a time such as 2h or 30m, of at most %v", cut(length, 40), pausing.Most)
+	}
+	op.For = d
+	return nil
 }
 
 // readObject reads what the action is carried out on, and nothing else: Access must not decide by a
@@ -224,6 +241,9 @@ func (h *Handler) changeJob(ctx context.Context, op Operation, why string) error
 	}
 	switch op.Action {
 	case actionPauseJob:
+		if op.For != 0 {
+			return s.Pause(ctx, op.Job, why, sched.For(op.For))
+		}
 		return s.Pause(ctx, op.Job, why)
 	case actionResumeJob:
 		return s.Resume(ctx, op.Job)
@@ -241,6 +261,9 @@ func (h *Handler) changeQueue(ctx context.Context, op Operation, why string) err
 	}
 	switch op.Action {
 	case actionPauseQueue:
+		if op.For != 0 {
+			return q.Pause(ctx, why, queue.For(op.For))
+		}
 		return q.Pause(ctx, why)
 	case actionResumeQueue:
 		return q.Resume(ctx)

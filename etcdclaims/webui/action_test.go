@@ -61,8 +61,12 @@ func TestActions(t *testing.T) {
 		job := []string{"group", "billing", "job", "nightly", "reason", "month end"}
 		s, err := sched.New(w.claims, sched.Config{Group: "billing"})
 		w.ok(err)
-		does(form("pause-job", job...), "job?group=billing&job=nightly")
-		w.shows("job?group=billing&job=nightly", "paused", "alice: month end")
+		does(form("pause-job", append(job, "for", " 2h ")...), "job?group=billing&job=nightly")
+		w.shows("job?group=billing&job=nightly", "paused", " until 2000-01-01 02:0", "alice: month end")
+		does(form("pause-job", append(job, "for", "")...), "job?group=billing&job=nightly")
+		if info, err := s.Inspect(ctx, "nightly"); err != nil || info.Paused == nil || !info.Paused.Until.IsZero() {
+			w.Errorf("not until it is resumed: %+v, %v", info.Paused, err)
+		}
 		does(form("resume-job", job...), "job?group=billing&job=nightly")
 		does(form("run-job", job...), "job?group=billing&job=nightly")
 		time.Sleep(5 * time.Second)
@@ -80,8 +84,8 @@ func TestActions(t *testing.T) {
 				w.Errorf("%+v, %v; want %d dead, %d ready", st, err, dead, ready)
 			}
 		}
-		does(form("pause-queue", "queue", "mails"), "queue?queue=mails")
-		w.shows("queue?queue=mails", "Paused by")
+		does(form("pause-queue", "queue", "mails", "for", "30m"), "queue?queue=mails")
+		w.shows("queue?queue=mails", "Paused by", " until 2000-01-01 00:3")
 		does(form("resume-queue", "queue", "mails"), "queue?queue=mails")
 		count(1, 2)
 		does(form("redrive", "queue", "mails", "item", "mail-0"), "item?id=mail-0&queue=mails")
@@ -197,6 +201,10 @@ func TestActionsThatFail(t *testing.T) {
 			{form("pause-job", "group", "g", "job", "none"), 404},
 			{form("pause-job", "group", "a/b", "job", "none"), 400},
 			{form("pause-queue", "queue", "none"), 404},
+			{form("pause-queue", "queue", "none", "for", "1h"), 404},
+			{form("pause-queue", "queue", "none", "for", "0s"), 400},
+			{form("pause-job", "group", "g", "job", "none", "for", "2 days"), 400},
+			{form("pause-job", "group", "g", "job", "none", "for", "9000h"), 400},
 			{form("purge", "queue", "none", "before", time.Now().Add(time.Hour).Format(time.RFC3339Nano)), 400},
 		} {
 			if answer := w.post(tt.form); answer.Code != tt.code {

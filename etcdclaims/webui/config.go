@@ -165,7 +165,7 @@ type Operation struct {
 	State work.State
 	// Group and Job name the job. Group and Member name the member of a group.
 	Group, Job, Member string
-	// For is how long a member is evicted.
+	// For is how long a member is evicted, or a job or a queue paused; zero for a pause until it is resumed.
 	For time.Duration
 	// Queue names the queue, and Item the id of an item in it.
 	Queue, Item string

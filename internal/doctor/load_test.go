@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/internal/explain"
+	"github.com/etcdclaims/claims/sched"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -162,6 +163,25 @@ func TestBacklog(t *testing.T) {
 	}
 }
 
+// A pause that ends by itself within the day is no finding: nobody has to think of it.
+func TestPauseThatEndsSoon(t *testing.T) {
+	now := time.Now()
+	for until, want := range map[time.Time]int{{}: 1, now.Add(time.Hour): 0, now.Add(23 * time.Hour): 0, now.Add(25 * time.Hour): 1} {
+		for _, since := range []time.Time{now, now.Add(-30 * time.Hour)} {
+			e := &Examination{}
+			e.queue("mail", queue.Stats{Ready: 9, OldestReady: since, Paused: queue.Pausing{By: "olga", At: since, Until: until}}, 0, now)
+			if len(e.Findings) != want {
+				t.Errorf("queue until %v: %+v", until, e.Findings)
+			}
+			e.Findings = nil
+			e.job("billing", sched.JobInfo{Job: "invoices", Paused: &sched.Pause{By: "olga", At: since, Until: until}}, true)
+			if len(e.Findings) != want {
+				t.Errorf("job until %v: %+v", until, e.Findings)
+			}
+		}
+	}
+}
+
 // Of many queues that cannot be read, one shows what is wrong.
 func TestQueuesUnanswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -176,7 +196,7 @@ func TestQueuesUnanswered(t *testing.T) {
 			}
 		}
 		e.queues(t.Context())
-		e.has(t, OK, "queues", "20, without dead items and pauses")
+		e.has(t, OK, "queues", "20, without dead items and long pauses")
 		host.Inject(claimtest.Fault{Times: -1, DelayReply: 20 * time.Millisecond})
 		e.Findings = nil
 		ctx, cancel := context.WithTimeout(t.Context(), 450*time.Millisecond)

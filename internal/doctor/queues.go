@@ -45,7 +45,7 @@ func (e *Examination) queues(ctx context.Context) {
 		return again
 	})
 	if len(e.Findings) == 0 {
-		e.judge("queues", unread, "%d, without dead items and pauses", len(names))
+		e.judge("queues", unread, "%d, without dead items and long pauses", len(names))
 	}
 }
 
@@ -133,12 +133,12 @@ func (e *Examination) queue(name string, stats queue.Stats, by workers, now time
 		f.Commands = append(e.claimctl(" queue dead ls%s", arguments), e.claimctl(" queue dead redrive-all%s", arguments)...)
 	}
 	waiting, age := count(stats.Ready, "item waits", "items wait"), now.Sub(stats.OldestReady).Truncate(time.Second)
-	if p := stats.Paused; !p.At.IsZero() {
-		e.Add(pauseLevel(p.At), "queues", "resume it, unless it is paused on purpose", "%q is paused %s; %s",
-			name, explain.Paused(p.By, p.At, p.Why), waiting).Commands = e.claimctl(" queue resume%s", arguments)
-		return // its backlog follows from that
-	}
+	p := stats.Paused
 	switch {
+	case endsSoon(p.Until): // its backlog follows from that
+	case !p.At.IsZero():
+		e.Add(pauseLevel(p.At), "queues", "resume it, unless it is paused on purpose", "%q is paused %s; %s",
+			name, explain.Paused(p.By, p.At, p.Until, p.Why), waiting).Commands = e.claimctl(" queue resume%s", arguments)
 	case stats.Ready == 0 || stats.OldestReady.IsZero():
 	case by.alive == 0 && age > idle:
 		level := Note

@@ -61,7 +61,7 @@ func (e *Examination) groups(ctx context.Context) {
 		}
 	}
 	if well && len(e.Findings) == before {
-		e.judge("jobs", unread, "%d in %s, none paused", jobs, count(len(all), "group", "groups"))
+		e.judge("jobs", unread, "%d in %s, none paused for long", jobs, count(len(all), "group", "groups"))
 	}
 }
 
@@ -117,18 +117,26 @@ func (e *Examination) job(group string, job sched.JobInfo, owned bool) {
 	if !job.Overdue.IsZero() && job.Ahead == 0 && owned {
 		add(Warning, look, show, " is overdue: its tick of %s has not ended", explain.Stamp(job.Overdue)).trouble = mistimed
 	}
-	if p := job.Paused; p != nil {
+	if p := job.Paused; p != nil && !endsSoon(p.Until) {
 		add(pauseLevel(p.At), "resume it, unless it is paused on purpose", []string{"resume"},
-			" is paused %s", explain.Paused(p.By, p.At, p.Note))
+			" is paused %s", explain.Paused(p.By, p.At, p.Until, p.Note))
 	}
 }
 
-// pauseLevel judges how long something is paused: for more than a day it may be forgotten.
+// longPause is how long a pause may last: after that it may be forgotten.
+const longPause = 24 * time.Hour
+
+// pauseLevel judges how long something is paused.
 func pauseLevel(since time.Time) Level {
-	if now := (clock.Clock{}).Time(); now.Sub(since) > 24*time.Hour {
+	if now := (clock.Clock{}).Time(); now.Sub(since) > longPause {
 		return Warning
 	}
 	return Note
+}
+
+// endsSoon reports whether a pause ends by itself within the day. Nobody has to think of it.
+func endsSoon(until time.Time) bool {
+	return !until.IsZero() && until.Sub((clock.Clock{}).Time()) <= longPause
 }
 
 // work looks for records that somebody must look at.

@@ -127,7 +127,7 @@ func TestOwnerBeingElected(t *testing.T) {
 			}
 		})
 		e.groups(t.Context())
-		e.has(t, OK, "jobs", "1 in 1 group, none paused")
+		e.has(t, OK, "jobs", "1 in 1 group, none paused for long")
 		if took := time.Since(begun); took < patience {
 			t.Errorf("it was not read again: it took %s", took)
 		}

@@ -38,10 +38,15 @@ func Stamp(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// Paused is who paused something, when, and why if a reason was given.
-func Paused(by string, at time.Time, why string) string {
-	if why != "" {
-		why = ": " + why
+// Paused is who paused something, when, until when if the pause ends by itself, and why if a reason was
+// given.
+func Paused(by string, at, until time.Time, why string) string {
+	text := fmt.Sprintf("by %s since %s", by, Stamp(at))
+	if !until.IsZero() {
+		text += " until " + Stamp(until)
 	}
-	return fmt.Sprintf("by %s since %s%s", by, Stamp(at), why)
+	if why != "" {
+		text += ": " + why
+	}
+	return text
 }

@@ -28,7 +28,7 @@ func TestWords(t *testing.T) {
 }
 
 func TestPausedWithoutReason(t *testing.T) {
-	if got := explain.Paused("olga", time.Unix(0, 0), ""); got != "by olga since 1970-01-01T00:00:00Z" {
+	if got := explain.Paused("olga", time.Unix(0, 0), time.Time{}, ""); got != "by olga since 1970-01-01T00:00:00Z" {
 		t.Error(got)
 	}
 }

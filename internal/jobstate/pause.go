@@ -48,8 +48,12 @@ func EndPause(k tick.Keys, job string, schedule calendar.Schedule, p tick.Pause,
 // Lift returns the state as it is for those who look at it. A pause that is over counts as none, also if
 // no owner has resumed the job so far: the mark is then where the owner will put it.
 func (st State) Lift(now time.Time) State {
-	if p := st.Paused; p != nil && p.Over(now) && st.HighRev != 0 {
-		st.Paused, st.High = nil, tick.Later(st.High, p.Until)
+	p := st.Paused
+	if p == nil || !p.Over(now) {
+		return st
+	}
+	if st.Paused = nil; st.HighRev != 0 {
+		st.High = tick.Later(st.High, p.Until)
 	}
 	return st
 }

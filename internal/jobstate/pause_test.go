@@ -75,4 +75,7 @@ func TestLift(t *testing.T) {
 	if before.High = minute(6); !before.Lift(minute(7)).High.Equal(minute(6)) {
 		t.Error("the mark goes back")
 	}
+	if st := (State{Paused: &tick.Pause{Until: minute(5)}}).Lift(minute(7)); st.Paused != nil || !st.High.IsZero() {
+		t.Errorf("of a job that no owner has registered: %+v", st)
+	}
 }
