@@ -292,6 +292,7 @@ func (f pauseOption) applyPause(l *pausing.Length) { f(l) }
 
 // For makes a pause end by itself after d: more than zero, and at most 366 days. Without For it lasts
 // until Resume. Each process that claims decides by its own clock whether the pause is over.
+// The record of the call, see admin.Actions, has d. The end of the pause is nobody's call, and has no such record.
 func For(d time.Duration) PauseOption {
 	return pauseOption(func(l *pausing.Length) { *l = pausing.For(d) })
 }
