@@ -116,8 +116,11 @@ var queueMutants = []mutant{
 		edits: []edit{{"etcdclaims/queue/manage.go", "			return fail(unsureOr(unsure, err))\n		}\n		if", "			return fail(err)\n		}\n		if"}},
 	},
 	{
-		name: "pause of a queue that never ends", tests: "TestPauseEndsByItself", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/round.go", "over := v.pause.Over(q.now())", "over := false"}},
+		name: "pause of a queue that never ends", seeds: 100, queue: true,
+		edits: []edit{
+			{"etcdclaims/queue/round.go", "over := v.pause.Over(q.now())", "over := false"},
+			{"etcdclaims/queue/arrivals.go", "!until.IsZero() {", "false {"}, // else claimers read without a rest
+		},
 	},
 	{
 		name: "end of a pause at which no claimer wakes", tests: "TestPauseEndsByItself", of: "etcdclaims/queue",

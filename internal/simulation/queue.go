@@ -285,8 +285,15 @@ func (p *process) intervene(rng *rand.Rand) {
 		if p.slot > 0 {
 			return
 		}
+		lasts := between(rng, time.Millisecond, 4*time.Second)
+		if rng.IntN(2) == 0 {
+			call("pause", "", func(ctx context.Context, _ string) error {
+				return p.queue.Pause(ctx, "for some time", queue.For(lasts))
+			})
+			return // it ends by itself
+		}
 		call("pause", "", func(ctx context.Context, _ string) error { return p.queue.Pause(ctx, "on purpose") })
-		p.pause(between(rng, 0, 4*time.Second))
+		p.pause(lasts)
 		fallthrough
 	default:
 		call("resume", "", func(ctx context.Context, _ string) error { return p.queue.Resume(ctx) })

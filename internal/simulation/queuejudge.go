@@ -19,11 +19,12 @@ type queueJudge struct {
 	items   map[string]string // id: its content, until it is completed
 	at      map[string][]*queueEntry
 	paused  bool
+	until   time.Time // when the pause ends by itself, zero for never
 	taken   int
 	waiting int
 	back    int // items that came to wait since the last enqueue, which no limit keeps back
 
-	blocked  time.Time              // when the queue was last paused or at its limit
+	blocked  time.Time              // until when the queue was last paused or at its limit
 	forced   map[string][]time.Time // by instance: a session was taken away behind its back
 	returned map[leaseName]bool     // leases whose items were given back
 	undone   map[string][]time.Time // by verb and id: when an item was cancelled, or redriven
@@ -40,7 +41,7 @@ func (qs *queueing) newJudge(r *replay) *queueJudge {
 
 func (j *queueJudge) begin() {
 	j.items, j.at = map[string]string{}, map[string][]*queueEntry{}
-	j.paused, j.taken, j.waiting, j.back = false, 0, 0, 0
+	j.paused, j.until, j.taken, j.waiting, j.back = false, time.Time{}, 0, 0, 0
 }
 
 // queueItem is what the value of a key of an item says.
@@ -127,7 +128,7 @@ func (j *queueJudge) apply(c change) (id string) {
 	kind, rest := c.part()
 	switch {
 	case kind == "paused":
-		j.paused = !c.deleted
+		j.setPause(c)
 	case kind == "content" && !strings.HasSuffix(rest, "\x00"):
 		var content struct {
 			Payload []byte
@@ -151,6 +152,34 @@ func (j *queueJudge) apply(c change) (id string) {
 		return e.ID
 	}
 	return ""
+}
+
+// setPause judges and takes over a change of the pause. It ends at its end, or because a person resumes the queue.
+func (j *queueJudge) setPause(c change) {
+	resumed := func(call *queueCall) bool {
+		return call.verb == "resume" && !call.began.After(c.at) && (call.outcome != "done" || !call.ended.Add(seenLate).Before(c.at))
+	}
+	if c.deleted && j.paused && !j.until.IsZero() {
+		j.faultIf(!j.qs.vested(j.until, c.at) && !slices.ContainsFunc(j.qs.calls, resumed),
+			"the pause until %s ended at %s: %v", clockOf(j.until), clockOf(c.at), c)
+		j.qs.w.count("judged: pauses that ended by themselves, or before")
+	}
+	var value struct{ Until time.Time }
+	if j.paused = !c.deleted; j.paused {
+		_ = json.Unmarshal([]byte(c.value), &value)
+	}
+	j.until = value.Until
+}
+
+// block notes until when no item could be claimed. A pause that is over counts for as long as the clocks differ.
+func (j *queueJudge) block(at time.Time) {
+	end := j.until.Add(j.qs.ahead - j.qs.behind)
+	switch over := !j.until.IsZero() && end.Before(at); {
+	case j.qs.max > 0 && j.taken >= j.qs.max, j.paused && !over:
+		j.blocked = at
+	case j.paused && j.blocked.Before(end):
+		j.blocked = end
+	}
 }
 
 // count counts the items anew. An enqueue under way may have counted others.
@@ -219,9 +248,7 @@ func (j *queueJudge) transaction(changes []change) {
 	if slices.ContainsFunc(changes, func(c change) bool { kind, _ := c.part(); return kind == "bound" }) {
 		j.back = 0 // no enqueue is under way that has counted before
 	}
-	if j.paused || j.qs.max > 0 && j.taken >= j.qs.max {
-		j.blocked = changes[0].at
-	}
+	j.block(changes[0].at)
 	j.faultIf(j.qs.max > 0 && j.taken > j.qs.max, "%d items are taken at revision %d, the limit is %d", j.taken, changes[0].rev, j.qs.max)
 }
 

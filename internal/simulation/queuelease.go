@@ -329,7 +329,11 @@ func (w *world) drainQueue(ctx context.Context) {
 	p.openQueue()                // its workers do nothing: it has been told to end
 	p.wg.Wait()
 	defer p.closeQueue(patience)
-	if err := p.queue.Resume(ctx); err != nil && !errors.Is(err, queue.ErrUnchanged) {
+	st, err := p.queue.Stats(ctx)
+	if err == nil && !st.Paused.At.IsZero() && st.Paused.Until.IsZero() { // other pauses end by themselves
+		err = p.queue.Resume(ctx)
+	}
+	if err != nil && !errors.Is(err, queue.ErrUnchanged) {
 		w.fault("the queue cannot be resumed in the end: %v", err)
 	}
 	time.Sleep(quiet) // what dead workers have left is there again
