@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
@@ -99,6 +100,36 @@ func ExampleOpen() {
 	// open: queue "reports": no such queue
 	// ready: 1
 	// higher first: true most taken: 2
+}
+
+// A queue is paused for the time of a migration, and its items are claimed again by themselves.
+func ExampleQueue_Pause() {
+	ctx := context.Background()
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: testetcd.SharedEndpoints(), Logger: zap.NewNop()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer etcd.Close()
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example-queue-pause/", Logger: zap.Must(zap.NewProduction())})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer claims.Close(ctx)
+	q, err := queue.New(claims, queue.Config{Name: "reports"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close(ctx)
+	if err := q.Pause(ctx, "migration, INC-311", queue.For(2*time.Hour)); err != nil {
+		log.Fatal(err)
+	}
+	stats, err := q.Stats(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("paused for", stats.Paused.Until.Sub(stats.Paused.At)) // or until Resume
+	// Output:
+	// paused for 2h0m0s
 }
 
 // A parent item enqueues its children in the transaction that completes it: either both
