@@ -77,6 +77,9 @@ func newFindings(all []doctor.Finding) (f findings) {
 	return f
 }
 
+// Any reports whether there was an examination.
+func (f findings) Any() bool { return len(f.Troubles)+len(f.Well)+f.Hidden > 0 }
+
 // Sound reports whether no finding is a warning or an error. Hidden ones are not known.
 func (f findings) Sound() bool {
 	return f.Hidden == 0 && !slices.ContainsFunc(f.Troubles, func(found finding) bool { return found.Level != doctor.Note })
@@ -139,17 +142,11 @@ func (s *sightings) date(found []finding) {
 	s.first = seen
 }
 
-// examined is what reading has found.
-type examined struct {
-	findings
-	Members []doctor.Member
-}
-
 // examine returns what the checks that only read have found, for all tabs alike.
-func (q *request) examine() (examined, freshness) {
-	return snapshotOf(q, doctorTopic, examineEvery, func(_ context.Context, h *Handler) (examined, error) {
+func (q *request) examine() (findings, freshness) {
+	return snapshotOf(q, doctorTopic, examineEvery, func(_ context.Context, h *Handler) (findings, error) {
 		if h.claims.Passthrough() {
-			return examined{}, nil
+			return findings{}, nil
 		}
 		e := h.examination()
 		e.Untimed = true // each new duration would reload all tabs
@@ -157,7 +154,7 @@ func (q *request) examine() (examined, freshness) {
 		e.Examine(h.ctx, false) // it may take longer than other readings
 		found := newFindings(e.Findings)
 		h.sightings.date(found.Troubles)
-		return examined{found, e.Members}, nil
+		return found, nil
 	})
 }
 

@@ -40,7 +40,7 @@ func TestExamination(t *testing.T) {
 		time.Sleep(time.Second)
 		lists := len(w.host.Sent("status"))
 		time.Sleep(5 * time.Minute)
-		if n := len(w.host.Sent("status")) - lists; n < 10 || n > 16 {
+		if n := len(w.host.Sent("status")) - lists; n < 20 || n > 32 { // by an examination, and for the table of members
 			w.Errorf("in five minutes 50 tabs examined etcd %d times", n)
 		}
 		if n := len(w.host.Sent("alarm")); n > 0 {

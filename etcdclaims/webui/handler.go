@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"path"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -48,6 +49,8 @@ type Handler struct {
 	forget  func() // of the client
 	wg      sync.WaitGroup
 	readNow chan struct{} // capacity 1: a snapshot is due
+
+	away atomic.Bool // etcd did not answer when its status was last read
 
 	mu      sync.Mutex // running, lastUse; no other mutex is taken while it is held
 	running bool       // the loop

@@ -1,11 +1,79 @@
 package webui
 
 import (
+	"cmp"
 	"context"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/doctor"
+	"github.com/etcdclaims/claims/internal/explain"
 )
+
+// status is how etcd is.
+type status struct {
+	Passthrough bool
+	Err         string
+	Since       time.Time
+}
+
+// statusTopic is the snapshot that every page shows.
+const statusTopic = "status"
+
+// An outage is shown within two seconds: half a second and a beat until the next read, which may take
+// somewhat more than the second after which the client takes a request for unanswered.
+const statusEvery, statusTimeout = 500 * time.Millisecond, 1050 * time.Millisecond
+
+// status asks for it.
+func (q *request) status() status {
+	s, fresh := snapshotOf(q, statusTopic, statusEvery, func(ctx context.Context, h *Handler) (status, error) {
+		s := h.readStatus(ctx)
+		away := s.Err != ""
+		if away { // soon again, though it took long
+			h.snapshots.invalidate(statusTopic)
+		}
+		if h.away.Swap(away) != away {
+			h.snapshots.invalidate(membersTopic)
+			h.snapshots.invalidate(doctorTopic)
+		}
+		return s, nil
+	})
+	if fresh.Err != nil {
+		s.Err = fresh.Err.Error()
+	}
+	return s
+}
+
+// readStatus reads from etcd each time: Client.Health trusts an answer for a second.
+func (h *Handler) readStatus(ctx context.Context) status {
+	if h.claims.Passthrough() {
+		return status{Passthrough: true}
+	}
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	_, _, err := explain.Epoch(ctx, h.claims.Etcd(), h.claims.Prefix())
+	health, unwell := h.claims.Health(ctx)
+	if err = cmp.Or(unwell, err); err == nil {
+		return status{}
+	}
+	return status{Err: err.Error(), Since: health.Since}
+}
+
+// membersTopic is the snapshot of the members. It is read again as soon as an outage begins or ends.
+const membersTopic = "members"
+
+// members asks each member of etcd how it is. It asks nothing else, so it names them also while
+// etcd has no leader.
+func (q *request) members() ([]doctor.Member, freshness) {
+	return snapshotOf(q, membersTopic, examineEvery, func(ctx context.Context, h *Handler) ([]doctor.Member, error) {
+		if h.claims.Passthrough() {
+			return nil, nil
+		}
+		e := h.examination()
+		e.Ask(ctx)
+		return e.Members, nil
+	})
+}
 
 // healthPage shows how etcd and this process are.
 type healthPage struct {
@@ -13,7 +81,8 @@ type healthPage struct {
 	Fresh    freshness
 	Stats    etcdclaims.Stats
 	Summary  summary
-	Doctor   examined
+	Members  []doctor.Member
+	Doctor   findings
 	Examined freshness
 	Trial    trial
 	CanTry   bool
@@ -33,7 +102,9 @@ const memberTimeout = time.Second
 
 func (q *request) health() (any, error) {
 	claims := q.h.claims
+	members, _ := q.members() // first: in an outage what follows takes all the time that there is
 	p := healthPage{
+		Members:  members,
 		Stats:    claims.Stats(),
 		Summary:  q.useClaims("").summary(),
 		Prefix:   claims.Prefix(),
@@ -49,8 +120,8 @@ func (q *request) health() (any, error) {
 		c.Health.LastError = nil
 		return c, nil
 	})
-	p.Doctor, p.Examined = q.examine()
-	p.Doctor.findings = p.Doctor.visible(q)
+	found, examined := q.examine()
+	p.Doctor, p.Examined = found.visible(q), examined
 	p.Trial, p.CanTry, p.Tabs = q.h.trials.latest(), q.can(Operation{Action: actionTrial}), q.h.tabs.count()
 	return p, nil
 }

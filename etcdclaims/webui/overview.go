@@ -62,6 +62,7 @@ func (n number) String() string {
 }
 
 func (q *request) overview() (any, error) {
+	attention := q.attention() // first: it names the members also in an outage
 	p := overviewPage{summary: q.useClaims("").summary(), TroubleState: work.StateOrphaned}
 	lines, fresh := q.allLines()
 	p.Waiting = number{freshness: fresh, partial: len(lines) == mostRows}
@@ -91,23 +92,25 @@ func (q *request) overview() (any, error) {
 		}
 		p.DeadLetters.N += row.Dead
 	}
-	p.Attention = q.attention(p.summary)
+	attention.States = append(attention.States, pageState(p.Held, p.Reading, p.summary.Err))
+	p.Attention = attention
 	p.HasRefusals = q.h.cfg.Refusals != nil
 	p.Refused = q.refused()
 	return p, nil
 }
 
 // attention returns what the examination of etcd has found, as far as the user may view it.
-func (q *request) attention(claims summary) attention {
-	a := attention{States: []state{pageState(claims.Held, claims.Reading, claims.Err)}}
+func (q *request) attention() (a attention) {
 	if !q.can(Operation{Action: ActionView, Page: "health"}) {
 		return a
 	}
-	e, fresh := q.examine()
-	shown := e.visible(q)
-	a.Known, a.Fresh, a.Troubles = !fresh.At.IsZero() && len(e.Members) > 0, fresh, shown.Troubles
+	if members, _ := q.members(); len(members) > 0 {
+		a.States = append([]state{membersState(members), spaceState(members)}, a.States...)
+	}
+	found, fresh := q.examine()
+	shown := found.visible(q)
+	a.Known, a.Fresh, a.Troubles = found.Any(), fresh, shown.Troubles
 	if a.Known {
-		a.States = append([]state{membersState(e.Members), spaceState(e.Members)}, a.States...)
 		for _, f := range shown.Well {
 			if f.Check == "epoch" {
 				a.States = append(a.States, state{"Epoch", "good", f.Detail, "health"})

@@ -108,6 +108,8 @@ func TestGroupWithoutOwner(t *testing.T) {
 		w.ok(<-ended)
 		time.Sleep(time.Minute)
 		w.shows("schedules", "no process runs it")
+		w.get("health") // as it was
+		time.Sleep(5 * time.Second)
 		w.shows("health", "no process runs group &#34;billing&#34;, which has 1 job", "&#34;nightly&#34; of group &#34;billing&#34; is paused by")
 	})
 }

@@ -17,8 +17,9 @@ import (
 const (
 	// pageSize is how many rows a page has.
 	pageSize = 100
-	// patience is how long a request waits for etcd, for all that it shows.
-	patience = 2 * time.Second
+	// A request waits for etcd at most so long, for all that it shows: firstPatience for what the page
+	// does not have yet, nextPatience for what it has. So an outage makes no page slow.
+	firstPatience, nextPatience = 2 * time.Second, 250 * time.Millisecond
 )
 
 // page is one of the pages.
@@ -89,11 +90,15 @@ type request struct {
 	r     *http.Request
 	query url.Values
 	shows shows
-	until time.Time // it waits for etcd
+	wait  patience
 }
 
 func (h *Handler) newRequest(r *http.Request, query url.Values) *request {
-	return &request{h: h, r: r, query: query, shows: shows{topics: make(map[string]bool)}, until: time.Now().Add(patience)}
+	now := time.Now()
+	return &request{
+		h: h, r: r, query: query, shows: shows{topics: make(map[string]bool)},
+		wait: patience{until: now.Add(firstPatience), again: now.Add(nextPatience)},
+	}
 }
 
 // errInput is the error of a request that does not make sense.
@@ -123,7 +128,7 @@ func (q *request) can(op Operation) bool {
 // useClaims makes the page one that shows the claims with a prefix.
 func (q *request) useClaims(prefix string) *board {
 	q.shows.claims, q.shows.prefix = true, prefix
-	q.h.board.wake(q.r.Context(), q.until)
+	q.h.board.wake(q.r.Context(), q.wait.until)
 	return &q.h.board
 }
 
@@ -132,7 +137,7 @@ func (q *request) useClaims(prefix string) *board {
 func snapshotOf[T any](q *request, topic string, every time.Duration, read func(context.Context, *Handler) (T, error)) (T, freshness) {
 	q.shows.topics[topic] = true
 	h := q.h
-	value, fresh := h.snapshots.get(q.r.Context(), q.until, topic, every, func(ctx context.Context) (any, error) { return read(ctx, h) })
+	value, fresh := h.snapshots.get(q.r.Context(), q.wait, topic, every, func(ctx context.Context) (any, error) { return read(ctx, h) })
 	v, _ := value.(T)
 	return v, fresh
 }
@@ -151,39 +156,6 @@ type view struct {
 	Err     error
 }
 
-// status is how etcd is.
-type status struct {
-	Passthrough bool
-	Err         string
-	Since       time.Time
-}
-
-// healthTopic is the snapshot that every page shows.
-const healthTopic = "status"
-
-// An outage is shown within two seconds. The client takes a request for unanswered after one.
-const statusEvery, statusTimeout = 900 * time.Millisecond, 1050 * time.Millisecond
-
-// status asks for it.
-func (q *request) status() status {
-	s, fresh := snapshotOf(q, healthTopic, statusEvery, func(ctx context.Context, h *Handler) (status, error) {
-		if h.claims.Passthrough() {
-			return status{Passthrough: true}, nil
-		}
-		ctx, cancel := context.WithTimeout(ctx, statusTimeout)
-		defer cancel()
-		health, err := h.claims.Health(ctx)
-		if err == nil || ctx.Err() != nil && health.Reachable {
-			return status{}, nil
-		}
-		return status{Err: err.Error(), Since: health.Since}, nil
-	})
-	if fresh.Err != nil {
-		s.Err = fresh.Err.Error()
-	}
-	return s
-}
-
 // show serves a page.
 func (h *Handler) show(w http.ResponseWriter, r *http.Request, p page) {
 	if err := h.cfg.Access(r, Operation{Action: ActionView, Page: p.Name}); err != nil {
@@ -191,6 +163,10 @@ func (h *Handler) show(w http.ResponseWriter, r *http.Request, p page) {
 		return
 	}
 	q := h.newRequest(r, r.URL.Query())
+	now := q.status()
+	if now.Err != "" { // it waits for the members alone
+		q.wait.until = time.Now().Add(memberTimeout + nextPatience)
+	}
 	content, err := p.load(q)
 	var input errInput
 	switch {
@@ -207,7 +183,7 @@ func (h *Handler) show(w http.ResponseWriter, r *http.Request, p page) {
 		query.Del("done")
 		live += "?" + query.Encode()
 	}
-	h.render(w, http.StatusOK, p.Name, view{Page: p, Live: live, Content: content, Status: q.status(), Done: done[Action(q.param("done"))]})
+	h.render(w, http.StatusOK, p.Name, view{Page: p, Live: live, Content: content, Status: now, Done: done[Action(q.param("done"))]})
 }
 
 // fail serves a page that shows an error.

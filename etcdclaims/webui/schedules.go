@@ -136,7 +136,7 @@ type scheduled struct {
 
 // jobs returns the jobs of all groups, and who owns the groups.
 func (q *request) jobs() (scheduled, freshness) {
-	q.h.board.wake(q.r.Context(), q.until)
+	q.h.board.wake(q.r.Context(), q.wait.until)
 	return snapshotOf(q, "jobs", 5*time.Second, func(ctx context.Context, h *Handler) (all scheduled, err error) {
 		names, err := h.groups.names(ctx)
 		if err != nil && len(names) == 0 {

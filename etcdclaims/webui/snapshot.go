@@ -51,6 +51,7 @@ type snapshot struct {
 	tried   time.Time     // when the last reading ended
 	took    time.Duration // the last reading
 	stale   bool          // it has changed since
+	acted   bool          // by an action of this page, whose result a person wants to see
 	used    time.Time
 	reading chan struct{} // closed when the reading in progress ends; nil if there is none
 }
@@ -77,10 +78,14 @@ type freshness struct {
 	Err error     // why it could not be read again
 }
 
+// patience is until when a request waits: for what was never read or an action has changed, and
+// for what is only due again.
+type patience struct{ until, again time.Time }
+
 // get returns the snapshot of a name, at most as old as every, unless etcd does not
-// answer before the time until. It is read by the given function.
+// answer in time. It is read by the given function.
 func (s *snapshots) get(
-	ctx context.Context, until time.Time, name string, every time.Duration, read func(context.Context) (any, error),
+	ctx context.Context, wait patience, name string, every time.Duration, read func(context.Context) (any, error),
 ) (any, freshness) {
 	s.mu.Lock()
 	n := s.byName[name]
@@ -94,6 +99,10 @@ func (s *snapshots) get(
 		s.byName[name] = n
 	}
 	n.used = time.Now()
+	until := wait.again
+	if n.at.IsZero() || n.acted {
+		until = wait.until
+	}
 	s.start(n)
 	reading := n.reading
 	s.mu.Unlock()
@@ -148,7 +157,7 @@ func (s *snapshots) start(n *snapshot) {
 		return
 	}
 	done := make(chan struct{})
-	n.reading, n.stale = done, false
+	n.reading, n.stale, n.acted = done, false, false
 	if !s.h.spawn(func() { s.load(n, done) }) {
 		n.reading = nil
 		return
@@ -222,12 +231,12 @@ func (s *snapshots) invalidate(name string) bool {
 	return n != nil
 }
 
-// invalidateAll notes that all snapshots are outdated.
+// invalidateAll notes that an action has outdated all snapshots.
 func (s *snapshots) invalidateAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, n := range s.byName {
-		n.stale = true
+		n.stale, n.acted = true, true
 	}
 }
 

@@ -42,7 +42,7 @@ func TestReadingsAreBounded(t *testing.T) {
 		defer h.Close()
 		s := &h.snapshots
 		for i := range 1000 {
-			if _, fresh := s.get(t.Context(), time.Now(), fmt.Sprint(i), time.Second, hangs); !errors.Is(fresh.Err, errSlow) {
+			if _, fresh := s.get(t.Context(), patience{until: time.Now()}, fmt.Sprint(i), time.Second, hangs); !errors.Is(fresh.Err, errSlow) {
 				t.Fatalf("reading %d: %v", i, fresh.Err)
 			}
 		}
@@ -57,7 +57,7 @@ func TestReadingsAreBounded(t *testing.T) {
 		if s.pending != 0 || len(s.slots) != 0 {
 			t.Errorf("%d readings are pending, %d have a slot", s.pending, len(s.slots))
 		}
-		value, fresh := s.get(t.Context(), time.Now().Add(time.Second), "quick", time.Second, func(context.Context) (any, error) { return 1, nil })
+		value, fresh := s.get(t.Context(), patience{until: time.Now().Add(time.Second)}, "quick", time.Second, func(context.Context) (any, error) { return 1, nil })
 		if value != 1 || fresh.Err != nil {
 			t.Errorf("after that: %v, %v", value, fresh.Err)
 		}
@@ -71,7 +71,7 @@ func TestSlowReadingsAreRare(t *testing.T) {
 		defer h.Close()
 		n := 0
 		for range 600 {
-			h.snapshots.get(t.Context(), time.Now(), "slow", time.Second, func(ctx context.Context) (any, error) {
+			h.snapshots.get(t.Context(), patience{until: time.Now()}, "slow", time.Second, func(ctx context.Context) (any, error) {
 				n++
 				return hangs(ctx)
 			})
@@ -91,9 +91,9 @@ func TestShownSnapshotsStay(t *testing.T) {
 		defer h.Close()
 		h.tabs.add(shows{topics: map[string]bool{"shown": true}})
 		read := func(context.Context) (any, error) { return 1, nil }
-		h.snapshots.get(t.Context(), time.Now().Add(time.Second), "shown", time.Second, read)
+		h.snapshots.get(t.Context(), patience{until: time.Now().Add(time.Second)}, "shown", time.Second, read)
 		for i := range 2 * mostSnapshots {
-			h.snapshots.get(t.Context(), time.Now().Add(time.Second), fmt.Sprint(i), time.Second, read)
+			h.snapshots.get(t.Context(), patience{until: time.Now().Add(time.Second)}, fmt.Sprint(i), time.Second, read)
 		}
 		if n := len(h.snapshots.byName); h.snapshots.byName["shown"] == nil || n > mostSnapshots {
 			t.Errorf("it was dropped, or there are too many: %d", n)
