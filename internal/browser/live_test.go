@@ -11,6 +11,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/webui"
 )
 
@@ -92,6 +93,62 @@ func TestUpdatesDoNotDisturb(t *testing.T) {
 	s.shows("The term was ended.", 5*time.Second)
 	s.shows("it is stuck", 5*time.Second)
 	s.shows("api-8", 5*time.Second)
+}
+
+// A form that somebody fills in stays as it is, with the focus, when the key changes hands. It is
+// about the earlier term then: it says so, and the page does not end another one.
+func TestHalfFilledFormOutlivesTerm(t *testing.T) {
+	s := newStage(t, webui.Config{Access: permissive})
+	a, b := s.client("api-7"), s.client("api-8")
+	held := s.claim(a, "orders/42")
+	s.opens("key?key=orders/42")
+	s.do(chromedp.Click("details summary"), chromedp.SendKeys(`input[name="reason"]`, "it is stuc"))
+	for i, c := range []*etcdclaims.Client{b, a, b} { // the form stays through more than one term
+		next := s.waits(c, "orders/42")
+		s.ok(held.Release(t.Context()))
+		held = <-next
+		s.shows(strconv.FormatInt(held.Fence(), 10), 5*time.Second)
+		s.until(`document.querySelectorAll("details.act").length === 2`, 5*time.Second)
+		if i == 1 {
+			_, err := evaluate[any](s, `document.activeElement.blur()`)
+			s.ok(err)
+		}
+	}
+	s.do(chromedp.Focus(`input[name="reason"]`), chromedp.KeyEvent("k"))
+	s.until(`document.querySelector('input[name="reason"]').value === "it is stuck"`, 5*time.Second)
+	s.until(`document.querySelector("details.act").open && document.activeElement.name === "reason"`, 5*time.Second)
+	s.until(`getComputedStyle(document.querySelector("[data-outdated] form"), "::before").content.includes("has changed since")`, 5*time.Second)
+	s.do(chromedp.KeyEvent(kb.Enter))
+	s.shows("is over", 5*time.Second)
+	if err := held.Check(); err != nil {
+		t.Error(err)
+	}
+	s.mu.Lock()
+	s.faults = nil // it has refused
+	s.mu.Unlock()
+}
+
+// The page of a key shows what an action did as soon as it is served, or promptly.
+func TestActionIsSeen(t *testing.T) {
+	s := newStage(t, webui.Config{Access: permissive})
+	a, b := s.client("api-7"), s.client("api-8")
+	held := s.claim(a, "orders/42")
+	var took []time.Duration
+	for i := range 6 {
+		next := s.waits([]*etcdclaims.Client{b, a}[i%2], "orders/42")
+		s.opens("key?key=orders/42")
+		s.shows(strconv.FormatInt(held.Fence(), 10), 5*time.Second)
+		s.do(chromedp.Click("details summary"), chromedp.SendKeys(`input[name="reason"]`, "it is stuck"), chromedp.Click("button.danger"))
+		s.until(`document.querySelector(".banner.good") !== null`, 10*time.Second)
+		begun := time.Now()
+		held = <-next
+		s.until(`document.querySelector("dd.num").innerText === "`+strconv.FormatInt(held.Fence(), 10)+`"`, 10*time.Second)
+		took = append(took, time.Since(begun).Round(time.Millisecond))
+	}
+	s.Logf("six actions were seen after %v", took)
+	if soonest := slices.Min(took); soonest > promptly {
+		s.Errorf("an action was seen after %v, want %v", soonest, promptly)
+	}
 }
 
 func TestEtcdAway(t *testing.T) {

@@ -32,8 +32,30 @@
     }
   };
 
-  const id = (node) => node.nodeType === 1 ? node.getAttribute("data-id") : null;
+  // id is what an element is about. A form is about its action, unless it says more.
+  const id = (node) => {
+    if (node.nodeType !== 1) return null;
+    return node.getAttribute("data-id") ?? (node.matches(".act") ? node.querySelector("[name=action]").value : null);
+  };
   const same = (a, b) => a.nodeType === b.nodeType && a.nodeName === b.nodeName && id(a) === id(b);
+
+  // A form in use has the focus, or what somebody has typed.
+  const typed = new WeakSet();
+  document.addEventListener("input", (e) => typed.add(e.target.form));
+  const inUse = (form) => typed.has(form) || form.contains(document.activeElement);
+
+  // drop removes a node that the page does not have any more, and returns the next one. What has a
+  // form in use stays, and says that it is outdated: nobody loses what is half written, and nobody
+  // sends it about something else.
+  const drop = (gone) => {
+    const next = gone.nextSibling;
+    if (gone.nodeType === 1 && [gone, ...gone.querySelectorAll("form")].some((f) => f.nodeName === "FORM" && inUse(f))) {
+      gone.setAttribute("data-outdated", "");
+    } else {
+      gone.remove();
+    }
+    return next;
+  };
 
   // morph makes an element what another is, and keeps what is the same: the focus, what
   // was typed, what was opened.
@@ -50,17 +72,13 @@
       if (!to.hasAttribute(name) && name !== "open") from.removeAttribute(name);
     }
     if (from.nodeName === "INPUT" || from.nodeName === "SELECT") return;
-    if (from.nodeName === "FORM" && from.contains(document.activeElement)) return; // somebody is about to send what it says now
+    if (from.nodeName === "FORM" && inUse(from)) return; // somebody is about to send what it says now
     const named = new Map();
     for (const child of from.childNodes) if (id(child) !== null) named.set(id(child), child);
     const wantedIds = new Set([...to.childNodes].map(id));
     let at = from.firstChild;
     for (const wanted of [...to.childNodes]) {
-      while (at && id(at) !== null && !wantedIds.has(id(at))) { // a form about something else has another id: it is replaced, whatever was typed
-        const gone = at;
-        at = at.nextSibling;
-        gone.remove();
-      }
+      while (at && id(at) !== null && !wantedIds.has(id(at))) at = drop(at);
       let have = id(wanted) !== null ? named.get(id(wanted)) : at;
       if (have && same(have, wanted)) {
         named.delete(id(wanted));
@@ -68,18 +86,10 @@
         morph(have, wanted);
       } else {
         from.insertBefore(wanted, at);
-        if (at && id(at) === null && id(wanted) === null) {
-          const gone = at;
-          at = at.nextSibling;
-          gone.remove();
-        }
+        if (at && id(at) === null && id(wanted) === null) at = drop(at);
       }
     }
-    while (at) {
-      const gone = at;
-      at = at.nextSibling;
-      gone.remove();
-    }
+    while (at) at = drop(at);
   };
 
   const refresh = async () => {
