@@ -29,12 +29,12 @@ type board struct {
 	cancel context.CancelFunc // of the watch; nil if there is none
 	failed time.Time          // when the watch has ended with err
 	err    error
-	synced chan struct{}   // closed once all claims are known
-	seen   map[string]bool // keys since the watch began, until it has synced; nil if held was empty then
-	held   map[string]etcdclaims.Info
-	began  map[string]time.Time // when terms of held were seen to begin; those that began before are missing
-	keys   []string             // of held, sorted
-	recent []change             // newest first
+	synced chan struct{}               // closed once all claims are known
+	seen   map[string]bool             // keys since the watch began, until it has synced; nil if held was empty then
+	held   map[string]*etcdclaims.Info // never changed, so that others may keep them
+	began  map[string]time.Time        // when terms of held were seen to begin; those that began before are missing
+	keys   []string                    // of held, sorted
+	recent []change                    // newest first
 	kinds  map[string]int
 }
 
@@ -55,7 +55,7 @@ func (b *board) init(h *Handler) {
 }
 
 func (b *board) reset() {
-	b.synced, b.seen, b.held, b.keys, b.recent = make(chan struct{}), nil, make(map[string]etcdclaims.Info), nil, nil
+	b.synced, b.seen, b.held, b.keys, b.recent = make(chan struct{}), nil, make(map[string]*etcdclaims.Info), nil, nil
 	b.kinds, b.began = make(map[string]int), make(map[string]time.Time)
 }
 
@@ -158,7 +158,7 @@ func (b *board) apply(e etcdclaims.Event, run int) bool {
 	}
 	b.err = nil
 	key := e.Info.Key
-	previous, now := b.held[key].Fence, time.Now()
+	previous, now := b.of(key).Fence, time.Now()
 	switch e.Kind {
 	case etcdclaims.Synced:
 		b.dropUnseen()
@@ -175,7 +175,7 @@ func (b *board) apply(e etcdclaims.Event, run int) bool {
 			i, _ := slices.BinarySearch(b.keys, key)
 			b.keys = slices.Insert(b.keys, i, key)
 		}
-		b.held[key] = e.Info
+		b.held[key] = &e.Info
 		b.kinds[kindOf(e.Info)]++
 		b.begin(e.Info, previous, now)
 	case etcdclaims.Freed:
@@ -243,7 +243,7 @@ func (b *board) begin(i etcdclaims.Info, previous int64, now time.Time) {
 func (b *board) begun(key string, fence int64) time.Time {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	if b.held[key].Fence != fence {
+	if b.of(key).Fence != fence {
 		return time.Time{}
 	}
 	return b.began[key]
@@ -252,7 +252,7 @@ func (b *board) begun(key string, fence int64) time.Time {
 // forget takes the present holder of a key out of the counts. The mutex is held.
 func (b *board) forget(key string) {
 	if i, ok := b.held[key]; ok {
-		b.kinds[kindOf(i)]--
+		b.kinds[kindOf(*i)]--
 	}
 }
 
@@ -295,41 +295,37 @@ func (b *board) isSynced() bool {
 
 // selection is which claims a list has. Empty fields exclude none.
 type selection struct {
-	Prefix string // of the key
-	Kind   string
-	Text   string // that the key or the owner contains
+	Prefix   string // of the key
+	Kind     string
+	Text     string // that the key or the owner contains
+	Owner    string
+	Internal bool // also those of schedules, queues and groups
 }
 
 func (s selection) has(i etcdclaims.Info) bool {
-	return (s.Kind == "" || kindOf(i) == s.Kind) && (s.Text == "" || strings.Contains(i.Key, s.Text) || strings.Contains(i.Owner, s.Text))
+	return (s.Kind == "" || kindOf(i) == s.Kind) && (s.Owner == "" || i.Owner == s.Owner) &&
+		(s.Text == "" || strings.Contains(i.Key, s.Text) || strings.Contains(i.Owner, s.Text))
 }
 
-// page returns the selected claims from a key on, at most n; how many such claims there
-// are; and how many of them are before the first. prev is the key that the page before
-// begins with, next that of the page behind.
-func (b *board) page(s selection, from string, n int) (claims []etcdclaims.Info, total, before int, prev, next string) {
+// selected returns the selected claims in the order of their keys, and how many more would be
+// selected if internal ones were.
+func (b *board) selected(s selection) (claims []*etcdclaims.Info, internal int) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	lo, _ := slices.BinarySearch(b.keys, s.Prefix)
 	keys := b.keys[lo:]
 	keys = keys[:sort.Search(len(keys), func(i int) bool { return !strings.HasPrefix(keys[i], s.Prefix) })]
-	if s.Kind+s.Text != "" {
-		keys = slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return !s.has(b.held[key]) })
+	claims = make([]*etcdclaims.Info, 0, len(keys))
+	for _, key := range keys {
+		switch i := b.held[key]; {
+		case !s.has(*i):
+		case !s.Internal && explain.FeatureOf(key) != "":
+			internal++
+		default:
+			claims = append(claims, i)
+		}
 	}
-	i, _ := slices.BinarySearch(keys, from)
-	if i == len(keys) { // the page has become empty
-		i = max(0, i-n)
-	}
-	for _, key := range keys[i:min(i+n, len(keys))] {
-		claims = append(claims, b.held[key])
-	}
-	if i > 0 {
-		prev = keys[max(0, i-n)]
-	}
-	if i+n < len(keys) {
-		next = keys[i+n]
-	}
-	return claims, len(keys), i, prev, next
+	return claims, internal
 }
 
 // allKeys returns the keys of all held claims.
@@ -343,6 +339,13 @@ func (b *board) allKeys() []string {
 func (b *board) holder(key string) (etcdclaims.Info, bool) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	i, ok := b.held[key]
-	return i, ok
+	return b.of(key), b.held[key] != nil
+}
+
+// of is holder with the mutex held.
+func (b *board) of(key string) (i etcdclaims.Info) {
+	if held := b.held[key]; held != nil {
+		i = *held
+	}
+	return i
 }

@@ -30,7 +30,7 @@ func (b *board) under(prefix string) []etcdclaims.Info {
 	keys = keys[:sort.Search(len(keys), func(i int) bool { return !strings.HasPrefix(keys[i], prefix) })]
 	all := make([]etcdclaims.Info, 0, len(keys))
 	for _, key := range keys {
-		all = append(all, b.held[key])
+		all = append(all, *b.held[key])
 	}
 	return all
 }

@@ -150,7 +150,7 @@ func TestAskedIsNotBegun(t *testing.T) {
 		if between := at("Began").Sub(at("Asked")); between < 39*time.Second || between > 42*time.Second {
 			w.Errorf("the term began %v after the holder asked, want 40 s", between)
 		}
-		w.shows("claims", "<th>Asked")
+		w.shows("claims", ">Asked<")
 
 		// A page that did not look then does not know when it began.
 		late, err := webui.New(w.claims, webui.Config{Refusals: refusals})

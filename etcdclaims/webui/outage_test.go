@@ -33,7 +33,7 @@ func shownAfter(t *testing.T, page *webui.Handler, where string, is func(body st
 
 // silent counts the members that Health shows without an answer, and all that it names.
 func silent(body string) (silent, named int) {
-	_, table, _ := strings.Cut(body, "<th>Endpoint")
+	_, table, _ := strings.Cut(body, ">Endpoint")
 	table, _, _ = strings.Cut(table, "</table>")
 	return strings.Count(table, "no answer"), len(regexp.MustCompile(`data-id="http://127\.[0-9.]+:\d+"`).FindAllString(table, -1))
 }

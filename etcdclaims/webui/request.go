@@ -58,13 +58,29 @@ var (
 func init() {
 	pages, templates = make(map[string]page), make(map[string]*template.Template)
 	parse := func(name string) *template.Template {
-		return template.Must(template.New("layout.html").Funcs(functions).ParseFS(assets, "assets/layout.html", "assets/"+name+".html"))
+		all := template.New("layout").Funcs(functions)
+		for _, file := range []string{"layout", name} {
+			text, err := assets.ReadFile("assets/" + file + ".html")
+			if err != nil {
+				panic(err)
+			}
+			template.Must(all.New(file + ".html").Parse(tables.Replace(string(text))))
+		}
+		return all.Lookup("layout.html")
 	}
 	for _, p := range order {
 		pages[p.Name], templates[p.Name] = p, parse(p.Name)
 	}
 	templates["error"] = parse("error")
 }
+
+// tables gives the parts of tables their roles, which browsers forget where the style sheet makes
+// cards of them. A cell can begin a line of a template: the end of the line before is no text of a cell.
+var tables = strings.NewReplacer(
+	"<table", `<table role="table"`, "<thead", `<thead role="rowgroup"`, "<tbody", `<tbody role="rowgroup"`, "<tr", `<tr role="row"`,
+	"<th>", `<th role="columnheader">`, "<th ", `<th role="columnheader" `, "<th{", `<th role="columnheader"{`,
+	"\n<td", `<td role="cell"`, "<td", `<td role="cell"`,
+)
 
 // functions are those of the templates.
 var functions = template.FuncMap{

@@ -100,12 +100,15 @@ func span(d time.Duration) string {
 }
 
 // query returns a relative URL: a page and its parameters, as name and value in turn.
-// Empty values are left out.
+// The last value of a name counts, and empty values are left out.
 func query(page string, params ...any) template.URL {
 	values := url.Values{}
 	for i := 0; i+1 < len(params); i += 2 {
-		if v := fmt.Sprint(params[i+1]); v != "" {
-			values.Set(fmt.Sprint(params[i]), v)
+		values.Set(fmt.Sprint(params[i]), fmt.Sprint(params[i+1]))
+	}
+	for name, v := range values {
+		if v[0] == "" {
+			delete(values, name)
 		}
 	}
 	if len(values) == 0 {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/accessibility"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -221,6 +222,8 @@ const unfit = `(() => {
 		const at = a.getBoundingClientRect();
 		if (at.left < 0 || at.right > innerWidth) found.push("menu: " + a.innerText);
 	}
+	const rows = new Set([...document.querySelectorAll("header nav a")].map((a) => a.getBoundingClientRect().top));
+	if (rows.size > 2) found.push("menu: " + rows.size + " rows");
 	for (const row of document.querySelectorAll("tbody tr")) {
 		const cells = [...row.cells].map((c) => c.getBoundingClientRect()).filter((c) => c.height);
 		if (cells.some((c, i) => i && c.top < cells[i - 1].bottom)) found.push("side by side: " + row.innerText);
@@ -254,6 +257,27 @@ func TestPhone(t *testing.T) {
 		s.ok(err)
 		for _, text := range found {
 			t.Errorf("%s: %s", where, text)
+		}
+	}
+}
+
+// Tables that are cards remain tables for screen readers.
+func TestCardsAreTables(t *testing.T) {
+	s := newStage(t, webui.Config{})
+	s.claim(s.client("api-7"), "orders/42")
+	s.do(chromedp.EmulateViewport(390, 740, chromedp.EmulateMobile))
+	s.opens("claims")
+	nodes, err := chromedp.Call(s.ctx, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
+	s.ok(err)
+	roles := make(map[string]int)
+	for _, n := range nodes.Nodes {
+		if n.Role != nil && !n.Ignored {
+			roles[strings.Trim(string(n.Role.Value), `"`)]++
+		}
+	}
+	for role, want := range map[string]int{"table": 1, "row": 2, "columnheader": 6, "cell": 6} {
+		if roles[role] != want {
+			t.Errorf("%d nodes of the role %s, want %d: %v", roles[role], role, want, roles)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -28,6 +29,9 @@ const (
 
 // IsRecord reports whether a holder of the kind is the record of a key that has several claims.
 func IsRecord(kind string) bool { return kind == KindSlots || kind == KindShared }
+
+// FeatureOf returns the feature of this SDK that a key is kept for, such as "queues", or "".
+func FeatureOf(key string) string { return keyspace.FeatureOf(key) }
 
 // Key is all that is known of one key.
 type Key struct {

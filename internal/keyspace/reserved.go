@@ -40,6 +40,16 @@ const (
 // features have claims on keys that begin with their word.
 var features = [...]struct{ word, name string }{{"sched/", "schedulers"}, {"queue/", "queues"}, {"group/", "groups"}}
 
+// FeatureOf returns the feature that a key is kept for, such as "queues", or "".
+func FeatureOf(key string) string {
+	for _, f := range features {
+		if strings.HasPrefix(key, f.word) {
+			return f.name
+		}
+	}
+	return ""
+}
+
 // Unclaimable returns why callers must not claim a key, and what to do instead, or "". A claim of
 // theirs would stop the feature that the key is kept for, for good.
 func Unclaimable(key string) string {
