@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/internal/explain"
 )
 
@@ -33,8 +34,9 @@ type board struct {
 	seen   map[string]bool             // keys since the watch began, until it has synced; nil if held was empty then
 	held   map[string]*etcdclaims.Info // never changed, so that others may keep them
 	began  map[string]time.Time        // when terms of held were seen to begin; those that began before are missing
-	keys   []string                    // of held, sorted
-	recent []change                    // newest first
+	times  observed
+	keys   []string // of held, sorted
+	recent []change // newest first
 	kinds  map[string]int
 }
 
@@ -56,6 +58,7 @@ func (b *board) init(h *Handler) {
 
 func (b *board) reset() {
 	b.synced, b.seen, b.held, b.keys, b.recent = make(chan struct{}), nil, make(map[string]*etcdclaims.Info), nil, nil
+	b.times = observed{}
 	b.kinds, b.began = make(map[string]int), make(map[string]time.Time)
 }
 
@@ -163,8 +166,10 @@ func (b *board) apply(e etcdclaims.Event, run int) bool {
 	case etcdclaims.Synced:
 		b.dropUnseen()
 		b.finishSync()
+		b.times.since = now
 		return true
 	case etcdclaims.Resynced:
+		b.times.since = now
 		return true
 	case etcdclaims.Claimed:
 		if b.seen != nil {
@@ -179,6 +184,9 @@ func (b *board) apply(e etcdclaims.Event, run int) bool {
 		b.kinds[kindOf(e.Info)]++
 		b.begin(e.Info, previous, now)
 	case etcdclaims.Freed:
+		if previous != 0 && b.isSynced() {
+			b.times.end(key, previous, now)
+		}
 		b.forget(key)
 		if i, ok := slices.BinarySearch(b.keys, key); ok {
 			b.keys = slices.Delete(b.keys, i, i+1)
@@ -230,6 +238,10 @@ func (b *board) begin(i etcdclaims.Info, previous int64, now time.Time) {
 	case <-b.synced:
 		if i.Fence != previous {
 			b.began[i.Key] = now
+			b.times.begin(i.Key, i.Fence, now)
+			if previous != 0 {
+				b.times.end(i.Key, previous, now)
+			}
 		}
 	default:
 		if i.Fence != previous { // between two watches
@@ -247,6 +259,16 @@ func (b *board) begun(key string, fence int64) time.Time {
 		return time.Time{}
 	}
 	return b.began[key]
+}
+
+// lifetimes returns when terms of a key were seen to begin and to end, and since when each is seen.
+func (b *board) lifetimes(key string, terms []admin.Term) (seen []lifetime, since time.Time) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	for _, t := range terms {
+		seen = append(seen, b.times.times[termID{key, t.Fence}])
+	}
+	return seen, b.times.since
 }
 
 // forget takes the present holder of a key out of the counts. The mutex is held.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
-	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/explain"
 )
@@ -31,9 +30,11 @@ type keyPage struct {
 	Error       string // of the work
 	Result      string
 	RecNote     string
-	Terms       []admin.Term // newest first
-	Older       int          // terms, beside those
-	From        int64        // the first revision that etcd still has
+	Terms       []termRow // newest first
+	Observed    time.Time // since when this page sees all terms begin and end
+	HasTimes    bool      // it saw one of Terms do so
+	Older       int       // terms, beside those
+	From        int64     // the first revision that etcd still has
 	Timeline    timeline
 	Refused     []refusalRow
 	Unread      error // see explain.Key
@@ -84,12 +85,15 @@ func (q *request) key() (any, error) {
 		Note: q.value(FieldNote, string(x.Info.Note)), Line: x.Line, Next: x.Next(), More: x.More, Fresh: fresh, From: x.History.From,
 	}
 	p.Holders, p.Unread = q.holderRows(x), x.Unread
-	terms := x.History.Terms
+	seen, since := b.lifetimes(key, x.History.Terms)
+	terms := termRows(x.History.Terms, seen, since, p.Now)
+	p.Observed = since
 	p.Refused = q.refusedOf(key)
-	p.Timeline = newTimeline(terms, x.History.Revision)
+	p.Timeline = newTimeline(terms, p.Now)
 	p.Older = x.History.Older
 	for _, t := range slices.Backward(terms) {
 		p.Terms = append(p.Terms, t)
+		p.HasTimes = p.HasTimes || t.Seen != lifetime{}
 	}
 	if i := x.Info; i.Held && !i.Newer && i.Kind != explain.KindSlots { // each slot is released by itself
 		p.CanRelease = q.can(Operation{Action: actionRelease, Key: key, Fence: x.Info.Fence})

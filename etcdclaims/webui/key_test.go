@@ -166,6 +166,32 @@ func TestAskedIsNotBegun(t *testing.T) {
 	})
 }
 
+// Terms are drawn over time: over that which the page saw, and else about that of the holders' clocks.
+func TestTermsOverTime(t *testing.T) {
+	virtually(t, webui.Config{}, func(w *world) {
+		c, _ := w.client("api-7")
+		early := w.claim(c, "k")
+		time.Sleep(10 * time.Minute)
+		tab := w.opens("key?key=k")
+		time.Sleep(time.Second)
+		observed := time.Now().UTC().Format("2006-01-02 15:04:")
+		w.shows("key?key=k", "since "+observed, `class="now guessed"`, "held, about 2000-01-01 00:00:")
+		time.Sleep(10 * time.Minute)
+		w.ok(early.Release(w.Context()))
+		time.Sleep(10 * time.Minute)
+		w.claim(c, "k")
+		time.Sleep(10 * time.Minute)
+		body := w.shows("key?key=k", `class="well guessed"`, `class="now"`, `data-th="Why it ended">released`,
+			`<rect x="0" y="26" width="320"`, `<rect x="480" y="0" width="160"`)
+		if ended := regexp.MustCompile(`data-th="Ended">2000-01-01 00:20:\d\d UTC`); !ended.MatchString(body) {
+			w.Errorf("the first term ends at another time:\n%s", body)
+		}
+		tab.leave()
+		time.Sleep(10 * time.Minute) // the page forgets
+		w.lacks(w.shows("key?key=k"), `data-th="Ended"`)
+	})
+}
+
 // A watch that begins again knows no more about terms that began meanwhile.
 func TestBegunDuringOutage(t *testing.T) {
 	virtually(t, webui.Config{}, func(w *world) {

@@ -7,24 +7,69 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 )
 
-// timeline is a picture of the terms of a key: one bar for each, newest at the top, over
-// etcd's revisions. Revisions are the only order that all processes share.
+// termRow is a term with its times.
+type termRow struct {
+	admin.Term
+	Seen         lifetime  // by this page
+	began, until time.Time // as far as they are known: see termRows
+}
+
+// guessed reports whether this page did not see all of the term.
+func (r termRow) guessed() bool {
+	return r.Seen.Began.IsZero() || r.Seen.Ended.IsZero() && r.Ending != ""
+}
+
+// termRows dates terms, which are given oldest first. A term that was not seen to begin begins when its
+// holder asked, by its clock, but not before the one before it has ended. One that was not seen to end
+// ends when the next one begins, or when the page began to see all, at the latest.
+func termRows(terms []admin.Term, seen []lifetime, since, now time.Time) []termRow {
+	rows := make([]termRow, len(terms))
+	earliest := time.Time{}
+	for i, t := range terms {
+		r := termRow{Term: t, Seen: seen[i], began: seen[i].Began, until: seen[i].Ended}
+		if r.began.IsZero() {
+			r.began = later(t.Since, earliest)
+		}
+		if r.began.IsZero() || r.began.After(now) {
+			r.began = now
+		}
+		earliest = later(r.began, r.until)
+		rows[i] = r
+	}
+	next := now
+	if n := len(rows) - 1; n >= 0 && rows[n].Ending != "" && since.After(rows[n].began) {
+		next = since
+	}
+	for i := len(rows) - 1; i >= 0; i-- {
+		if rows[i].until.IsZero() {
+			rows[i].until = later(next, rows[i].began)
+		}
+		next = rows[i].began
+	}
+	return rows
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// timeline is a picture of the terms of a key: one bar for each, newest at the top, over time.
 type timeline struct {
 	Width, Height int
-	First, Last   int64 // revisions
+	First, Last   time.Time
 	Bars          []bar
 }
 
 // bar is one term.
 type bar struct {
+	termRow
 	X, Y, Width int
 	TextX       int
 	Anchor      string // of the text
-	Class       string // how it ended
-	Fence       int64
-	Owner       string
-	Ending      string
-	Since       time.Time
+	Class       string // how it ended, and whether its times are guessed
 }
 
 const (
@@ -34,36 +79,32 @@ const (
 	narrowest     = 4 // pixels
 )
 
-// newTimeline draws the newest terms, which are given oldest first, up to a revision.
-func newTimeline(terms []admin.Term, now int64) timeline {
+// newTimeline draws the newest terms, which are given oldest first.
+func newTimeline(terms []termRow, now time.Time) timeline {
 	terms = terms[max(0, len(terms)-mostBars):]
 	if len(terms) == 0 {
 		return timeline{}
 	}
-	t := timeline{Width: timelineWidth, Height: len(terms)*barPitch + 22, First: terms[0].Revision(), Last: now}
-	if last := terms[len(terms)-1]; last.EndRevision > 0 { // the end of the last term is what matters, not the writes since
-		t.Last = last.EndRevision + max(1, (last.EndRevision-t.First)/10)
+	t := timeline{Width: timelineWidth, Height: len(terms)*barPitch + 22, First: terms[0].began, Last: now}
+	for _, term := range terms { // by clocks that differ
+		if term.began.Before(t.First) {
+			t.First = term.began
+		}
 	}
-	t.Last = max(t.Last, t.First+1)
-	scale := func(rev int64) int {
-		return int(float64(rev-t.First) / float64(t.Last-t.First) * timelineWidth)
+	if last := terms[len(terms)-1]; last.Ending != "" { // the end of the last term is what matters, not the time since
+		t.Last = last.until.Add(max(time.Second, last.until.Sub(t.First)/10))
+	}
+	t.Last = later(t.Last, t.First.Add(time.Second))
+	scale := func(at time.Time) int {
+		return int(at.Sub(t.First).Seconds() / t.Last.Sub(t.First).Seconds() * timelineWidth)
 	}
 	for i := range terms {
 		term := terms[len(terms)-1-i]
-		end := term.EndRevision
-		if end == 0 {
-			end = t.Last
+		b := bar{termRow: term, X: scale(term.began), Y: i * barPitch, Class: class(term.Term)}
+		if term.guessed() {
+			b.Class += " guessed"
 		}
-		b := bar{
-			X:      scale(term.Revision()),
-			Y:      i * barPitch,
-			Class:  class(term),
-			Fence:  term.Fence,
-			Owner:  ownerText(term.Kind, term.Owner),
-			Since:  term.Since,
-			Ending: string(term.Ending),
-		}
-		b.Width = max(scale(end)-b.X, narrowest)
+		b.Width = max(scale(term.until)-b.X, narrowest)
 		b.X = min(b.X, timelineWidth-b.Width)
 		b.TextX, b.Anchor = b.X+b.Width+6, "start"
 		switch {
@@ -71,9 +112,6 @@ func newTimeline(terms []admin.Term, now int64) timeline {
 			b.TextX = b.X + 8
 		case b.X+b.Width > timelineWidth*2/3:
 			b.TextX, b.Anchor = b.X-6, "end"
-		}
-		if term.Ending == "" {
-			b.Ending = "held"
 		}
 		t.Bars = append(t.Bars, b)
 	}
@@ -95,7 +133,18 @@ func class(t admin.Term) string {
 	return "unknown"
 }
 
+// Label is the text at the bar.
+func (b bar) Label() string { return ownerText(b.Kind, b.Owner) }
+
 // Text is what a screen reader reads of a bar.
 func (b bar) Text() string {
-	return fmt.Sprintf("fence %d, %s, %s", b.Fence, visible(b.Owner), b.Ending)
+	ending, until := string(b.Ending), timestamp(b.until)
+	if ending == "" {
+		ending, until = "held", "now"
+	}
+	about := ""
+	if b.guessed() {
+		about = "about "
+	}
+	return fmt.Sprintf("fence %d, %s, %s, %s%s to %s", b.Fence, visible(b.Label()), ending, about, timestamp(b.began), until)
 }
