@@ -218,9 +218,12 @@ func (q *request) lines() (any, error) {
 	return p, nil
 }
 
+// linesTopic is the snapshot of all lines.
+const linesTopic = "lines"
+
 // allLines returns the lines of all held keys.
 func (q *request) allLines() ([]admin.LineInfo, freshness) {
-	return snapshotOf(q, "lines", 2*time.Second, func(ctx context.Context, h *Handler) ([]admin.LineInfo, error) {
+	return snapshotOf(q, linesTopic, 2*time.Second, func(ctx context.Context, h *Handler) ([]admin.LineInfo, error) {
 		return first(mostRows, admin.Lines(ctx, h.claims, h.board.allKeys()))
 	})
 }

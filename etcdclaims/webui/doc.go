@@ -19,7 +19,8 @@
 // request and the last tab, nothing is read or watched.
 //
 // The handler keeps every held claim in memory while it is in use. Other lists are cut off:
-// after the first thousand lines, works and jobs, 500 sessions, 200 queues and 100 groups.
+// after the first thousand lines, works and jobs, 500 sessions, 200 queues and 100 groups. It also
+// keeps what etcd does not store: the times of 2,000 terms, and the numbers of the last hour.
 //
 // # Without JavaScript
 //

@@ -43,6 +43,7 @@ type Handler struct {
 	queues    queues
 	trials    trials
 	sightings sightings
+	samples   samples
 
 	ctx     context.Context // of what runs in the background
 	stop    context.CancelFunc
@@ -201,6 +202,7 @@ func (h *Handler) loop() {
 			h.board.start()
 			h.snapshots.refresh(live)
 		}
+		h.sample(time.Now())
 		if h.idle(len(live) > 0) {
 			h.board.stop() // a request since idle has returned has started another loop: then nothing is stopped
 			h.snapshots.clear()

@@ -126,9 +126,12 @@ func (q *request) queues() (any, error) {
 	return p, nil
 }
 
+// queuesTopic is the snapshot of all queues.
+const queuesTopic = "queues"
+
 // allQueues returns the counts of all queues.
 func (q *request) allQueues() ([]queueRow, freshness) {
-	return snapshotOf(q, "queues", 5*time.Second, func(ctx context.Context, h *Handler) ([]queueRow, error) {
+	return snapshotOf(q, queuesTopic, 5*time.Second, func(ctx context.Context, h *Handler) ([]queueRow, error) {
 		if h.claims.Passthrough() {
 			return nil, nil
 		}

@@ -35,9 +35,12 @@ func (q *request) sessions() (any, error) {
 	return p, nil
 }
 
+// sessionsTopic is the snapshot of all sessions.
+const sessionsTopic = "sessions"
+
 // allSessions returns the sessions of all clients, those with late renewals first.
 func (q *request) allSessions() ([]sessionRow, freshness) {
-	return snapshotOf(q, "sessions", 5*time.Second, func(ctx context.Context, h *Handler) ([]sessionRow, error) {
+	return snapshotOf(q, sessionsTopic, 5*time.Second, func(ctx context.Context, h *Handler) ([]sessionRow, error) {
 		found, err := first(mostSessions, admin.Sessions(ctx, h.claims))
 		all := make([]sessionRow, len(found))
 		for i, s := range found {

@@ -208,6 +208,16 @@ func (s *snapshots) read(n *snapshot) (value any, begun time.Time, err error) {
 	return value, begun, err
 }
 
+// peek returns the value of a snapshot if it was read since a time.
+func (s *snapshots) peek(name string, since time.Time) (value any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.byName[name]; n != nil && n.at.After(since) {
+		value = n.value
+	}
+	return value
+}
+
 // refresh reads the named snapshots again as far as that is due.
 func (s *snapshots) refresh(names map[string]bool) {
 	s.mu.Lock()

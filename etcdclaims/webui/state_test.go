@@ -78,6 +78,26 @@ func TestChangesAreFolded(t *testing.T) {
 	})
 }
 
+// The first page shows the last hour: what was known, and nothing before there are two samples.
+func TestSparklines(t *testing.T) {
+	virtually(t, webui.Config{}, func(w *world) {
+		c, _ := w.client("api-7")
+		w.claim(c, "a")
+		tab := w.opens("overview")
+		time.Sleep(30 * time.Second)
+		w.lacks(w.shows("", "late sessions"), "in the last hour")
+		for i := range 10 {
+			w.claim(c, keyNumber(i))
+		}
+		w.waits(w.claims, "a")
+		time.Sleep(time.Minute)
+		w.shows("", `role="img" aria-label="in the last hour between 1 and 11"`, "in the last hour between 0 and 1")
+		tab.leave()
+		time.Sleep(2 * time.Hour)
+		w.lacks(w.shows(""), "in the last hour")
+	})
+}
+
 // An open tab hears of an outage within two seconds, also if nothing is refused.
 func TestOutageIsShownSoon(t *testing.T) {
 	virtually(t, webui.Config{}, func(w *world) {
