@@ -32,6 +32,18 @@ type groupPage struct {
 	Fresh      freshness
 }
 
+// The columns that a table has only if one of its rows has something to show in them.
+
+func (p groupPage) HasZone() bool {
+	return slices.ContainsFunc(p.Members, func(m memberRow) bool { return m.Zone != "" })
+}
+
+func (p groupPage) HasUntil() bool {
+	return slices.ContainsFunc(p.Members, func(m memberRow) bool { return !m.Until.IsZero() })
+}
+
+func (p groupPage) HasTarget() bool { return slices.ContainsFunc(p.Partitions, partitionRow.Moves) }
+
 // memberRow is a member, or an owner of partitions that is not on the list.
 type memberRow struct {
 	explain.PartitionMember
@@ -60,6 +72,9 @@ type partitionRow struct {
 	Reserved  string
 	Target    string
 }
+
+// Moves reports whether the partition is to go to another member.
+func (r partitionRow) Moves() bool { return r.Target != "" && r.Target != r.Member }
 
 func (q *request) group() (any, error) {
 	p := groupPage{Name: q.param("group")}

@@ -1,6 +1,7 @@
 package webui
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -24,6 +25,11 @@ type holderRow struct {
 	Carries    int64 // the fence that its writes carry
 	Note       string
 	CanRelease bool
+}
+
+// HasKind reports whether one of the holders has something to show in the column Kind.
+func (p keyPage) HasKind() bool {
+	return slices.ContainsFunc(p.Holders, func(r holderRow) bool { return kindOf(r.Info) != "" || r.Attempt > 0 })
 }
 
 func (q *request) holderRows(x explain.Key) (rows []holderRow) {

@@ -48,6 +48,7 @@ func TestHealthInOutage(t *testing.T) {
 	}
 	open := func() *webui.Handler {
 		etcd := testclaims.EtcdFunc(func(tb testing.TB) *clientv3.Client {
+			tb.Helper()
 			return testetcd.NewClient(tb, clientv3.Config{Endpoints: endpoints})
 		})
 		claims := claimtest.NewClient(t, etcd, etcdclaims.Config{Owner: "page"})

@@ -308,6 +308,7 @@ func TestCellsAreLabelled(t *testing.T) {
 			w.get(where)
 			time.Sleep(10 * time.Second)
 			w.claim(c, "while looking at "+where)
+			time.Sleep(time.Second)
 			name, _, _ := strings.Cut(where, "?")
 			check(name, w.shows(where))
 		}

@@ -61,6 +61,7 @@ type timeline struct {
 	Width, Height int
 	First, Last   time.Time
 	Bars          []bar
+	Guessed       bool // one of them
 }
 
 // bar is one term.
@@ -103,6 +104,7 @@ func newTimeline(terms []termRow, now time.Time) timeline {
 		b := bar{termRow: term, X: scale(term.began), Y: i * barPitch, Class: class(term.Term)}
 		if term.guessed() {
 			b.Class += " guessed"
+			t.Guessed = true
 		}
 		b.Width = max(scale(term.until)-b.X, narrowest)
 		b.X = min(b.X, timelineWidth-b.Width)

@@ -37,13 +37,17 @@ func (s *stage) acts(where string, action webui.Action, key, says string) {
 	}
 	asks, err := evaluate[bool](s, `document.querySelector('`+form+` input[name="reason"]') !== null`)
 	s.ok(err)
-	if asks {
+	requires, err := evaluate[bool](s, `document.querySelector('`+form+` input[name="reason"]:required') !== null`)
+	s.ok(err)
+	if requires {
 		s.do(chromedp.Click(chromedp.CSS(form + ` button`))) // the browser sends no form without a reason
 		sent, err := evaluate[bool](s, `document.querySelector(".banner.good") !== null || document.querySelector('`+form+` input[name="reason"]:invalid') === null`)
 		s.ok(err)
 		if sent {
 			s.Errorf("%s was sent without a reason", action)
 		}
+	}
+	if asks {
 		s.do(chromedp.SendKeys(chromedp.CSS(form+` input[name="reason"]`), "it is stuck"))
 	}
 	s.do(chromedp.Click(chromedp.CSS(form + ` button`)))
