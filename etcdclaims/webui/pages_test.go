@@ -293,6 +293,7 @@ func TestCellsAreLabelled(t *testing.T) {
 			w.ok(err)
 		}
 		w.ok(admin.ForceRelease(w.Context(), c, "orders/42", "stuck"))
+		time.Sleep(10 * time.Second) // who waited has the key
 		late, _ := w.client("late")
 		w.waits(late, "orders/42")
 		gate := refusals.Gate("payments", new(fencing.Memory))
