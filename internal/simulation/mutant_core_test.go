@@ -410,6 +410,22 @@ var coreMutants = []mutant{
 		edits: []edit{{"etcdclaims/work/records.go", "r, _ := decodeRecord(strings.TrimPrefix(string(kv.Key), root), kv) // in StateUnreadable if it cannot be read\n", "r, bad := decodeRecord(strings.TrimPrefix(string(kv.Key), root), kv)\nif bad != nil {\nyield(Record{}, bad)\nreturn\n}\n"}},
 	},
 	{
+		name: "name of a place that a late request may take", of: "internal/line", tests: "TestNamesAreUsedAgain",
+		edits: []edit{{"internal/line/wait.go", "r.Term != nil && a.Settled()", "r.Term != nil"}},
+	},
+	{
+		name: "name of a place that a late request may delete", of: "internal/line", tests: "TestNamesAreUsedAgain",
+		edits: []edit{{"internal/acquire/undo.go", "		first = false\n", "		_ = first\n"}},
+	},
+	{
+		name: "name of a key that a restore may have brought back", of: "internal/acquire", tests: "TestNames",
+		edits: []edit{{"internal/acquire/names.go", "	return epoch == n.epoch", "	return true"}},
+	},
+	{
+		name: "new names for ever", of: "etcdclaims", tests: "TestAKeyHasFewKeys",
+		edits: []edit{{"internal/term/ending.go", "		if t.freed != nil {", "		if t.freed != nil && t.IsLost() {"}},
+	},
+	{
 		name: "place in line of somebody else's claim", of: "internal/protocol", tests: "TestRelease",
 		edits: []edit{{"internal/protocol/place.go", "h.Kind != KindSelf && its && h.Epoch == epoch && p.Lease != 0", "h.Kind != KindSelf && (its || true)"}},
 	},

@@ -11,24 +11,24 @@ type names map[string]string
 
 // nameByClaim gives all changes of such keys the keys by their claims.
 func nameByClaim(changes []change) {
-	raw, stand := make([]string, len(changes)), names{}
+	stand := names{}
 	for i := range changes {
-		if c := &changes[i]; i > 0 && c.era != changes[i-1].era { // what stands is what stood in the snapshot
+		if i > 0 && changes[i].era != changes[i-1].era { // what stands is what stood in the snapshot
 			clear(stand)
-			for j, before := range changes[:i] {
+			for _, before := range changes[:i] {
 				if !before.undone {
-					stand.of(before, raw[j])
+					stand.of(before)
 				}
 			}
 		}
-		raw[i] = changes[i].key
-		changes[i].key = stand.of(changes[i], raw[i])
+		changes[i].key = stand.of(changes[i])
 	}
 }
 
 // of takes in a change, and returns the key by its claim. What is put in the place of another keeps that one's: the
 // judge finds it.
-func (n names) of(c change, key string) string {
+func (n names) of(c change) string {
+	key := c.name
 	name := strings.TrimPrefix(key, sharedPrefix)
 	if strings.HasPrefix(key, prefix+"wait/") {
 		name = strings.TrimPrefix(key[strings.LastIndexByte(key, '/')+1:], "~")

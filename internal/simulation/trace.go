@@ -45,7 +45,8 @@ type trace struct {
 type change struct {
 	point
 	at      time.Time
-	key     string
+	name    string // of the key in etcd
+	key     string // the same, but for what nameByClaim changes
 	value   string
 	lease   clientv3.LeaseID
 	deleted bool
@@ -129,9 +130,10 @@ func (t *trace) add(events []*clientv3.Event) {
 	defer t.mu.Unlock()
 	for _, ev := range events {
 		c := change{
-			at: time.Now(), point: point{t.era, ev.Kv.ModRevision}, key: string(ev.Kv.Key), value: string(ev.Kv.Value),
+			at: time.Now(), point: point{t.era, ev.Kv.ModRevision}, name: string(ev.Kv.Key), value: string(ev.Kv.Value),
 			lease: clientv3.LeaseID(ev.Kv.Lease), deleted: ev.Type == clientv3.EventTypeDelete,
 		}
+		c.key = c.name
 		t.changes = append(t.changes, c)
 		t.rev = c.rev
 		if !c.deleted && strings.Contains(c.key, "/live/") {
@@ -328,7 +330,7 @@ const newsTakes = 5 * time.Second
 func (s *sight) judge(r *replay) {
 	var left []change // of claims, in this era, and not told of yet
 	for _, c := range r.t.changes {
-		if c.era == s.era && strings.HasPrefix(c.key, prefix+"own/") {
+		if c.era == s.era && strings.HasPrefix(c.name, prefix+"own/") {
 			left = append(left, c)
 		}
 	}
@@ -353,7 +355,7 @@ func (s *sight) judge(r *replay) {
 		// Several keys can change at one revision: in any order.
 		cursor = ev.Revision - 1
 		i := slices.IndexFunc(left, func(c change) bool {
-			return c.rev == ev.Revision && c.key == prefix+"own/"+ev.Info.Key && c.deleted == (ev.Kind == etcdclaims.Freed)
+			return c.rev == ev.Revision && c.name == prefix+"own/"+ev.Info.Key && c.deleted == (ev.Kind == etcdclaims.Freed)
 		})
 		if i < 0 {
 			r.fault("a Watch told what never was: %+v", ev)
