@@ -23,8 +23,10 @@ type arrivals struct {
 
 	mu      sync.Mutex
 	turns   turns
-	watched bool               // else nothing that is read is kept
-	since   int64              // the last read has all up to this revision
+	watched bool // else nothing that is read is kept
+	ready   floor
+	later   floor
+	since   int64              // the last read has all up to this revision, from the floors on
 	log     []*clientv3.Event  // since a read began; nil: it may not be all
 	edge    string             // all items up to this place in the order are known; "": none
 	most    int                // items that are kept
@@ -61,6 +63,7 @@ const (
 func (a *arrivals) init(q *store) {
 	a.q, a.items, a.used, a.turns.others = q, map[string]arrival{}, map[int]bool{}, map[string]uint64{}
 	a.freed = map[int]time.Time{}
+	a.ready.prefix, a.later.prefix = q.keys.Ready(), q.keys.Later()
 }
 
 // join notes under which session this process waits.
@@ -80,6 +83,8 @@ func (a *arrivals) follow(sessions []string) {
 	}
 	a.drop()
 	a.watched, a.log = true, nil
+	a.ready.reset(true)
+	a.later.reset(true)
 }
 
 // forget makes the claimer read before it claims. ended means that nothing is reported any more.
@@ -88,6 +93,8 @@ func (a *arrivals) forget(ended bool) {
 	defer a.mu.Unlock()
 	a.watched = a.watched && !ended
 	a.drop()
+	a.ready.reset(a.watched)
+	a.later.reset(a.watched)
 }
 
 func (a *arrivals) drop() {
@@ -95,11 +102,14 @@ func (a *arrivals) drop() {
 	clear(a.items)
 }
 
-// begin notes that a read may lack what is reported from now on.
-func (a *arrivals) begin() {
+// begin notes that a read may lack what is reported from now on. It returns from where on to read,
+// at the start if whole is set.
+func (a *arrivals) begin(whole bool) floors {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.log = []*clientv3.Event{}
+	now := clock.Mono()
+	return floors{ready: a.ready.begin(now, whole), later: a.later.begin(now, whole)}
 }
 
 // read takes over what was read, and what was reported since it began.
@@ -110,7 +120,12 @@ func (a *arrivals) read(v view) {
 	a.since, a.paused, a.used, a.slotBy = v.rev, v.paused, maps.Clone(v.used), time.Time{}
 	clear(a.freed)
 	now := clock.Mono()
-	a.lookBy = now.Add(min(a.q.cfg.TTL/3, longestTrust))
+	trust := min(a.q.cfg.TTL/3, longestTrust)
+	share := time.Duration(max(1, len(a.turns.others))) // all that wait do so
+	often := func(took time.Duration) time.Duration { return rest(took*share, trust, mostHidden) }
+	a.ready.end(v.firstReady, now, often)
+	a.later.end(v.firstLater, now, often)
+	a.lookBy = now.Add(trust)
 	if !a.watched {
 		a.lookBy = now.Add(min(a.q.cfg.TTL/3, blindTrust/2+rand.N(blindTrust/2)))
 	}
@@ -189,6 +204,9 @@ func (a *arrivals) see(events []*clientv3.Event) {
 		a.log = nil
 	}
 	for _, ev := range events {
+		put := ev.Type == mvccpb.Event_PUT
+		a.ready.see(string(ev.Kv.Key), put)
+		a.later.see(string(ev.Kv.Key), put)
 		a.apply(ev, now)
 	}
 }
@@ -199,7 +217,7 @@ func (a *arrivals) apply(ev *clientv3.Event, now time.Time) {
 	switch {
 	case strings.HasPrefix(key, k.Idles()):
 		a.turns.note(strings.TrimPrefix(key, k.Idles()), put)
-	case kv.ModRevision <= a.since:
+	case kv.ModRevision <= a.since && !a.ready.unseen(key) && !a.later.unseen(key):
 	case strings.HasPrefix(key, k.Slots()) && put:
 		a.used[k.SlotOf(key)] = true
 	case strings.HasPrefix(key, k.Slots()): // all have waited for it

@@ -131,7 +131,7 @@ func (k *keeper) recoverDue(ctx context.Context, d *deaths) {
 	now := clock.Mono()
 	if !d.look.IsZero() && !now.Before(d.look) {
 		d.look = time.Time{}
-		if _, err := k.recoverEnded(ctx, 0); err != nil && ctx.Err() == nil {
+		if _, _, err := k.recoverEnded(ctx, 0); err != nil && ctx.Err() == nil {
 			k.log.Debug("dead queue sessions not looked for", zap.Error(err))
 			d.look = now.Add(recoverAgain)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -84,14 +85,16 @@ const compareEvery = time.Minute
 
 // compareOften compares the leases with etcd until the session ends.
 func (s *session) compareOften() {
-	t := time.NewTicker(compareEvery)
+	t := time.NewTimer(compareEvery)
 	defer t.Stop()
 	for {
 		select {
 		case <-t.C:
+			begun := clock.Mono()
 			if err := s.compare(s.q.ctx); err != nil {
 				s.q.log.Debug("items of a queue session not read", zap.String("session", s.id), zap.Error(err))
 			}
+			t.Reset(max(rest(time.Since(begun), compareEvery, mostRest)-time.Since(begun), 0))
 		case <-s.claim.Done():
 			return
 		case <-s.q.ctx.Done():

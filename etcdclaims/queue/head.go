@@ -21,16 +21,18 @@ type view struct {
 	all    bool          // these are all
 	crowd  bool          // there may be more that have vested
 	count  int64         // of visible items up to where they were read
+	end    string        // where reads of the visible items are to end from now on; "" if it was not looked for, or is not there
 	later  string        // the end of the later items that were read; "" if these were few
 	next   time.Time
 	paused bool
 	pause  item.Pausing // zero if it cannot be read
 	since  int64        // the revision of the pause
-	taken  int
 	used   map[int]bool // slots
+
+	firstReady, firstLater string // keys that no other is before, also of items that cannot be read; "" if there are none
 }
 
-// headItems is how many items the head has that the end of the last read remembers.
+// headItems is how many items a read goes to at least, without reading all of them.
 const headItems = 64
 
 // reach is up to which key the visible items are read, and the later ones: "" is all. etcd
@@ -39,26 +41,31 @@ const headItems = 64
 // that is far enough, and go less far when many items have come in between.
 type reach struct {
 	ready, later string
-	wide         bool // many visible items are before ready by now
+	wide         bool // many visible items are before ready by now: the next read looks for an end before
 }
 
+// floors are from which keys on the visible items and the later ones are read.
+type floors struct{ ready, later string }
+
+// far is how many visible items come before the end of the range that reads of n items go to.
+func far(n int) int { return max(headItems, 8*n) }
+
 // lookNear is look up to where an earlier call went, or as far as is needed.
-func (q *store) lookNear(ctx context.Context, n int, near *reach) (view, error) {
+func (q *store) lookNear(ctx context.Context, n int, from floors, near *reach) (view, error) {
+	if near.ready <= from.ready {
+		near.ready = ""
+	}
+	if near.later <= from.later {
+		near.later = ""
+	}
 	for {
-		most := n
-		switch {
-		case near.ready == "":
-			most = max(n, headItems)
-		case near.wide:
-			most = n + headItems
-		}
-		v, err := q.look(ctx, most, *near)
+		v, err := q.look(ctx, n, from, *near)
 		if err != nil {
 			return v, err
 		}
 		short := *near
-		if len(v.ready) < n {
-			short.ready, short.wide = "", false
+		if len(v.ready) < n && near.ready != "" {
+			short.ready, short.wide = "", true
 		}
 		if !v.crowd && v.next.IsZero() {
 			short.later = ""
@@ -69,13 +76,12 @@ func (q *store) lookNear(ctx context.Context, n int, near *reach) (view, error) 
 		}
 		near.later = cmp.Or(v.later, near.later)
 		v.all = v.all && near.ready == ""
-		if ends := near.wide || near.ready == "" && !v.all; ends && len(v.ready) > n {
-			near.ready, near.wide = endOf(v.ready), false
-		} else {
-			near.wide = near.ready != "" && v.count > 4*int64(max(n, headItems))
+		many := int64(far(n))
+		if near.ready != "" {
+			many *= 4
 		}
-		if len(v.ready) > n {
-			v.ready, v.all = v.ready[:n], false
+		if near.wide = v.count > many; v.end != "" {
+			near.ready, near.wide = v.end, false
 		}
 		return v, nil
 	}
@@ -84,30 +90,37 @@ func (q *store) lookNear(ctx context.Context, n int, near *reach) (view, error) 
 // endOf is the end of the range that these items end.
 func endOf(items []*item.Entry) string { return items[len(items)-1].Key() + "\x00" }
 
-// upTo reads the first n keys below a prefix, up to end if that is not "".
-func upTo(prefix, end string, n int) clientv3.Op {
-	return clientv3.OpGet(prefix, clientv3.WithRange(cmp.Or(end, clientv3.GetPrefixRangeEnd(prefix))), clientv3.WithLimit(int64(n)))
+// upTo reads the first n keys below a prefix, from one on, up to end if that is not "".
+func upTo(prefix, from, end string, n int) clientv3.Op {
+	return clientv3.OpGet(from, clientv3.WithRange(cmp.Or(end, clientv3.GetPrefixRangeEnd(prefix))), clientv3.WithLimit(int64(n)))
 }
 
 // look reads the head of the queue in one request.
-func (q *store) look(ctx context.Context, n int, near reach) (v view, err error) {
+func (q *store) look(ctx context.Context, n int, from floors, near reach) (v view, err error) {
 	now := q.now()
 	step := item.Head{
-		Keys: q.keys, Ready: n, ReadyEnd: near.ready, Later: itemsPerRequest, LaterEnd: near.later,
+		Keys:  q.keys,
+		Ready: n, ReadyFrom: from.ready, ReadyEnd: near.ready,
+		Later: itemsPerRequest, LaterFrom: from.later, LaterEnd: near.later,
 		Limited: q.cfg.MaxTaken > 0,
+	}
+	if near.wide {
+		step.Far = far(n)
 	}
 	resp, err := q.answer(ctx, step.Build())
 	if err != nil {
 		return v, err
 	}
 	f := step.Judge(resp)
-	v.rev, v.count, v.taken, v.used = f.Rev, f.Ready.Count, f.Taken, f.Used
+	v.rev, v.count, v.used = f.Rev, f.Ready.Count, f.Used
 	if kv := f.Paused; kv != nil {
 		v.paused, v.since = true, kv.ModRevision
 		if p, err := item.Decode[item.Pausing](kv.Key, kv.Value); err == nil { // else it lasts until somebody resumes
 			v.pause = p
 		}
 	}
+	v.end = f.Far
+	v.firstReady, v.firstLater = firstKey(f.Ready, near.ready), firstKey(f.Later, near.later)
 	if v.ready, v.all, err = q.readable(ctx, q.keys.Ready(), n, f.Ready); err != nil {
 		return v, err
 	}
@@ -122,6 +135,14 @@ func (q *store) look(ctx context.Context, n int, near reach) (v view, err error)
 	v.crowd = len(v.vested) == itemsPerRequest
 	v.all = v.all && !v.crowd
 	return v, nil
+}
+
+// firstKey is the first key that a read up to end returned, or end if it returned none.
+func firstKey(page *pb.RangeResponse, end string) string {
+	if len(page.Kvs) == 0 {
+		return end
+	}
+	return string(page.Kvs[0].Key)
 }
 
 // vested returns those of the first later items that have vested, and when the next one

@@ -24,7 +24,7 @@ import (
 // revision of etcd never gets one again by itself, and is not being moved.
 type healer struct {
 	q     *store
-	last  time.Time // when it last read
+	due   time.Time // when it reads again
 	items string    // behind which content the next page begins
 	slots string    // behind which slot
 	page  int64     // how many contents are read at once
@@ -42,10 +42,11 @@ const (
 
 // heal reads some keys, if it is time to, and mends what it finds.
 func (h *healer) heal(ctx context.Context, s *session) error {
-	if time.Since(h.last) < healEvery {
+	begun := clock.Mono()
+	if begun.Before(h.due) {
 		return nil
 	}
-	h.last = clock.Mono()
+	defer func() { h.due = begun.Add(rest(time.Since(begun), healEvery, mostRest)) }()
 	if err := h.healSlots(ctx, s); err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -25,13 +26,20 @@ import (
 type keeper struct {
 	*holder
 	keeping atomic.Bool   // this process is the keeper
+	countBy time.Time     // when it counts the items again; this and the next, the keeper's goroutine only
+	noted   bool          // the queue was noted as one with work
 	vesting chan struct{} // capacity 1: an item was put that vests before vests
 	vests   atomic.Int64  // when the keeper moves items next, in Unix nanoseconds
 	died    chan struct{} // capacity 1: a session has ended
+
+	mu    sync.Mutex
+	later floor // of what vest reads
 }
 
 func newKeeper(h *holder) *keeper {
-	return &keeper{holder: h, vesting: make(chan struct{}, 1), died: make(chan struct{}, 1)}
+	k := &keeper{holder: h, vesting: make(chan struct{}, 1), died: make(chan struct{}, 1)}
+	k.later.prefix = h.keys.Later()
+	return k
 }
 
 const emptyFor = time.Minute // before a queue is no longer noted as one with work
@@ -75,7 +83,7 @@ func (k *keeper) keep() {
 func (k *keeper) keepHouse(ctx context.Context) error {
 	every := k.cfg.TTL / 3
 	var empty, trimmed time.Time
-	mender := healer{q: k.store, last: clock.Mono()}
+	mender := healer{q: k.store, due: clock.Mono().Add(healEvery)}
 	k.keeping.Store(true)
 	defer k.keeping.Store(false)
 	var wg sync.WaitGroup
@@ -98,7 +106,11 @@ func (k *keeper) keepHouse(ctx context.Context) error {
 			}
 			trimmed = clock.Mono()
 		}
-		if empty, err = k.deactivate(ctx, s, empty); err != nil {
+		noted, err := k.inspect(ctx)
+		if err != nil {
+			return err
+		}
+		if empty, err = k.count(ctx, s, noted, empty); err != nil {
 			return err
 		}
 		if err := mender.heal(ctx, s); err != nil {
@@ -153,11 +165,15 @@ func (k *keeper) vest(ctx context.Context) {
 // be repeated after an unknown outcome: an item is moved only from where it was read.
 func (k *keeper) vestNow(ctx context.Context, near *string) (next time.Time, err error) {
 	for {
-		now := k.now()
-		page, err := k.page(ctx, upTo(k.keys.Later(), *near, itemsPerRequest))
+		now, from := k.now(), k.from()
+		if *near <= from {
+			*near = ""
+		}
+		page, err := k.page(ctx, upTo(k.keys.Later(), from, *near, itemsPerRequest))
 		if err != nil {
 			return next, err
 		}
+		k.found(firstKey(page, *near))
 		later, _, err := k.readable(ctx, k.keys.Later(), itemsPerRequest, page)
 		if err != nil {
 			return next, err
@@ -183,25 +199,77 @@ func (k *keeper) vestNow(ctx context.Context, near *string) (next time.Time, err
 	}
 }
 
+// from returns from where on vest is to read.
+func (k *keeper) from() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.later.begin(clock.Mono(), false)
+}
+
+// found notes the first later key that vest has read, "" if there is none.
+func (k *keeper) found(first string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.later.end(first, clock.Mono(), func(took time.Duration) time.Duration {
+		return rest(took, min(k.cfg.TTL/3, longestTrust), mostHidden)
+	})
+}
+
+// heed notes whether the watch reports to see from now on.
+func (k *keeper) heed(watched bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.later.reset(watched)
+}
+
+// inspect checks the spec, and reports whether it is noted that the queue has work.
+func (k *keeper) inspect(ctx context.Context) (noted bool, err error) {
+	var ops txn.Ops
+	active, spec := ops.Add(clientv3.OpGet(k.keys.Active(), clientv3.WithCountOnly())), ops.Add(clientv3.OpGet(k.keys.Spec()))
+	resp, err := k.read(ctx, ops...)
+	if err != nil {
+		return false, err
+	}
+	r := txn.ReplyIn(resp)
+	k.checkSpec(r.Kvs(spec))
+	return r.Count(active) > 0, k.ensureSpec(ctx)
+}
+
+// count is deactivate now and then, for it walks, and at once when the note has gone.
+func (k *keeper) count(ctx context.Context, s *session, noted bool, empty time.Time) (time.Time, error) {
+	begun, gone := clock.Mono(), k.noted && !noted
+	if k.noted = noted; begun.Before(k.countBy) && !gone {
+		return empty, nil
+	}
+	empty, err := k.deactivate(ctx, s, noted, empty)
+	k.countBy = begun.Add(rest(time.Since(begun), emptyFor/2, mostRest))
+	return empty, err
+}
+
+// activate puts the note that the queue has work if it has any.
+func (k *keeper) activate(ctx context.Context, s *session) error {
+	noted, err := k.inspect(ctx)
+	if err == nil {
+		_, err = k.deactivate(ctx, s, noted, time.Time{})
+	}
+	return err
+}
+
 // deactivate removes the note that the queue has work, once it has been empty for a
 // while, and puts it again if it is missing. The note is removed only if the queue is empty at that
 // instant. So an enqueue that comes at the same time finds it, or makes it anew.
-func (k *keeper) deactivate(ctx context.Context, s *session, empty time.Time) (time.Time, error) {
+// empty is since when the queue was empty, or the zero time.
+func (k *keeper) deactivate(ctx context.Context, s *session, noted bool, empty time.Time) (time.Time, error) {
 	var ops txn.Ops
 	ready := ops.Add(clientv3.OpGet(k.keys.Ready(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
 	later := ops.Add(clientv3.OpGet(k.keys.Later(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
 	taken := ops.Add(clientv3.OpGet(k.keys.Taken(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
-	active, spec := ops.Add(clientv3.OpGet(k.keys.Active(), clientv3.WithCountOnly())), ops.Add(clientv3.OpGet(k.keys.Spec()))
 	resp, err := k.read(ctx, ops...)
 	if err != nil {
 		return empty, err
 	}
 	r := txn.ReplyIn(resp)
-	k.checkSpec(r.Kvs(spec))
-	if err := k.ensureSpec(ctx); err != nil {
-		return empty, err
-	}
-	items, noted := r.Count(ready)+r.Count(later)+r.Count(taken), r.Count(active) > 0
+	items := r.Count(ready) + r.Count(later) + r.Count(taken)
 	switch {
 	case items > 0 && !noted:
 		_, err := s.send(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{k.keys.Activate()}})
@@ -221,7 +289,10 @@ func (k *keeper) deactivate(ctx context.Context, s *session, empty time.Time) (t
 
 // see has items moved earlier than planned if one was put that vests before.
 func (k *keeper) see(events []*clientv3.Event) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	for _, ev := range events {
+		k.later.see(string(ev.Kv.Key), ev.Type == mvccpb.Event_PUT)
 		key, later := strings.CutPrefix(string(ev.Kv.Key), k.keys.Later())
 		if at, err := item.VestingOf(key); later && ev.IsCreate() && err == nil && at.UnixNano() < k.vests.Load() {
 			select {

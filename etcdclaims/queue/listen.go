@@ -38,9 +38,11 @@ func (l listener) listenOnce() (heard bool) {
 		defer stop()
 	}
 	known.follow(waiting)
+	l.keeper.heed(true)
 	l.claimer.stir() // for what came before the watch
 	defer l.claimer.stir()
 	defer known.forget(true)
+	defer l.keeper.heed(false)
 	for {
 		var resp clientv3.WatchResponse
 		open := false

@@ -293,7 +293,7 @@ func (q *Queue) reactivate(ctx context.Context) {
 	defer cancel()
 	s, err := q.sessions.live(ctx)
 	if err == nil {
-		_, err = q.keeper.deactivate(ctx, s, time.Time{})
+		err = q.keeper.activate(ctx, s)
 	}
 	if err != nil {
 		q.log.Warn("not known whether the queue has work", zap.Error(err))

@@ -2,11 +2,13 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
 	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/txn"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -143,25 +145,30 @@ func (q *store) drain(ctx context.Context, via *session, id string) (moved int, 
 	}
 }
 
-// recoverEnded recovers what sessions have left that have ended. It reports whether there was
-// any, or fewer items are taken than the caller has read: others may have recovered them since.
+// recoverEnded returns how many items workers had at a revision, 0 is now, and recovers what
+// sessions have left that had ended by then. It reports whether to look for visible items again:
+// there were such sessions, or etcd has compacted that revision.
 // Two counts show that a session has died: it has its entry in worker/ for as long as its claim
 // otherwise. They differ for a moment, too, while a session is closed.
-func (q *holder) recoverEnded(ctx context.Context, taken int) (found bool, err error) {
-	resp, err := q.read(ctx,
-		clientv3.OpGet(q.keys.Own(""), clientv3.WithPrefix(), clientv3.WithCountOnly()),
-		clientv3.OpGet(q.keys.Workers(), clientv3.WithPrefix(), clientv3.WithCountOnly()),
-		clientv3.OpGet(q.keys.Taken(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
-	if err != nil {
-		return false, err
+func (q *holder) recoverEnded(ctx context.Context, rev int64) (taken int, again bool, err error) {
+	count := func(prefix string) clientv3.Op {
+		return clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithCountOnly(), clientv3.WithRev(rev))
 	}
+	resp, err := q.read(ctx, count(q.keys.Own("")), count(q.keys.Workers()), count(q.keys.Taken()))
+	switch {
+	case errors.Is(err, rpctypes.ErrCompacted):
+		return 0, true, nil
+	case err != nil:
+		return 0, false, err
+	}
+	taken = int(txn.Count(resp, 2))
 	if txn.Count(resp, 0) == txn.Count(resp, 1) {
-		return txn.Count(resp, 2) < int64(taken), nil
+		return taken, false, nil
 	}
 	s, err := q.sessions.live(ctx)
 	if err != nil {
-		return false, err
+		return 0, false, err
 	}
 	_, _, err = q.recoverDead(ctx, s)
-	return err == nil, err
+	return taken, err == nil, err
 }

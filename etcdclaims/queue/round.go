@@ -13,6 +13,9 @@ import (
 	"github.com/etcdclaims/claims/internal/retry"
 )
 
+// mostLooks is how often one claim reads the head of the queue because of what sessions left.
+const mostLooks = 3
+
 // claimSome claims up to n items by one transaction, of which the watch has reported if
 // all callers wait, or else after a read. more is set if there may be more visible
 // items for this process.
@@ -25,18 +28,21 @@ func (c *claimer) claimSome(s *session, n int, wait bool) (b Batch, more bool, e
 			return b, more, err
 		}
 	}
-	for recovered := false; ; {
+	for looks := 1; ; {
 		ahead := 0
 		if wait {
 			ahead = readAhead
 		}
-		v, err := c.look(s, max(n, c.window)+ahead)
+		v, err := c.look(s, max(n, c.window)+ahead, !wait)
 		if err != nil {
 			return b, false, err
 		}
-		b = Batch{Taken: v.taken, Next: v.next, Paused: v.paused}
+		b = Batch{Next: v.next, Paused: v.paused}
 		if v.paused {
-			return b, false, nil
+			if !wait {
+				b.Taken, _, err = c.q.recoverEnded(c.q.ctx, v.rev)
+			}
+			return b, false, err
 		}
 		if wait && len(v.used) < c.q.cfg.MaxTaken && len(v.ready) > 0 && len(v.vested) == 0 {
 			if b, more, known, err := c.claimKnown(s, n); known { // in turn: all that wait have read
@@ -55,11 +61,13 @@ func (c *claimer) claimSome(s *session, n int, wait bool) (b Batch, more bool, e
 		}
 		b.visible = len(visible) > 0 && (c.q.cfg.MaxTaken == 0 || len(free) > 0)
 		// The process may not live for long enough that the goroutines do it which watch deaths.
-		if !b.visible && v.taken > 0 && !recovered && (!wait || !c.looked) {
-			if recovered, err = c.q.recoverEnded(c.q.ctx, v.taken); err != nil {
+		if !b.visible && (!wait || !c.looked) {
+			var again bool
+			if b.Taken, again, err = c.q.recoverEnded(c.q.ctx, v.rev); err != nil {
 				return Batch{}, false, err
 			}
-			if c.looked = true; recovered {
+			if c.looked = true; again && looks < mostLooks {
+				looks++
 				continue
 			}
 		}
@@ -76,6 +84,7 @@ func (c *claimer) claimSome(s *session, n int, wait bool) (b Batch, more bool, e
 		case len(b.Deliveries) == 0 && slices.ContainsFunc(chosen, func(p *item.Entry) bool { return slices.Contains(v.vested, p) }):
 			continue // the keeper has moved them
 		}
+		b.Taken = max(b.Taken, len(b.Deliveries)) // for callers who get none of them
 		// If all that were read are claimed there may be others behind them.
 		return b, len(chosen) > 0 && (len(b.Deliveries) < len(chosen) || len(visible) > len(chosen) || !v.all), nil
 	}
@@ -93,15 +102,14 @@ func (c *claimer) claimKnown(s *session, n int) (b Batch, more, known bool, err 
 	return b, len(chosen) > 0, true, err
 }
 
-// look reads the head of the queue. Items that have vested count as visible ones. If
+// look reads the head of the queue, whole or from where it can have items. Items that have vested count as visible ones. If
 // there are more of them than the read returns, the first ones of the queue may not be
 // among them: then they are moved to the others first, by the keeper's process, or by
 // any that finds the keeper late. A pause that is over is ended first.
-func (c *claimer) look(s *session, n int) (v view, err error) {
+func (c *claimer) look(s *session, n int, whole bool) (v view, err error) {
 	q := c.q
 	for try := 0; ; {
-		c.arrivals.begin()
-		v, err = q.lookNear(q.ctx, n, &c.near)
+		v, err = q.lookNear(q.ctx, n, c.arrivals.begin(whole), &c.near)
 		late := v.crowd && (c.keeping.Load() || q.now().Sub(v.vested[0].State.Vesting) > vestGrace)
 		over := v.pause.Over(q.now())
 		leave := err == nil && !over && (!late || v.paused)

@@ -8,7 +8,8 @@ type Batch struct {
 	// until it completes, fails or gives it back.
 	Deliveries []*Delivery
 	// Taken is how many items workers had, if nothing was claimed. It distinguishes an
-	// empty queue from a busy one.
+	// empty queue from a busy one. If other calls of this process claimed items at the same
+	// time, it may be only the number of those.
 	Taken int
 	// Next is when the next item vests. Zero means that no item waits to vest.
 	Next time.Time
