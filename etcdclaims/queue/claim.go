@@ -23,7 +23,9 @@ func TTL(d time.Duration) ClaimOption { return claimOption(func(o *claimOptions)
 
 // TryClaim claims up to n visible items for this worker, and does not wait. A Batch
 // without deliveries and no error means that no item is visible. If items are taken then,
-// TryClaim first recovers those of dead workers. ctx bounds only the claiming; the
+// TryClaim first recovers those of dead workers. It reads the whole queue, for which etcd also
+// visits the items that were completed since it last compacted: workers that are always there
+// call Claim or Work. ctx bounds only the claiming; the
 // deliveries have contexts of their own.
 //
 // Errors: ErrConfig, etcdclaims.ErrLost if the leases of this process are revoked again
@@ -36,7 +38,9 @@ func (q *Queue) TryClaim(ctx context.Context, n int, opts ...ClaimOption) (Batch
 
 // Claim is TryClaim, but waits until at least one item is visible. It does not poll: it
 // wakes when an item is enqueued, is given back or vests. In case an event was lost, it
-// also reads again after a third of the TTL, at most 10 s.
+// also reads again after a third of the TTL, at most 10 s. If that read takes longer than
+// 100 ms, as in a queue in which many items were completed since etcd last compacted, it is
+// made less often, each minute at least.
 //
 // If ctx ends first the error matches its cause.
 func (q *Queue) Claim(ctx context.Context, n int, opts ...ClaimOption) (Batch, error) {

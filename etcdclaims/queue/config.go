@@ -96,7 +96,8 @@ type Config struct {
 	// MaxWaiting is how many items may wait, vested or not. A full queue refuses
 	// enqueues with ErrFull. Items that come back from workers or dead letters, and
 	// those of Op, wait in any case. Enqueues into a queue with this limit exclude
-	// each other, which makes them slower. Default: no limit.
+	// each other, and each counts the items that wait, for which etcd also visits those that
+	// were completed since it last compacted. Both make them slower. Default: no limit.
 	MaxWaiting int
 
 	// TTL is how long the lease of a claimed item lasts without a renewal. The

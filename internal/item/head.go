@@ -45,8 +45,8 @@ type Front struct {
 	Rev          int64
 	Ready, Later *pb.RangeResponse
 	Paused       *mvccpb.KeyValue // nil if the queue is not paused
-	Used         map[int]bool // slots, nil if the queue has none
-	Far          string       // "" if there are not so many
+	Used         map[int]bool     // slots, nil if the queue has none
+	Far          string           // "" if there are not so many
 }
 
 // Judge takes the reply apart.
