@@ -67,9 +67,12 @@ func TestFloorIsBeforeEachKnownKey(t *testing.T) {
 					live, reported = append(live, key), append(reported, event{key, true})
 				}
 			case k < 9 && len(live) > 0:
-				i := r.IntN(1 + r.IntN(len(live)))
-				reported = append(reported, event{live[i], false})
-				live = slices.Delete(live, i, i+1)
+				slices.Sort(live)
+				for range 1 + r.IntN(len(live)) {
+					i := r.IntN(1 + r.IntN(len(live)))
+					reported = append(reported, event{live[i], false})
+					live = slices.Delete(live, i, i+1)
+				}
 			case k == 9 && !reading:
 				begin(r.IntN(10) == 0)
 				reading = r.IntN(10) > 0 // else it fails

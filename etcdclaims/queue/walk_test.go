@@ -280,19 +280,29 @@ func TestItemsThatADeafWatchHides(t *testing.T) {
 	})
 }
 
-// What comes between two watches is claimed as the second begins.
+// What comes between two watches, so that neither reports it, is claimed as the second begins.
 func TestItemBetweenTwoWatches(t *testing.T) {
 	virtually(t, func(w *world) {
 		p := w.queue(queue.Config{TTL: time.Minute})
 		q, host := w.process(queue.Config{TTL: time.Minute})
 		r := rangesOf(host, "/index/ready/", 0)
+		var ends atomic.Bool
+		host.Inject(claimtest.Fault{On: claimtest.Watch, Times: -1, Edit: func(reply any) {
+			if r, ok := reply.(*pb.WatchResponse); ok && len(r.Events) > 0 && ends.CompareAndSwap(true, false) {
+				r.Events, r.Canceled = nil, true
+			}
+		}})
 		w.enqueue(p, "done")
 		w.ok(w.claim(q).Complete(w.Context()))
 		got := w.next(q)
 		w.awaitWhole(r, "/index/ready/")
-		host.Break()
+		time.Sleep(sec)
+		ends.Store(true)
 		w.enqueue(p, "a", queue.Priority(1))
 		w.wantWithin(got, 5*sec, "a")
+		if ends.Load() {
+			t.Error("no watch has ended")
+		}
 	})
 }
 
