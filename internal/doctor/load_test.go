@@ -169,7 +169,7 @@ func TestPauseThatEndsSoon(t *testing.T) {
 	for until, want := range map[time.Time]int{{}: 1, now.Add(time.Hour): 0, now.Add(23 * time.Hour): 0, now.Add(25 * time.Hour): 1} {
 		for _, since := range []time.Time{now, now.Add(-30 * time.Hour)} {
 			e := &Examination{}
-			e.queue("mail", queue.Stats{Ready: 9, OldestReady: since, Paused: queue.Pausing{By: "olga", At: since, Until: until}}, 0, now)
+			e.queue("mail", queue.Stats{Ready: 9, OldestReady: since, Paused: queue.Pausing{By: "olga", At: since, Until: until}}, workers{}, now)
 			if len(e.Findings) != want {
 				t.Errorf("queue until %v: %+v", until, e.Findings)
 			}
