@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -73,4 +74,54 @@ func TestAKeyHasFewKeys(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Who ends all claims that share a key ends none that its client has made anew, which can have the same key in etcd.
+func TestForcedSharersAreThoseThatWereRead(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		a := w.peer()
+		b, host := w.client(etcdclaims.Config{Owner: "b", TTL: 15 * sec})
+		one := tryClaim(t, a, "k", etcdclaims.Shared())
+		host.SetLatency(sec/10, sec/10, 0)
+		forced := make(chan error, 1)
+		recordGone := w.deletion(w.Own("k"))
+		go func() { forced <- admin.ForceRelease(t.Context(), b, "k", "stuck") }()
+		<-recordGone
+		time.Sleep(sec / 4) // it reads who shares the key
+		release(t, one)
+		two := tryClaim(t, a, "k", etcdclaims.Shared())
+		if err := <-forced; err != nil {
+			t.Error(err)
+		}
+		time.Sleep(20 * sec)
+		if err := two.Check(); err != nil {
+			t.Errorf("the claim that was made anew: %v", err)
+		}
+		release(t, two)
+	})
+}
+
+// A restore that nobody has noticed brings shared claims back. Their client shares the key under other names.
+func TestSharedAfterUnseenRestore(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		a, b := w.peer(), w.peer()
+		keeps := tryClaim(t, b, "k", etcdclaims.Shared())
+		one, two := tryClaim(t, a, "k", etcdclaims.Shared()), tryClaim(t, a, "k", etcdclaims.Shared())
+		snapshot := w.Server.Snapshot(t)
+		release(t, one)
+		release(t, two)
+		w.restoreUnseen(snapshot, 100)
+		again := tryClaim(t, a, "k", etcdclaims.Shared())
+		ctx, cancel := context.WithTimeout(t.Context(), sec)
+		defer cancel()
+		waits, err := a.Acquire(ctx, "k", etcdclaims.Shared())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, cl := range []*etcdclaims.Claim{again, waits, keeps} {
+			_ = cl.Release(t.Context()) // of what it is told is not the question here
+		}
+	})
 }

@@ -79,7 +79,7 @@ func (a *app) listCommand() *cobra.Command {
 read at one revision of etcd, page by page, unless etcd compacts it meanwhile. A key
 with slots has one line for their number, and one for each slot that is held:
 KEY#slot-0 and so on; the first has those who wait for a slot. A key that callers
-share has one line of the kind shared, and one for each of them: KEY#shared-ID.
+share has one line of the kind shared, and one for each of them: KEY#shared-NAME.
 
 ASKED is when the holder asked for the key, by the clock of its process: its wait in
 line is part of that time. etcd has no time at which it got the key, only the revision,

@@ -25,7 +25,7 @@ explain show it: if the key has changed hands since, nothing is released and the
 exit code is 1.
 
 Of a key with slots the one with that fence is freed; KEY#slot-0 and so on name it, too.
-Callers that share a key have one fence, and all of them lose the key; KEY#shared-ID
+Callers that share a key have one fence, and all of them lose the key; KEY#shared-NAME
 is one of them.
 
 The holder is notified with the reason and loses its claim. Its handler may run on

@@ -40,7 +40,7 @@ import (
 // the handler may run on for a while: only fences stop its writes.
 func ForceRelease(ctx context.Context, claims *etcdclaims.Client, key, reason string) error {
 	act := audit.Begin(ctx, claims, audit.Release, audit.Target{Key: key}, reason)
-	return act.End(ctx, of(claims).forceRelease(ctx, act, key, 0, reason))
+	return act.End(ctx, of(claims).forceRelease(ctx, act, key, 0, 0, reason))
 }
 
 // ForceReleaseTerm frees a key as ForceRelease does, but only if the fence of
@@ -60,11 +60,12 @@ func ForceReleaseTerm(ctx context.Context, claims *etcdclaims.Client, t fencing.
 		return fmt.Errorf("%w: %q has no term with fence %d", etcdclaims.ErrRefused, t.Key, t.Fence)
 	}
 	act := audit.Begin(ctx, claims, audit.Release, audit.Target{Key: t.Key, Detail: fmt.Sprintf("fence %d", t.Fence)}, reason)
-	return act.End(ctx, c.forceRelease(ctx, act, t.Key, t.Fence, reason))
+	return act.End(ctx, c.forceRelease(ctx, act, t.Key, t.Fence, 0, reason))
 }
 
-// forceRelease frees a key. If fence is not 0 the holder must have it.
-func (c client) forceRelease(ctx context.Context, act *audit.Act, key string, fence int64, reason string) error {
+// forceRelease frees a key. If fence is not 0 the holder must have it. If first is not 0, only the claim that was put at
+// that revision is ended.
+func (c client) forceRelease(ctx context.Context, act *audit.Act, key string, fence, first int64, reason string) error {
 	if err := c.CheckKey(key); err != nil {
 		return err
 	}
@@ -76,7 +77,7 @@ func (c client) forceRelease(ctx context.Context, act *audit.Act, key string, fe
 	}
 	ctx, cancel := c.Bounded(ctx)
 	defer cancel()
-	first, sent := int64(0), false // sent is a request that may have been carried out
+	sent := false // a request that may have been carried out
 	for try := 0; ; try++ {
 		resp, err := c.Read(ctx, clientv3.OpGet(c.Layout().Own(key)))
 		if err != nil {

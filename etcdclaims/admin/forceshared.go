@@ -63,7 +63,8 @@ func (c client) forceSharers(ctx context.Context, act *audit.Act, key, reason st
 func (c client) forceEach(ctx context.Context, act *audit.Act, sharers []*mvccpb.KeyValue, reason string) (err error) {
 	var mu sync.Mutex
 	core.EachOf(sharers, func(kv *mvccpb.KeyValue) {
-		if ferr := c.forceRelease(ctx, act, strings.TrimPrefix(string(kv.Key), c.Layout().Own("")), 0, reason); ferr != nil {
+		ferr := c.forceRelease(ctx, act, strings.TrimPrefix(string(kv.Key), c.Layout().Own("")), 0, kv.ModRevision, reason)
+		if ferr != nil {
 			mu.Lock()
 			defer mu.Unlock()
 			err = ferr

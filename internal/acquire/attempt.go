@@ -28,8 +28,8 @@ type Attempt struct {
 	ttl   int64       // of the session's lease, in seconds
 	ac    *Acquirer
 
-	// Undone, if not nil, is called when the first request that undoes a settled attempt is answered:
-	// nothing that names its place is under way any more.
+	// Undone, if not nil, is called once nothing that names the attempt's place is under way any more: it left the line
+	// with the key, or the first request that undoes the settled attempt was answered. An attempt is undone once.
 	Undone func()
 
 	freed func() // makes the name of its shared claim one to be used again, or nil

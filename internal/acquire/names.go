@@ -44,15 +44,22 @@ func (n *Names) Take(in string, epoch int64) string {
 	return free[last]
 }
 
-// Give makes a name one that can be taken. If too many are kept, all others are forgotten.
+// Give makes a name one that can be taken. If too many are kept, those of another range are forgotten.
 func (n *Names) Give(in string, epoch int64, name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !n.under(epoch) {
 		return
 	}
-	if n.free == nil || n.n == mostNames {
-		n.free, n.n = make(map[string][]string), 0
+	if n.free == nil {
+		n.free = make(map[string][]string)
+	}
+	for other, names := range n.free {
+		if n.n < mostNames {
+			break
+		}
+		delete(n.free, other)
+		n.n -= len(names)
 	}
 	n.free[in] = append(n.free[in], name)
 	n.n++

@@ -99,7 +99,7 @@ func (e *Examination) lineSuspects(r reading) (all []suspect) {
 	now := clock.Clock{}.Time()
 	for _, p := range heads(r.places, r.held) {
 		if !p.newer() && !p.young(now) {
-			all = append(all, suspect{"first of a free key", p.name, p.name})
+			all = append(all, suspect{"first of a free key", fmt.Sprint(p.name, p.modified), p.name})
 		}
 	}
 	return all

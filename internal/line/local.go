@@ -10,7 +10,6 @@ import (
 	"github.com/etcdclaims/claims/internal/acquire"
 	"github.com/etcdclaims/claims/internal/lease"
 	"github.com/etcdclaims/claims/internal/localline"
-	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/term"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -184,11 +183,12 @@ func (l *Line) readArrival(ctx context.Context, f *term.LocalWaiter) {
 	}
 	defer l.Local.EndReading(t.Queue())
 	line := l.Store.Layout.Waiting(attemptOf(f).User)
-	resp, err := l.Store.ReadAll(ctx, clientv3.OpGet(line, clientv3.WithPrefix()))
+	resp, err := l.Store.ReadAll(ctx, clientv3.OpGet(line, clientv3.WithPrefix(), clientv3.WithKeysOnly()))
 	if err != nil {
 		return // without an arrival it gives way
 	}
-	foreign := func(kv *mvccpb.KeyValue) bool { return l.Waiters.get(protocol.Placed(kv)) == nil }
+	own := l.Waiters.placed()
+	foreign := func(kv *mvccpb.KeyValue) bool { return !own[string(kv.Key)] }
 	if !slices.ContainsFunc(txn.Kvs(resp, 0), foreign) {
 		l.Local.RecordArrival(there, resp.Header.Revision)
 		return

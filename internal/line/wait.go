@@ -15,7 +15,7 @@ import (
 // list lists an attempt that may be handed the key, until unlist.
 func (l *Line) list(a *acquire.Attempt) *waiter {
 	w := &waiter{
-		a: a, in: l.Waiters, since: l.Store.Seen(), notices: make(chan *mvccpb.KeyValue, 1),
+		a: a, place: a.PlaceKey(), in: l.Waiters, since: l.Store.Seen(), notices: make(chan *mvccpb.KeyValue, 1),
 		ask: make(chan struct{}, 1), share: make(chan struct{}, 1), shortcut: l.Shortcut(a),
 		local: term.Queue{Closed: a.Call.Prefers},
 	}

@@ -15,6 +15,7 @@ import (
 // waiter is an attempt that may be handed the key, in the client's list of them.
 type waiter struct {
 	a       *acquire.Attempt
+	place   string // its key in etcd, if it has one
 	in      *Waiters
 	since   int64                 // no notice to it is older
 	notices chan *mvccpb.KeyValue // the last one
@@ -92,6 +93,17 @@ func (ws *Waiters) get(id string) *waiter {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	return ws.byID[id]
+}
+
+// placed returns the keys of their places in line.
+func (ws *Waiters) placed() map[string]bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	keys := make(map[string]bool, len(ws.byID))
+	for _, w := range ws.byID {
+		keys[w.place] = true
+	}
+	return keys
 }
 
 // Count returns how many there are.

@@ -325,11 +325,23 @@ func (a *Acquisition) changed(kv *mvccpb.KeyValue) bool {
 // heldBy ends a try that own excludes. If own is the record of a shared key, the key may have no
 // holder any more.
 func (a *Acquisition) heldBy(own *mvccpb.KeyValue, waiting int64) Action {
+	if a.namesake(own) {
+		return a.end(AnswerAgain, Action{})
+	}
 	if IsShared(own) {
 		a.pending = &Stands{Seen: Seen{Sight: Sight{Own: own}, Waiting: waiting}}
 		return a.clears(own)
 	}
 	return a.end(AnswerHeld, Action{Own: own, Waiting: waiting})
+}
+
+// namesake reports whether own is a claim under the name that the try's shared claim is to have: that
+// of an earlier one, which a restore has brought back. The name is of no use.
+func (a *Acquisition) namesake(own *mvccpb.KeyValue) bool {
+	keys := a.Mode.Keys()
+	is := own != nil && keys.Shares != "" && string(own.Key) == a.Own(keys.Claim)
+	a.uncertain = a.uncertain || is
+	return is
 }
 
 // clears deletes the record of a shared key if no holder is left.

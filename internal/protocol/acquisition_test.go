@@ -246,13 +246,19 @@ func TestAcquisitionSucceeds(t *testing.T) {
 	}
 }
 
-// plays reports the events of a script, and checks what was to be done after each.
-func (p *play) plays(script, want string) {
+// acts reports the events of a script.
+func (p *play) acts(script string) {
 	p.tb.Helper()
 	events, _, _ := strings.Cut(script, " # ")
 	for _, name := range strings.Fields(events) {
 		p.do(name)
 	}
+}
+
+// plays reports the events of a script, and checks what was to be done after each.
+func (p *play) plays(script, want string) {
+	p.tb.Helper()
+	p.acts(script)
 	if got := strings.Join(p.said, ", "); got != want {
 		p.tb.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -15,7 +15,7 @@ import (
 // requires the record that it knows. If it knows none, it requires that there is none, and
 // puts it. So these callers and exclusive ones exclude each other with no further condition.
 type Mode interface {
-	// For returns the mode of an attempt under the epoch. The name is that of a claim that has its own.
+	// For returns the mode of an attempt under the epoch. The name ends the key of its claim, if that is not the key itself.
 	For(name string, epoch int64) Mode
 	// Keys names what stands for the key in etcd.
 	Keys() Keys
@@ -45,7 +45,7 @@ type Keys struct {
 	Line  string // names the line, and the requests that must not share a round trip
 	// Shares is the range in which the claim's key has a name of its own, "" if it has none.
 	Shares string
-	// Mark begins the ids of the mode's places in line. Places with a mark come after all others
+	// Mark begins the names of the mode's places in line. Places with a mark come after all others
 	// in the order of etcd's keys, and wait only for those without.
 	Mark string
 	// Slots is how many claims the key has room for, 0 if it is one or any number. Slot is which

@@ -25,7 +25,7 @@ const ReadAhead = 8
 
 // Place is one in line, with what it takes to hand it the key.
 type Place struct {
-	Name  string `json:"name"` // of the place, behind the mark of its mode
+	Name  string `json:"name"` // of the place, with the mark of its mode
 	Rev   int64  `json:"rev"`  // of the place
 	Lease int64  `json:"lease"`
 	Value string `json:"value"`

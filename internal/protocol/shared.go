@@ -7,7 +7,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// sharedMark begins the ids of callers in line that share the key. It comes after all other ids,
+// sharedMark begins the names of places of callers that share the key. It comes after all other names,
 // which are hexadecimal. So these callers can ask whether an exclusive one is before them.
 const sharedMark = "~"
 

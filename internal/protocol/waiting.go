@@ -35,6 +35,8 @@ func (a *Acquisition) joined(ev Event) Action {
 func (a *Acquisition) onward() Action {
 	a.Over = nil
 	switch p := a.position; {
+	case a.namesake(p.Own):
+		return a.end(AnswerAgain, Action{})
 	case p.Readers:
 		return a.clears(p.Own)
 	case p.Own != nil || p.Pred != nil || p.Behind:
