@@ -220,3 +220,37 @@ func TestHandOffUnknown(t *testing.T) {
 		same(t, "session ended", term.s.Ended(), false)
 	})
 }
+
+// The name of a shared claim is free again once etcd has answered that its key is gone, and not before.
+func TestFreed(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		do   func(w *world)
+		want int
+	}{
+		"released":   {func(*world) {}, 1},
+		"reply lost": {func(w *world) { w.Answer(nil, testlayers.Once(txn.ErrNoAnswer)) }, 1},
+		"unanswered": {func(w *world) { w.Answer(func(*pb.TxnRequest) error { return txn.ErrNoAnswer }, nil) }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in(t, func(t *testing.T, w *world) {
+				s := w.session(t)
+				s.Again()
+				g, freed := w.grant(s, "k", Given{}), 0
+				g.Freed = func() {
+					freed++
+					same(t, "key in etcd", w.has(layout.Own("k")), false)
+					same(t, "ended", w.Keys.Term("k") == nil, true)
+				}
+				term := w.Add(g)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				tt.do(w)
+				_ = term.Release(ctx)
+				same(t, "freed", freed, tt.want)
+				w.Answer(nil, nil)
+			})
+		})
+	}
+}
