@@ -582,6 +582,7 @@ func TestEveryCallAfterCloseIsErrClosed(t *testing.T) {
 		if err := c.Close(ctx); err != nil {
 			t.Fatal(err)
 		}
+		synctest.Wait() // what had begun before is sent
 		before := c.Stats().Requests
 		watches := len(host.Sent(claimtest.Watch))
 		calls := map[string]func() error{

@@ -38,9 +38,9 @@ func (q *Queue) TryClaim(ctx context.Context, n int, opts ...ClaimOption) (Batch
 
 // Claim is TryClaim, but waits until at least one item is visible. It does not poll: it
 // wakes when an item is enqueued, is given back or vests. In case an event was lost, it
-// also reads again after a third of the TTL, at most 10 s. If that read takes longer than
-// 100 ms, as in a queue in which many items were completed since etcd last compacted, it is
-// made less often, each minute at least.
+// also reads again after a third of the TTL, at most 10 s. If that read takes long, as in a queue
+// in which many items were completed since etcd last compacted, it is made less often, about
+// each minute at least.
 //
 // If ctx ends first the error matches its cause.
 func (q *Queue) Claim(ctx context.Context, n int, opts ...ClaimOption) (Batch, error) {

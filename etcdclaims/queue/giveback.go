@@ -90,11 +90,13 @@ func (s *session) compareOften() {
 	for {
 		select {
 		case <-t.C:
-			begun := clock.Mono()
+			begun, took := clock.Mono(), time.Duration(0)
 			if err := s.compare(s.q.ctx); err != nil {
 				s.q.log.Debug("items of a queue session not read", zap.String("session", s.id), zap.Error(err))
+			} else {
+				took = time.Since(begun)
 			}
-			t.Reset(max(rest(time.Since(begun), compareEvery, mostRest)-time.Since(begun), 0))
+			t.Reset(max(rest(took, compareEvery, mostHidden)-time.Since(begun), 0))
 		case <-s.claim.Done():
 			return
 		case <-s.q.ctx.Done():

@@ -46,15 +46,19 @@ func (h *healer) heal(ctx context.Context, s *session) error {
 	if begun.Before(h.due) {
 		return nil
 	}
-	defer func() { h.due = begun.Add(rest(time.Since(begun), healEvery, mostRest)) }()
-	if err := h.healSlots(ctx, s); err != nil {
+	h.due = begun.Add(healEvery)
+	err := h.healSlots(ctx, s)
+	if err == nil {
+		err = h.healItems(ctx, s)
+	}
+	switch {
+	case errors.Is(err, rpctypes.ErrCompacted):
+		return nil // between two reads of one revision
+	case err != nil:
 		return err
 	}
-	err := h.healItems(ctx, s)
-	if errors.Is(err, rpctypes.ErrCompacted) {
-		return nil // between two reads of one revision
-	}
-	return err
+	h.due = begun.Add(rest(time.Since(begun), healEvery, mostRest))
+	return nil
 }
 
 // healSlots frees slots that no item has: each would lower MaxTaken by one for ever.

@@ -242,8 +242,12 @@ func (k *keeper) count(ctx context.Context, s *session, noted bool, empty time.T
 		return empty, nil
 	}
 	empty, err := k.deactivate(ctx, s, noted, empty)
+	if err != nil {
+		k.noted = k.noted || gone // to be counted at once by the next try
+		return empty, err
+	}
 	k.countBy = begun.Add(rest(time.Since(begun), emptyFor/2, mostRest))
-	return empty, err
+	return empty, nil
 }
 
 // activate puts the note that the queue has work if it has any.

@@ -291,7 +291,7 @@ type pauseOption func(*pausing.Length)
 func (f pauseOption) applyPause(l *pausing.Length) { f(l) }
 
 // For makes a pause end by itself after d: more than zero, and at most 366 days. Without For it lasts
-// until Resume. Each process that claims decides by its own clock whether the pause is over.
+// until Resume. The first process that claims and by whose clock the pause is over ends it for all.
 // The record of the call, see admin.Actions, has d. The end of the pause is nobody's call, and has no such record.
 func For(d time.Duration) PauseOption {
 	return pauseOption(func(l *pausing.Length) { *l = pausing.For(d) })
@@ -309,7 +309,9 @@ func For(d time.Duration) PauseOption {
 func (q *Queue) Pause(ctx context.Context, why string, opts ...PauseOption) error {
 	var length pausing.Length
 	for _, opt := range opts {
-		opt.applyPause(&length)
+		if opt != nil {
+			opt.applyPause(&length)
+		}
 	}
 	now := q.now().UTC()
 	until, err := length.End(now)
@@ -332,7 +334,7 @@ func (q *Queue) pause(ctx context.Context, act *audit.Act, p item.Pausing) error
 		}
 		is, rev, same, err := q.keys.JudgePause(p, refused)
 		switch lasts := rev != 0 && is.Until.IsZero(); {
-		case same, unsure && (lasts || rev == 0):
+		case same, unsure && lasts:
 			return nil // an earlier try did it, or another process in between
 		case lasts && err != nil:
 			return fmt.Errorf("%w: the queue is paused already: %w", ErrUnchanged, err)

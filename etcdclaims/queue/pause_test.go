@@ -286,3 +286,33 @@ func TestPauseForTooLong(t *testing.T) {
 		host.RemoveFaults()
 	})
 }
+
+// A pause is not taken for done because the one that it was to replace has ended meanwhile.
+func TestPauseWhoseRequestIsLostAsAnotherEnds(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		q, host := w.process(queue.Config{})
+		other, p := w.queue(queue.Config{}), w.queue(queue.Config{})
+		w.enqueue(q, "a")
+		end := time.Now().Add(time.Minute)
+		w.ok(other.Pause(w.Context(), "first", queue.For(time.Minute)))
+		claimed := w.claims(p, 1)
+		time.Sleep(time.Until(end) - time.Millisecond)
+		host.Inject(claimtest.Fault{On: claimtest.Other, Skip: 1, LoseRequest: true})
+		w.ok(q.Pause(w.Context(), "mine", queue.For(time.Hour)))
+		<-claimed
+		st, err := q.Stats(w.Context())
+		w.ok(err)
+		w.want(st.Paused.Why, "mine")
+	})
+}
+
+// A nil option is none.
+func TestPauseWithNilOption(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{})
+		w.ok(q.Pause(w.Context(), "", nil))
+		w.ok(q.Resume(w.Context()))
+	})
+}

@@ -157,7 +157,8 @@ func (q *holder) recoverEnded(ctx context.Context, rev int64) (taken int, again 
 	resp, err := q.read(ctx, count(q.keys.Own("")), count(q.keys.Workers()), count(q.keys.Taken()))
 	switch {
 	case errors.Is(err, rpctypes.ErrCompacted):
-		return 0, true, nil
+		taken, _, err = q.recoverEnded(ctx, 0) // now
+		return taken, true, err
 	case err != nil:
 		return 0, false, err
 	}
