@@ -125,7 +125,7 @@ func (a *arrivals) read(v view) {
 	often := func(took time.Duration) time.Duration { return rest(took*share, trust, mostHidden) }
 	a.ready.end(v.firstReady, now, often)
 	a.later.end(v.firstLater, now, often)
-	a.lookBy = earlier(now.Add(trust), earlier(a.ready.whole, a.later.whole))
+	a.lookBy = now.Add(trust)
 	if !a.watched {
 		a.lookBy = now.Add(min(a.q.cfg.TTL/3, blindTrust/2+rand.N(blindTrust/2)))
 	}
