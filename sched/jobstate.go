@@ -134,6 +134,7 @@ func (l *leadership) hearPause(job, key string, is live.KV) {
 		l.doubt(c)
 		return
 	}
+	l.serve(c) // a pause that was over is longer now
 	l.place(c)
 }
 

@@ -65,5 +65,6 @@ func (l *leadership) resumption(c *jobState, to tick.Resume) decision {
 		c.paused, c.pause, c.pauseRev, c.failures = false, pause{}, 0, tick.Counted{}
 		l.view.Remove(l.keys.Paused(c.job.Name), r.Rev)
 		l.moved(c, tick.Mark{At: to.To, Rev: r.Rev})
+		l.serve(c)
 	}}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/calendar"
 	"google.golang.org/grpc/codes"
@@ -96,6 +97,34 @@ func TestPauseEndsWithoutOwner(t *testing.T) {
 		f.start(0)
 		f.until("00:06:30")
 		f.ledger.want(t, "a", "00:01:00", "00:04:00", "00:05:00", "00:06:00")
+	})
+	// More jobs than the owner resumes in one round. The last one that it resumes has the oldest request.
+	caseInFleet(t, "after another job", func(t *testing.T, f *fleet) {
+		const jobs = 66
+		f.do(sched.Job{Name: "a", Schedule: minutely}, 0)
+		for i := range jobs {
+			f.do(sched.Job{Name: fmt.Sprintf("b%02d", i), Schedule: sched.After(fmt.Sprintf("a%d", i/32))}, 0)
+		}
+		n := f.start(0)
+		f.until("00:01:30")
+		for i := range jobs {
+			length := 2*time.Minute + time.Duration(i)*time.Millisecond
+			noErr(t, f.console().Pause(t.Context(), fmt.Sprintf("b%02d", i), "", sched.For(length)))
+		}
+		n.stop()
+		f.until("00:05:30")
+		root, _, _ := strings.Cut(f.under("/now/paused/")[0].name, "paused/")
+		for i := range jobs {
+			job, at := fmt.Sprintf("b%02d", i), clock("00:05:00").Add(-time.Duration(i)*time.Second)
+			text := fmt.Sprintf(`{"v":1,"job":%q,"id":"1","by":"a%d","at":%q,"after":"%d-5","defined":"0"}`, job, i/32, at.Format(time.RFC3339), at.Unix())
+			noErr(t, second(f.etcd.Put(f.Context(), fmt.Sprintf("%sask/%s/1", root, keyspace.Digest(job)), text)))
+		}
+		f.start(0)
+		f.until("00:06:30")
+		for i := range jobs {
+			at := clock("00:05:00").Add(-time.Duration(i) * time.Second)
+			f.wantHistory(fmt.Sprintf("b%02d", i), "ok "+at.Format(time.TimeOnly))
+		}
 	})
 }
 

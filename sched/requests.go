@@ -77,10 +77,15 @@ func (l *leadership) setRequest(key string, r *request) {
 // does not have waits for another owner. One for a job in doubt is offered again when the
 // job has been read.
 func (l *leadership) offer(r *request) {
-	if c := l.jobs[r.id]; c != nil && c.registered() && c.readAt.IsZero() && !c.behind(r) && (!r.backfill() || l.room(r) > 0) {
+	c := l.jobs[r.id]
+	if c != nil && c.registered() && c.readAt.IsZero() && !c.behind(r) && !l.resumes(c, r) && (!r.backfill() || l.room(r) > 0) {
 		l.asked.Set(r)
 	}
 }
+
+// resumes reports whether the request is of a tick after another job, and the pause of its job is over, but
+// this owner has not ended it so far. The request is offered again when it has.
+func (l *leadership) resumes(c *jobState, r *request) bool { return r.After != "" && c.pause.Over(l.now()) }
 
 // behind reports whether the request is of a newer definition than this owner has. It is
 // offered again when the owner has that.
@@ -153,6 +158,7 @@ func (l *leadership) admitRequests(ctx context.Context) (more bool, err error) {
 		c := l.jobs[r.id]
 		switch {
 		case !c.readAt.IsZero(): // it is offered again when the job has been read
+		case l.resumes(c, r): // it is offered again when the pause has been ended
 		case r.backfill() && l.room(r) <= 0: // it is offered again when one of its ticks has begun
 		case r.backfill() && backfills < mostBackfills:
 			backfills++
