@@ -27,6 +27,9 @@ type after string
 
 func (after) Next(time.Time) time.Time { return time.Time{} }
 
+// Count makes it a schedule whose ticks need not be counted one by one.
+func (after) Count(_, _ time.Time, _ int) int { return 0 }
+
 func (a after) String() string { return jobstate.AfterText + string(a) }
 
 // mostAfter is how many jobs can run after one.

@@ -93,8 +93,9 @@ type Job struct {
 	RunOnStart bool
 	// PauseOnFailure pauses the job when this number of its runs have failed in a row.
 	// A run that is tried again does not count. A tick counts once if its last attempt
-	// failed, or if it waits for another attempt and becomes late or is replaced. Zero means
-	// never.
+	// failed, or if it waits for another attempt and becomes late or is replaced. Failures
+	// while the job is paused do not pause it again: they count for nothing when the pause
+	// ends, also by itself, see For. Zero means never.
 	PauseOnFailure int
 	// History is how many records of ticks are kept, from 1 to 1000. Records that are
 	// added at the same time can leave a few more until their process, or the owner, trims

@@ -38,6 +38,9 @@ func (f pauseOption) applyPause(l *pausing.Length) { f(l) }
 // about no tick of the pause. The owner of the group ends it, by its own clock. If there is no owner
 // then, the next one does. The record of the call, see admin.Actions, has d. The end of the pause is nobody's
 // call, and has no such record.
+//
+// Job.PauseOnFailure does not make such a pause last longer: failures before its end count for nothing
+// afterwards.
 func For(d time.Duration) PauseOption {
 	return pauseOption(func(l *pausing.Length) { *l = pausing.For(d) })
 }
@@ -48,7 +51,8 @@ func For(d time.Duration) PauseOption {
 // one that does not call Run.
 //
 // Pause replaces a pause that ends by itself, so that it lasts longer, or not as long. It does not
-// replace one that lasts until Resume. Nor does Job.PauseOnFailure replace any pause.
+// replace one that lasts until Resume. Nor does Job.PauseOnFailure replace any pause. The pause that
+// replaces another begins anew: JobInfo.Paused and Stats.PausedSince have the time of the last call.
 //
 // Errors: [ErrUnknownJob], [ErrUnchanged] if the job is paused until Resume already, and those of
 // etcdclaims.Client.TryAcquire. If the error matches etcdclaims.ErrUnknown, the pause may have taken
@@ -57,7 +61,9 @@ func For(d time.Duration) PauseOption {
 func (s *Scheduler) Pause(ctx context.Context, job, why string, opts ...PauseOption) error {
 	var length pausing.Length
 	for _, opt := range opts {
-		opt.applyPause(&length)
+		if opt != nil {
+			opt.applyPause(&length)
+		}
 	}
 	now := s.now()
 	until, err := length.End(now)

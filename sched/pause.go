@@ -63,6 +63,7 @@ func (l *leadership) resumption(c *jobState, to tick.Resume) decision {
 		}
 		l.resumed(c.job, c.pause)
 		c.paused, c.pause, c.pauseRev, c.failures = false, pause{}, 0, tick.Counted{}
+		c.plan = nil // it is of the mark before the pause
 		l.view.Remove(l.keys.Paused(c.job.Name), r.Rev)
 		l.moved(c, tick.Mark{At: to.To, Rev: r.Rev})
 		l.serve(c)

@@ -7,12 +7,14 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/calendar"
 	"google.golang.org/grpc/codes"
@@ -280,8 +282,66 @@ func TestPauseOfSlowSchedule(t *testing.T) {
 	})
 }
 
+// The pause of a job after another, which has no ticks to count, ends in the round in which it is over.
+func TestPauseOfJobAfterAnotherCountsFast(t *testing.T) {
+	t.Parallel()
+	if !(tick.Job{Schedule: sched.After("a")}).CountsFast() {
+		t.Error("its ticks are counted one by one")
+	}
+}
+
 // oneByOne hides all of a schedule but Next.
 type oneByOne struct{ calendar.Schedule }
+
+// What was planned before a pause decides about no tick of it.
+func TestPauseWhilePlanning(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		job := eachTick("a")
+		slow := &slowOnce{Schedule: minutely, at: clock("00:03:00")}
+		job.Schedule, job.Revision = slow, "1"
+		f.do(job, 0)
+		n := f.start(0)
+		f.until("00:01:30")
+		n.stop()
+		f.until("00:06:30")
+		slow.armed.Store(true)
+		f.start(0)
+		f.until("00:06:35")
+		if slow.armed.Load() {
+			t.Error("nothing is planned")
+		}
+		noErr(t, f.console().Pause(t.Context(), "a", "", sched.For(2*time.Minute)))
+		f.until("00:09:30")
+		f.wantHistory("a", "ok 00:01:00", "paused 00:08:00", "ok 00:09:00")
+	})
+}
+
+// slowOnce is oneByOne that takes ten seconds for the instant after one, once it is armed.
+type slowOnce struct {
+	calendar.Schedule
+	at    time.Time
+	armed atomic.Bool
+}
+
+func (s *slowOnce) Next(t time.Time) time.Time {
+	if t.Equal(s.at) && s.armed.CompareAndSwap(true, false) {
+		time.Sleep(10 * time.Second)
+	}
+	return s.Schedule.Next(t)
+}
+
+// An option that is nil is none.
+func TestPauseWithNilOption(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.do(sched.Job{Name: "a", Schedule: minutely}, 0)
+		f.start(0)
+		f.until("00:00:30")
+		noErr(t, f.console().Pause(t.Context(), "a", "", nil, sched.For(time.Minute), nil))
+		if p := f.inspect("a").Paused; p == nil || !p.Until.Equal(clock("00:01:30")) {
+			t.Errorf("%+v", p)
+		}
+	})
+}
 
 // No pause has a length that nobody means, and no request is sent for one.
 func TestPauseForTooLong(t *testing.T) {

@@ -85,7 +85,9 @@ func (l *leadership) offer(r *request) {
 
 // resumes reports whether the request is of a tick after another job, and the pause of its job is over, but
 // this owner has not ended it so far. The request is offered again when it has.
-func (l *leadership) resumes(c *jobState, r *request) bool { return r.After != "" && c.pause.Over(l.now()) }
+func (l *leadership) resumes(c *jobState, r *request) bool {
+	return r.After != "" && c.pause.Over(l.now())
+}
 
 // behind reports whether the request is of a newer definition than this owner has. It is
 // offered again when the owner has that.
