@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/explain"
@@ -22,19 +21,15 @@ func (l *pauseLength) flag(flags *pflag.FlagSet) {
 
 func (l *pauseLength) isSet() bool { return l.flags.Changed("for") }
 
-func (l *pauseLength) check() error {
-	if err := pausing.For(l.d).Check(); l.isSet() && err != nil {
-		return fmt.Errorf("pause --%w", err)
-	}
-	return nil
+func (l *pauseLength) check([]string) error {
+	wrong := l.isSet() && pausing.For(l.d).Check() != nil
+	return usageIf(wrong, "pause --for %v: want more than 0s and at most %v", l.d, pausing.Most)
 }
 
-// end is when a pause ends that begins now, with the text for people. Both are empty for one that lasts until
-// resume.
-func (l *pauseLength) end() (at time.Time, text string) {
-	if !l.isSet() {
-		return at, ""
+// untilText is the end of a pause, for people. It is empty if the pause lasts until resume.
+func untilText(end time.Time) string {
+	if end.IsZero() {
+		return ""
 	}
-	at = time.Now().Add(l.d).UTC()
-	return at, " until " + explain.Stamp(at)
+	return " until " + explain.Stamp(end)
 }

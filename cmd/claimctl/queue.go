@@ -113,15 +113,19 @@ func (a *app) pauseQueueCommand() *cobra.Command {
 	return a.command(a.queueSpec(spec{
 		use: "pause QUEUE", short: "Stop all claiming until resume, or for some time",
 		flags: length.flag,
-		check: func([]string) error { return usageIf(length.check() != nil, "%v", length.check()) },
+		check: length.check,
 	}, func(ctx context.Context, q *queue.Queue, _ []string) error {
 		var opts []queue.PauseOption
 		if length.isSet() {
 			opts = append(opts, queue.For(length.d))
 		}
-		end, until := length.end()
-		done := doneView{Done: "paused", Queue: q.Name(), Until: end, Reason: a.reason}
-		return a.done(q.Pause(ctx, a.reason, opts...), done, "paused %q%s", q.Name(), until)
+		done := doneView{Done: "paused", Queue: q.Name(), Reason: a.reason}
+		err := q.Pause(ctx, a.reason, opts...)
+		if err == nil && length.isSet() {
+			st, _ := q.Stats(ctx) // the queue is paused, also if its end cannot be read
+			done.Until = st.Paused.Until.UTC()
+		}
+		return a.done(err, done, "paused %q%s", q.Name(), untilText(done.Until))
 	}))
 }
 

@@ -80,8 +80,11 @@ func TestSched(t *testing.T) {
 		w.fails(exitUsage, "pause --for "+length, on("pause", "invoices", "--for="+length)...)
 	}
 	w.finds(w.ok(on("pause", "invoices", "--for", "2h")...), `paused "invoices" until 20`)
-	w.ok(on("pause", "invoices", "--for", "3h", "--reason", "migration")...)
+	shown := as[doneView](w, on("pause", "invoices", "--for", "3h", "--reason", "migration")...)
 	got := as[[]jobView](w, on("jobs")...)
+	if !shown.Until.Equal(got[0].Resumes) {
+		t.Errorf("paused until %v, which is stored as %v", shown.Until, got[0].Resumes)
+	}
 	if left := time.Until(got[0].Resumes); left > 3*time.Hour || left < 3*time.Hour-time.Minute ||
 		!strings.Contains(got[0].Paused, " until "+explain.Stamp(got[0].Resumes)+": migration") {
 		t.Errorf("%+v", got)
@@ -191,7 +194,11 @@ func TestQueue(t *testing.T) {
 	for _, length := range []string{"1h", "2h"} {
 		w.finds(w.ok("queue", "pause", "mail", "--for", length, "--reason", "migration"), `paused "mail" until 20`)
 	}
+	shown := as[doneView](w, "queue", "pause", "mail", "--for", "2h", "--reason", "migration")
 	st := as[queueStats](w, "queue", "stats", "mail")
+	if !shown.Until.Equal(st.Resumes) {
+		t.Errorf("paused until %v, which is stored as %v", shown.Until, st.Resumes)
+	}
 	if left := time.Until(st.Resumes); left > 2*time.Hour || left < 2*time.Hour-time.Minute ||
 		!strings.Contains(st.Paused, " until "+explain.Stamp(st.Resumes)+": migration") {
 		t.Errorf("%+v", st)

@@ -227,15 +227,20 @@ func (a *app) pauseJobCommand() *cobra.Command {
 	return a.jobCommand(spec{
 		use: "pause", short: "Admit no more ticks of a job until resume, or for some time",
 		flags: length.flag,
-		check: func([]string) error { return usageIf(length.check() != nil, "%v", length.check()) },
+		check: length.check,
 	}, func(ctx context.Context, s *sched.Scheduler, job string) error {
 		var opts []sched.PauseOption
 		if length.isSet() {
 			opts = append(opts, sched.For(length.d))
 		}
-		end, until := length.end()
-		done := doneView{Done: "paused", Group: a.group, Job: job, Until: end, Reason: a.reason}
-		return a.done(s.Pause(ctx, job, a.reason, opts...), done, "paused %q%s", job, until)
+		done := doneView{Done: "paused", Group: a.group, Job: job, Reason: a.reason}
+		err := s.Pause(ctx, job, a.reason, opts...)
+		if err == nil && length.isSet() {
+			if i, err := s.Inspect(ctx, job); err == nil && i.Paused != nil { // the job is paused, also if its end cannot be read
+				done.Until = i.Paused.Until.UTC()
+			}
+		}
+		return a.done(err, done, "paused %q%s", job, untilText(done.Until))
 	})
 }
 
