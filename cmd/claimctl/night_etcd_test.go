@@ -54,7 +54,7 @@ var ofEtcd = map[string]incident{
 			for i, full := 0, false; !full; i++ {
 				lease, err := n.etcd.Grant(n.Context(), 3600)
 				n.noErr(err)
-				_, err = n.etcd.Put(n.Context(), fmt.Sprint("/registry/events/", i), strings.Repeat("x", 1<<19), clientv3.WithLease(lease.ID))
+				_, err = n.etcd.Put(n.Context(), fmt.Sprint("/registry/events/", i), strings.Repeat("x", 1<<17), clientv3.WithLease(lease.ID))
 				n.noErr(err)
 				status, err := n.etcd.Status(n.Context(), n.flags[1])
 				n.noErr(err)
@@ -72,9 +72,8 @@ var ofEtcd = map[string]incident{
 			for _, lease := range all.Leases {
 				_, _ = n.etcd.Revoke(n.Context(), lease.ID)
 			}
-			again, _ := n.shows("doctor", time.Minute, n.has(" compaction --physical "))
-			n.copies(again.out, " compaction --physical ")
-			n.copies(again.out, " defrag --cluster")
+			again, _ := n.shows("doctor", time.Minute, n.has(" compaction --physical ", " defrag --cluster"))
+			n.obeys(again.out) // with a third line if etcd has raised the alarm meanwhile
 		},
 		over: "doctor", gone: "when it is full",
 	},
@@ -140,14 +139,8 @@ var ofEtcd = map[string]incident{
 			n.noErr(err)
 		},
 		see: "doctor --for acquire,wait", words: []string{"may not read or write PREFIX/own/, which is needed for acquire, wait"},
-		cause: func(n *night, shown string) {
-			for line := range strings.Lines(shown) {
-				if at := strings.Index(line, "etcdctl "); at >= 0 {
-					n.copies(shown, strings.TrimSpace(line[at+len("etcdctl"):]))
-				}
-			}
-		},
-		over: "run --wait 10s k -- true",
+		cause: func(n *night, shown string) { n.obeys(shown) },
+		over:  "run --wait 10s k -- true",
 	},
 	"all keys are deleted by hand": {
 		heading: "Keys were deleted by hand",

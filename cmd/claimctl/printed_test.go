@@ -11,6 +11,16 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
+// obeys carries out each printed command of etcdctl, in the printed order.
+func (n *night) obeys(out string) {
+	n.Helper()
+	for line := range strings.Lines(out) {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "etcdctl ") {
+			n.copies(line, "etcdctl ")
+		}
+	}
+}
+
 // etcdctl carries out a printed command of etcdctl by the API of etcd, as etcdctl does. A test must fail at a
 // command that it does not know.
 func (n *night) etcdctl(args []string) {
