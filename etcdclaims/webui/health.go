@@ -29,9 +29,6 @@ func (q *request) status() status {
 	s, fresh := snapshotOf(q, statusTopic, statusEvery, func(ctx context.Context, h *Handler) (status, error) {
 		s := h.readStatus(ctx)
 		away := s.Err != ""
-		if away { // soon again, though it took long
-			h.snapshots.invalidate(statusTopic)
-		}
 		if h.away.Swap(away) != away {
 			h.snapshots.invalidate(membersTopic)
 			h.snapshots.invalidate(doctorTopic)

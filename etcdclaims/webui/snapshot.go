@@ -90,7 +90,7 @@ func (s *snapshots) get(
 	s.mu.Lock()
 	n := s.byName[name]
 	if n == nil {
-		if s.pending >= mostPending {
+		if s.pending >= mostPending && name != statusTopic {
 			s.mu.Unlock()
 			return nil, freshness{Err: errSlow}
 		}
@@ -147,13 +147,21 @@ func (s *snapshots) makeRoom() {
 	}
 }
 
+// urgent reports whether the snapshot is read as often after slow reads as after quick ones, and without
+// waiting for others. The status is: it reports that etcd is slow, its read is short and has its own timeout.
+func (n *snapshot) urgent() bool { return n.name == statusTopic }
+
 // start reads a snapshot in the background if that is due. The mutex is held.
 func (s *snapshots) start(n *snapshot) {
-	pause := max(n.every, dutyCycle*n.took)
-	if n.stale {
-		pause = max(shortest, staleCycle*n.took)
+	took := n.took
+	if n.urgent() {
+		took = 0
 	}
-	if n.reading != nil || time.Since(n.tried) < pause || s.pending >= mostPending {
+	pause := max(n.every, dutyCycle*took)
+	if n.stale {
+		pause = max(shortest, staleCycle*took)
+	}
+	if n.reading != nil || time.Since(n.tried) < pause || s.pending >= mostPending && !n.urgent() {
 		return
 	}
 	done := make(chan struct{})
@@ -191,21 +199,30 @@ func (s *snapshots) load(n *snapshot, done chan struct{}) {
 // read reads a snapshot when there is a slot for it. The error is errSlow if no value
 // came in time.
 func (s *snapshots) read(n *snapshot) (value any, begun time.Time, err error) {
-	turn := time.NewTimer(readTimeout)
-	defer turn.Stop()
-	select {
-	case s.slots <- struct{}{}:
-	case <-turn.C:
-		return nil, time.Now(), errSlow
-	case <-s.h.ctx.Done():
-		return nil, time.Now(), errSlow
+	if !n.urgent() {
+		if !s.takeSlot() {
+			return nil, time.Now(), errSlow
+		}
+		defer func() { <-s.slots }()
 	}
-	defer func() { <-s.slots }()
 	ctx, cancel := context.WithTimeout(s.h.ctx, readTimeout)
 	defer cancel()
 	begun = time.Now()
 	value, err = n.read(ctx)
 	return value, begun, err
+}
+
+// takeSlot waits for a slot, and reports whether there was one in time.
+func (s *snapshots) takeSlot() bool {
+	turn := time.NewTimer(readTimeout)
+	defer turn.Stop()
+	select {
+	case s.slots <- struct{}{}:
+		return true
+	case <-turn.C:
+	case <-s.h.ctx.Done():
+	}
+	return false
 }
 
 // peek returns the value of a snapshot if it was read since a time.
