@@ -177,8 +177,10 @@ func (t *Try) Stand(r Stands, epoch *txn.Epoch) (p Position, rev int64, at Stand
 	if err != nil {
 		return p, 0, Out, err
 	}
-	if r.mine == nil {
-		return p, 0, Out, nil // perhaps it was handed the key, which was taken away again
+	if r.mine == nil || Placed(r.mine) != t.ID {
+		// Perhaps it was handed the key, which was taken away again, or a restore has brought back an earlier
+		// place of the same name.
+		return p, 0, Out, nil
 	}
 	queued, before := t.Queued, t.Epoch
 	t.Queued, t.Epoch = r.mine.CreateRevision, epoch

@@ -23,6 +23,7 @@ type line struct {
 
 // place is one in line, named by its claim.
 type place struct {
+	key      string
 	claim    string
 	instance string
 	shared   bool
@@ -45,17 +46,21 @@ func (r *replay) place(c change) {
 	if l == nil {
 		return // of no key that is wanted often
 	}
-	at := l.of(claim)
+	at := slices.IndexFunc(l.places, func(p place) bool { return p.key == c.key })
 	switch {
 	case c.deleted && at >= 0:
 		l.places, l.gone = slices.Delete(l.places, at, at+1), c.at
 	case c.deleted:
+	case at >= 0 && l.places[at].left: // its client uses the name again, and has not noticed the restore
+		var h holder
+		_ = json.Unmarshal([]byte(c.value), &h)
+		l.places[at] = place{key: c.key, claim: h.Claim, instance: h.Instance, shared: shared, preference: h.Preference, since: c.at}
 	case at >= 0:
 		r.fault("a place in line was put twice: %v", c)
 	default:
 		var h holder
 		_ = json.Unmarshal([]byte(c.value), &h)
-		l.places = append(l.places, place{claim: claim, instance: h.Instance, shared: shared, preference: h.Preference, since: c.at})
+		l.places = append(l.places, place{key: c.key, claim: claim, instance: h.Instance, shared: shared, preference: h.Preference, since: c.at})
 	}
 	l.look(r, c.at)
 }
