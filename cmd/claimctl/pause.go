@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/explain"
@@ -21,9 +22,12 @@ func (l *pauseLength) flag(flags *pflag.FlagSet) {
 
 func (l *pauseLength) isSet() bool { return l.flags.Changed("for") }
 
-func (l *pauseLength) check([]string) error {
-	wrong := l.isSet() && pausing.For(l.d).Check() != nil
-	return usageIf(wrong, "pause --for %v: want more than 0s and at most %v", l.d, pausing.Most)
+// wrong is why no pause can have the length, or empty.
+func (l *pauseLength) wrong() string {
+	if !l.isSet() || pausing.For(l.d).Check() == nil {
+		return ""
+	}
+	return fmt.Sprintf("pause --for %v: want more than 0s and at most %v", l.d, pausing.Most)
 }
 
 // untilText is the end of a pause, for people. It is empty if the pause lasts until resume.

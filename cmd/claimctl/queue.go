@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/internal/explain"
+	"github.com/etcdclaims/claims/internal/pausing"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -37,7 +38,7 @@ type queueStats struct {
 func viewStats(name string, s queue.Stats) queueStats {
 	v := queueStats{Queue: name, Ready: s.Ready, Later: s.Later, Taken: s.Taken, Dead: s.Dead, OldestReady: s.OldestReady.UTC()}
 	if !s.Paused.At.IsZero() {
-		v.Paused, v.Resumes = explain.Paused(s.Paused.By, s.Paused.At, s.Paused.Until, s.Paused.Why), s.Paused.Until.UTC()
+		v.Paused, v.Resumes = pausing.Text(s.Paused.By, s.Paused.At, s.Paused.Until, s.Paused.Why), s.Paused.Until.UTC()
 	}
 	return v
 }
@@ -113,7 +114,10 @@ func (a *app) pauseQueueCommand() *cobra.Command {
 	return a.command(a.queueSpec(spec{
 		use: "pause QUEUE", short: "Stop all claiming until resume, or for some time",
 		flags: length.flag,
-		check: length.check,
+		check: func([]string) error {
+			why := length.wrong()
+			return usageIf(why != "", "%s", why)
+		},
 	}, func(ctx context.Context, q *queue.Queue, _ []string) error {
 		var opts []queue.PauseOption
 		if length.isSet() {

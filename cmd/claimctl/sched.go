@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/explain"
+	"github.com/etcdclaims/claims/internal/pausing"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/calendar"
 	"github.com/etcdclaims/claims/sched/ical"
@@ -58,7 +59,7 @@ func viewJob(i sched.JobInfo) jobView {
 		v.Queue = fmt.Sprintf("%d, %d requested", v.Waiting, v.Requests)
 	}
 	if i.Paused != nil {
-		v.Paused, v.Resumes = explain.Paused(i.Paused.By, i.Paused.At, i.Paused.Until, i.Paused.Note), i.Paused.Until.UTC()
+		v.Paused, v.Resumes = pausing.Text(i.Paused.By, i.Paused.At, i.Paused.Until, i.Paused.Note), i.Paused.Until.UTC()
 	}
 	if i.Last != nil {
 		v.Last = new(viewEntry(*i.Last))
@@ -227,7 +228,10 @@ func (a *app) pauseJobCommand() *cobra.Command {
 	return a.jobCommand(spec{
 		use: "pause", short: "Admit no more ticks of a job until resume, or for some time",
 		flags: length.flag,
-		check: length.check,
+		check: func([]string) error {
+			why := length.wrong()
+			return usageIf(why != "", "%s", why)
+		},
 	}, func(ctx context.Context, s *sched.Scheduler, job string) error {
 		var opts []sched.PauseOption
 		if length.isSet() {

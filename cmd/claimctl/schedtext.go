@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/explain"
+	"github.com/etcdclaims/claims/internal/pausing"
 	"github.com/etcdclaims/claims/sched"
 )
 
@@ -20,7 +21,7 @@ func jobText(i sched.JobInfo) []string {
 	}
 	switch {
 	case i.Paused != nil:
-		add("paused %s", explain.Paused(i.Paused.By, i.Paused.At, i.Paused.Until, i.Paused.Note))
+		add("paused %s", pausing.Text(i.Paused.By, i.Paused.At, i.Paused.Until, i.Paused.Note))
 	case i.Next.IsZero():
 		add("next: not known, or never")
 	default:

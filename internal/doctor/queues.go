@@ -10,6 +10,7 @@ import (
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/internal/item"
+	"github.com/etcdclaims/claims/internal/pausing"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -138,7 +139,7 @@ func (e *Examination) queue(name string, stats queue.Stats, by workers, now time
 	case endsSoon(p.Until): // its backlog follows from that
 	case !p.At.IsZero():
 		e.Add(pauseLevel(p.At), "queues", "resume it, unless it is paused on purpose", "%q is paused %s; %s",
-			name, explain.Paused(p.By, p.At, p.Until, p.Why), waiting).Commands = e.claimctl(" queue resume%s", arguments)
+			name, pausing.Text(p.By, p.At, p.Until, p.Why), waiting).Commands = e.claimctl(" queue resume%s", arguments)
 	case stats.Ready == 0 || stats.OldestReady.IsZero():
 	case by.alive == 0 && age > idle:
 		level := Note

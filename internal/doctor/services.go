@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/explain"
+	"github.com/etcdclaims/claims/internal/pausing"
 	"github.com/etcdclaims/claims/sched"
 )
 
@@ -119,7 +120,7 @@ func (e *Examination) job(group string, job sched.JobInfo, owned bool) {
 	}
 	if p := job.Paused; p != nil && !endsSoon(p.Until) {
 		add(pauseLevel(p.At), "resume it, unless it is paused on purpose", []string{"resume"},
-			" is paused %s", explain.Paused(p.By, p.At, p.Until, p.Note))
+			" is paused %s", pausing.Text(p.By, p.At, p.Until, p.Note))
 	}
 }
 

@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -36,17 +35,4 @@ func Stamp(t time.Time) string {
 		return ""
 	}
 	return t.UTC().Format(time.RFC3339)
-}
-
-// Paused is who paused something, when, until when if the pause ends by itself, and why if a reason was
-// given.
-func Paused(by string, at, until time.Time, why string) string {
-	text := fmt.Sprintf("by %s since %s", by, Stamp(at))
-	if !until.IsZero() {
-		text += " until " + Stamp(until)
-	}
-	if why != "" {
-		text += ": " + why
-	}
-	return text
 }

@@ -2,7 +2,6 @@ package explain_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/etcdclaims/claims/internal/explain"
 )
@@ -24,11 +23,5 @@ func TestWords(t *testing.T) {
 		if got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
-	}
-}
-
-func TestPausedWithoutReason(t *testing.T) {
-	if got := explain.Paused("olga", time.Unix(0, 0), time.Time{}, ""); got != "by olga since 1970-01-01T00:00:00Z" {
-		t.Error(got)
 	}
 }

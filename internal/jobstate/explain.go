@@ -62,7 +62,7 @@ func (st State) Undecided(nominal, now time.Time, schedule calendar.Schedule, pr
 	case nominal.After(st.High) && nominal.After(now):
 		return fmt.Sprintf("not due yet: in %v", nominal.Sub(now).Round(time.Second)), false
 	case nominal.After(st.High) && st.Paused != nil:
-		return "not admitted: the job is " + Paused(*st.Paused), false
+		return "not admitted: the job is " + st.Paused.Text(), false
 	case nominal.After(st.High):
 		if problem == "" {
 			problem = "the group has no owner, its owner does not have the job or is busy, or its clock is behind"

@@ -7,15 +7,6 @@ import (
 	"github.com/etcdclaims/claims/sched/calendar"
 )
 
-// Paused describes a pause.
-func Paused(p tick.Pause) string {
-	text := "paused by " + p.By + " since " + Stamp(p.At)
-	if !p.Until.IsZero() {
-		text += " until " + Stamp(p.Until)
-	}
-	return text + ": " + p.Note
-}
-
 // EndPause returns the step that ends a pause of a job now, or at its own end if that has passed: the
 // ticks that came due since then are missed, and not paused. The ticks of the pause have one record.
 // The schedule has no ticks that are decided. It is nil if it is not known, and the ticks then have no
@@ -39,7 +30,7 @@ func EndPause(k tick.Keys, job string, schedule calendar.Schedule, p tick.Pause,
 			Nominal: last[0],
 			Missed:  j.Count(mark.At, to.To),
 			Ended:   now,
-			Error:   tick.LimitText(Paused(p)),
+			Error:   tick.LimitText(p.Text()),
 		}
 	}
 	return to

@@ -1,4 +1,4 @@
-// Package pausing has how long a pause of a job or of a queue lasts. It has no I/O, and reads no clock.
+// Package pausing has how long a pause of a job or of a queue lasts, and its text. It has no I/O, and reads no clock.
 package pausing
 
 import (
@@ -45,6 +45,18 @@ func (l Length) String() string {
 		return ""
 	}
 	return "for " + l.d.String()
+}
+
+// Text is who paused something, when, until when if the pause ends by itself, and why if a reason was given.
+func Text(by string, at, until time.Time, why string) string {
+	text := fmt.Sprintf("by %s since %s", by, at.UTC().Format(time.RFC3339))
+	if !until.IsZero() {
+		text += " until " + until.UTC().Format(time.RFC3339)
+	}
+	if why != "" {
+		text += ": " + why
+	}
+	return text
 }
 
 // Over reports whether a pause with the end, which may be zero, has ended by itself.

@@ -35,6 +35,13 @@ func TestLength(t *testing.T) {
 	}
 }
 
+func TestTextWithoutReason(t *testing.T) {
+	t.Parallel()
+	if got := pausing.Text("olga", time.Unix(0, 0), time.Time{}, ""); got != "by olga since 1970-01-01T00:00:00Z" {
+		t.Error(got)
+	}
+}
+
 // A pause is over from its end on.
 func TestOver(t *testing.T) {
 	t.Parallel()

@@ -138,6 +138,9 @@ type Pause struct {
 // Over reports whether the pause has ended by itself: what remains is that the owner resumes the job.
 func (p Pause) Over(now time.Time) bool { return pausing.Over(p.Until, now) }
 
+// Text describes the pause.
+func (p Pause) Text() string { return "paused " + pausing.Text(p.By, p.At, p.Until, p.Note) }
+
 // Cancelling is the value of cancel/, for runs that began before its revision, and of
 // withdraw/, for ticks that were admitted before it.
 type Cancelling struct {
