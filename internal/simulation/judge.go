@@ -259,7 +259,7 @@ func (r *replay) taken(before, by change) (how, bool) {
 		return suspected, true
 	}
 	k, ok := r.t.taken[by.point]
-	if ok && k.key == by.key {
+	if ok && k.key == by.name {
 		return k.how, true
 	}
 	return "", false
