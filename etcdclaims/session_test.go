@@ -203,6 +203,7 @@ func TestCompactionDuringDisconnect(t *testing.T) {
 					t.Errorf("noticed %v after the connection came back", d)
 				}
 				lossOf(t, cl.Err(), reason)
+				synctest.Wait() // the claims of a session end one after the other
 				if err := neighbour.Check(); (err == nil) != (what == "eviction") {
 					t.Errorf("neighbour: %v", err)
 				}
