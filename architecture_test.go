@@ -99,7 +99,11 @@ var importRules = []importRule{
 		why:    "nor has what decides about ticks, which are times",
 		in:     []string{"./internal/tick"},
 		direct: true,
-		only:   []string{"bytes", "cmp", "crypto/sha256", "encoding/...", "errors", "fmt", "maps", "math/...", "slices", "strconv", "strings", "time", "go.etcd.io/etcd/api/...", "./internal/keyspace", "./internal/pausing", "./internal/txn", "./sched/calendar"},
+		only: []string{
+			"bytes", "cmp", "crypto/sha256", "encoding/...", "errors", "fmt", "maps", "math/...", "slices", "strconv",
+			"strings", "time", "go.etcd.io/etcd/api/...", "./internal/keyspace", "./internal/pausing",
+			"./internal/txn", "./sched/calendar",
+		},
 	},
 	{
 		why:    "nor has what explains the state of a job",
@@ -167,7 +171,11 @@ var importRules = []importRule{
 		why:    "the page needs nothing but the standard library and this SDK",
 		in:     []string{"./etcdclaims/webui"},
 		direct: true,
-		only:   []string{"std", "./etcdclaims", "./etcdclaims/admin", "./etcdclaims/work", "./etcdclaims/queue", "./etcdclaims/group", "./sched", "./sched/calendar", "./fencing", "./internal/attach", "./internal/doctor", "./internal/explain", "./internal/pausing", "go.uber.org/zap"},
+		only: []string{
+			"std", "./etcdclaims", "./etcdclaims/admin", "./etcdclaims/work", "./etcdclaims/queue",
+			"./etcdclaims/group", "./sched", "./sched/calendar", "./fencing", "./internal/attach",
+			"./internal/doctor", "./internal/explain", "./internal/pausing", "go.uber.org/zap",
+		},
 	},
 	{
 		why:    "the page is for the programs that mount it",

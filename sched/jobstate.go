@@ -24,7 +24,7 @@ type jobState struct {
 	paused   bool
 	pause    pause             // zero if the job is not paused, or if it cannot be read
 	pauseRev int64             // its revision
-	resume   *tick.Resume      // made by the planner for the current pause, when that is over; nil if there is none
+	resume   *tick.Resume      // how the current pause ends, once it is over and that is computed; else nil
 	decided  jobstate.Instants // ticks after the mark that are decided, oldest first: ResetMark has put the mark back
 	at       time.Time         // when the job is due next; zero for never
 
@@ -138,7 +138,7 @@ func (l *leadership) hearPause(job, key string, is live.KV) {
 	l.place(c)
 }
 
-// setPause takes over the pause of the job, or that there is none. One that cannot be read has no end.
+// setPause notes whether the job is paused, and how. A pause that cannot be read has no end.
 func (c *jobState) setPause(key string, is live.KV) {
 	c.paused, c.pause, c.pauseRev, c.resume = !is.Gone, pause{}, is.Rev, nil
 	if p, err := decode[pause](key, []byte(is.Value)); c.paused && err == nil {

@@ -53,7 +53,8 @@ func TestPauseEndsByItself(t *testing.T) {
 		f.until("00:05:30")
 		f.ledger.want(t, "a", "00:01:00", "00:04:00", "00:05:00")
 		f.wantHistory("a", "ok 00:01:00", "paused 00:03:00", "ok 00:04:00", "ok 00:05:00")
-		if e := f.entries("a")[1]; e.Missed != 2 || !e.Ended.Equal(clock("00:03:30")) || !strings.Contains(e.Error, "until 2000-01-01T00:03:30Z: INC-311") {
+		e := f.entries("a")[1]
+		if e.Missed != 2 || !e.Ended.Equal(clock("00:03:30")) || !strings.Contains(e.Error, "until 2000-01-01T00:03:30Z: INC-311") {
 			t.Errorf("%+v", e)
 		}
 	})
@@ -74,10 +75,13 @@ func TestPauseEndsWithoutOwner(t *testing.T) {
 				n.stop()
 			}
 			f.until("00:05:30")
-			if i := f.inspect("a"); i.Paused != nil || !i.High.Equal(clock("00:03:30")) || !i.Next.Equal(clock("00:04:00")) || i.Unadmitted.IsZero() {
+			i := f.inspect("a")
+			if i.Paused != nil || !i.High.Equal(clock("00:03:30")) || !i.Next.Equal(clock("00:04:00")) || i.Unadmitted.IsZero() {
 				t.Errorf("%+v", i)
 			}
-			for at, want := range map[string]string{"00:03:00": "did not run, and no record says why", "00:04:00": "due for 1m30s and not admitted"} {
+			for at, want := range map[string]string{
+				"00:03:00": "did not run, and no record says why", "00:04:00": "due for 1m30s and not admitted",
+			} {
 				if x, err := f.console().Explain(t.Context(), "a", clock(at)); err != nil || !strings.HasPrefix(x, want) {
 					t.Errorf("%s: %s, %v", at, x, err)
 				}
@@ -118,7 +122,8 @@ func TestPauseEndsWithoutOwner(t *testing.T) {
 		root, _, _ := strings.Cut(f.under("/now/paused/")[0].name, "paused/")
 		for i := range jobs {
 			job, at := fmt.Sprintf("b%02d", i), clock("00:05:00").Add(-time.Duration(i)*time.Second)
-			text := fmt.Sprintf(`{"v":1,"job":%q,"id":"1","by":"a%d","at":%q,"after":"%d-5","defined":"0"}`, job, i/32, at.Format(time.RFC3339), at.Unix())
+			text := fmt.Sprintf(`{"v":1,"job":%q,"id":"1","by":"a%d","at":%q,"after":"%d-5","defined":"0"}`,
+				job, i/32, at.Format(time.RFC3339), at.Unix())
 			noErr(t, second(f.etcd.Put(f.Context(), fmt.Sprintf("%sask/%s/1", root, keyspace.Digest(job)), text)))
 		}
 		f.start(0)
@@ -330,7 +335,7 @@ func (s *slowOnce) Next(t time.Time) time.Time {
 	return s.Schedule.Next(t)
 }
 
-// An option that is nil is none.
+// Pause ignores a nil option.
 func TestPauseWithNilOption(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		f.do(sched.Job{Name: "a", Schedule: minutely}, 0)

@@ -40,7 +40,8 @@ func TestRunOfAJobThatNobodyHas(t *testing.T) {
 				lost = "00:13:00"
 			}
 			i := runs(lost, 0)
-			if i.Last == nil || i.Last.Outcome != sched.OutcomeLost || !strings.Contains(i.Last.Error, `claimctl sched forget -g "default" "old name"`) {
+			if i.Last == nil || i.Last.Outcome != sched.OutcomeLost ||
+				!strings.Contains(i.Last.Error, `claimctl sched forget -g "default" "old name"`) {
 				t.Errorf("the run ended as %+v", i.Last)
 			}
 			if !strings.Contains(i.Problem, `claimctl sched forget -g "default" "old name"`) {

@@ -57,7 +57,10 @@ var verbs = map[string]struct {
 	"sched backfill": {func(*stage) []string {
 		return []string{"j", "--from", "2024-01-01T00:00:00Z", "--to", "2024-12-31T00:00:00Z"}
 	}, []string{"job", "group", "run"}, "run"},
-	"queue pause":  {func(s *stage) []string { s.ctl("queue", "resume", "mail"); return []string{"mail", "--why", "audit"} }, []string{"queue", "reason"}, "queue"},
+	"queue pause": {func(s *stage) []string {
+		s.ctl("queue", "resume", "mail")
+		return []string{"mail", "--why", "audit"}
+	}, []string{"queue", "reason"}, "queue"},
 	"queue resume": {func(s *stage) []string { s.ctl("queue", "pause", "mail"); return []string{"mail"} }, []string{"queue"}, "queue"},
 	"queue cancel": {func(s *stage) []string {
 		s.enqueue()

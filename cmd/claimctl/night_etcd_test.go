@@ -16,6 +16,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
+// records is the prefix of the records of work, which one of the users may not write.
+const records = "work/"
+
 // ofEtcd are failures of etcd, of its users and of the network to it.
 var ofEtcd = map[string]incident{
 	"a member hangs": {
@@ -66,7 +69,7 @@ var ofEtcd = map[string]incident{
 			" are of other programs, with TTLs from 1h0m0s to 1h0m0s; keys below /registry/",
 		},
 		repair: []string{" lease list"},
-		beyond: func(n *night) { // that program ends; what was printed before knows only what is there then
+		beyond: func(n *night) { // the program ends; only a second report has the space that its keys leave
 			all, err := n.etcd.Leases(n.Context())
 			n.noErr(err)
 			for _, lease := range all.Leases {
@@ -122,11 +125,11 @@ var ofEtcd = map[string]incident{
 			n.noErr(err)
 			needs := rows["Begin, Complete, Fail, Record"]
 			delete(needs, permissions.Data)
-			delete(needs, "work/")
+			delete(needs, records)
 			n.world, _ = guarded(n.T, needs)
-			n.root = testetcd.NewClient(n.T, clientv3.Config{Endpoints: strings.Split(n.flags[1], ","), Username: "root", Password: "secret"})
+			n.root = n.asRoot()
 		},
-		see: "doctor --for acquire,work", words: []string{"may not read or write PREFIX/work/, which is needed for work"},
+		see: "doctor --for acquire,work", words: []string{"may not read or write PREFIX/" + records + ", which is needed for work"},
 		repair: []string{" role grant-permission --prefix=true app readwrite "},
 		over:   "run --once invoices/7 -- true",
 	},
@@ -134,7 +137,7 @@ var ofEtcd = map[string]incident{
 		heading: "Clients may not do something",
 		stage: func(n *night) {
 			n.world, _ = guarded(n.T, nil)
-			n.root = testetcd.NewClient(n.T, clientv3.Config{Endpoints: strings.Split(n.flags[1], ","), Username: "root", Password: "secret"})
+			n.root = n.asRoot()
 			_, err := n.root.RoleDelete(n.Context(), "app")
 			n.noErr(err)
 		},

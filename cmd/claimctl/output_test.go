@@ -121,7 +121,8 @@ func TestRemedies(t *testing.T) {
 		a.etcdctlAsRoot():   "etcdctl --endpoints h1:2379,h2:2379 --cacert /ca.pem --insecure-skip-tls-verify --user root",
 		given().claimctl():  "claimctl",
 		given("--cacert", "ca.pem", "--cert", "app.pem", "--key", "app-key.pem").etcdctlAsRoot(): "etcdctl --cacert ca.pem",
-		given("-d", "claims.test", "--insecure-discovery=false").claimctl():                      "claimctl --discovery-srv claims.test --insecure-discovery=false",
+		given("-d", "claims.test", "--insecure-discovery=false").claimctl(): "claimctl --discovery-srv claims.test " +
+			"--insecure-discovery=false",
 	} {
 		if got != want {
 			t.Errorf("%s, want %s", got, want)

@@ -48,11 +48,17 @@ func guarded(t *testing.T, needs map[string]string) (w *world, set func(subtree,
 	}
 	_, err := w.etcd.AuthEnable(ctx)
 	check(nil, err)
-	admin, err = clientv3.New(clientv3.Config{Endpoints: strings.Split(w.flags[1], ","), Username: "root", Password: "secret"})
-	check(nil, err)
-	t.Cleanup(func() { _ = admin.Close() })
+	admin = w.asRoot()
 	w.flags = append(w.flags, "--user", "app:secret")
 	return w, set
+}
+
+// asRoot returns a client of the user who may do all.
+func (w *world) asRoot() *clientv3.Client {
+	w.Helper()
+	return testetcd.NewClient(w.T, clientv3.Config{
+		Endpoints: strings.Split(w.flags[1], ","), Username: "root", Password: "secret",
+	})
 }
 
 // A role with the row of a feature suffices for it, and doctor says which grant
@@ -145,9 +151,7 @@ func TestExplainWithoutSessions(t *testing.T) {
 		t.Fatal(err)
 	}
 	w, set := guarded(t, rows["Lookup"])
-	root, err := clientv3.New(clientv3.Config{Endpoints: strings.Split(w.flags[1], ","), Username: "root", Password: "secret"})
-	w.noErr(err)
-	defer func() { _ = root.Close() }()
+	root := w.asRoot()
 	owner, err := etcdclaims.New(root, etcdclaims.Config{Prefix: w.prefix, Owner: "api-7"})
 	w.noErr(err)
 	defer func() { w.noErr(owner.Close(context.Background())) }()

@@ -120,7 +120,7 @@ func (a *arrivals) read(v view) {
 	a.since, a.paused, a.used, a.slotBy = v.rev, v.paused, maps.Clone(v.used), time.Time{}
 	clear(a.freed)
 	now := clock.Mono()
-	trust := min(a.q.cfg.TTL/3, longestTrust)
+	trust := a.q.trust()
 	share := time.Duration(max(1, len(a.turns.others))) // all that wait do so
 	often := func(took time.Duration) time.Duration { return rest(took*share, trust, mostHidden) }
 	a.ready.end(v.firstReady, now, often)

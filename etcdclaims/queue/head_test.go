@@ -37,7 +37,9 @@ func TestHeadOfADeepQueue(t *testing.T) {
 				return
 			}
 			for _, op := range r.Success {
-				if g := op.GetRequestRange(); g != nil && g.Limit > 0 && strings.HasSuffix(string(g.Key), "/index/ready/") && strings.HasSuffix(string(g.RangeEnd), "/index/ready0") {
+				g := op.GetRequestRange()
+				if g != nil && g.Limit > 0 && strings.HasSuffix(string(g.Key), "/index/ready/") &&
+					strings.HasSuffix(string(g.RangeEnd), "/index/ready0") {
 					whole++
 				}
 			}

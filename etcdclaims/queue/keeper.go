@@ -206,12 +206,12 @@ func (k *keeper) from() string {
 	return k.later.begin(clock.Mono(), false)
 }
 
-// found notes the first later key that vest has read, "" if there is none.
+// found notes the first later key that vest has read, or "" if it has read none.
 func (k *keeper) found(first string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.later.end(first, clock.Mono(), func(took time.Duration) time.Duration {
-		return rest(took, min(k.cfg.TTL/3, longestTrust), mostHidden)
+		return rest(took, k.trust(), mostHidden)
 	})
 }
 

@@ -307,7 +307,7 @@ func TestPauseWhoseRequestIsLostAsAnotherEnds(t *testing.T) {
 	})
 }
 
-// A nil option is none.
+// Pause ignores a nil option.
 func TestPauseWithNilOption(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {

@@ -15,6 +15,9 @@ const (
 	mostRest   = time.Hour
 )
 
+// trust is how long is trusted what the watch reports, if a read takes no time.
+func (q *store) trust() time.Duration { return min(q.cfg.TTL/3, longestTrust) }
+
 // rest returns how long it is at least from the begin of one walk to the next, if the one took so
 // long: walks take a hundredth of the time.
 func rest(took, least, most time.Duration) time.Duration { return min(max(100*took, least), most) }

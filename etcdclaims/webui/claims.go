@@ -53,10 +53,19 @@ type column struct {
 var claimColumns = []column{
 	{Title: "Key", Sort: "", Label: "key", compare: func(a, b claimRow) int { return strings.Compare(a.Key, b.Key) }},
 	{Title: "Owner", Sort: "owner", Label: "owner", compare: func(a, b claimRow) int { return strings.Compare(a.Owner, b.Owner) }},
-	{Title: "Fence", Class: "num", Sort: "-fence", Label: "newest first", compare: func(a, b claimRow) int { return cmp.Compare(a.Fence, b.Fence) }},
+	{
+		Title: "Fence", Class: "num", Sort: "-fence", Label: "newest first",
+		compare: func(a, b claimRow) int { return cmp.Compare(a.Fence, b.Fence) },
+	},
 	{Title: "Asked", Sort: "asked", Label: "asked first", compare: func(a, b claimRow) int { return a.Since.Compare(b.Since) }},
-	{Title: "Waiting", Class: "num", Sort: "-waiting", Label: "most waiting", compare: func(a, b claimRow) int { return a.Waiting - b.Waiting }},
-	{Title: "Renewed", Sort: "renewed", Label: "not renewed for longest", compare: func(a, b claimRow) int { return a.Renewed.Compare(b.Renewed) }},
+	{
+		Title: "Waiting", Class: "num", Sort: "-waiting", Label: "most waiting",
+		compare: func(a, b claimRow) int { return a.Waiting - b.Waiting },
+	},
+	{
+		Title: "Renewed", Sort: "renewed", Label: "not renewed for longest",
+		compare: func(a, b claimRow) int { return a.Renewed.Compare(b.Renewed) },
+	},
 }
 
 func (q *request) claims() (any, error) {
@@ -68,7 +77,7 @@ func (q *request) claims() (any, error) {
 		Tree:  q.param("tree") != "",
 		Kinds: []string{"zombie", "resting", "lock", explain.KindSlots, explain.KindShared, unleased},
 	}
-	p.Internal = p.Internal || explain.FeatureOf(p.Prefix) != "" // who asks for them sees them
+	p.Internal = p.Internal || explain.FeatureOf(p.Prefix) != "" // a prefix of theirs shows them
 	b := q.useClaims(p.Prefix)
 	claims, folded := b.selected(p.selection)
 	p.Folded, p.Total = folded, len(claims)
@@ -84,8 +93,8 @@ func (q *request) claims() (any, error) {
 	return p, nil
 }
 
-// claimRows adds who waits and when sessions were renewed. The claims are shown without what etcd
-// does not tell at once.
+// claimRows adds the number of waiters and the time of the last renewal to each claim. It waits only
+// briefly for them: claims are shown without what etcd does not tell in time.
 func (q *request) claimRows(claims []*etcdclaims.Info) []claimRow {
 	wait := q.wait
 	q.wait.until = wait.again

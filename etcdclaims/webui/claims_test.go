@@ -80,7 +80,7 @@ func TestClaimsView(t *testing.T) {
 			w.Errorf("internal keys are shown: %q", got)
 		}
 		if got := listed(w.shows("claims?prefix=queue/")); len(got) != 2 {
-			w.Errorf("who asks for internal keys sees %q", got)
+			w.Errorf("below the prefix of the queues are %q", got)
 		}
 		body = w.shows("claims?owner=api-7&tree=1&prefix=orders/", "1–2 of 2 entries, 2 claims")
 		if got := linked(body, "All claims"); got != "claims?owner=api-7&tree=1" {

@@ -142,7 +142,9 @@ func (h *Handler) sample(now time.Time) {
 	if claims.Reading || claims.Err != nil {
 		return
 	}
-	s := sample{at: now, numbers: [...]int{sampledClaims: claims.Held, sampledWaiting: unsampled, sampledDead: unsampled, sampledLate: unsampled}}
+	s := sample{at: now, numbers: [...]int{
+		sampledClaims: claims.Held, sampledWaiting: unsampled, sampledDead: unsampled, sampledLate: unsampled,
+	}}
 	since := now.Add(-sampleEvery / 2)
 	if lines, ok := h.snapshots.peek(linesTopic, since).([]admin.LineInfo); ok {
 		s.numbers[sampledWaiting] = waitingIn(lines)

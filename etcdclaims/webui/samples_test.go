@@ -26,11 +26,12 @@ func TestSamples(t *testing.T) {
 	if got := line(); strings.Count(got, "M") != 2 || strings.Count(got, "L") < 45 || !strings.HasSuffix(got, "L120 1") {
 		t.Errorf("the line is %q", got)
 	}
-	if got := s.spark(sampledClaims, now).Text; got != "in the last hour between 150 and 199" && got != "in the last hour between 149 and 199" {
+	got := s.spark(sampledClaims, now).Text
+	if got != "in the last hour between 150 and 199" && got != "in the last hour between 149 and 199" {
 		t.Error(got)
 	}
 	if got := s.spark(sampledDead, now); got != (spark{}) {
-		t.Errorf("what is not known is drawn: %v", got)
+		t.Errorf("a number without samples is drawn: %v", got)
 	}
 	if len(s.all) != mostSamples {
 		t.Errorf("%d samples are kept", len(s.all))

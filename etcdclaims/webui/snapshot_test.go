@@ -57,7 +57,8 @@ func TestReadingsAreBounded(t *testing.T) {
 		if s.pending != 0 || len(s.slots) != 0 {
 			t.Errorf("%d readings are pending, %d have a slot", s.pending, len(s.slots))
 		}
-		value, fresh := s.get(t.Context(), patience{until: time.Now().Add(time.Second)}, "quick", time.Second, func(context.Context) (any, error) { return 1, nil })
+		wait := patience{until: time.Now().Add(time.Second)}
+		value, fresh := s.get(t.Context(), wait, "quick", time.Second, func(context.Context) (any, error) { return 1, nil })
 		if value != 1 || fresh.Err != nil {
 			t.Errorf("after that: %v, %v", value, fresh.Err)
 		}

@@ -118,7 +118,8 @@ func TestHalfFilledFormOutlivesTerm(t *testing.T) {
 	s.do(chromedp.Focus(`input[name="reason"]`), chromedp.KeyEvent("k"))
 	s.until(`document.querySelector('input[name="reason"]').value === "it is stuck"`, 5*time.Second)
 	s.until(`document.querySelector("details.act").open && document.activeElement.name === "reason"`, 5*time.Second)
-	s.until(`getComputedStyle(document.querySelector("[data-outdated] form"), "::before").content.includes("has changed since")`, 5*time.Second)
+	s.until(`getComputedStyle(document.querySelector("[data-outdated] form"), "::before")
+		.content.includes("has changed since")`, 5*time.Second)
 	s.do(chromedp.KeyEvent(kb.Enter))
 	s.shows("is over", 5*time.Second)
 	if err := held.Check(); err != nil {

@@ -59,7 +59,9 @@ func TestFold(t *testing.T) {
 			[]string{"revision", "claims < revision", "work < revision", "alarms", "claims"},
 		},
 		"out of space": {
-			[]Finding{of(Warning, "space a", 0), of(Error, "alarms", full), of(OK, "prefixes", 0), of(Error, "write", full), of(Error, "renewal", 0)},
+			[]Finding{
+				of(Warning, "space a", 0), of(Error, "alarms", full), of(OK, "prefixes", 0), of(Error, "write", full), of(Error, "renewal", 0),
+			},
 			[]string{"alarms", "space a < alarms", "write < alarms", "prefixes", "renewal"},
 		},
 		"nearly out of space": {
@@ -117,7 +119,8 @@ func TestFillers(t *testing.T) {
 		{Check: "alarms", Level: Error, Detail: "member ff has the alarm NOSPACE", trouble: full},
 		{Check: "prefixes", Level: OK, Detail: "/registry/ 3 keys"},
 	}
-	if got := nameFillers(slices.Clone(found)); got[2].Detail != "member ff has the alarm NOSPACE; it has /registry/ 3 keys" || got[0].Detail != found[0].Detail {
+	got := nameFillers(slices.Clone(found))
+	if got[2].Detail != "member ff has the alarm NOSPACE; it has /registry/ 3 keys" || got[0].Detail != found[0].Detail {
 		t.Errorf("%+v", got)
 	}
 	if got := nameFillers(slices.Clone(found[:1:1])); got[0].Detail != found[0].Detail {

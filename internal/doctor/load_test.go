@@ -234,7 +234,8 @@ func TestOthers(t *testing.T) {
 	e.Findings = nil
 	e.leases(ctx)
 	e.prefixes(ctx)
-	e.has(t, Note, "leases", "3 of the 5 that were read, of 6, are of other programs, with TTLs from 10m0s to 10m0s; keys below /registry/; 1 without keys")
+	e.has(t, Note, "leases",
+		"3 of the 5 that were read, of 6, are of other programs, with TTLs from 10m0s to 10m0s; keys below /registry/; 1 without keys")
 	e.has(t, OK, "prefixes", "/registry/ 3 keys, about 3 MiB, ")
 	if f := e.Findings[0]; !slices.Equal(f.Commands, []string{"etcdctl lease list"}) {
 		t.Errorf("%+v", f)

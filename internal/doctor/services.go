@@ -107,7 +107,8 @@ func (e *Examination) job(group string, job sched.JobInfo, owned bool) {
 	case job.Ahead > 0:
 		add(Warning, "look at the clocks, and then put back the mark", []string{"show", "reset"}, ": %s", job.Problem).trouble = mistimed
 	case unadmitted && owned:
-		add(Warning, "restart the owner with the job, or forget it if it is obsolete", []string{"show", "forget"}, ": %s", job.Problem).trouble = mistimed
+		f := add(Warning, "restart the owner with the job, or forget it if it is obsolete", []string{"show", "forget"}, ": %s", job.Problem)
+		f.trouble = mistimed
 	case !unadmitted && job.Problem != "" && job.Version != 0:
 		requests := ""
 		if job.Requests > 0 {

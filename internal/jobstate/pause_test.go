@@ -48,7 +48,7 @@ func TestEndPause(t *testing.T) {
 	}
 }
 
-// To those who look at a job a pause that is over is none, and the mark is where the owner will put it.
+// A reader of a job does not see a pause that is over, and sees the mark where the owner will put it.
 func TestLift(t *testing.T) {
 	t.Parallel()
 	of := func(until time.Time) State {

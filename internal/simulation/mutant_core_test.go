@@ -427,7 +427,10 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "place in line of somebody else's claim", of: "internal/protocol", tests: "TestRelease",
-		edits: []edit{{"internal/protocol/place.go", "h.Kind != KindSelf && its && h.Epoch == epoch && p.Lease != 0", "h.Kind != KindSelf && (its || true)"}},
+		edits: []edit{{
+			"internal/protocol/place.go", "h.Kind != KindSelf && its && h.Epoch == epoch && p.Lease != 0",
+			"h.Kind != KindSelf && (its || true)",
+		}},
 	},
 	{
 		name: "Reentrant callers in line that wait for their own client", seeds: 100,

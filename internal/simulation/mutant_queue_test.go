@@ -97,7 +97,10 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "claim that leaves dead workers to others", tests: "TestFirstClaimAfterDeath", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/round.go", "b.Taken, again, err = c.q.recoverEnded(c.q.ctx, v.rev); err != nil", "b.Taken, again, err = 0, false, nil; err != nil"}},
+		edits: []edit{{
+			"etcdclaims/queue/round.go", "b.Taken, again, err = c.q.recoverEnded(c.q.ctx, v.rev); err != nil",
+			"b.Taken, again, err = 0, false, nil; err != nil",
+		}},
 	},
 	{
 		name: "callers that enqueue one by one", tests: "TestEnqueuesShareRoundTrips", of: "etcdclaims/queue",
