@@ -22,6 +22,7 @@ const maxWait = time.Hour
 // claimHolding is a claim that a program holds.
 type claimHolding struct{ *etcdclaims.Claim }
 
+func (h claimHolding) check() error        { return h.Check() }
 func (h claimHolding) left() time.Duration { return h.Remaining() }
 
 // giveUp releases the claim. What is unknown afterwards is freed by the client, or by the end of the lease in etcd.

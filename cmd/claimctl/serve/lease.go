@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ type holding interface {
 	Token() fencing.Token
 	Err() error
 	Done() <-chan struct{}
+	check() error                                // that it is held now
 	left() time.Duration                         // in etcd, unless it is renewed
 	giveUp(ctx context.Context, why error) error // its program is gone
 }
@@ -210,12 +212,12 @@ func (t *leases) silentIn(l *lease) time.Duration {
 // heartbeat notes that the program lives, unless the server stops.
 func (t *leases) heartbeat(l *lease) error {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	err := t.checkLocked(l)
 	if err == nil && !t.stopped {
 		l.heard = t.clock.Now()
 	}
-	return err
+	t.mu.Unlock()
+	return cmp.Or(err, l.is.check())
 }
 
 // remaining returns how long a lease lasts from now on, without another heartbeat.

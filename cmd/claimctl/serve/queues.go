@@ -26,6 +26,9 @@ type itemHolding struct {
 	clock clock.Clock
 }
 
+// check does not ask whether a verb is under way, as Check does: that verb can be repeated.
+func (h itemHolding) check() error { return h.Err() }
+
 func (h itemHolding) left() time.Duration { return h.Remaining(h.clock.Time()) }
 
 // giveUp makes the item visible again. The attempt counts, unless the server stops: the item

@@ -226,7 +226,7 @@ func (s *Server) ttl(ms int64) (time.Duration, error) {
 
 // healthView is the answer of /healthz.
 type healthView struct {
-	Held     int   `json:"held"`
+	Leases   int   `json:"leases"`
 	MarginMS int64 `json:"margin_ms"`
 }
 
