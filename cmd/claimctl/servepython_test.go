@@ -99,7 +99,7 @@ func (p *python) does(line, want string) {
 // daemon starts "claimctl serve" on a socket.
 func (w *world) daemon(flags ...string) (p *process, socket string) {
 	w.Helper()
-	dir, err := os.MkdirTemp("", "serve") //nolint:usetesting // the path of a socket is short
+	dir, err := os.MkdirTemp("", "serve")
 	w.noErr(err)
 	w.Cleanup(func() { _ = os.RemoveAll(dir) })
 	socket = filepath.Join(dir, "s")
