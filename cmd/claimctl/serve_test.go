@@ -173,9 +173,29 @@ func TestServeSilentProgram(t *testing.T) {
 // A machine that slept has been silent, although the timers stood still.
 func TestServeSleepingMachine(t *testing.T) {
 	serving(t, serve.Config{}, func(s *served) {
-		s.wants(201, "", "POST", "claims", `{"key":"k","id":"a","ttl_ms":5000}`)
-		s.host.Suspend(6 * time.Second)
+		s.wants(201, "", "POST", "claims", `{"key":"k","id":"a","ttl_ms":2000}`)
+		s.host.Suspend(3 * time.Second) // the lease in etcd lasts longer
+		s.wants(412, "lost", "POST", "claims/a/txn", `{"put":[{"key":"/x","value":"1"}]}`)
+		s.wants(201, "", "POST", "claims", `{"key":"k","id":"b","ttl_ms":2000,"wait_ms":5000}`)
+		s.host.StepClock(time.Hour) // until the claim is verified nobody knows how long that was
+		s.wants(503, "unknown-outcome", "POST", "claims/b/heartbeat", "")
+		time.Sleep(time.Second)
+		s.wants(200, "", "POST", "claims/b/heartbeat", "")
+	})
+}
+
+// etcd refuses the write of a claim that is lost, before the server knows.
+func TestServeGuards(t *testing.T) {
+	serving(t, serve.Config{}, func(s *served) {
+		s.host.Inject(claimtest.Fault{On: claimtest.Watch, Times: -1, DelayReply: 2 * time.Second})
+		s.wants(201, "", "POST", "claims", `{"key":"k","id":"a"}`)
+		s.server.Revoke(s.T, "/etcdclaims/own/k")
+		if !s.wants(200, "", "GET", "claims/a", "").Held {
+			s.Error("the server knows")
+		}
+		s.wants(412, "lost", "POST", "claims/a/txn", `{"put":[{"key":"/x","value":"1"}]}`)
 		s.wants(412, "lost", "POST", "claims/a/heartbeat", "")
+		s.etcdHas("/x", "")
 	})
 }
 
@@ -205,7 +225,7 @@ func TestServeLine(t *testing.T) {
 		s.wants(204, "", "DELETE", "claims/a", "")
 		s.wants(204, "", "DELETE", "claims/a", "") // the answer was lost
 		is := <-waited
-		if is.status/100 != 2 || is.Fence <= a.Fence || time.Since(sent) > is.left() || is.left() > time.Since(sent)+15*time.Second {
+		if is.status/100 != 2 || is.Fence <= a.Fence || is.left() < time.Since(sent)+8*time.Second || is.left() > time.Since(sent)+15*time.Second {
 			s.Errorf("got %+v", is)
 		}
 		if again := s.wants(200, "", "POST", "claims", `{"key":"k","id":"b"}`); again.Fence != is.Fence || !again.Held {
