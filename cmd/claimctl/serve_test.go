@@ -130,7 +130,8 @@ func values(resp *clientv3.GetResponse) (all [][]byte) {
 func TestServeSilentProgram(t *testing.T) {
 	serving(t, serve.Config{}, func(s *served) {
 		is := s.wants(201, "", "POST", "claims", `{"key":"k","id":"a","ttl_ms":3000}`)
-		if !is.Held || is.ID != "a" || is.Token != is.Fence+`;key="k"` || is.left() < 2500*time.Millisecond || is.left() > 3*time.Second {
+		if !is.Held || is.ID != "a" || is.Token != is.Fence+`;key="k"` ||
+			is.left() < 2500*time.Millisecond || is.left() > 3*time.Second {
 			s.Errorf("got %+v", is)
 		}
 		var deadline time.Time
@@ -225,7 +226,8 @@ func TestServeLine(t *testing.T) {
 		s.wants(204, "", "DELETE", "claims/a", "")
 		s.wants(204, "", "DELETE", "claims/a", "") // the answer was lost
 		is := <-waited
-		if is.status/100 != 2 || is.Fence <= a.Fence || is.left() < time.Since(sent)+8*time.Second || is.left() > time.Since(sent)+15*time.Second {
+		took := time.Since(sent)
+		if is.status/100 != 2 || is.Fence <= a.Fence || is.left() < took+8*time.Second || is.left() > took+15*time.Second {
 			s.Errorf("got %+v", is)
 		}
 		if again := s.wants(200, "", "POST", "claims", `{"key":"k","id":"b"}`); again.Fence != is.Fence || !again.Held {
@@ -387,7 +389,8 @@ func TestServeStops(t *testing.T) {
 		s.wants(503, "stopping", "POST", "queues/q/claim", `{}`)
 		s.wants(503, "stopping", "GET", "/healthz", "")
 		time.Sleep(3 * time.Second)
-		if is := s.wants(200, "", "POST", "claims/a/heartbeat", ""); !is.Stopping || time.Now().Add(is.left()).After(sent.Add(6*time.Second)) {
+		is := s.wants(200, "", "POST", "claims/a/heartbeat", "")
+		if !is.Stopping || time.Now().Add(is.left()).After(sent.Add(6*time.Second)) {
 			s.Errorf("got %+v", is)
 		}
 		s.wants(200, "", "POST", "claims/a/txn", `{"delete":["/x"]}`)

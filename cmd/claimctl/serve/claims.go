@@ -311,8 +311,7 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request) error {
 		own.ServeHTTP(w, r)
 	}
 	key := func(r *http.Request) string { return r.URL.Query().Get("key") }
-	middleware.Gate(gate, key, middleware.Config{Refuse: refuse})(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusNoContent)
-	})).ServeHTTP(w, r)
+	admitted := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	middleware.Gate(gate, key, middleware.Config{Refuse: refuse})(admitted).ServeHTTP(w, r)
 	return nil
 }

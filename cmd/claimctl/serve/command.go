@@ -62,14 +62,15 @@ func Command(group string, connect Connect, logger func(zapcore.Level) *zap.Logg
 		GroupID: group,
 		Short:   "Serve claims and queues to programs in any language",
 		Long:    text,
-		Example: "  claimctl serve --socket /run/user/1000/claims.sock\n  claimctl serve --tcp 127.0.0.1:8379 --token-file token",
-		Args:    c.check,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context()) },
+		Example: `  claimctl serve --socket /run/user/1000/claims.sock
+  claimctl serve --tcp 127.0.0.1:8379 --token-file token`,
+		Args: c.check,
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context()) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&c.socket, "socket", "", "path of the unix socket (default claimctl.sock in $XDG_RUNTIME_DIR)")
 	flags.StringVar(&c.tcp, "tcp", "", "loopback address and port to listen on instead of a socket; needs a token")
-	flags.StringVar(&c.tokenFile, "token-file", "", "file with the bearer token that each request must have (default $"+tokenVariable+")")
+	flags.StringVar(&c.tokenFile, "token-file", "", "file with the token that each request must have (default $"+tokenVariable+")")
 	flags.DurationVar(&c.MaxTTL, "max-ttl", time.Minute, "longest ttl of a claim or an item")
 	flags.IntVar(&c.MaxHeld, "max-held", 4096, "claims and items that may be held")
 	flags.IntVar(&c.MaxWaiting, "max-waiting", 4096, "requests that may wait in line, or watch")

@@ -268,7 +268,7 @@ func (t *leases) finish(ctx context.Context, l *lease, verb string, f func(conte
 	case l.turn <- struct{}{}:
 		defer func() { <-l.turn }()
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: another request for the lease is under way: %w", etcdclaims.ErrUnreachable, context.Cause(ctx))
+		return nil, fmt.Errorf("another request for the lease is under way: %w", context.Cause(ctx))
 	}
 	if err := t.check(l); err != nil {
 		var before *ended

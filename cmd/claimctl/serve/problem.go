@@ -34,10 +34,10 @@ var (
 	lost           = kind{"lost", http.StatusPreconditionFailed, "The lease is over. Nothing was done.", 0}
 	stale          = kind{"stale", http.StatusPreconditionFailed, "The token is not that of the key's owner.", 0}
 	tooLarge       = kind{"too-large", http.StatusRequestEntityTooLarge, "The request is too large.", 0}
-	fenceMissing   = kind{"fence-missing", http.StatusPreconditionRequired, "The request needs a fencing token of the key.", 0}
+	fenceMissing   = kind{"fence-missing", http.StatusPreconditionRequired, "It needs a fencing token of the key.", 0}
 	limit          = kind{"limit", http.StatusTooManyRequests, "A limit of the server is reached.", time.Second}
 	queueFull      = kind{"queue-full", http.StatusTooManyRequests, "The queue is full.", time.Second}
-	unknownOutcome = kind{"unknown-outcome", http.StatusServiceUnavailable, "The request may have been carried out.", time.Second}
+	unknownOutcome = kind{"unknown-outcome", http.StatusServiceUnavailable, "It may have been carried out.", time.Second}
 	stopping       = kind{"stopping", http.StatusServiceUnavailable, "The server stops.", time.Second}
 	unavailable    = kind{"unavailable", http.StatusServiceUnavailable, "etcd did not carry it out.", time.Second}
 )

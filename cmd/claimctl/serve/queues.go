@@ -68,7 +68,7 @@ func (s *Server) queue(ctx context.Context, name string) (*queue.Queue, error) {
 		s.queues.open[name] = o
 		defer func() {
 			if o.err != nil {
-				s.forgetQueue(name, o)
+				s.forgetQueue(name)
 			}
 			close(o.ready)
 		}()
@@ -89,12 +89,10 @@ func (s *Server) queue(ctx context.Context, name string) (*queue.Queue, error) {
 }
 
 // forgetQueue makes the next request open the queue again.
-func (s *Server) forgetQueue(name string, o *openQueue) {
+func (s *Server) forgetQueue(name string) {
 	s.queues.mu.Lock()
 	defer s.queues.mu.Unlock()
-	if s.queues.open[name] == o {
-		delete(s.queues.open, name)
-	}
+	delete(s.queues.open, name)
 }
 
 type itemRequest struct {
@@ -214,7 +212,9 @@ func (s *Server) claimItems(w http.ResponseWriter, r *http.Request) error {
 
 // deliveries claims up to n items. None and no error mean that none was visible in time. It
 // gives back what it claims for a program that is gone.
-func (s *Server) deliveries(ctx context.Context, name string, n int, wait, ttl time.Duration) ([]*queue.Delivery, error) {
+func (s *Server) deliveries(
+	ctx context.Context, name string, n int, wait, ttl time.Duration,
+) ([]*queue.Delivery, error) {
 	bounded, cancel := s.waitContext(ctx, wait)
 	defer cancel()
 	q, err := s.queue(bounded, name)
@@ -235,9 +235,7 @@ func (s *Server) deliveries(ctx context.Context, name string, n int, wait, ttl t
 		}
 		return nil, context.Cause(ctx)
 	case errors.Is(err, queue.ErrConfig):
-		s.queues.mu.Lock()
-		delete(s.queues.open, name)
-		s.queues.mu.Unlock()
+		s.forgetQueue(name)
 	case err != nil && wait > 0 && errors.Is(context.Cause(bounded), context.DeadlineExceeded) &&
 		s.cfg.Claims.Unreachable() == nil:
 		return nil, nil

@@ -156,7 +156,7 @@ func (s *Server) permit(r *http.Request) error {
 	addr, err := netip.ParseAddr(host)
 	switch {
 	case host != "localhost" && (err != nil || !addr.IsLoopback()):
-		return refused{forbidden, fmt.Sprintf("The header Host must name localhost or a loopback address, not %.80q.", r.Host)}
+		return refused{forbidden, fmt.Sprintf("Host must be localhost or a loopback address, not %.80q.", r.Host)}
 	case r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "":
 		return refused{forbidden, "A browser has sent the request."}
 	case s.cfg.Token == "":
@@ -214,7 +214,8 @@ func milliseconds(name string, ms int64, or, least, most time.Duration) (time.Du
 		return or, nil
 	}
 	if ms < least.Milliseconds() || ms > most.Milliseconds() {
-		return 0, refused{badRequest, fmt.Sprintf("%s must be from %d to %d.", name, least.Milliseconds(), most.Milliseconds())}
+		detail := fmt.Sprintf("%s must be from %d to %d.", name, least.Milliseconds(), most.Milliseconds())
+		return 0, refused{badRequest, detail}
 	}
 	return time.Duration(ms) * time.Millisecond, nil
 }

@@ -44,7 +44,8 @@ func is(t *testing.T, rec *httptest.ResponseRecorder, want kind) {
 	var p middleware.Problem
 	err := json.Unmarshal(rec.Body.Bytes(), &p)
 	if err != nil || rec.Code != want.status || p.Type != want.typ() || p.Detail == "" ||
-		rec.Header().Get("Content-Type") != "application/problem+json" || (rec.Header().Get("Retry-After") != "") != (want.retry > 0) {
+		rec.Header().Get("Content-Type") != "application/problem+json" ||
+		(rec.Header().Get("Retry-After") != "") != (want.retry > 0) {
 		t.Errorf("status %d, %s, want %s", rec.Code, rec.Body, want.code)
 	}
 }
@@ -146,7 +147,8 @@ func TestWrites(t *testing.T) {
 func TestAddresses(t *testing.T) {
 	for address, want := range map[string]bool{
 		"127.0.0.1:0": true, "[::1]:80": true, "127.1.2.3:1": true,
-		"0.0.0.0:80": false, "[::]:80": false, ":80": false, "10.0.0.1:80": false, "localhost:80": false, "127.0.0.1": false, "example.org:80": false,
+		"0.0.0.0:80": false, "[::]:80": false, ":80": false, "10.0.0.1:80": false,
+		"localhost:80": false, "127.0.0.1": false, "example.org:80": false,
 	} {
 		if err := checkLoopback(address); (err == nil) != want {
 			t.Errorf("%q: %v", address, err)

@@ -24,7 +24,9 @@ func (s *Server) delivery(r *http.Request) (*lease, error) {
 }
 
 // verb ends the lease of an item by f.
-func (s *Server) verb(w http.ResponseWriter, r *http.Request, name string, f func(context.Context, itemHolding) (any, error)) error {
+func (s *Server) verb(
+	w http.ResponseWriter, r *http.Request, name string, f func(context.Context, itemHolding) (any, error),
+) error {
 	l, err := s.delivery(r)
 	if err != nil {
 		return err

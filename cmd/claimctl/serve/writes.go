@@ -48,7 +48,7 @@ func (ws writes) ops(claims *etcdclaims.Client) ([]clientv3.Op, error) {
 	for _, op := range ops {
 		key := string(op.KeyBytes())
 		if key == "" || seen[key] || strings.HasPrefix(key, claims.Prefix()) {
-			return nil, refused{badRequest, fmt.Sprintf("The key %.80q is empty, given twice, or one of the claims themselves.", key)}
+			return nil, refused{badRequest, fmt.Sprintf("The key %.80q is empty, given twice, or one of the claims.", key)}
 		}
 		seen[key] = true
 	}
