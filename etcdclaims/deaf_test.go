@@ -109,7 +109,7 @@ func TestDeafWaiterIsHandedTheKey(t *testing.T) {
 // What waiters at rest cost: they share requests with the renewal.
 func TestWaitersAtRestShareRequests(t *testing.T) {
 	t.Parallel()
-	n := 1000
+	n := 600
 	if testing.Short() {
 		n = 200
 	}

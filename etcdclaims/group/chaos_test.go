@@ -23,7 +23,7 @@ import (
 
 var (
 	seed  = flag.Uint64("seed", 1, "of the first run of TestChaos and TestChurn")
-	seeds = flag.Int("seeds", 0, "how many runs of each (default: 2, with -long 5, with -short 1)")
+	seeds = flag.Int("seeds", 0, "how many runs of each (default: 1, with -long 5)")
 )
 
 // forSeeds runs f for each seed in a world of its own.
@@ -31,11 +31,8 @@ func forSeeds(t *testing.T, f func(c *chaos)) {
 	t.Parallel()
 	n := *seeds
 	if n == 0 {
-		switch n = 2; {
-		case testetcd.Long():
+		if n = 1; testetcd.Long() {
 			n = 5
-		case testing.Short():
-			n = 1
 		}
 	}
 	for i := range uint64(n) {

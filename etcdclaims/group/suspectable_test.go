@@ -115,7 +115,7 @@ func TestSuspectedMemberComesBack(t *testing.T) {
 	virtually(t, func(w *world) {
 		const partitions = 12
 		all, v := w.watching(partitions, "a", "b", "c")
-		for range 3 {
+		for range 2 {
 			all["b"].host.Cut()
 			w.within(4*sec, "the partitions of b are others'", func() bool { return without(v, "b") })
 			time.Sleep(sec)

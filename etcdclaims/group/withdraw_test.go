@@ -54,7 +54,7 @@ func TestOutageDoesNotMakeDeaf(t *testing.T) {
 		for outage := 9 * sec; outage < 40*sec; outage += 1370 * time.Millisecond {
 			t.Run(fmt.Sprintf("cut=%v/%v", cut, outage), func(t *testing.T) {
 				t.Parallel()
-				testetcd.Sample(t)
+				testetcd.Third(t)
 				virtually(t, func(w *world) {
 					core, logs := observer.New(zap.ErrorLevel)
 					cfg := config("a", 2)

@@ -20,7 +20,7 @@ import (
 
 var (
 	seed  = flag.Uint64("seed", 1, "of the first run of TestChaos")
-	seeds = flag.Int("seeds", defaultSeeds, "how many runs of TestChaos")
+	seeds = flag.Int("seeds", 0, "how many runs of TestChaos (default: 6, with -long 24)")
 )
 
 // TestChaos lets processes enqueue and work while requests and replies are lost,
@@ -28,7 +28,17 @@ var (
 // told so, and each effect of a completion carried out once. No two workers believe at the
 // same time that an item is theirs, and no two leases of an item have one fence.
 func TestChaos(t *testing.T) {
-	for i := range uint64(*seeds) {
+	n := *seeds
+	switch {
+	case n > 0:
+	case testetcd.Long():
+		n = 24
+	case racing:
+		n = 2
+	default:
+		n = 6
+	}
+	for i := range uint64(n) {
 		t.Run(fmt.Sprint(*seed+i), func(t *testing.T) {
 			t.Parallel()
 			virtually(t, func(w *world) { newChaos(w, *seed+i).run() })

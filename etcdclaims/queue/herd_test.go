@@ -117,7 +117,7 @@ func TestOneClaimPerEnqueue(t *testing.T) {
 				virtually(t, func(w *world) {
 					p := w.queue(cfg)
 					c := w.crowd(32, cfg, 10*time.Millisecond)
-					for range 128 / burst {
+					for range 64 / burst {
 						var items []queue.Item
 						for range burst {
 							items = append(items, queue.NewItem(nil))
@@ -128,11 +128,11 @@ func TestOneClaimPerEnqueue(t *testing.T) {
 					}
 					n, median, most := c.latencies()
 					t.Logf("%d claiming requests, %d won, %d reads; from enqueue to claim %v, at most %v", c.sent.Load(), c.won.Load(), c.reads.Load(), median, most)
-					w.want(n, 128)
+					w.want(n, 64)
 					if sent, won := c.sent.Load(), c.won.Load(); sent > won+won/10 {
 						t.Errorf("of %d claiming requests %d won", sent, won)
 					}
-					if r := c.reads.Load(); r > 64 {
+					if r := c.reads.Load(); r > 32 {
 						t.Errorf("%d reads", r)
 					}
 					if median > time.Millisecond || most > 100*time.Millisecond {

@@ -2,7 +2,4 @@
 
 package queue_test
 
-const (
-	racing       = false
-	defaultSeeds = 12
-)
+const racing = false
