@@ -78,12 +78,12 @@ func TestMinHoldThoughTheContextEnds(t *testing.T) {
 // than they say.
 func TestMinHoldOfManyKeys(t *testing.T) {
 	t.Parallel()
-	bg, n := context.Background(), 300
+	bg, n := context.Background(), 100
 	switch {
 	case testetcd.Long():
 		n = 1000
 	case testing.Short():
-		n = testetcd.Fewer(100, 20)
+		n = testetcd.Fewer(50, 20)
 	}
 	for how, give := range map[string]func(c *etcdclaims.Client, ctx context.Context) error{
 		"Close":      func(c *etcdclaims.Client, ctx context.Context) error { return c.Close(ctx) },
