@@ -165,7 +165,7 @@ func TestAcquireAsTheSessionEnds(t *testing.T) {
 // What makes void the requests of callers that gave up counts to what a lease
 // carries, so that none carries more than it should.
 func TestVoidsFillASession(t *testing.T) {
-	if !testetcd.Long() {
+	if testing.Short() {
 		t.Skip("takes seconds")
 	}
 	t.Parallel()
