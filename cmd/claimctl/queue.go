@@ -28,6 +28,7 @@ type queueStats struct {
 	Queue       string    `json:"queue" col:"QUEUE"`
 	Ready       int       `json:"ready" col:"READY,0"`
 	Later       int       `json:"later" col:"LATER,0"`
+	Behind      int       `json:"behind" col:"BEHIND,0"`
 	Taken       int       `json:"taken" col:"TAKEN,0"`
 	Dead        int       `json:"dead" col:"DEAD,0"`
 	OldestReady time.Time `json:"oldestReady,omitzero" col:"OLDEST READY"`
@@ -36,7 +37,7 @@ type queueStats struct {
 }
 
 func viewStats(name string, s queue.Stats) queueStats {
-	v := queueStats{Queue: name, Ready: s.Ready, Later: s.Later, Taken: s.Taken, Dead: s.Dead, OldestReady: s.OldestReady.UTC()}
+	v := queueStats{Queue: name, Ready: s.Ready, Later: s.Later, Behind: s.Behind, Taken: s.Taken, Dead: s.Dead, OldestReady: s.OldestReady.UTC()}
 	if !s.Paused.At.IsZero() {
 		v.Paused, v.Resumes = pausing.Text(s.Paused.By, s.Paused.At, s.Paused.Until, s.Paused.Why), s.Paused.Until.UTC()
 	}

@@ -15,6 +15,7 @@ type itemView struct {
 	ID       string          `json:"id" col:"ID"`
 	Where    string          `json:"where" col:"WHERE"`
 	Topic    string          `json:"topic,omitempty" col:"TOPIC"`
+	Key      string          `json:"partitionKey,omitempty" col:"PARTITION KEY"`
 	Priority *int            `json:"priority,omitempty" col:"PRIORITY"` // not known of a completed item
 	Attempts int             `json:"attempts" col:"ATTEMPTS"`
 	Enqueued time.Time       `json:"enqueued,omitzero" col:"ENQUEUED"`
@@ -37,7 +38,7 @@ const (
 
 func viewItem(i queue.Info) itemView {
 	v := itemView{
-		ID: i.ID, Where: string(i.Where), Topic: i.Topic, Payload: i.Payload, Attempts: i.Attempts,
+		ID: i.ID, Where: string(i.Where), Topic: i.Topic, Key: i.PartitionKey, Payload: i.Payload, Attempts: i.Attempts,
 		Enqueued: i.Enqueued.UTC(), Vesting: i.Vesting.UTC(), Since: i.Since.UTC(),
 		Owner: i.Owner, Fence: i.Fence, Why: i.Why, History: i.History,
 	}

@@ -21,6 +21,8 @@ const MaxPayloadBytes = 1 << 20
 const (
 	maxNameBytes = 128
 	maxIDBytes   = 512
+	maxKeyBytes  = 200
+	mostPerKey   = 1000
 	mostTaken    = 10_000
 
 	defaultTTL           = 30 * time.Second
@@ -83,7 +85,7 @@ func (closedError) Error() string { return "queue closed, its items are given ba
 func (closedError) Unwrap() []error { return []error{ErrExpired, etcdclaims.ErrClosed} }
 
 // Config describes a queue. Every process that uses the queue must give the same
-// Name, HigherFirst, MaxTaken and MaxWaiting; the other fields are its own.
+// Name, HigherFirst, MaxTaken, MaxWaiting and KeyLimit; the other fields are its own.
 type Config struct {
 	// Name names the queue under the prefix of the client. Required: printable
 	// UTF-8 without slashes, up to 128 bytes.
@@ -99,6 +101,12 @@ type Config struct {
 	// each other, and each counts the items that wait, for which etcd also visits those that
 	// were completed since it last compacted. Both make them slower. Default: no limit.
 	MaxWaiting int
+	// KeyLimit is how many items of one partition key can be under way at the same time, across
+	// all processes; see PartitionKey. An item is under way from when its turn comes until it is
+	// completed, cancelled or a dead letter. So it is while it waits after a failure or for
+	// Snooze: the items behind it wait as well. At most 1,000. Default: 1, which makes the items
+	// of one key a FIFO group.
+	KeyLimit int
 
 	// TTL is how long the lease of a claimed item lasts without a renewal. The
 	// process renews it for as long as the worker has the item. The items of a dead worker
@@ -146,6 +154,9 @@ func (cfg Config) withDefaults() (Config, error) {
 	if cfg.Backoff == nil {
 		cfg.Backoff = etcdclaims.ExponentialBackoff(time.Second, time.Minute)
 	}
+	if cfg.KeyLimit == 0 {
+		cfg.KeyLimit = 1
+	}
 	if cfg.Retention == 0 {
 		cfg.Retention = defaultRetention
 	}
@@ -163,6 +174,8 @@ func (cfg Config) withDefaults() (Config, error) {
 		return cfg, fmt.Errorf("queue %q: MaxTaken %d is not between 0 and %d", cfg.Name, cfg.MaxTaken, mostTaken)
 	case cfg.MaxWaiting < 0:
 		return cfg, fmt.Errorf("queue %q: MaxWaiting %d is negative", cfg.Name, cfg.MaxWaiting)
+	case cfg.KeyLimit < 0 || cfg.KeyLimit > mostPerKey:
+		return cfg, fmt.Errorf("queue %q: KeyLimit %d is not between 0 and %d", cfg.Name, cfg.KeyLimit, mostPerKey)
 	case cfg.MaxAttempts < 0:
 		return cfg, fmt.Errorf("queue %q: MaxAttempts %d is negative", cfg.Name, cfg.MaxAttempts)
 	case cfg.SpaceReserve > 50:

@@ -88,9 +88,10 @@ func (l *Delivery) end(why error) {
 // finish ends the lease locally, and lets its session forget it.
 func (l *Delivery) finish(why error) {
 	l.end(why)
-	l.mu.Lock()
-	s := l.s
-	l.mu.Unlock()
+	s, held, _ := l.snapshot()
+	if held.State.Lane > 0 { // which the item may have left
+		l.q.lanes.noteItems(held.State.Key)
+	}
 	if s != nil {
 		s.forget(l)
 	}
@@ -201,6 +202,9 @@ func (l *Delivery) Queue() string { return l.q.cfg.Name }
 
 // Topic returns the item's topic.
 func (l *Delivery) Topic() string { return l.content.Topic }
+
+// PartitionKey returns the item's partition key, or "".
+func (l *Delivery) PartitionKey() string { return l.state().Key }
 
 // Payload returns the item's payload. Do not change it.
 func (l *Delivery) Payload() []byte { return l.content.Payload }

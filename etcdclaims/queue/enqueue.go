@@ -54,6 +54,11 @@ func (q *Queue) EnqueueAll(ctx context.Context, items []Item) (added int, err er
 	}
 	defer q.await()()
 	e := &enqueuing{now: q.now()}
+	defer func(items []Item) {
+		for _, it := range items {
+			q.lanes.noteItems(it.key)
+		}
+	}(items)
 	for items = sequenced(items); len(items) > 0; {
 		some := fitting(items[:min(len(items), q.size.items(opsToEnqueue))], Item.size)
 		n, err := q.enqueue(ctx, some, e)
@@ -268,7 +273,7 @@ func (q *Queue) begun(it Item, now time.Time) item.New {
 		vesting = now.Add(it.delay)
 	}
 	return item.New{
-		ID: it.id, Given: it.given, Seq: it.seq, Topic: it.topic, Payload: it.payload,
+		ID: it.id, Given: it.given, Seq: it.seq, Topic: it.topic, Key: it.key, Payload: it.payload,
 		Priority: it.priority, Vesting: vesting, Max: cmp.Or(it.max, q.cfg.MaxAttempts),
 	}
 }

@@ -131,7 +131,7 @@ func (q *store) eventsOf(changed []*clientv3.Event) (out []Event) {
 
 // noteState notes a change in the index or among the dead letters.
 func (q *store) noteState(of func(id string) *change, key string, ev *clientv3.Event) {
-	waits := strings.HasPrefix(key, q.keys.Ready()) || strings.HasPrefix(key, q.keys.Later())
+	waits := strings.HasPrefix(key, q.keys.Ready()) || strings.HasPrefix(key, q.keys.Later()) || strings.HasPrefix(key, q.keys.Behind())
 	if !waits && !strings.HasPrefix(key, q.keys.Dead()) {
 		return
 	}
@@ -179,6 +179,7 @@ func (c *change) event() (e Event) {
 	switch {
 	case c.buried != nil:
 		e.Kind, e.Why = eventDied, c.buried.Why
+	case c.put != nil && c.gone != nil && c.put.Lane != c.gone.Lane: // its turn has come
 	case c.put != nil:
 		e.Kind, e.Until = waitingKinds[c.verb], c.put.Vesting
 		switch n := len(c.put.History); {

@@ -3,6 +3,7 @@ package queue
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +21,7 @@ type view struct {
 	vested []*item.Entry // later items whose time has come: visible, too
 	all    bool          // these are all
 	crowd  bool          // there may be more that have vested
+	lack   bool          // some of them wait for their turn
 	count  int64         // of visible items up to where they were read
 	end    string        // where reads of the visible items are to end from now on; "" if it was not looked for, or is not there
 	later  string        // the end of the later items that were read; "" if these were few
@@ -132,10 +134,13 @@ func (q *store) look(ctx context.Context, n int, from floors, near reach) (v vie
 		v.later = endOf(later)
 	}
 	v.vested, v.next = q.vested(later, now)
-	v.crowd = len(v.vested) == itemsPerRequest
+	v.crowd, v.lack = len(v.vested) == itemsPerRequest, slices.ContainsFunc(v.vested, lacks)
 	v.all = v.all && !v.crowd
 	return v, nil
 }
+
+// lacks reports whether an item must not be claimed, because the turn of its partition key has not come.
+func lacks(p *item.Entry) bool { return p.State.Lacks() }
 
 // firstKey is the first key that a read up to end returned, or end if it returned none.
 func firstKey(page *pb.RangeResponse, end string) string {
@@ -220,12 +225,17 @@ func claimedSize(p *item.Entry) int { return len(p.KV.Value) + 8*item.MaxErrorBy
 
 // promote moves later items whose time has come to the ready ones, the first of them
 // if they are many. It moves one key of an item with several.
-func (q *store) promote(ctx context.Context, s *session, vested []*item.Entry) error {
+func (q *holder) promote(ctx context.Context, s *session, vested []*item.Entry) error {
 	vested = distinct(vested, func(p *item.Entry) string { return p.State.ID })
 	some := fitting(vested[:min(len(vested), q.size.items(opsToMove))], func(p *item.Entry) int { return len(p.KV.Value) + 1024 })
 	_, err := s.send(ctx, item.Promote{Keys: q.keys, Items: some}.Build())
 	if q.size.refusedItems(err, len(some), opsToMove) {
 		return q.promote(ctx, s, vested)
+	}
+	for _, p := range some {
+		if lacks(p) {
+			q.lanes.noteItems(p.State.Key)
+		}
 	}
 	return err
 }

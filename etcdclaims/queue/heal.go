@@ -27,6 +27,8 @@ type healer struct {
 	due   time.Time // when it reads again
 	items string    // behind which content the next page begins
 	slots string    // behind which slot
+	lanes string    // behind which lane of a partition key
+	keyed bool      // there are such lanes
 	page  int64     // how many contents are read at once
 }
 
@@ -48,6 +50,9 @@ func (h *healer) heal(ctx context.Context, s *session) error {
 	}
 	h.due = begun.Add(healEvery)
 	err := h.healSlots(ctx, s)
+	if err == nil && h.keyed {
+		err = h.healLanes(ctx, s)
+	}
 	if err == nil {
 		err = h.healItems(ctx, s)
 	}
@@ -89,6 +94,32 @@ func (h *healer) healSlots(ctx context.Context, s *session) error {
 		}
 		if resp.Succeeded {
 			h.q.log.Warn("freed a slot that no item had", zap.ByteString("etcd_key", kv.Key), zap.ByteString("value", kv.Value))
+		}
+	}
+	return nil
+}
+
+// healLanes frees lanes that no item has: each would lower KeyLimit by one for its key.
+func (h *healer) healLanes(ctx context.Context, s *session) error {
+	kvs, _, err := h.next(ctx, &h.lanes, h.q.keys.Lanes(), mostContents)
+	if err != nil {
+		return err
+	}
+	for _, kv := range kvs {
+		step := item.FreeLane{Keys: h.q.keys, Lane: kv}
+		resp, err := h.q.answer(ctx, step.Reads())
+		if err != nil {
+			return err
+		}
+		free := step.Judge(resp)
+		if free == nil {
+			continue
+		}
+		if resp, err = s.send(ctx, free); err != nil {
+			return err
+		}
+		if resp.Succeeded {
+			h.q.log.Warn("freed a lane that no item had", zap.ByteString("etcd_key", kv.Key), zap.ByteString("value", kv.Value))
 		}
 	}
 	return nil
@@ -145,13 +176,16 @@ func (h *healer) strays(ctx context.Context, items []*item.Heal, rev int64) ([]*
 	k, at := h.q.keys, clientv3.WithRev(rev)
 	var ops txn.Ops
 	count := func(key string) txn.Op { return ops.Add(clientv3.OpGet(key, clientv3.WithCountOnly(), at)) }
-	type reads struct{ ready, later, place txn.Op }
+	type reads struct{ ready, later, behind, place txn.Op }
 	begun := make([]reads, len(items))
 	for i, it := range items {
 		c := it.Content
 		begun[i] = reads{
-			count(k.ReadyAt(c.Rank, c.Vesting, c.Seq)), count(k.LaterAt(c.Rank, c.Vesting, c.Seq)),
-			ops.Add(clientv3.OpGet(k.Place(it.ID), at)),
+			ready: count(k.ReadyAt(c.Rank, c.Vesting, c.Seq)), later: count(k.LaterAt(c.Rank, c.Vesting, c.Seq)),
+			place: ops.Add(clientv3.OpGet(k.Place(it.ID), at)),
+		}
+		if begun[i].behind = begun[i].later; c.Key != "" {
+			begun[i].behind = count(k.BehindAt(c.Key, c.Rank, c.Vesting, c.Seq))
 		}
 	}
 	answers, err := h.q.readAll(ctx, ops)
@@ -162,7 +196,7 @@ func (h *healer) strays(ctx context.Context, items []*item.Heal, rev int64) ([]*
 	var moved []reads
 	ops = nil
 	for i, it := range items {
-		if answers.Count(begun[i].ready)+answers.Count(begun[i].later) > 0 {
+		if answers.Count(begun[i].ready)+answers.Count(begun[i].later)+answers.Count(begun[i].behind) > 0 {
 			continue
 		}
 		if kv := answers.First(begun[i].place); kv != nil {
@@ -221,6 +255,13 @@ func (h *healer) takenAt(ctx context.Context, rev int64) (map[string]bool, error
 // requeue makes an item wait again.
 func (h *healer) requeue(ctx context.Context, s *session, it *item.Heal) error {
 	it.Now = h.q.now()
+	if it.Content.Key != "" { // it may have a lane
+		lanes, err := h.q.answer(ctx, h.q.keys.LaneOf(it.Content.Key))
+		if err != nil {
+			return err
+		}
+		it.Lane = h.q.keys.JudgeLane(lanes, it.Content.Seq, it.ID)
+	}
 	resp, err := s.send(ctx, it.Build())
 	if err == nil && resp.Succeeded {
 		h.q.log.Warn("an item that was nowhere in the queue is there again", zap.String("item", it.ID))

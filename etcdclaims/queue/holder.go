@@ -16,6 +16,7 @@ type holder struct {
 	sessions sessions
 	retained retention // of tombstones
 	noted    retention // of notes of adopted leases
+	lanes    lanes     // of partition keys
 
 	closing atomic.Bool
 	ended   chan struct{} // closed at the end of Close
@@ -28,6 +29,7 @@ type holder struct {
 func newHolder(st *store, tidy func()) *holder {
 	h := &holder{store: st, ended: make(chan struct{}), forget: func() {}}
 	h.sessions.init(st, tidy)
+	h.lanes.init(st, h.sessions.live)
 	h.retained.init(st.cfg.Retention)
 	h.noted.init(noteFor)
 	return h

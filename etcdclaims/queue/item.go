@@ -20,6 +20,7 @@ type Item struct {
 	given    bool   // the caller chose the id
 	seq      string // of when it was made, and then of when it was enqueued
 	topic    string
+	key      string // the partition key
 	payload  []byte
 	priority int
 	vesting  time.Time     // zero: when it is enqueued
@@ -44,6 +45,17 @@ func ID(id string) ItemOption { return itemOption(func(it *Item) { it.id, it.giv
 // Topic names the kind of work. It selects the handler of WorkerConfig.Handlers. The rules
 // are those of Config.Name. Default: none.
 func Topic(topic string) ItemOption { return itemOption(func(it *Item) { it.topic = topic }) }
+
+// PartitionKey gives the item a partition key, such as the name of a tenant: at most Config.KeyLimit
+// items of one key are under way at the same time. Their turn comes in the order of the queue: by
+// priority, vesting time, and when they were enqueued. Items that wait for their turn do not delay
+// those of other keys. Printable UTF-8 of up to 200 bytes. Default: none, so no such limit.
+//
+// With a KeyLimit of 1 the items of a key are handled one after the other. One that failed, or for
+// which Snooze was called, keeps its turn, and the others wait until it is completed, cancelled or
+// a dead letter. To let them pass, complete the item together with [Queue.Op], which enqueues
+// another one with a Delay.
+func PartitionKey(key string) ItemOption { return itemOption(func(it *Item) { it.key = key }) }
 
 // PriorityOption is an option of items and of Fail.
 type PriorityOption interface {
@@ -105,6 +117,8 @@ func (it Item) check() error {
 		return errtext.Wrap(fmt.Sprintf("id %.100q must be printable UTF-8 of 1 to %d bytes", it.id, maxIDBytes), etcdclaims.ErrInvalidKey)
 	case len(it.payload) > MaxPayloadBytes:
 		return errtext.Wrap(fmt.Sprintf("item %q: payload of %d bytes, the limit is %d; store it elsewhere and enqueue where it is", it.id, len(it.payload), MaxPayloadBytes), etcdclaims.ErrTooLarge)
+	case len(it.key) > maxKeyBytes || !utf8.ValidString(it.key) || strings.ContainsFunc(it.key, unicode.IsControl):
+		return errtext.Wrap(fmt.Sprintf("item %q: partition key %.100q must be printable UTF-8 of up to %d bytes", it.id, it.key, maxKeyBytes), etcdclaims.ErrInvalidKey)
 	case it.delay < 0:
 		return fmt.Errorf("item %q: delay %v is negative", it.id, it.delay)
 	case it.max < 0:
@@ -119,4 +133,4 @@ func (it Item) check() error {
 }
 
 // size bounds what a request needs to enqueue the item.
-func (it Item) size() int { return len(it.payload)*4/3 + 4*len(it.id) + 1024 }
+func (it Item) size() int { return len(it.payload)*4/3 + 4*len(it.id) + 2*len(it.key) + 1024 }

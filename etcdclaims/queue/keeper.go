@@ -26,8 +26,9 @@ import (
 type keeper struct {
 	*holder
 	keeping atomic.Bool   // this process is the keeper
-	countBy time.Time     // when it counts the items again; this and the next, the keeper's goroutine only
+	countBy time.Time     // when it counts the items again; this and the next two, the keeper's goroutine only
 	noted   bool          // the queue was noted as one with work
+	keyed   bool          // items have lanes of partition keys
 	vesting chan struct{} // capacity 1: an item was put that vests before vests
 	vests   atomic.Int64  // when the keeper moves items next, in Unix nanoseconds
 	died    chan struct{} // capacity 1: a session has ended
@@ -113,6 +114,7 @@ func (k *keeper) keepHouse(ctx context.Context) error {
 		if empty, err = k.count(ctx, s, noted, empty); err != nil {
 			return err
 		}
+		mender.keyed = k.keyed
 		if err := mender.heal(ctx, s); err != nil {
 			return err
 		}
@@ -222,15 +224,21 @@ func (k *keeper) heed(watched bool) {
 	k.later.reset(watched)
 }
 
-// inspect checks the spec, and reports whether it is noted that the queue has work.
+// inspect checks the spec, has the partition keys looked at of which items wait, and reports whether it is noted
+// that the queue has work.
 func (k *keeper) inspect(ctx context.Context) (noted bool, err error) {
 	var ops txn.Ops
 	active, spec := ops.Add(clientv3.OpGet(k.keys.Active(), clientv3.WithCountOnly())), ops.Add(clientv3.OpGet(k.keys.Spec()))
+	behind, lanes := ops.Add(anyOf(k.keys.Behind())), ops.Add(anyOf(k.keys.Lanes()))
 	resp, err := k.read(ctx, ops...)
 	if err != nil {
 		return false, err
 	}
 	r := txn.ReplyIn(resp)
+	k.keyed = r.Count(lanes) > 0
+	if r.Count(behind) > 0 && k.keeping.Load() { // of a lane that has become free, no process may know
+		k.lanes.note(allKeys, 0)
+	}
 	k.checkSpec(r.Kvs(spec))
 	return r.Count(active) > 0, k.ensureSpec(ctx)
 }
@@ -266,6 +274,7 @@ func (k *keeper) activate(ctx context.Context, s *session) error {
 func (k *keeper) deactivate(ctx context.Context, s *session, noted bool, empty time.Time) (time.Time, error) {
 	var ops txn.Ops
 	ready := ops.Add(clientv3.OpGet(k.keys.Ready(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
+	behind := ops.Add(clientv3.OpGet(k.keys.Behind(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
 	later := ops.Add(clientv3.OpGet(k.keys.Later(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
 	taken := ops.Add(clientv3.OpGet(k.keys.Taken(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
 	resp, err := k.read(ctx, ops...)
@@ -273,7 +282,7 @@ func (k *keeper) deactivate(ctx context.Context, s *session, noted bool, empty t
 		return empty, err
 	}
 	r := txn.ReplyIn(resp)
-	items := r.Count(ready) + r.Count(later) + r.Count(taken)
+	items := r.Count(ready) + r.Count(later) + r.Count(behind) + r.Count(taken)
 	switch {
 	case items > 0 && !noted:
 		_, err := s.send(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{k.keys.Activate()}})
@@ -296,6 +305,9 @@ func (k *keeper) see(events []*clientv3.Event) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, ev := range events {
+		if k.keeping.Load() {
+			k.lanes.see(ev)
+		}
 		k.later.see(string(ev.Kv.Key), ev.Type == mvccpb.Event_PUT)
 		key, later := strings.CutPrefix(string(ev.Kv.Key), k.keys.Later())
 		if at, err := item.VestingOf(key); later && ev.IsCreate() && err == nil && at.UnixNano() < k.vests.Load() {

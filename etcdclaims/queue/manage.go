@@ -26,6 +26,7 @@ type Where string
 const (
 	Ready     Where = "ready"     // visible
 	Later     Where = "later"     // not vested yet
+	Behind    Where = "behind"    // vested, and others of its partition key are under way
 	Taken     Where = "taken"     // a worker has it
 	Dead      Where = "dead"      // among the dead letters
 	Completed Where = "completed" // and still remembered, see Config.Retention
@@ -52,6 +53,8 @@ type Info struct {
 	// again at most a second later. Zero means that the end is not known. Only Look sets
 	// it.
 	Until time.Time
+	// PartitionKey is the key of the option PartitionKey, or "".
+	PartitionKey string
 }
 
 // found is an item and the key that its state is under.
@@ -107,12 +110,15 @@ func (q *Queue) findOnce(ctx context.Context, id string) (f found, err error) {
 	if err != nil {
 		return f, err
 	}
-	f.empty, f.Info = c.Missing, Info{ID: id, Topic: c.Topic, Payload: c.Payload, Enqueued: c.Enqueued}
+	f.empty, f.Info = c.Missing, Info{ID: id, Topic: c.Topic, Payload: c.Payload, Enqueued: c.Enqueued, PartitionKey: c.Key}
 	if c.Done != nil {
 		f.Where, f.Owner, f.Fence, f.Since, f.Attempts = Completed, c.Done.Owner, c.Done.Fence, c.Done.At, c.Done.Attempt
 		return f, nil
 	}
 	keys := []string{q.keys.ReadyAt(c.Rank, c.Vesting, c.Seq), q.keys.LaterAt(c.Rank, c.Vesting, c.Seq)}
+	if c.Key != "" {
+		keys = append(keys, q.keys.BehindAt(c.Key, c.Rank, c.Vesting, c.Seq))
+	}
 	if len(places) > 0 {
 		p, err := item.Decode[item.Place](places[0].Key, places[0].Value)
 		if err != nil {
@@ -162,14 +168,19 @@ func (q *Queue) describe(f found, kv *mvccpb.KeyValue) (found, error) {
 		return f, err
 	}
 	st, key := f.entry.State, f.entry.Key()
-	f.ID, f.Priority, f.Vesting, f.Attempts, f.Max, f.History = st.ID, st.Priority, st.Vesting, st.Attempts, st.Max, attempts(st.History)
+	f.ID, f.PartitionKey, f.Priority, f.Vesting, f.Attempts, f.Max, f.History = st.ID, st.Key, st.Priority, st.Vesting, st.Attempts, st.Max, attempts(st.History)
 	switch {
 	case strings.HasPrefix(key, q.keys.Ready()):
 		f.Where = Ready
 	case strings.HasPrefix(key, q.keys.Later()):
 		if f.Where = Later; !st.Vesting.After(q.now()) {
 			f.Where = Ready // the keeper has not moved it yet
+			if st.Lacks() {
+				f.Where = Behind
+			}
 		}
+	case strings.HasPrefix(key, q.keys.Behind()):
+		f.Where = Behind
 	case strings.HasPrefix(key, q.keys.Dead()):
 		f.Where, f.Since, f.Why = Dead, st.Died, st.Why
 	default:

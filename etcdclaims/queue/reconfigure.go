@@ -12,7 +12,7 @@ import (
 )
 
 // Reconfigure makes the order and the bounds of this Config those of the queue: HigherFirst,
-// MaxTaken and MaxWaiting. It is for a queue that all processes have closed. Those that have
+// MaxTaken, MaxWaiting and KeyLimit. It is for a queue that all processes have closed. Those that have
 // not, and have claimed or enqueued before, may go on with what they know. Calling again is
 // safe.
 //
@@ -41,7 +41,7 @@ func (q *Queue) reconfigure(ctx context.Context, act *audit.Act) error {
 	case have != want:
 		unused := []string{q.keys.Workers(), q.keys.Taken()}
 		if have.HigherFirst != want.HigherFirst {
-			unused = append(unused, q.keys.Ready(), q.keys.Later(), q.keys.Dead())
+			unused = append(unused, q.keys.Ready(), q.keys.Later(), q.keys.Behind(), q.keys.Dead())
 		}
 		cmps := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", kvs[0].ModRevision)}
 		for _, prefix := range unused {

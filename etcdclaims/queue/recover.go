@@ -73,6 +73,9 @@ func between(from, end string) clientv3.Op {
 	return clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(1), clientv3.WithKeysOnly())
 }
 
+// anyOf reads one key with a prefix.
+func anyOf(prefix string) clientv3.Op { return between(prefix, clientv3.GetPrefixRangeEnd(prefix)) }
+
 // recoverSession makes the items of a session that is over wait again, and returns how
 // many it moved.
 func (q *store) recoverSession(ctx context.Context, via *session, id string) (n int, err error) {
@@ -146,15 +149,16 @@ func (q *store) drain(ctx context.Context, via *session, id string) (moved int, 
 }
 
 // recoverEnded returns how many items workers had at a revision, 0 is now, and recovers what
-// sessions have left that had ended by then. It reports whether to look for visible items again:
-// there were such sessions, or etcd has compacted that revision.
+// sessions have left that had ended by then. It makes items visible whose turn has come. It reports whether to
+// look for visible items again: there were such sessions or items, or etcd has compacted that revision.
 // Two counts show that a session has died: it has its entry in worker/ for as long as its claim
 // otherwise. They differ for a moment, too, while a session is closed.
 func (q *holder) recoverEnded(ctx context.Context, rev int64) (taken int, again bool, err error) {
 	count := func(prefix string) clientv3.Op {
 		return clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithCountOnly(), clientv3.WithRev(rev))
 	}
-	resp, err := q.read(ctx, count(q.keys.Own("")), count(q.keys.Workers()), count(q.keys.Taken()))
+	resp, err := q.read(ctx, count(q.keys.Own("")), count(q.keys.Workers()), count(q.keys.Taken()),
+		anyOf(q.keys.Behind()))
 	switch {
 	case errors.Is(err, rpctypes.ErrCompacted):
 		taken, _, err = q.recoverEnded(ctx, 0) // now
@@ -163,8 +167,13 @@ func (q *holder) recoverEnded(ctx context.Context, rev int64) (taken int, again 
 		return 0, false, err
 	}
 	taken = int(txn.Count(resp, 2))
+	if behind := txn.Count(resp, 3); behind > 0 {
+		if again, err = q.lanes.anyTurn(ctx, behind); err != nil {
+			return 0, false, err
+		}
+	}
 	if txn.Count(resp, 0) == txn.Count(resp, 1) {
-		return taken, false, nil
+		return taken, again, nil
 	}
 	s, err := q.sessions.live(ctx)
 	if err != nil {

@@ -27,6 +27,8 @@ func (c *claimer) claimSome(s *session, n int, wait bool) (b Batch, more bool, e
 		if b, more, known, err := c.claimKnown(s, n); known {
 			return b, more, err
 		}
+	} else if _, err := c.q.lanes.settle(c.q.ctx); err != nil {
+		return b, false, err
 	}
 	for looks := 1; ; {
 		ahead := 0
@@ -49,7 +51,7 @@ func (c *claimer) claimSome(s *session, n int, wait bool) (b Batch, more bool, e
 				return b, more, err
 			}
 		}
-		visible := slices.SortedFunc(slices.Values(slices.Concat(v.ready, v.vested)), item.ByOrder)
+		visible := slices.SortedFunc(slices.Values(slices.Concat(v.ready, slices.DeleteFunc(v.vested, lacks))), item.ByOrder)
 		var free []int
 		if c.q.cfg.MaxTaken > 0 {
 			free = c.q.freeSlots(v.used)
@@ -110,7 +112,7 @@ func (c *claimer) look(s *session, n int, whole bool) (v view, err error) {
 	q := c.q
 	for try := 0; ; {
 		v, err = q.lookNear(q.ctx, n, c.arrivals.begin(whole), &c.near)
-		late := v.crowd && (c.keeping.Load() || q.now().Sub(v.vested[0].State.Vesting) > vestGrace)
+		late := (v.crowd || v.lack) && (c.keeping.Load() || q.now().Sub(v.vested[0].State.Vesting) > vestGrace) || v.lack && whole
 		over := v.pause.Over(q.now())
 		leave := err == nil && !over && (!late || v.paused)
 		if leave && v.crowd {

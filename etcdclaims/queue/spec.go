@@ -18,7 +18,9 @@ type spec = item.Spec
 
 // configOf returns the Config that a spec is part of.
 func configOf(s spec) Config {
-	return Config{Name: s.Name, HigherFirst: s.HigherFirst, MaxTaken: s.MaxTaken, MaxWaiting: s.MaxWaiting}
+	return Config{
+		Name: s.Name, HigherFirst: s.HigherFirst, MaxTaken: s.MaxTaken, MaxWaiting: s.MaxWaiting, KeyLimit: s.LaneLimit(),
+	}
 }
 
 // against names the fields in which a Config differs from what is stored, for errors.
@@ -32,6 +34,7 @@ func against(s, cfg spec) string {
 	field("HigherFirst", s.HigherFirst, cfg.HigherFirst)
 	field("MaxTaken", s.MaxTaken, cfg.MaxTaken)
 	field("MaxWaiting", s.MaxWaiting, cfg.MaxWaiting)
+	field("KeyLimit", s.LaneLimit(), cfg.LaneLimit())
 	field("Name", s.Name, cfg.Name) // which only a restore by hand can do
 	return strings.Join(differ, "; ")
 }
@@ -47,10 +50,14 @@ type entry struct {
 }
 
 func (q *store) spec() spec {
-	return spec{
+	s := spec{
 		Version: item.Version, Name: q.cfg.Name,
 		HigherFirst: q.cfg.HigherFirst, MaxTaken: q.cfg.MaxTaken, MaxWaiting: q.cfg.MaxWaiting,
 	}
+	if q.cfg.KeyLimit != s.LaneLimit() { // the default is not stored
+		s.KeyLimit = q.cfg.KeyLimit
+	}
+	return s
 }
 
 func (q *store) entry(ttl time.Duration, void int) entry {

@@ -22,7 +22,10 @@ type Stats struct {
 	Ready int // visible
 	Later int // not vested, or vested but not yet moved to the ready ones, unlike for Waiting and Look
 	Taken int // workers have them
-	Dead  int
+	// Behind is how many items have vested and wait for the turn of their partition key; see
+	// PartitionKey. Ready does not include them.
+	Behind int
+	Dead   int
 	// OldestReady is the earliest vesting time of all visible items, among the first 32
 	// priorities. It is zero if no item is visible.
 	OldestReady time.Time
@@ -67,7 +70,7 @@ func (q *Queue) stats(ctx context.Context) (Stats, error) {
 	}
 	ops := []clientv3.Op{
 		count(q.keys.Ready()), count(q.keys.Later()), count(q.keys.Taken()), count(q.keys.Dead()),
-		clientv3.OpGet(q.keys.Paused()), q.firstReady(""),
+		clientv3.OpGet(q.keys.Paused()), count(q.keys.Behind()), q.firstReady(""),
 	}
 	ranks := q.ranks.known()
 	for _, r := range ranks {
@@ -78,7 +81,7 @@ func (q *Queue) stats(ctx context.Context) (Stats, error) {
 		return Stats{}, err
 	}
 	n := func(i int) int { return int(txn.Count(resp, i)) }
-	st := Stats{Ready: n(0), Later: n(1), Taken: n(2), Dead: n(3), Skipped: q.skipped.Load()}
+	st := Stats{Ready: n(0), Later: n(1), Taken: n(2), Dead: n(3), Behind: n(5), Skipped: q.skipped.Load()}
 	if kvs := txn.Kvs(resp, 4); len(kvs) > 0 {
 		if p, err := item.Decode[item.Pausing](kvs[0].Key, kvs[0].Value); err == nil && !p.Over(q.now()) {
 			st.Paused = Pausing{By: p.By, Why: p.Why, At: p.At, Until: p.Until}
@@ -86,7 +89,7 @@ func (q *Queue) stats(ctx context.Context) (Stats, error) {
 	}
 	first := map[string][]*mvccpb.KeyValue{}
 	for i, r := range append([]string{""}, ranks...) {
-		first[r] = txn.Kvs(resp, 5+i)
+		first[r] = txn.Kvs(resp, 6+i)
 	}
 	if st.OldestReady, err = q.oldestReady(ctx, resp.Header.Revision, first); err != nil {
 		return Stats{}, err

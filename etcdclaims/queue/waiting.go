@@ -12,8 +12,8 @@ import (
 )
 
 // Waiting yields the items that wait, without payloads, as of one revision of etcd. First
-// come the visible items, in the order in which they are claimed, and then those that
-// have not vested, the soonest first. Items that have vested by the clock of this process
+// come the visible items, in the order in which they are claimed, then those that wait for the
+// turn of their partition key, key by key, and then those that have not vested, the soonest first. Items that have vested by the clock of this process
 // count as visible, also if no keeper has moved them; their keys are held in memory.
 func (q *Queue) Waiting(ctx context.Context) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
@@ -50,9 +50,11 @@ func (q *Queue) Waiting(ctx context.Context) iter.Seq2[Info, error] {
 		if !before(clientv3.GetPrefixRangeEnd(q.keys.Ready())) {
 			return
 		}
-		for f, err := range q.listFrom(ctx, q.keys.Later(), end, rev) {
-			if !yield(f.Info, err) {
-				return
+		for _, part := range []struct{ prefix, from string }{{q.keys.Behind(), q.keys.Behind()}, {q.keys.Later(), end}} {
+			for f, err := range q.listFrom(ctx, part.prefix, part.from, rev) {
+				if !yield(f.Info, err) || err != nil {
+					return
+				}
 			}
 		}
 	}

@@ -99,7 +99,7 @@ func (t *Telemetry) collectQueues(ctx, budget context.Context, o metric.Observer
 			errs = append(errs, fmt.Errorf("telemetry: count the items of queue %q: %w", w.name, a.err))
 			continue
 		}
-		for state, n := range map[string]int{"ready": st.Ready, "later": st.Later, "taken": st.Taken} {
+		for state, n := range map[string]int{"ready": st.Ready, "later": st.Later, "behind": st.Behind, "taken": st.Taken} {
 			o.ObserveInt64(t.items, int64(n), t.options.of(series{}.with(keyQueue, w.name).with(keyState, state)).observe...)
 		}
 		with := t.options.of(series{}.with(keyQueue, w.name)).observe

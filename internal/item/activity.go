@@ -18,7 +18,9 @@ func (k Keys) Activate() *pb.RequestOp {
 // instant. So an enqueue that comes at the same time finds it, or makes it anew.
 func (k Keys) Deactivate() *pb.TxnRequest {
 	return &pb.TxnRequest{
-		Compare: []*pb.Compare{txn.NoneUnder(k.Ready()), txn.NoneUnder(k.Later()), txn.NoneUnder(k.Taken())},
+		Compare: []*pb.Compare{
+			txn.NoneUnder(k.Ready()), txn.NoneUnder(k.Later()), txn.NoneUnder(k.Behind()), txn.NoneUnder(k.Taken()),
+		},
 		Success: []*pb.RequestOp{remove(k.Active())},
 	}
 }

@@ -29,7 +29,7 @@ type Cancel struct {
 
 // Build returns the request.
 func (s Cancel) Build() *pb.TxnRequest {
-	return s.changes(remove(s.Content(s.State.ID)), remove(s.Place(s.State.ID)))
+	return s.changes(append(s.leave(s.State), remove(s.Content(s.State.ID)), remove(s.Place(s.State.ID)))...)
 }
 
 // Reprioritize changes the priority of an item that waits.
@@ -43,7 +43,7 @@ type Reprioritize struct {
 // Build returns the request.
 func (s Reprioritize) Build() *pb.TxnRequest {
 	st, now := s.State, s.Now
-	if visible := strings.HasPrefix(s.Entry.Key(), s.Ready()); visible && st.Vesting.After(now) {
+	if later := strings.HasPrefix(s.Entry.Key(), s.Later()); !later && st.Vesting.After(now) {
 		now = st.Vesting // by another clock
 	}
 	st.Priority = s.Priority

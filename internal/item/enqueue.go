@@ -15,6 +15,7 @@ type New struct {
 	Given    bool   // the caller chose the id
 	Seq      string // of when it was enqueued
 	Topic    string
+	Key      string // the partition key
 	Payload  []byte
 	Priority int
 	Vesting  time.Time
@@ -25,10 +26,10 @@ type New struct {
 func (k Keys) begun(it New, now time.Time) (Content, State) {
 	st := State{
 		Version: Version, ID: it.ID, Given: it.Given, Seq: it.Seq,
-		Priority: it.Priority, Vesting: it.Vesting.UTC(), Max: it.Max,
+		Priority: it.Priority, Vesting: it.Vesting.UTC(), Max: it.Max, Key: it.Key,
 	}
 	return Content{
-		Version: Version, Topic: it.Topic, Payload: it.Payload, Given: it.Given, Seq: it.Seq,
+		Version: Version, Topic: it.Topic, Key: it.Key, Payload: it.Payload, Given: it.Given, Seq: it.Seq,
 		Rank: k.rank(it.Priority), Vesting: st.Vesting, Enqueued: now.UTC(),
 	}, st
 }
@@ -148,10 +149,12 @@ type Room struct {
 
 // ReadRoom reads the room.
 func (k Keys) ReadRoom() []*pb.RequestOp {
-	return []*pb.RequestOp{count(txn.Range(k.Ready())), count(txn.Range(k.Later())), keysOnly(get(k.bound()))}
+	return []*pb.RequestOp{
+		count(txn.Range(k.Ready())), count(txn.Range(k.Later())), count(txn.Range(k.Behind())), keysOnly(get(k.bound())),
+	}
 }
 
 // JudgeRoom takes the reply apart.
 func (k Keys) JudgeRoom(resp *pb.TxnResponse) Room {
-	return Room{Waiting: int(counted(resp, 0) + counted(resp, 1)), Rev: revision(kvs(resp, 2))}
+	return Room{Waiting: int(counted(resp, 0) + counted(resp, 1) + counted(resp, 2)), Rev: revision(kvs(resp, 3))}
 }

@@ -20,6 +20,7 @@ type Heal struct {
 	Placed  Place
 	PlaceAt int64 // ModRevision of its place; 0: it has none
 	Max     int   // attempts
+	Lane    int   // that the item has; 0: none
 	Now     time.Time
 }
 
@@ -28,7 +29,7 @@ func (s Heal) Build() *pb.TxnRequest {
 	c := s.Content
 	st := State{
 		Version: Version, ID: s.ID, Given: c.Given, Seq: c.Seq, Priority: s.PriorityOf(c.Rank),
-		Vesting: c.Vesting, Max: s.Max,
+		Vesting: c.Vesting, Max: s.Max, Key: c.Key, Lane: s.Lane,
 	}
 	ops := s.requeue(st, Place{Verb: "heal"}, s.Now)
 	if strings.HasPrefix(s.Keys.Placed(s.Placed), s.Dead()) {

@@ -16,6 +16,8 @@ import (
 //	content/<id>                      what never changes of an item; once it is completed, that it was
 //	index/ready/<rank>/<vesting>/<seq>  items that have vested
 //	index/later/<vesting>/<rank>/<seq>  items that have not
+//	index/behind/<digest of key>/<rank>/<vesting>/<seq>  items that have vested, while others have the lanes of their key
+//	index/lane/<digest of key>/<n>    one per item of a partition key whose turn has come
 //	index/bell                        written when the queue is resumed, or paused until another time
 //	index/idle/<session>              processes that wait for items
 //	taken/<session>/<id>              items that a worker has: put once per lease, so its ModRevision is the fence

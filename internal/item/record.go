@@ -29,6 +29,7 @@ type Spec struct {
 	HigherFirst bool   `json:"higherFirst,omitempty"` // the items with the greatest priority are claimed first
 	MaxTaken    int    `json:"maxTaken,omitempty"`
 	MaxWaiting  int    `json:"maxWaiting,omitempty"`
+	KeyLimit    int    `json:"keyLimit,omitempty"` // lanes of each partition key; 0 is 1
 }
 
 // Content is the value of content/<id>: put once, by the enqueuing transaction. When
@@ -37,6 +38,7 @@ type Spec struct {
 type Content struct {
 	Version  int       `json:"v"`
 	Topic    string    `json:"topic,omitempty"`
+	Key      string    `json:"key,omitempty"` // the partition key
 	Payload  []byte    `json:"payload,omitempty"`
 	Given    bool      `json:"given,omitempty"`
 	Seq      string    `json:"seq"`
@@ -72,6 +74,8 @@ type State struct {
 	Attempts int       `json:"attempts"` // begun so far
 	History  []Attempt `json:"history,omitempty"`
 	Moved    bool      `json:"moved,omitempty"` // place/<id> says where it is
+	Key      string    `json:"key,omitempty"`   // the partition key
+	Lane     int       `json:"lane,omitempty"`  // of that key, from 1; 0: its turn has not come
 
 	// Of a taken item.
 	Owner string    `json:"owner,omitempty"`

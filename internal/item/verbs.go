@@ -1,6 +1,7 @@
 package item
 
 import (
+	"slices"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/txn"
@@ -48,7 +49,7 @@ func (s Complete) Build() *pb.TxnRequest {
 		p.Version = Version
 		ops = append(ops[:1], txn.Put([]byte(s.Place(st.ID)), Encode(p), s.Keep))
 	}
-	return s.ends(append(ops, s.Then...)...)
+	return s.ends(slices.Concat(ops, s.leave(st), s.Then)...)
 }
 
 // Fail makes the item wait for its back-off, or buries it after its last attempt.

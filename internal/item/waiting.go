@@ -54,7 +54,15 @@ func (k Keys) index(st State, now time.Time) string {
 	if st.Vesting.After(now) {
 		return k.LaterAt(k.rank(st.Priority), st.Vesting, st.Seq)
 	}
-	return k.ReadyAt(k.rank(st.Priority), st.Vesting, st.Seq)
+	return k.vested(st)
+}
+
+// vested is where the item waits once it has vested.
+func (k Keys) vested(st State) string {
+	if st.Lacks() {
+		return k.BehindAt(st.Key, k.rank(st.Priority), st.Vesting, st.Seq)
+	}
+	return k.Ready() + k.OrderOf(st)
 }
 
 // move is the operations that put the item elsewhere, with its place: all keys but
@@ -82,14 +90,16 @@ func (k Keys) uncover(st State, p Place, now time.Time) []*pb.RequestOp {
 	return k.requeue(st, p, now)
 }
 
-// bury is the operations that make an item a dead letter.
+// bury is the operations that make an item a dead letter, and free its lane.
 func (k Keys) bury(st State, p Place, why string, now time.Time) []*pb.RequestOp {
 	st = st.waiting()
 	st.Why, st.Died = Cut(why), now.UTC()
-	return k.move(st, k.deadAt(st.Died, st.Seq), p)
+	free := k.leave(st)
+	st.Lane = 0
+	return append(k.move(st, k.deadAt(st.Died, st.Seq), p), free...)
 }
 
-// Promote moves later items whose time has come to the ready ones. It can be repeated, and come late:
+// Promote moves later items whose time has come to the ready ones, or behind those that have the lanes of their key. It can be repeated, and come late:
 // an item is moved only from where it was read.
 type Promote struct {
 	Keys
@@ -100,7 +110,7 @@ type Promote struct {
 func (s Promote) Build() *pb.TxnRequest {
 	in := &pb.TxnRequest{}
 	for _, e := range s.Items {
-		to := s.Ready() + e.At
+		to := s.vested(e.State)
 		then := []*pb.RequestOp{remove(e.Key()), put(to, string(e.KV.Value))}
 		if e.State.Moved {
 			p := Place{Version: Version, Key: to[len(s.root):], Verb: "vest"}
