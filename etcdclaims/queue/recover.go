@@ -158,7 +158,7 @@ func (q *holder) recoverEnded(ctx context.Context, rev int64) (taken int, again 
 		return clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithCountOnly(), clientv3.WithRev(rev))
 	}
 	resp, err := q.read(ctx, count(q.keys.Own("")), count(q.keys.Workers()), count(q.keys.Taken()),
-		anyOf(q.keys.Behind()))
+		count(q.keys.Behind()))
 	switch {
 	case errors.Is(err, rpctypes.ErrCompacted):
 		taken, _, err = q.recoverEnded(ctx, 0) // now
