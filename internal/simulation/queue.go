@@ -32,6 +32,7 @@ type queueing struct {
 	w        *world
 	max      int  // taken at the same time; 0: no limit
 	room     int  // items that may wait; 0: no limit
+	keyLimit int  // items of one partition key under way; 0: items have no key
 	backlogs bool // enqueued now and then, so that workers read ahead
 
 	mu      sync.Mutex
@@ -65,6 +66,7 @@ type queueCall struct {
 	fence    int64 // of the lease; 0: the call is not of a lease
 	priority int
 	max      int    // attempts of an enqueued item
+	key      string // partition key of an enqueued item
 	outcome  string // done, refused, unknown
 	why      error
 	began    time.Time
@@ -105,6 +107,8 @@ func newQueueing(w *world) *queueing {
 	qs := &queueing{w: w, max: []int{0, 2, 5}[rng.IntN(3)], room: []int{0, 0, 12}[rng.IntN(3)], leases: map[leaseName]*queueLease{}}
 	if qs.backlogs = rng.IntN(3) == 0; qs.backlogs {
 		qs.max, qs.room = 0, 0 // with limits nobody reads ahead
+	} else {
+		qs.keyLimit = []int{0, 1, 1, 2}[rng.IntN(4)]
 	}
 	return qs
 }
@@ -160,7 +164,7 @@ func (qs *queueing) anID(rng *rand.Rand) string {
 func (p *process) openQueue() {
 	qs := p.w.queue
 	q, err := queue.New(p.client, queue.Config{
-		Name: queueName, MaxTaken: qs.max, MaxWaiting: qs.room, TTL: p.ttl,
+		Name: queueName, MaxTaken: qs.max, MaxWaiting: qs.room, KeyLimit: qs.keyLimit, TTL: p.ttl,
 		Backoff: func(attempt int) time.Duration { return time.Duration(attempt) * 400 * time.Millisecond },
 	})
 	if err != nil {
@@ -202,6 +206,10 @@ func (c *queueCall) item(rng *rand.Rand, more ...queue.ItemOption) queue.Item {
 	}
 	if rng.IntN(3) == 0 {
 		opts = append(opts, queue.Delay(between(rng, 0, 4*time.Second)))
+	}
+	if c.p.w.queue.keyLimit > 0 && rng.IntN(3) > 0 {
+		c.key = fmt.Sprintf("k%d", rng.IntN(3))
+		opts = append(opts, queue.PartitionKey(c.key))
 	}
 	return queue.NewItem(fmt.Appendf(nil, "%d", c.n), append(opts, more...)...)
 }

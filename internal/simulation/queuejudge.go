@@ -29,6 +29,8 @@ type queueJudge struct {
 	returned map[leaseName]bool     // leases whose items were given back
 	undone   map[string][]time.Time // by verb and id: when an item was cancelled, or redriven
 
+	keys keyJudge
+
 	changes   []change // of the transaction
 	wasPaused bool     // before it
 }
@@ -41,6 +43,7 @@ func (qs *queueing) newJudge(r *replay) *queueJudge {
 
 func (j *queueJudge) begin() {
 	j.items, j.at = map[string]string{}, map[string][]*queueEntry{}
+	j.keys = newKeyJudge()
 	j.paused, j.until, j.taken, j.waiting, j.back = false, time.Time{}, 0, 0, 0
 }
 
@@ -48,6 +51,8 @@ func (j *queueJudge) begin() {
 type queueItem struct {
 	ID       string
 	Seq      string
+	Key      string // the partition key
+	Lane     int
 	Priority int
 	Vesting  time.Time
 	Max      int
@@ -60,7 +65,7 @@ type queueItem struct {
 	}
 }
 
-// queueEntry is where an item is: ready, later, taken or dead.
+// queueEntry is where an item is: ready, later, behind, taken or dead.
 type queueEntry struct {
 	queueItem
 	where   string
@@ -97,7 +102,7 @@ func (j *queueJudge) session(id string) (c change, there bool) {
 // entry returns what a key of an item says, or nil if it is none.
 func (j *queueJudge) entry(c change) *queueEntry {
 	kind, rest := c.part()
-	if !slices.Contains([]string{"ready", "later", "taken", "dead"}, kind) {
+	if !slices.Contains([]string{"ready", "later", "behind", "taken", "dead"}, kind) {
 		return nil
 	}
 	if c.deleted {
@@ -129,6 +134,8 @@ func (j *queueJudge) apply(c change) (id string) {
 	switch {
 	case kind == "paused":
 		j.setPause(c)
+	case kind == "lane":
+		j.keys.apply(c, rest)
 	case kind == "content" && !strings.HasSuffix(rest, "\x00"):
 		var content struct {
 			Payload []byte
@@ -244,6 +251,10 @@ func (j *queueJudge) transaction(changes []change) {
 		}
 		j.faultIf(there != (now != nil), "item %s has content: %t, and is in the queue: %t: %v", id, there, now != nil, changes)
 		j.move(id, contents[id], before[id], now)
+		j.keyMoved(id, before[id], now)
+	}
+	if j.qs.keyLimit > 0 {
+		j.keysAgree()
 	}
 	if slices.ContainsFunc(changes, func(c change) bool { kind, _ := c.part(); return kind == "bound" }) {
 		j.back = 0 // no enqueue is under way that has counted before

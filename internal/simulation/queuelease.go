@@ -346,7 +346,7 @@ func (w *world) drainQueue(ctx context.Context) {
 			return
 		}
 		w.faultIf(st.Skipped > 0, "the queue has %d values that cannot be read", st.Skipped)
-		if st.Ready+st.Later+st.Taken == 0 {
+		if st.Ready+st.Later+st.Behind+st.Taken == 0 {
 			return
 		}
 		claiming, cancel := context.WithTimeout(ctx, time.Minute)

@@ -20,10 +20,10 @@ func (j *queueJudge) move(id, content string, from, to *queueEntry) {
 		if now := j.items[id]; now != content {
 			j.fault("the payload of %s changed from %q to %q: %v", id, content, now, to.change)
 		}
-		j.faultIf(from.Seq != to.Seq || from.Max != to.Max, "item %s changed: %v, before: %v", id, to.change, from.change)
+		j.faultIf(from.Seq != to.Seq || from.Max != to.Max || from.Key != to.Key, "item %s changed: %v, before: %v", id, to.change, from.change)
 	}
 	if from != nil && from.where == "ready" {
-		j.pickedUp(from)
+		j.pickedUp(from, from.change.at, 0)
 	}
 	switch {
 	case from == nil && to == nil: // a memory of it
@@ -66,7 +66,7 @@ func (j *queueJudge) enqueued(id string, to *queueEntry) {
 	if c == nil {
 		return
 	}
-	if to.Priority != c.priority || to.Max != c.max || len(to.History) > 0 || to.where != "taken" && to.Attempts > 0 || to.where == "dead" {
+	if to.Priority != c.priority || to.Key != c.key || to.Max != c.max || len(to.History) > 0 || to.where != "taken" && to.Attempts > 0 || to.where == "dead" {
 		j.fault("item %s was enqueued otherwise than asked for (priority %d, %d attempts): %v", id, c.priority, c.max, to.change)
 	}
 	switch {
@@ -224,9 +224,9 @@ func (j *queueJudge) rearranged(id string, from, to *queueEntry) {
 		"item %s is visible at %s, and vests at %s: %v", id, clockOf(j.changes[0].at), clockOf(to.Vesting), to.change)
 }
 
-// pickedUp judges how long a visible item was left while somebody waited for one.
-func (j *queueJudge) pickedUp(from *queueEntry) {
-	since := from.change.at
+// pickedUp judges how long an item that may be claimed since a time was left while somebody waited for one. It may
+// take some time more.
+func (j *queueJudge) pickedUp(from *queueEntry, since time.Time, more time.Duration) {
 	if j.blocked.After(since) {
 		since = j.blocked
 	}
@@ -234,7 +234,7 @@ func (j *queueJudge) pickedUp(from *queueEntry) {
 		return
 	}
 	for _, w := range j.qs.waits {
-		limit := w.p.ttl/3 + 4*time.Second
+		limit := w.p.ttl/3 + 4*time.Second + more
 		begin, end := w.from, w.to
 		if begin.Before(since) {
 			begin = since
