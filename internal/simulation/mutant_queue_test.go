@@ -60,6 +60,30 @@ var queueMutants = []mutant{
 		name: "free slot that all who wait take at once", tests: "TestFewClaimsPerSlot", of: "etcdclaims/queue",
 		edits: []edit{{"etcdclaims/queue/arrivals.go", "		a.freed[k.SlotOf(key)] = a.slotBy\n", ""}},
 	},
+	{
+		name: "item of a partition key that is visible before its turn", seeds: 100, queue: true, unseen: unused,
+		edits: []edit{{"internal/item/waiting.go", "	if st.Lacks() {\n", "	if st.Lacks() && k.root == \"\" {\n"}},
+	},
+	{
+		name: "dead letter that keeps the turn of its partition key", seeds: 100, queue: true, unseen: unused,
+		edits: []edit{{"internal/item/waiting.go", "st.Seq), p), free...)", "st.Seq), p), free[:0]...)"}},
+	},
+	{
+		name: "cancelled item that keeps the turn of its partition key", seeds: 100, queue: true, unseen: unused,
+		edits: []edit{{"internal/item/change.go", "append(s.leave(s.State), remove", "append(s.leave(State{}), remove"}},
+	},
+	{
+		name: "turn of a partition key given twice", tests: "TestTurnIsOfTheFirst", of: "internal/item", unseen: unused,
+		edits: []edit{{"internal/item/lane.go", "as(t.KV), absent(lane), ", "as(t.KV), "}},
+	},
+	{
+		name: "item passed by a later one of its partition key", tests: "TestTurnIsOfTheFirst", of: "internal/item", unseen: unused,
+		edits: []edit{{"internal/item/lane.go", "absent(lane), txn.NoneIn(t.after, t.Key())}", "absent(lane)}"}},
+	},
+	{
+		name: "partition key left to the process that died", tests: "TestKilledBeforeTheNextTurn", of: "etcdclaims/queue",
+		edits: []edit{{"etcdclaims/queue/keeper.go", "			k.lanes.see(ev)\n", ""}},
+	},
 	// The rest is found by tests of the queue itself. In a run of the simulation these
 	// faults are rare: a process takes back what it claimed unknowingly within
 	// milliseconds, a request is seldom late by a whole call, and a queue seldom full.
