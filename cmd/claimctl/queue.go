@@ -173,7 +173,7 @@ func allQueues(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string,
 	return sequence(slices.Compact(names))
 }
 
-const statsColumns = "QUEUE,READY,LATER,TAKEN,DEAD,PAUSED,OLDEST READY"
+const statsColumns = "QUEUE,READY,LATER,BEHIND,TAKEN,DEAD,PAUSED,OLDEST READY"
 
 func (a *app) queueStatsCommand() *cobra.Command {
 	return a.command(spec{

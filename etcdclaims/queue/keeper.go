@@ -26,9 +26,9 @@ import (
 type keeper struct {
 	*holder
 	keeping atomic.Bool   // this process is the keeper
-	countBy time.Time     // when it counts the items again; this and the next two, the keeper's goroutine only
+	countBy time.Time     // when it counts the items again; this and the next, the keeper's goroutine only
 	noted   bool          // the queue was noted as one with work
-	keyed   bool          // items have lanes of partition keys
+	keyed   atomic.Bool   // items have lanes of partition keys
 	vesting chan struct{} // capacity 1: an item was put that vests before vests
 	vests   atomic.Int64  // when the keeper moves items next, in Unix nanoseconds
 	died    chan struct{} // capacity 1: a session has ended
@@ -114,7 +114,7 @@ func (k *keeper) keepHouse(ctx context.Context) error {
 		if empty, err = k.count(ctx, s, noted, empty); err != nil {
 			return err
 		}
-		mender.keyed = k.keyed
+		mender.keyed = k.keyed.Load()
 		if err := mender.heal(ctx, s); err != nil {
 			return err
 		}
@@ -235,7 +235,7 @@ func (k *keeper) inspect(ctx context.Context) (noted bool, err error) {
 		return false, err
 	}
 	r := txn.ReplyIn(resp)
-	k.keyed = r.Count(lanes) > 0
+	k.keyed.Store(r.Count(lanes) > 0)
 	if r.Count(behind) > 0 && k.keeping.Load() { // of a lane that has become free, no process may know
 		k.lanes.note(allKeys, 0)
 	}

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,7 +37,7 @@ const (
 	// mostNoted bounds the keys that are remembered by name.
 	mostNoted = 1000
 	// laneGrace is how long the keeper leaves a change to the process that made it.
-	laneGrace = 100 * time.Millisecond
+	laneGrace = 200 * time.Millisecond
 	// scanPage is how many waiting items are read at once to find their keys.
 	scanPage = 256
 )
@@ -223,10 +224,19 @@ func (l *lanes) make(ctx context.Context, turns []item.Turn) (moved int, err err
 	return moved, nil
 }
 
-// see has keys looked at of which a lane was freed, or an item came to wait, unless the process that did it does.
+// see has keys looked at of which a lane was freed, or an item came to wait, unless an item has got a lane meanwhile.
 func (l *lanes) see(ev *clientv3.Event) {
-	digest := l.q.keys.LaneDigest(string(ev.Kv.Key))
-	if freed := ev.Type == clientv3.EventTypeDelete; digest != "" && (freed || ev.IsCreate()) {
+	key, put := string(ev.Kv.Key), ev.Type == clientv3.EventTypePut
+	digest, lane := l.q.keys.LaneDigest(key), strings.HasPrefix(key, l.q.keys.Lanes())
+	switch {
+	case digest == "":
+	case lane != put: // a lane was freed, or an item waits
 		l.note(digest, laneGrace)
+	case lane:
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.due[digest].After(clock.Mono()) {
+			delete(l.due, digest)
+		}
 	}
 }

@@ -51,7 +51,7 @@ func (c *claimer) claimSome(s *session, n int, wait bool) (b Batch, more bool, e
 				return b, more, err
 			}
 		}
-		visible := slices.SortedFunc(slices.Values(slices.Concat(v.ready, slices.DeleteFunc(v.vested, lacks))), item.ByOrder)
+		visible := slices.SortedFunc(slices.Values(slices.DeleteFunc(slices.Concat(v.ready, v.vested), lacks)), item.ByOrder)
 		var free []int
 		if c.q.cfg.MaxTaken > 0 {
 			free = c.q.freeSlots(v.used)

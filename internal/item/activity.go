@@ -19,7 +19,8 @@ func (k Keys) Activate() *pb.RequestOp {
 func (k Keys) Deactivate() *pb.TxnRequest {
 	return &pb.TxnRequest{
 		Compare: []*pb.Compare{
-			txn.NoneUnder(k.Ready()), txn.NoneUnder(k.Later()), txn.NoneUnder(k.Behind()), txn.NoneUnder(k.Taken()),
+			txn.NoneUnder(k.Ready()), txn.NoneUnder(k.Later()), txn.NoneUnder(k.Behind()),
+			txn.NoneUnder(k.Taken()),
 		},
 		Success: []*pb.RequestOp{remove(k.Active())},
 	}

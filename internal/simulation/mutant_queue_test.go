@@ -226,7 +226,7 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "queue noted as empty without the condition that it is", tests: "TestEnqueueBeforeDeactivationArrives", of: "etcdclaims/queue", unseen: unused,
-		edits: []edit{{"internal/item/activity.go", "txn.NoneUnder(k.Taken())},\n", "txn.NoneUnder(k.Taken())}[:0],\n"}},
+		edits: []edit{{"internal/item/activity.go", "			txn.NoneUnder(k.Taken()),\n		},\n", "			txn.NoneUnder(k.Taken()),\n		}[:0],\n"}},
 	},
 	{
 		name: "two believe that they have one item", tests: "TestChaos", of: "etcdclaims/queue",
