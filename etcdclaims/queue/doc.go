@@ -38,6 +38,9 @@
 // later item can overtake one that was just enqueued. With several claimers, each picks at
 // random among the first visible items. The range grows with conflicts, up to 1,024 items.
 //
+// Items of one [PartitionKey] keep the order with any number of claimers, if Config.KeyLimit is 1:
+// the next one is visible once the one before has ended.
+//
 // # Death of a worker
 //
 // A process holds its items by a session: an ordinary claim that package etcdclaims
