@@ -28,7 +28,7 @@ type queueStats struct {
 	Queue       string    `json:"queue" col:"QUEUE"`
 	Ready       int       `json:"ready" col:"READY,0"`
 	Later       int       `json:"later" col:"LATER,0"`
-	Behind      int       `json:"behind" col:"BEHIND,0"`
+	Behind      int       `json:"behind" col:"BEHIND"`
 	Taken       int       `json:"taken" col:"TAKEN,0"`
 	Dead        int       `json:"dead" col:"DEAD,0"`
 	OldestReady time.Time `json:"oldestReady,omitzero" col:"OLDEST READY"`

@@ -20,7 +20,7 @@ func ExamplePartitionKey() {
 		log.Fatal(err)
 	}
 	defer etcd.Close()
-	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example-partition-key/"})
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example-partition-key/", Logger: zap.Must(zap.NewProduction())})
 	if err != nil {
 		log.Fatal(err)
 	}

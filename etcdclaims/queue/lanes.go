@@ -16,12 +16,17 @@ import (
 	"go.uber.org/zap"
 )
 
+// sender sends requests under the guard of a session.
+type sender interface {
+	send(ctx context.Context, in *pb.TxnRequest) (*pb.TxnResponse, error)
+}
+
 // lanes makes items visible that wait behind a partition key, once the key has a free lane. The process that
 // enqueued an item, or has ended one, does so at once, in the background. The keeper does it a moment later for
 // what other processes have left. Any number of processes may do it at once.
 type lanes struct {
 	q    *store
-	live func(context.Context) (*session, error)
+	live func(context.Context) (sender, error)
 
 	turn  chan struct{} // capacity 1: whoever fills it has tries
 	tries int           // that failed in a row
@@ -42,7 +47,7 @@ const (
 	scanPage = 256
 )
 
-func (l *lanes) init(q *store, live func(context.Context) (*session, error)) {
+func (l *lanes) init(q *store, live func(context.Context) (sender, error)) {
 	l.q, l.live, l.due = q, live, map[string]time.Time{}
 	l.wake, l.turn = make(chan struct{}, 1), make(chan struct{}, 1)
 }

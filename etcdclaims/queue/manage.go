@@ -170,17 +170,12 @@ func (q *Queue) describe(f found, kv *mvccpb.KeyValue) (found, error) {
 	st, key := f.entry.State, f.entry.Key()
 	f.ID, f.PartitionKey, f.Priority, f.Vesting, f.Attempts, f.Max, f.History = st.ID, st.Key, st.Priority, st.Vesting, st.Attempts, st.Max, attempts(st.History)
 	switch {
-	case strings.HasPrefix(key, q.keys.Ready()):
-		f.Where = Ready
-	case strings.HasPrefix(key, q.keys.Later()):
-		if f.Where = Later; !st.Vesting.After(q.now()) {
-			f.Where = Ready // the keeper has not moved it yet
-			if st.Lacks() {
-				f.Where = Behind
-			}
-		}
-	case strings.HasPrefix(key, q.keys.Behind()):
+	case strings.HasPrefix(key, q.keys.Later()) && st.Vesting.After(q.now()):
+		f.Where = Later
+	case strings.HasPrefix(key, q.keys.Behind()), strings.HasPrefix(key, q.keys.Later()) && st.Lacks():
 		f.Where = Behind
+	case strings.HasPrefix(key, q.keys.Ready()), strings.HasPrefix(key, q.keys.Later()): // not moved yet by the keeper
+		f.Where = Ready
 	case strings.HasPrefix(key, q.keys.Dead()):
 		f.Where, f.Since, f.Why = Dead, st.Died, st.Why
 	default:

@@ -73,9 +73,6 @@ func between(from, end string) clientv3.Op {
 	return clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(1), clientv3.WithKeysOnly())
 }
 
-// anyOf reads one key with a prefix.
-func anyOf(prefix string) clientv3.Op { return between(prefix, clientv3.GetPrefixRangeEnd(prefix)) }
-
 // recoverSession makes the items of a session that is over wait again, and returns how
 // many it moved.
 func (q *store) recoverSession(ctx context.Context, via *session, id string) (n int, err error) {

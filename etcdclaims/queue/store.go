@@ -156,6 +156,11 @@ func get(ctx context.Context, claims *etcdclaims.Client, key string, opts ...cli
 	return retry.Get(ctx, core.Of(claims).KV(), requestTimeout, clientv3.OpGet(key, opts...))
 }
 
+// anyOf reads one key with a prefix.
+func anyOf(prefix string) clientv3.Op {
+	return clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly())
+}
+
 // absent is the condition that a key does not exist.
 func absent(key string) clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
