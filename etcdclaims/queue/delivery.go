@@ -90,7 +90,7 @@ func (l *Delivery) finish(why error) {
 	l.end(why)
 	s, held, _ := l.snapshot()
 	if held.State.Lane > 0 { // which the item may have left
-		l.q.lanes.noteItems(held.State.Key)
+		l.q.lanes.noteKey(held.State.Key)
 	}
 	if s != nil {
 		s.forget(l)

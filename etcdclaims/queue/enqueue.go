@@ -56,7 +56,7 @@ func (q *Queue) EnqueueAll(ctx context.Context, items []Item) (added int, err er
 	e := &enqueuing{now: q.now()}
 	defer func(items []Item) {
 		for _, it := range items {
-			q.lanes.noteItems(it.key)
+			q.lanes.noteKey(it.key)
 		}
 	}(items)
 	for items = sequenced(items); len(items) > 0; {

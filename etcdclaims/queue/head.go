@@ -234,7 +234,7 @@ func (q *holder) promote(ctx context.Context, s *session, vested []*item.Entry) 
 	}
 	for _, p := range some {
 		if lacks(p) {
-			q.lanes.noteItems(p.State.Key)
+			q.lanes.noteKey(p.State.Key)
 		}
 	}
 	return err

@@ -3,12 +3,14 @@ package queue
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -105,21 +107,28 @@ func (h *healer) healLanes(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	for _, kv := range kvs {
-		step := item.FreeLane{Keys: h.q.keys, Lane: kv}
-		resp, err := h.q.answer(ctx, step.Reads())
+	for some := range slices.Chunk(kvs, max(1, h.q.size.MaxOps()/2)) {
+		var reads []*pb.RequestOp
+		for _, kv := range some {
+			reads = append(reads, item.FreeLane{Keys: h.q.keys, Lane: kv}.Reads()...)
+		}
+		resp, err := h.q.answer(ctx, reads)
 		if err != nil {
 			return err
 		}
-		free := step.Judge(resp)
-		if free == nil {
-			continue
-		}
-		if resp, err = s.send(ctx, free); err != nil {
-			return err
-		}
-		if resp.Succeeded {
-			h.q.log.Warn("freed a lane that no item had", zap.ByteString("etcd_key", kv.Key), zap.ByteString("value", kv.Value))
+		for i, kv := range some {
+			one := &pb.TxnResponse{Responses: resp.Responses[2*i : 2*i+2]}
+			free := item.FreeLane{Keys: h.q.keys, Lane: kv}.Judge(one)
+			if free == nil {
+				continue
+			}
+			done, err := s.send(ctx, free)
+			if err != nil {
+				return err
+			}
+			if done.Succeeded {
+				h.q.log.Warn("freed a lane that no item had", zap.ByteString("etcd_key", kv.Key), zap.ByteString("value", kv.Value))
+			}
 		}
 	}
 	return nil

@@ -302,12 +302,12 @@ func (k *keeper) deactivate(ctx context.Context, s *session, noted bool, empty t
 
 // see has items moved earlier than planned if one was put that vests before.
 func (k *keeper) see(events []*clientv3.Event) {
+	if k.keeping.Load() {
+		k.lanes.see(events)
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, ev := range events {
-		if k.keeping.Load() {
-			k.lanes.see(ev)
-		}
 		k.later.see(string(ev.Kv.Key), ev.Type == mvccpb.Event_PUT)
 		key, later := strings.CutPrefix(string(ev.Kv.Key), k.keys.Later())
 		if at, err := item.VestingOf(key); later && ev.IsCreate() && err == nil && at.UnixNano() < k.vests.Load() {

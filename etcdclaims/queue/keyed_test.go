@@ -93,6 +93,20 @@ func TestKeyLimitAcrossProcesses(t *testing.T) {
 	})
 }
 
+// As many items as the limit are visible, also if these are many.
+func TestHighKeyLimit(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{KeyLimit: 40})
+		items := make([]queue.Item, 50)
+		for i := range items {
+			items[i] = queue.NewItem(nil, queue.PartitionKey("a"))
+		}
+		_, err := q.EnqueueAll(w.Context(), items)
+		w.ok(err)
+		w.want(len(w.tryClaim(q, 60)), 40)
+	})
+}
+
 // An item of a killed worker keeps its turn, and the key goes on with the next one once that is dead.
 func TestKilledWorkerOfAKey(t *testing.T) {
 	virtually(t, func(w *world) {

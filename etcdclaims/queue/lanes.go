@@ -74,12 +74,10 @@ func (l *lanes) note(digest string, after time.Duration) {
 	}
 }
 
-// noteItems has the keys of items looked at, if they have any.
-func (l *lanes) noteItems(keys ...string) {
-	for _, key := range keys {
-		if key != "" {
-			l.note(keyspace.Digest(key), 0)
-		}
+// noteKey has the key of an item looked at, if it has one.
+func (l *lanes) noteKey(key string) {
+	if key != "" {
+		l.note(keyspace.Digest(key), 0)
 	}
 }
 
@@ -192,7 +190,7 @@ func (l *lanes) advance(ctx context.Context, digests []string) (moved int, err e
 		}
 		turns, unreadable := step.Judge(resp)
 		l.q.skipAll(unreadable)
-		n, err := l.make(ctx, turns)
+		n, err := l.give(ctx, turns)
 		if moved += n; err != nil {
 			return moved, err
 		}
@@ -200,8 +198,8 @@ func (l *lanes) advance(ctx context.Context, digests []string) (moved int, err e
 	return moved, nil
 }
 
-// make gives items the lanes that were free. If one of them, or its lane, has changed, its key is looked at again.
-func (l *lanes) make(ctx context.Context, turns []item.Turn) (moved int, err error) {
+// give gives items the lanes that were free. If one of them, or its lane, has changed, its key is looked at again.
+func (l *lanes) give(ctx context.Context, turns []item.Turn) (moved int, err error) {
 	for len(turns) > 0 {
 		s, err := l.live(ctx)
 		if err != nil {
@@ -220,7 +218,8 @@ func (l *lanes) make(ctx context.Context, turns []item.Turn) (moved int, err err
 		for i, done := range step.Judge(resp) {
 			if done {
 				moved++
-			} else {
+			}
+			if !done || some[i].More {
 				l.note(some[i].Digest, 0)
 			}
 		}
@@ -230,18 +229,25 @@ func (l *lanes) make(ctx context.Context, turns []item.Turn) (moved int, err err
 }
 
 // see has keys looked at of which a lane was freed, or an item came to wait, unless an item has got a lane meanwhile.
-func (l *lanes) see(ev *clientv3.Event) {
-	key, put := string(ev.Kv.Key), ev.Type == clientv3.EventTypePut
-	digest, lane := l.q.keys.LaneDigest(key), strings.HasPrefix(key, l.q.keys.Lanes())
-	switch {
-	case digest == "":
-	case lane != put: // a lane was freed, or an item waits
-		l.note(digest, laneGrace)
-	case lane:
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.due[digest].After(clock.Mono()) {
-			delete(l.due, digest)
+func (l *lanes) see(events []*clientv3.Event) {
+	for _, ev := range events {
+		key, put := string(ev.Kv.Key), ev.Type == clientv3.EventTypePut
+		digest, lane := l.q.keys.LaneDigest(key), strings.HasPrefix(key, l.q.keys.Lanes())
+		switch {
+		case digest == "":
+		case lane != put: // a lane was freed, or an item waits
+			l.note(digest, laneGrace)
+		case lane:
+			l.unnote(digest)
 		}
+	}
+}
+
+// unnote does not have a key looked at, unless that is due.
+func (l *lanes) unnote(digest string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.due[digest].After(clock.Mono()) {
+		delete(l.due, digest)
 	}
 }

@@ -86,6 +86,8 @@ type Turn struct {
 	Digest string // of its partition key
 	after  string // no item is between this key and the item
 	lane   int
+	// More reports whether items that were not read may get lanes, too, once this one has its lane.
+	More bool
 }
 
 // Judge takes the reply apart. The errors are of items that cannot be read.
@@ -95,7 +97,7 @@ func (s Turns) Judge(resp *pb.TxnResponse) (turns []Turn, unreadable []error) {
 		for _, kv := range kvs(resp, 2*i) {
 			used[string(kv.Key)] = true
 		}
-		after, lane := s.behind(d), 0
+		after, lane, before := s.behind(d), 0, len(turns)
 		for _, kv := range kvs(resp, 2*i+1) {
 			e, err := s.Entry(kv)
 			if err == nil && (keyspace.Digest(e.State.Key) != d || !e.State.Lacks()) {
@@ -112,6 +114,9 @@ func (s Turns) Judge(resp *pb.TxnResponse) (turns []Turn, unreadable []error) {
 				unreadable = append(unreadable, err)
 			}
 			after = string(kv.Key) + "\x00"
+		}
+		if n := len(turns) - before; n == mostTurns {
+			turns[len(turns)-1].More = true
 		}
 	}
 	return turns, unreadable

@@ -82,7 +82,7 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "partition key left to the process that died", tests: "TestKilledBeforeTheNextTurn", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/keeper.go", "			k.lanes.see(ev)\n", ""}},
+		edits: []edit{{"etcdclaims/queue/keeper.go", "		k.lanes.see(events)\n", ""}},
 	},
 	// The rest is found by tests of the queue itself. In a run of the simulation these
 	// faults are rare: a process takes back what it claimed unknowingly within
