@@ -38,7 +38,8 @@ type Delivery struct {
 	held item.Held
 	err  error // why the lease is over
 
-	leaving bool // a verb that ends the lease is under way, or of unknown outcome
+	result  []byte // see SetResult
+	leaving bool   // a verb that ends the lease is under way, or of unknown outcome
 }
 
 func newDelivery(q *holder, s *session, taken item.Taken, c item.Content) *Delivery {

@@ -101,8 +101,8 @@ func (it Item) check() error {
 	switch {
 	case it.seq == "":
 		return errors.New("the zero Item; make items with NewItem")
-	case it.id == "" || len(it.id) > maxIDBytes || !utf8.ValidString(it.id) || strings.ContainsFunc(it.id, unicode.IsControl):
-		return errtext.Wrap(fmt.Sprintf("id %.100q must be printable UTF-8 of 1 to %d bytes", it.id, maxIDBytes), etcdclaims.ErrInvalidKey)
+	case !validID(it.id):
+		return errInvalidID(it.id)
 	case len(it.payload) > MaxPayloadBytes:
 		return errtext.Wrap(fmt.Sprintf("item %q: payload of %d bytes, the limit is %d; store it elsewhere and enqueue where it is", it.id, len(it.payload), MaxPayloadBytes), etcdclaims.ErrTooLarge)
 	case it.delay < 0:
@@ -116,6 +116,14 @@ func (it Item) check() error {
 		return checkName("topic", it.topic)
 	}
 	return nil
+}
+
+func validID(id string) bool {
+	return id != "" && len(id) <= maxIDBytes && utf8.ValidString(id) && !strings.ContainsFunc(id, unicode.IsControl)
+}
+
+func errInvalidID(id string) error {
+	return errtext.Wrap(fmt.Sprintf("id %.100q must be printable UTF-8 of 1 to %d bytes", id, maxIDBytes), etcdclaims.ErrInvalidKey)
 }
 
 // size bounds what a request needs to enqueue the item.

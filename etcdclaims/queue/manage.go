@@ -47,6 +47,7 @@ type Info struct {
 	Fence    int64     // of the lease of a taken item, or of the one that completed it
 	Since    time.Time // when the item was taken, died or was completed
 	Why      string    // why the item is dead
+	Result   []byte    // that the worker set before it completed the item, see Delivery.SetResult
 	// Until is when the lease of a taken item ends in etcd unless it is renewed, by the
 	// wall clock of the reader. If the worker is dead, the item is visible
 	// again at most a second later. Zero means that the end is not known. Only Look sets
@@ -107,9 +108,8 @@ func (q *Queue) findOnce(ctx context.Context, id string) (f found, err error) {
 	if err != nil {
 		return f, err
 	}
-	f.empty, f.Info = c.Missing, Info{ID: id, Topic: c.Topic, Payload: c.Payload, Enqueued: c.Enqueued}
-	if c.Done != nil {
-		f.Where, f.Owner, f.Fence, f.Since, f.Attempts = Completed, c.Done.Owner, c.Done.Fence, c.Done.At, c.Done.Attempt
+	f.empty, f.Info = c.Missing, infoOf(id, c)
+	if f.Where == Completed {
 		return f, nil
 	}
 	keys := []string{q.keys.ReadyAt(c.Rank, c.Vesting, c.Seq), q.keys.LaterAt(c.Rank, c.Vesting, c.Seq)}
@@ -131,6 +131,15 @@ func (q *Queue) findOnce(ctx context.Context, id string) (f found, err error) {
 		keys = append(keys, q.keys.TakenBy(strings.TrimPrefix(string(kv.Key), q.keys.Workers()))+id)
 	}
 	return q.findAmong(ctx, f, keys)
+}
+
+// infoOf returns what the content of an item shows: all of one that was completed.
+func infoOf(id string, c item.Content) Info {
+	i := Info{ID: id, Topic: c.Topic, Payload: c.Payload, Enqueued: c.Enqueued}
+	if d := c.Done; d != nil {
+		i.Where, i.Owner, i.Fence, i.Since, i.Attempts, i.Result = Completed, d.Owner, d.Fence, d.At, d.Attempt, d.Result
+	}
+	return i
 }
 
 // findAmong reads the keys that an item may be under.
