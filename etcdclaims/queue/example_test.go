@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -211,6 +212,47 @@ func ExampleQueue_Work() {
 		log.Fatal(err)
 	}
 	// Output: welcome, you@example.com
+}
+
+// A caller waits for the result that the worker of its item sets.
+func ExampleQueue_Wait() {
+	ctx, stop := context.WithCancel(context.Background())
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: testetcd.SharedEndpoints(), Logger: zap.NewNop()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer etcd.Close()
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example-wait/", Logger: zap.Must(zap.NewProduction())})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer claims.Close(context.Background())
+	q, err := queue.New(claims, queue.Config{Name: "words"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close(context.Background())
+
+	worked := make(chan error)
+	go func() {
+		worked <- q.Work(ctx, queue.WorkerConfig{Handler: func(_ context.Context, d *queue.Delivery) error {
+			return d.SetResult(bytes.ToUpper(d.Payload())) // nil completes the item
+		}})
+	}()
+	it := queue.NewItem([]byte("hello"))
+	if _, err := q.Enqueue(ctx, it); err != nil {
+		log.Fatal(err)
+	}
+	done, err := q.Wait(ctx, it.ID())
+	if err != nil {
+		log.Fatal(err) // queue.ErrDead if its attempts have failed
+	}
+	fmt.Printf("%s after %d attempt\n", done.Result, done.Attempts)
+	stop()
+	if err := <-worked; err != nil {
+		log.Fatal(err)
+	}
+	// Output: HELLO after 1 attempt
 }
 
 // Items are values of a type. Those whose payload cannot be decoded are dead letters.

@@ -121,12 +121,13 @@ func (q *Queue) waitOnce(ctx context.Context, fate *item.Fate) (Info, error) {
 	defer t.Stop()
 	for errors.Is(err, errOpen) {
 		var resp clientv3.WatchResponse
+		open := false
 		select {
-		case resp = <-contents:
-		case resp = <-places:
+		case resp, open = <-contents:
+		case resp, open = <-places:
 		case <-t.C:
 		}
-		if len(resp.Events) == 0 || resp.Err() != nil {
+		if !open || resp.Err() != nil {
 			return info, err
 		}
 		for _, ev := range resp.Events {

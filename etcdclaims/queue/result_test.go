@@ -268,6 +268,23 @@ func TestWaitDeaf(t *testing.T) {
 	})
 }
 
+// What happens between the read of a Wait and its watch ends it, too.
+func TestWaitBeforeWatch(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		q, host := w.process(queue.Config{})
+		worker := w.queue(queue.Config{})
+		w.enqueue(worker, "a")
+		host.Inject(claimtest.Fault{On: claimtest.Watch, DelayRequest: sec, Times: -1})
+		waits, begin := w.wait(q, "a"), time.Now()
+		w.ok(w.claim(worker).Complete(w.Context()))
+		w.ok((<-waits).err)
+		if d := time.Since(begin); d < sec || d > 3*sec {
+			t.Errorf("after %v", d)
+		}
+	})
+}
+
 // A call that waits for an hour sends one read a minute, and one when it begins.
 func TestWaitCosts(t *testing.T) {
 	t.Parallel()

@@ -232,4 +232,24 @@ var queueMutants = []mutant{
 		name: "items of a batch completed one by one", of: "etcdclaims/queue", tests: "TestCompleteAll",
 		edits: []edit{{"etcdclaims/queue/verbs.go", "In: in, Crowd: crowd}", "In: in}"}},
 	},
+	{
+		name: "result of an item without an id forgotten at once", of: "etcdclaims/queue", tests: "TestResult",
+		edits: []edit{{"etcdclaims/queue/verbs.go", "(l.content.Given || l.Result() != nil)", "l.content.Given"}},
+	},
+	{
+		name: "result lost when etcd has no space", of: "etcdclaims/queue", tests: "TestNoSpaceOfEachCall",
+		edits: []edit{{"etcdclaims/queue/verbs.go", "l.by() != \"\" || l.Result() != nil }", "l.by() != \"\" }"}},
+	},
+	{
+		name: "wait that misses what comes before its watch", of: "etcdclaims/queue", tests: "TestWaitBeforeWatch",
+		edits: []edit{{"etcdclaims/queue/result.go", "clientv3.WithRev(resp.Header.Revision + 1)", "clientv3.WithRev(0)"}},
+	},
+	{
+		name: "wait that trusts a deaf watch", of: "etcdclaims/queue", tests: "TestWaitDeaf",
+		edits: []edit{{"etcdclaims/queue/result.go", "time.NewTimer(compareEvery - ", "time.NewTimer(24*compareEvery - "}},
+	},
+	{
+		name: "waits that open a stream each", of: "etcdclaims/queue", tests: "TestWaitsShareAStream",
+		edits: []edit{{"etcdclaims/queue/result.go", "context.WithCancel(q.ctx)", "context.WithCancel(ctx)"}},
+	},
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"time"
 
@@ -40,6 +41,7 @@ type queueing struct {
 	calls   []*queueCall
 	leases  map[leaseName]*queueLease
 	waits   []queueWait
+	results []queueResult
 	ahead   time.Duration // of the true time, of a clock, at most
 	behind  time.Duration // the same, negative
 }
@@ -93,6 +95,13 @@ type queueLease struct {
 type queueWait struct {
 	p        *process
 	from, to time.Time
+}
+
+// queueResult is the result of an item as a process was told it: which call has completed the item.
+type queueResult struct {
+	p    *process
+	id   string
+	call int
 }
 
 // newQueueing returns the queue of the run, or nil. It draws nothing, so that runs
@@ -309,11 +318,28 @@ func (p *process) watchQueue(rng *rand.Rand) {
 		_, err := p.queue.Stats(ctx)
 		p.class("queue stats", err)
 	case 1:
-		_, err := p.queue.Look(ctx, p.w.queue.anID(rng))
+		id := p.w.queue.anID(rng)
+		_, err := p.queue.Look(ctx, id)
 		p.class("queue look", err)
+		p.awaitResult(ctx, id)
 	default:
 		for _, err := range p.queue.Waiting(ctx) {
 			p.class("queue list", err)
 		}
 	}
+}
+
+// awaitResult waits for an item, and records its result.
+func (p *process) awaitResult(ctx context.Context, id string) {
+	info, err := p.queue.Wait(ctx, id)
+	p.class("queue wait", err)
+	if err != nil || p.dead.Load() || len(info.Result) == 0 {
+		return
+	}
+	n, err := strconv.Atoi(string(info.Result))
+	p.w.faultIf(err != nil, "%s was told that the result of %s is %q", p.name, id, info.Result)
+	qs := p.w.queue
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	qs.results = append(qs.results, queueResult{p, id, n})
 }

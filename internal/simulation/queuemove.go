@@ -253,6 +253,12 @@ func (j *queueJudge) calls() {
 	for _, one := range j.qs.leases {
 		j.faultIf(!one.seen, "%s was told that it has %s by fence %d, which is not in etcd", one.p.name, one.id, one.fence)
 	}
+	for _, r := range j.qs.results {
+		c := j.qs.calls[r.call]
+		j.qs.w.count("judged: results of items")
+		j.faultIf((c.id != r.id || c.verb != "complete" || c.applied == 0) && !j.qs.w.restored.Load(),
+			"%s was told that %s has the result of the call %s of %s, which is not in etcd", r.p.name, r.id, c.verb, c.id)
+	}
 	for _, c := range j.qs.calls {
 		switch c.verb {
 		case "enqueue", "enqueue again", "complete", "fail", "discard":
