@@ -56,6 +56,10 @@ var (
 	// ErrCompleted is returned by verbs of a delivery whose item was completed by another
 	// process that had its handle. It matches etcdclaims.ErrLost.
 	ErrCompleted error = &lostError{"item was completed by another"}
+	// ErrCancelled is returned by verbs of a delivery whose item Cancel has removed, and is the cause with
+	// which its context ends. The text has who cancelled it, and why. Nothing was changed. It matches
+	// etcdclaims.ErrLost.
+	ErrCancelled error = &lostError{"item was cancelled"}
 	// ErrConfig is returned if the queue was made with another order or other bounds
 	// than those of the Config.
 	ErrConfig = errors.New("queue has another configuration")

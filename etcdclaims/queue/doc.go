@@ -62,6 +62,7 @@
 //     hand,
 //   - ErrCompleted: another process with the same delivery completed the item (see
 //     [Queue.Adopt]),
+//   - ErrCancelled: Queue.Cancel has removed the item, with AlsoTaken,
 //   - etcdclaims.ErrReleased: an earlier verb ended this lease,
 //   - etcdclaims.ErrUnknown: the outcome was not known when the lease or ctx ended, or
 //     etcd had compacted its history.

@@ -113,6 +113,10 @@ func (q *store) eventsOf(changed []*clientv3.Event) (out []Event) {
 			if p, err := item.Decode[item.Place](ev.Kv.Key, ev.Kv.Value); ev.Type == mvccpb.Event_PUT && err == nil {
 				of(key[len(q.keys.Place("")):]).verb = p.Verb
 			}
+		case strings.HasPrefix(key, q.keys.Cancelled()):
+			if _, id, _ := strings.Cut(key[len(q.keys.Cancelled()):], "/"); ev.Type == mvccpb.Event_PUT {
+				of(id).verb = item.VerbCancel
+			}
 		default:
 			q.noteState(of, key, ev)
 		}
@@ -193,6 +197,8 @@ func (c *change) event() (e Event) {
 	case c.taken != nil && c.untaken == nil:
 		e.Kind = eventClaimed
 	case c.taken != nil:
+	case c.untaken != nil && c.verb == item.VerbCancel:
+		e.Kind = eventCancelled
 	case c.untaken != nil:
 		e.Kind = eventCompleted
 	case c.gone != nil:

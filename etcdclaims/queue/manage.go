@@ -188,7 +188,7 @@ func (q *Queue) describe(f found, kv *mvccpb.KeyValue) (found, error) {
 	return f, nil
 }
 
-// change carries out an operation on an item that no worker has, under the condition
+// change carries out an operation of an operator on an item, under the condition
 // that the item is where it was found. The action is recorded with it. Its unknown outcomes are resolved: the request
 // carries the session's generation, so after void it cannot come late.
 // A lost reply is resolved by the history: verb is the result of endOf for an item on
@@ -237,38 +237,23 @@ func (q *Queue) change(ctx context.Context, act *audit.Act, operation, verb, id 
 	}
 }
 
-// changed reports whether a request of unknown outcome was carried out on an item that
-// was found waiting. If not, it never will be.
+// changed reports whether a request of unknown outcome was carried out on an item as it
+// was found. If not, it never will be. A taken item can only have been cancelled.
 func (q *Queue) changed(ctx context.Context, s *session, f found, verb string) (bool, error) {
 	there, err := s.void(ctx, f.entry.Reads()...)
 	if err != nil || f.entry.Stands(there) {
 		return false, err
 	}
 	end, err := q.endOf(ctx, f.entry.Key(), f.ID, f.entry.KV.ModRevision)
+	if f.Where == Taken {
+		verb = item.VerbCancel
+	}
 	return end.Verb == verb, err
 }
 
 // act is an operator's call about the queue, or about one of its items.
 func (q *Queue) act(ctx context.Context, verb audit.Verb, id, why string) *audit.Act {
 	return audit.Begin(ctx, q.claims, verb, audit.Target{Queue: q.cfg.Name, Item: id}, why)
-}
-
-// Cancel removes an item that no worker has, or a dead letter.
-//
-// Errors: ErrNotFound if there is no such item, ErrTaken if a worker has it, and
-// etcdclaims.ErrUnknown if a lost reply could not be resolved. If two calls cancel an item at
-// the same time and a reply is lost, both can return nil.
-func (q *Queue) Cancel(ctx context.Context, id string) error {
-	const removed = item.VerbComplete // is what endOf calls any removal
-	return q.change(ctx, q.act(ctx, audit.CancelItem, id, ""), "cancel", removed, id, func(f found) (*pb.TxnRequest, error) {
-		switch f.Where {
-		case Taken:
-			return nil, fmt.Errorf("%w: %s has it", ErrTaken, f.Owner)
-		case Completed:
-			return nil, ErrNotFound
-		}
-		return item.Cancel{Keys: q.keys, Entry: f.entry}.Build(), nil
-	})
 }
 
 // SetPriority changes the priority of an item that waits, vested or not. It changes

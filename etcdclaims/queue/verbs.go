@@ -306,12 +306,9 @@ func (l *Delivery) refused(ctx context.Context, verb string, held item.Held, hol
 		l.finish(errtext.Namesake("an earlier "+verb+" ended the lease", etcdclaims.ErrReleased))
 		return &left, nil
 	}
-	why := ErrSuperseded
-	switch {
-	case mine && l.unsure[end.Verb] != nil:
+	why := lost(end)
+	if mine && l.unsure[end.Verb] != nil {
 		why = etcdclaims.ErrReleased // by this lease, whose caller could not be told
-	case end.Verb == item.VerbComplete:
-		why = ErrCompleted
 	}
 	l.finish(why)
 	return nil, l.fail(verb, fmt.Errorf("%w at revision %d (%s)", why, end.Rev, cmp.Or(end.Verb, "its keys were deleted by hand")))

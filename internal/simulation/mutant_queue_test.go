@@ -249,6 +249,25 @@ var queueMutants = []mutant{
 		edits: []edit{{"etcdclaims/queue/result.go", "time.NewTimer(compareEvery - ", "time.NewTimer(24*compareEvery - "}},
 	},
 	{
+		name: "cancelled item whose worker is not told", of: "etcdclaims/queue", tests: "TestCancelTaken",
+		edits: []edit{{"etcdclaims/queue/listen.go", "		l.claimer.q.sessions.hear(resp.Events)\n", ""}},
+	},
+	{
+		name: "late notice that ends the delivery of a later item", of: "etcdclaims/queue", tests: "TestCancelNoticeLate",
+		edits: []edit{{"etcdclaims/queue/cancel.go", "held.Rev < rev {", "held.Rev != rev {"}},
+	},
+	{
+		name: "cancellation taken for a completion", of: "etcdclaims/queue", tests: "TestCancelTaken", unseen: unused,
+		edits: []edit{{"internal/item/ending.go", "revision(notices) == s.Rev {", "revision(notices) < 0 {"}},
+	},
+	{
+		name: "item cancelled that its worker has given back", of: "etcdclaims/queue", tests: "TestCancelTakenBesideWorker", unseen: unused,
+		edits: []edit{{
+			"internal/item/cancel.go", "	return h.ends(\n		remove(s.Content(id)), remove(s.Place(id)), txn.Put([]byte(s.notice(h.Key())), Encode(n), s.Lease))\n",
+			"	in := h.ends(\n		remove(s.Content(id)), remove(s.Place(id)), txn.Put([]byte(s.notice(h.Key())), Encode(n), s.Lease))\n	in.Compare = nil\n	return in\n",
+		}},
+	},
+	{
 		name: "waits that open a stream each", of: "etcdclaims/queue", tests: "TestWaitsShareAStream",
 		edits: []edit{{"etcdclaims/queue/result.go", "context.WithCancel(q.ctx)", "context.WithCancel(ctx)"}},
 	},

@@ -284,8 +284,12 @@ func (p *process) intervene(rng *rand.Rand) {
 		p.w.queue.returned(c, call(ctx, id))
 	}
 	switch rng.IntN(6) {
-	case 0, 1:
-		call("cancel", p.w.queue.anID(rng), p.queue.Cancel)
+	case 0:
+		call("cancel", p.w.queue.anID(rng), func(ctx context.Context, id string) error { return p.queue.Cancel(ctx, id) })
+	case 1:
+		call("cancel any", p.w.queue.anID(rng), func(ctx context.Context, id string) error {
+			return p.queue.Cancel(ctx, id, queue.AlsoTaken("on purpose"))
+		})
 	case 2:
 		call("set priority", p.w.queue.anID(rng), func(ctx context.Context, id string) error { return p.queue.SetPriority(ctx, id, rng.IntN(4)) })
 	case 3:

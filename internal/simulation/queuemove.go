@@ -32,6 +32,8 @@ func (j *queueJudge) move(id, content string, from, to *queueEntry) {
 		if to.where == "taken" { // handed over at once
 			j.took(id, &queueEntry{where: "ready", queueItem: to.queueItem, change: to.change}, to, to.Attempts-1)
 		}
+	case from.where == "taken" && to == nil && slices.ContainsFunc(j.changes, noticeOf(id)):
+		j.cancelled(id, from)
 	case from.where == "taken" && to == nil:
 		j.completed(id, from)
 	case from.where == "taken":
@@ -197,12 +199,26 @@ func (j *queueJudge) givenUp(id string, from, to *queueEntry) {
 	}
 }
 
-// cancelled judges that an item that nobody had is gone.
+// noticeOf reports of a change whether it is the notice that a taken item was cancelled.
+func noticeOf(id string) func(change) bool {
+	return func(c change) bool {
+		kind, rest := c.part()
+		return kind == "cancelled" && !c.deleted && strings.HasSuffix(rest, "/"+id)
+	}
+}
+
+// cancelled judges that an item is gone that nobody has completed.
 func (j *queueJudge) cancelled(id string, from *queueEntry) {
-	j.undone["cancel "+id] = append(j.undone["cancel "+id], j.changes[0].at)
+	taken := from.where == "taken"
+	if one := j.qs.leases[leaseName{id, from.fence}]; taken && one != nil {
+		one.given = true // its worker is told later
+	}
+	for _, verb := range []string{"cancel", "cancel any"} {
+		j.undone[verb+" "+id] = append(j.undone[verb+" "+id], j.changes[0].at)
+	}
 	for _, c := range j.qs.calls {
-		if c.verb == "cancel" && c.id == id && c.outcome != "refused" {
-			j.qs.w.count("judged: items cancelled")
+		if (c.verb == "cancel" && !taken || c.verb == "cancel any") && c.id == id && c.outcome != "refused" {
+			j.qs.w.count("judged: items cancelled, from " + from.where)
 			return
 		}
 	}
@@ -270,7 +286,7 @@ func (j *queueJudge) calls() {
 			one := j.qs.leases[leaseName{c.id, c.fence}] // two who have one lease can both be told that a verb was done
 			j.faultIf(c.outcome == "done" && one != nil && !one.given && !j.returned[leaseName{c.id, c.fence}],
 				"%s was told that %s (fence %d) was given back by its %s: it was not", c.p.name, c.id, c.fence, c.verb)
-		case "cancel", "redrive":
+		case "cancel", "cancel any", "redrive":
 			during := func(at time.Time) bool { return !at.Before(c.began) && !at.After(c.ended.Add(seenLate)) }
 			j.faultIf(c.outcome == "done" && !slices.ContainsFunc(j.undone[c.verb+" "+c.id], during),
 				"%s was told at %s that its %s of %s was done: it is not in etcd since %s",
