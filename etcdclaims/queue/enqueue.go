@@ -42,7 +42,7 @@ func (q *Queue) Enqueue(ctx context.Context, it Item) (added bool, err error) {
 // them again is as safe as with Enqueue.
 func (q *Queue) EnqueueAll(ctx context.Context, items []Item) (added int, err error) {
 	for _, it := range items {
-		if err := it.check(); err != nil {
+		if err := q.checkItem(it); err != nil {
 			return 0, q.fail("enqueue", err)
 		}
 	}
@@ -268,7 +268,7 @@ func (q *Queue) begun(it Item, now time.Time) item.New {
 		vesting = now.Add(it.delay)
 	}
 	return item.New{
-		ID: it.id, Given: it.given, Seq: it.seq, Topic: it.topic, Payload: it.payload,
+		ID: it.id, Given: it.given || it.unique.asked, Seq: it.seq, Topic: it.topic, Payload: it.payload,
 		Priority: it.priority, Vesting: vesting, Max: cmp.Or(it.max, q.cfg.MaxAttempts),
 	}
 }
@@ -294,7 +294,7 @@ func (q *Queue) Op(items ...Item) (clientv3.Op, error) {
 	}
 	items = sequenced(items)
 	for _, it := range items {
-		if err := it.check(); err != nil {
+		if err := q.checkItem(it); err != nil {
 			return clientv3.Op{}, q.fail("enqueue", err)
 		}
 	}

@@ -255,6 +255,57 @@ func ExampleQueue_Wait() {
 	// Output: HELLO after 1 attempt
 }
 
+// Two requests for the report of one customer are one item in an hour.
+func ExampleUnique() {
+	request := func(by, customer string) queue.Item {
+		return queue.NewItem([]byte(by), queue.Topic("report"), queue.Unique(time.Hour, customer))
+	}
+	first, again, other := request("ann", "c7"), request("bob", "c7"), request("bob", "c8")
+	fmt.Println(first.ID() == again.ID(), first.ID() == other.ID())
+	// Output: true false
+}
+
+// A handler is told that its item was cancelled.
+func ExampleAlsoTaken() {
+	ctx, stop := context.WithCancel(context.Background())
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: testetcd.SharedEndpoints(), Logger: zap.NewNop()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer etcd.Close()
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example-cancel/", Owner: "web-1"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer claims.Close(context.Background())
+	q, err := queue.New(claims, queue.Config{Name: "videos"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close(context.Background())
+
+	begun, worked := make(chan string), make(chan error)
+	go func() {
+		worked <- q.Work(ctx, queue.WorkerConfig{Handler: func(ctx context.Context, d *queue.Delivery) error {
+			begun <- d.ID()
+			<-ctx.Done() // what takes long
+			fmt.Println(context.Cause(ctx))
+			stop()
+			return ctx.Err()
+		}})
+	}()
+	if _, err := q.Enqueue(ctx, queue.NewItem([]byte("cat.mp4"))); err != nil {
+		log.Fatal(err)
+	}
+	if err := q.Cancel(context.Background(), <-begun, queue.AlsoTaken("the user has left")); err != nil {
+		log.Fatal(err)
+	}
+	if err := <-worked; err != nil {
+		log.Fatal(err)
+	}
+	// Output: item was cancelled by web-1: the user has left
+}
+
 // Items are values of a type. Those whose payload cannot be decoded are dead letters.
 func ExampleOf() {
 	ctx, stop := context.WithCancel(context.Background())

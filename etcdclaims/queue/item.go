@@ -26,6 +26,7 @@ type Item struct {
 	delay    time.Duration // from when it is enqueued
 	max      int           // attempts; 0: the queue's
 	overDead bool
+	unique   uniqueness
 }
 
 // ItemOption describes an item.
@@ -85,7 +86,10 @@ func NewItem(payload []byte, opts ...ItemOption) Item {
 			opt.apply(&it)
 		}
 	}
-	if !it.given {
+	switch {
+	case it.unique.asked:
+		it.id = it.uniqueID()
+	case !it.given:
 		it.id = it.seq
 	}
 	return it
@@ -105,6 +109,10 @@ func (it Item) check() error {
 		return errInvalidID(it.id)
 	case len(it.payload) > MaxPayloadBytes:
 		return errtext.Wrap(fmt.Sprintf("item %q: payload of %d bytes, the limit is %d; store it elsewhere and enqueue where it is", it.id, len(it.payload), MaxPayloadBytes), etcdclaims.ErrTooLarge)
+	case it.unique.asked && it.given:
+		return fmt.Errorf("item %q: the options ID and Unique exclude each other", it.id)
+	case it.unique.period < 0:
+		return fmt.Errorf("item %q: period %v of Unique is negative", it.id, it.unique.period)
 	case it.delay < 0:
 		return fmt.Errorf("item %q: delay %v is negative", it.id, it.delay)
 	case it.max < 0:

@@ -45,6 +45,7 @@ func TestNoSpaceOfEachCall(t *testing.T) {
 			{"complete an adopted lease", refused, func() error { return adopted.Complete(ctx) }},
 			{"complete with a result", refused, func() error { return held[6].Complete(ctx) }},
 			{"cancel", works, func() error { return q.Cancel(ctx, "i") }},
+			{"cancel a taken item", refused, func() error { return q.Cancel(ctx, held[0].ID(), queue.AlsoTaken("")) }},
 			{"set priority", unsure, func() error { return q.SetPriority(ctx, "h", 3) }},
 			{"redrive", unsure, func() error { return q.Redrive(ctx, "dead") }},
 			{"redrive all", unsure, func() error { _, err := q.RedriveAll(ctx); return err }},

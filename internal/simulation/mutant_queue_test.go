@@ -268,6 +268,10 @@ var queueMutants = []mutant{
 		}},
 	},
 	{
+		name: "unique item that is forgotten within its period", of: "etcdclaims/queue", tests: "TestUnique",
+		edits: []edit{{"etcdclaims/queue/enqueue.go", "it.given || it.unique.asked", "it.given"}},
+	},
+	{
 		name: "waits that open a stream each", of: "etcdclaims/queue", tests: "TestWaitsShareAStream",
 		edits: []edit{{"etcdclaims/queue/result.go", "context.WithCancel(q.ctx)", "context.WithCancel(ctx)"}},
 	},
