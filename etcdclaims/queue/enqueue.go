@@ -19,7 +19,8 @@ import (
 )
 
 // Enqueue puts an item into the queue. It returns false, and changes nothing, if the
-// queue has an item of this id, or completed one within Config.Retention. If the id is one
+// queue has an item of this id, or completed one within Config.Retention; see Debounce for an
+// exception. If the id is one
 // of a dead letter, it returns a DeadLetterError; the option OverDead replaces the dead
 // letter.
 //
@@ -65,7 +66,11 @@ func (q *Queue) EnqueueAll(ctx context.Context, items []Item) (added int, err er
 			return added, q.fail("enqueue", err)
 		}
 	}
-	replaced, err := q.overDead(ctx, e)
+	replaced, err := q.debounce(ctx, e)
+	if added += replaced; err != nil {
+		return added, err
+	}
+	replaced, err = q.overDead(ctx, e)
 	return added + replaced, err
 }
 
@@ -287,7 +292,7 @@ func (q *Queue) begun(it Item, now time.Time) item.New {
 // --max-txn-ops is N, below its default of 128, the limit is N - 4 items, minus the number
 // of other operations in the transaction. Op enforces neither Config.MaxWaiting nor
 // Config.SpaceReserve. It does not enqueue an id that is a dead letter, and ignores
-// OverDead.
+// OverDead and Debounce.
 func (q *Queue) Op(items ...Item) (clientv3.Op, error) {
 	if len(items) == 0 || len(items) > itemsPerRequest {
 		return clientv3.Op{}, q.fail("enqueue", fmt.Errorf("%d items in one operation: want 1 to %d", len(items), itemsPerRequest))

@@ -12,7 +12,8 @@ import (
 // EventKind is the kind of an Event. EventSynced and EventResynced are about the watch itself.
 // The others are changes of the queue:
 //
-//   - "enqueued", and "vested": its time has come.
+//   - "enqueued", also if it was there and has another payload now, see Debounce, and "vested": its time
+//     has come.
 //   - "claimed": a worker has the item.
 //   - "completed".
 //   - "failed", "snoozed" and "released": the item waits again.
@@ -174,7 +175,7 @@ func pausingEvent(ev *clientv3.Event) Event {
 // place.
 var waitingKinds = map[string]EventKind{
 	"fail": eventFailed, "snooze": eventSnoozed, "release": eventReleased, "lost": eventRecovered,
-	"priority": eventReordered, "redrive": eventRedriven, "vest": eventVested,
+	"priority": eventReordered, "redrive": eventRedriven, "vest": eventVested, "debounce": eventEnqueued,
 }
 
 // event returns what the change means. Its Kind is empty if it means nothing, as if a

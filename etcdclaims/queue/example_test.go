@@ -265,6 +265,39 @@ func ExampleUnique() {
 	// Output: true false
 }
 
+// A document that is edited three times in a row is indexed once, when its author pauses.
+func ExampleDebounce() {
+	ctx := context.Background()
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: testetcd.SharedEndpoints(), Logger: zap.NewNop()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer etcd.Close()
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example-debounce/"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer claims.Close(ctx)
+	q, err := queue.New(claims, queue.Config{Name: "index", Retention: -1}) // a later edit is another item
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close(ctx)
+
+	for _, edit := range []string{"T", "Te", "Text"} {
+		it := queue.NewItem([]byte(edit), queue.ID("doc-7"), queue.Debounce(300*time.Millisecond, time.Minute))
+		if _, err := q.Enqueue(ctx, it); err != nil {
+			log.Fatal(err)
+		}
+	}
+	batch, err := q.Claim(ctx, 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(string(batch.Deliveries[0].Payload()), batch.Deliveries[0].Complete(ctx))
+	// Output: Text <nil>
+}
+
 // A handler is told that its item was cancelled.
 func ExampleAlsoTaken() {
 	ctx, stop := context.WithCancel(context.Background())

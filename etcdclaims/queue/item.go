@@ -27,6 +27,7 @@ type Item struct {
 	max      int           // attempts; 0: the queue's
 	overDead bool
 	unique   uniqueness
+	debounce debouncing
 }
 
 // ItemOption describes an item.
@@ -121,9 +122,11 @@ func (it Item) check() error {
 		return fmt.Errorf("item %q: vesting time %v is not between 1970 and 2261", it.id, it.vesting)
 	}
 	if it.topic != "" {
-		return checkName("topic", it.topic)
+		if err := checkName("topic", it.topic); err != nil {
+			return err
+		}
 	}
-	return nil
+	return it.checkDebounce()
 }
 
 func validID(id string) bool {

@@ -15,7 +15,9 @@ func TestUnique(t *testing.T) {
 	virtually(t, func(w *world) {
 		q := w.queue(queue.Config{})
 		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour))) // a period begins
-		make := func(payload string, opts ...queue.ItemOption) queue.Item { return queue.NewItem([]byte(payload), opts...) }
+		make := func(payload string, opts ...queue.ItemOption) queue.Item {
+			return queue.NewItem([]byte(payload), opts...)
+		}
 		enqueue := func(it queue.Item, want bool) {
 			t.Helper()
 			added, err := q.Enqueue(w.Context(), it)

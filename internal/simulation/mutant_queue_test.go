@@ -272,6 +272,22 @@ var queueMutants = []mutant{
 		edits: []edit{{"etcdclaims/queue/enqueue.go", "it.given || it.unique.asked", "it.given"}},
 	},
 	{
+		name: "debounced item that never vests", of: "etcdclaims/queue", tests: "TestDebounceEnds", unseen: unused,
+		edits: []edit{{"internal/item/debounce.go", "last.Before(st.Vesting) {", "last.IsZero() {"}},
+	},
+	{
+		name: "debounced item that a worker has by now", of: "etcdclaims/queue", tests: "TestDebounceBesideClaim", unseen: unused,
+		edits: []edit{{"internal/item/debounce.go", "	if to == s.Entry.Key() {\n", "	if in.Compare = nil; to == s.Entry.Key() {\n"}},
+	},
+	{
+		name: "debounced payload lost with a reply", of: "etcdclaims/queue", tests: "TestDebounce",
+		edits: []edit{{"etcdclaims/queue/debounce.go", "item.VerbDebounce, it.id", "item.VerbReplace, it.id"}},
+	},
+	{
+		name: "debounced item that is begun", of: "etcdclaims/queue", tests: "TestDebounceOfFailed",
+		edits: []edit{{"etcdclaims/queue/debounce.go", "f.Where != Later || f.Attempts > 0 {", "f.Where != Later {"}},
+	},
+	{
 		name: "waits that open a stream each", of: "etcdclaims/queue", tests: "TestWaitsShareAStream",
 		edits: []edit{{"etcdclaims/queue/result.go", "context.WithCancel(q.ctx)", "context.WithCancel(ctx)"}},
 	},

@@ -75,6 +75,7 @@ type queueCall struct {
 	dead     bool // a failure that was answered so
 	last     bool // a failure that is permanent
 	unmarked bool // a completion that writes no mark beside
+	debounce bool // an enqueue that replaces the payload of an item that has not vested
 	applied  int  // how often it is in etcd
 	tries    int  // how often it was called again
 }
@@ -221,7 +222,12 @@ func (p *process) enqueue(rng *rand.Rand) {
 		id = p.w.queue.newID(rng)
 	}
 	c := p.w.queue.begin(p, "enqueue", id, 0)
-	item := c.item(rng)
+	settles := queue.Debounce(1500*time.Millisecond, 4*time.Second)
+	var more []queue.ItemOption
+	if c.debounce = id != "" && c.n%4 == 0; c.debounce {
+		more = append(more, settles)
+	}
+	item := c.item(rng, more...)
 	c.id = item.ID()
 	call := func(c *queueCall) {
 		ctx, cancel := p.within(rng, 5*time.Second)
@@ -236,9 +242,18 @@ func (p *process) enqueue(rng *rand.Rand) {
 		p.w.queue.returned(c, err)
 	}
 	call(c)
+	if c.debounce && c.outcome == "done" && p.ctx.Err() == nil {
+		then := p.w.queue.begin(p, "enqueue", id, 0)
+		then.debounce, then.priority, then.max = true, c.priority, c.max
+		item = queue.NewItem(fmt.Append(nil, then.n), queue.ID(id), queue.Priority(c.priority), queue.MaxAttempts(c.max), settles)
+		call(then)
+		return
+	}
 	if c.outcome == "unknown" && id != "" && rng.IntN(2) == 0 && p.ctx.Err() == nil {
 		c.tries++ // it is put again if it was put and cancelled
-		call(p.w.queue.begin(p, "enqueue again", id, 0))
+		again := p.w.queue.begin(p, "enqueue again", id, 0)
+		again.debounce = c.debounce
+		call(again)
 	}
 }
 

@@ -17,7 +17,11 @@ func (j *queueJudge) move(id, content string, from, to *queueEntry) {
 		j.back++
 	}
 	if from != nil && to != nil {
-		if now := j.items[id]; now != content {
+		now := j.items[id]
+		if (now != content || !to.Vesting.Equal(from.Vesting)) && j.debounced(id, from, to) {
+			return
+		}
+		if now != content {
 			j.fault("the payload of %s changed from %q to %q: %v", id, content, now, to.change)
 		}
 		j.faultIf(from.Seq != to.Seq || from.Max != to.Max, "item %s changed: %v, before: %v", id, to.change, from.change)
@@ -79,6 +83,22 @@ func (j *queueJudge) enqueued(id string, to *queueEntry) {
 			j.waiting, id, j.qs.room, j.back)
 	}
 	j.qs.w.count("judged: items enqueued")
+}
+
+// debounced judges that an item that has not vested was enqueued again, and reports whether it was.
+func (j *queueJudge) debounced(id string, from, to *queueEntry) bool {
+	n, err := strconv.Atoi(j.items[id])
+	if err != nil || n < 0 || n >= len(j.qs.calls) || !j.qs.calls[n].debounce || from.where != "later" || !to.waits() {
+		return false
+	}
+	j.call(j.items[id], "enqueue", id, 0)
+	was := from.queueItem
+	j.faultIf(to.Seq != was.Seq || to.Max != was.Max || to.Priority != was.Priority || to.Attempts != 0 || was.Attempts != 0,
+		"item %s was debounced: %v; it was: %v", id, to.change, from.change)
+	j.faultIf(to.where == "ready" && !j.qs.vested(to.Vesting, j.changes[0].at),
+		"item %s is visible at %s, and vests at %s: %v", id, clockOf(j.changes[0].at), clockOf(to.Vesting), to.change)
+	j.qs.w.count("judged: items debounced")
+	return true
 }
 
 // took judges that a process took an item.
