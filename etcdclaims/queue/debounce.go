@@ -74,7 +74,7 @@ func (q *Queue) postpone(ctx context.Context, it Item, now time.Time) error {
 			return nil, errVested
 		}
 		return item.Debounce{
-			Keys: q.keys, Entry: f.entry, Topic: f.Topic, Enqueued: f.Enqueued, Payload: it.payload,
+			Keys: q.keys, Entry: f.entry, Before: f.content, Payload: it.payload,
 			Quiet: it.debounce.quiet, Most: it.debounce.most, Now: now,
 		}.Build(), nil
 	})

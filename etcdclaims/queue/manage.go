@@ -58,8 +58,9 @@ type Info struct {
 // found is an item and the key that its state is under.
 type found struct {
 	Info
-	entry *item.Entry
-	empty bool // it has lost its content
+	entry   *item.Entry
+	content item.Content
+	empty   bool // it has lost its content
 }
 
 // Look returns an item with its payload: an item of the queue, a dead letter, or one that
@@ -108,7 +109,7 @@ func (q *Queue) findOnce(ctx context.Context, id string) (f found, err error) {
 	if err != nil {
 		return f, err
 	}
-	f.empty, f.Info = c.Missing, infoOf(id, c)
+	f.content, f.empty, f.Info = c, c.Missing, infoOf(id, c)
 	if f.Where == Completed {
 		return f, nil
 	}

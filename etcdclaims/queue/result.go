@@ -16,9 +16,10 @@ import (
 )
 
 // SetResult sets the result with which the item will be completed: by Complete, by CompleteAll, or by a
-// handler that returns nil. It replaces an earlier result; nil means none. The result is stored by the
-// transaction that completes the item, and kept for Config.Retention. Wait and Look return it. A
-// result is not stored if the item fails. SetResult sends no request. Do not change the result afterwards.
+// handler that returns nil. It replaces an earlier result; nil means none. The transaction that completes the
+// item stores the result, which is kept for Config.Retention. It is not stored if the item fails. Wait and Look
+// return it. Typed.Decode reads a result that is a value. SetResult sends no request. Do not change the result
+// afterwards.
 //
 // Errors: etcdclaims.ErrTooLarge if the result is larger than MaxResultBytes, and an error if
 // Config.Retention is negative.
@@ -53,8 +54,8 @@ var errForgets = errors.New("Config.Retention is negative: completed items and t
 // attempt fails: it waits for the next one. Bound it by ctx.
 //
 // Wait learns of the end by a watch, within milliseconds. If etcd does not deliver on the watch, Wait finds
-// the end within about a minute. It sends one read, and one more each minute. All calls
-// of a process share one stream of watches. While etcd does not answer, Wait tries again.
+// the end within about a minute. It sends one read, and one more each minute. All calls of a process share
+// one stream of watches. While etcd does not answer, Wait tries again.
 //
 // Errors: ErrDead if the item is a dead letter; Wait then returns the item with Info.Why and
 // Info.History. ErrNotFound if the item is gone or was never enqueued. An error is returned before any

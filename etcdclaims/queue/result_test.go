@@ -171,6 +171,25 @@ func TestWait(t *testing.T) {
 	}
 }
 
+// Results that are too large for one request together are stored with several.
+func TestResultsOfBatch(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{})
+		for i := range 30 {
+			w.enqueue(q, fmt.Sprint(i))
+		}
+		b := queue.Batch{Deliveries: w.tryClaim(q, 30)}
+		for _, l := range b.Deliveries {
+			w.ok(l.SetResult(make([]byte, queue.MaxResultBytes)))
+		}
+		w.ok(b.CompleteAll(w.Context()))
+		for _, l := range b.Deliveries {
+			w.want(len(w.look(q, l.ID()).Result), queue.MaxResultBytes)
+		}
+	})
+}
+
 // What cannot be waited for, or kept, is refused before any request.
 func TestResultRefused(t *testing.T) {
 	t.Parallel()

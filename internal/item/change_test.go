@@ -29,10 +29,11 @@ func TestRedrive(t *testing.T) {
 func TestDebounce(t *testing.T) {
 	w := newWorld(t)
 	w.enqueue("a", noon.Add(time.Minute))
+	before := item.Content{Version: item.Version, Topic: "t", Seq: "a", Enqueued: noon}
 	for i, want := range []time.Duration{70 * time.Second, 80 * time.Second, 90 * time.Second, 90 * time.Second} {
 		now := noon.Add(time.Duration(10*(i+1)) * time.Second)
 		step := item.Debounce{
-			Keys: keys, Entry: w.entry(keys.Later()), Topic: "t", Enqueued: noon, Payload: []byte{byte(i)},
+			Keys: keys, Entry: w.entry(keys.Later()), Before: before, Payload: []byte{byte(i)},
 			Quiet: time.Minute, Most: 90 * time.Second, Now: now,
 		}
 		if !w.do(step.Build()).Succeeded || w.do(step.Build()).Succeeded {
@@ -49,7 +50,7 @@ func TestDebounce(t *testing.T) {
 		}
 	}
 	last := item.Debounce{
-		Keys: keys, Entry: w.entry(keys.Later()), Enqueued: noon, Quiet: time.Minute, Most: 90 * time.Second, Now: noon.Add(time.Hour),
+		Keys: keys, Entry: w.entry(keys.Later()), Before: before, Quiet: time.Minute, Most: 90 * time.Second, Now: noon.Add(time.Hour),
 	}
 	w.do(last.Build())
 	w.want("ready")

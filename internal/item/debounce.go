@@ -13,10 +13,9 @@ const VerbDebounce = "debounce"
 type Debounce struct {
 	Keys
 	*Entry
-	Topic       string
-	Enqueued    time.Time // first
+	Before      Content
 	Payload     []byte
-	Quiet, Most time.Duration // the item vests Quiet from now, but not later than Most after Enqueued
+	Quiet, Most time.Duration // the item vests Quiet from now, but not later than Most after it was enqueued first
 	Now         time.Time
 }
 
@@ -24,13 +23,11 @@ type Debounce struct {
 func (s Debounce) Build() *pb.TxnRequest {
 	st := s.State
 	st.Vesting = s.Now.Add(s.Quiet).UTC()
-	if last := s.Enqueued.Add(s.Most).UTC(); last.Before(st.Vesting) {
+	if last := s.Before.Enqueued.Add(s.Most).UTC(); last.Before(st.Vesting) {
 		st.Vesting = last
 	}
-	c := Content{
-		Version: Version, Topic: s.Topic, Payload: s.Payload, Given: st.Given, Seq: st.Seq,
-		Rank: s.rank(st.Priority), Vesting: st.Vesting, Enqueued: s.Enqueued.UTC(),
-	}
+	c := s.Before
+	c.Payload, c.Rank, c.Vesting = s.Payload, s.rank(st.Priority), st.Vesting
 	to := s.index(st, s.Now)
 	in := s.changes(append(s.move(st, to, Place{Verb: VerbDebounce}), put(s.Content(st.ID), Encode(c)))...)
 	if to == s.Entry.Key() {
