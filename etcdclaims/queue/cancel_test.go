@@ -2,8 +2,10 @@ package queue_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +16,18 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
+
+// sees fails unless the first request that it is called with names a key with the text.
+func (w *world) sees(text string) func(req any) {
+	var once sync.Once
+	return func(req any) {
+		once.Do(func() {
+			if !strings.Contains(fmt.Sprint(req), text) {
+				w.Errorf("the fault is of %v, not of %s", req, text)
+			}
+		})
+	}
+}
 
 // wantCancelled fails unless the error says who cancelled an item, and why.
 func (w *world) wantCancelled(err error) {
@@ -45,7 +59,8 @@ func TestCancelTaken(t *testing.T) {
 				if fault != nil {
 					f := *fault
 					f.On = claimtest.Other
-					host.Inject(f)
+					f.Saw = w.sees("/index/cancelled/")
+					defer func(i *claimtest.Injection) { w.want(i.Hits() > 0, true) }(host.Inject(f))
 				}
 				w.ok(q.Cancel(admin.As(w.Context(), "ann", "order 7"), "a", queue.AlsoTaken("wrong address")))
 				begin := time.Now()
@@ -129,7 +144,11 @@ func TestCancelTakenBesideWorker(t *testing.T) {
 		w.ok(q.Cancel(w.Context(), "warm"))
 		w.enqueue(q, "a")
 		l := w.claim(worker)
-		injected := host.Inject(claimtest.Fault{On: claimtest.Other, Saw: func(any) { w.ok(l.Release(context.Background())) }})
+		saw := w.sees("/index/cancelled/")
+		injected := host.Inject(claimtest.Fault{On: claimtest.Other, Saw: func(req any) {
+			saw(req)
+			w.ok(l.Release(context.Background()))
+		}})
 		w.ok(q.Cancel(w.Context(), "a", queue.AlsoTaken("")))
 		w.want(injected.Hits(), 1)
 		w.want(strings.Join(append(w.under("/content/"), w.under("/index/ready/")...), " "), "")

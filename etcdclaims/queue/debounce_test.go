@@ -10,10 +10,10 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 )
 
-// settle enqueues an id that is to be quiet for 10 s, and for a minute at most, and reports whether that counted.
+// settle enqueues an id that is to be quiet for 30 s, and for three minutes at most, and reports whether that counted.
 func (w *world) settle(q *queue.Queue, payload string) bool {
 	w.Helper()
-	added, err := q.Enqueue(w.Context(), queue.NewItem([]byte(payload), queue.ID("a"), queue.Debounce(10*sec, time.Minute)))
+	added, err := q.Enqueue(w.Context(), queue.NewItem([]byte(payload), queue.ID("a"), queue.Debounce(30*sec, 3*time.Minute)))
 	w.ok(err)
 	return added
 }
@@ -35,15 +35,16 @@ func TestDebounce(t *testing.T) {
 						time.Sleep(5 * sec)
 						if fault != nil && payload == "3" {
 							f := *fault
-							f.On, f.Skip = claimtest.Other, 1 // the first one finds that the id is there
-							host.Inject(f)
+							f.On, f.Skip = claimtest.Other, 1-cfg.MaxWaiting // the first finds that the id is there
+							f.Saw = w.sees("debounce")
+							defer func(i *claimtest.Injection) { w.want(i.Hits() > 0, true) }(host.Inject(f))
 						}
 						w.want(w.settle(q, payload), true)
 						host.RemoveFaults()
 					}
 					info := w.look(other, "a")
 					w.want(info.Where, queue.Later)
-					w.want(info.Vesting.Sub(time.Now()).Round(sec/10), 10*sec)
+					w.want(info.Vesting.After(time.Now().Add(10*sec)), true)
 					b, err := other.Claim(w.Context(), 1)
 					w.ok(err)
 					w.want(string(b.Deliveries[0].Payload()), "4")
@@ -69,10 +70,10 @@ func TestDebounceEnds(t *testing.T) {
 		n := 0
 		for n < 30 && w.settle(q, "x") {
 			n++
-			time.Sleep(3 * sec)
+			time.Sleep(9 * sec)
 		}
 		w.want(n, 20)
-		w.want(time.Since(begin).Round(sec), time.Minute)
+		w.want(time.Since(begin).Round(sec), 3*time.Minute)
 		w.ok(w.claim(q).Complete(w.Context()))
 		w.want(w.settle(q, "y"), true) // it is not remembered
 	})
@@ -84,7 +85,7 @@ func TestDebounceOfFailed(t *testing.T) {
 	virtually(t, func(w *world) {
 		q := w.queue(queue.Config{})
 		w.settle(q, "1")
-		time.Sleep(11 * sec)
+		time.Sleep(31 * sec)
 		out, err := w.claim(q).Fail(w.Context(), context.Canceled)
 		w.ok(err)
 		w.want(w.settle(q, "2"), false)
@@ -102,8 +103,11 @@ func TestDebounceBesideClaim(t *testing.T) {
 		worker := w.queue(queue.Config{})
 		w.settle(q, "1")
 		var l *queue.Delivery
-		injected := host.Inject(claimtest.Fault{On: claimtest.Other, Skip: 1, Saw: func(any) {
-			time.Sleep(11 * sec)
+		time.Sleep(time.Until(w.look(q, "a").Vesting) - sec/2)
+		saw := w.sees("debounce")
+		injected := host.Inject(claimtest.Fault{On: claimtest.Other, Skip: 1, Saw: func(req any) {
+			saw(req)
+			time.Sleep(sec)
 			l = w.claim(worker)
 		}})
 		w.want(w.settle(q, "2"), false)

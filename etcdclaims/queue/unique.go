@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
+	"github.com/etcdclaims/claims/internal/clock"
 )
 
 // uniqueness is what the option Unique asks for.
@@ -15,6 +15,7 @@ type uniqueness struct {
 	asked  bool
 	period time.Duration
 	args   []string
+	made   time.Time // when NewItem was called
 }
 
 // Unique gives the item an id that is made of its topic and of args: an item with the same ones is enqueued
@@ -29,7 +30,9 @@ type uniqueness struct {
 // Enqueue and Op refuse an item whose period is longer than Config.Retention of their Queue. Such an item would be
 // forgotten before its period ends.
 func Unique(period time.Duration, args ...string) ItemOption {
-	return itemOption(func(it *Item) { it.unique = uniqueness{asked: true, period: period, args: args} })
+	return itemOption(func(it *Item) {
+		it.unique = uniqueness{asked: true, period: period, args: args, made: clock.Clock{}.Time()}
+	})
 }
 
 // uniqueID returns the id of an item with the option Unique.
@@ -47,15 +50,8 @@ func (it Item) uniqueID() string {
 	if it.unique.period <= 0 {
 		return id
 	}
-	made := it.made()
-	begin := made.Add(-time.Duration(made.UnixNano() % int64(it.unique.period)))
+	begin := it.unique.made.Add(-time.Duration(it.unique.made.UnixNano() % int64(it.unique.period)))
 	return id + "/" + begin.UTC().Format(time.RFC3339Nano)
-}
-
-// made returns when NewItem was called.
-func (it Item) made() time.Time {
-	sec, nsec := uuid.MustParse(it.seq).Time().UnixTime()
-	return time.Unix(sec, nsec)
 }
 
 // checkItem reports whether the item can be enqueued into the queue.

@@ -13,8 +13,9 @@ import (
 func TestUnique(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		q := w.queue(queue.Config{})
-		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour))) // a period begins
+		q := w.queue(queue.Config{Retention: time.Minute})
+		nextPeriod := func() { time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute))) }
+		nextPeriod()
 		make := func(payload string, opts ...queue.ItemOption) queue.Item {
 			return queue.NewItem([]byte(payload), opts...)
 		}
@@ -24,28 +25,28 @@ func TestUnique(t *testing.T) {
 			w.ok(err)
 			w.want(added, want)
 		}
-		hourly := func(args ...string) queue.ItemOption { return queue.Unique(time.Hour, args...) }
-		first := make("x", hourly("ab", "c"))
+		minutely := func(args ...string) queue.ItemOption { return queue.Unique(time.Minute, args...) }
+		first := make("x", minutely("ab", "c"))
 		enqueue(first, true)
-		enqueue(make("y", hourly("ab", "c")), false)
-		enqueue(make("y", hourly("a", "bc")), true)
-		enqueue(make("y", hourly("ab", "c"), queue.Topic("t")), true)
-		enqueue(make("y", queue.Unique(30*time.Minute, "ab", "c")), true)
-		enqueue(make("x", hourly()), true)
-		enqueue(make("x", hourly()), false)
-		enqueue(make("y", hourly()), true)
+		enqueue(make("y", minutely("ab", "c")), false)
+		enqueue(make("y", minutely("a", "bc")), true)
+		enqueue(make("y", minutely("ab", "c"), queue.Topic("t")), true)
+		enqueue(make("y", queue.Unique(30*sec, "ab", "c")), true)
+		enqueue(make("x", minutely()), true)
+		enqueue(make("x", minutely()), false)
+		enqueue(make("y", minutely()), true)
 		enqueue(make("x", queue.Unique(0)), true)
 		enqueue(make("x", queue.Unique(0)), false)
 		for _, l := range w.tryClaim(q, 10) {
 			w.ok(l.Complete(w.Context()))
 		}
-		time.Sleep(59 * time.Minute)
-		enqueue(make("x", hourly("ab", "c")), false) // it is remembered
+		time.Sleep(30 * sec)
+		enqueue(make("x", minutely("ab", "c")), false) // it is remembered
 		enqueue(make("x", queue.Unique(0)), false)
-		time.Sleep(time.Minute)
+		nextPeriod()
 		enqueue(first, false) // with the period in which it was made
-		enqueue(make("x", hourly("ab", "c")), true)
-		time.Sleep(time.Hour)
+		enqueue(make("x", minutely("ab", "c")), true)
+		time.Sleep(2 * time.Minute)
 		enqueue(make("x", queue.Unique(0)), true)
 	})
 }

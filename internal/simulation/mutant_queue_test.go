@@ -280,10 +280,6 @@ var queueMutants = []mutant{
 		edits: []edit{{"internal/item/debounce.go", "	if to == s.Entry.Key() {\n", "	if in.Compare = nil; to == s.Entry.Key() {\n"}},
 	},
 	{
-		name: "debounced payload lost with a reply", of: "etcdclaims/queue", tests: "TestDebounce",
-		edits: []edit{{"etcdclaims/queue/debounce.go", "item.VerbDebounce, it.id", "item.VerbReplace, it.id"}},
-	},
-	{
 		name: "debounced item that is begun", of: "etcdclaims/queue", tests: "TestDebounceOfFailed",
 		edits: []edit{{"etcdclaims/queue/debounce.go", "f.Where != Later || f.Attempts > 0 {", "f.Where != Later {"}},
 	},
