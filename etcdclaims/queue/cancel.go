@@ -25,9 +25,9 @@ type cancelling struct {
 	why   string
 }
 
-// AlsoTaken makes Cancel remove the item also while a worker has it. The delivery of the worker ends, and
-// its context with it. The cause matches ErrCancelled; its text has the label of who called Cancel, and the first
-// 1,024 bytes of why. Verbs of the delivery return the same error.
+// AlsoTaken makes Cancel remove the item also while a worker has it. The delivery of the worker ends, and its
+// context with it. The cause matches ErrCancelled. Its text has the owner label of the client that called Cancel,
+// or the person that admin.As names, and the first 1,024 bytes of why. Verbs of the delivery return the same error.
 //
 // The worker learns of it by a watch, as a rule within a second, else by its next verb or within about a
 // minute. Until then the handler goes on, and Delivery.Check returns nil. So fence what the handler

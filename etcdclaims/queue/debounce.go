@@ -39,7 +39,8 @@ func (it Item) checkDebounce() error {
 	switch d := it.debounce; {
 	case !d.asked:
 	case d.quiet <= 0 || d.most < d.quiet:
-		return fmt.Errorf("item %q: Debounce(%v, %v) is not of two times above zero, the second not less than the first", it.id, d.quiet, d.most)
+		return fmt.Errorf("item %q: Debounce(%v, %v) is not of two times above zero, the second not less than the first",
+			it.id, d.quiet, d.most)
 	case !it.given && !it.unique.asked:
 		return errors.New("the option Debounce needs ID or Unique")
 	}

@@ -10,19 +10,21 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 )
 
-// settle enqueues an id that is to be quiet for 30 s, and for three minutes at most, and reports whether that counted.
+// settle enqueues an id that is to be quiet for 30 s, within three minutes, and reports whether that counted.
 func (w *world) settle(q *queue.Queue, payload string) bool {
 	w.Helper()
-	added, err := q.Enqueue(w.Context(), queue.NewItem([]byte(payload), queue.ID("a"), queue.Debounce(30*sec, 3*time.Minute)))
+	it := queue.NewItem([]byte(payload), queue.ID("a"), queue.Debounce(30*sec, 3*time.Minute))
+	added, err := q.Enqueue(w.Context(), it)
 	w.ok(err)
 	return added
 }
 
-// An item that is enqueued again before it has vested is handled once, with the last payload, when it has been quiet,
-// also if a request or a reply is lost.
+// An item that is enqueued again before it has vested is handled once, with the last payload, when it has been
+// quiet, also if a request or a reply is lost.
 func TestDebounce(t *testing.T) {
 	for name, fault := range map[string]*claimtest.Fault{
-		"": nil, "reply lost": {LoseReply: true}, "reply lost twice": {LoseReply: true, Times: 2}, "request lost": {LoseRequest: true},
+		"": nil, "reply lost": {LoseReply: true}, "reply lost twice": {LoseReply: true, Times: 2},
+		"request lost": {LoseRequest: true},
 	} {
 		for bounds, cfg := range map[string]queue.Config{"": {}, " with MaxWaiting": {MaxWaiting: 1}} {
 			t.Run(name+bounds, func(t *testing.T) {

@@ -133,7 +133,9 @@ func TestWait(t *testing.T) {
 			_, err := l.Snooze(w.Context(), time.Hour)
 			return err
 		}},
-		"discard": {want: queue.ErrDead, do: func(w *world, _ *queue.Queue, l *queue.Delivery) error { return l.Discard(w.Context(), "x") }},
+		"discard": {want: queue.ErrDead, do: func(w *world, _ *queue.Queue, l *queue.Delivery) error {
+			return l.Discard(w.Context(), "x")
+		}},
 		"cancel": {want: queue.ErrNotFound, do: func(w *world, q *queue.Queue, l *queue.Delivery) error {
 			return errors.Join(l.Release(w.Context()), q.Cancel(w.Context(), "a"))
 		}},
@@ -142,7 +144,9 @@ func TestWait(t *testing.T) {
 			w.enqueue(q, "a")
 			return err
 		}},
-		"close": {want: etcdclaims.ErrClosed, do: func(w *world, q *queue.Queue, _ *queue.Delivery) error { return q.Close(w.Context()) }},
+		"close": {want: etcdclaims.ErrClosed, do: func(w *world, q *queue.Queue, _ *queue.Delivery) error {
+			return q.Close(w.Context())
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -326,7 +330,7 @@ func TestWaitsShareAStream(t *testing.T) {
 	t.Parallel()
 	const n = 300
 	var streams atomic.Int64
-	etcd := testetcd.Shared(t).ClientWith(t, clientv3.Config{DialOptions: []grpc.DialOption{grpc.WithChainStreamInterceptor(
+	counts := grpc.WithChainStreamInterceptor(
 		func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, stream grpc.Streamer,
 			opts ...grpc.CallOption,
 		) (grpc.ClientStream, error) {
@@ -334,7 +338,8 @@ func TestWaitsShareAStream(t *testing.T) {
 				streams.Add(1)
 			}
 			return stream(ctx, desc, cc, method, opts...)
-		})}})
+		})
+	etcd := testetcd.Shared(t).ClientWith(t, clientv3.Config{DialOptions: []grpc.DialOption{counts}})
 	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: testetcd.Prefix(t)})
 	if err != nil {
 		t.Fatal(err)

@@ -19,9 +19,10 @@ type uniqueness struct {
 }
 
 // Unique gives the item an id that is made of its topic and of args: an item with the same ones is enqueued
-// once per period. Without args, the payload counts. Items with another period have other ids. The rules are those of ID, also for dead letters. Periods are
-// counted from the Unix epoch in UTC: a period of 24 hours begins at midnight. A period of zero means: once
-// while the item is in the queue, and for Config.Retention after it was completed.
+// once per period. Without args, the payload counts. Items with another period have other ids. The rules are
+// those of ID, also for dead letters. Periods are counted from the Unix epoch in UTC: a period of 24 hours
+// begins at midnight. A period of zero means: once while the item is in the queue, and for Config.Retention
+// after it was completed.
 //
 // The period of an item is the one in which NewItem is called, by the wall clock of that process. So the same
 // Item can be enqueued again after a lost reply, also in the next period. Two processes whose clocks

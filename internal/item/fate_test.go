@@ -19,9 +19,15 @@ func TestFate(t *testing.T) {
 		"completed": {func(_ *world, h item.Held) *pb.TxnRequest {
 			return item.Complete{Held: h, Keep: 7, Remember: true, Result: []byte("r")}.Build()
 		}, "completed with r"},
-		"completed and forgotten": {func(_ *world, h item.Held) *pb.TxnRequest { return item.Complete{Held: h}.Build() }, "gone"},
-		"discarded":               {func(_ *world, h item.Held) *pb.TxnRequest { return item.Discard{Held: h}.Build() }, "dead"},
-		"released":                {func(_ *world, h item.Held) *pb.TxnRequest { return item.Release{Held: h, Now: noon}.Build() }, "open"},
+		"completed and forgotten": {func(_ *world, h item.Held) *pb.TxnRequest {
+			return item.Complete{Held: h}.Build()
+		}, "gone"},
+		"discarded": {func(_ *world, h item.Held) *pb.TxnRequest {
+			return item.Discard{Held: h}.Build()
+		}, "dead"},
+		"released": {func(_ *world, h item.Held) *pb.TxnRequest {
+			return item.Release{Held: h, Now: noon}.Build()
+		}, "open"},
 		"failed": {func(_ *world, h item.Held) *pb.TxnRequest {
 			return item.Fail{Held: h, Now: noon, Wait: time.Hour}.Build()
 		}, "open"},
