@@ -3,13 +3,10 @@ package queue
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/etcdclaims/claims/internal/audit"
 	"github.com/etcdclaims/claims/internal/item"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // CancelOption changes what Cancel does.
@@ -73,49 +70,4 @@ func (q *Queue) cancelTaken(ctx context.Context, f found, why string) (*pb.TxnRe
 	}
 	n := item.Notice{By: audit.Who(ctx, q.claims), Why: why, At: q.now().UTC()}
 	return item.CancelTaken{Keys: q.keys, Entry: f.entry, Notice: n, Lease: int64(lease)}.Build(), nil
-}
-
-// cancelled is why a delivery is over whose item was cancelled.
-func cancelled(n item.Notice) error {
-	if n.Why == "" {
-		return fmt.Errorf("%w by %s", ErrCancelled, n.By)
-	}
-	return fmt.Errorf("%w by %s: %s", ErrCancelled, n.By, n.Why)
-}
-
-// hear ends the deliveries whose items were cancelled. A watch is a hint: the comparison with etcd ends those
-// of which it does not tell.
-func (s *sessions) hear(events []*clientv3.Event) {
-	for _, ev := range events {
-		taken, ok := strings.CutPrefix(string(ev.Kv.Key), s.q.keys.Cancelled())
-		if !ok || ev.Type != mvccpb.Event_PUT {
-			continue
-		}
-		n, err := item.Decode[item.Notice](ev.Kv.Key, ev.Kv.Value)
-		if err != nil {
-			s.q.skip(err)
-			continue
-		}
-		session, id, _ := strings.Cut(taken, "/")
-		s.mu.Lock()
-		for have := range s.all {
-			if have.id == session {
-				have.cancelled(id, ev.Kv.ModRevision, cancelled(n))
-			}
-		}
-		s.mu.Unlock()
-	}
-}
-
-// cancelled ends the session's delivery of an item that was cancelled at a revision. Of an item of the same
-// id that was enqueued later, the session may have another one.
-func (s *session) cancelled(id string, rev int64, why error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for l := range s.leases {
-		if _, held, _ := l.snapshot(); held.Session == s.id && held.State.ID == id && held.Rev < rev {
-			l.end(why)
-			delete(s.leases, l)
-		}
-	}
 }

@@ -70,6 +70,7 @@ var (
 	// not paused.
 	ErrUnchanged = errors.New("nothing to change")
 
+	errForgets   = errors.New("Config.Retention is negative: completed items and their results are not kept")
 	errNearQuota = errtext.Namesake("etcd's database is nearly full", ErrFull)
 	errNoQueue   = errtext.Namesake("no such queue", ErrNotFound)
 )

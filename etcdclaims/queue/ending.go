@@ -56,3 +56,11 @@ func lost(end item.Ending) error {
 	}
 	return ErrSuperseded
 }
+
+// cancelled is why a delivery is over whose item was cancelled.
+func cancelled(n item.Notice) error {
+	if n.Why == "" {
+		return fmt.Errorf("%w by %s", ErrCancelled, n.By)
+	}
+	return fmt.Errorf("%w by %s: %s", ErrCancelled, n.By, n.Why)
+}

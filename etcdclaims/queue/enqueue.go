@@ -74,6 +74,18 @@ func (q *Queue) EnqueueAll(ctx context.Context, items []Item) (added int, err er
 	return added + replaced, err
 }
 
+// checkItem reports whether the item can be enqueued into the queue.
+func (q *Queue) checkItem(it Item) error {
+	if err := it.check(); err != nil {
+		return err
+	}
+	if it.unique.period > max(q.cfg.Retention, 0) {
+		return fmt.Errorf("item %q: unique for %v, but completed items are remembered for %v; see Config.Retention",
+			it.id, it.unique.period, max(q.cfg.Retention, 0))
+	}
+	return nil
+}
+
 // sequenced returns the items without those whose id an earlier one has, each behind the one
 // before it in the order of the queue, if their priorities and vesting times are equal.
 func sequenced(items []Item) []Item {

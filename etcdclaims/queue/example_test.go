@@ -273,7 +273,7 @@ func ExampleDebounce() {
 		log.Fatal(err)
 	}
 	defer etcd.Close()
-	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example-debounce/"})
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example-debounce/", Logger: zap.Must(zap.NewProduction())})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -294,8 +294,8 @@ func ExampleDebounce() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(string(batch.Deliveries[0].Payload()), batch.Deliveries[0].Complete(ctx))
-	// Output: Text <nil>
+	fmt.Println(string(batch.Deliveries[0].Payload()))
+	// Output: Text
 }
 
 // A handler is told that its item was cancelled.
@@ -306,7 +306,7 @@ func ExampleAlsoTaken() {
 		log.Fatal(err)
 	}
 	defer etcd.Close()
-	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example-cancel/", Owner: "web-1"})
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example-cancel/", Owner: "web-1", Logger: zap.Must(zap.NewProduction())})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"fmt"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/clock"
@@ -53,16 +52,4 @@ func (it Item) uniqueID() string {
 	}
 	begin := it.unique.made.Add(-time.Duration(it.unique.made.UnixNano() % int64(it.unique.period)))
 	return id + "/" + begin.UTC().Format(time.RFC3339Nano)
-}
-
-// checkItem reports whether the item can be enqueued into the queue.
-func (q *Queue) checkItem(it Item) error {
-	if err := it.check(); err != nil {
-		return err
-	}
-	if it.unique.period > max(q.cfg.Retention, 0) {
-		return fmt.Errorf("item %q: unique for %v, but completed items are remembered for %v; see Config.Retention",
-			it.id, it.unique.period, max(q.cfg.Retention, 0))
-	}
-	return nil
 }

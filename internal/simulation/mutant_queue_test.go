@@ -242,11 +242,11 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "wait that misses what comes before its watch", of: "etcdclaims/queue", tests: "TestWaitBeforeWatch",
-		edits: []edit{{"etcdclaims/queue/result.go", "clientv3.WithRev(resp.Header.Revision + 1)", "clientv3.WithRev(0)"}},
+		edits: []edit{{"etcdclaims/queue/wait.go", "clientv3.WithRev(resp.Header.Revision + 1)", "clientv3.WithRev(0)"}},
 	},
 	{
 		name: "wait that trusts a deaf watch", of: "etcdclaims/queue", tests: "TestWaitDeaf",
-		edits: []edit{{"etcdclaims/queue/result.go", "time.NewTimer(compareEvery - ", "time.NewTimer(24*compareEvery - "}},
+		edits: []edit{{"etcdclaims/queue/wait.go", "time.NewTimer(compareEvery - ", "time.NewTimer(24*compareEvery - "}},
 	},
 	{
 		name: "cancelled item whose worker is not told", of: "etcdclaims/queue", tests: "TestCancelTaken",
@@ -254,7 +254,7 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "late notice that ends the delivery of a later item", of: "etcdclaims/queue", tests: "TestCancelNoticeLate",
-		edits: []edit{{"etcdclaims/queue/cancel.go", "held.Rev < rev {", "held.Rev != rev {"}},
+		edits: []edit{{"etcdclaims/queue/session.go", "held.Rev < rev {", "held.Rev != rev {"}},
 	},
 	{
 		name: "cancellation taken for a completion", of: "etcdclaims/queue", tests: "TestCancelTaken", unseen: unused,
@@ -281,10 +281,10 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "debounced item that is begun", of: "etcdclaims/queue", tests: "TestDebounceOfFailed",
-		edits: []edit{{"etcdclaims/queue/debounce.go", "f.Where != Later || f.Attempts > 0 {", "f.Where != Later {"}},
+		edits: []edit{{"etcdclaims/queue/postpone.go", "f.Where != Later || f.Attempts > 0 {", "f.Where != Later {"}},
 	},
 	{
 		name: "waits that open a stream each", of: "etcdclaims/queue", tests: "TestWaitsShareAStream",
-		edits: []edit{{"etcdclaims/queue/result.go", "context.WithCancel(q.ctx)", "context.WithCancel(ctx)"}},
+		edits: []edit{{"etcdclaims/queue/wait.go", "context.WithCancel(q.ctx)", "context.WithCancel(ctx)"}},
 	},
 }

@@ -7,44 +7,11 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/etcdclaims/claims/etcdclaims"
-	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/retry"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
-
-// SetResult sets the result with which the item will be completed: by Complete, by CompleteAll, or by a
-// handler that returns nil. It replaces an earlier result; nil means none. The transaction that completes the
-// item stores the result, which is kept for Config.Retention. It is not stored if the item fails. Wait and Look
-// return it. Typed.Decode reads a result that is a value. SetResult sends no request. Do not change the result
-// afterwards.
-//
-// Errors: etcdclaims.ErrTooLarge if the result is larger than MaxResultBytes, and an error if
-// Config.Retention is negative.
-func (l *Delivery) SetResult(result []byte) error {
-	switch {
-	case len(result) > MaxResultBytes:
-		text := fmt.Sprintf("%d bytes, the limit is %d; store it elsewhere and set where it is", len(result), MaxResultBytes)
-		return l.fail("set result of", errtext.Wrap(text, etcdclaims.ErrTooLarge))
-	case result != nil && l.q.cfg.Retention < 0:
-		return l.fail("set result of", errForgets)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.result = result
-	return nil
-}
-
-// Result returns what SetResult has set, or nil.
-func (l *Delivery) Result() []byte {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.result
-}
-
-var errForgets = errors.New("Config.Retention is negative: completed items and their results are not kept")
 
 // Wait waits until the item is completed, and returns it with its result. The process that calls Wait
 // needs no worker. If the item was completed before, Wait returns at once.
