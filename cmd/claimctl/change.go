@@ -34,7 +34,7 @@ var changes = map[string]change{
 	"sched undefine":         {lost: "removes the definition for good"},
 	"queue pause":            {reason: "note that is kept with the pause"},
 	"queue resume":           {},
-	"queue cancel":           {lost: "removes the item for good"},
+	"queue cancel":           {reason: "why, for the worker and claimctl audit", lost: "removes the item for good"},
 	"queue dead redrive":     {},
 	"queue dead redrive-all": {finds: true},
 	"queue dead purge":       {lost: "removes dead letters for good", finds: true},

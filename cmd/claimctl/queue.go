@@ -102,12 +102,25 @@ func (a *app) queueCommand() *cobra.Command {
 			func(ctx context.Context, q *queue.Queue, _ []string) error {
 				return a.done(q.Resume(ctx), doneView{Done: "resumed", Queue: q.Name()}, "resumed %q", q.Name())
 			})),
-		a.command(a.queueSpec(spec{use: "cancel QUEUE ID", short: "Remove an item that no worker has", least: 1, most: 1},
-			func(ctx context.Context, q *queue.Queue, args []string) error {
-				return a.done(q.Cancel(ctx, args[0]), doneView{Done: "removed", Queue: q.Name(), Item: args[0]}, "removed %q", args[0])
-			})),
+		a.cancelItemCommand(),
 		a.deadCommand())
 	return cmd
+}
+
+func (a *app) cancelItemCommand() *cobra.Command {
+	taken := false
+	return a.command(a.queueSpec(spec{
+		use: "cancel QUEUE ID", short: "Remove an item that no worker has, or any item", least: 1, most: 1,
+		flags: func(flags *pflag.FlagSet) {
+			flags.BoolVar(&taken, "also-taken", false, "also if a worker has it: the context of its handler ends")
+		},
+	}, func(ctx context.Context, q *queue.Queue, args []string) error {
+		var opts []queue.CancelOption
+		if taken {
+			opts = append(opts, queue.AlsoTaken(a.reason))
+		}
+		return a.done(q.Cancel(ctx, args[0], opts...), doneView{Done: "removed", Queue: q.Name(), Item: args[0]}, "removed %q", args[0])
+	}))
 }
 
 func (a *app) pauseQueueCommand() *cobra.Command {

@@ -25,6 +25,7 @@ type itemView struct {
 	Fence    int64           `json:"fence,string" col:"FENCE"`
 	Why      string          `json:"why,omitempty" col:"WHY,short"`
 	Payload  []byte          `json:"payload,omitempty" col:"PAYLOAD"` // base64
+	Result   []byte          `json:"result,omitempty" col:"RESULT"`   // base64
 	History  []queue.Attempt `json:"history,omitempty"`
 
 	LastError string `json:"-" col:"LAST ERROR,short"` // of the last attempt
@@ -40,7 +41,7 @@ func viewItem(i queue.Info) itemView {
 	v := itemView{
 		ID: i.ID, Where: string(i.Where), Topic: i.Topic, Key: i.PartitionKey, Payload: i.Payload, Attempts: i.Attempts,
 		Enqueued: i.Enqueued.UTC(), Vesting: i.Vesting.UTC(), Since: i.Since.UTC(),
-		Owner: i.Owner, Fence: i.Fence, Why: i.Why, History: i.History,
+		Owner: i.Owner, Fence: i.Fence, Why: i.Why, Result: i.Result, History: i.History,
 	}
 	if i.Where != queue.Completed {
 		v.Priority = &i.Priority

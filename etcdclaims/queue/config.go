@@ -17,6 +17,10 @@ import (
 // elsewhere and enqueue where it is.
 const MaxPayloadBytes = 1 << 20
 
+// MaxResultBytes is the largest result of an item. Keep results small: put a large one elsewhere,
+// with an operation of Complete, and set where it is.
+const MaxResultBytes = 64 << 10
+
 // Limits and defaults, as the comments of Config, the options and Delivery state them.
 const (
 	maxNameBytes = 128
@@ -40,6 +44,8 @@ var (
 	// ErrNotFound is returned if there is no such item, because it was completed,
 	// cancelled or never enqueued. Open and Reconfigure return it if there is no such queue.
 	ErrNotFound = errors.New("no such item")
+	// ErrDead is returned by Wait if the item is a dead letter. The text has why.
+	ErrDead = errors.New("item is a dead letter")
 	// ErrTaken is returned by operations on waiting items if a worker has the item.
 	ErrTaken = errors.New("item is taken by a worker")
 	// ErrExpired is returned by verbs of a delivery whose lease expired by the local clock of this
@@ -52,6 +58,10 @@ var (
 	// ErrCompleted is returned by verbs of a delivery whose item was completed by another
 	// process that had its handle. It matches etcdclaims.ErrLost.
 	ErrCompleted error = &lostError{"item was completed by another"}
+	// ErrCancelled is returned by verbs of a delivery whose item Cancel has removed, and is the cause with
+	// which its context ends. The text has who cancelled it, and why. Nothing was changed. It matches
+	// etcdclaims.ErrLost.
+	ErrCancelled error = &lostError{"item was cancelled"}
 	// ErrConfig is returned if the queue was made with another order or other bounds
 	// than those of the Config.
 	ErrConfig = errors.New("queue has another configuration")
@@ -62,6 +72,7 @@ var (
 	// not paused.
 	ErrUnchanged = errors.New("nothing to change")
 
+	errForgets   = errors.New("Config.Retention is negative: completed items and their results are not kept")
 	errNearQuota = errtext.Namesake("etcd's database is nearly full", ErrFull)
 	errNoQueue   = errtext.Namesake("no such queue", ErrNotFound)
 )
@@ -122,8 +133,9 @@ type Config struct {
 	// doubling up to 60 s; the delay is random between half and all of that.
 	Backoff etcdclaims.Backoff
 	// Retention is how long the id of a completed item is remembered, so that enqueuing
-	// it again does nothing. It applies to items with the option ID. At least 2 s, and at
-	// most 100 years; more counts as that. Negative: ids are not remembered. Default: 1 h.
+	// it again does nothing. It applies to items with the option ID, and to those with a result, which
+	// is kept as long. At least 2 s, and at most 100 years; more counts as that. Negative: completed
+	// items are not remembered, and can have no result. Default: 1 h.
 	Retention time.Duration
 	// DeadRetention is how long dead letters are kept. They are kept longer after a time in
 	// which no process claimed. Processes that live for one call each may never remove

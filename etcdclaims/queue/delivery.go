@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -38,7 +39,8 @@ type Delivery struct {
 	held item.Held
 	err  error // why the lease is over
 
-	leaving bool // a verb that ends the lease is under way, or of unknown outcome
+	result  []byte // see SetResult
+	leaving bool   // a verb that ends the lease is under way, or of unknown outcome
 }
 
 func newDelivery(q *holder, s *session, taken item.Taken, c item.Content) *Delivery {
@@ -237,6 +239,35 @@ func (l *Delivery) Fence() int64 {
 // guard writes with it. Its key is "queue/<queue>/item/<id>".
 func (l *Delivery) Token() fencing.Token {
 	return fencing.Token{Key: l.q.keys.TokenKey(l.ID()), Fence: l.Fence()}
+}
+
+// SetResult sets the result with which the item will be completed: by Complete, by CompleteAll, or by a
+// handler that returns nil. It replaces an earlier result; nil means none. The transaction that completes the
+// item stores the result, which is kept for Config.Retention. It is not stored if the item fails. Wait and Look
+// return it. Typed.Decode reads a result that is a value. SetResult sends no request. Do not change the result
+// afterwards.
+//
+// Errors: etcdclaims.ErrTooLarge if the result is larger than MaxResultBytes, and an error if
+// Config.Retention is negative.
+func (l *Delivery) SetResult(result []byte) error {
+	switch {
+	case len(result) > MaxResultBytes:
+		text := fmt.Sprintf("%d bytes, the limit is %d; store it elsewhere and set where it is", len(result), MaxResultBytes)
+		return l.fail("set result of", errtext.Wrap(text, etcdclaims.ErrTooLarge))
+	case result != nil && l.q.cfg.Retention < 0:
+		return l.fail("set result of", errForgets)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.result = result
+	return nil
+}
+
+// Result returns what SetResult has set, or nil.
+func (l *Delivery) Result() []byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.result
 }
 
 // Key returns the item's place in the order of its queue: priority, vesting time and

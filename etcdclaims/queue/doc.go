@@ -65,6 +65,7 @@
 //     hand,
 //   - ErrCompleted: another process with the same delivery completed the item (see
 //     [Queue.Adopt]),
+//   - ErrCancelled: Queue.Cancel has removed the item, with AlsoTaken,
 //   - etcdclaims.ErrReleased: an earlier verb ended this lease,
 //   - etcdclaims.ErrUnknown: the outcome was not known when the lease or ctx ended, or
 //     etcd had compacted its history.
@@ -87,7 +88,7 @@
 //   - Complete, Cancel, Purge, Sweep, Heartbeat with the same duration, and all reads are
 //     still carried out.
 //   - Fail, Snooze, Release, Discard, Heartbeat with another duration, Complete of an adopted
-//     delivery, and any call for which the process first needs a session are refused. They
+//     delivery or with a result, Cancel of a taken item, and any call for which the process first needs a session are refused. They
 //     have changed nothing.
 //   - Errors of Enqueue, TryClaim, SetPriority, Redrive, RedriveAll, Pause, Resume and Close
 //     also match etcdclaims.ErrUnknown.

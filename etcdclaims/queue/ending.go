@@ -17,7 +17,7 @@ import (
 func (q *store) endOf(ctx context.Context, taken, id string, rev int64) (end item.Ending, err error) {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
 	defer cancel()
-	ended := item.Ended{Keys: q.keys, ID: id}
+	ended := item.Ended{Keys: q.keys, ID: id, Key: taken}
 	for resp := range q.claims.Etcd().Watch(ctx, taken, clientv3.WithRev(rev+1)) {
 		if err := resp.Err(); err != nil {
 			return end, err
@@ -44,4 +44,23 @@ func (q *store) left(ctx context.Context, end item.Ending) (item.State, error) {
 		return item.State{}, err
 	}
 	return end.JudgeLeft(resp)
+}
+
+// lost returns why a delivery is over whose hold another request has ended.
+func lost(end item.Ending) error {
+	switch end.Verb {
+	case item.VerbComplete:
+		return ErrCompleted
+	case item.VerbCancel:
+		return cancelled(end.Notice)
+	}
+	return ErrSuperseded
+}
+
+// cancelled is why a delivery is over whose item was cancelled.
+func cancelled(n item.Notice) error {
+	if n.Why == "" {
+		return fmt.Errorf("%w by %s", ErrCancelled, n.By)
+	}
+	return fmt.Errorf("%w by %s: %s", ErrCancelled, n.By, n.Why)
 }

@@ -19,7 +19,8 @@ import (
 )
 
 // Enqueue puts an item into the queue. It returns false, and changes nothing, if the
-// queue has an item of this id, or completed one within Config.Retention. If the id is one
+// queue has an item of this id, or completed one within Config.Retention; see Debounce for an
+// exception. If the id is one
 // of a dead letter, it returns a DeadLetterError; the option OverDead replaces the dead
 // letter.
 //
@@ -42,7 +43,7 @@ func (q *Queue) Enqueue(ctx context.Context, it Item) (added bool, err error) {
 // them again is as safe as with Enqueue.
 func (q *Queue) EnqueueAll(ctx context.Context, items []Item) (added int, err error) {
 	for _, it := range items {
-		if err := it.check(); err != nil {
+		if err := q.checkItem(it); err != nil {
 			return 0, q.fail("enqueue", err)
 		}
 	}
@@ -70,8 +71,24 @@ func (q *Queue) EnqueueAll(ctx context.Context, items []Item) (added int, err er
 			return added, q.fail("enqueue", err)
 		}
 	}
-	replaced, err := q.overDead(ctx, e)
+	replaced, err := q.debounce(ctx, e)
+	if added += replaced; err != nil {
+		return added, err
+	}
+	replaced, err = q.overDead(ctx, e)
 	return added + replaced, err
+}
+
+// checkItem reports whether the item can be enqueued into the queue.
+func (q *Queue) checkItem(it Item) error {
+	if err := it.check(); err != nil {
+		return err
+	}
+	if it.unique.period > max(q.cfg.Retention, 0) {
+		return fmt.Errorf("item %q: unique for %v, but completed items are remembered for %v; see Config.Retention",
+			it.id, it.unique.period, max(q.cfg.Retention, 0))
+	}
+	return nil
 }
 
 // sequenced returns the items without those whose id an earlier one has, each behind the one
@@ -273,7 +290,7 @@ func (q *Queue) begun(it Item, now time.Time) item.New {
 		vesting = now.Add(it.delay)
 	}
 	return item.New{
-		ID: it.id, Given: it.given, Seq: it.seq, Topic: it.topic, Key: it.key, Payload: it.payload,
+		ID: it.id, Given: it.given || it.unique.asked, Seq: it.seq, Topic: it.topic, Key: it.key, Payload: it.payload,
 		Priority: it.priority, Vesting: vesting, Max: cmp.Or(it.max, q.cfg.MaxAttempts),
 	}
 }
@@ -292,14 +309,14 @@ func (q *Queue) begun(it Item, now time.Time) item.New {
 // --max-txn-ops is N, below its default of 128, the limit is N - 4 items, minus the number
 // of other operations in the transaction. Op enforces neither Config.MaxWaiting nor
 // Config.SpaceReserve. It does not enqueue an id that is a dead letter, and ignores
-// OverDead.
+// OverDead and Debounce.
 func (q *Queue) Op(items ...Item) (clientv3.Op, error) {
 	if len(items) == 0 || len(items) > itemsPerRequest {
 		return clientv3.Op{}, q.fail("enqueue", fmt.Errorf("%d items in one operation: want 1 to %d", len(items), itemsPerRequest))
 	}
 	items = sequenced(items)
 	for _, it := range items {
-		if err := it.check(); err != nil {
+		if err := q.checkItem(it); err != nil {
 			return clientv3.Op{}, q.fail("enqueue", err)
 		}
 	}

@@ -12,7 +12,8 @@ import (
 // EventKind is the kind of an Event. EventSynced and EventResynced are about the watch itself.
 // The others are changes of the queue:
 //
-//   - "enqueued", and "vested": its time has come.
+//   - "enqueued", also if it was there and has another payload now, see Debounce, and "vested": its time
+//     has come.
 //   - "claimed": a worker has the item.
 //   - "completed".
 //   - "failed", "snoozed" and "released": the item waits again.
@@ -113,6 +114,10 @@ func (q *store) eventsOf(changed []*clientv3.Event) (out []Event) {
 			if p, err := item.Decode[item.Place](ev.Kv.Key, ev.Kv.Value); ev.Type == mvccpb.Event_PUT && err == nil {
 				of(key[len(q.keys.Place("")):]).verb = p.Verb
 			}
+		case strings.HasPrefix(key, q.keys.Cancelled()):
+			if _, id, _ := strings.Cut(key[len(q.keys.Cancelled()):], "/"); ev.Type == mvccpb.Event_PUT {
+				of(id).verb = item.VerbCancel
+			}
 		default:
 			q.noteState(of, key, ev)
 		}
@@ -170,7 +175,7 @@ func pausingEvent(ev *clientv3.Event) Event {
 // place.
 var waitingKinds = map[string]EventKind{
 	"fail": eventFailed, "snooze": eventSnoozed, "release": eventReleased, "lost": eventRecovered,
-	"priority": eventReordered, "redrive": eventRedriven, "vest": eventVested,
+	"priority": eventReordered, "redrive": eventRedriven, "vest": eventVested, "debounce": eventEnqueued,
 }
 
 // event returns what the change means. Its Kind is empty if it means nothing, as if a
@@ -194,6 +199,8 @@ func (c *change) event() (e Event) {
 	case c.taken != nil && c.untaken == nil:
 		e.Kind = eventClaimed
 	case c.taken != nil:
+	case c.untaken != nil && c.verb == item.VerbCancel:
+		e.Kind = eventCancelled
 	case c.untaken != nil:
 		e.Kind = eventCompleted
 	case c.gone != nil:

@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -211,6 +212,131 @@ func ExampleQueue_Work() {
 		log.Fatal(err)
 	}
 	// Output: welcome, you@example.com
+}
+
+// A caller waits for the result that the worker of its item sets.
+func ExampleQueue_Wait() {
+	ctx, stop := context.WithCancel(context.Background())
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: testetcd.SharedEndpoints(), Logger: zap.NewNop()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer etcd.Close()
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example-wait/", Logger: zap.Must(zap.NewProduction())})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer claims.Close(context.Background())
+	q, err := queue.New(claims, queue.Config{Name: "words"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close(context.Background())
+
+	worked := make(chan error)
+	go func() {
+		worked <- q.Work(ctx, queue.WorkerConfig{Handler: func(_ context.Context, d *queue.Delivery) error {
+			return d.SetResult(bytes.ToUpper(d.Payload())) // nil completes the item
+		}})
+	}()
+	it := queue.NewItem([]byte("hello"))
+	if _, err := q.Enqueue(ctx, it); err != nil {
+		log.Fatal(err)
+	}
+	done, err := q.Wait(ctx, it.ID())
+	if err != nil {
+		log.Fatal(err) // queue.ErrDead if its attempts have failed
+	}
+	fmt.Printf("%s after %d attempt\n", done.Result, done.Attempts)
+	stop()
+	if err := <-worked; err != nil {
+		log.Fatal(err)
+	}
+	// Output: HELLO after 1 attempt
+}
+
+// Two requests for the report of one customer are one item in an hour.
+func ExampleUnique() {
+	request := func(by, customer string) queue.Item {
+		return queue.NewItem([]byte(by), queue.Topic("report"), queue.Unique(time.Hour, customer))
+	}
+	first, again, other := request("ann", "c7"), request("bob", "c7"), request("bob", "c8")
+	fmt.Println(first.ID() == again.ID(), first.ID() == other.ID())
+	// Output: true false
+}
+
+// A document that is edited three times in a row is indexed once, when its author pauses.
+func ExampleDebounce() {
+	ctx := context.Background()
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: testetcd.SharedEndpoints(), Logger: zap.NewNop()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer etcd.Close()
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example-debounce/", Logger: zap.Must(zap.NewProduction())})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer claims.Close(ctx)
+	q, err := queue.New(claims, queue.Config{Name: "index", Retention: -1}) // a later edit is another item
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close(ctx)
+
+	for _, edit := range []string{"T", "Te", "Text"} {
+		it := queue.NewItem([]byte(edit), queue.ID("doc-7"), queue.Debounce(300*time.Millisecond, time.Minute))
+		if _, err := q.Enqueue(ctx, it); err != nil {
+			log.Fatal(err)
+		}
+	}
+	batch, err := q.Claim(ctx, 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(string(batch.Deliveries[0].Payload()))
+	// Output: Text
+}
+
+// A handler is told that its item was cancelled.
+func ExampleAlsoTaken() {
+	ctx, stop := context.WithCancel(context.Background())
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: testetcd.SharedEndpoints(), Logger: zap.NewNop()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer etcd.Close()
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example-cancel/", Owner: "web-1", Logger: zap.Must(zap.NewProduction())})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer claims.Close(context.Background())
+	q, err := queue.New(claims, queue.Config{Name: "videos"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close(context.Background())
+
+	begun, worked := make(chan string), make(chan error)
+	go func() {
+		worked <- q.Work(ctx, queue.WorkerConfig{Handler: func(ctx context.Context, d *queue.Delivery) error {
+			begun <- d.ID()
+			<-ctx.Done() // what takes long
+			fmt.Println(context.Cause(ctx))
+			stop()
+			return ctx.Err()
+		}})
+	}()
+	if _, err := q.Enqueue(ctx, queue.NewItem([]byte("cat.mp4"))); err != nil {
+		log.Fatal(err)
+	}
+	if err := q.Cancel(context.Background(), <-begun, queue.AlsoTaken("the user has left")); err != nil {
+		log.Fatal(err)
+	}
+	if err := <-worked; err != nil {
+		log.Fatal(err)
+	}
+	// Output: item was cancelled by web-1: the user has left
 }
 
 // Items are values of a type. Those whose payload cannot be decoded are dead letters.

@@ -53,8 +53,8 @@ func parseHandle(text string) (sid string, fence int64, id string, err error) {
 // An adopted delivery that is dropped without a verb is garbage collected; the item is not
 // affected.
 //
-// Errors: ErrSuperseded if the delivery of the handle is over, ErrCompleted if the item was
-// completed, etcdclaims.ErrClosed, and those of reading from etcd.
+// Errors: ErrSuperseded if the delivery of the handle is over, ErrCompleted or ErrCancelled if the item
+// was completed or cancelled, etcdclaims.ErrClosed, and those of reading from etcd.
 func (q *Queue) Adopt(ctx context.Context, handle string) (*Delivery, error) {
 	fail := func(err error) (*Delivery, error) { return nil, q.fail("adopt", err) }
 	if err := q.closed(); err != nil {
@@ -71,10 +71,11 @@ func (q *Queue) Adopt(ctx context.Context, handle string) (*Delivery, error) {
 	}
 	taken, contents := txn.Kvs(resp, 0), txn.Kvs(resp, 1)
 	if len(taken) == 0 || taken[0].ModRevision != rev || len(contents) == 0 {
-		if end, err := q.endOf(ctx, key, id, rev); err == nil && end.Verb == item.VerbComplete {
-			return fail(ErrCompleted)
+		end, err := q.endOf(ctx, key, id, rev)
+		if err != nil {
+			return fail(ErrSuperseded)
 		}
-		return fail(ErrSuperseded)
+		return fail(lost(end))
 	}
 	st, err := item.DecodeState(taken[0])
 	if err != nil {

@@ -27,6 +27,8 @@ type Item struct {
 	delay    time.Duration // from when it is enqueued
 	max      int           // attempts; 0: the queue's
 	overDead bool
+	unique   uniqueness
+	debounce debouncing
 }
 
 // ItemOption describes an item.
@@ -97,7 +99,10 @@ func NewItem(payload []byte, opts ...ItemOption) Item {
 			opt.apply(&it)
 		}
 	}
-	if !it.given {
+	switch {
+	case it.unique.asked:
+		it.id = it.uniqueID()
+	case !it.given:
 		it.id = it.seq
 	}
 	return it
@@ -113,12 +118,16 @@ func (it Item) check() error {
 	switch {
 	case it.seq == "":
 		return errors.New("the zero Item; make items with NewItem")
-	case it.id == "" || len(it.id) > maxIDBytes || !utf8.ValidString(it.id) || strings.ContainsFunc(it.id, unicode.IsControl):
-		return errtext.Wrap(fmt.Sprintf("id %.100q must be printable UTF-8 of 1 to %d bytes", it.id, maxIDBytes), etcdclaims.ErrInvalidKey)
+	case !validID(it.id):
+		return errInvalidID(it.id)
 	case len(it.payload) > MaxPayloadBytes:
 		return errtext.Wrap(fmt.Sprintf("item %q: payload of %d bytes, the limit is %d; store it elsewhere and enqueue where it is", it.id, len(it.payload), MaxPayloadBytes), etcdclaims.ErrTooLarge)
 	case len(it.key) > maxKeyBytes || !utf8.ValidString(it.key) || strings.ContainsFunc(it.key, unicode.IsControl):
 		return errtext.Wrap(fmt.Sprintf("item %q: partition key %.100q must be printable UTF-8 of up to %d bytes", it.id, it.key, maxKeyBytes), etcdclaims.ErrInvalidKey)
+	case it.unique.asked && it.given:
+		return fmt.Errorf("item %q: the options ID and Unique exclude each other", it.id)
+	case it.unique.period < 0:
+		return fmt.Errorf("item %q: period %v of Unique is negative", it.id, it.unique.period)
 	case it.delay < 0:
 		return fmt.Errorf("item %q: delay %v is negative", it.id, it.delay)
 	case it.max < 0:
@@ -127,9 +136,19 @@ func (it Item) check() error {
 		return fmt.Errorf("item %q: vesting time %v is not between 1970 and 2261", it.id, it.vesting)
 	}
 	if it.topic != "" {
-		return checkName("topic", it.topic)
+		if err := checkName("topic", it.topic); err != nil {
+			return err
+		}
 	}
-	return nil
+	return it.checkDebounce()
+}
+
+func validID(id string) bool {
+	return id != "" && len(id) <= maxIDBytes && utf8.ValidString(id) && !strings.ContainsFunc(id, unicode.IsControl)
+}
+
+func errInvalidID(id string) error {
+	return errtext.Wrap(fmt.Sprintf("id %.100q must be printable UTF-8 of 1 to %d bytes", id, maxIDBytes), etcdclaims.ErrInvalidKey)
 }
 
 // size bounds what a request needs to enqueue the item.

@@ -10,7 +10,7 @@ import (
 
 // listener reports to the claimer which items are put into the index and removed from it, and
 // which slots are taken and freed. It reports to the keeper that an item vests earlier than it
-// knows. A watch is a hint: both read without it, too.
+// knows, and to the sessions which taken items were cancelled. A watch is a hint: both read without it, too.
 type listener struct {
 	claimer *claimer
 	keeper  *keeper
@@ -57,5 +57,6 @@ func (l listener) listenOnce() (heard bool) {
 		known.see(resp.Events)
 		l.claimer.stir()
 		l.keeper.see(resp.Events)
+		l.claimer.q.sessions.hear(resp.Events)
 	}
 }

@@ -48,6 +48,7 @@ type Info struct {
 	Fence    int64     // of the lease of a taken item, or of the one that completed it
 	Since    time.Time // when the item was taken, died or was completed
 	Why      string    // why the item is dead
+	Result   []byte    // that the worker set before it completed the item, see Delivery.SetResult
 	// Until is when the lease of a taken item ends in etcd unless it is renewed, by the
 	// wall clock of the reader. If the worker is dead, the item is visible
 	// again at most a second later. Zero means that the end is not known. Only Look sets
@@ -60,8 +61,9 @@ type Info struct {
 // found is an item and the key that its state is under.
 type found struct {
 	Info
-	entry *item.Entry
-	empty bool // it has lost its content
+	entry   *item.Entry
+	content item.Content
+	empty   bool // it has lost its content
 }
 
 // Look returns an item with its payload: an item of the queue, a dead letter, or one that
@@ -110,9 +112,8 @@ func (q *Queue) findOnce(ctx context.Context, id string) (f found, err error) {
 	if err != nil {
 		return f, err
 	}
-	f.empty, f.Info = c.Missing, Info{ID: id, Topic: c.Topic, Payload: c.Payload, Enqueued: c.Enqueued, PartitionKey: c.Key}
-	if c.Done != nil {
-		f.Where, f.Owner, f.Fence, f.Since, f.Attempts = Completed, c.Done.Owner, c.Done.Fence, c.Done.At, c.Done.Attempt
+	f.content, f.empty, f.Info = c, c.Missing, infoOf(id, c)
+	if f.Where == Completed {
 		return f, nil
 	}
 	keys := []string{q.keys.ReadyAt(c.Rank, c.Vesting, c.Seq), q.keys.LaterAt(c.Rank, c.Vesting, c.Seq)}
@@ -137,6 +138,15 @@ func (q *Queue) findOnce(ctx context.Context, id string) (f found, err error) {
 		keys = append(keys, q.keys.TakenBy(strings.TrimPrefix(string(kv.Key), q.keys.Workers()))+id)
 	}
 	return q.findAmong(ctx, f, keys)
+}
+
+// infoOf returns what the content of an item shows: all of one that was completed.
+func infoOf(id string, c item.Content) Info {
+	i := Info{ID: id, Topic: c.Topic, Payload: c.Payload, Enqueued: c.Enqueued, PartitionKey: c.Key}
+	if d := c.Done; d != nil {
+		i.Where, i.Owner, i.Fence, i.Since, i.Attempts, i.Result = Completed, d.Owner, d.Fence, d.At, d.Attempt, d.Result
+	}
+	return i
 }
 
 // findAmong reads the keys that an item may be under.
@@ -185,7 +195,7 @@ func (q *Queue) describe(f found, kv *mvccpb.KeyValue) (found, error) {
 	return f, nil
 }
 
-// change carries out an operation on an item that no worker has, under the condition
+// change carries out an operation of an operator on an item, under the condition
 // that the item is where it was found. The action is recorded with it. Its unknown outcomes are resolved: the request
 // carries the session's generation, so after void it cannot come late.
 // A lost reply is resolved by the history: verb is the result of endOf for an item on
@@ -234,38 +244,23 @@ func (q *Queue) change(ctx context.Context, act *audit.Act, operation, verb, id 
 	}
 }
 
-// changed reports whether a request of unknown outcome was carried out on an item that
-// was found waiting. If not, it never will be.
+// changed reports whether a request of unknown outcome was carried out on an item as it
+// was found. If not, it never will be. A taken item can only have been cancelled.
 func (q *Queue) changed(ctx context.Context, s *session, f found, verb string) (bool, error) {
 	there, err := s.void(ctx, f.entry.Reads()...)
 	if err != nil || f.entry.Stands(there) {
 		return false, err
 	}
 	end, err := q.endOf(ctx, f.entry.Key(), f.ID, f.entry.KV.ModRevision)
+	if f.Where == Taken {
+		verb = item.VerbCancel
+	}
 	return end.Verb == verb, err
 }
 
 // act is an operator's call about the queue, or about one of its items.
 func (q *Queue) act(ctx context.Context, verb audit.Verb, id, why string) *audit.Act {
 	return audit.Begin(ctx, q.claims, verb, audit.Target{Queue: q.cfg.Name, Item: id}, why)
-}
-
-// Cancel removes an item that no worker has, or a dead letter.
-//
-// Errors: ErrNotFound if there is no such item, ErrTaken if a worker has it, and
-// etcdclaims.ErrUnknown if a lost reply could not be resolved. If two calls cancel an item at
-// the same time and a reply is lost, both can return nil.
-func (q *Queue) Cancel(ctx context.Context, id string) error {
-	const removed = item.VerbComplete // is what endOf calls any removal
-	return q.change(ctx, q.act(ctx, audit.CancelItem, id, ""), "cancel", removed, id, func(f found) (*pb.TxnRequest, error) {
-		switch f.Where {
-		case Taken:
-			return nil, fmt.Errorf("%w: %s has it", ErrTaken, f.Owner)
-		case Completed:
-			return nil, ErrNotFound
-		}
-		return item.Cancel{Keys: q.keys, Entry: f.entry}.Build(), nil
-	})
 }
 
 // SetPriority changes the priority of an item that waits, vested or not. It changes

@@ -17,13 +17,14 @@ func TestNoSpaceOfEachCall(t *testing.T) {
 	const works, refused, unsure = "carried out", "refused", "refused, but perhaps carried out"
 	virtually(t, func(w *world) {
 		q := w.queue(queue.Config{TTL: time.Minute, SpaceReserve: -1})
-		for _, id := range []string{"dead", "a", "b", "c", "d", "e", "f", "g", "h", "i"} {
+		for _, id := range []string{"dead", "a", "b", "c", "d", "e", "f", "g", "h", "i", "j"} {
 			w.enqueue(q, id)
 		}
 		w.ok(w.claim(q).Discard(w.Context(), "x"))
-		held := w.tryClaim(q, 6)
+		held := w.tryClaim(q, 7)
 		adopted, err := q.Adopt(w.Context(), held[5].Handle())
 		w.ok(err)
+		w.ok(held[6].SetResult([]byte("r")))
 		w.server.FillQuota(w.T)
 		ctx := w.Context()
 		fresh := w.queue(queue.Config{TTL: time.Minute})
@@ -42,7 +43,9 @@ func TestNoSpaceOfEachCall(t *testing.T) {
 			{"heartbeat with another duration", refused, func() error { _, err := held[0].Heartbeat(ctx, 2*time.Minute); return err }},
 			{"complete", works, func() error { return held[1].Complete(ctx) }},
 			{"complete an adopted lease", refused, func() error { return adopted.Complete(ctx) }},
+			{"complete with a result", refused, func() error { return held[6].Complete(ctx) }},
 			{"cancel", works, func() error { return q.Cancel(ctx, "i") }},
+			{"cancel a taken item", refused, func() error { return q.Cancel(ctx, held[0].ID(), queue.AlsoTaken("")) }},
 			{"set priority", unsure, func() error { return q.SetPriority(ctx, "h", 3) }},
 			{"redrive", unsure, func() error { return q.Redrive(ctx, "dead") }},
 			{"redrive all", unsure, func() error { _, err := q.RedriveAll(ctx); return err }},

@@ -29,14 +29,17 @@ func (e *DeadLetterError) Error() string {
 type enqueuing struct {
 	now  time.Time
 	dead []Item // whose ids are dead letters
+	had  []Item // with the option Debounce, whose ids are there
 }
 
-// entered returns how many items were added, and notes one whose id is a dead letter.
+// entered returns how many items were added, and notes one that is to replace what its id is there for.
 func (e *enqueuing) entered(it Item, what item.Entered) (added int) {
-	switch what {
-	case item.Added:
+	switch {
+	case what == item.Added:
 		return 1
-	case item.HadBuried:
+	case what == item.Had && it.debounce.asked:
+		e.had = append(e.had, it)
+	case what == item.HadBuried:
 		e.dead = append(e.dead, it)
 	}
 	return 0

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/google/uuid"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -186,6 +188,30 @@ func (s *sessions) reconcile(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// hear ends the deliveries whose items were cancelled. A watch is a hint: the comparison with etcd ends those
+// of which it does not tell.
+func (s *sessions) hear(events []*clientv3.Event) {
+	for _, ev := range events {
+		taken, ok := strings.CutPrefix(string(ev.Kv.Key), s.q.keys.Cancelled())
+		if !ok || ev.Type != mvccpb.Event_PUT {
+			continue
+		}
+		n, err := item.Decode[item.Notice](ev.Kv.Key, ev.Kv.Value)
+		if err != nil {
+			s.q.skip(err)
+			continue
+		}
+		session, id, _ := strings.Cut(taken, "/")
+		s.mu.Lock()
+		for have := range s.all {
+			if have.id == session {
+				have.cancelled(id, ev.Kv.ModRevision, cancelled(n))
+			}
+		}
+		s.mu.Unlock()
+	}
 }
 
 // close gives back all items, and then ends the sessions. Leases end first, so that no

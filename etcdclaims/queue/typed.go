@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 )
@@ -27,6 +28,9 @@ type Typed[T any] struct {
 	// Codec makes the payloads. Default: JSON, as encoding/json reads and writes it. That
 	// ignores fields that T does not have, and leaves those out that the payload lacks.
 	Codec Codec[T]
+	// Defaults are options of each item, such as its Topic and MaxAttempts. The options of a call come after
+	// them. Default: none.
+	Defaults []ItemOption
 }
 
 // Of returns access to a queue whose payloads are values of T in JSON.
@@ -56,7 +60,7 @@ func (t Typed[T]) Item(value T, opts ...ItemOption) (Item, error) {
 	if err != nil {
 		return Item{}, fmt.Errorf("encode payload of type %v: %w", reflect.TypeFor[T](), err)
 	}
-	return NewItem(payload, opts...), nil
+	return NewItem(payload, slices.Concat(t.Defaults, opts)...), nil
 }
 
 // Enqueue puts a value into the queue, as Queue.Enqueue does an item. A value that cannot be

@@ -56,6 +56,25 @@ func (s *seen) text() string {
 	return strings.Join(s.all, " ")
 }
 
+// The options of a Typed are those of each item, unless a call has others.
+func TestTypedDefaults(t *testing.T) {
+	virtually(t, func(w *world) {
+		invoices := queue.Typed[invoice]{
+			Queue: w.queue(queue.Config{}), Defaults: []queue.ItemOption{queue.Topic("invoice"), queue.MaxAttempts(7), queue.Priority(1)},
+		}
+		_, err := invoices.Enqueue(w.Context(), invoice{}, queue.ID("own"), queue.Priority(2))
+		w.ok(err)
+		_, err = invoices.EnqueueAll(w.Context(), []invoice{{}}, func(invoice) []queue.ItemOption { return []queue.ItemOption{queue.ID("all")} })
+		w.ok(err)
+		for id, priority := range map[string]int{"own": 2, "all": 1} {
+			info := w.look(invoices.Queue, id)
+			w.want(info.Topic, "invoice")
+			w.want(info.Max, 7)
+			w.want(info.Priority, priority)
+		}
+	})
+}
+
 // Values of two types go through one queue, each by its codec. The handler has the delivery, too.
 func TestTypedValues(t *testing.T) {
 	virtually(t, func(w *world) {

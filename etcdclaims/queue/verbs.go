@@ -47,11 +47,12 @@ func (l *Delivery) complete(ctx context.Context, crowd *txn.Member, ops ...clien
 		}
 		_, err = l.verb(ctx, crowd, item.VerbComplete, len(ops) > 0, func(h item.Held) *pb.TxnRequest {
 			return item.Complete{
-				Held: h, Topic: l.content.Topic, Keep: int64(keep), Remember: l.remembered(), Then: then, Now: l.q.now(),
+				Held: h, Topic: l.content.Topic, Keep: int64(keep), Remember: l.remembered(), Result: l.Result(),
+				Then: then, Now: l.q.now(),
 			}.Build()
 		})
 		again := errors.Is(err, rpctypes.ErrLeaseNotFound) || // it may have been revoked
-			errors.Is(err, rpctypes.ErrNoSpace) && l.by() == "" && !errors.Is(err, etcdclaims.ErrUnknown)
+			errors.Is(err, rpctypes.ErrNoSpace) && !l.leaves() && !errors.Is(err, etcdclaims.ErrUnknown)
 		if keep == clientv3.NoLease || !again || try > 0 || l.Err() != nil {
 			return err // with a new lease it is one of the caller's
 		}
@@ -305,19 +306,21 @@ func (l *Delivery) refused(ctx context.Context, verb string, held item.Held, hol
 		l.finish(errtext.Namesake("an earlier "+verb+" ended the lease", etcdclaims.ErrReleased))
 		return &left, nil
 	}
-	why := ErrSuperseded
-	switch {
-	case mine && l.unsure[end.Verb] != nil:
+	why := lost(end)
+	if mine && l.unsure[end.Verb] != nil {
 		why = etcdclaims.ErrReleased // by this lease, whose caller could not be told
-	case end.Verb == item.VerbComplete:
-		why = ErrCompleted
 	}
 	l.finish(why)
 	return nil, l.fail(verb, fmt.Errorf("%w at revision %d (%s)", why, end.Rev, cmp.Or(end.Verb, "its keys were deleted by hand")))
 }
 
-// remembered reports whether the item's id is remembered once it is completed.
-func (l *Delivery) remembered() bool { return l.content.Given && l.q.cfg.Retention >= 0 }
+// remembered reports whether the item is remembered once it is completed.
+func (l *Delivery) remembered() bool {
+	return (l.content.Given || l.Result() != nil) && l.q.cfg.Retention >= 0
+}
+
+// leaves reports whether Complete fails rather than that nothing remains of the item.
+func (l *Delivery) leaves() bool { return l.by() != "" || l.Result() != nil }
 
 // retention returns the leases for the keys that remain of a completed item:
 // its tombstone, or the note by which an adopted lease knows that it was the one that
@@ -333,13 +336,13 @@ func (l *Delivery) retention() *retention {
 }
 
 // tombstoneLease returns the lease for the key that remains of a completed item.
-// If etcd has no space for one the item's id is forgotten at once; but an adopted lease
-// could not be distinguished from others then, so its Complete fails.
+// If etcd has no space for one the item's id is forgotten at once. But an adopted lease
+// could not be distinguished from others then, and a result would be lost, so their Complete fails.
 func (l *Delivery) tombstoneLease(ctx context.Context, crowd *txn.Member) (clientv3.LeaseID, error) {
 	leases := l.retention()
 	for try := 0; leases != nil; try++ {
 		id, err := leases.lease(ctx, l.q.store, l)
-		if errors.Is(err, rpctypes.ErrNoSpace) && l.by() == "" {
+		if errors.Is(err, rpctypes.ErrNoSpace) && !l.leaves() {
 			l.q.log.Warn("completed item forgotten at once, etcd has no space for its id")
 			return clientv3.NoLease, nil
 		}

@@ -78,10 +78,14 @@ func TestWatch(t *testing.T) {
 		w.ok(err)
 		w.enqueue(p, "late", queue.Delay(sec))
 		w.ok(p.Cancel(w.Context(), "late"))
+		w.enqueue(p, "taken")
+		w.claim(p)
+		w.ok(p.Cancel(w.Context(), "taken", queue.AlsoTaken("")))
+		time.Sleep(2 * time.Minute) // the notice has ended
 		got := stop()
 		w.want(text(got), "synced, claimed old, failed old, vested old, claimed old, completed old, enqueued a/b, reordered a/b, claimed a/b, released a/b, "+
 			"claimed a/b, snoozed a/b, vested a/b, claimed a/b, died a/b, redriven a/b, paused, resumed, claimed a/b, recovered a/b, claimed a/b, died a/b, purged a/b, "+
-			"enqueued late, cancelled late")
+			"enqueued late, cancelled late, enqueued taken, claimed taken, cancelled taken")
 		find := func(kind queue.EventKind) queue.Event {
 			return got[slices.IndexFunc(got, func(e queue.Event) bool { return e.Kind == kind })]
 		}

@@ -334,6 +334,8 @@ func (w *worker) finish(stopping context.Context, l *Delivery, err error) {
 		switch err := l.Err(); {
 		case errors.Is(err, etcdclaims.ErrClosed):
 			w.q.log.Info("item given back, as the queue is closed", l.fields()...)
+		case errors.Is(err, ErrCancelled):
+			w.q.log.Info("item cancelled while a handler had it", append(l.fields(), zap.Error(err))...)
 		case errors.Is(err, etcdclaims.ErrLost):
 			w.settle(l, err)
 		}

@@ -53,6 +53,11 @@ type Act struct {
 	put    atomic.Bool // a request with the record was made
 }
 
+// Who returns the label under which a call is recorded: of the person that As names, or of the client.
+func Who(ctx context.Context, claims *etcdclaims.Client) string {
+	return limit(cmp.Or(personOf(ctx).who, claims.Owner()))
+}
+
 // Begin returns an action on a target. The reason why is that of the call, if it takes one; that of As goes first.
 func Begin(ctx context.Context, claims *etcdclaims.Client, v Verb, on Target, why string) *Act {
 	if passthrough.Refuse(claims) != nil {

@@ -25,6 +25,37 @@ func TestRedrive(t *testing.T) {
 	}
 }
 
+// A later item has the payload of the last enqueue, and vests when none has come for a while, or it is due.
+func TestDebounce(t *testing.T) {
+	w := newWorld(t)
+	w.enqueue("a", noon.Add(time.Minute))
+	before := item.Content{Version: item.Version, Topic: "t", Seq: "a", Enqueued: noon}
+	for i, want := range []time.Duration{70 * time.Second, 80 * time.Second, 90 * time.Second, 90 * time.Second} {
+		now := noon.Add(time.Duration(10*(i+1)) * time.Second)
+		step := item.Debounce{
+			Keys: keys, Entry: w.entry(keys.Later()), Before: before, Payload: []byte{byte(i)},
+			Quiet: time.Minute, Most: 90 * time.Second, Now: now,
+		}
+		if !w.do(step.Build()).Succeeded || w.do(step.Build()).Succeeded {
+			t.Fatal("not replaced once")
+		}
+		w.want("later")
+		e, kv := w.entry(keys.Later()), w.under(keys.Content("a"))[0]
+		c, err := item.Decode[item.Content](kv.Key, kv.Value)
+		if err != nil || c.Payload[0] != byte(i) || c.Topic != "t" || !c.Enqueued.Equal(noon) {
+			t.Errorf("%+v, %v", c, err)
+		}
+		if at := noon.Add(want); !e.State.Vesting.Equal(at) || e.Key() != keys.LaterAt(c.Rank, at, "a") {
+			t.Errorf("vests %v after noon at %s, want %v", e.State.Vesting.Sub(noon), e.Key(), want)
+		}
+	}
+	last := item.Debounce{
+		Keys: keys, Entry: w.entry(keys.Later()), Before: before, Quiet: time.Minute, Most: 90 * time.Second, Now: noon.Add(time.Hour),
+	}
+	w.do(last.Build())
+	w.want("ready")
+}
+
 // Dead letters without content, and those whose place another version wrote, stay.
 func TestRedriveAll(t *testing.T) {
 	w := newWorld(t)

@@ -10,7 +10,8 @@ import (
 type Ended struct {
 	Keys
 	ID  string
-	Rev int64 // of the deletion
+	Key string // of the item
+	Rev int64  // of the deletion
 }
 
 // Build returns the operations.
@@ -18,17 +19,20 @@ func (s Ended) Build() []*pb.RequestOp {
 	return []*pb.RequestOp{
 		at(s.Rev, get(s.Content(s.ID))), at(s.Rev, get(s.Place(s.ID))),
 		at(s.Rev-1, count(get(s.Content(s.ID)))), at(s.Rev, count(get(s.Spec()))),
+		at(s.Rev, get(s.notice(s.Key))),
 	}
 }
 
 // Ending is the request that ended a hold.
 type Ending struct {
-	// Verb is "complete" if the item's content was removed with it, "" if a program other than this
+	// Verb is "cancel" if the notice of that was put with it, "complete" if the item's content was removed with it, "" if a program other than this
 	// package removed it before or with other keys of the queue, and else that of its place.
 	Verb string
 	By   string // the adopted lease whose verb it was, see Held.By
 	Key  string // where the item went, if its place shows that
 	Rev  int64
+
+	Notice Notice // if the item was cancelled
 }
 
 // Judge takes the reply apart.
@@ -44,6 +48,11 @@ func (s Ended) Judge(resp *pb.TxnResponse) (Ending, error) {
 	}
 	if end.By = note.By; note.Key != "" {
 		end.Key = s.Placed(note)
+	}
+	if notices := kvs(resp, 4); revision(notices) == s.Rev {
+		end.Verb = VerbCancel
+		end.Notice, _ = Decode[Notice](notices[0].Key, notices[0].Value) // of a newer version: cancelled all the same
+		return end, nil
 	}
 	if len(items) == 0 {
 		// No request of this package removes a taken key and leaves the queue without its spec.
@@ -65,7 +74,7 @@ func (s Ended) Judge(resp *pb.TxnResponse) (Ending, error) {
 
 // Mine reports whether it was a verb of the hold. Move finds its own by its nonce.
 func (h Held) Mine(end Ending) bool {
-	return end.By == h.By && end.Verb != VerbHeartbeat && end.Verb != ""
+	return end.By == h.By && end.Verb != VerbHeartbeat && end.Verb != VerbCancel && end.Verb != ""
 }
 
 // Left reads the state in which the request has left the item.

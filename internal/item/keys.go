@@ -20,6 +20,7 @@ import (
 //	index/lane/<digest of key>/<n>    one per item of a partition key whose turn has come
 //	index/bell                        written when the queue is resumed, or paused until another time
 //	index/idle/<session>              processes that wait for items
+//	index/cancelled/<session>/<id>    who cancelled an item that a worker had, for a minute
 //	taken/<session>/<id>              items that a worker has: put once per lease, so its ModRevision is the fence
 //	place/<id>                        where an item is that is not where it was enqueued
 //	dead/<time>/<seq>                 dead letters
@@ -78,6 +79,14 @@ func (k Keys) Idles() string { return k.Index() + "idle/" }
 
 // Idle is the key of one of them.
 func (k Keys) Idle(session string) string { return k.Idles() + session }
+
+// Cancelled is the prefix of the notices that taken items were cancelled.
+func (k Keys) Cancelled() string { return k.Index() + "cancelled/" }
+
+// notice is the key of the notice that the item of a taken key was cancelled.
+func (k Keys) notice(taken string) string {
+	return k.Cancelled() + strings.TrimPrefix(taken, k.Taken())
+}
 
 // Taken is the prefix of items that workers have.
 func (k Keys) Taken() string { return k.root + "taken/" }

@@ -96,6 +96,22 @@ func TestTurnsOfAKey(t *testing.T) {
 	w.want("dead dead dead")
 }
 
+// An item that is cancelled while a worker has it frees its lane.
+func TestCancelTakenFreesTheLane(t *testing.T) {
+	w := newWorld(t)
+	w.tenant("k", "a", "b")
+	digest := w.digest()
+	w.next(digest, "a")
+	e, err := keys.Entry(w.under(keys.Taken())[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if in := (item.CancelTaken{Keys: keys, Entry: e}).Build(); !w.do(in).Succeeded {
+		t.Error("not cancelled")
+	}
+	w.next(digest, "b")
+}
+
 // An item that comes before those that wait is not passed, and one lane is not given twice.
 func TestTurnIsOfTheFirst(t *testing.T) {
 	w := newWorld(t)

@@ -59,6 +59,7 @@ type Tombstone struct {
 	Attempt int       `json:"attempt"`
 	At      time.Time `json:"at"`
 	By      string    `json:"by,omitempty"` // the adopted lease that completed it
+	Result  []byte    `json:"result,omitempty"`
 }
 
 // State is what changes of an item. It is the value of its key under index/, taken/

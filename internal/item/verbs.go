@@ -27,6 +27,7 @@ type Complete struct {
 	// remembered, or else the note by which an adopted lease knows that it was the one that completed it.
 	Keep     int64
 	Remember bool
+	Result   []byte // for those who wait, if it is remembered
 	Then     []*pb.RequestOp
 	Now      time.Time
 }
@@ -41,7 +42,7 @@ func (s Complete) Build() *pb.TxnRequest {
 	switch {
 	case s.Keep != 0 && s.Remember:
 		c := Content{Version: Version, Topic: s.Topic, Seq: st.Seq, Given: true, Done: &Tombstone{
-			Fence: s.Fence(), Owner: st.Owner, Attempt: st.Attempts, At: s.Now.UTC(), By: s.By,
+			Fence: s.Fence(), Owner: st.Owner, Attempt: st.Attempts, At: s.Now.UTC(), By: s.By, Result: s.Result,
 		}}
 		ops[0] = txn.Put([]byte(key), Encode(c), s.Keep)
 	case s.Keep != 0:

@@ -7,6 +7,7 @@ import (
 	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
 // step builds the request of a verb, or another one that ends a hold.
@@ -36,7 +37,11 @@ func TestVerbs(t *testing.T) {
 		"snooze":     {func(h item.Held) step { return item.Snooze{Held: h, Until: soon, Now: noon} }, "later", 0, item.VerbSnooze},
 		"release":    {func(h item.Held) step { return item.Release{Held: h} }, "ready", 0, item.VerbRelease},
 		"discard":    {func(h item.Held) step { return item.Discard{Held: h} }, "dead", 1, item.VerbDiscard},
-		"by hand":    {func(h item.Held) step { return byHand{h} }, "", 0, ""},
+		"cancelled": {func(h item.Held) step {
+			e := &item.Entry{KV: &mvccpb.KeyValue{Key: []byte(h.Key()), ModRevision: h.Rev}, State: h.State}
+			return item.CancelTaken{Keys: keys, Entry: e, Notice: item.Notice{By: "b", Why: "w"}, Lease: 7}
+		}, "", 0, item.VerbCancel},
+		"by hand": {func(h item.Held) step { return byHand{h} }, "", 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -62,7 +67,7 @@ func TestVerbs(t *testing.T) {
 			if again := w.do(in); again.Succeeded || held.Refused(again) != item.Gone {
 				t.Error("the verb of a hold that has ended was carried out")
 			}
-			ended := item.Ended{Keys: keys, ID: "a", Rev: resp.Header.Revision}
+			ended := item.Ended{Keys: keys, ID: "a", Key: held.Key(), Rev: resp.Header.Revision}
 			end, err := ended.Judge(w.ask(ended.Build()...))
 			if err != nil || end.Verb != test.as && test.as != "" {
 				t.Errorf("%+v, %v", end, err)

@@ -28,7 +28,7 @@ var classes = []class{
 	{name: "unknown", are: []error{etcdclaims.ErrUnknown}},
 	{name: "lost", are: []error{etcdclaims.ErrLost, etcdclaims.ErrReleased}, not: []string{"unknown"}},
 	{name: "refused", are: []error{etcdclaims.ErrHeld, etcdclaims.ErrRefused, work.ErrDone, work.ErrDead, work.ErrBackoff}},
-	{name: "queue", cause: true, are: []error{queue.ErrFull, queue.ErrNotFound, queue.ErrTaken, queue.ErrUnchanged}},
+	{name: "queue", cause: true, are: []error{queue.ErrFull, queue.ErrNotFound, queue.ErrTaken, queue.ErrUnchanged, queue.ErrDead}},
 	{name: "rewound", cause: true, are: []error{etcdclaims.ErrRewound}},
 	{
 		name: "config", cause: true,

@@ -256,4 +256,59 @@ var queueMutants = []mutant{
 		name: "items of a batch completed one by one", of: "etcdclaims/queue", tests: "TestCompleteAll",
 		edits: []edit{{"etcdclaims/queue/verbs.go", "In: in, Crowd: crowd}", "In: in}"}},
 	},
+	{
+		name: "result of an item without an id forgotten at once", of: "etcdclaims/queue", tests: "TestResult",
+		edits: []edit{{"etcdclaims/queue/verbs.go", "(l.content.Given || l.Result() != nil)", "l.content.Given"}},
+	},
+	{
+		name: "result lost when etcd has no space", of: "etcdclaims/queue", tests: "TestNoSpaceOfEachCall",
+		edits: []edit{{"etcdclaims/queue/verbs.go", "l.by() != \"\" || l.Result() != nil }", "l.by() != \"\" }"}},
+	},
+	{
+		name: "wait that misses what comes before its watch", of: "etcdclaims/queue", tests: "TestWaitBeforeWatch",
+		edits: []edit{{"etcdclaims/queue/wait.go", "clientv3.WithRev(resp.Header.Revision + 1)", "clientv3.WithRev(0)"}},
+	},
+	{
+		name: "wait that trusts a deaf watch", of: "etcdclaims/queue", tests: "TestWaitDeaf",
+		edits: []edit{{"etcdclaims/queue/wait.go", "time.NewTimer(compareEvery - ", "time.NewTimer(24*compareEvery - "}},
+	},
+	{
+		name: "cancelled item whose worker is not told", of: "etcdclaims/queue", tests: "TestCancelTaken",
+		edits: []edit{{"etcdclaims/queue/listen.go", "		l.claimer.q.sessions.hear(resp.Events)\n", ""}},
+	},
+	{
+		name: "late notice that ends the delivery of a later item", of: "etcdclaims/queue", tests: "TestCancelNoticeLate",
+		edits: []edit{{"etcdclaims/queue/session.go", "held.Rev < rev {", "held.Rev != rev {"}},
+	},
+	{
+		name: "cancellation taken for a completion", of: "etcdclaims/queue", tests: "TestCancelTaken", unseen: unused,
+		edits: []edit{{"internal/item/ending.go", "revision(notices) == s.Rev {", "revision(notices) < 0 {"}},
+	},
+	{
+		name: "item cancelled that its worker has given back", of: "etcdclaims/queue", tests: "TestCancelTakenBesideWorker", unseen: unused,
+		edits: []edit{{
+			"internal/item/cancel.go", "	return h.ends(\n		remove(s.Content(id)), remove(s.Place(id)), txn.Put([]byte(s.notice(h.Key())), Encode(n), s.Lease))\n",
+			"	in := h.ends(\n		remove(s.Content(id)), remove(s.Place(id)), txn.Put([]byte(s.notice(h.Key())), Encode(n), s.Lease))\n	in.Compare = nil\n	return in\n",
+		}},
+	},
+	{
+		name: "unique item that is forgotten within its period", of: "etcdclaims/queue", tests: "TestUnique",
+		edits: []edit{{"etcdclaims/queue/enqueue.go", "it.given || it.unique.asked", "it.given"}},
+	},
+	{
+		name: "debounced item that never vests", of: "etcdclaims/queue", tests: "TestDebounceEnds", unseen: unused,
+		edits: []edit{{"internal/item/debounce.go", "last.Before(st.Vesting) {", "last.IsZero() {"}},
+	},
+	{
+		name: "debounced item that a worker has by now", of: "etcdclaims/queue", tests: "TestDebounceBesideClaim", unseen: unused,
+		edits: []edit{{"internal/item/debounce.go", "	if to == s.Entry.Key() {\n", "	if in.Compare = nil; to == s.Entry.Key() {\n"}},
+	},
+	{
+		name: "debounced item that is begun", of: "etcdclaims/queue", tests: "TestDebounceOfFailed",
+		edits: []edit{{"etcdclaims/queue/postpone.go", "f.Where != Later || f.Attempts > 0 {", "f.Where != Later {"}},
+	},
+	{
+		name: "waits that open a stream each", of: "etcdclaims/queue", tests: "TestWaitsShareAStream",
+		edits: []edit{{"etcdclaims/queue/wait.go", "context.WithCancel(q.ctx)", "context.WithCancel(ctx)"}},
+	},
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"time"
 
@@ -41,6 +42,7 @@ type queueing struct {
 	calls   []*queueCall
 	leases  map[leaseName]*queueLease
 	waits   []queueWait
+	results []queueResult
 	ahead   time.Duration // of the true time, of a clock, at most
 	behind  time.Duration // the same, negative
 }
@@ -75,6 +77,7 @@ type queueCall struct {
 	dead     bool // a failure that was answered so
 	last     bool // a failure that is permanent
 	unmarked bool // a completion that writes no mark beside
+	debounce bool // an enqueue that replaces the payload of an item that has not vested
 	applied  int  // how often it is in etcd
 	tries    int  // how often it was called again
 }
@@ -95,6 +98,13 @@ type queueLease struct {
 type queueWait struct {
 	p        *process
 	from, to time.Time
+}
+
+// queueResult is the result of an item as a process was told it: which call has completed the item.
+type queueResult struct {
+	p    *process
+	id   string
+	call int
 }
 
 // newQueueing returns the queue of the run, or nil. It draws nothing, so that runs
@@ -220,7 +230,12 @@ func (p *process) enqueue(rng *rand.Rand) {
 		id = p.w.queue.newID(rng)
 	}
 	c := p.w.queue.begin(p, "enqueue", id, 0)
-	item := c.item(rng)
+	settles := queue.Debounce(1500*time.Millisecond, 4*time.Second)
+	var more []queue.ItemOption
+	if c.debounce = id != "" && c.n%4 == 0; c.debounce {
+		more = append(more, settles)
+	}
+	item := c.item(rng, more...)
 	c.id = item.ID()
 	call := func(c *queueCall) {
 		ctx, cancel := p.within(rng, 5*time.Second)
@@ -235,9 +250,18 @@ func (p *process) enqueue(rng *rand.Rand) {
 		p.w.queue.returned(c, err)
 	}
 	call(c)
+	if c.debounce && c.outcome == "done" && p.ctx.Err() == nil {
+		then := p.w.queue.begin(p, "enqueue", id, 0)
+		then.debounce, then.priority, then.max = true, c.priority, c.max
+		item = queue.NewItem(fmt.Append(nil, then.n), queue.ID(id), queue.Priority(c.priority), queue.MaxAttempts(c.max), settles)
+		call(then)
+		return
+	}
 	if c.outcome == "unknown" && id != "" && rng.IntN(2) == 0 && p.ctx.Err() == nil {
 		c.tries++ // it is put again if it was put and cancelled
-		call(p.w.queue.begin(p, "enqueue again", id, 0))
+		again := p.w.queue.begin(p, "enqueue again", id, 0)
+		again.debounce = c.debounce
+		call(again)
 	}
 }
 
@@ -283,8 +307,12 @@ func (p *process) intervene(rng *rand.Rand) {
 		p.w.queue.returned(c, call(ctx, id))
 	}
 	switch rng.IntN(6) {
-	case 0, 1:
-		call("cancel", p.w.queue.anID(rng), p.queue.Cancel)
+	case 0:
+		call("cancel", p.w.queue.anID(rng), func(ctx context.Context, id string) error { return p.queue.Cancel(ctx, id) })
+	case 1:
+		call("cancel any", p.w.queue.anID(rng), func(ctx context.Context, id string) error {
+			return p.queue.Cancel(ctx, id, queue.AlsoTaken("on purpose"))
+		})
 	case 2:
 		call("set priority", p.w.queue.anID(rng), func(ctx context.Context, id string) error { return p.queue.SetPriority(ctx, id, rng.IntN(4)) })
 	case 3:
@@ -317,11 +345,28 @@ func (p *process) watchQueue(rng *rand.Rand) {
 		_, err := p.queue.Stats(ctx)
 		p.class("queue stats", err)
 	case 1:
-		_, err := p.queue.Look(ctx, p.w.queue.anID(rng))
+		id := p.w.queue.anID(rng)
+		_, err := p.queue.Look(ctx, id)
 		p.class("queue look", err)
+		p.awaitResult(ctx, id)
 	default:
 		for _, err := range p.queue.Waiting(ctx) {
 			p.class("queue list", err)
 		}
 	}
+}
+
+// awaitResult waits for an item, and records its result.
+func (p *process) awaitResult(ctx context.Context, id string) {
+	info, err := p.queue.Wait(ctx, id)
+	p.class("queue wait", err)
+	if err != nil || p.dead.Load() || len(info.Result) == 0 {
+		return
+	}
+	n, err := strconv.Atoi(string(info.Result))
+	p.w.faultIf(err != nil, "%s was told that the result of %s is %q", p.name, id, info.Result)
+	qs := p.w.queue
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	qs.results = append(qs.results, queueResult{p, id, n})
 }

@@ -17,7 +17,11 @@ func (j *queueJudge) move(id, content string, from, to *queueEntry) {
 		j.back++
 	}
 	if from != nil && to != nil {
-		if now := j.items[id]; now != content {
+		now := j.items[id]
+		if (now != content || !to.Vesting.Equal(from.Vesting)) && j.debounced(id, from, to) {
+			return
+		}
+		if now != content {
 			j.fault("the payload of %s changed from %q to %q: %v", id, content, now, to.change)
 		}
 		j.faultIf(from.Seq != to.Seq || from.Max != to.Max || from.Key != to.Key, "item %s changed: %v, before: %v", id, to.change, from.change)
@@ -32,6 +36,8 @@ func (j *queueJudge) move(id, content string, from, to *queueEntry) {
 		if to.where == "taken" { // handed over at once
 			j.took(id, &queueEntry{where: "ready", queueItem: to.queueItem, change: to.change}, to, to.Attempts-1)
 		}
+	case from.where == "taken" && to == nil && slices.ContainsFunc(j.changes, noticeOf(id)):
+		j.cancelled(id, from)
 	case from.where == "taken" && to == nil:
 		j.completed(id, from)
 	case from.where == "taken":
@@ -77,6 +83,22 @@ func (j *queueJudge) enqueued(id string, to *queueEntry) {
 			j.waiting, id, j.qs.room, j.back)
 	}
 	j.qs.w.count("judged: items enqueued")
+}
+
+// debounced judges that an item that has not vested was enqueued again, and reports whether it was.
+func (j *queueJudge) debounced(id string, from, to *queueEntry) bool {
+	n, err := strconv.Atoi(j.items[id])
+	if err != nil || n < 0 || n >= len(j.qs.calls) || !j.qs.calls[n].debounce || from.where != "later" || !to.waits() {
+		return false
+	}
+	j.call(j.items[id], "enqueue", id, 0)
+	was := from.queueItem
+	j.faultIf(to.Seq != was.Seq || to.Max != was.Max || to.Priority != was.Priority || to.Attempts != 0 || was.Attempts != 0,
+		"item %s was debounced: %v; it was: %v", id, to.change, from.change)
+	j.faultIf(to.where == "ready" && !j.qs.vested(to.Vesting, j.changes[0].at),
+		"item %s is visible at %s, and vests at %s: %v", id, clockOf(j.changes[0].at), clockOf(to.Vesting), to.change)
+	j.qs.w.count("judged: items debounced")
+	return true
 }
 
 // took judges that a process took an item.
@@ -201,12 +223,26 @@ func (j *queueJudge) givenUp(id string, from, to *queueEntry) {
 	}
 }
 
-// cancelled judges that an item that nobody had is gone.
+// noticeOf reports of a change whether it is the notice that a taken item was cancelled.
+func noticeOf(id string) func(change) bool {
+	return func(c change) bool {
+		kind, rest := c.part()
+		return kind == "cancelled" && !c.deleted && strings.HasSuffix(rest, "/"+id)
+	}
+}
+
+// cancelled judges that an item is gone that nobody has completed.
 func (j *queueJudge) cancelled(id string, from *queueEntry) {
-	j.undone["cancel "+id] = append(j.undone["cancel "+id], j.changes[0].at)
+	taken := from.where == "taken"
+	if one := j.qs.leases[leaseName{id, from.fence}]; taken && one != nil {
+		one.given = true // its worker is told later
+	}
+	for _, verb := range []string{"cancel", "cancel any"} {
+		j.undone[verb+" "+id] = append(j.undone[verb+" "+id], j.changes[0].at)
+	}
 	for _, c := range j.qs.calls {
-		if c.verb == "cancel" && c.id == id && c.outcome != "refused" {
-			j.qs.w.count("judged: items cancelled")
+		if (c.verb == "cancel" && !taken || c.verb == "cancel any") && c.id == id && c.outcome != "refused" {
+			j.qs.w.count("judged: items cancelled, from " + from.where)
 			return
 		}
 	}
@@ -257,6 +293,12 @@ func (j *queueJudge) calls() {
 	for _, one := range j.qs.leases {
 		j.faultIf(!one.seen, "%s was told that it has %s by fence %d, which is not in etcd", one.p.name, one.id, one.fence)
 	}
+	for _, r := range j.qs.results {
+		c := j.qs.calls[r.call]
+		j.qs.w.count("judged: results of items")
+		j.faultIf((c.id != r.id || c.verb != "complete" || c.applied == 0) && !j.qs.w.restored.Load(),
+			"%s was told that %s has the result of the call %s of %s, which is not in etcd", r.p.name, r.id, c.verb, c.id)
+	}
 	for _, c := range j.qs.calls {
 		switch c.verb {
 		case "enqueue", "enqueue again", "complete", "fail", "discard":
@@ -268,7 +310,7 @@ func (j *queueJudge) calls() {
 			one := j.qs.leases[leaseName{c.id, c.fence}] // two who have one lease can both be told that a verb was done
 			j.faultIf(c.outcome == "done" && one != nil && !one.given && !j.returned[leaseName{c.id, c.fence}],
 				"%s was told that %s (fence %d) was given back by its %s: it was not", c.p.name, c.id, c.fence, c.verb)
-		case "cancel", "redrive":
+		case "cancel", "cancel any", "redrive":
 			during := func(at time.Time) bool { return !at.Before(c.began) && !at.After(c.ended.Add(seenLate)) }
 			j.faultIf(c.outcome == "done" && !slices.ContainsFunc(j.undone[c.verb+" "+c.id], during),
 				"%s was told at %s that its %s of %s was done: it is not in etcd since %s",

@@ -1,0 +1,142 @@
+package queue_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/queue"
+)
+
+// settle enqueues an id that is to be quiet for 30 s, within three minutes, and reports whether that counted.
+func (w *world) settle(q *queue.Queue, payload string) bool {
+	w.Helper()
+	it := queue.NewItem([]byte(payload), queue.ID("a"), queue.Debounce(30*sec, 3*time.Minute))
+	added, err := q.Enqueue(w.Context(), it)
+	w.ok(err)
+	return added
+}
+
+// An item that is enqueued again before it has vested is handled once, with the last payload, when it has been
+// quiet, also if a request or a reply is lost.
+func TestDebounce(t *testing.T) {
+	for name, fault := range map[string]*claimtest.Fault{
+		"": nil, "reply lost": {LoseReply: true}, "reply lost twice": {LoseReply: true, Times: 2},
+		"request lost": {LoseRequest: true},
+	} {
+		for bounds, cfg := range map[string]queue.Config{"": {}, " with MaxWaiting": {MaxWaiting: 1}} {
+			t.Run(name+bounds, func(t *testing.T) {
+				t.Parallel()
+				virtually(t, func(w *world) {
+					q, host := w.process(cfg)
+					other := w.queue(cfg)
+					w.want(w.settle(q, "1"), true)
+					for _, payload := range []string{"2", "3", "4"} {
+						time.Sleep(5 * sec)
+						if fault != nil && payload == "3" {
+							f := *fault
+							f.On, f.Skip = claimtest.Other, 1-cfg.MaxWaiting // the first finds that the id is there
+							f.Saw = w.sees("debounce")
+							defer func(i *claimtest.Injection) { w.want(i.Hits() > 0, true) }(host.Inject(f))
+						}
+						w.want(w.settle(q, payload), true)
+						host.RemoveFaults()
+					}
+					info := w.look(other, "a")
+					w.want(info.Where, queue.Later)
+					w.want(info.Vesting.After(time.Now().Add(10*sec)), true)
+					b, err := other.Claim(w.Context(), 1)
+					w.ok(err)
+					w.want(string(b.Deliveries[0].Payload()), "4")
+					if d := time.Since(info.Vesting); d < 0 || d > sec {
+						t.Errorf("handled %v after it vested", d)
+					}
+					w.want(w.settle(q, "5"), false) // a worker has it
+					w.ok(b.Deliveries[0].Complete(w.Context()))
+					w.want(w.settle(q, "6"), false) // it is remembered
+					w.want(len(w.under("/later/")), 0)
+				})
+			})
+		}
+	}
+}
+
+// An item that never is quiet vests in the end, and then is as it is.
+func TestDebounceEnds(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{Retention: -1})
+		begin := time.Now()
+		n := 0
+		for n < 30 && w.settle(q, "x") {
+			n++
+			time.Sleep(9 * sec)
+		}
+		w.want(n, 20)
+		w.want(time.Since(begin).Round(sec), 3*time.Minute)
+		w.ok(w.claim(q).Complete(w.Context()))
+		w.want(w.settle(q, "y"), true) // it is not remembered
+	})
+}
+
+// An item that waits for another attempt keeps its payload, and its back-off.
+func TestDebounceOfFailed(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{})
+		w.settle(q, "1")
+		time.Sleep(31 * sec)
+		out, err := w.claim(q).Fail(w.Context(), context.Canceled)
+		w.ok(err)
+		w.want(w.settle(q, "2"), false)
+		info := w.look(q, "a")
+		w.want(string(info.Payload), "1")
+		w.want(info.Vesting.Equal(out.Until), true)
+	})
+}
+
+// An item that a worker takes while it is enqueued again is handled once, as it was.
+func TestDebounceBesideClaim(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		q, host := w.process(queue.Config{})
+		worker := w.queue(queue.Config{})
+		w.settle(q, "1")
+		var l *queue.Delivery
+		time.Sleep(time.Until(w.look(q, "a").Vesting) - sec/2)
+		saw := w.sees("debounce")
+		injected := host.Inject(claimtest.Fault{On: claimtest.Other, Skip: 1, Saw: func(req any) {
+			saw(req)
+			time.Sleep(sec)
+			l = w.claim(worker)
+		}})
+		w.want(w.settle(q, "2"), false)
+		w.want(injected.Hits(), 1)
+		w.want(string(l.Payload()), "1")
+		w.want(w.look(q, "a").Where, queue.Taken)
+		w.want(string(w.look(q, "a").Payload), "1")
+		w.want(strings.Join(w.under("/later/"), " "), "")
+	})
+}
+
+// What cannot be debounced is refused before any request.
+func TestDebounceRefused(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		q, host := w.process(queue.Config{})
+		for _, it := range []queue.Item{
+			queue.NewItem(nil, queue.Debounce(sec, sec)),
+			queue.NewItem(nil, queue.ID("a"), queue.Debounce(0, sec)),
+			queue.NewItem(nil, queue.ID("a"), queue.Debounce(2*sec, sec)),
+		} {
+			if _, err := q.Enqueue(w.Context(), it); err == nil || !strings.Contains(err.Error(), "Debounce") {
+				t.Error(err)
+			}
+		}
+		w.want(len(host.Sent(claimtest.Every)), 0)
+		_, err := q.Enqueue(w.Context(), queue.NewItem(nil, queue.Unique(0, "a"), queue.Debounce(sec, sec)))
+		w.ok(err)
+	})
+}
