@@ -34,6 +34,7 @@ func (s CancelTaken) Build() *pb.TxnRequest {
 	h.Session = owner[:len(owner)-len(id)-1]
 	n := s.Notice
 	n.Version, n.Why = Version, Cut(n.Why)
-	return h.ends(append(s.leave(s.State),
-		remove(s.Content(id)), remove(s.Place(id)), txn.Put([]byte(s.notice(h.Key())), Encode(n), s.Lease))...)
+	ops := append(s.leave(s.State),
+		remove(s.Content(id)), remove(s.Place(id)), txn.Put([]byte(s.notice(h.Key())), Encode(n), s.Lease))
+	return h.ends(ops...)
 }

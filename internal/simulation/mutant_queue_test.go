@@ -287,9 +287,13 @@ var queueMutants = []mutant{
 	{
 		name: "item cancelled that its worker has given back", of: "etcdclaims/queue", tests: "TestCancelTakenBesideWorker", unseen: unused,
 		edits: []edit{{
-			"internal/item/cancel.go", "	return h.ends(\n		remove(s.Content(id)), remove(s.Place(id)), txn.Put([]byte(s.notice(h.Key())), Encode(n), s.Lease))\n",
-			"	in := h.ends(\n		remove(s.Content(id)), remove(s.Place(id)), txn.Put([]byte(s.notice(h.Key())), Encode(n), s.Lease))\n	in.Compare = nil\n	return in\n",
+			"internal/item/cancel.go", "	return h.ends(ops...)\n",
+			"	in := h.ends(ops...)\n	in.Compare = nil\n	return in\n",
 		}},
+	},
+	{
+		name: "cancelled item of a worker keeps the turn", of: "internal/item", tests: "TestCancelTakenFreesTheLane", unseen: unused,
+		edits: []edit{{"internal/item/cancel.go", "append(s.leave(s.State),", "append([]*pb.RequestOp{},"}},
 	},
 	{
 		name: "unique item that is forgotten within its period", of: "etcdclaims/queue", tests: "TestUnique",
