@@ -126,7 +126,7 @@ func zoneOf(s calendar.Schedule) string {
 }
 
 // ParseSchedule returns the schedule of the definition: After, or Schedule with the
-// calendars of Except and Only. The function ical parses iCalendar texts, as Config.ICal
+// calendars of Except and Only and the bounds. The function ical parses iCalendar texts, as Config.ICal
 // does. If it is nil, such a text is an error. ParseSchedule does no I/O.
 func (d Definition) ParseSchedule(ical func(text, zone string) (calendar.Calendar, error)) (calendar.Schedule, error) {
 	s, err := d.schedule(ical)
@@ -159,7 +159,15 @@ func (d Definition) schedule(ical func(text, zone string) (calendar.Calendar, er
 		}
 		s = filter.apply(s, c)
 	}
+	if b := d.bounds(); b != (calendar.Bounds{}) {
+		return calendar.Bound(s, b)
+	}
 	return s, nil
+}
+
+// bounds returns the bounds of the schedule.
+func (d Definition) bounds() calendar.Bounds {
+	return calendar.Bounds{Start: d.Start, End: d.End, Runs: d.Runs}
 }
 
 // follows returns the schedule of a definition with After.
@@ -171,6 +179,8 @@ func (d Definition) follows() (calendar.Schedule, error) {
 		return nil, errors.New("the definition has both a Schedule and After; want one of them")
 	case d.Except != nil || d.Only != nil:
 		return nil, errors.New("the calendars Except and Only need a Schedule; give them to the job that this one runs after")
+	case d.bounds() != (calendar.Bounds{}):
+		return nil, errors.New("Start, End and Runs need a Schedule; give them to the job that this one runs after")
 	case d.After == d.Name:
 		return nil, errors.New("the job would run after itself")
 	}

@@ -30,8 +30,12 @@ type Definition struct {
 	// Name identifies the job in its group, among the jobs in code too. It has the form of
 	// Job.Name.
 	Name string
-	// Schedule is a text that [calendar.Cron] parses, such as "TZ=Europe/Berlin 30 2 * * *" or
-	// "@every 10m". It has at most 1,000 bytes. It is empty if After is set.
+	// Schedule is a text that [calendar.Cron] parses, such as "TZ=Europe/Berlin 30 2 * * *",
+	// "@every 10m" or, for one run, "@at 2027-01-01T09:00:00Z". It has at most 1,000 bytes. It
+	// is empty if After is set. Instants before the job is defined are not due. If the
+	// schedule ends before an owner takes the definition up, Job.CatchUp decides about the
+	// instants since the job was defined. A job whose schedule has ended remains, with
+	// JobInfo.Ended, until Undefine.
 	Schedule string
 	// After is the name of another job of the group, which is defined or in code. The job
 	// runs after each success of that one, with the same nominal time; see [After]. The other
@@ -47,6 +51,10 @@ type Definition struct {
 	// if Only covers it and Except does not. Nil means no calendar. Both are nil if After
 	// is set.
 	Except, Only *CalendarData
+	// Start, End and Runs limit the schedule, after Except and Only; see [calendar.Bounds]. They
+	// are zero if After is set.
+	Start, End time.Time
+	Runs       int
 	// Kind names the function that runs the job. It is UTF-8 of 1 to 200 bytes, without
 	// control characters.
 	Kind string
@@ -173,17 +181,18 @@ func (d Definition) job(handler kindHandler, ical func(text, zone string) (calen
 		Handler:        func(ctx context.Context, t Tick) error { return handler(ctx, t, bytes.Clone(payload)) },
 		kind:           d.Kind,
 		defined:        d.Version,
+		definedAt:      d.At,
 	}.withDefaults()
 }
 
-// definitionVersion is the version of the values of definitions with After, Except or Only.
+// definitionVersion is the version of the values of definitions with After, Except, Only or bounds.
 // Programs that do not know these fields refuse such values. The others have valueVersion, so
 // that those programs run them.
 const definitionVersion = 2
 
 // storedVersion returns the version of the value in etcd.
 func (v definitionValue) storedVersion() int {
-	if v.After != "" || v.Except != nil || v.Only != nil {
+	if v.After != "" || v.Except != nil || v.Only != nil || !v.Start.IsZero() || !v.End.IsZero() || v.Runs != 0 {
 		return definitionVersion
 	}
 	return valueVersion
@@ -197,6 +206,9 @@ type definitionValue struct {
 	After          string          `json:"after,omitempty"`
 	Except         *CalendarData   `json:"except,omitempty"`
 	Only           *CalendarData   `json:"only,omitempty"`
+	Start          time.Time       `json:"start,omitzero"`
+	End            time.Time       `json:"end,omitzero"`
+	Runs           int             `json:"runs,omitempty"`
 	Kind           string          `json:"kind"`
 	Payload        json.RawMessage `json:"payload,omitempty"`
 	Revision       string          `json:"revision,omitempty"`
@@ -240,6 +252,9 @@ func (d Definition) value() (definitionValue, error) {
 		After:          d.After,
 		Except:         d.Except,
 		Only:           d.Only,
+		Start:          d.Start.UTC(),
+		End:            d.End.UTC(),
+		Runs:           d.Runs,
 		Kind:           d.Kind,
 		Payload:        d.Payload,
 		Revision:       d.Revision,
@@ -284,6 +299,9 @@ func (v definitionValue) definition() (Definition, error) {
 		After:          v.After,
 		Except:         v.Except,
 		Only:           v.Only,
+		Start:          v.Start,
+		End:            v.End,
+		Runs:           v.Runs,
 		Kind:           v.Kind,
 		Payload:        unescaped(v.Payload),
 		Revision:       v.Revision,

@@ -48,6 +48,9 @@ type JobInfo struct {
 	// follows, if the job is paused, or if this process does not know the schedule: the
 	// job was not added here, and calendar.Cron cannot parse its text.
 	Next time.Time
+	// Ended is whether the schedule has no instant left, after those that it had. The job
+	// remains: RunNow and Backfill work.
+	Ended bool
 	// Unadmitted is Next if that tick is due and the owner has not admitted it within its
 	// TTL + 5 s. The clock of this process decides. The owner may not have the job, as
 	// during a deployment: it admits ticks of the jobs of its own process. Unadmitted is
@@ -271,7 +274,9 @@ func (s *Scheduler) info(job string, st *jobSnapshot) JobInfo {
 	} else if schedule := s.scheduleOf(job, st); schedule != nil && st.Spec.Hash != "" {
 		schedule = jobstate.Without(schedule, st.Reset.Decided)
 		i.schedule, i.Next = schedule, schedule.Next(st.High)
-		if i.Problem == "" && i.Version != 0 && st.never(i) {
+		never := st.Last == nil && len(st.Waiting)+len(st.Running) == 0
+		i.Ended = i.over() && !never
+		if i.Problem == "" && i.Version != 0 && i.over() && never && !st.definition.RunOnStart {
 			i.Problem = "no tick follows: the schedule has no instant after " + stamp(st.High)
 		}
 		if i.Ahead = jobstate.Ahead(schedule, st.High, s.now()); i.Problem == "" && i.Ahead > 0 {
@@ -293,11 +298,10 @@ func (s *Scheduler) info(job string, st *jobSnapshot) JobInfo {
 	return i
 }
 
-// never reports whether a job with a schedule has run at no time, and never will.
-func (st *jobSnapshot) never(i JobInfo) bool {
+// over reports whether a job with a schedule has no further tick.
+func (i JobInfo) over() bool {
 	starts, is := i.schedule.(interface{ OnStart() bool })
-	return i.Next.IsZero() && i.After == "" && !(is && starts.OnStart()) && !st.definition.RunOnStart &&
-		st.Last == nil && len(st.Waiting)+len(st.Running) == 0
+	return i.Next.IsZero() && i.After == "" && !(is && starts.OnStart())
 }
 
 // problem returns why the job does not run as it is defined, or an empty text.

@@ -106,9 +106,10 @@ type Job struct {
 
 	// The following fields are those of a job that is defined in etcd.
 
-	kind    string
-	defined int64  // the version of the definition; 0 for a job in code
-	problem string // why this process cannot run the job, which is then never registered nor admitted
+	kind      string
+	defined   int64     // the version of the definition; 0 for a job in code
+	definedAt time.Time // when that was stored
+	problem   string    // why this process cannot run the job, which is then never registered nor admitted
 }
 
 // kindHandler is the function of a kind.

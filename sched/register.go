@@ -253,8 +253,8 @@ func (l *leadership) register(ctx context.Context) (more bool, err error) {
 }
 
 // registration returns the decision that stores the owner's version of a job, if the
-// stored one differs. The ticks of a new job, and of one whose schedule has changed,
-// begin now: the mark is moved forward, never back.
+// stored one differs. The ticks of a new job, and of one whose schedule has changed, begin
+// now, or when the job was defined if its schedule has ended: the mark is moved forward, never back.
 func (l *leadership) registration(c *jobState) (decision, bool) {
 	if c.job.problem != "" {
 		return l.complaint(c)
@@ -263,11 +263,15 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 	is := describe(l.cfg.Group, j)
 	begins := c.specRev == 0 || c.highRev == 0 || c.spec.Hash != is.Hash
 	is.Since, is.Born, is.Started = c.spec.Since, c.spec.Born, c.spec.Started
+	since := now
+	if j.defined != 0 && j.definedAt.Before(now) && j.rules.DueAfter(now).IsZero() {
+		since = j.definedAt // the schedule may have ended since, so CatchUp decides about its last ticks
+	}
 	if begins {
-		is.Since = now
+		is.Since = since
 	}
 	if c.specRev == 0 {
-		is.Born = now
+		is.Born = since
 	}
 	starts := j.RunOnStart && !slices.Contains(is.Started, is.Hash)
 	if starts {
@@ -281,7 +285,7 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 	st := &tick.Register{Keys: k, Job: j.rules, SpecRev: c.specRev, MarkRev: c.highRev, Spec: value}
 	high := c.high
 	if begins {
-		high = tick.Later(c.high, now)
+		high = tick.Later(c.high, since)
 		st.To = high
 	}
 	if starts {

@@ -28,6 +28,7 @@ type jobView struct {
 	Kind     string     `json:"kind,omitempty" col:"KIND"`             // of a job that is defined in etcd
 	Problem  string     `json:"problem,omitempty" col:"PROBLEM,short"` // why it does not run as defined
 	Next     time.Time  `json:"next,omitzero"`
+	Over     bool       `json:"ended,omitempty"`  // no tick follows
 	Overdue  time.Time  `json:"overdue,omitzero"` // the oldest tick past its bound
 	Paused   string     `json:"paused,omitempty" col:"PAUSED,short"`
 	Resumes  time.Time  `json:"pausedUntil,omitzero"` // by itself
@@ -49,8 +50,11 @@ const allJobColumns = "GROUP," + jobColumns
 func viewJob(i sched.JobInfo) jobView {
 	v := jobView{
 		Group: i.Group, Job: i.Job, Schedule: i.Schedule, After: i.After, Kind: i.Kind, Problem: i.Problem,
-		Next: i.Next.UTC(), Overdue: i.Overdue.UTC(), Running: len(i.Running), Waiting: len(i.Waiting), Requests: i.Requests,
+		Next: i.Next.UTC(), Over: i.Ended, Overdue: i.Overdue.UTC(), Running: len(i.Running), Waiting: len(i.Waiting), Requests: i.Requests,
 		Short: shortSchedule(i.Schedule), Due: explain.Stamp(i.Next), Queue: column{}.number(int64(len(i.Waiting))),
+	}
+	if v.Over {
+		v.Due = "ended"
 	}
 	if !v.Overdue.IsZero() {
 		v.Due = "overdue since " + explain.Stamp(v.Overdue)

@@ -17,6 +17,9 @@ const jobsYAML = `jobs:
 - name: audit
   schedule: '@every 1h'
   kind: report
+  start: 2130-01-01T09:00:00+01:00
+  end: 2140-01-01T09:00:00Z
+  runs: 10
 - name: invoices
   schedule: TZ=Europe/Berlin 30 2 * * *
   kind: report
@@ -61,9 +64,12 @@ func TestSchedApply(t *testing.T) {
 	file = write(strings.NewReplacer("30 2 * * *", "0 3 * * *", "audit", "audits", "  timeout: 10m\n", "").Replace(jobsYAML))
 	got := as[[]changeView](w, on("apply", "-f", file, "--dry-run", "--prune")...)
 	want := []changeView{
+		{"add", "audits", "end", "", "2140-01-01T09:00:00Z"},
 		{"add", "audits", "kind", "", "report"},
 		{"add", "audits", "name", "", "audits"},
+		{"add", "audits", "runs", "", "10"},
 		{"add", "audits", "schedule", "", "@every 1h"},
+		{"add", "audits", "start", "", "2130-01-01T08:00:00Z"},
 		{"change", "invoices", "schedule", "TZ=Europe/Berlin 30 2 * * *", "TZ=Europe/Berlin 0 3 * * *"},
 		{"change", "invoices", "timeout", "10m0s", ""},
 		{Change: "remove", Job: "audit"},

@@ -22,6 +22,8 @@ func jobText(i sched.JobInfo) []string {
 	switch {
 	case i.Paused != nil:
 		add("paused %s", pausing.Text(i.Paused.By, i.Paused.At, i.Paused.Until, i.Paused.Note))
+	case i.Ended:
+		add("next: none, the schedule has ended")
 	case i.Next.IsZero():
 		add("next: not known, or never")
 	default:

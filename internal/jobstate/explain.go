@@ -56,7 +56,7 @@ func (st State) Undecided(nominal, now time.Time, schedule calendar.Schedule, pr
 	case schedule != nil && !Has(schedule, nominal):
 		why := "has no tick at this instant"
 		if Has(Whole(schedule), nominal) {
-			why = "has a calendar that leaves this instant out"
+			why = "has a calendar, or a start or an end, that leaves this instant out"
 		}
 		return fmt.Sprintf("not due: the schedule %s %s; the next one is at %s", st.Spec.Schedule, why, Stamp(schedule.Next(nominal))), false
 	case nominal.After(st.High) && nominal.After(now):
