@@ -8,6 +8,7 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/sched/calendar"
 )
 
@@ -137,7 +138,7 @@ func (d Definition) ParseSchedule(ical func(text, zone string) (calendar.Calenda
 }
 
 func (d Definition) schedule(ical func(text, zone string) (calendar.Calendar, error)) (calendar.Schedule, error) {
-	if d.After != "" {
+	if d.following() {
 		return d.follows()
 	}
 	s, err := calendar.Cron(d.Schedule)
@@ -170,19 +171,19 @@ func (d Definition) bounds() calendar.Bounds {
 	return calendar.Bounds{Start: d.Start, End: d.End, Runs: d.Runs}
 }
 
-// follows returns the schedule of a definition with After.
+// following reports whether the job runs after others.
+func (d Definition) following() bool { return d.After != "" || d.AfterAll != nil || d.AfterOn != "" }
+
+// follows returns the schedule of a definition that runs after other jobs.
 func (d Definition) follows() (calendar.Schedule, error) {
-	switch err := checkName(d.After); {
-	case err != nil:
-		return nil, fmt.Errorf("the name in After %w", err)
+	a := after{tick.Following{After: d.After, AfterAll: d.AfterAll, AfterOn: d.AfterOn}}
+	switch {
 	case d.Schedule != "":
 		return nil, errors.New("the definition has both a Schedule and After; want one of them")
 	case d.Except != nil || d.Only != nil:
 		return nil, errors.New("the calendars Except and Only need a Schedule; give them to the job that this one runs after")
 	case d.bounds() != (calendar.Bounds{}):
 		return nil, errors.New("Start, End and Runs need a Schedule; give them to the job that this one runs after")
-	case d.After == d.Name:
-		return nil, errors.New("the job would run after itself")
 	}
-	return after(d.After), nil
+	return a, a.check(d.Name)
 }

@@ -12,12 +12,13 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 // Definition is a job as data: it is stored in etcd by [Scheduler.Define] and run by the
 // function that the processes of the group have registered for its kind, by
-// [Scheduler.Handle]. Name, Kind, and either Schedule or After are required. The other
+// [Scheduler.Handle]. Name, Kind, and one of Schedule, After and AfterAll are required. The other
 // fields from Revision on have the meaning, the limits and the defaults of those of [Job].
 //
 // A Definition is encoded as JSON with the names of its fields in lower camel case.
@@ -41,11 +42,17 @@ type Definition struct {
 	// runs after each success of that one, with the same nominal time; see [After]. The other
 	// job need not exist yet: until it does, JobInfo.Problem reports that.
 	//
-	// A success requests a tick if the process that records it knows the definition,
+	// An end requests a tick if the process that records it knows the definition,
 	// usually within milliseconds of Define. A process with an older version of this
 	// package, which does not know Definition.After, requests no ticks. Define
-	// refuses a circle of jobs, and more than 32 jobs after one.
+	// refuses a circle of jobs, more than 32 jobs after one, and more than 16 before one.
 	After string
+	// AfterAll names several jobs instead: the job runs when each of them has ended for one
+	// nominal time.
+	AfterAll []string
+	// AfterOn is "failure" for a job that runs as [AfterFailure], "end" for one that runs as
+	// [AfterEnd], and empty for one that runs after success.
+	AfterOn string
 	// Except covers the instants of Schedule that are left out, and Only the instants
 	// that are kept; see the functions [calendar.Except] and [calendar.Only]. With both, an instant is due
 	// if Only covers it and Except does not. Nil means no calendar. Both are nil if After
@@ -192,7 +199,7 @@ const definitionVersion = 2
 
 // storedVersion returns the version of the value in etcd.
 func (v definitionValue) storedVersion() int {
-	if v.After != "" || v.Except != nil || v.Only != nil || !v.Start.IsZero() || !v.End.IsZero() || v.Runs != 0 {
+	if v.Following.Jobs() != nil || v.Except != nil || v.Only != nil || !v.Start.IsZero() || !v.End.IsZero() || v.Runs != 0 {
 		return definitionVersion
 	}
 	return valueVersion
@@ -203,7 +210,7 @@ type definitionValue struct {
 	V              int             `json:"v,omitempty"`
 	Name           string          `json:"name"`
 	Schedule       string          `json:"schedule,omitempty"`
-	After          string          `json:"after,omitempty"`
+	tick.Following
 	Except         *CalendarData   `json:"except,omitempty"`
 	Only           *CalendarData   `json:"only,omitempty"`
 	Start          time.Time       `json:"start,omitzero"`
@@ -249,7 +256,7 @@ func (d Definition) value() (definitionValue, error) {
 	v := definitionValue{
 		Name:           d.Name,
 		Schedule:       d.Schedule,
-		After:          d.After,
+		Following:      tick.Following{After: d.After, AfterAll: d.AfterAll, AfterOn: d.AfterOn},
 		Except:         d.Except,
 		Only:           d.Only,
 		Start:          d.Start.UTC(),
@@ -297,6 +304,8 @@ func (v definitionValue) definition() (Definition, error) {
 		Name:           v.Name,
 		Schedule:       v.Schedule,
 		After:          v.After,
+		AfterAll:       v.AfterAll,
+		AfterOn:        v.AfterOn,
 		Except:         v.Except,
 		Only:           v.Only,
 		Start:          v.Start,

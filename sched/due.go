@@ -215,15 +215,22 @@ func (l *leadership) planFor(c *jobState, now time.Time) (p tick.Plan, ok bool) 
 	return tick.Plan{}, false
 }
 
+// followers returns the jobs that run after a job. This process has learnt of them before its first round.
+func (l *leadership) followers(job string) []tick.Follower {
+	all, _ := l.catalog.following(job)
+	return all
+}
+
 // standing returns what a decision about ticks of a job is based on.
 func (l *leadership) standing(c *jobState, now time.Time) tick.Standing {
 	return tick.Standing{
-		Keys:     l.keys,
-		Job:      c.job.rules,
-		Failures: c.failures,
-		History:  l.history(c.job),
-		Epoch:    l.epoch.Load(),
-		Now:      now,
+		Keys:      l.keys,
+		Job:       c.job.rules,
+		Failures:  c.failures,
+		History:   l.history(c.job),
+		Followers: l.followers,
+		Epoch:     l.epoch.Load(),
+		Now:       now,
 	}
 }
 

@@ -24,7 +24,7 @@ type JobInfo struct {
 	Group     string
 	Job       string
 	Schedule  string // the text of the schedule, with its calendars
-	After     string // the job that this one runs after; empty if it has a schedule
+	After     string // the jobs that this one runs after, separated by commas; empty if it has a schedule
 	Revision  string // Job.Revision
 	CatchUp   string // the name of the policy, such as "latest"
 	Overlap   string // the name of the policy, such as "skip"
@@ -267,7 +267,7 @@ func (s *Scheduler) info(job string, st *jobSnapshot) JobInfo {
 		i.Schedule, i.Kind = s.definitionText(st.definition), st.definition.Kind
 	}
 	if before, follows := st.before(); follows {
-		i.After = before
+		i.After = before.Names()
 	}
 	if st.Paused != nil {
 		i.Paused = &Pause{By: st.Paused.By, Note: st.Paused.Note, At: st.Paused.At, Until: st.Paused.Until}
@@ -320,8 +320,8 @@ func (st *jobSnapshot) problem() string {
 	case st.Spec.Defined != st.definitionRev:
 		return fmt.Sprintf("no owner has taken up version %d of the definition so far", st.definitionRev)
 	}
-	if st.unknownBefore && st.Spec.Problem == "" {
-		return fmt.Sprintf("the job %q, after which it runs, is neither defined nor registered by an owner", st.definition.After)
+	if st.unknownBefore != "" && st.Spec.Problem == "" {
+		return fmt.Sprintf("the job %q, after which it runs, is neither defined nor registered by an owner", st.unknownBefore)
 	}
 	return st.Spec.Problem
 }

@@ -260,6 +260,9 @@ func describe(group string, j Job) spec {
 		Version: valueVersion, Group: group, Job: j.Name, Schedule: j.text(), Revision: j.Revision, Hash: j.hash(),
 		Guarantee: j.Guarantee.String(), History: j.History, Overdue: j.Overdue, Jitter: j.Jitter, Kind: j.kind, Defined: j.defined,
 	}
+	if before, follows := j.Schedule.(after); follows {
+		is.Following = before.Following
+	}
 	is.CatchUp, _ = j.CatchUp.catchUp()
 	is.Overlap, _ = j.Overlap.overlap()
 	return is

@@ -119,6 +119,12 @@ func (l *leadership) lead(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
+	for !l.catalog.knows() { // which jobs run after others
+		if ctx.Err() != nil {
+			return nil
+		}
+		retry.Sleep(ctx, time.Millisecond)
+	}
 	l.readClocks()
 	defer l.nextDue.Store(nil)
 	defer l.pausedAt.Store(nil)

@@ -192,7 +192,7 @@ func (s *Scheduler) ask(ctx context.Context, act *audit.Act, what string, a ask)
 			return nil, nil, s.unknownJob(a.Job)
 		}
 		if before, follows := st.before(); follows && !a.From.IsZero() {
-			return nil, nil, fmt.Errorf("it runs after %.80q and has no ticks of its own: backfill that job", before)
+			return nil, nil, fmt.Errorf("it runs after %.80q and has no ticks of its own: backfill that job", before.Names())
 		}
 		return []clientv3.Cmp{absent(key), s.definedAs(a.Job, st.definitionRev)}, []clientv3.Op{clientv3.OpPut(key, tick.Encode(a))}, nil
 	})

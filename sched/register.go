@@ -190,7 +190,7 @@ func (l *leadership) know(c *jobState, sp, high *mvccpb.KeyValue) bool {
 	c.plan, c.readAt, c.at = nil, time.Time{}, time.Time{}
 	err := c.read(sp, high)
 	c.broken = err != nil
-	l.unserved[c.id] = l.unserved[c.id] || len(l.requestsOf[c.id]) > 0 && l.cannotServe(c.id)
+	l.unserved[c.id] = l.unserved[c.id] || len(l.requestsOf[c.id]) > 0 && l.piles(c.id)
 	if err != nil {
 		l.log.Error("job not taken over: its state cannot be read", zap.String("job", c.job.Name),
 			zap.String("etcd_key", l.keys.Spec(c.job.Name)), zap.Error(err))

@@ -70,7 +70,7 @@ func (l *leadership) setRequest(key string, r *request) {
 	}
 	l.requestsOf[r.id][key] = r
 	l.offer(r)
-	l.unserved[r.id] = l.unserved[r.id] || r.After != "" && l.cannotServe(r.id)
+	l.unserved[r.id] = l.unserved[r.id] || r.After != "" && l.piles(r.id)
 }
 
 // offer queues a request if it can be served. A request for a job that this process
@@ -78,7 +78,8 @@ func (l *leadership) setRequest(key string, r *request) {
 // job has been read.
 func (l *leadership) offer(r *request) {
 	c := l.jobs[r.id]
-	if c != nil && c.registered() && c.readAt.IsZero() && !c.behind(r) && !l.resumes(c, r) && (!r.backfill() || l.room(r) > 0) {
+	if c != nil && c.registered() && c.readAt.IsZero() && !c.behind(r) && !l.resumes(c, r) && (!r.backfill() || l.room(r) > 0) &&
+		l.joined(c, r).complete {
 		l.asked.Set(r)
 	}
 }
@@ -103,10 +104,19 @@ func (l *leadership) dropAsk(c *jobState, r *request) decision {
 	})
 }
 
-// afterPause leaves out a tick after another job, because the job is paused.
-func (l *leadership) afterPause(c *jobState, r *request) decision {
-	p := past{ID: tick.AfterID + r.After, Outcome: OutcomeSkipped, Nominal: r.At, Ended: l.now(), Error: "the job is paused"}
-	st := tick.Refuse{Keys: l.keys, Job: r.Job, Requests: []string{r.key}, Rev: r.rev, Paused: true, History: l.history(c.job), Past: &p}
+// notDue drops the ends of other jobs, because the job does not run after them.
+func (l *leadership) notDue(c *jobState, j join) decision {
+	st := tick.Refuse{Keys: l.keys, Job: c.job.Name, Requests: j.keys(), Rev: j.of[len(j.of)-1].rev}
+	return l.refuse(st, func() { l.doubt(c) }, func() {})
+}
+
+// afterPause leaves out a tick after other jobs, because the job is paused.
+func (l *leadership) afterPause(c *jobState, j join) decision {
+	p := past{ID: tick.AfterID + j.ask.After, Outcome: OutcomeSkipped, Nominal: j.ask.At, Ended: l.now(), Error: "the job is paused"}
+	st := tick.Refuse{
+		Keys: l.keys, Job: c.job.Name, Requests: j.keys(), Rev: j.of[len(j.of)-1].rev,
+		Paused: true, History: l.history(c.job), Past: &p,
+	}
 	return l.refuse(st, func() { l.doubt(c) }, func() { l.left(c.job, p) })
 }
 
@@ -154,11 +164,14 @@ func (l *leadership) room(r *request) int {
 func (l *leadership) admitRequests(ctx context.Context) (more bool, err error) {
 	taken := l.asked.TakeWhile(2*mostSteps, func(*request) bool { return true })
 	served := make(map[string]bool)
+	joins := make(map[*request]bool) // those of which another one was taken
 	backfills := 0
 	var todo []decision
 	for _, r := range taken {
 		c := l.jobs[r.id]
+		j := l.joined(c, r)
 		switch {
+		case joins[r]:
 		case !c.readAt.IsZero(): // it is offered again when the job has been read
 		case l.resumes(c, r): // it is offered again when the pause has been ended
 		case r.backfill() && l.room(r) <= 0: // it is offered again when one of its ticks has begun
@@ -167,14 +180,15 @@ func (l *leadership) admitRequests(ctx context.Context) (more bool, err error) {
 			todo = append(todo, l.backfill(c, r))
 		case r.backfill(), len(todo) >= mostSteps, served[r.id] && !c.job.rules.Parallel():
 			more = true
-		case r.Defined != 0 && c.job.Schedule != after(r.By):
+		case c.stale(r):
 			todo = append(todo, l.dropAsk(c, r))
-		case r.After != "" && c.paused:
-			served[r.id] = true
-			todo = append(todo, l.afterPause(c, r))
+		case !j.complete: // it is offered again when the others have ended
 		default:
 			served[r.id] = true
-			todo = append(todo, l.runNow(c, r))
+			for _, o := range j.of {
+				joins[o] = true
+			}
+			todo = append(todo, l.tickOf(c, j))
 		}
 	}
 	err = l.take(ctx, todo)
@@ -187,8 +201,20 @@ func (l *leadership) admitRequests(ctx context.Context) (more bool, err error) {
 	return (more || l.asked.Len() > 0) && err == nil, err
 }
 
+// tickOf decides about the tick of a RunNow, or after other jobs.
+func (l *leadership) tickOf(c *jobState, j join) decision {
+	switch {
+	case !j.runs:
+		return l.notDue(c, j)
+	case j.ask.After != "" && c.paused:
+		return l.afterPause(c, j)
+	}
+	return l.runNow(c, j)
+}
+
 // runNow admits a manual tick under the job's Overlap.
-func (l *leadership) runNow(c *jobState, r *request) decision {
+func (l *leadership) runNow(c *jobState, j join) decision {
+	r := j.ask
 	of := ready{
 		Version: valueVersion, Job: r.Job, ID: tick.ManualID + r.ID, Nominal: r.At, Actual: r.At, Attempt: 1,
 		Parallel: c.job.rules.Parallel(), Note: "requested by " + r.By, Trace: r.Trace,
@@ -196,7 +222,7 @@ func (l *leadership) runNow(c *jobState, r *request) decision {
 	if r.After != "" {
 		of.ID, of.Note = tick.AfterID+r.After, "after "+r.By
 	}
-	st := tick.Serve{Standing: l.overlapping(c, l.now()), Request: r.key, Rev: r.rev, Tick: of, After: r.After != ""}
+	st := tick.Serve{Standing: l.overlapping(c, l.now()), Requests: j.asked(), Tick: of, After: r.After != ""}
 	return decision{st.Build(), func(reply txn.Reply) {
 		d, ok := st.Judge(reply)
 		if !ok {
@@ -204,7 +230,9 @@ func (l *leadership) runNow(c *jobState, r *request) decision {
 			return
 		}
 		c.doubts = 0
-		l.view.Remove(r.key, reply.Rev)
+		for _, key := range j.keys() {
+			l.view.Remove(key, reply.Rev)
+		}
 		l.decided(c, d, reply.Rev)
 	}}
 }

@@ -19,7 +19,7 @@ type jobSnapshot struct {
 	definition    definitionValue
 	definitionRev int64 // 0 if the job is not defined
 	definitionErr error // why the definition cannot be read
-	unknownBefore bool  // whether no job has the name in its After; set by inspect
+	unknownBefore string // a name in its After that no job has; set by inspect
 }
 
 // unreadable is the error of a job whose state cannot be decoded.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/tick"
@@ -16,15 +15,13 @@ import (
 // DefaultHistory is how many records of a job are kept by default.
 const DefaultHistory = 20
 
-// AfterText begins the text of the schedule of a job that runs after another one.
-const AfterText = "@after "
-
 // Spec is the value of spec/: the job as its owner registered it.
 type Spec struct {
-	Version   int           `json:"v"`
-	Group     string        `json:"group"`
-	Job       string        `json:"job"`
-	Schedule  string        `json:"schedule"`
+	Version  int    `json:"v"`
+	Group    string `json:"group"`
+	Job      string `json:"job"`
+	Schedule string `json:"schedule"`
+	tick.Following
 	Revision  string        `json:"revision,omitempty"`
 	Hash      string        `json:"hash"`
 	Since     time.Time     `json:"since"` // of this revision
@@ -52,9 +49,6 @@ func (s Spec) Limit() int {
 	}
 	return s.History
 }
-
-// Before returns the name of the job that the job runs after.
-func (s Spec) Before() (string, bool) { return strings.CutPrefix(s.Schedule, AfterText) }
 
 // Resetting is the value of reset/: the mark was put back.
 type Resetting struct {

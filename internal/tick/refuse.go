@@ -5,7 +5,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// Refuse removes requests of ticks after another job that are not served.
+// Refuse removes requests of ticks after other jobs that are not served.
 type Refuse struct {
 	Keys
 	Job      string
@@ -39,6 +39,8 @@ type Withdraw struct {
 	Ticks   []Waiting
 	Past    []Past // their records
 	History History
+	// Followers are the jobs that run after this one.
+	Followers Followers
 
 	each []txn.Op
 }
@@ -51,7 +53,8 @@ func (s *Withdraw) Build() *pb.TxnRequest {
 		p := s.Past[i]
 		p.Version, p.Job = Version, s.Job
 		keys = append(keys, s.Entry(s.Job, p))
-		takeBack.Add(txn.Nest(TakeBack(w, txn.Put([]byte(keys[i]), Encode(p), noLease))))
+		put := txn.Put([]byte(keys[i]), Encode(p), noLease)
+		takeBack.Add(txn.Nest(TakeBack(w, append(s.Follow(s.Job, s.Followers, p), put)...)))
 	}
 	ops := txn.Branch(s.History.Trim(keys))
 	s.each = nil

@@ -166,7 +166,8 @@ type Ask struct {
 	To       time.Time `json:"to,omitzero"`   // inclusive
 	Parallel bool      `json:"parallel,omitempty"`
 	Trace    string    `json:"trace,omitempty"`
-	After    string    `json:"after,omitempty"`          // the tick of the job By that has succeeded
+	After    string    `json:"after,omitempty"`          // the tick of the job By that has ended
+	Failed   bool      `json:"failed,omitempty"`         // with After: it ended without success
 	Defined  int64     `json:"defined,string,omitempty"` // with After: the version of the definition that runs after By; 0 for a job in code
 }
 
@@ -176,7 +177,7 @@ type Ask struct {
 type Notice struct {
 	Version int    `json:"v"`
 	Job     string `json:"job"`
-	After   string `json:"after,omitempty"` // Definition.After
+	Following
 }
 
 // Stuck is the value of now/stuck/: a handler did not return after its context ended.
