@@ -24,7 +24,7 @@ type jobView struct {
 	Group    string     `json:"group" col:"GROUP"`
 	Job      string     `json:"job" col:"JOB"`
 	Schedule string     `json:"schedule"`
-	After    string     `json:"after,omitempty"`                       // the job that it runs after
+	After    string     `json:"after,omitempty"`                       // the jobs that it runs after
 	Kind     string     `json:"kind,omitempty" col:"KIND"`             // of a job that is defined in etcd
 	Problem  string     `json:"problem,omitempty" col:"PROBLEM,short"` // why it does not run as defined
 	Next     time.Time  `json:"next,omitzero"`
@@ -129,7 +129,7 @@ func viewEntry(e sched.Entry) entryView {
 }
 
 // origin returns what a tick comes from, if that is not the schedule: RunNow, Backfill,
-// RunOnStart, or the success of another job. It is the first part of the tick's id.
+// RunOnStart, or the end of another job. It is the first part of the tick's id.
 func origin(e sched.Entry) string {
 	id := strings.TrimPrefix(e.ID, e.Group+"/"+e.Job+"/")
 	if from, _, found := strings.Cut(id, "/"); found {
@@ -311,7 +311,7 @@ func (a *app) nextCommand() *cobra.Command {
 // scheduleOf returns the schedule of a job.
 func scheduleOf(ctx context.Context, s *sched.Scheduler, i sched.JobInfo) (calendar.Schedule, error) {
 	if i.After != "" {
-		return nil, fmt.Errorf("the job runs after each success of %q", i.After)
+		return nil, fmt.Errorf("the job runs after %q, and has no ticks of its own", i.After)
 	}
 	schedule, err := calendar.Cron(i.Schedule)
 	switch {
