@@ -65,7 +65,8 @@ type Definition struct {
 	// Kind names the function that runs the job. It is UTF-8 of 1 to 200 bytes, without
 	// control characters.
 	Kind string
-	// Payload is passed to that function: JSON of at most 16 KiB, or nothing.
+	// Payload is passed to that function: JSON of at most 16 KiB, or nothing. That of a RunNow
+	// or Backfill replaces it.
 	Payload json.RawMessage
 
 	Revision       string // UTF-8 of at most 200 bytes
@@ -125,20 +126,30 @@ func (d Definition) checkTexts() error {
 	switch {
 	case len(d.Schedule) > mostScheduleBytes:
 		return fmt.Errorf("the Schedule has %d bytes; the limit is %d", len(d.Schedule), mostScheduleBytes)
-	case len(d.Payload) > mostPayloadBytes:
-		return fmt.Errorf("the Payload has %d bytes; the limit is %d", len(d.Payload), mostPayloadBytes)
-	case len(d.Payload) > 0 && !(json.Valid(d.Payload) && utf8.Valid(d.Payload)):
-		return errors.New("the Payload is not valid JSON in UTF-8")
 	case len(d.Revision) > mostRevisionBytes:
 		return fmt.Errorf("the Revision has %d bytes; the limit is %d", len(d.Revision), mostRevisionBytes)
 	case !utf8.ValidString(d.Revision):
 		return errors.New("the Revision is not valid UTF-8")
+	}
+	if err := checkPayload(d.Payload); err != nil {
+		return err
 	}
 	if err := d.Except.check(); err != nil {
 		return fmt.Errorf("the Except %w", err)
 	}
 	if err := d.Only.check(); err != nil {
 		return fmt.Errorf("the Only %w", err)
+	}
+	return nil
+}
+
+// checkPayload returns an error if a payload is too long or no JSON. It can be empty.
+func checkPayload(payload json.RawMessage) error {
+	switch {
+	case len(payload) > mostPayloadBytes:
+		return fmt.Errorf("the Payload has %d bytes; the limit is %d", len(payload), mostPayloadBytes)
+	case len(payload) > 0 && !(json.Valid(payload) && utf8.Valid(payload)):
+		return errors.New("the Payload is not valid JSON in UTF-8")
 	}
 	return nil
 }
@@ -185,10 +196,15 @@ func (d Definition) job(handler kindHandler, ical func(text, zone string) (calen
 		RunOnStart:     d.RunOnStart,
 		PauseOnFailure: d.PauseOnFailure,
 		History:        d.History,
-		Handler:        func(ctx context.Context, t Tick) error { return handler(ctx, t, bytes.Clone(payload)) },
-		kind:           d.Kind,
-		defined:        d.Version,
-		definedAt:      d.At,
+		Handler: func(ctx context.Context, t Tick) error {
+			if t.Payload != nil { // of a request
+				return handler(ctx, t, bytes.Clone(t.Payload))
+			}
+			return handler(ctx, t, bytes.Clone(payload))
+		},
+		kind:      d.Kind,
+		defined:   d.Version,
+		definedAt: d.At,
 	}.withDefaults()
 }
 
@@ -207,9 +223,9 @@ func (v definitionValue) storedVersion() int {
 
 // definitionValue is the value of def/, and with v zero the JSON of a Definition.
 type definitionValue struct {
-	V              int             `json:"v,omitempty"`
-	Name           string          `json:"name"`
-	Schedule       string          `json:"schedule,omitempty"`
+	V        int    `json:"v,omitempty"`
+	Name     string `json:"name"`
+	Schedule string `json:"schedule,omitempty"`
 	tick.Following
 	Except         *CalendarData   `json:"except,omitempty"`
 	Only           *CalendarData   `json:"only,omitempty"`

@@ -1,7 +1,9 @@
 package sched
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -113,15 +115,51 @@ func (s *Scheduler) Resume(ctx context.Context, job string) error {
 	})
 }
 
+// RunOption changes what RunNow and Backfill request.
+type RunOption interface{ applyRun(*ask) error }
+
+type runOption func(*ask) error
+
+func (f runOption) applyRun(a *ask) error { return f(a) }
+
+// Payload passes JSON of at most 16 KiB to the handlers of the requested ticks, as Tick.Payload. For
+// a job that is defined it replaces Definition.Payload. Each attempt gets it, in whichever process. An
+// empty payload is none.
+func Payload(payload json.RawMessage) RunOption {
+	return runOption(func(a *ask) error {
+		a.Payload = nil
+		if len(payload) > 0 {
+			a.Payload = bytes.Clone(payload)
+		}
+		return checkPayload(payload)
+	})
+}
+
+// apply applies the options to a request.
+func apply(opts []RunOption, a *ask) error {
+	for _, opt := range opts {
+		if opt == nil {
+			continue
+		}
+		if err := opt.applyRun(a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // RunNow requests one run of the job in addition to its schedule. The job's Overlap
 // applies to it. RunNow does not wait for the run. The returned id is the Tick.ID of
-// the run.
+// the run. See [Payload] for what it can pass to the handler.
 //
-// Errors: [ErrUnknownJob], and those of etcdclaims.Client.TryAcquire. If the error
+// Errors: that of an invalid option, before any request, [ErrUnknownJob], and those of etcdclaims.Client.TryAcquire. If the error
 // matches etcdclaims.ErrUnknown, the request may have been made; after any other error
 // it was not.
-func (s *Scheduler) RunNow(ctx context.Context, job string) (id string, err error) {
+func (s *Scheduler) RunNow(ctx context.Context, job string, opts ...RunOption) (id string, err error) {
 	a := ask{Version: valueVersion, Job: job, ID: uuid.NewString(), By: s.claims.Owner(), At: s.now(), Trace: s.trace(ctx)}
+	if err := apply(opts, &a); err != nil {
+		return "", fmt.Errorf("sched: run job %.80q: %w", job, err)
+	}
 	return s.cfg.Group + "/" + job + "/" + tick.ManualID + a.ID, s.ask(ctx, s.act(ctx, audit.RunJob, job, a.ID, ""), "run", a)
 }
 
@@ -141,11 +179,11 @@ func (s *Scheduler) RunNow(ctx context.Context, job string) (id string, err erro
 // Backfill does not wait for the runs. The returned id is the common prefix of their
 // Tick.IDs.
 //
-// Backfill returns an error if from is not before to, or if either is outside the years 1 to 9999.
+// Backfill returns an error if an option is invalid, if from is not before to, or if either is outside the years 1 to 9999.
 // It also does if the job runs after another one (see [After]). Other errors: [ErrUnknownJob], and
 // those of etcdclaims.Client.TryAcquire. If the error matches etcdclaims.ErrUnknown, the
 // request may have been made; after any other error it was not.
-func (s *Scheduler) Backfill(ctx context.Context, job string, from, to time.Time, overlap Overlap) (id string, err error) {
+func (s *Scheduler) Backfill(ctx context.Context, job string, from, to time.Time, overlap Overlap, opts ...RunOption) (id string, err error) {
 	a := ask{
 		Version: valueVersion, Job: job, ID: uuid.NewString(), By: s.claims.Owner(), At: s.now(),
 		From: from.UTC().Add(-1), To: to.UTC().Add(-1), Trace: s.trace(ctx),
@@ -162,6 +200,9 @@ func (s *Scheduler) Backfill(ctx context.Context, job string, from, to time.Time
 	}
 	if !from.Before(to) {
 		return "", fmt.Errorf("sched: backfill job %.80q: %v is not before %v", job, from, to)
+	}
+	if err := apply(opts, &a); err != nil {
+		return "", fmt.Errorf("sched: backfill job %.80q: %w", job, err)
 	}
 	act := s.act(ctx, audit.BackfillJob, job, stamp(from)+" to "+stamp(to), "")
 	return s.cfg.Group + "/" + job + "/" + tick.BackfillID + a.ID, s.ask(ctx, act, "backfill", a)

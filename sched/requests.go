@@ -18,6 +18,10 @@ const fillAhead = 32
 // mostBackfills is how many backfills one transaction moves on.
 const mostBackfills = 8
 
+// mostPayloads is how many bytes of payloads one transaction has, about: JSON can make them six times
+// as long.
+const mostPayloads = 128 << 10
+
 // request is a RunNow or a Backfill that waits for the owner.
 type request struct {
 	ask
@@ -165,7 +169,7 @@ func (l *leadership) admitRequests(ctx context.Context) (more bool, err error) {
 	taken := l.asked.TakeWhile(2*mostSteps, func(*request) bool { return true })
 	served := make(map[string]bool)
 	joins := make(map[*request]bool) // those of which another one was taken
-	backfills := 0
+	backfills, payloads := 0, 0
 	var todo []decision
 	for _, r := range taken {
 		c := l.jobs[r.id]
@@ -178,13 +182,14 @@ func (l *leadership) admitRequests(ctx context.Context) (more bool, err error) {
 		case r.backfill() && backfills < mostBackfills:
 			backfills++
 			todo = append(todo, l.backfill(c, r))
-		case r.backfill(), len(todo) >= mostSteps, served[r.id] && !c.job.rules.Parallel():
+		case r.backfill(), len(todo) >= mostSteps, payloads >= mostPayloads, served[r.id] && !c.job.rules.Parallel():
 			more = true
 		case c.stale(r):
 			todo = append(todo, l.dropAsk(c, r))
 		case !j.complete: // it is offered again when the others have ended
 		default:
 			served[r.id] = true
+			payloads += len(r.Payload)
 			for _, o := range j.of {
 				joins[o] = true
 			}
@@ -217,7 +222,7 @@ func (l *leadership) runNow(c *jobState, j join) decision {
 	r := j.ask
 	of := ready{
 		Version: valueVersion, Job: r.Job, ID: tick.ManualID + r.ID, Nominal: r.At, Actual: r.At, Attempt: 1,
-		Parallel: c.job.rules.Parallel(), Note: "requested by " + r.By, Trace: r.Trace,
+		Parallel: c.job.rules.Parallel(), Note: "requested by " + r.By, Trace: r.Trace, Payload: r.Payload,
 	}
 	if r.After != "" {
 		of.ID, of.Note = tick.AfterID+r.After, "after "+r.By
@@ -240,6 +245,9 @@ func (l *leadership) runNow(c *jobState, j join) decision {
 // backfill admits the next ticks of a backfill, as many as may wait.
 func (l *leadership) backfill(c *jobState, r *request) decision {
 	room := max(min(l.room(r), l.ticks), 0)
+	if size := len(r.Payload); size > 0 {
+		room = min(room, max(1, mostPayloads/mostBackfills/size))
+	}
 	var some []ready
 	next, over := r.ask, true
 	for nominal := range calendar.Between(c.job.Schedule, r.From, r.To) {
@@ -251,7 +259,7 @@ func (l *leadership) backfill(c *jobState, r *request) decision {
 		some = append(some, ready{
 			Version: valueVersion, Job: r.Job, ID: tick.BackfillID + r.ID + "/" + tick.NominalID(nominal),
 			Nominal: nominal, Actual: nominal, Attempt: 1,
-			Parallel: r.Parallel, Epoch: l.epoch.Load(), Note: "requested by " + r.By, Trace: r.Trace,
+			Parallel: r.Parallel, Epoch: l.epoch.Load(), Note: "requested by " + r.By, Trace: r.Trace, Payload: r.Payload,
 		})
 	}
 	value := ""

@@ -17,8 +17,8 @@ type jobSnapshot struct {
 	err error // why the state cannot be decoded; the other fields are zero then
 
 	definition    definitionValue
-	definitionRev int64 // 0 if the job is not defined
-	definitionErr error // why the definition cannot be read
+	definitionRev int64  // 0 if the job is not defined
+	definitionErr error  // why the definition cannot be read
 	unknownBefore string // a name in its After that no job has; set by inspect
 }
 
