@@ -19,7 +19,7 @@ import (
 // Definition is a job as data: it is stored in etcd by [Scheduler.Define] and run by the
 // function that the processes of the group have registered for its kind, by
 // [Scheduler.Handle]. Name, Kind, and one of Schedule, After and AfterAll are required. The other
-// fields from Revision on have the meaning, the limits and the defaults of those of [Job].
+// fields from Tags on have the meaning, the limits and the defaults of those of [Job].
 //
 // A Definition is encoded as JSON with the names of its fields in lower camel case.
 // Durations are texts such as "1h30m", and policies are names: catchUp is "skip-missed", "latest"
@@ -69,6 +69,7 @@ type Definition struct {
 	// or Backfill replaces it.
 	Payload json.RawMessage
 
+	Tags           []string
 	Revision       string // UTF-8 of at most 200 bytes
 	CatchUp        CatchUp
 	Overlap        Overlap
@@ -183,6 +184,7 @@ func (d Definition) job(handler kindHandler, ical func(text, zone string) (calen
 	return Job{
 		Name:           d.Name,
 		Schedule:       schedule,
+		Tags:           d.Tags,
 		Revision:       d.Revision,
 		CatchUp:        d.CatchUp,
 		Overlap:        d.Overlap,
@@ -234,6 +236,7 @@ type definitionValue struct {
 	Runs           int             `json:"runs,omitempty"`
 	Kind           string          `json:"kind"`
 	Payload        json.RawMessage `json:"payload,omitempty"`
+	Tags           []string        `json:"tags,omitempty"`
 	Revision       string          `json:"revision,omitempty"`
 	CatchUp        string          `json:"catchUp,omitempty"`
 	CatchUpMax     int             `json:"catchUpMax,omitempty"`
@@ -280,6 +283,7 @@ func (d Definition) value() (definitionValue, error) {
 		Runs:           d.Runs,
 		Kind:           d.Kind,
 		Payload:        d.Payload,
+		Tags:           d.Tags,
 		Revision:       d.Revision,
 		MaxStarts:      d.MaxStarts,
 		RetryMax:       d.Retry.Max,
@@ -329,6 +333,7 @@ func (v definitionValue) definition() (Definition, error) {
 		Runs:           v.Runs,
 		Kind:           v.Kind,
 		Payload:        unescaped(v.Payload),
+		Tags:           v.Tags,
 		Revision:       v.Revision,
 		MaxStarts:      v.MaxStarts,
 		Retry:          Retry{Max: v.RetryMax, Backoff: time.Duration(v.RetryBackoff)},

@@ -62,6 +62,9 @@ func (s *Scheduler) explainTick(ctx context.Context, job string, nominal time.Ti
 	if text, _ := s.undecided(job, nominal, st); text != "" {
 		return text, nil
 	}
+	if text := st.InPause(nominal, s.now()); text != "" {
+		return text, nil
+	}
 	if text := jobstate.GivenUp(nominal, jobstate.Without(s.scheduleOf(job, st), st.Reset.Decided), records); text != "" {
 		return text, nil
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/jobstate"
+	"github.com/etcdclaims/claims/internal/pausing"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -31,6 +32,7 @@ type JobInfo struct {
 	Guarantee string // "at-most-once" or "at-least-once"
 	Kind      string // the kind of the definition; empty for a job in code
 	Version   int64  // the version of the definition; 0 if the job is not defined
+	Tags      []string
 	// Problem is why the job does not run as it is defined. The reasons are: the owner of
 	// the group cannot run the definition, or has not taken it up yet; the definition was
 	// removed; the job in its After is unknown; the job has never run, and its schedule
@@ -97,6 +99,26 @@ type Pause struct {
 	At   time.Time // when Pause was called
 	// Until is when the pause ends by itself: see For. It is zero if the job is paused until Resume.
 	Until time.Time
+	// Scope is "the group" or "tag " and a name if the job is paused together with others: see
+	// PauseGroup. It is empty if the job is paused by itself.
+	Scope string
+}
+
+func pauseOf(p pause, halt *tick.Halt) Pause {
+	is := Pause{By: p.By, Note: p.Note, At: p.At, Until: p.Until}
+	if halt != nil {
+		is.Scope = halt.Scope()
+	}
+	return is
+}
+
+// Text describes the pause: by whom, since and until when, and why.
+func (p Pause) Text() string {
+	text := pausing.Text(p.By, p.At, p.Until, p.Note)
+	if p.Scope != "" {
+		text = "with " + p.Scope + " " + text
+	}
+	return text
 }
 
 // TickInfo is a tick that waits, or whose run is in progress.
@@ -156,7 +178,7 @@ func (s *Scheduler) Jobs(ctx context.Context) iter.Seq2[JobInfo, error] {
 }
 
 // jobsPerRead is how many jobs Jobs reads by one request. Each takes thirteen of the 128
-// operations that etcd allows.
+// operations that etcd allows, and the pauses of many jobs one.
 const jobsPerRead = 9
 
 // names returns the names of all jobs, sorted. Hidden has an error for each job whose name
@@ -261,7 +283,7 @@ func (s *Scheduler) info(job string, st *jobSnapshot) JobInfo {
 	i := JobInfo{
 		Group: s.cfg.Group, Job: job, Schedule: st.Spec.Schedule, Revision: st.Spec.Revision, CatchUp: st.Spec.CatchUp,
 		Overlap: st.Spec.Overlap, Guarantee: st.Spec.Guarantee, Since: st.Spec.Since, High: st.High, Failures: st.Failures.InARow,
-		Kind: st.Spec.Kind, Version: st.definitionRev, Problem: st.problem(), Requests: st.Requests,
+		Tags: st.Spec.Tags, Kind: st.Spec.Kind, Version: st.definitionRev, Problem: st.problem(), Requests: st.Requests,
 	}
 	if i.Schedule == "" { // no owner could register the definition
 		i.Schedule, i.Kind = s.definitionText(st.definition), st.definition.Kind
@@ -270,7 +292,7 @@ func (s *Scheduler) info(job string, st *jobSnapshot) JobInfo {
 		i.After = before.Names()
 	}
 	if st.Paused != nil {
-		i.Paused = &Pause{By: st.Paused.By, Note: st.Paused.Note, At: st.Paused.At, Until: st.Paused.Until}
+		i.Paused = new(pauseOf(*st.Paused, st.Halted))
 	} else if schedule := s.scheduleOf(job, st); schedule != nil && st.Spec.Hash != "" {
 		schedule = jobstate.Without(schedule, st.Reset.Decided)
 		i.schedule, i.Next = schedule, schedule.Next(st.High)

@@ -372,19 +372,28 @@ func (s *Scheduler) unknownJob(job string) error {
 func (s *Scheduler) operateAt(ctx context.Context, act *audit.Act, what, job string,
 	change func(*jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error),
 ) (rev int64, err error) {
+	return s.change(ctx, act, fmt.Sprintf("%s job %.80q", what, job), func() ([]clientv3.Cmp, []clientv3.Op, error) {
+		st, err := s.read(ctx, job)
+		if err != nil {
+			return nil, nil, err
+		}
+		return change(st)
+	})
+}
+
+// change is operateAt for what the function reads.
+func (s *Scheduler) change(ctx context.Context, act *audit.Act, what string,
+	compute func() ([]clientv3.Cmp, []clientv3.Op, error),
+) (rev int64, err error) {
 	fail := func(err error) (int64, error) {
-		return 0, errtext.Wrap(fmt.Sprintf("sched: %s job %.80q", what, job), act.End(ctx, s.explained(err)))
+		return 0, errtext.Wrap("sched: "+what, act.End(ctx, s.explained(err)))
 	}
 	if s.Passthrough() {
 		return fail(etcdclaims.ErrPassthrough)
 	}
 	const tries = 10
 	for try := 0; ; try++ {
-		st, err := s.read(ctx, job)
-		if err != nil {
-			return fail(err)
-		}
-		cmps, ops, err := change(st)
+		cmps, ops, err := compute()
 		if err != nil {
 			return fail(err)
 		}

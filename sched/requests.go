@@ -119,7 +119,7 @@ func (l *leadership) afterPause(c *jobState, j join) decision {
 	p := past{ID: tick.AfterID + j.ask.After, Outcome: OutcomeSkipped, Nominal: j.ask.At, Ended: l.now(), Error: "the job is paused"}
 	st := tick.Refuse{
 		Keys: l.keys, Job: c.job.Name, Requests: j.keys(), Rev: j.of[len(j.of)-1].rev,
-		Paused: true, History: l.history(c.job), Past: &p,
+		Pause: l.pauseOf(c), History: l.history(c.job), Past: &p,
 	}
 	return l.refuse(st, func() { l.doubt(c) }, func() { l.left(c.job, p) })
 }
@@ -211,7 +211,7 @@ func (l *leadership) tickOf(c *jobState, j join) decision {
 	switch {
 	case !j.runs:
 		return l.notDue(c, j)
-	case j.ask.After != "" && c.paused:
+	case j.ask.After != "" && c.isPaused():
 		return l.afterPause(c, j)
 	}
 	return l.runNow(c, j)
@@ -227,7 +227,7 @@ func (l *leadership) runNow(c *jobState, j join) decision {
 	if r.After != "" {
 		of.ID, of.Note = tick.AfterID+r.After, "after "+r.By
 	}
-	st := tick.Serve{Standing: l.overlapping(c, l.now()), Requests: j.asked(), Tick: of, After: r.After != ""}
+	st := tick.Serve{Standing: l.overlapping(c, l.now()), Requests: j.asked(), Tick: of, After: r.After != "", Halted: l.halted()}
 	return decision{st.Build(), func(reply txn.Reply) {
 		d, ok := st.Judge(reply)
 		if !ok {

@@ -50,14 +50,17 @@ func (s *Scheduler) readAll(ctx context.Context, jobs []string) ([]*jobSnapshot,
 		}
 		reads = append(reads, read{jobstate.Read(s.keys, job, &ops), ops.Add(txn.Get([]byte(s.keys.Definition(job))))})
 	}
+	readHalts := ops.Add(txn.Range(s.keys.Halts()))
 	resp, err := retry.Read(ctx, core.Of(s.claims).KV(), readTime, txn.OpsOf(ops)...)
 	if err != nil {
 		return nil, err
 	}
 	reply := txn.ReplyIn(resp)
+	halts := haltsFrom(reply.Kvs(readHalts))
 	all := make([]*jobSnapshot, len(jobs))
 	for i, of := range reads {
 		st, err := of.state.State(reply)
+		st.Halts = halts.all.Of(st.Spec.Tags)
 		if all[i] = (&jobSnapshot{State: st}); err != nil {
 			all[i].err = unreadable{err}
 		} else if kv := reply.First(of.definition); kv != nil {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/explain"
-	"github.com/etcdclaims/claims/internal/pausing"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/calendar"
 	"github.com/etcdclaims/claims/sched/ical"
@@ -64,7 +63,7 @@ func viewJob(i sched.JobInfo) jobView {
 		v.Queue = fmt.Sprintf("%d, %d requested", v.Waiting, v.Requests)
 	}
 	if i.Paused != nil {
-		v.Paused, v.Resumes = pausing.Text(i.Paused.By, i.Paused.At, i.Paused.Until, i.Paused.Note), i.Paused.Until.UTC()
+		v.Paused, v.Resumes = i.Paused.Text(), i.Paused.Until.UTC()
 	}
 	if i.Last != nil {
 		v.Last = new(viewEntry(*i.Last))
@@ -195,11 +194,7 @@ func (a *app) schedCommand() *cobra.Command {
 		}),
 		a.nextCommand(),
 		a.pauseJobCommand(),
-		a.jobCommand(spec{
-			use: "resume", short: "End a pause; its ticks are not made up for",
-		}, func(ctx context.Context, s *sched.Scheduler, job string) error {
-			return a.done(s.Resume(ctx, job), doneView{Done: "resumed", Group: a.group, Job: job}, "resumed %q", job)
-		}),
+		a.resumeJobCommand(),
 		a.runJobCommand(),
 		a.jobCommand(spec{
 			use: "cancel", short: "End the runs of a job, and take back what waits",
@@ -220,31 +215,6 @@ func (a *app) schedCommand() *cobra.Command {
 			return a.done(s.Undefine(ctx, job, sched.AnyVersion), done, "removed the definition of %q", job)
 		}))
 	return cmd
-}
-
-func (a *app) pauseJobCommand() *cobra.Command {
-	var length pauseLength
-	return a.jobCommand(spec{
-		use: "pause", short: "Admit no more ticks of a job until resume, or for some time",
-		flags: length.flag,
-		check: func([]string) error {
-			why := length.wrong()
-			return usageIf(why != "", "%s", why)
-		},
-	}, func(ctx context.Context, s *sched.Scheduler, job string) error {
-		var opts []sched.PauseOption
-		if length.isSet() {
-			opts = append(opts, sched.For(length.d))
-		}
-		done := doneView{Done: "paused", Group: a.group, Job: job, Reason: a.reason}
-		err := s.Pause(ctx, job, a.reason, opts...)
-		if err == nil && length.isSet() {
-			if i, err := s.Inspect(ctx, job); err == nil && i.Paused != nil { // the job is paused, also if its end cannot be read
-				done.Until = i.Paused.Until.UTC()
-			}
-		}
-		return a.done(err, done, "paused %q%s", job, untilText(done.Until))
-	})
 }
 
 // payloadFlag adds the flag of a payload for the handler.

@@ -35,7 +35,8 @@ type Spec struct {
 	Started   []string      `json:"started,omitempty"`        // the revisions whose RunOnStart was due
 	Kind      string        `json:"kind,omitempty"`           // empty for a job in code
 	Defined   int64         `json:"defined,string,omitempty"` // the version of the definition that was taken up
-	Problem   string        `json:"problem,omitempty"`        // why the owner cannot run that
+	Tags      []string      `json:"tags,omitempty"`
+	Problem   string        `json:"problem,omitempty"` // why the owner cannot run that
 }
 
 // InCode reports whether an owner has registered the job from code, and not by its
@@ -69,10 +70,12 @@ type State struct {
 	Waiting   []tick.Waiting
 	Running   []Running
 	Last      *tick.Past
-	Reset     Resetting // the last time the mark was put back
-	ResetRev  int64     // 0 if it never was
-	ResetErr  error     // why that cannot be read
-	Requests  int       // that wait for the owner
+	Reset     Resetting  // the last time the mark was put back
+	ResetRev  int64      // 0 if it never was
+	ResetErr  error      // why that cannot be read
+	Requests  int        // that wait for the owner
+	Halts     tick.Halts // the pauses of many jobs that the job has, also of those that have ended
+	Halted    *tick.Halt // the one that Paused is, as Lift has found; nil for none
 }
 
 // Running is a run and the revision at which it began.

@@ -46,6 +46,14 @@ var schedMutants = []mutant{
 		edits: []edit{{"internal/tick/overlap.go", "s.Follow(s.Job.Name, s.Followers, all...)...)", "s.Follow(s.Job.Name, nil, all...)...)"}},
 	},
 	{
+		name: "pause of many jobs of which the owner need not know", of: "sched", tests: "TestPauseTogetherOfDeafOwner", unseen: unused,
+		edits: []edit{{"internal/tick/halt.go", "txn.NonePutAfter(k.Halts(), rev)", "txn.NonePutAfter(k.Halts(), rev+1<<40)"}},
+	},
+	{
+		name: "ticks of a pause of many jobs, due when it ends", of: "sched", tests: "TestPauseTogether",
+		edits: []edit{{"sched/jobstate.go", "return tick.Later(c.high, c.leftOut)", "return c.high"}},
+	},
+	{
 		name: "job after several that runs when one of them has ended", of: "sched", tests: "TestAfterAll", unseen: unused,
 		edits: []edit{{"internal/tick/follow.go", "complete = len(newest) == len(f.Jobs())", "complete = len(newest) > 0"}},
 	},

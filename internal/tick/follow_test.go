@@ -158,7 +158,7 @@ func TestJoined(t *testing.T) {
 		for on, want := range map[string]bool{"": of.ok, tick.OnFailure: of.fail, tick.OnEnd: of.both} {
 			f := tick.Following{AfterAll: []string{"a", "b"}, AfterOn: on}
 			newest, complete, runs := f.Joined(of.ends)
-			if complete != of.complete || runs != want || complete && (newest[0].By != "a" || newest[1] != b1) {
+			if complete != of.complete || runs != want || complete && (newest[0].By != "a" || newest[1].By != "b") {
 				t.Errorf("%v, on %q: %v, %v, %v", of.ends, on, newest, complete, runs)
 			}
 		}

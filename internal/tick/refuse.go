@@ -11,7 +11,7 @@ type Refuse struct {
 	Job      string
 	Requests []string // their keys, oldest first
 	Rev      int64    // of the last one
-	Paused   bool     // only while the job is paused
+	Pause    *Asked   // the pause of the job that there must be; nil for none
 	History  History
 	Past     *Past // their record, nil for none
 }
@@ -20,8 +20,8 @@ type Refuse struct {
 func (s Refuse) Build() *pb.TxnRequest {
 	last := s.Requests[len(s.Requests)-1]
 	in := &pb.TxnRequest{Compare: []*pb.Compare{txn.ModifiedAt([]byte(last), s.Rev)}}
-	if s.Paused {
-		in.Compare = append(in.Compare, txn.CreatedAfter([]byte(s.Keys.Paused(s.Job)), 0))
+	if s.Pause != nil {
+		in.Compare = append(in.Compare, txn.ModifiedAt([]byte(s.Pause.Key), s.Pause.Rev))
 	}
 	for _, key := range s.Requests {
 		in.Success = append(in.Success, txn.Delete([]byte(key)))

@@ -16,7 +16,8 @@ type Serve struct {
 	Standing
 	Requests []Asked // one, or one for each end of the other jobs
 	Tick     Ready
-	After    bool // the job is not paused: otherwise, the tick is skipped
+	After    bool  // the job is not paused: otherwise, the tick is skipped
+	Halted   int64 // with After: the revision up to which the pauses of many jobs are known
 
 	verdict verdict
 	decided txn.Op
@@ -31,7 +32,7 @@ func (s *Serve) Build() *pb.TxnRequest {
 		ops.Add(txn.Delete([]byte(r.Key)))
 	}
 	if s.After {
-		in.Compare = append(in.Compare, absent([]byte(s.Paused(s.Job.Name))))
+		in.Compare = append(in.Compare, absent([]byte(s.Paused(s.Job.Name))), s.Unhalted(s.Halted))
 	}
 	s.verdict = s.decide([]Ready{s.Tick})
 	s.decided = ops.Add(txn.Nest(s.verdict.in))
