@@ -3,17 +3,14 @@ package sched
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/audit"
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/errtext"
-	"github.com/etcdclaims/claims/internal/live"
 	"github.com/etcdclaims/claims/internal/pausing"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/tick"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -67,48 +64,6 @@ func (s *Scheduler) PausedJobs(ctx context.Context) (all []Pause, err error) {
 		}
 	}
 	return all, nil
-}
-
-// halts are the pauses of many jobs as they were read.
-type halts struct {
-	all  tick.Halts
-	revs map[string]int64 // by tag
-}
-
-func (s *Scheduler) readHalts(ctx context.Context) (known halts, err error) {
-	if s.Passthrough() {
-		return known, etcdclaims.ErrPassthrough
-	}
-	resp, err := retry.Get(ctx, core.Of(s.claims).KV(), readTime, clientv3.OpGet(s.keys.Halts(), clientv3.WithPrefix()))
-	if err != nil {
-		return known, err
-	}
-	return haltsFrom(resp.Kvs), nil
-}
-
-// haltsFrom decodes the pauses of many jobs. One that cannot be read counts as one of the group, as it does
-// for an owner. It is not replaced.
-func haltsFrom(kvs []*mvccpb.KeyValue) (known halts) {
-	known.revs = make(map[string]int64)
-	for _, kv := range kvs {
-		h, err := decode[tick.Halt](string(kv.Key), kv.Value)
-		if err != nil {
-			known.all = append(known.all, tick.Halt{Pause: pause{By: "(not readable)", Note: err.Error()}})
-			continue
-		}
-		known.all, known.revs[h.Tag] = append(known.all, h), kv.ModRevision
-	}
-	return known
-}
-
-// of returns the halt of a tag, or nil.
-func (h halts) of(tag string) *tick.Halt {
-	for i := range h.all {
-		if h.all[i].Tag == tag {
-			return &h.all[i]
-		}
-	}
-	return nil
 }
 
 // halt puts the pause of a tag, or of the group for the empty tag.
@@ -173,76 +128,14 @@ func detailOf(h tick.Halt, length string) string {
 	return h.Scope() + length
 }
 
-// hearHalt takes over a pause of many jobs. One that cannot be read is of the group and has no end.
-func (l *leadership) hearHalt(key string, is live.KV) {
-	delete(l.halts, key)
-	delete(l.pauses, key)
-	if !is.Gone {
-		h, err := decode[tick.Halt](key, []byte(is.Value))
-		if err != nil {
-			h = tick.Halt{}
-		} else if h.Ended.IsZero() {
-			l.pauses[key] = h.Pause
-		}
-		l.halts[key] = halted{h, is.Rev}
+// readHalts reads the pauses of many jobs.
+func (s *Scheduler) readHalts(ctx context.Context) (known halts, err error) {
+	if s.Passthrough() {
+		return known, etcdclaims.ErrPassthrough
 	}
-	l.rehalt()
-}
-
-// halted is a pause of many jobs, and its revision.
-type halted struct {
-	tick.Halt
-	rev int64
-}
-
-// halted returns the revision up to which this owner knows the pauses of many jobs.
-func (l *leadership) halted() (rev int64) {
-	for _, h := range l.halts {
-		rev = max(rev, h.rev)
+	resp, err := retry.Get(ctx, core.Of(s.claims).KV(), readTime, clientv3.OpGet(s.keys.Halts(), clientv3.WithPrefix()))
+	if err != nil {
+		return known, err
 	}
-	return rev
-}
-
-// rehalt computes anew which jobs are paused with the group or a tag, and when the first of these pauses
-// ends by itself.
-func (l *leadership) rehalt() {
-	now := l.now()
-	l.haltEnds = time.Time{}
-	for _, h := range l.halts {
-		if !h.Until.IsZero() && h.End(now).IsZero() && (l.haltEnds.IsZero() || h.Until.Before(l.haltEnds)) {
-			l.haltEnds = h.Until
-		}
-	}
-	for _, c := range l.jobs {
-		l.haltJob(c, now)
-		l.serve(c)
-		l.schedule(c)
-	}
-}
-
-// haltJob computes whether a job is paused with the group or a tag.
-func (l *leadership) haltJob(c *jobState, now time.Time) {
-	var all tick.Halts
-	for _, h := range l.halts {
-		all = append(all, h.Halt)
-	}
-	of := all.Of(c.job.Tags)
-	c.halt, c.leftOut, c.plan = of.Active(now), of.LeftOut(now), nil
-}
-
-// pauseOf returns the pause of a job that is paused.
-func (l *leadership) pauseOf(c *jobState) *tick.Asked {
-	if c.halt == nil {
-		return &tick.Asked{Key: l.keys.Paused(c.job.Name), Rev: c.pauseRev}
-	}
-	key := l.keys.Halt(c.halt.Tag)
-	return &tick.Asked{Key: key, Rev: l.halts[key].rev}
-}
-
-// endHalts lets jobs be due again after a pause of many jobs has ended by itself.
-func (l *leadership) endHalts(context.Context) (more bool, err error) {
-	if !l.haltEnds.IsZero() && !l.now().Before(l.haltEnds) {
-		l.rehalt()
-	}
-	return false, nil
+	return haltsFrom(resp.Kvs), nil
 }

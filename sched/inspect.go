@@ -11,7 +11,6 @@ import (
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/jobstate"
-	"github.com/etcdclaims/claims/internal/pausing"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -90,35 +89,6 @@ func (i JobInfo) Upcoming(n int) []time.Time {
 		all, last = append(all, t), t
 	}
 	return all
-}
-
-// Pause describes who paused a job, and why.
-type Pause struct {
-	By   string // the Config.Owner of the client, or "sched" for PauseOnFailure
-	Note string
-	At   time.Time // when Pause was called
-	// Until is when the pause ends by itself: see For. It is zero if the job is paused until Resume.
-	Until time.Time
-	// Scope is "the group" or "tag " and a name if the job is paused together with others: see
-	// PauseGroup. It is empty if the job is paused by itself.
-	Scope string
-}
-
-func pauseOf(p pause, halt *tick.Halt) Pause {
-	is := Pause{By: p.By, Note: p.Note, At: p.At, Until: p.Until}
-	if halt != nil {
-		is.Scope = halt.Scope()
-	}
-	return is
-}
-
-// Text describes the pause: by whom, since and until when, and why.
-func (p Pause) Text() string {
-	text := pausing.Text(p.By, p.At, p.Until, p.Note)
-	if p.Scope != "" {
-		text = "with " + p.Scope + " " + text
-	}
-	return text
 }
 
 // TickInfo is a tick that waits, or whose run is in progress.
