@@ -79,7 +79,7 @@ func (a after) check(name string) error {
 	}
 	for i, job := range jobs {
 		if err := checkName(job); err != nil {
-			return fmt.Errorf("the name of the job before %w", err)
+			return fmt.Errorf("the name in After %w", err)
 		}
 		if slices.Contains(jobs[:i], job) {
 			return fmt.Errorf("it runs after %q twice", job)

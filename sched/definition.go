@@ -82,6 +82,7 @@ type Definition struct {
 	RunOnStart     bool
 	PauseOnFailure int
 	History        int
+	HistoryFor     time.Duration
 
 	// Version is the etcd revision at which this definition was stored. Each Define
 	// that changes something gives the definition a greater version. As an argument of
@@ -132,6 +133,7 @@ func (d Definition) job(handler kindHandler, ical func(text, zone string) (calen
 		RunOnStart:     d.RunOnStart,
 		PauseOnFailure: d.PauseOnFailure,
 		History:        d.History,
+		HistoryFor:     d.HistoryFor,
 		Handler: func(ctx context.Context, t Tick) error {
 			if t.Payload != nil { // of a request
 				return handler(ctx, t, bytes.Clone(t.Payload))
@@ -188,6 +190,7 @@ type definitionValue struct {
 	RunOnStart     bool            `json:"runOnStart,omitempty"`
 	PauseOnFailure int             `json:"pauseOnFailure,omitempty"`
 	History        int             `json:"history,omitempty"`
+	HistoryFor     durationText    `json:"historyFor,omitzero"`
 	Version        int64           `json:"version,string,omitempty"`
 	By             string          `json:"by,omitempty"`
 	At             time.Time       `json:"at,omitzero"`
@@ -229,6 +232,7 @@ func (d Definition) value() (definitionValue, error) {
 		RunOnStart:     d.RunOnStart,
 		PauseOnFailure: d.PauseOnFailure,
 		History:        d.History,
+		HistoryFor:     durationText(d.HistoryFor),
 		Version:        d.Version,
 		By:             d.By,
 		At:             d.At,
@@ -278,6 +282,7 @@ func (v definitionValue) definition() (Definition, error) {
 		RunOnStart:     v.RunOnStart,
 		PauseOnFailure: v.PauseOnFailure,
 		History:        v.History,
+		HistoryFor:     time.Duration(v.HistoryFor),
 		Version:        v.Version,
 		By:             v.By,
 		At:             v.At,

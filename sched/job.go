@@ -104,6 +104,10 @@ type Job struct {
 	// added at the same time can leave a few more until their process, or the owner, trims
 	// them, usually within a second. Default: 20.
 	History int
+	// HistoryFor is how old a record can be when the next one of the job is written: older ones
+	// are then removed, by the clock of the process that writes. History still limits their number. Zero
+	// means no limit.
+	HistoryFor time.Duration
 
 	rules tick.Job // what decides about the ticks
 
@@ -188,6 +192,8 @@ func (j Job) withDefaults() (Job, error) {
 			"want a shorter Jitter", j.Jitter, j.StartDeadline)
 	case len(j.Tags) > mostTags:
 		return fail("%d Tags; the limit is %d", len(j.Tags), mostTags)
+	case j.HistoryFor < 0:
+		return fail("HistoryFor %v is negative", j.HistoryFor)
 	case j.History < 1 || j.History > mostHistory:
 		return fail("History %d is out of range; want 1 to %d", j.History, mostHistory)
 	}
