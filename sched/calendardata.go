@@ -183,7 +183,7 @@ func (d Definition) follows() (calendar.Schedule, error) {
 	case d.Except != nil || d.Only != nil:
 		return nil, errors.New("the calendars Except and Only need a Schedule; give them to the job that this one runs after")
 	case d.bounds() != (calendar.Bounds{}):
-		return nil, errors.New("Start, End and Runs need a Schedule; give them to the job that this one runs after")
+		return nil, errors.New("the bounds Start, End and Runs need a Schedule; give them to the job that this one runs after")
 	}
 	return a, a.check(d.Name)
 }

@@ -50,21 +50,22 @@ func TestRunNowPayload(t *testing.T) {
 		payloads := f.reports(0)
 		var mu sync.Mutex
 		var got []string
-		f.do(sched.Job{Name: "a", Schedule: tenMinutely, Guarantee: sched.AtLeastOnce, Retry: sched.Retry{Max: 1, Backoff: time.Second},
-			Handler: func(ctx context.Context, tick sched.Tick) error {
-				mu.Lock()
-				got = append(got, fmt.Sprintf("%d %s", tick.Attempt, tick.Payload))
-				mu.Unlock()
-				if tick.Attempt == 1 {
-					return errNoDisk
-				}
-				select {
-				case <-time.After(5 * time.Second):
-					return nil
-				case <-ctx.Done():
-					return context.Cause(ctx)
-				}
-			}}, 0)
+		handler := func(ctx context.Context, tick sched.Tick) error {
+			mu.Lock()
+			got = append(got, fmt.Sprintf("%d %s", tick.Attempt, tick.Payload))
+			mu.Unlock()
+			if tick.Attempt == 1 {
+				return errNoDisk
+			}
+			select {
+			case <-time.After(5 * time.Second):
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		again := sched.Retry{Max: 1, Backoff: time.Second}
+		f.do(sched.Job{Name: "a", Schedule: tenMinutely, Guarantee: sched.AtLeastOnce, Retry: again, Handler: handler}, 0)
 		f.do(sched.Job{Name: "b", Schedule: sched.After("a")}, 0)
 		n := f.start(0)
 		f.until("00:00:05")
