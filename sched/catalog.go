@@ -51,7 +51,8 @@ func newCatalog(g *group) *catalog {
 	return &catalog{
 		group: g, icals: icalCache{parse: g.cfg.ICal}, relink: make(chan struct{}, 1),
 		jobs: make(map[string]Job), defined: make(map[string]Job),
-		kinds: make(map[string]kindHandler), after: make(map[string][]tick.Follower), followers: make(followers), readers: make(map[*changes]bool),
+		kinds: make(map[string]kindHandler), after: make(map[string][]tick.Follower), followers: make(followers),
+		readers: make(map[*changes]bool),
 	}
 }
 

@@ -109,7 +109,8 @@ func (s *Scheduler) requested(ctx context.Context, job string, nominal time.Time
 		for _, a := range ended {
 			by = append(by, a.By)
 		}
-		return fmt.Sprintf("not due: the job runs when %s for this instant, and only %s ended so far", before.Condition(), strings.Join(by, ", ")), nil
+		return fmt.Sprintf("not due: the job runs when %s for this instant, and only %s ended so far",
+			before.Condition(), strings.Join(by, ", ")), nil
 	}
 	how := "a success"
 	if before.AfterOn != "" {
@@ -125,7 +126,8 @@ func (s *Scheduler) requested(ctx context.Context, job string, nominal time.Time
 // if the mark has passed the tick since. Late reports whether the tick should have been admitted.
 func (s *Scheduler) undecided(job string, nominal time.Time, st *jobSnapshot) (text string, late bool) {
 	if before, follows := st.before(); follows && !st.Reset.Decided.Have(nominal) {
-		return fmt.Sprintf("not due: the job runs when %s for this instant, which is not recorded; explain %s", before.Condition(), before.Names()), false
+		return fmt.Sprintf("not due: the job runs when %s for this instant, which is not recorded; explain %s",
+			before.Condition(), before.Names()), false
 	}
 	return st.Undecided(nominal, s.now(), s.scheduleOf(job, st), st.problem())
 }

@@ -196,7 +196,8 @@ func (l *leadership) round(ctx context.Context) (more bool, err error) {
 	}
 	var refused error
 	for _, duty := range []func(context.Context) (bool, error){
-		l.register, l.endPauses, l.endHalts, l.settleOrphans, l.withdraw, l.dropLate, l.admitRequests, l.giveUpRequests, l.admitDue, l.trimHistories,
+		l.register, l.endPauses, l.endHalts, l.settleOrphans, l.withdraw, l.dropLate,
+		l.admitRequests, l.giveUpRequests, l.admitDue, l.trimHistories,
 	} {
 		left, err := duty(ctx)
 		if err != nil && !oplog.IsTooLarge(err) && !oplog.IsRefusal(err) {

@@ -81,7 +81,9 @@ func (s *Scheduler) RunNow(ctx context.Context, job string, opts ...RunOption) (
 // It also does if the job runs after another one (see [After]). Other errors: [ErrUnknownJob], and
 // those of etcdclaims.Client.TryAcquire. If the error matches etcdclaims.ErrUnknown, the
 // request may have been made; after any other error it was not.
-func (s *Scheduler) Backfill(ctx context.Context, job string, from, to time.Time, overlap Overlap, opts ...RunOption) (id string, err error) {
+func (s *Scheduler) Backfill(
+	ctx context.Context, job string, from, to time.Time, overlap Overlap, opts ...RunOption,
+) (id string, err error) {
 	a := ask{
 		Version: valueVersion, Job: job, ID: uuid.NewString(), By: s.claims.Owner(), At: s.now(),
 		From: from.UTC().Add(-1), To: to.UTC().Add(-1), Trace: s.trace(ctx),

@@ -170,9 +170,10 @@ type Ask struct {
 	Parallel bool            `json:"parallel,omitempty"`
 	Trace    string          `json:"trace,omitempty"`
 	Payload  json.RawMessage `json:"payload,omitempty"`
-	After    string          `json:"after,omitempty"`          // the tick of the job By that has ended
-	Failed   bool            `json:"failed,omitempty"`         // with After: it ended without success
-	Defined  int64           `json:"defined,string,omitempty"` // with After: the version of the definition that runs after By; 0 for a job in code
+	After    string          `json:"after,omitempty"`  // the tick of the job By that has ended
+	Failed   bool            `json:"failed,omitempty"` // with After: it ended without success
+	// Defined is, with After, the version of the definition that runs after By; 0 for a job in code.
+	Defined int64 `json:"defined,string,omitempty"`
 }
 
 // Notice is the value of now/defined/: a job is defined. It is put with the definition, so

@@ -20,8 +20,8 @@
 //   - reads no clock and keeps no state. Next returns the same result on every
 //     machine with the same tz database, and is safe for concurrent use;
 //   - is a [fmt.Stringer], except for some results of [Except] and [Only]. Its text is
-//     canonical. [Cron] parses the text of Cron, [Every] and [At] into the same schedule. Two schedules with the same text have the same instants
-//     if they use the same tz database. Compare the texts, or hashes of them, to
+//     canonical. [Cron] parses the text of Cron, [Every] and [At] into the same schedule. Two
+//     schedules with the same text have the same instants if they use the same tz database. Compare the texts, or hashes of them, to
 //     detect that a schedule has changed.
 //
 // # Every and Cron
