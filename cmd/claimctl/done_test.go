@@ -74,7 +74,7 @@ var verbs = map[string]struct {
 // readers are the commands that change nothing, or whose output is the command's own, a list
 // of what they did, or files. They have tests of their own.
 var readers = []string{
-	"ls", "version", "explain", "watch", "history", "audit", "backup", "doctor", "run", "elect", "epoch", "epoch show", "exit-codes",
+	"ls", "version", "explain", "watch", "history", "audit", "backup", "doctor", "run", "elect", "serve", "epoch", "epoch show", "exit-codes",
 	"work ls", "work show", "sched jobs", "sched show", "sched history", "sched next", "sched explain", "sched export",
 	"queue ls", "queue stats", "queue show", "queue waiting", "queue taken", "queue dead ls",
 	"group ls", "group show", "group partitions", "group plan",

@@ -19,6 +19,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/cmd/claimctl/serve"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -101,7 +102,7 @@ ETCDCTL_PASSWORD keep a password out of it; without either a terminal asks for i
 		&cobra.Group{ID: groupRepair, Title: "Repair:"})
 	root.AddCommand(
 		a.listCommand(), a.explainCommand(), a.watchCommand(), a.historyCommand(), a.auditCommand(), a.doctorCommand(),
-		a.runCommand(), a.electCommand(),
+		a.runCommand(), a.electCommand(), serve.Command(groupRun, a.client, a.logger),
 		a.releaseCommand(), a.resizeCommand(), a.epochCommand(), a.backupCommand(), a.restoreCommand(),
 		a.workCommand(), a.schedCommand(), a.queueCommand(), a.groupCommand(),
 		exitCodesTopic(),

@@ -130,6 +130,12 @@ type Config struct {
 	// and asks nobody: partitions of the member that follows it wait for the TTL, too.
 	// docs/permissions.md has what etcd must permit. Default: false.
 	Suspectable bool
+	// Progress is how long a handler may take between two calls of etcdclaims.Claim.Beat. One that takes
+	// longer hangs: its context ends, and a drain later its claim. The member is then taken off the
+	// list, so that another one owns the partition a TTL later. It keeps the partitions whose
+	// handlers call Beat. It joins again when all handlers that hang have returned, and not before a
+	// TTL. Only fences stop what such a handler still writes. Zero means that no beats are expected.
+	Progress time.Duration
 	// TTL is the lease time of the partitions' claims and of the member's entry. Default: that
 	// of the client.
 	TTL time.Duration
@@ -190,6 +196,8 @@ func (cfg Config) withDefaults(claims *etcdclaims.Client) (Config, error) {
 		fault = fmt.Sprintf("MaxMoves %d is not between 0 and %d", cfg.MaxMoves, maxPartitions)
 	case cfg.MoveInterval < 0:
 		fault = fmt.Sprintf("MoveInterval %v is negative", cfg.MoveInterval)
+	case cfg.Progress < 0:
+		fault = fmt.Sprintf("Progress %v is negative", cfg.Progress)
 	case cfg.TTL < 0:
 		fault = fmt.Sprintf("TTL %v is negative", cfg.TTL)
 	}

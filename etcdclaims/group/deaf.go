@@ -72,10 +72,10 @@ func (m *Member) deaf(target []string) (deaf bool, wait time.Duration) {
 	return false, min(wait, limit)
 }
 
-// withdraw takes a deaf member off the list for a while, which grows from time to time.
+// withdraw takes the member off the list for a while, which grows from time to time.
 // The member keeps the partitions that it owns. It does not withdraw if it has lost the claim of
 // its entry meanwhile: its places in line may have been lost with that claim.
-func (m *Member) withdraw(claim *etcdclaims.Claim) {
+func (m *Member) withdraw(claim *etcdclaims.Claim, why string) {
 	m.mu.Lock()
 	if m.claim != claim || claim.Err() != nil {
 		m.forgive()
@@ -89,7 +89,7 @@ func (m *Member) withdraw(claim *etcdclaims.Claim) {
 	pause := m.pause
 	clear(m.wants)
 	m.mu.Unlock()
-	m.log.Error("partitions cannot be claimed; the member is off the list", zap.Duration("for", pause))
+	m.log.Error("the member is off the list", zap.String("reason", why), zap.Duration("for", pause))
 	m.stayAway(claim, entry)
 }
 

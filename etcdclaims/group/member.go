@@ -59,7 +59,11 @@ type Member struct {
 	fails int               // how often it did so since it claimed a partition
 	seen  time.Time         // when its entry was put
 	flaps int               // how often it was suspected soon after that
-	hurry bool              // not to wait for successors
+
+	hanging int           // handlers that made no progress, and have not returned
+	moving  chan struct{} // closed when none hangs any more
+
+	hurry bool // not to wait for successors
 
 	watches  map[watched]context.CancelFunc
 	stayed   chan struct{} // closed when the member does not join again
@@ -287,7 +291,7 @@ func (m *Member) stay() {
 		}
 		pause := m.restsAfter(claim)
 		m.log.Warn("membership lost; joining again", zap.Duration("after", pause), zap.Error(claim.Err()))
-		if !retry.Sleep(m.ctx, pause) {
+		if !retry.Sleep(m.ctx, pause) || !m.untilMoving() {
 			return
 		}
 		again := func(err error) bool {

@@ -24,7 +24,9 @@ type run struct {
 	ended     chan struct{} // closed when the member does not wait for the run any more
 
 	// Guarded by Member.mu:
-	claim *etcdclaims.Claim // nil while the member waits for the partition
+	claim    *etcdclaims.Claim // nil while the member waits for the partition
+	hangs    bool              // its handler made no progress, and lost the claim
+	returned bool              // no handler of it runs any more
 }
 
 const (
@@ -52,7 +54,7 @@ func (m *Member) step() time.Duration {
 	resized, spec := v.resized(), v.list.spec.there
 	v.mu.Unlock()
 	m.mu.Lock()
-	claim, since, hurry, pause := m.claim, m.since, m.hurry, m.pause
+	claim, since, hurry, pause, hanging := m.claim, m.since, m.hurry, m.pause, m.hanging
 	m.mu.Unlock()
 	in := there && entry.Instance == m.claims.Instance()
 	switch {
@@ -103,9 +105,13 @@ func (m *Member) step() time.Duration {
 			m.start(partition)
 		}
 	}
+	if hanging > 0 {
+		m.withdraw(claim, "partition handlers hang")
+		return rest
+	}
 	deaf, check := m.deaf(plan.Target)
 	if deaf {
-		m.withdraw(claim)
+		m.withdraw(claim, "partitions cannot be claimed")
 		return rest
 	}
 	offers, wait := m.offers(a, plan)
@@ -267,7 +273,8 @@ func (m *Member) deliver(ctx context.Context, offers map[int]string) time.Durati
 // work waits for a partition, and calls its handler while the member owns it.
 func (m *Member) work(r *run) {
 	defer m.forget(r)
-	claim, err := m.claims.Acquire(r.ctx, m.keys.partition(r.partition), option.OwnKey{}, etcdclaims.TTL(m.cfg.TTL))
+	claim, err := m.claims.Acquire(r.ctx, m.keys.partition(r.partition), option.OwnKey{},
+		etcdclaims.TTL(m.cfg.TTL), etcdclaims.Progress(m.cfg.Progress))
 	if err != nil {
 		if errors.Is(err, etcdclaims.ErrClosed) {
 			m.stop(etcdclaims.ErrClosed)
@@ -301,6 +308,7 @@ func (m *Member) serve(ctx context.Context, r *run) (cause error) {
 	if hook := m.cfg.Hooks.Started; hook != nil {
 		hook(r.partition, r.claim.Token())
 	}
+	defer m.returns(r)
 	defer context.AfterFunc(ctx, func() { m.expect(r) })()
 	for try := 1; ; try++ {
 		begin := clock.Mono()
@@ -332,6 +340,7 @@ func (m *Member) expect(r *run) {
 	case <-r.ended:
 		return
 	}
+	m.hangs(r)
 	m.mu.Lock()
 	life := m.life
 	m.mu.Unlock()

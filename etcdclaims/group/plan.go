@@ -55,9 +55,12 @@ func Balance(members []MemberInfo, owners []string) Plan {
 	}
 	share := shares(members, has, len(owners))
 
-	// Each member keeps its first partitions, and the others find the members with room in the
-	// order of both. That order is what makes the plan stable: a partition that has moved
-	// leaves a gap exactly where its place was.
+	// Each member keeps its first partitions up to its share, and the others are dealt, in their order,
+	// to the members with room, in the order of names. So the plan is stable. A partition that has moved
+	// was dealt to its new owner before. Now the owner keeps it, and has room for one less, so all
+	// others are dealt as before. Shares do not change either: partitions left over after rounding
+	// down go first to members that own more than their rounded share, and a member comes to own
+	// more only by a move that its share allows. For the same reason no plan has fewer moves.
 	kept := make([]int, len(members))
 	var open []int
 	for partition, name := range owners {

@@ -96,6 +96,8 @@ var functions = template.FuncMap{
 	"add":     func(a, b int) int { return a + b },
 	"owner":   ownerText,
 	"query":   query,
+	"listed":  listed,
+	"does":    does,
 	"count":   count,
 	"stamp":   func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 }

@@ -117,6 +117,19 @@ func query(page string, params ...any) template.URL {
 	return template.URL(page + "?" + values.Encode()) // Encode leaves nothing that has a meaning
 }
 
+// field is a hidden field of a form.
+type field struct{ Name, Value string }
+
+// does returns the fields of a form that carries out an action, with its parameters as name and
+// value in turn.
+func does(action string, params ...any) []field {
+	fields := []field{{"action", action}}
+	for i := 0; i+1 < len(params); i += 2 {
+		fields = append(fields, field{fmt.Sprint(params[i]), fmt.Sprint(params[i+1])})
+	}
+	return fields
+}
+
 // count is a number and what it counts.
 func count(n int, one, many string) string {
 	if n == 1 {

@@ -61,7 +61,7 @@ func TestUnreadIsShown(t *testing.T) {
 	get := func(where string) string {
 		answer := httptest.NewRecorder()
 		page.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/"+where, nil))
-		return answer.Body.String()
+		return spaces.ReplaceAllString(answer.Body.String(), " ")
 	}
 	if overview := get(""); strings.Contains(overview, "<b>0</b> work orphaned") || !strings.Contains(overview, "<b>?</b> work orphaned") || !strings.Contains(overview, "permission denied") {
 		t.Errorf("the overview: %s", overview)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims/work"
@@ -76,24 +75,4 @@ func (q *request) records(prefix string, state work.State) (scanned, freshness) 
 		}
 		return s, nil
 	})
-}
-
-// pager is where a page is in a list.
-type pager struct {
-	First, Last, Total int // counted from 1
-	Prev, Next         int // pages, counted from 1; 0 if there is none
-}
-
-// paged returns a copy of the entries of the page that the query names.
-func paged[T any](q *request, all []T) ([]T, pager) {
-	n, _ := strconv.Atoi(q.param("page"))
-	last := max(1, (len(all)+pageSize-1)/pageSize)
-	n = min(max(n, 1), last)
-	from := (n - 1) * pageSize
-	to := min(from+pageSize, len(all))
-	p := pager{First: min(from+1, to), Last: to, Total: len(all), Prev: n - 1}
-	if n < last {
-		p.Next = n + 1
-	}
-	return slices.Clone(all[from:to]), p
 }

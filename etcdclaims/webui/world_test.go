@@ -102,12 +102,15 @@ func (w *world) eventually(what string, holds func() bool) {
 // roles are those of the parts of tables, which no test here is about.
 var roles = regexp.MustCompile(` role="(table|rowgroup|row|columnheader|cell)"`)
 
+// spaces are those that a browser shows as one.
+var spaces = regexp.MustCompile(`[ \t\n]+`)
+
 // get asks for a page, and returns its status and text.
 func (w *world) get(where string) (int, string) {
 	w.Helper()
 	answer := httptest.NewRecorder()
 	w.page.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/ops/claims/"+where, nil))
-	return answer.Code, roles.ReplaceAllString(answer.Body.String(), "")
+	return answer.Code, spaces.ReplaceAllString(roles.ReplaceAllString(answer.Body.String(), ""), " ")
 }
 
 // shows asks for a page, and wants it to have texts.

@@ -154,7 +154,7 @@ func TestScreenshotOfMany(t *testing.T) {
 	}
 	s := newStage(t, webui.Config{Title: "production", Access: permissive})
 	s.claimMany(5000)
-	s.shootAll("5000", "", "claims", "key?key=k/00001", "sessions", "health")
+	s.shootAll("5000", "", "claims", "claims?tree=1", "key?key=k/00001", "sessions", "health")
 }
 
 // shootAll draws pages in both sizes and both colour schemes, if pictures are wanted.
