@@ -8,6 +8,7 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/sched/calendar"
 )
 
@@ -126,7 +127,7 @@ func zoneOf(s calendar.Schedule) string {
 }
 
 // ParseSchedule returns the schedule of the definition: After, or Schedule with the
-// calendars of Except and Only. The function ical parses iCalendar texts, as Config.ICal
+// calendars of Except and Only and the bounds. The function ical parses iCalendar texts, as Config.ICal
 // does. If it is nil, such a text is an error. ParseSchedule does no I/O.
 func (d Definition) ParseSchedule(ical func(text, zone string) (calendar.Calendar, error)) (calendar.Schedule, error) {
 	s, err := d.schedule(ical)
@@ -137,7 +138,7 @@ func (d Definition) ParseSchedule(ical func(text, zone string) (calendar.Calenda
 }
 
 func (d Definition) schedule(ical func(text, zone string) (calendar.Calendar, error)) (calendar.Schedule, error) {
-	if d.After != "" {
+	if d.following() {
 		return d.follows()
 	}
 	s, err := calendar.Cron(d.Schedule)
@@ -159,20 +160,30 @@ func (d Definition) schedule(ical func(text, zone string) (calendar.Calendar, er
 		}
 		s = filter.apply(s, c)
 	}
+	if b := d.bounds(); b != (calendar.Bounds{}) {
+		return calendar.Bound(s, b)
+	}
 	return s, nil
 }
 
-// follows returns the schedule of a definition with After.
+// bounds returns the bounds of the schedule.
+func (d Definition) bounds() calendar.Bounds {
+	return calendar.Bounds{Start: d.Start, End: d.End, Runs: d.Runs}
+}
+
+// following reports whether the job runs after others.
+func (d Definition) following() bool { return d.After != "" || d.AfterAll != nil || d.AfterOn != "" }
+
+// follows returns the schedule of a definition that runs after other jobs.
 func (d Definition) follows() (calendar.Schedule, error) {
-	switch err := checkName(d.After); {
-	case err != nil:
-		return nil, fmt.Errorf("the name in After %w", err)
+	a := after{tick.Following{After: d.After, AfterAll: d.AfterAll, AfterOn: d.AfterOn}}
+	switch {
 	case d.Schedule != "":
 		return nil, errors.New("the definition has both a Schedule and After; want one of them")
 	case d.Except != nil || d.Only != nil:
 		return nil, errors.New("the calendars Except and Only need a Schedule; give them to the job that this one runs after")
-	case d.After == d.Name:
-		return nil, errors.New("the job would run after itself")
+	case d.bounds() != (calendar.Bounds{}):
+		return nil, errors.New("the bounds Start, End and Runs need a Schedule; give them to the job that this one runs after")
 	}
-	return after(d.After), nil
+	return a, a.check(d.Name)
 }

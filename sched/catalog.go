@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/jobstate"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/sched/calendar"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -26,13 +28,13 @@ type catalog struct {
 	complete atomic.Bool   // whether this process has all definitions
 
 	mu        sync.Mutex
-	jobs      map[string]Job         // in code, by name
-	order     []Job                  // the same in the order of Add; only grows
-	defined   map[string]Job         // by definitions, by name
-	kinds     map[string]kindHandler // by kind
-	after     map[string][]string    // the jobs in code that run after a job
-	followers followers              // the definitions that run after another job, as far as they are known
-	known     bool                   // whether all of these are
+	jobs      map[string]Job             // in code, by name
+	order     []Job                      // the same in the order of Add; only grows
+	defined   map[string]Job             // by definitions, by name
+	kinds     map[string]kindHandler     // by kind
+	after     map[string][]tick.Follower // the jobs in code that run after a job
+	followers followers                  // the definitions that run after another job, as far as they are known
+	known     bool                       // whether all of these are
 	readers   map[*changes]bool
 }
 
@@ -42,20 +44,15 @@ type changes struct {
 	names map[string]bool
 }
 
-// follower is a definition that runs after another job.
-type follower struct {
-	before  string // the other job
-	version int64
-}
-
 // followers are the definitions that run after other jobs, by name.
-type followers map[string]follower
+type followers map[string]tick.Follower
 
 func newCatalog(g *group) *catalog {
 	return &catalog{
 		group: g, icals: icalCache{parse: g.cfg.ICal}, relink: make(chan struct{}, 1),
 		jobs: make(map[string]Job), defined: make(map[string]Job),
-		kinds: make(map[string]kindHandler), after: make(map[string][]string), followers: make(followers), readers: make(map[*changes]bool),
+		kinds: make(map[string]kindHandler), after: make(map[string][]tick.Follower), followers: make(followers),
+		readers: make(map[*changes]bool),
 	}
 }
 
@@ -121,18 +118,20 @@ func (c *catalog) follow(job Job) error {
 		}
 		return nil
 	}
-	if err := checkName(string(before)); err != nil {
-		return fmt.Errorf("the name of the job before %w", err)
+	if err := before.check(job.Name); err != nil {
+		return err
 	}
-	if len(c.after[string(before)]) >= mostAfter {
-		return fmt.Errorf("%d jobs run after %q already, which is the limit", mostAfter, string(before))
-	}
-	for at, more := before, true; more; at, more = c.jobs[string(at)].Schedule.(after) {
-		if string(at) == job.Name {
-			return errors.New("the job would run after itself")
+	for _, other := range before.Jobs() {
+		if len(c.after[other]) >= mostAfter {
+			return fmt.Errorf("%d jobs run after %q already, which is the limit", mostAfter, other)
 		}
 	}
-	c.after[string(before)] = append(c.after[string(before)], job.Name)
+	if circleFrom(job.Name, before.Jobs(), func(name string) []string { return c.beforeOf(nil, name) }) != nil {
+		return errors.New("the job would run after itself")
+	}
+	for _, other := range before.Jobs() {
+		c.after[other] = append(c.after[other], tick.Follower{Following: before.Following, Job: job.Name})
+	}
 	return nil
 }
 
@@ -193,7 +192,7 @@ func (c *catalog) undefineAll() {
 		delete(c.defined, name)
 		c.touch(name)
 	}
-	c.followers, c.known = make(followers), false
+	c.known = false // the owner still decides about ticks that its last rounds end
 	c.complete.Store(false)
 }
 
@@ -229,14 +228,21 @@ func (c *catalog) all() []Job {
 }
 
 // setFollower takes over a definition. One that runs after no job is dropped.
-func (c *catalog) setFollower(name string, is follower) {
+func (c *catalog) setFollower(is tick.Follower) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if is.before == "" {
-		delete(c.followers, name)
+	if len(is.Jobs()) == 0 {
+		delete(c.followers, is.Job)
 	} else {
-		c.followers[name] = is
+		c.followers[is.Job] = is
 	}
+}
+
+// dropFollowers forgets the definitions of an earlier Run.
+func (c *catalog) dropFollowers() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.followers)
 }
 
 // knowsFollowers notes whether the followers are all that there are.
@@ -246,22 +252,25 @@ func (c *catalog) knowsFollowers(all bool) {
 	c.known = all
 }
 
-// following returns the names of the jobs in code that run after a job.
-func (c *catalog) following(job string) []string {
+// knows reports whether this process has learnt of the definitions that there are.
+func (c *catalog) knows() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.after[job]
+	return c.known
 }
 
-// definedFollowers returns the definitions that run after a job, with their versions. While
-// this process does not know all of them, as in its first moments and while it stops, they
-// are read from etcd. A job in code of this process has precedence over a definition of its
-// name.
-func (c *catalog) definedFollowers(ctx context.Context, job string) (map[string]int64, error) {
+// following returns the jobs that run after a job. It reports whether this process knows all of
+// them. A job in code of this process has precedence over a definition of its name.
+func (c *catalog) following(job string) (all []tick.Follower, known bool) {
 	c.mu.Lock()
-	found, known := c.pick(c.followers, job), c.known
-	c.mu.Unlock()
-	if known {
+	defer c.mu.Unlock()
+	return append(slices.Clone(c.after[job]), c.pick(c.followers, job)...), c.known
+}
+
+// readFollowing is following in a process that may not know all definitions, as in its first moments
+// and while it stops: it reads them from etcd.
+func (c *catalog) readFollowing(ctx context.Context, job string) ([]tick.Follower, error) {
+	if found, known := c.following(job); known {
 		return found, nil
 	}
 	resp, err := retry.Get(ctx, core.Of(c.claims).KV(), readTime,
@@ -271,42 +280,40 @@ func (c *catalog) definedFollowers(ctx context.Context, job string) (map[string]
 	}
 	all := make(followers)
 	for _, kv := range resp.Kvs {
-		if n, err := decode[notice](string(kv.Key), kv.Value); err == nil && n.After != "" {
-			all[n.Job] = follower{before: n.After, version: kv.ModRevision}
+		if n, err := decode[notice](string(kv.Key), kv.Value); err == nil && len(n.Jobs()) > 0 {
+			all[n.Job] = tick.Follower{Following: n.Following, Job: n.Job, Defined: kv.ModRevision}
 		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.pick(all, job), nil
+	return append(slices.Clone(c.after[job]), c.pick(all, job)...), nil
 }
 
-// pick returns those that run after a job. The mutex is held.
-func (c *catalog) pick(all followers, job string) map[string]int64 {
-	var found map[string]int64
+// pick returns those that run after a job, sorted by name. The mutex is held.
+func (c *catalog) pick(all followers, job string) (found []tick.Follower) {
 	for name, f := range all {
-		if _, inCode := c.jobs[name]; f.before != job || inCode {
+		if _, inCode := c.jobs[name]; inCode || !f.Has(job) {
 			continue
 		}
-		if circle := circleFrom(name, f.before, func(job string) string { return c.beforeOf(all, job) }); circle != nil {
+		if circle := circleFrom(name, f.Jobs(), func(job string) []string { return c.beforeOf(all, job) }); circle != nil {
 			c.log.Error("tick not requested: the jobs run after each other in a circle",
 				zap.String("job", name), zap.Strings("circle", circle))
 			continue
 		}
-		if found == nil {
-			found = make(map[string]int64)
-		}
-		found[name] = f.version
+		found = append(found, f)
 	}
+	slices.SortFunc(found, func(a, b tick.Follower) int { return strings.Compare(a.Job, b.Job) })
 	return found
 }
 
-// beforeOf returns the job that a job runs after, or an empty text. The mutex is held.
-func (c *catalog) beforeOf(all followers, job string) string {
+// beforeOf returns the jobs that a job runs after. The mutex is held.
+func (c *catalog) beforeOf(all followers, job string) []string {
 	if j, inCode := c.jobs[job]; inCode {
 		before, _ := j.Schedule.(after)
-		return string(before)
+		return before.Jobs()
 	}
-	return all[job].before
+	f := all[job]
+	return f.Jobs()
 }
 
 // parser returns the function that parses iCalendar texts, or nil if Config.ICal is not set.

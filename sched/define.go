@@ -67,7 +67,7 @@ func (s *Scheduler) Define(ctx context.Context, d Definition) (version int64, er
 	}
 	v.V = v.storedVersion()
 	key, note := s.keys.Definition(d.Name), s.keys.Defined(d.Name)
-	tell := clientv3.OpPut(note, tick.Encode(notice{Version: valueVersion, Job: d.Name, After: d.After}))
+	tell := clientv3.OpPut(note, tick.Encode(notice{Version: valueVersion, Job: d.Name, Following: v.Following}))
 	act := s.act(ctx, audit.DefineJob, d.Name, "", "")
 	// The change records it: a call that changes nothing leaves no record.
 	rev, err := s.operateAt(ctx, nil, "define", d.Name, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
@@ -90,7 +90,7 @@ func (s *Scheduler) Define(ctx context.Context, d Definition) (version int64, er
 				return nil, nil, err
 			}
 		}
-		cmps, err := s.checkAfter(ctx, d)
+		cmps, err := s.checkAfter(ctx, v)
 		ops := append([]clientv3.Op{clientv3.OpPut(key, tick.Encode(v)), tell}, act.Ops()...)
 		return append(cmps, s.definedAs(d.Name, st.definitionRev)), ops, err
 	})

@@ -509,6 +509,9 @@ func TestDefineRefused(t *testing.T) {
 			"Revision has 201 bytes":   func(d *sched.Definition) { d.Revision = strings.Repeat("x", 201) },
 			"Retry.On cannot be":       func(d *sched.Definition) { d.Retry.On = func(error) bool { return true } },
 			"History 1001":             func(d *sched.Definition) { d.History = 1001 },
+			"HistoryFor -1ns":          func(d *sched.Definition) { d.HistoryFor = -1 },
+			"17 Tags; the limit is 16": func(d *sched.Definition) { d.Tags = make([]string, 17) },
+			"a tag is empty":           func(d *sched.Definition) { d.Tags = []string{"t", ""} },
 			"Guarantee(7)":             func(d *sched.Definition) { d.Guarantee = 7 },
 			"Overlap skip would leave": func(d *sched.Definition) { d.CatchUp = sched.All{Max: 7} },
 			"Overlap BufferAll{Max: -": func(d *sched.Definition) { d.Overlap = sched.BufferAll{Max: -1} },
@@ -577,6 +580,8 @@ func TestDefinitionJSON(t *testing.T) {
 		{Name: "d", CatchUp: sched.Latest{}, Overlap: sched.CancelRunning{}},
 		{Name: "e", Overlap: sched.Skip{}},
 		{Name: "f", Overlap: sched.BufferOne{}},
+		{Name: "g", AfterAll: []string{"a", "b"}, AfterOn: "end", Tags: []string{"t"}, HistoryFor: time.Hour},
+		{Name: "h", Schedule: "* * * * *", Start: time.Unix(1e9, 0).UTC(), End: time.Unix(2e9, 0).UTC(), Runs: 3},
 	} {
 		text, err := json.Marshal(d)
 		noErr(t, err)

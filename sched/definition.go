@@ -10,15 +10,15 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
+	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/sched/calendar"
 )
 
 // Definition is a job as data: it is stored in etcd by [Scheduler.Define] and run by the
 // function that the processes of the group have registered for its kind, by
-// [Scheduler.Handle]. Name, Kind, and either Schedule or After are required. The other
-// fields from Revision on have the meaning, the limits and the defaults of those of [Job].
+// [Scheduler.Handle]. Name, Kind, and one of Schedule, After and AfterAll are required. The other
+// fields from Tags on have the meaning, the limits and the defaults of those of [Job].
 //
 // A Definition is encoded as JSON with the names of its fields in lower camel case.
 // Durations are texts such as "1h30m", and policies are names: catchUp is "skip-missed", "latest"
@@ -30,29 +30,45 @@ type Definition struct {
 	// Name identifies the job in its group, among the jobs in code too. It has the form of
 	// Job.Name.
 	Name string
-	// Schedule is a text that [calendar.Cron] parses, such as "TZ=Europe/Berlin 30 2 * * *" or
-	// "@every 10m". It has at most 1,000 bytes. It is empty if After is set.
+	// Schedule is a text that [calendar.Cron] parses, such as "TZ=Europe/Berlin 30 2 * * *",
+	// "@every 10m" or, for one run, "@at 2027-01-01T09:00:00Z". It has at most 1,000 bytes. It
+	// is empty if After is set. Instants before the job is defined are not due. If the
+	// schedule ends before an owner takes the definition up, Job.CatchUp decides about the
+	// instants since the job was defined. A job whose schedule has ended remains, with
+	// JobInfo.Ended, until Undefine.
 	Schedule string
 	// After is the name of another job of the group, which is defined or in code. The job
 	// runs after each success of that one, with the same nominal time; see [After]. The other
 	// job need not exist yet: until it does, JobInfo.Problem reports that.
 	//
-	// A success requests a tick if the process that records it knows the definition,
+	// An end requests a tick if the process that records it knows the definition,
 	// usually within milliseconds of Define. A process with an older version of this
 	// package, which does not know Definition.After, requests no ticks. Define
-	// refuses a circle of jobs, and more than 32 jobs after one.
+	// refuses a circle of jobs, more than 32 jobs after one, and more than 16 before one.
 	After string
+	// AfterAll names several jobs instead: the job runs when each of them has ended for one
+	// nominal time.
+	AfterAll []string
+	// AfterOn is "failure" for a job that runs as [AfterFailure], "end" for one that runs as
+	// [AfterEnd], and empty for one that runs after success.
+	AfterOn string
 	// Except covers the instants of Schedule that are left out, and Only the instants
 	// that are kept; see the functions [calendar.Except] and [calendar.Only]. With both, an instant is due
 	// if Only covers it and Except does not. Nil means no calendar. Both are nil if After
 	// is set.
 	Except, Only *CalendarData
+	// Start, End and Runs limit the schedule, after Except and Only; see [calendar.Bounds]. They
+	// are zero if After is set.
+	Start, End time.Time
+	Runs       int
 	// Kind names the function that runs the job. It is UTF-8 of 1 to 200 bytes, without
 	// control characters.
 	Kind string
-	// Payload is passed to that function: JSON of at most 16 KiB, or nothing.
+	// Payload is passed to that function: JSON of at most 16 KiB, or nothing. That of a RunNow
+	// or Backfill replaces it.
 	Payload json.RawMessage
 
+	Tags           []string
 	Revision       string // UTF-8 of at most 200 bytes
 	CatchUp        CatchUp
 	Overlap        Overlap
@@ -66,6 +82,7 @@ type Definition struct {
 	RunOnStart     bool
 	PauseOnFailure int
 	History        int
+	HistoryFor     time.Duration
 
 	// Version is the etcd revision at which this definition was stored. Each Define
 	// that changes something gives the definition a greater version. As an argument of
@@ -86,61 +103,6 @@ const (
 	mostStoredBytes   = 256 << 10
 )
 
-// Validate returns an error if the definition is invalid. It does no I/O. Define calls it.
-// It does not parse the iCalendar texts of Except and Only: ParseSchedule and Define do.
-func (d Definition) Validate() error { return d.validate(unparsed) }
-
-func (d Definition) validate(ical func(text, zone string) (calendar.Calendar, error)) error {
-	err := d.checkTexts()
-	if err == nil {
-		_, err = d.job(func(context.Context, Tick, json.RawMessage) error { return nil }, ical)
-	}
-	if err == nil {
-		err = d.checkSize()
-	}
-	if err != nil {
-		return fmt.Errorf("sched: definition of job %.80q: %w", d.Name, err)
-	}
-	return nil
-}
-
-// checkTexts returns an error if a text is too long or cannot be stored as it is. Stored
-// values are not checked: JSON escapes some characters, which makes them longer.
-func (d Definition) checkTexts() error {
-	switch {
-	case len(d.Schedule) > mostScheduleBytes:
-		return fmt.Errorf("the Schedule has %d bytes; the limit is %d", len(d.Schedule), mostScheduleBytes)
-	case len(d.Payload) > mostPayloadBytes:
-		return fmt.Errorf("the Payload has %d bytes; the limit is %d", len(d.Payload), mostPayloadBytes)
-	case len(d.Payload) > 0 && !(json.Valid(d.Payload) && utf8.Valid(d.Payload)):
-		return errors.New("the Payload is not valid JSON in UTF-8")
-	case len(d.Revision) > mostRevisionBytes:
-		return fmt.Errorf("the Revision has %d bytes; the limit is %d", len(d.Revision), mostRevisionBytes)
-	case !utf8.ValidString(d.Revision):
-		return errors.New("the Revision is not valid UTF-8")
-	}
-	if err := d.Except.check(); err != nil {
-		return fmt.Errorf("the Except %w", err)
-	}
-	if err := d.Only.check(); err != nil {
-		return fmt.Errorf("the Only %w", err)
-	}
-	return nil
-}
-
-// checkSize returns an error if the definition is too large for etcd. Characters that JSON
-// escapes take up to six bytes.
-func (d Definition) checkSize() error {
-	text, err := json.Marshal(d)
-	if err != nil {
-		return err
-	}
-	if len(text) > mostStoredBytes {
-		return fmt.Errorf("the definition takes %d bytes as JSON; the limit is %d", len(text), mostStoredBytes)
-	}
-	return nil
-}
-
 // job returns the job that runs the definition with the handler.
 func (d Definition) job(handler kindHandler, ical func(text, zone string) (calendar.Calendar, error)) (Job, error) {
 	if err := checkName(d.Kind); err != nil {
@@ -157,6 +119,7 @@ func (d Definition) job(handler kindHandler, ical func(text, zone string) (calen
 	return Job{
 		Name:           d.Name,
 		Schedule:       schedule,
+		Tags:           d.Tags,
 		Revision:       d.Revision,
 		CatchUp:        d.CatchUp,
 		Overlap:        d.Overlap,
@@ -170,20 +133,27 @@ func (d Definition) job(handler kindHandler, ical func(text, zone string) (calen
 		RunOnStart:     d.RunOnStart,
 		PauseOnFailure: d.PauseOnFailure,
 		History:        d.History,
-		Handler:        func(ctx context.Context, t Tick) error { return handler(ctx, t, bytes.Clone(payload)) },
-		kind:           d.Kind,
-		defined:        d.Version,
+		HistoryFor:     d.HistoryFor,
+		Handler: func(ctx context.Context, t Tick) error {
+			if t.Payload != nil { // of a request
+				return handler(ctx, t, bytes.Clone(t.Payload))
+			}
+			return handler(ctx, t, bytes.Clone(payload))
+		},
+		kind:      d.Kind,
+		defined:   d.Version,
+		definedAt: d.At,
 	}.withDefaults()
 }
 
-// definitionVersion is the version of the values of definitions with After, Except or Only.
+// definitionVersion is the version of the values of definitions with After, Except, Only or bounds.
 // Programs that do not know these fields refuse such values. The others have valueVersion, so
 // that those programs run them.
 const definitionVersion = 2
 
 // storedVersion returns the version of the value in etcd.
 func (v definitionValue) storedVersion() int {
-	if v.After != "" || v.Except != nil || v.Only != nil {
+	if v.Following.Jobs() != nil || v.Except != nil || v.Only != nil || !v.Start.IsZero() || !v.End.IsZero() || v.Runs != 0 {
 		return definitionVersion
 	}
 	return valueVersion
@@ -191,14 +161,18 @@ func (v definitionValue) storedVersion() int {
 
 // definitionValue is the value of def/, and with v zero the JSON of a Definition.
 type definitionValue struct {
-	V              int             `json:"v,omitempty"`
-	Name           string          `json:"name"`
-	Schedule       string          `json:"schedule,omitempty"`
-	After          string          `json:"after,omitempty"`
+	V        int    `json:"v,omitempty"`
+	Name     string `json:"name"`
+	Schedule string `json:"schedule,omitempty"`
+	tick.Following
 	Except         *CalendarData   `json:"except,omitempty"`
 	Only           *CalendarData   `json:"only,omitempty"`
+	Start          time.Time       `json:"start,omitzero"`
+	End            time.Time       `json:"end,omitzero"`
+	Runs           int             `json:"runs,omitempty"`
 	Kind           string          `json:"kind"`
 	Payload        json.RawMessage `json:"payload,omitempty"`
+	Tags           []string        `json:"tags,omitempty"`
 	Revision       string          `json:"revision,omitempty"`
 	CatchUp        string          `json:"catchUp,omitempty"`
 	CatchUpMax     int             `json:"catchUpMax,omitempty"`
@@ -216,6 +190,7 @@ type definitionValue struct {
 	RunOnStart     bool            `json:"runOnStart,omitempty"`
 	PauseOnFailure int             `json:"pauseOnFailure,omitempty"`
 	History        int             `json:"history,omitempty"`
+	HistoryFor     durationText    `json:"historyFor,omitzero"`
 	Version        int64           `json:"version,string,omitempty"`
 	By             string          `json:"by,omitempty"`
 	At             time.Time       `json:"at,omitzero"`
@@ -237,11 +212,15 @@ func (d Definition) value() (definitionValue, error) {
 	v := definitionValue{
 		Name:           d.Name,
 		Schedule:       d.Schedule,
-		After:          d.After,
+		Following:      tick.Following{After: d.After, AfterAll: d.AfterAll, AfterOn: d.AfterOn},
 		Except:         d.Except,
 		Only:           d.Only,
+		Start:          d.Start.UTC(),
+		End:            d.End.UTC(),
+		Runs:           d.Runs,
 		Kind:           d.Kind,
 		Payload:        d.Payload,
+		Tags:           d.Tags,
 		Revision:       d.Revision,
 		MaxStarts:      d.MaxStarts,
 		RetryMax:       d.Retry.Max,
@@ -253,6 +232,7 @@ func (d Definition) value() (definitionValue, error) {
 		RunOnStart:     d.RunOnStart,
 		PauseOnFailure: d.PauseOnFailure,
 		History:        d.History,
+		HistoryFor:     durationText(d.HistoryFor),
 		Version:        d.Version,
 		By:             d.By,
 		At:             d.At,
@@ -282,10 +262,16 @@ func (v definitionValue) definition() (Definition, error) {
 		Name:           v.Name,
 		Schedule:       v.Schedule,
 		After:          v.After,
+		AfterAll:       v.AfterAll,
+		AfterOn:        v.AfterOn,
 		Except:         v.Except,
 		Only:           v.Only,
+		Start:          v.Start,
+		End:            v.End,
+		Runs:           v.Runs,
 		Kind:           v.Kind,
 		Payload:        unescaped(v.Payload),
+		Tags:           v.Tags,
 		Revision:       v.Revision,
 		MaxStarts:      v.MaxStarts,
 		Retry:          Retry{Max: v.RetryMax, Backoff: time.Duration(v.RetryBackoff)},
@@ -296,6 +282,7 @@ func (v definitionValue) definition() (Definition, error) {
 		RunOnStart:     v.RunOnStart,
 		PauseOnFailure: v.PauseOnFailure,
 		History:        v.History,
+		HistoryFor:     time.Duration(v.HistoryFor),
 		Version:        v.Version,
 		By:             v.By,
 		At:             v.At,

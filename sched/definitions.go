@@ -10,6 +10,7 @@ import (
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/live"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -45,6 +46,7 @@ func followDefinitions(ctx context.Context, in *catalog) {
 		known: make(map[string]*defined), dirty: make(map[string]bool),
 	}
 	defer c.view.Unsubscribe(c.feed)
+	c.dropFollowers()
 	defer c.undefineAll()
 	for try := 0; ctx.Err() == nil; {
 		synced := c.view.Synced
@@ -88,7 +90,7 @@ func (c *definitions) absorb() {
 			n, err = decode[notice](key, []byte(is.Value))
 		}
 		if was != nil && (is.Gone || err != nil || n.Job != was.Job) {
-			c.setFollower(was.Job, follower{})
+			c.setFollower(tick.Follower{Job: was.Job})
 			c.setDefined(was.Job, nil)
 			delete(c.known, id)
 		}
@@ -99,7 +101,7 @@ func (c *definitions) absorb() {
 			continue
 		}
 		// The follower is replaced in one step: a success in between would request no tick.
-		c.setFollower(n.Job, follower{before: n.After, version: is.Rev})
+		c.setFollower(tick.Follower{Following: n.Following, Job: n.Job, Defined: is.Rev})
 		if was != nil && was.rev == is.Rev {
 			continue // the definition was read before its notice arrived
 		}
@@ -148,7 +150,7 @@ func (c *definitions) readSome(ctx context.Context, ids []string) error {
 		d.read = true
 		if kv == nil { // the notice is about to go too
 			c.setDefined(d.Job, nil)
-			c.setFollower(d.Job, follower{})
+			c.setFollower(tick.Follower{Job: d.Job})
 			delete(c.known, id)
 			continue
 		}
@@ -185,7 +187,7 @@ func (c *catalog) jobOf(d *defined) Job {
 	if err == nil {
 		return job
 	}
-	job = Job{Name: d.Job, Schedule: after(""), kind: kind, defined: d.rev, problem: limitText(err.Error())}
+	job = Job{Name: d.Job, Schedule: after{}, kind: kind, defined: d.rev, problem: limitText(err.Error())}
 	if schedule, err := d.definition.schedule(c.parser()); d.err == nil && err == nil {
 		job.Schedule, job.Overdue = schedule, d.definition.Overdue // for the alarm: the job does not run
 	}

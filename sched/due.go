@@ -104,7 +104,8 @@ func (l *leadership) mayBegin(c *jobState, p tick.Plan, now time.Time) (*promptR
 	if l.cfg.Spread || l.cfg.Limit > 0 || c.refused || len(p.Ticks) != 1 || p.Late {
 		return nil, false
 	}
-	r.step = tick.Prompt{Keys: l.keys, Job: c.job.rules, Mark: c.mark(), Plan: p, Guard: txn.Of(l.claim.Guard(), nil, nil).Compare}
+	r.step = tick.Prompt{Keys: l.keys, Job: c.job.rules, Mark: c.mark(), Plan: p, Guard: l.unhalted()}
+	r.step.Guard = append(r.step.Guard, txn.Of(l.claim.Guard(), nil, nil).Compare...)
 	if d := c.job.StartDeadline; d > 0 {
 		most = min(most, d-now.Sub(p.Ticks[0]))
 	}
@@ -132,7 +133,7 @@ func (l *leadership) admit(ctx context.Context, prompt []*promptRun, todo []deci
 		first.Missed = r.step.Plan.Missed
 		l.starter.startNow(ctx, r.job, first, r, r.until)
 	}
-	err := l.take(ctx, todo)
+	err := l.take(ctx, todo, l.unhalted()...)
 	for range prompt {
 		select {
 		case r := <-known:
@@ -185,6 +186,9 @@ func (l *leadership) moved(c *jobState, to tick.Mark) {
 	l.schedule(c)
 }
 
+// unhalted is the condition of admissions that no pause of many jobs was put of which this owner does not know.
+func (l *leadership) unhalted() []*pb.Compare { return []*pb.Compare{l.keys.Unhalted(l.halted())} }
+
 // longAgo is the age of a mark from which on the missed ticks are counted elsewhere.
 const longAgo = time.Minute
 
@@ -196,17 +200,18 @@ func (l *leadership) planFor(c *jobState, now time.Time) (p tick.Plan, ok bool) 
 		return p, true
 	}
 	rules := c.planned()
-	if rules.CountsFast() || now.Sub(c.high) <= longAgo {
-		return rules.Plan(c.high, now, l.cfg.Grace, l.ticks), true
+	from := c.from()
+	if rules.CountsFast() || now.Sub(from) <= longAgo {
+		return rules.Plan(from, now, l.cfg.Grace, l.ticks), true
 	}
 	c.planning = true
 	l.place(c)
 	mark, most := c.mark(), l.ticks
 	go func() {
-		p := rules.Plan(mark.At, now, l.cfg.Grace, most)
+		p := rules.Plan(from, now, l.cfg.Grace, most)
 		l.inbox.Post(func() {
 			c.planning = false
-			if c.highRev == mark.Rev && !p.High.IsZero() {
+			if c.highRev == mark.Rev && c.from().Equal(from) && !p.High.IsZero() {
 				c.plan = &p
 			}
 			l.place(c)
@@ -215,15 +220,22 @@ func (l *leadership) planFor(c *jobState, now time.Time) (p tick.Plan, ok bool) 
 	return tick.Plan{}, false
 }
 
+// followers returns the jobs that run after a job. This process has learnt of them before its first round.
+func (l *leadership) followers(job string) []tick.Follower {
+	all, _ := l.catalog.following(job)
+	return all
+}
+
 // standing returns what a decision about ticks of a job is based on.
 func (l *leadership) standing(c *jobState, now time.Time) tick.Standing {
 	return tick.Standing{
-		Keys:     l.keys,
-		Job:      c.job.rules,
-		Failures: c.failures,
-		History:  l.history(c.job),
-		Epoch:    l.epoch.Load(),
-		Now:      now,
+		Keys:      l.keys,
+		Job:       c.job.rules,
+		Failures:  c.failures,
+		History:   l.history(c.job),
+		Followers: l.followers,
+		Epoch:     l.epoch.Load(),
+		Now:       now,
 	}
 }
 

@@ -3,8 +3,6 @@ package sched
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/core"
@@ -56,10 +54,12 @@ func (x *runner) tryEnd(ctx context.Context, a *active, e *tick.End, concern str
 	if err := x.countEnd(ctx, j, e); err != nil {
 		return ended, false, err
 	}
-	if e.Next == nil && e.Past.Outcome == OutcomeOK {
-		if e.Asks, err = x.askAfter(ctx, a.run); err != nil {
+	if e.Next == nil || e.Job.NewestOnly(a.run.ID) {
+		followers, err := x.catalog.readFollowing(ctx, j.Name)
+		if err != nil {
 			return ended, false, err
 		}
+		e.Followers = func(string) []tick.Follower { return followers }
 	}
 	e.Stuck, e.History = a.stuck.Load(), x.history(j)
 	resp, err := txn.CommitMessage(txn.Concerning(a.claim.Txn(ctx), concern), e.Build())
@@ -130,24 +130,4 @@ func (x *runner) countEnd(ctx context.Context, j Job, e *tick.End) error {
 	}
 	e.Tally = x.keys.CountEnd(e.Job, x.readFailures(j.Name, kv), e.Left(), e.Began) // also if they cannot be read
 	return nil
-}
-
-// askAfter returns the operations that request the ticks after a run that succeeded.
-func (x *runner) askAfter(ctx context.Context, r run) (ops []*pb.RequestOp, err error) {
-	defined, err := x.catalog.definedFollowers(ctx, r.Job)
-	if err != nil {
-		return nil, err
-	}
-	a := ask{Version: valueVersion, ID: r.Run, By: r.Job, At: r.Nominal, After: r.ID}
-	for _, name := range x.catalog.following(r.Job) {
-		a.Job = name
-		ops = append(ops, x.keys.Ask(name, a.ID, tick.Encode(a)))
-	}
-	for _, name := range slices.Sorted(maps.Keys(defined)) {
-		a.Job, a.Defined = name, defined[name]
-		is := txn.CreatedAfter([]byte(x.keys.Definition(name)), 0)
-		put := x.keys.Ask(name, a.ID, tick.Encode(a))
-		ops = append(ops, txn.Nest(&pb.TxnRequest{Compare: []*pb.Compare{is}, Success: []*pb.RequestOp{put}}))
-	}
-	return ops, nil
 }

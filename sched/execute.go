@@ -82,7 +82,7 @@ func (a *active) begins(handlers context.Context, group string, r run, value str
 	a.run, a.value, a.claim, a.done = r, value, cl, make(chan struct{})
 	a.tick = Tick{
 		Group: group, Job: r.Job, Nominal: r.Nominal.UTC(), Actual: r.Actual.UTC(), Admitted: r.Admitted, Attempt: r.Attempt,
-		Missed: r.Missed, Manual: tick.IsManual(r.ID), Fence: cl.Fence(), Trace: r.Trace, id: r.ID,
+		Missed: r.Missed, Manual: tick.IsManual(r.ID), Fence: cl.Fence(), Trace: r.Trace, Payload: unescaped(r.Payload), id: r.ID,
 	}
 	a.ctx, a.cancel = context.WithCancelCause(context.WithValue(handlers, tickKey{}, a.tick))
 }

@@ -3,6 +3,7 @@ package sched
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -61,6 +62,9 @@ func (s *Scheduler) explainTick(ctx context.Context, job string, nominal time.Ti
 	if text, _ := s.undecided(job, nominal, st); text != "" {
 		return text, nil
 	}
+	if text := st.InPause(nominal, s.now()); text != "" {
+		return text, nil
+	}
 	if text := jobstate.GivenUp(nominal, jobstate.Without(s.scheduleOf(job, st), st.Reset.Decided), records); text != "" {
 		return text, nil
 	}
@@ -70,15 +74,16 @@ func (s *Scheduler) explainTick(ctx context.Context, job string, nominal time.Ti
 	return "did not run, and no record says why: it was given up at a pause, or before an operator moved the mark", nil
 }
 
-// before returns the name of the job that the job runs after.
-func (st *jobSnapshot) before() (string, bool) {
+// before returns after which jobs the job runs.
+func (st *jobSnapshot) before() (f tick.Following, follows bool) {
+	f = st.Spec.Following
 	if st.Spec.Schedule == "" && st.definitionErr == nil { // no owner could register the definition
-		return st.definition.After, st.definition.After != ""
+		f = st.definition.Following
 	}
-	return st.Spec.Before()
+	return f, len(f.Jobs()) > 0
 }
 
-// requested explains a tick after another job that was requested and is not admitted.
+// requested explains a tick after other jobs that was requested and is not admitted.
 func (s *Scheduler) requested(ctx context.Context, job string, nominal time.Time, st *jobSnapshot) (string, error) {
 	before, follows := st.before()
 	if !follows || st.Requests == 0 {
@@ -88,24 +93,41 @@ func (s *Scheduler) requested(ctx context.Context, job string, nominal time.Time
 	if err != nil {
 		return "", err
 	}
+	var ends []ask
 	for _, kv := range resp.Kvs {
 		a, err := decode[ask](string(kv.Key), kv.Value)
-		if err != nil || a.After == "" || tick.IsManual(a.After) || !a.At.Equal(nominal) {
-			continue
+		if err == nil && a.After != "" && !tick.IsManual(a.After) && a.At.Equal(nominal) {
+			ends = append(ends, a)
 		}
-		if problem := st.problem(); problem != "" {
-			return fmt.Sprintf("requested by a success of %s, and waits for an owner that can run the job: %s", before, problem), nil
-		}
-		return fmt.Sprintf("requested by a success of %s, and not admitted so far", before), nil
 	}
-	return "", nil
+	if len(ends) == 0 {
+		return "", nil
+	}
+	ended, complete, _ := before.Joined(ends)
+	if !complete {
+		var by []string
+		for _, a := range ended {
+			by = append(by, a.By)
+		}
+		return fmt.Sprintf("not due: the job runs when %s for this instant, and only %s ended so far",
+			before.Condition(), strings.Join(by, ", ")), nil
+	}
+	how := "a success"
+	if before.AfterOn != "" {
+		how = "an end"
+	}
+	if problem := st.problem(); problem != "" {
+		return fmt.Sprintf("requested by %s of %s, and waits for an owner that can run the job: %s", how, before.Names(), problem), nil
+	}
+	return fmt.Sprintf("requested by %s of %s, and not admitted so far", how, before.Names()), nil
 }
 
 // undecided explains a tick without a record that neither waits nor runs. It returns an empty text
 // if the mark has passed the tick since. Late reports whether the tick should have been admitted.
 func (s *Scheduler) undecided(job string, nominal time.Time, st *jobSnapshot) (text string, late bool) {
 	if before, follows := st.before(); follows && !st.Reset.Decided.Have(nominal) {
-		return fmt.Sprintf("not due: the job runs when %s has succeeded for this instant, which is not recorded; explain that job", before), false
+		return fmt.Sprintf("not due: the job runs when %s for this instant, which is not recorded; explain %s",
+			before.Condition(), before.Names()), false
 	}
 	return st.Undecided(nominal, s.now(), s.scheduleOf(job, st), st.problem())
 }

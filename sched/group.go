@@ -7,6 +7,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/core"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/live"
 	"github.com/etcdclaims/claims/internal/oplog"
 	"github.com/etcdclaims/claims/internal/tick"
@@ -60,7 +61,11 @@ func (g *group) aboutJob(job string, more ...zap.Field) []zap.Field {
 
 // history returns the history of a job, as it is known.
 func (g *group) history(job Job) tick.History {
-	return g.histories.Of(g.keys.Records(job.Name), job.History)
+	h := g.histories.Of(g.keys.Records(job.Name), job.History)
+	if job.HistoryFor > 0 {
+		h.Before = keyspace.Instant(g.now().Add(-job.HistoryFor))
+	}
+	return h
 }
 
 // noteEnd notes that a scheduled tick of a job with an Overdue has ended.

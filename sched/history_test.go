@@ -80,3 +80,24 @@ func TestHistoryAfterLateReplies(t *testing.T) {
 		})
 	}
 }
+
+// Old records are removed as the next one is written, up to the number that History keeps.
+func TestHistoryFor(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.reports(0)
+		f.do(sched.Job{Name: "a", Schedule: minutely, HistoryFor: 150 * time.Second}, 0)
+		f.do(sched.Job{Name: "few", Schedule: minutely, HistoryFor: time.Hour, History: 2}, 0)
+		f.start(0)
+		f.until("00:00:30")
+		d := report("d")
+		d.HistoryFor = 90 * time.Second
+		f.define(d)
+		f.until("00:10:30")
+		f.wantHistory("a", "ok 00:08:00", "ok 00:09:00", "ok 00:10:00")
+		f.wantHistory("few", "ok 00:09:00", "ok 00:10:00")
+		f.wantHistory("d", "ok 00:09:00", "ok 00:10:00")
+		noErr(t, f.console().Pause(t.Context(), "a", ""))
+		f.until("01:00:30")
+		f.wantHistory("a", "ok 00:08:00", "ok 00:09:00", "ok 00:10:00")
+	})
+}

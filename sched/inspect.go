@@ -24,13 +24,14 @@ type JobInfo struct {
 	Group     string
 	Job       string
 	Schedule  string // the text of the schedule, with its calendars
-	After     string // the job that this one runs after; empty if it has a schedule
+	After     string // the jobs that this one runs after, separated by commas; empty if it has a schedule
 	Revision  string // Job.Revision
 	CatchUp   string // the name of the policy, such as "latest"
 	Overlap   string // the name of the policy, such as "skip"
 	Guarantee string // "at-most-once" or "at-least-once"
 	Kind      string // the kind of the definition; empty for a job in code
 	Version   int64  // the version of the definition; 0 if the job is not defined
+	Tags      []string
 	// Problem is why the job does not run as it is defined. The reasons are: the owner of
 	// the group cannot run the definition, or has not taken it up yet; the definition was
 	// removed; the job in its After is unknown; the job has never run, and its schedule
@@ -48,6 +49,9 @@ type JobInfo struct {
 	// follows, if the job is paused, or if this process does not know the schedule: the
 	// job was not added here, and calendar.Cron cannot parse its text.
 	Next time.Time
+	// Ended is whether the schedule has no instant left, after those that it had. The job
+	// remains: RunNow and Backfill work.
+	Ended bool
 	// Unadmitted is Next if that tick is due and the owner has not admitted it within its
 	// TTL + 5 s. The clock of this process decides. The owner may not have the job, as
 	// during a deployment: it admits ticks of the jobs of its own process. Unadmitted is
@@ -85,15 +89,6 @@ func (i JobInfo) Upcoming(n int) []time.Time {
 		all, last = append(all, t), t
 	}
 	return all
-}
-
-// Pause describes who paused a job, and why.
-type Pause struct {
-	By   string // the Config.Owner of the client, or "sched" for PauseOnFailure
-	Note string
-	At   time.Time // when Pause was called
-	// Until is when the pause ends by itself: see For. It is zero if the job is paused until Resume.
-	Until time.Time
 }
 
 // TickInfo is a tick that waits, or whose run is in progress.
@@ -153,7 +148,7 @@ func (s *Scheduler) Jobs(ctx context.Context) iter.Seq2[JobInfo, error] {
 }
 
 // jobsPerRead is how many jobs Jobs reads by one request. Each takes thirteen of the 128
-// operations that etcd allows.
+// operations that etcd allows, and the pauses of many jobs one.
 const jobsPerRead = 9
 
 // names returns the names of all jobs, sorted. Hidden has an error for each job whose name
@@ -258,20 +253,22 @@ func (s *Scheduler) info(job string, st *jobSnapshot) JobInfo {
 	i := JobInfo{
 		Group: s.cfg.Group, Job: job, Schedule: st.Spec.Schedule, Revision: st.Spec.Revision, CatchUp: st.Spec.CatchUp,
 		Overlap: st.Spec.Overlap, Guarantee: st.Spec.Guarantee, Since: st.Spec.Since, High: st.High, Failures: st.Failures.InARow,
-		Kind: st.Spec.Kind, Version: st.definitionRev, Problem: st.problem(), Requests: st.Requests,
+		Tags: st.Spec.Tags, Kind: st.Spec.Kind, Version: st.definitionRev, Problem: st.problem(), Requests: st.Requests,
 	}
 	if i.Schedule == "" { // no owner could register the definition
 		i.Schedule, i.Kind = s.definitionText(st.definition), st.definition.Kind
 	}
 	if before, follows := st.before(); follows {
-		i.After = before
+		i.After = before.Names()
 	}
 	if st.Paused != nil {
-		i.Paused = &Pause{By: st.Paused.By, Note: st.Paused.Note, At: st.Paused.At, Until: st.Paused.Until}
+		i.Paused = new(pauseOf(*st.Paused, st.Halted))
 	} else if schedule := s.scheduleOf(job, st); schedule != nil && st.Spec.Hash != "" {
 		schedule = jobstate.Without(schedule, st.Reset.Decided)
 		i.schedule, i.Next = schedule, schedule.Next(st.High)
-		if i.Problem == "" && i.Version != 0 && st.never(i) {
+		never := st.Last == nil && len(st.Waiting)+len(st.Running) == 0
+		i.Ended = i.over() && !never
+		if i.Problem == "" && i.Version != 0 && i.over() && never && !st.definition.RunOnStart {
 			i.Problem = "no tick follows: the schedule has no instant after " + stamp(st.High)
 		}
 		if i.Ahead = jobstate.Ahead(schedule, st.High, s.now()); i.Problem == "" && i.Ahead > 0 {
@@ -293,11 +290,10 @@ func (s *Scheduler) info(job string, st *jobSnapshot) JobInfo {
 	return i
 }
 
-// never reports whether a job with a schedule has run at no time, and never will.
-func (st *jobSnapshot) never(i JobInfo) bool {
+// over reports whether a job with a schedule has no further tick.
+func (i JobInfo) over() bool {
 	starts, is := i.schedule.(interface{ OnStart() bool })
-	return i.Next.IsZero() && i.After == "" && !(is && starts.OnStart()) && !st.definition.RunOnStart &&
-		st.Last == nil && len(st.Waiting)+len(st.Running) == 0
+	return i.Next.IsZero() && i.After == "" && !(is && starts.OnStart())
 }
 
 // problem returns why the job does not run as it is defined, or an empty text.
@@ -316,8 +312,8 @@ func (st *jobSnapshot) problem() string {
 	case st.Spec.Defined != st.definitionRev:
 		return fmt.Sprintf("no owner has taken up version %d of the definition so far", st.definitionRev)
 	}
-	if st.unknownBefore && st.Spec.Problem == "" {
-		return fmt.Sprintf("the job %q, after which it runs, is neither defined nor registered by an owner", st.definition.After)
+	if st.unknownBefore != "" && st.Spec.Problem == "" {
+		return fmt.Sprintf("the job %q, after which it runs, is neither defined nor registered by an owner", st.unknownBefore)
 	}
 	return st.Spec.Problem
 }

@@ -46,6 +46,9 @@ type Job struct {
 	// failed, and Retry decides. Handler is called concurrently if Overlap permits.
 	Handler func(ctx context.Context, t Tick) error
 
+	// Tags are names by which jobs of the group are paused together; see Scheduler.PauseTag. At most
+	// 16, of the form of Name. Default: none.
+	Tags []string
 	// Revision identifies this version of the job, together with the text of its
 	// schedule. When either changes, ticks of the old version are not caught up with,
 	// and RunOnStart is due once more. Revision is required if the schedule is not a
@@ -101,14 +104,19 @@ type Job struct {
 	// added at the same time can leave a few more until their process, or the owner, trims
 	// them, usually within a second. Default: 20.
 	History int
+	// HistoryFor is how old a record can be when the next one of the job is written: older ones
+	// are then removed, by the clock of the process that writes. History still limits their number. Zero
+	// means no limit.
+	HistoryFor time.Duration
 
 	rules tick.Job // what decides about the ticks
 
 	// The following fields are those of a job that is defined in etcd.
 
-	kind    string
-	defined int64  // the version of the definition; 0 for a job in code
-	problem string // why this process cannot run the job, which is then never registered nor admitted
+	kind      string
+	defined   int64     // the version of the definition; 0 for a job in code
+	definedAt time.Time // when that was stored
+	problem   string    // why this process cannot run the job, which is then never registered nor admitted
 }
 
 // kindHandler is the function of a kind.
@@ -117,6 +125,7 @@ type kindHandler = func(ctx context.Context, t Tick, payload json.RawMessage) er
 const (
 	mostNameBytes = 200
 	mostHistory   = 1000
+	mostTags      = 16
 )
 
 // withDefaults returns the job with its defaults filled in, or an error if the job
@@ -181,8 +190,17 @@ func (j Job) withDefaults() (Job, error) {
 	case j.StartDeadline > 0 && j.Jitter >= j.StartDeadline:
 		return fail("Jitter %v can use up the StartDeadline %v, so some ticks would never start; "+
 			"want a shorter Jitter", j.Jitter, j.StartDeadline)
+	case len(j.Tags) > mostTags:
+		return fail("%d Tags; the limit is %d", len(j.Tags), mostTags)
+	case j.HistoryFor < 0:
+		return fail("HistoryFor %v is negative", j.HistoryFor)
 	case j.History < 1 || j.History > mostHistory:
 		return fail("History %d is out of range; want 1 to %d", j.History, mostHistory)
+	}
+	for _, tag := range j.Tags {
+		if err := checkName(tag); err != nil {
+			return fail("a tag %w", err)
+		}
 	}
 	return j.ruled(), nil
 }
@@ -257,7 +275,10 @@ func (j Job) ruled() Job {
 func describe(group string, j Job) spec {
 	is := spec{
 		Version: valueVersion, Group: group, Job: j.Name, Schedule: j.text(), Revision: j.Revision, Hash: j.hash(),
-		Guarantee: j.Guarantee.String(), History: j.History, Overdue: j.Overdue, Jitter: j.Jitter, Kind: j.kind, Defined: j.defined,
+		Guarantee: j.Guarantee.String(), History: j.History, Overdue: j.Overdue, Jitter: j.Jitter, Kind: j.kind, Defined: j.defined, Tags: j.Tags,
+	}
+	if before, follows := j.Schedule.(after); follows {
+		is.Following = before.Following
 	}
 	is.CatchUp, _ = j.CatchUp.catchUp()
 	is.Overlap, _ = j.Overlap.overlap()

@@ -25,6 +25,8 @@ type jobState struct {
 	pause    pause             // zero if the job is not paused, or if it cannot be read
 	pauseRev int64             // its revision
 	resume   *tick.Resume      // how the current pause ends, once it is over and that is computed; else nil
+	halt     *tick.Halt        // the pause of the group or of a tag that the job has; nil if there is none
+	leftOut  time.Time         // up to when ticks are left out because of such pauses
 	decided  jobstate.Instants // ticks after the mark that are decided, oldest first: ResetMark has put the mark back
 	at       time.Time         // when the job is due next; zero for never
 
@@ -41,6 +43,12 @@ type jobState struct {
 
 // sooner reports whether the job is due before another.
 func (c *jobState) sooner(o *jobState) bool { return c.at.Before(o.at) }
+
+// from returns up to when all ticks are decided, or left out.
+func (c *jobState) from() time.Time { return tick.Later(c.high, c.leftOut) }
+
+// isPaused reports whether no tick of the job is admitted.
+func (c *jobState) isPaused() bool { return c.paused || c.halt != nil }
 
 func (c *jobState) mark() tick.Mark { return tick.Mark{At: c.high, Rev: c.highRev} }
 
@@ -86,7 +94,7 @@ func (l *leadership) place(c *jobState) {
 	case c.planning || c.held || !c.registered():
 	case c.paused && !c.pause.Until.IsZero():
 		l.pausing.Set(c)
-	case c.paused || c.at.IsZero():
+	case c.isPaused() || c.at.IsZero():
 	default:
 		l.due.Set(c)
 	}
@@ -94,7 +102,7 @@ func (l *leadership) place(c *jobState) {
 
 // schedule computes when the job is due next.
 func (l *leadership) schedule(c *jobState) {
-	c.at = c.planned().Next(c.high)
+	c.at = c.planned().Next(c.from())
 	l.place(c)
 }
 
@@ -104,6 +112,8 @@ func (l *leadership) absorb() {
 	for key, is := range l.view.Take(l.feed) {
 		job, backfill := l.view.JobOf(key)
 		switch l.view.Kind(key) {
+		case live.KindHalt:
+			l.hearHalt(key, is)
 		case live.KindPaused:
 			l.hearPause(job, key, is)
 		case live.KindWithdraw:

@@ -48,7 +48,9 @@ type leadership struct {
 	asked       *priority.Queue[*request]      // the requests that can be served, oldest first
 	unserved    map[string]bool                // the jobs whose requests may have to be given up, by digest
 
-	pauses map[string]pause // by the digest of the job, as far as they can be read
+	pauses   map[string]pause  // by the digest of the job, or the key of a halt, as far as they can be read
+	halts    map[string]halted // the pauses of many jobs, by key
+	haltEnds time.Time         // when the first of them ends by itself; zero for never
 
 	suspects []suspect // runs that may be orphans
 	unknown  unknown   // those of jobs that this process cannot run
@@ -82,7 +84,7 @@ const (
 func newLeadership(b *starter, claim *etcdclaims.Claim) *leadership {
 	return &leadership{
 		group: b.group, catalog: b.catalog, starter: b, claim: claim,
-		feed:      b.view.Subscribe(live.KindAsk, live.KindPaused, live.KindReady, live.KindWithdraw, live.KindReset),
+		feed:      b.view.Subscribe(live.KindAsk, live.KindPaused, live.KindHalt, live.KindReady, live.KindWithdraw, live.KindReset),
 		changed:   b.catalog.subscribe(),
 		jobs:      make(map[string]*jobState),
 		due:       priority.New((*jobState).sooner),
@@ -95,6 +97,7 @@ func newLeadership(b *starter, claim *etcdclaims.Claim) *leadership {
 		requests:  make(map[string]*request), requestsOf: make(map[string]map[string]*request),
 		asked: priority.New(func(a, b *request) bool { return a.compare(b) < 0 }), unserved: make(map[string]bool),
 		pauses:  make(map[string]pause),
+		halts:   make(map[string]halted),
 		unknown: make(unknown),
 		rescan:  true,
 		inbox:   inbox.New(),
@@ -118,6 +121,12 @@ func (l *leadership) lead(ctx context.Context) error {
 	case <-l.view.Synced:
 	case <-ctx.Done():
 		return nil
+	}
+	for !l.catalog.knows() { // which jobs run after others
+		if ctx.Err() != nil {
+			return nil
+		}
+		retry.Sleep(ctx, time.Millisecond)
 	}
 	l.readClocks()
 	defer l.nextDue.Store(nil)
@@ -187,7 +196,8 @@ func (l *leadership) round(ctx context.Context) (more bool, err error) {
 	}
 	var refused error
 	for _, duty := range []func(context.Context) (bool, error){
-		l.register, l.endPauses, l.settleOrphans, l.withdraw, l.dropLate, l.admitRequests, l.giveUpRequests, l.admitDue, l.trimHistories,
+		l.register, l.endPauses, l.endHalts, l.settleOrphans, l.withdraw, l.dropLate,
+		l.admitRequests, l.giveUpRequests, l.admitDue, l.trimHistories,
 	} {
 		left, err := duty(ctx)
 		if err != nil && !oplog.IsTooLarge(err) && !oplog.IsRefusal(err) {
@@ -224,6 +234,9 @@ func (l *leadership) idle() time.Duration {
 	}
 	if c, ok := l.pausing.First(); ok {
 		d = min(d, c.pause.Until.Sub(now))
+	}
+	if !l.haltEnds.IsZero() {
+		d = min(d, l.haltEnds.Sub(now))
 	}
 	if w, ok := l.late.First(); ok {
 		d = min(d, justAfter(w.Deadline, now))
@@ -277,9 +290,9 @@ type decision struct {
 	done func(r txn.Reply)
 }
 
-// take carries out decisions under the guard of the claim, many per round trip. After
-// an error the result of some decisions is unknown.
-func (l *leadership) take(ctx context.Context, steps []decision) error {
+// take carries out decisions under the guard of the claim and further conditions, many per round trip. After
+// an error the result of some decisions is unknown. If the conditions do not hold, all jobs are read again.
+func (l *leadership) take(ctx context.Context, steps []decision, only ...*pb.Compare) error {
 	for len(steps) > 0 {
 		n := min(l.steps, len(steps))
 		var ops txn.Branch
@@ -287,7 +300,7 @@ func (l *leadership) take(ctx context.Context, steps []decision) error {
 		for i, st := range steps[:n] {
 			taken[i] = ops.Add(txn.Nest(st.step))
 		}
-		resp, err := l.claim.Txn(ctx).Then(txn.OpsOf(ops)...).Commit()
+		resp, err := l.claim.Txn(ctx).If(txn.Conditions(only)...).Then(txn.OpsOf(ops)...).Commit()
 		if err != nil {
 			if oplog.IsTooLarge(err) && n > 1 {
 				l.steps = n / 2 // this etcd allows fewer operations
@@ -297,6 +310,10 @@ func (l *leadership) take(ctx context.Context, steps []decision) error {
 				l.ticks /= 2 // from the next round on
 			}
 			return err
+		}
+		if !resp.Succeeded {
+			l.stale = true
+			return nil
 		}
 		reply := txn.ReplyIn(resp)
 		l.histories.Learn(reply)

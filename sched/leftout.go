@@ -86,7 +86,7 @@ func (l *leadership) withdrawals(c *jobState, all *jobWaiting, wd withdrawal) (s
 		records[most-1].Missed += rest
 	}
 	n := min(most, len(ticks))
-	st := &tick.Withdraw{Keys: l.keys, Job: c.job.Name, Past: records[:n], History: l.history(c.job)}
+	st := &tick.Withdraw{Keys: l.keys, Job: c.job.Name, Past: records[:n], History: l.history(c.job), Followers: l.followers}
 	for _, w := range ticks[:n] {
 		st.Ticks = append(st.Ticks, w.Waiting)
 	}
@@ -96,7 +96,8 @@ func (l *leadership) withdrawals(c *jobState, all *jobWaiting, wd withdrawal) (s
 		}
 	}})
 	for i, w := range ticks[n:] {
-		steps = append(steps, decision{tick.TakeBack(w.Waiting), func(r txn.Reply) { l.withdrew(c, w, records[n+i], r) }})
+		take := tick.TakeBack(w.Waiting, l.keys.Follow(c.job.Name, st.Followers, records[n+i])...)
+		steps = append(steps, decision{take, func(r txn.Reply) { l.withdrew(c, w, records[n+i], r) }})
 	}
 	return steps
 }

@@ -2,6 +2,7 @@ package sched
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/clock"
@@ -21,6 +22,7 @@ type localJob struct {
 	high    time.Time
 	waiting lanes.Line
 	running int
+	ends    []ask // of jobs that it runs after, and that wait for those of others
 }
 
 // local runs the jobs of a passthrough scheduler. The state belongs to the goroutine of Run.
@@ -124,7 +126,7 @@ func (l *local) first(a *localJob, now time.Time, next *time.Duration) *waiter {
 		w := a.waiting.Ticks[i]
 		if a.job.tooLate(w.Ready, now) {
 			a.waiting.Remove(w)
-			l.left(a.job, w.LeftOut(OutcomeLate, now))
+			l.gone(a.job, w.LeftOut(OutcomeLate, now))
 			continue
 		}
 		rest := time.Until(w.Begins)
@@ -163,13 +165,36 @@ func (l *local) ended(of *active) {
 	a.running--
 	if next := of.next; next != nil && (len(a.waiting.Ticks) == 0 || !a.job.rules.NewestOnly(next.ID)) {
 		a.add(*next, l.now())
-	}
-	if of.outcome != OutcomeOK {
 		return
 	}
-	for _, name := range l.catalog.following(of.job.Name) {
-		if a := l.jobs[name]; a != nil {
-			l.admitTick(a, ready{Job: name, ID: tick.AfterID + of.run.ID, Nominal: of.run.Nominal, Actual: of.run.Nominal, Attempt: 1})
+	l.follow(ask{By: of.job.Name, At: of.run.Nominal, After: of.run.ID, Failed: of.outcome != OutcomeOK})
+}
+
+// gone takes over that a tick waits no longer. One that had an attempt has ended without success.
+func (l *local) gone(j Job, p past) {
+	l.left(j, p)
+	if p.Attempt > 0 {
+		l.follow(ask{By: j.Name, At: p.Nominal, After: p.ID, Failed: true})
+	}
+}
+
+// follow lets the jobs run that run after the end of a tick.
+func (l *local) follow(end ask) {
+	followers, _ := l.catalog.following(end.By)
+	for _, f := range followers {
+		a := l.jobs[f.Job]
+		if a == nil {
+			continue
+		}
+		a.ends = append(a.ends[max(0, len(a.ends)-mostUnserved):], end)
+		of := func(o ask) bool { return o.At.Equal(end.At) }
+		newest, complete, runs := f.Joined(slices.DeleteFunc(slices.Clone(a.ends), func(o ask) bool { return !of(o) }))
+		if !complete {
+			continue
+		}
+		a.ends = slices.DeleteFunc(a.ends, of)
+		if runs {
+			l.admitTick(a, ready{Job: f.Job, ID: tick.AfterID + newest[0].After, Nominal: end.At, Actual: end.At, Attempt: 1})
 		}
 	}
 }
@@ -200,7 +225,7 @@ func (l *local) admitTick(a *localJob, r ready) {
 	fits, replaces := a.job.rules.Fits(len(a.waiting.Ticks), a.running)
 	if replaces {
 		for _, w := range a.waiting.Ticks {
-			l.left(a.job, w.LeftOut(OutcomeSkipped, now))
+			l.gone(a.job, w.LeftOut(OutcomeSkipped, now))
 		}
 		a.waiting.Ticks = nil
 		for _, run := range l.runs.begun(keyspace.Digest(a.job.Name)) {

@@ -150,9 +150,9 @@ func (l *leadership) settled(c *jobState, key string, r run, d tick.Settled, rev
 
 // outdated reports whether a newer tick is about to replace one that would wait again.
 func (l *leadership) outdated(c *jobState, id string) bool {
-	if !c.job.rules.NewestOnly(id) || c.paused || !c.registered() {
+	if !c.job.rules.NewestOnly(id) || c.isPaused() || !c.registered() {
 		return false
 	}
-	p := c.planned().Plan(c.high, l.now(), l.cfg.Grace, 1)
+	p := c.planned().Plan(c.from(), l.now(), l.cfg.Grace, 1)
 	return len(p.Ticks) > 0 && !p.Late
 }

@@ -190,7 +190,7 @@ func (l *leadership) know(c *jobState, sp, high *mvccpb.KeyValue) bool {
 	c.plan, c.readAt, c.at = nil, time.Time{}, time.Time{}
 	err := c.read(sp, high)
 	c.broken = err != nil
-	l.unserved[c.id] = l.unserved[c.id] || len(l.requestsOf[c.id]) > 0 && l.cannotServe(c.id)
+	l.unserved[c.id] = l.unserved[c.id] || len(l.requestsOf[c.id]) > 0 && l.piles(c.id)
 	if err != nil {
 		l.log.Error("job not taken over: its state cannot be read", zap.String("job", c.job.Name),
 			zap.String("etcd_key", l.keys.Spec(c.job.Name)), zap.Error(err))
@@ -206,6 +206,7 @@ func (l *leadership) know(c *jobState, sp, high *mvccpb.KeyValue) bool {
 	paused := l.keys.Paused(c.job.Name)
 	c.setPause(paused, l.view.Get(paused))
 	l.readReset(c)
+	l.haltJob(c, l.now())
 	if all := l.waiting[c.id]; all != nil {
 		for _, w := range all.keys {
 			if !tick.IsBackfill(w.ID) {
@@ -253,8 +254,8 @@ func (l *leadership) register(ctx context.Context) (more bool, err error) {
 }
 
 // registration returns the decision that stores the owner's version of a job, if the
-// stored one differs. The ticks of a new job, and of one whose schedule has changed,
-// begin now: the mark is moved forward, never back.
+// stored one differs. The ticks of a new job, and of one whose schedule has changed, begin
+// now, or when the job was defined if its schedule has ended: the mark is moved forward, never back.
 func (l *leadership) registration(c *jobState) (decision, bool) {
 	if c.job.problem != "" {
 		return l.complaint(c)
@@ -263,11 +264,15 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 	is := describe(l.cfg.Group, j)
 	begins := c.specRev == 0 || c.highRev == 0 || c.spec.Hash != is.Hash
 	is.Since, is.Born, is.Started = c.spec.Since, c.spec.Born, c.spec.Started
+	since := now
+	if j.defined != 0 && j.definedAt.Before(now) && j.rules.DueAfter(now).IsZero() {
+		since = j.definedAt // the schedule may have ended since, so CatchUp decides about its last ticks
+	}
 	if begins {
-		is.Since = now
+		is.Since = since
 	}
 	if c.specRev == 0 {
-		is.Born = now
+		is.Born = since
 	}
 	starts := j.RunOnStart && !slices.Contains(is.Started, is.Hash)
 	if starts {
@@ -281,7 +286,7 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 	st := &tick.Register{Keys: k, Job: j.rules, SpecRev: c.specRev, MarkRev: c.highRev, Spec: value}
 	high := c.high
 	if begins {
-		high = tick.Later(c.high, now)
+		high = tick.Later(c.high, since)
 		st.To = high
 	}
 	if starts {

@@ -18,6 +18,10 @@ const fillAhead = 32
 // mostBackfills is how many backfills one transaction moves on.
 const mostBackfills = 8
 
+// mostPayloads is how many bytes of payloads one transaction has, about: JSON can make them six times
+// as long.
+const mostPayloads = 128 << 10
+
 // request is a RunNow or a Backfill that waits for the owner.
 type request struct {
 	ask
@@ -70,7 +74,7 @@ func (l *leadership) setRequest(key string, r *request) {
 	}
 	l.requestsOf[r.id][key] = r
 	l.offer(r)
-	l.unserved[r.id] = l.unserved[r.id] || r.After != "" && l.cannotServe(r.id)
+	l.unserved[r.id] = l.unserved[r.id] || r.After != "" && l.piles(r.id)
 }
 
 // offer queues a request if it can be served. A request for a job that this process
@@ -78,7 +82,8 @@ func (l *leadership) setRequest(key string, r *request) {
 // job has been read.
 func (l *leadership) offer(r *request) {
 	c := l.jobs[r.id]
-	if c != nil && c.registered() && c.readAt.IsZero() && !c.behind(r) && !l.resumes(c, r) && (!r.backfill() || l.room(r) > 0) {
+	if c != nil && c.registered() && c.readAt.IsZero() && !c.behind(r) && !l.resumes(c, r) && (!r.backfill() || l.room(r) > 0) &&
+		l.joined(c, r).complete {
 		l.asked.Set(r)
 	}
 }
@@ -103,10 +108,19 @@ func (l *leadership) dropAsk(c *jobState, r *request) decision {
 	})
 }
 
-// afterPause leaves out a tick after another job, because the job is paused.
-func (l *leadership) afterPause(c *jobState, r *request) decision {
-	p := past{ID: tick.AfterID + r.After, Outcome: OutcomeSkipped, Nominal: r.At, Ended: l.now(), Error: "the job is paused"}
-	st := tick.Refuse{Keys: l.keys, Job: r.Job, Requests: []string{r.key}, Rev: r.rev, Paused: true, History: l.history(c.job), Past: &p}
+// notDue drops the ends of other jobs, because the job does not run after them.
+func (l *leadership) notDue(c *jobState, j join) decision {
+	st := tick.Refuse{Keys: l.keys, Job: c.job.Name, Requests: j.keys(), Rev: j.of[len(j.of)-1].rev}
+	return l.refuse(st, func() { l.doubt(c) }, func() {})
+}
+
+// afterPause leaves out a tick after other jobs, because the job is paused.
+func (l *leadership) afterPause(c *jobState, j join) decision {
+	p := past{ID: tick.AfterID + j.ask.After, Outcome: OutcomeSkipped, Nominal: j.ask.At, Ended: l.now(), Error: "the job is paused"}
+	st := tick.Refuse{
+		Keys: l.keys, Job: c.job.Name, Requests: j.keys(), Rev: j.of[len(j.of)-1].rev,
+		Pause: l.pauseOf(c), History: l.history(c.job), Past: &p,
+	}
 	return l.refuse(st, func() { l.doubt(c) }, func() { l.left(c.job, p) })
 }
 
@@ -154,27 +168,32 @@ func (l *leadership) room(r *request) int {
 func (l *leadership) admitRequests(ctx context.Context) (more bool, err error) {
 	taken := l.asked.TakeWhile(2*mostSteps, func(*request) bool { return true })
 	served := make(map[string]bool)
-	backfills := 0
+	joins := make(map[*request]bool) // those of which another one was taken
+	backfills, payloads := 0, 0
 	var todo []decision
 	for _, r := range taken {
 		c := l.jobs[r.id]
+		j := l.joined(c, r)
 		switch {
+		case joins[r]:
 		case !c.readAt.IsZero(): // it is offered again when the job has been read
 		case l.resumes(c, r): // it is offered again when the pause has been ended
 		case r.backfill() && l.room(r) <= 0: // it is offered again when one of its ticks has begun
 		case r.backfill() && backfills < mostBackfills:
 			backfills++
 			todo = append(todo, l.backfill(c, r))
-		case r.backfill(), len(todo) >= mostSteps, served[r.id] && !c.job.rules.Parallel():
+		case r.backfill(), len(todo) >= mostSteps, payloads >= mostPayloads, served[r.id] && !c.job.rules.Parallel():
 			more = true
-		case r.Defined != 0 && c.job.Schedule != after(r.By):
+		case c.stale(r):
 			todo = append(todo, l.dropAsk(c, r))
-		case r.After != "" && c.paused:
-			served[r.id] = true
-			todo = append(todo, l.afterPause(c, r))
+		case !j.complete: // it is offered again when the others have ended
 		default:
 			served[r.id] = true
-			todo = append(todo, l.runNow(c, r))
+			payloads += len(r.Payload)
+			for _, o := range j.of {
+				joins[o] = true
+			}
+			todo = append(todo, l.tickOf(c, j))
 		}
 	}
 	err = l.take(ctx, todo)
@@ -187,16 +206,28 @@ func (l *leadership) admitRequests(ctx context.Context) (more bool, err error) {
 	return (more || l.asked.Len() > 0) && err == nil, err
 }
 
+// tickOf decides about the tick of a RunNow, or after other jobs.
+func (l *leadership) tickOf(c *jobState, j join) decision {
+	switch {
+	case !j.runs:
+		return l.notDue(c, j)
+	case j.ask.After != "" && c.isPaused():
+		return l.afterPause(c, j)
+	}
+	return l.runNow(c, j)
+}
+
 // runNow admits a manual tick under the job's Overlap.
-func (l *leadership) runNow(c *jobState, r *request) decision {
+func (l *leadership) runNow(c *jobState, j join) decision {
+	r := j.ask
 	of := ready{
 		Version: valueVersion, Job: r.Job, ID: tick.ManualID + r.ID, Nominal: r.At, Actual: r.At, Attempt: 1,
-		Parallel: c.job.rules.Parallel(), Note: "requested by " + r.By, Trace: r.Trace,
+		Parallel: c.job.rules.Parallel(), Note: "requested by " + r.By, Trace: r.Trace, Payload: r.Payload,
 	}
 	if r.After != "" {
 		of.ID, of.Note = tick.AfterID+r.After, "after "+r.By
 	}
-	st := tick.Serve{Standing: l.overlapping(c, l.now()), Request: r.key, Rev: r.rev, Tick: of, After: r.After != ""}
+	st := tick.Serve{Standing: l.overlapping(c, l.now()), Requests: j.asked(), Tick: of, After: r.After != "", Halted: l.halted()}
 	return decision{st.Build(), func(reply txn.Reply) {
 		d, ok := st.Judge(reply)
 		if !ok {
@@ -204,7 +235,9 @@ func (l *leadership) runNow(c *jobState, r *request) decision {
 			return
 		}
 		c.doubts = 0
-		l.view.Remove(r.key, reply.Rev)
+		for _, key := range j.keys() {
+			l.view.Remove(key, reply.Rev)
+		}
 		l.decided(c, d, reply.Rev)
 	}}
 }
@@ -212,6 +245,9 @@ func (l *leadership) runNow(c *jobState, r *request) decision {
 // backfill admits the next ticks of a backfill, as many as may wait.
 func (l *leadership) backfill(c *jobState, r *request) decision {
 	room := max(min(l.room(r), l.ticks), 0)
+	if size := len(r.Payload); size > 0 {
+		room = min(room, max(1, mostPayloads/mostBackfills/size))
+	}
 	var some []ready
 	next, over := r.ask, true
 	for nominal := range calendar.Between(c.job.Schedule, r.From, r.To) {
@@ -223,7 +259,7 @@ func (l *leadership) backfill(c *jobState, r *request) decision {
 		some = append(some, ready{
 			Version: valueVersion, Job: r.Job, ID: tick.BackfillID + r.ID + "/" + tick.NominalID(nominal),
 			Nominal: nominal, Actual: nominal, Attempt: 1,
-			Parallel: r.Parallel, Epoch: l.epoch.Load(), Note: "requested by " + r.By, Trace: r.Trace,
+			Parallel: r.Parallel, Epoch: l.epoch.Load(), Note: "requested by " + r.By, Trace: r.Trace, Payload: r.Payload,
 		})
 	}
 	value := ""

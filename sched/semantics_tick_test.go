@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -26,7 +27,7 @@ import (
 func TestSemantic01TickIdentity(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		f.do(sched.Job{Name: "a", Schedule: minutely, Handler: func(ctx context.Context, tick sched.Tick) error {
-			if on, ok := sched.FromContext(ctx); !ok || on != tick {
+			if on, ok := sched.FromContext(ctx); !ok || !reflect.DeepEqual(on, tick) {
 				t.Errorf("on the context: %v, %v", on, ok)
 			}
 			return nil

@@ -17,9 +17,9 @@ type jobSnapshot struct {
 	err error // why the state cannot be decoded; the other fields are zero then
 
 	definition    definitionValue
-	definitionRev int64 // 0 if the job is not defined
-	definitionErr error // why the definition cannot be read
-	unknownBefore bool  // whether no job has the name in its After; set by inspect
+	definitionRev int64  // 0 if the job is not defined
+	definitionErr error  // why the definition cannot be read
+	unknownBefore string // a name in its After that no job has; set by inspect
 }
 
 // unreadable is the error of a job whose state cannot be decoded.
@@ -50,14 +50,17 @@ func (s *Scheduler) readAll(ctx context.Context, jobs []string) ([]*jobSnapshot,
 		}
 		reads = append(reads, read{jobstate.Read(s.keys, job, &ops), ops.Add(txn.Get([]byte(s.keys.Definition(job))))})
 	}
+	readHalts := ops.Add(txn.Range(s.keys.Halts()))
 	resp, err := retry.Read(ctx, core.Of(s.claims).KV(), readTime, txn.OpsOf(ops)...)
 	if err != nil {
 		return nil, err
 	}
 	reply := txn.ReplyIn(resp)
+	halts := haltsFrom(reply.Kvs(readHalts))
 	all := make([]*jobSnapshot, len(jobs))
 	for i, of := range reads {
 		st, err := of.state.State(reply)
+		st.Halts = halts.all.Of(st.Spec.Tags)
 		if all[i] = (&jobSnapshot{State: st}); err != nil {
 			all[i].err = unreadable{err}
 		} else if kv := reply.First(of.definition); kv != nil {
@@ -90,7 +93,7 @@ func (s *Scheduler) scheduleOf(job string, st *jobSnapshot) calendar.Schedule {
 // can parse it.
 func (s *Scheduler) definitionText(v definitionValue) string {
 	if d, err := v.definition(); err == nil {
-		if schedule, err := d.schedule(s.catalog.parser()); err == nil && (v.After != "" || v.Except != nil || v.Only != nil) {
+		if schedule, err := d.schedule(s.catalog.parser()); err == nil && v.storedVersion() == definitionVersion {
 			return Job{Schedule: schedule}.text()
 		}
 	}

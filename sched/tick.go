@@ -2,6 +2,7 @@ package sched
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 )
 
@@ -34,6 +35,10 @@ type Tick struct {
 	// Trace is what Hooks.Asked returned in the process that called RunNow or Backfill, and
 	// empty for other ticks.
 	Trace string
+	// Payload is that of the RunNow or Backfill which requested the tick, the same for each
+	// attempt. It is nil for other ticks, also for those that follow such a tick by After. Do
+	// not change it.
+	Payload json.RawMessage
 
 	id string
 }

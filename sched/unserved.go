@@ -10,8 +10,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// mostUnserved is how many requests of ticks after another job wait for an owner that can run
-// the job. If there are more, the oldest are given up, some at a time, with one record.
+// mostUnserved is how many requests of ticks after other jobs wait for an owner that can run
+// the job, or for each other. If there are more, the oldest are given up, some at a time, with one record.
 const (
 	mostUnserved  = 128
 	givenUpAtOnce = 32
@@ -41,12 +41,14 @@ func (l *leadership) giveUpRequests(ctx context.Context) (more bool, err error) 
 	return len(todo) > 0, l.take(ctx, todo)
 }
 
-// excess returns the oldest requests of a job that this owner cannot serve and that has too many.
+// excess returns the oldest requests that this owner cannot serve of a job that has too many.
 func (l *leadership) excess(id string) (all []*request) {
-	if !l.cannotServe(id) {
+	if !l.piles(id) || len(l.requestsOf[id]) <= mostUnserved {
 		return nil
 	}
-	all = slices.DeleteFunc(slices.Collect(maps.Values(l.requestsOf[id])), func(r *request) bool { return r.After == "" })
+	all = slices.DeleteFunc(slices.Collect(maps.Values(l.requestsOf[id])), func(r *request) bool {
+		return r.After == "" || !l.cannotServe(id) && l.joined(l.jobs[id], r).complete
+	})
 	if len(all) <= mostUnserved {
 		return nil
 	}
@@ -58,17 +60,20 @@ func (l *leadership) excess(id string) (all []*request) {
 // unless this owner does not have the job.
 func (l *leadership) giveUp(c *jobState, oldest []*request) decision {
 	last, job := oldest[len(oldest)-1], Job{Name: oldest[0].Job}
-	why := "the owner of the group does not have the job"
+	const waited = "an owner that can run the job: "
+	why := waited + "the owner of the group does not have the job"
 	switch {
 	case c == nil:
 	case c.broken:
-		why = "the state of the job cannot be read"
+		why = waited + "the state of the job cannot be read"
+	case c.job.problem == "":
+		why, job.History = "each other: "+c.before().Names()+" have not all ended for the same nominal times", c.job.History
 	default:
-		why, job.History = c.job.problem, c.spec.Limit()
+		why, job.History = waited+c.job.problem, c.spec.Limit()
 	}
 	p := past{
 		ID: tick.AfterID + last.After, Outcome: OutcomeMissed, Nominal: last.At, Missed: len(oldest), Ended: l.now(),
-		Error: limitText(fmt.Sprintf("more than %d ticks waited for an owner that can run the job: %s", mostUnserved, why)),
+		Error: limitText(fmt.Sprintf("more than %d ticks waited for %s", mostUnserved, why)),
 	}
 	st := tick.Refuse{Keys: l.keys, Job: job.Name, Rev: last.rev}
 	for _, r := range oldest {
@@ -78,8 +83,8 @@ func (l *leadership) giveUp(c *jobState, oldest []*request) decision {
 		st.History, st.Past = l.history(job), &p
 	}
 	return l.refuse(st, func() { l.view.Forget(last.key, last.rev) }, func() {
-		l.log.Error("ticks given up: too many wait for an owner that can run the job", zap.String("job", job.Name),
-			zap.Int("ticks", len(oldest)), zap.String("problem", why))
+		l.log.Error("ticks given up: too many wait", zap.String("job", job.Name),
+			zap.Int("ticks", len(oldest)), zap.String("for", why))
 		l.left(job, p)
 	})
 }

@@ -19,6 +19,7 @@ type doneView struct {
 	Group   string    `json:"group,omitempty"`
 	Member  string    `json:"member,omitempty"` // of the group
 	Job     string    `json:"job,omitempty"`
+	Tag     string    `json:"tag,omitempty"`    // of jobs
 	Nominal time.Time `json:"nominal,omitzero"` // the tick
 	Run     string    `json:"run,omitempty"`    // ID of the run, or of the backfill, that was requested
 	Until   time.Time `json:"until,omitzero"`   // when the pause ends by itself
@@ -33,7 +34,7 @@ func (v doneView) name() string {
 	if v.Items != nil {
 		count = strconv.Itoa(*v.Items)
 	}
-	for _, name := range []string{v.Run, explain.Stamp(v.Nominal), v.Item, count, v.Job, v.Member, v.Queue, v.Key} {
+	for _, name := range []string{v.Run, explain.Stamp(v.Nominal), v.Item, count, v.Job, v.Tag, v.Member, v.Queue, v.Key} {
 		if name != "" {
 			return name
 		}

@@ -94,6 +94,17 @@ func TestSched(t *testing.T) {
 		t.Errorf("%+v", last)
 	}
 	w.ok(on("resume", "invoices")...)
+	w.fails(exitUsage, "name a job, or give one of --all and --tag", on("pause", "invoices", "--all")...)
+	w.fails(exitUsage, "name a job, or give one of --all and --tag", on("resume")...)
+	w.finds(w.ok(on("pause", "--all", "--why", "freeze")...), "paused all jobs of billing")
+	w.finds(w.ok(on("show", "invoices")...), "paused with the group by ", ": freeze")
+	w.ok(on("pause", "--tag", "db", "--for", "1h")...)
+	if last := as[[]actionView](w, "audit")[0]; last.Detail != "tag db for 1h0m0s" || last.Verb != "sched pause" {
+		t.Errorf("%+v", last)
+	}
+	w.ok(on("resume", "--all")...)
+	w.ok(on("resume", "--tag", "db")...)
+	w.fails(exitFailure, "tag db is not paused", on("resume", "--tag", "db")...)
 	if got := as[[]instantView](w, on("next", "invoices", "-n", "3")...); len(got) != 3 || got[0].Nominal.Minute() != 30 || got[2].Nominal.Year() != got[0].Nominal.Year()+2 {
 		t.Errorf("%+v", got)
 	}

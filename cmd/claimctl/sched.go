@@ -6,12 +6,12 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/explain"
-	"github.com/etcdclaims/claims/internal/pausing"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/calendar"
 	"github.com/etcdclaims/claims/sched/ical"
@@ -24,10 +24,11 @@ type jobView struct {
 	Group    string     `json:"group" col:"GROUP"`
 	Job      string     `json:"job" col:"JOB"`
 	Schedule string     `json:"schedule"`
-	After    string     `json:"after,omitempty"`                       // the job that it runs after
+	After    string     `json:"after,omitempty"`                       // the jobs that it runs after
 	Kind     string     `json:"kind,omitempty" col:"KIND"`             // of a job that is defined in etcd
 	Problem  string     `json:"problem,omitempty" col:"PROBLEM,short"` // why it does not run as defined
 	Next     time.Time  `json:"next,omitzero"`
+	Over     bool       `json:"ended,omitempty"`  // no tick follows
 	Overdue  time.Time  `json:"overdue,omitzero"` // the oldest tick past its bound
 	Paused   string     `json:"paused,omitempty" col:"PAUSED,short"`
 	Resumes  time.Time  `json:"pausedUntil,omitzero"` // by itself
@@ -49,8 +50,11 @@ const allJobColumns = "GROUP," + jobColumns
 func viewJob(i sched.JobInfo) jobView {
 	v := jobView{
 		Group: i.Group, Job: i.Job, Schedule: i.Schedule, After: i.After, Kind: i.Kind, Problem: i.Problem,
-		Next: i.Next.UTC(), Overdue: i.Overdue.UTC(), Running: len(i.Running), Waiting: len(i.Waiting), Requests: i.Requests,
+		Next: i.Next.UTC(), Over: i.Ended, Overdue: i.Overdue.UTC(), Running: len(i.Running), Waiting: len(i.Waiting), Requests: i.Requests,
 		Short: shortSchedule(i.Schedule), Due: explain.Stamp(i.Next), Queue: column{}.number(int64(len(i.Waiting))),
+	}
+	if v.Over {
+		v.Due = "ended"
 	}
 	if !v.Overdue.IsZero() {
 		v.Due = "overdue since " + explain.Stamp(v.Overdue)
@@ -59,7 +63,7 @@ func viewJob(i sched.JobInfo) jobView {
 		v.Queue = fmt.Sprintf("%d, %d requested", v.Waiting, v.Requests)
 	}
 	if i.Paused != nil {
-		v.Paused, v.Resumes = pausing.Text(i.Paused.By, i.Paused.At, i.Paused.Until, i.Paused.Note), i.Paused.Until.UTC()
+		v.Paused, v.Resumes = i.Paused.Text(), i.Paused.Until.UTC()
 	}
 	if i.Last != nil {
 		v.Last = new(viewEntry(*i.Last))
@@ -125,7 +129,7 @@ func viewEntry(e sched.Entry) entryView {
 }
 
 // origin returns what a tick comes from, if that is not the schedule: RunNow, Backfill,
-// RunOnStart, or the success of another job. It is the first part of the tick's id.
+// RunOnStart, or the end of another job. It is the first part of the tick's id.
 func origin(e sched.Entry) string {
 	id := strings.TrimPrefix(e.ID, e.Group+"/"+e.Job+"/")
 	if from, _, found := strings.Cut(id, "/"); found {
@@ -190,18 +194,8 @@ func (a *app) schedCommand() *cobra.Command {
 		}),
 		a.nextCommand(),
 		a.pauseJobCommand(),
-		a.jobCommand(spec{
-			use: "resume", short: "End a pause; its ticks are not made up for",
-		}, func(ctx context.Context, s *sched.Scheduler, job string) error {
-			return a.done(s.Resume(ctx, job), doneView{Done: "resumed", Group: a.group, Job: job}, "resumed %q", job)
-		}),
-		a.jobCommand(spec{
-			use: "run", short: "Request a run of a job now",
-		}, func(ctx context.Context, s *sched.Scheduler, job string) error {
-			id, err := s.RunNow(ctx, job)
-			done := doneView{Done: "requested", Group: a.group, Job: job, Run: id}
-			return a.done(err, done, "requested run %s of %q", id, job)
-		}),
+		a.resumeJobCommand(),
+		a.runJobCommand(),
 		a.jobCommand(spec{
 			use: "cancel", short: "End the runs of a job, and take back what waits",
 		}, func(ctx context.Context, s *sched.Scheduler, job string) error {
@@ -223,51 +217,93 @@ func (a *app) schedCommand() *cobra.Command {
 	return cmd
 }
 
+// jobsPaused are the flags of what is paused: a job, all jobs of the group, or those with a tag.
+type jobsPaused struct {
+	all bool
+	tag string
+}
+
+func (p *jobsPaused) flag(flags *pflag.FlagSet) {
+	flags.BoolVar(&p.all, "all", false, "all jobs of the group, also later ones")
+	flags.StringVar(&p.tag, "tag", "", "the jobs with this tag, also later ones")
+}
+
+// check returns a usage error unless one of a job, --all and --tag is given.
+func (p *jobsPaused) check(args []string) error {
+	n := len(args)
+	for _, is := range []bool{p.all, p.tag != ""} {
+		if is {
+			n++
+		}
+	}
+	return usageIf(n != 1, "name a job, or give one of --all and --tag")
+}
+
+// text names what is paused.
+func (p *jobsPaused) text(group string, args []string) string {
+	switch {
+	case p.all:
+		return "all jobs of " + explain.Quoted(group)
+	case p.tag != "":
+		return "the jobs with the tag " + explain.Quoted(p.tag)
+	}
+	return strconv.Quote(args[0])
+}
+
 func (a *app) pauseJobCommand() *cobra.Command {
 	var length pauseLength
-	return a.jobCommand(spec{
-		use: "pause", short: "Admit no more ticks of a job until resume, or for some time",
-		flags: length.flag,
-		check: func([]string) error {
+	var of jobsPaused
+	return a.jobsCommand(spec{
+		use: "pause [JOB]", most: 1, names: a.completeJobs, short: "Admit no more ticks of a job until resume, or for some time",
+		flags: func(flags *pflag.FlagSet) { length.flag(flags); of.flag(flags) },
+		check: func(args []string) error {
 			why := length.wrong()
-			return usageIf(why != "", "%s", why)
+			if err := usageIf(why != "", "%s", why); err != nil {
+				return err
+			}
+			return of.check(args)
 		},
-	}, func(ctx context.Context, s *sched.Scheduler, job string) error {
+	}, func(ctx context.Context, s *sched.Scheduler, args []string) (err error) {
 		var opts []sched.PauseOption
 		if length.isSet() {
 			opts = append(opts, sched.For(length.d))
 		}
-		done := doneView{Done: "paused", Group: a.group, Job: job, Reason: a.reason}
-		err := s.Pause(ctx, job, a.reason, opts...)
-		if err == nil && length.isSet() {
-			if i, err := s.Inspect(ctx, job); err == nil && i.Paused != nil { // the job is paused, also if its end cannot be read
+		done := doneView{Done: "paused", Group: a.group, Tag: of.tag, Reason: a.reason}
+		switch {
+		case of.all:
+			err = s.PauseGroup(ctx, a.reason, opts...)
+		case of.tag != "":
+			err = s.PauseTag(ctx, of.tag, a.reason, opts...)
+		default:
+			done.Job = args[0]
+			err = s.Pause(ctx, done.Job, a.reason, opts...)
+		}
+		if err == nil && length.isSet() && done.Job != "" {
+			if i, err := s.Inspect(ctx, done.Job); err == nil && i.Paused != nil { // the job is paused, also if its end cannot be read
 				done.Until = i.Paused.Until.UTC()
 			}
 		}
-		return a.done(err, done, "paused %q%s", job, untilText(done.Until))
+		return a.done(err, done, "paused %s%s", of.text(a.group, args), untilText(done.Until))
 	})
 }
 
-func (a *app) backfillCommand() *cobra.Command {
-	var from, to string
-	var first, last time.Time
-	return a.jobCommand(spec{
-		use: "backfill", short: "Request runs of all ticks in a time range",
-		flags: func(flags *pflag.FlagSet) {
-			flags.StringVar(&from, "from", "", "first instant, as 2026-03-01T00:00:00Z (required)")
-			flags.StringVar(&to, "to", "", "end of the range, which is not part of it (required)")
-		},
-		check: func([]string) (err error) {
-			first, err = time.Parse(time.RFC3339, from)
-			if err == nil {
-				last, err = time.Parse(time.RFC3339, to)
-			}
-			return usageIf(err != nil, "backfill: --from and --to are times such as 2026-03-01T00:00:00Z")
-		},
-	}, func(ctx context.Context, s *sched.Scheduler, job string) error {
-		id, err := s.Backfill(ctx, job, first, last, nil)
-		done := doneView{Done: "requested", Group: a.group, Job: job, Run: id}
-		return a.done(err, done, "requested %s of %q, one run after the other", id, job)
+func (a *app) resumeJobCommand() *cobra.Command {
+	var of jobsPaused
+	return a.jobsCommand(spec{
+		use: "resume [JOB]", most: 1, names: a.completeJobs, short: "End a pause; its ticks are not made up for",
+		flags: of.flag, check: of.check,
+	}, func(ctx context.Context, s *sched.Scheduler, args []string) (err error) {
+		done := doneView{Done: "resumed", Group: a.group, Tag: of.tag}
+		switch {
+		case of.all:
+			err = s.ResumeGroup(ctx)
+		case of.tag != "":
+			err = s.ResumeTag(ctx, of.tag)
+		default:
+			done.Job = args[0]
+			err = s.Resume(ctx, done.Job)
+		}
+		return a.done(err, done, "resumed %s", of.text(a.group, args))
 	})
 }
 
@@ -307,7 +343,7 @@ func (a *app) nextCommand() *cobra.Command {
 // scheduleOf returns the schedule of a job.
 func scheduleOf(ctx context.Context, s *sched.Scheduler, i sched.JobInfo) (calendar.Schedule, error) {
 	if i.After != "" {
-		return nil, fmt.Errorf("the job runs after each success of %q", i.After)
+		return nil, fmt.Errorf("the job runs after %q, and has no ticks of its own", i.After)
 	}
 	schedule, err := calendar.Cron(i.Schedule)
 	switch {

@@ -29,7 +29,7 @@ const applyText = `Define the jobs of a YAML file, or of a JSON file as export p
     kind: mail
 
 apply prints each field that differs from what is stored, and then stores the
-jobs, one after the other, each after the job that it runs after. A job that another
+jobs, one after the other, each after the jobs that it runs after. A job that another
 process changes meanwhile is left as it is, with an error; apply can be run again. Jobs of the group that are not in
 the file remain, unless --prune removes their definitions.`
 
@@ -153,7 +153,7 @@ func (a *app) apply(ctx context.Context, s *sched.Scheduler, jobs []sched.Defini
 	return nil
 }
 
-// inOrder returns the jobs so that each one comes after the job that it runs after. In another
+// inOrder returns the jobs so that each one comes after the jobs that it runs after. In another
 // order jobs that change places would run after themselves for a moment, and be refused.
 func inOrder(jobs []sched.Definition, stored map[string]sched.Definition) (all []sched.Definition) {
 	among := make(map[string]sched.Definition, len(jobs))
@@ -169,11 +169,15 @@ func inOrder(jobs []sched.Definition, stored map[string]sched.Definition) (all [
 		seen[name] = true
 		d, is := among[name]
 		if !is {
-			take(stored[name].After)
-			return
+			d = stored[name]
 		}
 		take(d.After)
-		all = append(all, d)
+		for _, before := range d.AfterAll {
+			take(before)
+		}
+		if is {
+			all = append(all, d)
+		}
 	}
 	for _, d := range jobs {
 		take(d.Name)

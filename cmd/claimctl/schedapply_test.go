@@ -17,6 +17,9 @@ const jobsYAML = `jobs:
 - name: audit
   schedule: '@every 1h'
   kind: report
+  start: 2130-01-01T09:00:00+01:00
+  end: 2140-01-01T09:00:00Z
+  runs: 10
 - name: invoices
   schedule: TZ=Europe/Berlin 30 2 * * *
   kind: report
@@ -61,9 +64,12 @@ func TestSchedApply(t *testing.T) {
 	file = write(strings.NewReplacer("30 2 * * *", "0 3 * * *", "audit", "audits", "  timeout: 10m\n", "").Replace(jobsYAML))
 	got := as[[]changeView](w, on("apply", "-f", file, "--dry-run", "--prune")...)
 	want := []changeView{
+		{"add", "audits", "end", "", "2140-01-01T09:00:00Z"},
 		{"add", "audits", "kind", "", "report"},
 		{"add", "audits", "name", "", "audits"},
+		{"add", "audits", "runs", "", "10"},
 		{"add", "audits", "schedule", "", "@every 1h"},
+		{"add", "audits", "start", "", "2130-01-01T08:00:00Z"},
 		{"change", "invoices", "schedule", "TZ=Europe/Berlin 30 2 * * *", "TZ=Europe/Berlin 0 3 * * *"},
 		{"change", "invoices", "timeout", "10m0s", ""},
 		{Change: "remove", Job: "audit"},
@@ -162,7 +168,7 @@ func TestSchedApplyCalendars(t *testing.T) {
 	if got := w.ok("sched", "next", "patch"); !strings.Contains(got, "2030-01-05") || strings.Contains(got, "2030-01-06") {
 		t.Error(got)
 	}
-	w.fails(exitFailure, `the job runs after each success of "close"`, "sched", "next", "mail")
+	w.fails(exitFailure, `the job runs after "close", and has no ticks of its own`, "sched", "next", "mail")
 	w.finds(w.ok("sched", "explain", "close", "2031-12-25T01:30:00Z"), "leaves this instant out")
 	w.finds(w.ok("sched", "show", "patch"), "ONLY ical(Europe/Berlin: 1 events", "2030-01-05")
 	cancel()
@@ -182,7 +188,7 @@ func TestSchedApplyDocumented(t *testing.T) {
 	}
 	file := filepath.Join(w.dir(), "jobs.yaml")
 	w.noErr(os.WriteFile(file, []byte("jobs:\n"+example), 0o600))
-	w.finds(w.ok("sched", "apply", "-f", file), "defined 3 jobs")
+	w.finds(w.ok("sched", "apply", "-f", file), "defined 5 jobs")
 	w.finds(w.ok("sched", "next", "patch-hosts", "-n", "1"), "T03:00:00Z")
 }
 

@@ -41,7 +41,8 @@ func TestHistoryShowsOrigins(t *testing.T) {
 	t.Parallel()
 	w := worldOn(t, testetcd.Start(t))
 	defer w.serves("cron-1", "billing", "j")()
-	w.ok("sched", "run", "-g", "billing", "j")
+	w.ok("sched", "run", "-g", "billing", "j", "--payload", `{"month": 3}`)
+	w.fails(exitFailure, "the Payload is not valid JSON", "sched", "run", "-g", "billing", "j", "--payload", "{")
 	w.ok("sched", "backfill", "-g", "billing", "j", "--from", "2026-01-01T00:00:00Z", "--to", "2026-01-01T00:00:01Z")
 	eventually(t, "both have run", func() bool {
 		return strings.Count(w.ok("sched", "history", "-g", "billing", "j", "-o", "name"), "\n") == 2

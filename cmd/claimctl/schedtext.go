@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/explain"
-	"github.com/etcdclaims/claims/internal/pausing"
 	"github.com/etcdclaims/claims/sched"
 )
 
@@ -21,7 +20,9 @@ func jobText(i sched.JobInfo) []string {
 	}
 	switch {
 	case i.Paused != nil:
-		add("paused %s", pausing.Text(i.Paused.By, i.Paused.At, i.Paused.Until, i.Paused.Note))
+		add("paused %s", i.Paused.Text())
+	case i.Ended:
+		add("next: none, the schedule has ended")
 	case i.Next.IsZero():
 		add("next: not known, or never")
 	default:

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"time"
 
@@ -51,5 +52,47 @@ func (a *app) schedExplainCommand() *cobra.Command {
 		}
 		v := tickView{Job: args[0], Nominal: nominal.UTC(), Text: text}
 		return printOne(a, v, func(w io.Writer) { paragraph(w, 4, text) })
+	})
+}
+
+// payloadFlag adds the flag of a payload for the handler.
+func payloadFlag(flags *pflag.FlagSet, payload *string) {
+	flags.StringVar(payload, "payload", "", "JSON for the handler, at most 16 KiB; for a defined job it replaces that of the definition")
+}
+
+func (a *app) runJobCommand() *cobra.Command {
+	var payload string
+	return a.jobCommand(spec{
+		use: "run", short: "Request a run of a job now",
+		example: `  claimctl sched run -g billing invoices --payload '{"month": "2026-03"}'`,
+		flags:   func(flags *pflag.FlagSet) { payloadFlag(flags, &payload) },
+	}, func(ctx context.Context, s *sched.Scheduler, job string) error {
+		id, err := s.RunNow(ctx, job, sched.Payload(json.RawMessage(payload)))
+		done := doneView{Done: "requested", Group: a.group, Job: job, Run: id}
+		return a.done(err, done, "requested run %s of %q", id, job)
+	})
+}
+
+func (a *app) backfillCommand() *cobra.Command {
+	var from, to, payload string
+	var first, last time.Time
+	return a.jobCommand(spec{
+		use: "backfill", short: "Request runs of all ticks in a time range",
+		flags: func(flags *pflag.FlagSet) {
+			flags.StringVar(&from, "from", "", "first instant, as 2026-03-01T00:00:00Z (required)")
+			flags.StringVar(&to, "to", "", "end of the range, which is not part of it (required)")
+			payloadFlag(flags, &payload)
+		},
+		check: func([]string) (err error) {
+			first, err = time.Parse(time.RFC3339, from)
+			if err == nil {
+				last, err = time.Parse(time.RFC3339, to)
+			}
+			return usageIf(err != nil, "backfill: --from and --to are times such as 2026-03-01T00:00:00Z")
+		},
+	}, func(ctx context.Context, s *sched.Scheduler, job string) error {
+		id, err := s.Backfill(ctx, job, first, last, nil, sched.Payload(json.RawMessage(payload)))
+		done := doneView{Done: "requested", Group: a.group, Job: job, Run: id}
+		return a.done(err, done, "requested %s of %q, one run after the other", id, job)
 	})
 }

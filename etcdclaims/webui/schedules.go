@@ -252,7 +252,8 @@ func (q *request) job() (any, error) {
 	}
 	if !read.unknown {
 		can := func(a Action) bool { return q.can(Operation{Action: a, Group: group, Job: name}) }
-		p.CanPause, p.CanResume = read.Paused == nil && can(actionPauseJob), read.Paused != nil && can(actionResumeJob)
+		paused := read.Paused != nil && read.Paused.Scope == ""
+		p.CanPause, p.CanResume = !paused && can(actionPauseJob), paused && can(actionResumeJob)
 		p.CanRun = can(actionRunJob)
 		p.CanCancel = len(read.Running)+len(read.Waiting) > 0 && can(actionCancelJob)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims/group"
@@ -12,7 +13,6 @@ import (
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/explain"
-	"github.com/etcdclaims/claims/internal/pausing"
 	"github.com/etcdclaims/claims/sched"
 )
 
@@ -44,6 +44,7 @@ func (e *Examination) groups(ctx context.Context) {
 	})
 	for _, g := range all {
 		owned := !slices.Contains(namesOf(suspects, "ownerless"), g.name)
+		e.pausedTogether(g)
 		var overdue []string
 		for _, job := range g.jobs {
 			e.job(g.name, job, owned)
@@ -119,9 +120,27 @@ func (e *Examination) job(group string, job sched.JobInfo, owned bool) {
 	if !job.Overdue.IsZero() && job.Ahead == 0 && owned {
 		add(Warning, look, show, " is overdue: its tick of %s has not ended", explain.Stamp(job.Overdue)).trouble = mistimed
 	}
-	if p := job.Paused; p != nil && !endsSoon(p.Until) {
+	if p := job.Paused; p != nil && p.Scope == "" && !endsSoon(p.Until) {
 		add(pauseLevel(p.At), "resume it, unless it is paused on purpose", []string{"resume"},
-			" is paused %s", pausing.Text(p.By, p.At, p.Until, p.Note))
+			" is paused %s", p.Text())
+	}
+}
+
+// pausedTogether reports the pauses of a group and of its tags that jobs have.
+func (e *Examination) pausedTogether(g jobGroup) {
+	seen := make(map[string]bool)
+	for _, job := range g.jobs {
+		p := job.Paused
+		if p == nil || p.Scope == "" || seen[p.Scope] || endsSoon(p.Until) {
+			continue
+		}
+		seen[p.Scope] = true
+		which := " --all"
+		if tag, is := strings.CutPrefix(p.Scope, "tag "); is {
+			which = " --tag " + explain.Quoted(tag)
+		}
+		e.Add(pauseLevel(p.At), "jobs", "resume them, unless they are paused on purpose", "jobs of group %q are paused %s", g.name, p.Text()).
+			Commands = e.claimctl(" sched resume -g %s%s", explain.Quoted(g.name), which)
 	}
 }
 

@@ -56,13 +56,13 @@ func (st State) Undecided(nominal, now time.Time, schedule calendar.Schedule, pr
 	case schedule != nil && !Has(schedule, nominal):
 		why := "has no tick at this instant"
 		if Has(Whole(schedule), nominal) {
-			why = "has a calendar that leaves this instant out"
+			why = "has a calendar, or a start or an end, that leaves this instant out"
 		}
 		return fmt.Sprintf("not due: the schedule %s %s; the next one is at %s", st.Spec.Schedule, why, Stamp(schedule.Next(nominal))), false
 	case nominal.After(st.High) && nominal.After(now):
 		return fmt.Sprintf("not due yet: in %v", nominal.Sub(now).Round(time.Second)), false
 	case nominal.After(st.High) && st.Paused != nil:
-		return "not admitted: the job is " + st.Paused.Text(), false
+		return "not admitted: the job is " + st.pausedText(), false
 	case nominal.After(st.High):
 		if problem == "" {
 			problem = "the group has no owner, its owner does not have the job or is busy, or its clock is behind"
@@ -72,6 +72,24 @@ func (st State) Undecided(nominal, now time.Time, schedule calendar.Schedule, pr
 		return fmt.Sprintf("before the schedule %s was registered at %s", st.Spec.Schedule, Stamp(st.Spec.Since)), false
 	}
 	return "", false
+}
+
+// pausedText describes the pause of a job that is paused.
+func (st State) pausedText() string {
+	if st.Halted != nil {
+		return st.Halted.Text()
+	}
+	return st.Paused.Text()
+}
+
+// InPause explains a tick without a record that came due in a pause of many jobs. It returns an empty text of
+// any other.
+func (st State) InPause(nominal, now time.Time) string {
+	h := st.Halts.At(nominal, now)
+	if h == nil {
+		return ""
+	}
+	return fmt.Sprintf("not run: the job was %s, which ended at %s", h.Text(), Stamp(h.End(now)))
 }
 
 // Why has the reason of each outcome whose record has none.

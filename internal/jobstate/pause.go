@@ -39,12 +39,15 @@ func EndPause(k tick.Keys, job string, schedule calendar.Schedule, p tick.Pause,
 // Lift returns the state as it is for those who look at it. A pause that is over counts as none, also if
 // no owner has resumed the job so far: the mark is then where the owner will put it.
 func (st State) Lift(now time.Time) State {
-	p := st.Paused
-	if p == nil || !p.Over(now) {
-		return st
+	to := st.Halts.LeftOut(now)
+	if p := st.Paused; p != nil && p.Over(now) {
+		st.Paused, to = nil, tick.Later(to, p.Until)
 	}
-	if st.Paused = nil; st.HighRev != 0 {
-		st.High = tick.Later(st.High, p.Until)
+	if h := st.Halts.Active(now); h != nil && st.Paused == nil {
+		st.Paused, st.Halted = &h.Pause, h
+	}
+	if st.HighRev != 0 {
+		st.High = tick.Later(st.High, to)
 	}
 	return st
 }

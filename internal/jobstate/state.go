@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/tick"
@@ -16,15 +15,13 @@ import (
 // DefaultHistory is how many records of a job are kept by default.
 const DefaultHistory = 20
 
-// AfterText begins the text of the schedule of a job that runs after another one.
-const AfterText = "@after "
-
 // Spec is the value of spec/: the job as its owner registered it.
 type Spec struct {
-	Version   int           `json:"v"`
-	Group     string        `json:"group"`
-	Job       string        `json:"job"`
-	Schedule  string        `json:"schedule"`
+	Version  int    `json:"v"`
+	Group    string `json:"group"`
+	Job      string `json:"job"`
+	Schedule string `json:"schedule"`
+	tick.Following
 	Revision  string        `json:"revision,omitempty"`
 	Hash      string        `json:"hash"`
 	Since     time.Time     `json:"since"` // of this revision
@@ -38,7 +35,8 @@ type Spec struct {
 	Started   []string      `json:"started,omitempty"`        // the revisions whose RunOnStart was due
 	Kind      string        `json:"kind,omitempty"`           // empty for a job in code
 	Defined   int64         `json:"defined,string,omitempty"` // the version of the definition that was taken up
-	Problem   string        `json:"problem,omitempty"`        // why the owner cannot run that
+	Tags      []string      `json:"tags,omitempty"`
+	Problem   string        `json:"problem,omitempty"` // why the owner cannot run that
 }
 
 // InCode reports whether an owner has registered the job from code, and not by its
@@ -52,9 +50,6 @@ func (s Spec) Limit() int {
 	}
 	return s.History
 }
-
-// Before returns the name of the job that the job runs after.
-func (s Spec) Before() (string, bool) { return strings.CutPrefix(s.Schedule, AfterText) }
 
 // Resetting is the value of reset/: the mark was put back.
 type Resetting struct {
@@ -75,10 +70,12 @@ type State struct {
 	Waiting   []tick.Waiting
 	Running   []Running
 	Last      *tick.Past
-	Reset     Resetting // the last time the mark was put back
-	ResetRev  int64     // 0 if it never was
-	ResetErr  error     // why that cannot be read
-	Requests  int       // that wait for the owner
+	Reset     Resetting  // the last time the mark was put back
+	ResetRev  int64      // 0 if it never was
+	ResetErr  error      // why that cannot be read
+	Requests  int        // that wait for the owner
+	Halts     tick.Halts // the pauses of many jobs that the job has, also of those that have ended
+	Halted    *tick.Halt // the one that Paused is, as Lift has found; nil for none
 }
 
 // Running is a run and the revision at which it began.

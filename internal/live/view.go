@@ -83,6 +83,7 @@ func (v *View) read(key, value string, rev int64) KV {
 const (
 	KindAsk      = "ask"
 	KindPaused   = "paused"
+	KindHalt     = "halt"
 	KindCancel   = "cancel"
 	KindReady    = "ready"
 	KindRun      = "run"

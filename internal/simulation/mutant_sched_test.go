@@ -30,13 +30,32 @@ var schedMutants = []mutant{
 	{
 		name: "definition read before its notice, followed as before", of: "sched", tests: "TestDefineAfterChangedAtOnce",
 		edits: []edit{{
-			"sched/definitions.go", "\t\tc.setFollower(n.Job, follower{before: n.After, version: is.Rev})\n\t\tif was",
-			"\t\tif was == nil || was.rev != is.Rev {\n\t\t\tc.setFollower(n.Job, follower{before: n.After, version: is.Rev})\n\t\t}\n\t\tif was",
+			"sched/definitions.go", "\t\tc.setFollower(tick.Follower{Following: n.Following, Job: n.Job, Defined: is.Rev})\n\t\tif was",
+			"\t\tif was == nil || was.rev != is.Rev {\n\t\t\tc.setFollower(tick.Follower{Following: n.Following, Job: n.Job, Defined: is.Rev})\n\t\t}\n\t\tif was",
 		}},
 	},
 	{
-		name: "tick requested after a definition that is gone", of: "sched", tests: "TestDefineAfterRemoved",
-		edits: []edit{{"sched/ending.go", "&pb.TxnRequest{Compare: []*pb.Compare{is}, Success:", "&pb.TxnRequest{Success:"}, {"sched/ending.go", "\t\tis := txn.Created", "\t\t_ = txn.Created"}},
+		name: "tick requested after a definition that is gone", of: "sched", tests: "TestDefineAfterRemoved", unseen: unused,
+		edits: []edit{
+			{"internal/tick/follow.go", "&pb.TxnRequest{Compare: []*pb.Compare{is}, Success:", "&pb.TxnRequest{Success:"},
+			{"internal/tick/follow.go", "\t\t\tis := txn.Created", "\t\t\t_ = txn.Created"},
+		},
+	},
+	{
+		name: "run that is lost, not followed by the jobs that run after failure", of: "sched", tests: "TestAfterFailure", unseen: unused,
+		edits: []edit{{"internal/tick/overlap.go", "s.Follow(s.Job.Name, s.Followers, all...)...)", "s.Follow(s.Job.Name, nil, all...)...)"}},
+	},
+	{
+		name: "pause of many jobs of which the owner need not know", of: "sched", tests: "TestPauseTogetherOfDeafOwner", unseen: unused,
+		edits: []edit{{"internal/tick/halt.go", "txn.NonePutAfter(k.Halts(), rev)", "txn.NonePutAfter(k.Halts(), rev+1<<40)"}},
+	},
+	{
+		name: "ticks of a pause of many jobs, due when it ends", of: "sched", tests: "TestPauseTogether",
+		edits: []edit{{"sched/jobstate.go", "return tick.Later(c.high, c.leftOut)", "return c.high"}},
+	},
+	{
+		name: "job after several that runs when one of them has ended", of: "sched", tests: "TestAfterAll", unseen: unused,
+		edits: []edit{{"internal/tick/follow.go", "complete = len(newest) == len(f.Jobs())", "complete = len(newest) > 0"}},
 	},
 	{
 		name: "owner without jobs of this process, not noticed before they are due", of: "sched", tests: "TestTwoServicesInOneGroup",

@@ -109,7 +109,7 @@ func (s *Drop) Build() *pb.TxnRequest {
 	key := []byte(s.Tick.Key)
 	s.left = s.Tick.LeftOut(s.Outcome, s.Now)
 	s.tally = s.CountAll(s.Job, s.Failures, s.left)
-	ops := append(txn.Branch{txn.Delete(key)}, s.History.Record(s.Keys, s.Job.Name, s.left)...)
+	ops := append(txn.Branch{txn.Delete(key)}, s.record(s.left)...)
 	s.pauses = s.tally.add(&ops)
 	return &pb.TxnRequest{Compare: append([]*pb.Compare{txn.ModifiedAt(key, s.Tick.Rev)}, s.tally.Compare...), Success: ops}
 }

@@ -124,7 +124,7 @@ func TestServeOnce(t *testing.T) {
 	w := newWorld(t, nil)
 	w.put(w.AsksOf("a")+"x", "request")
 	of := w.job.First(at(5))
-	s := tick.Serve{Standing: w.standing(at(1)), Request: w.AsksOf("a") + "x", Rev: w.etcd.Revision(), Tick: of}
+	s := tick.Serve{Standing: w.standing(at(1)), Requests: []tick.Asked{{Key: w.AsksOf("a") + "x", Rev: w.etcd.Revision()}}, Tick: of}
 	in := s.Build()
 	if d, ok := s.Judge(w.do(in)); !ok || len(d.Waits) != 1 {
 		t.Errorf("%+v, %v", d, ok)

@@ -109,7 +109,7 @@ func (w waitOps) replaced(r txn.Reply) (txn.Reply, bool) {
 // waitAgain returns the operations that make a begun tick wait again, after an attempt
 // that ended as p; an attempt that Retry repeats is recorded too. With CancelRunning, if a
 // newer tick waits, the operation records instead, and has the tally of that.
-func (k Keys) waitAgain(j Job, h History, next Put, p, instead Past, t Tally) (w waitOps) {
+func (k Keys) waitAgain(j Job, h History, next Put, p, instead Past, t Tally, followers Followers) (w waitOps) {
 	ops := txn.Branch{next.op()}
 	if p.Again {
 		ops = append(ops, h.Record(k, j.Name, p)...)
@@ -117,7 +117,7 @@ func (k Keys) waitAgain(j Job, h History, next Put, p, instead Past, t Tally) (w
 	if !j.NewestOnly(next.Ready.ID) {
 		return waitOps{ops: ops}
 	}
-	otherwise := txn.Branch(h.Record(k, j.Name, instead))
+	otherwise := txn.Branch(append(h.Record(k, j.Name, instead), k.Follow(j.Name, followers, instead)...))
 	w.pauses = t.add(&otherwise)
 	none := []*pb.Compare{txn.NoneUnder(k.ReadyOf(j.Name))}
 	w.newest = w.ops.Add(txn.Nest(&pb.TxnRequest{Compare: none, Success: ops, Failure: otherwise}))

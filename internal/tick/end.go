@@ -12,16 +12,16 @@ import (
 // nothing if the record is gone. So a request that arrives late, or twice, does no harm.
 type End struct {
 	Keys
-	Job     Job
-	Run     Run
-	Value   string // of the record of the run
-	Began   int64  // the revision of that, and of the claim
-	Past    Past
-	Next    *Ready
-	Asks    []*pb.RequestOp // the ticks of other jobs that follow a success
-	Stuck   bool            // a note of a handler that does not return may be stored
-	Tally   Tally           // of Left
-	History History
+	Job       Job
+	Run       Run
+	Value     string // of the record of the run
+	Began     int64  // the revision of that, and of the claim
+	Past      Past
+	Next      *Ready
+	Followers Followers // the jobs that run after this one
+	Stuck     bool      // a note of a handler that does not return may be stored
+	Tally     Tally     // of Left
+	History   History
 
 	next   Put
 	wait   waitOps
@@ -52,11 +52,11 @@ func (s *End) Build() *pb.TxnRequest {
 	if s.Next != nil {
 		in.Compare = append(in.Compare, s.notWithdrawn(j, s.Began))
 		s.next = s.waits(*s.Next)
-		s.wait = s.waitAgain(s.Job, s.History, s.next, s.Past, left, s.Tally)
+		s.wait = s.waitAgain(s.Job, s.History, s.next, s.Past, left, s.Tally, s.Followers)
 		ops = append(s.wait.ops, txn.Delete(run)) // in this order: see Settle
 	} else {
 		ops = append(txn.Branch{txn.Delete(run)}, s.History.Record(s.Keys, j, s.Past)...)
-		ops = append(ops, s.Asks...)
+		ops = append(ops, s.Follow(j, s.Followers, s.Past)...)
 	}
 	if s.Stuck {
 		ops.Add(txn.Delete([]byte(s.Keys.Stuck(j, s.Run.ID))))

@@ -14,6 +14,7 @@ type History struct {
 	Limit  int
 	Count  int      // the number of records
 	Oldest []string // the keys of the oldest of them, in the order of writing
+	Before string   // older records are trimmed, too, by the part of their keys that is their time; empty for none
 }
 
 // trimAtOnce is how many more records one transaction deletes than it adds. It is also how many of
@@ -58,7 +59,11 @@ const noLease int64 = 0
 // were written first go. Where they follow each other in the order of keys, one range deletes
 // them, unless a clock was put back, or is behind another, and newer keys are within that range.
 func (h History) Trim(keys []string) (ops []*pb.RequestOp) {
-	excess := h.Oldest[:min(len(h.Oldest), max(0, h.Count+len(keys)-h.Limit))]
+	n := min(len(h.Oldest), max(0, h.Count+len(keys)-h.Limit))
+	for n < len(h.Oldest) && timeOf(h.Oldest[n]) < h.Before {
+		n++
+	}
+	excess := h.Oldest[:n]
 	if len(excess) == 0 {
 		return nil
 	}

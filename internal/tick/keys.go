@@ -22,6 +22,7 @@ import (
 //	now/defined/<job>       the job is defined; put with its definition
 //	now/ask/<job>/<uuid>    a request for the owner: RunNow or Backfill
 //	now/paused/<job>        the job is paused, by whom and why
+//	now/halt/<tag>          the jobs with a tag are paused, or all jobs of the group
 //	now/cancel/<job>        runs that began before this key must end
 //	now/cancel/<job>/newer  the same, except for backfills with Allow
 //	now/withdraw/<job>      ticks admitted before this key must not begin

@@ -20,8 +20,15 @@ type Standing struct {
 	Waiting  Line // only for BufferAll and CancelRunning
 	Failures Counted
 	History  History
-	Epoch    int64
-	Now      time.Time
+	// Followers are the jobs that run after this one.
+	Followers Followers
+	Epoch     int64
+	Now       time.Time
+}
+
+// record returns the operations that record ticks which have ended.
+func (s Standing) record(all ...Past) []*pb.RequestOp {
+	return append(s.History.Record(s.Keys, s.Job.Name, all...), s.Follow(s.Job.Name, s.Followers, all...)...)
 }
 
 // Decided is what became of the ticks of a decision.
@@ -159,7 +166,7 @@ func (s Standing) replace(ticks []Ready) verdict {
 	v.then.Waits = []Put{put}
 	ops.Add(put.op())
 	if len(v.then.Left) > 0 {
-		ops = append(ops, s.History.Record(s.Keys, j.Name, v.then.Left...)...)
+		ops = append(ops, s.record(v.then.Left...)...)
 	}
 	ops.Add(s.endRuns(newest.ID))
 	v.then.Tally = s.CountAll(j, s.Failures, v.then.Left...)

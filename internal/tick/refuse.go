@@ -5,13 +5,13 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// Refuse removes requests of ticks after another job that are not served.
+// Refuse removes requests of ticks after other jobs that are not served.
 type Refuse struct {
 	Keys
 	Job      string
 	Requests []string // their keys, oldest first
 	Rev      int64    // of the last one
-	Paused   bool     // only while the job is paused
+	Pause    *Asked   // the pause of the job that there must be; nil for none
 	History  History
 	Past     *Past // their record, nil for none
 }
@@ -20,8 +20,8 @@ type Refuse struct {
 func (s Refuse) Build() *pb.TxnRequest {
 	last := s.Requests[len(s.Requests)-1]
 	in := &pb.TxnRequest{Compare: []*pb.Compare{txn.ModifiedAt([]byte(last), s.Rev)}}
-	if s.Paused {
-		in.Compare = append(in.Compare, txn.CreatedAfter([]byte(s.Keys.Paused(s.Job)), 0))
+	if s.Pause != nil {
+		in.Compare = append(in.Compare, txn.ModifiedAt([]byte(s.Pause.Key), s.Pause.Rev))
 	}
 	for _, key := range s.Requests {
 		in.Success = append(in.Success, txn.Delete([]byte(key)))
@@ -39,6 +39,8 @@ type Withdraw struct {
 	Ticks   []Waiting
 	Past    []Past // their records
 	History History
+	// Followers are the jobs that run after this one.
+	Followers Followers
 
 	each []txn.Op
 }
@@ -51,7 +53,8 @@ func (s *Withdraw) Build() *pb.TxnRequest {
 		p := s.Past[i]
 		p.Version, p.Job = Version, s.Job
 		keys = append(keys, s.Entry(s.Job, p))
-		takeBack.Add(txn.Nest(TakeBack(w, txn.Put([]byte(keys[i]), Encode(p), noLease))))
+		put := txn.Put([]byte(keys[i]), Encode(p), noLease)
+		takeBack.Add(txn.Nest(TakeBack(w, append(s.Follow(s.Job, s.Followers, p), put)...)))
 	}
 	ops := txn.Branch(s.History.Trim(keys))
 	s.each = nil

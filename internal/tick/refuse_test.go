@@ -15,13 +15,13 @@ func TestRefuse(t *testing.T) {
 	w.put(two, "request")
 	p := tick.Past{ID: tick.NominalID(at(1)), Outcome: tick.Missed, Nominal: at(1), Missed: 2, Ended: at(1)}
 	s := tick.Refuse{
-		Keys: w.Keys, Job: "a", Requests: []string{one, two}, Rev: w.etcd.Revision(), Paused: true,
+		Keys: w.Keys, Job: "a", Requests: []string{one, two}, Rev: w.etcd.Revision(), Pause: &tick.Asked{Key: w.Paused("a"), Rev: 7},
 		History: tick.History{Limit: w.job.History}, Past: &p,
 	}
 	if w.do(s.Build()).Succeeded {
 		t.Error("refused for a pause that there is not")
 	}
-	s.Paused = false
+	s.Pause = nil
 	if !w.do(s.Build()).Succeeded || len(w.under(w.AsksOf("a"))) > 0 || w.has() != "missed 1" {
 		t.Errorf("%s, and %d requests are left", w.has(), len(w.under(w.AsksOf("a"))))
 	}

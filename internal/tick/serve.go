@@ -5,26 +5,36 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// Serve admits the tick that was requested by RunNow, or after another job.
+// Asked is a request of a tick, by its key.
+type Asked struct {
+	Key string
+	Rev int64
+}
+
+// Serve admits the tick that was requested by RunNow, or after other jobs.
 type Serve struct {
 	Standing
-	Request string // its key
-	Rev     int64
-	Tick    Ready
-	After   bool // the job is not paused: otherwise, the tick is skipped
+	Requests []Asked // one, or one for each end of the other jobs
+	Tick     Ready
+	After    bool  // the job is not paused: otherwise, the tick is skipped
+	Halted   int64 // with After: the revision up to which the pauses of many jobs are known
 
 	verdict verdict
 	decided txn.Op
 }
 
-// Build returns the request, which removes that for the tick, so that one is served once.
+// Build returns the request, which removes those for the tick, so that each is served once.
 func (s *Serve) Build() *pb.TxnRequest {
-	in := &pb.TxnRequest{Compare: []*pb.Compare{txn.ModifiedAt([]byte(s.Request), s.Rev)}}
+	in := &pb.TxnRequest{}
+	var ops txn.Branch
+	for _, r := range s.Requests {
+		in.Compare = append(in.Compare, txn.ModifiedAt([]byte(r.Key), r.Rev))
+		ops.Add(txn.Delete([]byte(r.Key)))
+	}
 	if s.After {
-		in.Compare = append(in.Compare, absent([]byte(s.Paused(s.Job.Name))))
+		in.Compare = append(in.Compare, absent([]byte(s.Paused(s.Job.Name))), s.Unhalted(s.Halted))
 	}
 	s.verdict = s.decide([]Ready{s.Tick})
-	ops := txn.Branch{txn.Delete([]byte(s.Request))}
 	s.decided = ops.Add(txn.Nest(s.verdict.in))
 	in.Compare, in.Success = append(in.Compare, s.verdict.compare...), ops
 	return in

@@ -1,6 +1,7 @@
 package tick
 
 import (
+	"encoding/json"
 	"strings"
 	"time"
 
@@ -29,6 +30,8 @@ type Ready struct {
 	Wait     time.Duration `json:"wait,omitempty"`            // how long it waits at most
 	Note     string        `json:"note,omitempty"`            // who requested it, or how the previous attempt ended
 	Trace    string        `json:"trace,omitempty"`           // of who requested it
+	// Payload is that of the request, JSON.
+	Payload json.RawMessage `json:"payload,omitempty"`
 }
 
 // Rests returns how long a tick still waits for its next attempt.
@@ -157,17 +160,20 @@ func (c Cancelling) Explain(text string) string {
 
 // Ask is the value of now/ask/: RunNow, or a Backfill and its progress.
 type Ask struct {
-	Version  int       `json:"v"`
-	Job      string    `json:"job"`
-	ID       string    `json:"id"`
-	By       string    `json:"by"`
-	At       time.Time `json:"at"`
-	From     time.Time `json:"from,omitzero"` // of a backfill: exclusive; advances
-	To       time.Time `json:"to,omitzero"`   // inclusive
-	Parallel bool      `json:"parallel,omitempty"`
-	Trace    string    `json:"trace,omitempty"`
-	After    string    `json:"after,omitempty"`          // the tick of the job By that has succeeded
-	Defined  int64     `json:"defined,string,omitempty"` // with After: the version of the definition that runs after By; 0 for a job in code
+	Version  int             `json:"v"`
+	Job      string          `json:"job"`
+	ID       string          `json:"id"`
+	By       string          `json:"by"`
+	At       time.Time       `json:"at"`
+	From     time.Time       `json:"from,omitzero"` // of a backfill: exclusive; advances
+	To       time.Time       `json:"to,omitzero"`   // inclusive
+	Parallel bool            `json:"parallel,omitempty"`
+	Trace    string          `json:"trace,omitempty"`
+	Payload  json.RawMessage `json:"payload,omitempty"`
+	After    string          `json:"after,omitempty"`  // the tick of the job By that has ended
+	Failed   bool            `json:"failed,omitempty"` // with After: it ended without success
+	// Defined is, with After, the version of the definition that runs after By; 0 for a job in code.
+	Defined int64 `json:"defined,string,omitempty"`
 }
 
 // Notice is the value of now/defined/: a job is defined. It is put with the definition, so
@@ -176,7 +182,7 @@ type Ask struct {
 type Notice struct {
 	Version int    `json:"v"`
 	Job     string `json:"job"`
-	After   string `json:"after,omitempty"` // Definition.After
+	Following
 }
 
 // Stuck is the value of now/stuck/: a handler did not return after its context ended.

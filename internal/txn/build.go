@@ -58,6 +58,13 @@ func NoneUnder(prefix string) *pb.Compare {
 	return c
 }
 
+// NonePutAfter returns the condition that no key with the prefix was put after the revision.
+func NonePutAfter(prefix string, rev int64) *pb.Compare {
+	c := ModifiedBefore([]byte(prefix), rev+1)
+	c.RangeEnd = keyspace.EndOf([]byte(prefix))
+	return c
+}
+
 // NoneIn returns the condition that there is no key from the first on and before the end.
 func NoneIn(first, end string) *pb.Compare {
 	c := CreatedAt([]byte(first), 0)

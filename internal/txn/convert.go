@@ -31,6 +31,12 @@ func (c *capture) Txn(_ context.Context, in *pb.TxnRequest, _ ...grpc.CallOption
 	return &pb.TxnResponse{}, nil
 }
 
+// Conditions returns the conditions of clientv3 that the given ones are.
+func Conditions(all []*pb.Compare) []clientv3.Cmp {
+	cmps, _, _ := Operations(&pb.TxnRequest{Compare: all})
+	return cmps
+}
+
 // OpsOf returns the operations of clientv3 that read what reads read.
 func OpsOf(reads []*pb.RequestOp) []clientv3.Op {
 	_, ops, _ := Operations(&pb.TxnRequest{Success: reads})

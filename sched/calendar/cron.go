@@ -76,9 +76,10 @@ func (c *cron) repeats() bool { return c.minute.star || c.hour.star }
 //	@reboot               never; package sched makes it [sched.Job].RunOnStart
 //	@every 1h30m          Every(90*time.Minute, 0)
 //	@every 1h +5m         Every(time.Hour, 5*time.Minute)
+//	@at 2027-01-01T09:00:00Z   [At] this instant, and at no other
 //
-// These names must be lower case. The durations of @every have the syntax of [time.ParseDuration]. @every
-// ignores the zone and the policies.
+// These names must be lower case. The durations of @every have the syntax of [time.ParseDuration], and the
+// instant of @at that of RFC 3339. Both ignore the zone and the policies.
 //
 // # Zone and policies
 //

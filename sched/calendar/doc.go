@@ -1,5 +1,5 @@
 // Package calendar computes the instants at which something is due. [Cron]
-// follows a cron expression in a time zone. [Every] returns fixed intervals.
+// follows a cron expression in a time zone. [Every] returns fixed intervals, and [At] one instant.
 //
 //	s, err := calendar.Cron("30 2 * * MON-FRI", calendar.In("Europe/Berlin"))
 //	...
@@ -20,8 +20,8 @@
 //   - reads no clock and keeps no state. Next returns the same result on every
 //     machine with the same tz database, and is safe for concurrent use;
 //   - is a [fmt.Stringer], except for some results of [Except] and [Only]. Its text is
-//     canonical. [Cron] parses the text of Cron and [Every] into the same schedule. Two schedules with the same text have the same instants
-//     if they use the same tz database. Compare the texts, or hashes of them, to
+//     canonical. [Cron] parses the text of Cron, [Every] and [At] into the same schedule. Two
+//     schedules with the same text have the same instants if they use the same tz database. Compare the texts, or hashes of them, to
 //     detect that a schedule has changed.
 //
 // # Every and Cron
@@ -34,7 +34,8 @@
 //
 // [Except] leaves out the instants that a [Calendar] covers, such as public holidays.
 // [Only] keeps those alone. Calendars come from dates ([Dates]), from a function of the
-// day ([Days]), or are a type of your own with one method.
+// day ([Days]), or are a type of your own with one method. [Bound] keeps the instants of a
+// time, or a number of them.
 //
 // # When clocks change
 //

@@ -79,6 +79,9 @@ func (p *parser) parse() (Schedule, error) {
 	if name == "@every" {
 		return p.every(words)
 	}
+	if name == "@at" {
+		return p.at(words)
+	}
 	if name == "@reboot" && len(words) == 1 {
 		return reboot{}, nil
 	}
@@ -88,7 +91,7 @@ func (p *parser) parse() (Schedule, error) {
 	if strings.HasPrefix(name, "@") {
 		return nil, p.fail("", words[0].at, "%.100q is not a known name, or more fields follow it; "+
 			"want @hourly, @daily, @midnight, @weekly, @monthly, @yearly, @annually or @reboot alone and in lower case, "+
-			"or @every with a duration", name)
+			"@every with a duration, or @at with an instant", name)
 	}
 	return p.fields(words)
 }
@@ -141,6 +144,22 @@ func (p *parser) every(words []word) (Schedule, error) {
 	s, err := Every(durations[0], durations[1])
 	if err != nil {
 		return nil, p.fail("@every", words[1].at, "%s", strings.TrimPrefix(err.Error(), everyError))
+	}
+	return s, nil
+}
+
+// at parses @at and an instant.
+func (p *parser) at(words []word) (Schedule, error) {
+	if len(words) != 2 {
+		return nil, p.fail("@at", words[0].at, "want one instant, such as 2027-01-01T09:00:00Z")
+	}
+	t, err := time.Parse(time.RFC3339, words[1].text)
+	if err != nil {
+		return nil, p.fail("@at", words[1].at, "%.100q is not an instant; want one such as 2027-01-01T09:00:00Z", words[1].text)
+	}
+	s, err := At(t)
+	if err != nil {
+		return nil, p.fail("@at", words[1].at, "%v is not within the years 1 to 2399", t)
 	}
 	return s, nil
 }

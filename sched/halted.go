@@ -1,0 +1,83 @@
+package sched
+
+import (
+	"context"
+	"time"
+
+	"github.com/etcdclaims/claims/internal/live"
+	"github.com/etcdclaims/claims/internal/tick"
+)
+
+// hearHalt takes over a pause of many jobs. One that cannot be read is of the group and has no end.
+func (l *leadership) hearHalt(key string, is live.KV) {
+	delete(l.halts, key)
+	delete(l.pauses, key)
+	if !is.Gone {
+		h, err := decode[tick.Halt](key, []byte(is.Value))
+		if err != nil {
+			h = tick.Halt{}
+		} else if h.Ended.IsZero() {
+			l.pauses[key] = h.Pause
+		}
+		l.halts[key] = halted{h, is.Rev}
+	}
+	l.rehalt()
+}
+
+// halted is a pause of many jobs, and its revision.
+type halted struct {
+	tick.Halt
+	rev int64
+}
+
+// halted returns the revision up to which this owner knows the pauses of many jobs.
+func (l *leadership) halted() (rev int64) {
+	for _, h := range l.halts {
+		rev = max(rev, h.rev)
+	}
+	return rev
+}
+
+// rehalt computes anew which jobs are paused with the group or a tag, and when the first of these pauses
+// ends by itself.
+func (l *leadership) rehalt() {
+	now := l.now()
+	l.haltEnds = time.Time{}
+	for _, h := range l.halts {
+		if !h.Until.IsZero() && h.End(now).IsZero() && (l.haltEnds.IsZero() || h.Until.Before(l.haltEnds)) {
+			l.haltEnds = h.Until
+		}
+	}
+	for _, c := range l.jobs {
+		l.haltJob(c, now)
+		l.serve(c)
+		l.schedule(c)
+	}
+}
+
+// haltJob computes whether a job is paused with the group or a tag.
+func (l *leadership) haltJob(c *jobState, now time.Time) {
+	var all tick.Halts
+	for _, h := range l.halts {
+		all = append(all, h.Halt)
+	}
+	of := all.Of(c.job.Tags)
+	c.halt, c.leftOut, c.plan = of.Active(now), of.LeftOut(now), nil
+}
+
+// pauseOf returns the pause of a job that is paused.
+func (l *leadership) pauseOf(c *jobState) *tick.Asked {
+	if c.halt == nil {
+		return &tick.Asked{Key: l.keys.Paused(c.job.Name), Rev: c.pauseRev}
+	}
+	key := l.keys.Halt(c.halt.Tag)
+	return &tick.Asked{Key: key, Rev: l.halts[key].rev}
+}
+
+// endHalts lets jobs be due again after a pause of many jobs has ended by itself.
+func (l *leadership) endHalts(context.Context) (more bool, err error) {
+	if !l.haltEnds.IsZero() && !l.now().Before(l.haltEnds) {
+		l.rehalt()
+	}
+	return false, nil
+}

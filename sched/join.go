@@ -1,0 +1,76 @@
+package sched
+
+import (
+	"slices"
+
+	"github.com/etcdclaims/claims/internal/tick"
+)
+
+// join are the requests that one tick needs: one, or the ends for one nominal time of the jobs
+// that its job runs after.
+type join struct {
+	of       []*request // oldest first
+	ask      ask        // what the tick is made of
+	complete bool       // whether all are there
+	runs     bool       // whether the tick is then due
+}
+
+// before returns after which jobs the job runs.
+func (c *jobState) before() tick.Following {
+	before, _ := c.job.Schedule.(after)
+	return before.Following
+}
+
+// joined returns the join of a request.
+func (l *leadership) joined(c *jobState, r *request) join {
+	before := c.before()
+	if r.After == "" || !before.Has(r.By) || !before.Joins() {
+		return join{[]*request{r}, r.ask, true, true}
+	}
+	var j join
+	for _, o := range l.requestsOf[c.id] {
+		if o.After != "" && o.At.Equal(r.At) && before.Has(o.By) {
+			j.of = append(j.of, o)
+		}
+	}
+	slices.SortFunc(j.of, func(a, b *request) int { return int(a.rev - b.rev) })
+	ends := make([]ask, len(j.of))
+	for i, o := range j.of {
+		ends[i] = o.ask
+	}
+	newest, complete, runs := before.Joined(ends)
+	j.ask, j.complete, j.runs = newest[0], complete, runs
+	j.ask.By = before.Names()
+	return j
+}
+
+// stale reports whether the request is of another job, or of another end, than this version of the job
+// runs after.
+func (c *jobState) stale(r *request) bool {
+	before := c.before()
+	if r.After == "" || r.Defined == 0 && !before.Joins() {
+		return false
+	}
+	return !before.Has(r.By) || !before.Joins() && !before.Wants(r.Failed)
+}
+
+// piles reports whether requests of a job can be there for long: this owner cannot serve them, or they
+// wait for each other.
+func (l *leadership) piles(id string) bool {
+	return l.cannotServe(id) || l.jobs[id].before().Joins()
+}
+
+func (j join) keys() (all []string) {
+	for _, r := range j.of {
+		all = append(all, r.key)
+	}
+	return all
+}
+
+// asked returns the requests for a step.
+func (j join) asked() (all []tick.Asked) {
+	for _, r := range j.of {
+		all = append(all, tick.Asked{Key: r.key, Rev: r.rev})
+	}
+	return all
+}
