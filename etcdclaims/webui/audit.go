@@ -54,7 +54,7 @@ func (q *request) audit() (any, error) {
 		return rows, err
 	})
 	p := auditPage{Fresh: fresh, More: len(all) == mostActions}
-	p.Actions, p.Pager = paged(q, all)
+	p.Actions, p.Pager = paged(q.param("page"), all)
 	p.Actions = slices.Clone(p.Actions) // the snapshot is of all requests
 	for i := range p.Actions {
 		is := &p.Actions[i]

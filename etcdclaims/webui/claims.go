@@ -86,7 +86,7 @@ func (q *request) claims() (any, error) {
 		all = level(all, p.Prefix)
 	}
 	p.sort(all)
-	p.Claims, p.Pager = paged(q, all)
+	p.Claims, p.Pager = paged(q.param("page"), all)
 	p.HasKind = slices.ContainsFunc(p.Claims, claimRow.HasKind)
 	s := b.summary()
 	p.Reading, p.Err = s.Reading, s.Err
@@ -218,7 +218,7 @@ func (q *request) lines() (any, error) {
 	b := q.useClaims("")
 	all, fresh := q.allLines()
 	p := linesPage{Fresh: fresh, More: len(all) == mostRows}
-	all, p.Pager = paged(q, all)
+	all, p.Pager = paged(q.param("page"), all)
 	for _, l := range all {
 		holder, _ := b.holder(l.Key)
 		p.Lines = append(p.Lines, lineRow{l, holder})

@@ -94,7 +94,7 @@ func (q *request) partitionGroups() (any, error) {
 		return all, nil
 	})
 	p := partitionGroupsPage{Fresh: fresh, More: len(all) == mostPartitionGroups}
-	all, p.Pager = paged(q, all)
+	all, p.Pager = paged(q.param("page"), all)
 	for _, r := range all {
 		if r.err != "" {
 			p.Groups = append(p.Groups, partitionGroupRow{Name: r.name, Err: r.err})

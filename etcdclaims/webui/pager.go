@@ -12,9 +12,9 @@ type pager struct {
 	Prev, Next         int // pages, counted from 1; 0 if there is none
 }
 
-// paged returns a copy of the entries of the page that the query names.
-func paged[T any](q *request, all []T) ([]T, pager) {
-	n, _ := strconv.Atoi(q.param("page"))
+// paged returns a copy of the entries of a page, whose number is text. The first page is 1.
+func paged[T any](page string, all []T) ([]T, pager) {
+	n, _ := strconv.Atoi(page)
 	last := max(1, (len(all)+pageSize-1)/pageSize)
 	n = min(max(n, 1), last)
 	from := (n - 1) * pageSize

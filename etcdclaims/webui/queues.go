@@ -122,7 +122,7 @@ type queuesPage struct {
 func (q *request) queues() (any, error) {
 	all, fresh := q.allQueues()
 	p := queuesPage{Fresh: fresh, More: len(all) == mostQueues}
-	p.Queues, p.Pager = paged(q, all)
+	p.Queues, p.Pager = paged(q.param("page"), all)
 	return p, nil
 }
 
@@ -211,7 +211,7 @@ func (q *request) queue() (any, error) {
 	if p.Fresh.Err == nil {
 		p.Fresh = fresh
 	}
-	p.Items, p.Pager = paged(q, items)
+	p.Items, p.Pager = paged(q.param("page"), items)
 	for i := range p.Items {
 		p.Items[i].Why = q.value(FieldError, p.Items[i].Why)
 	}

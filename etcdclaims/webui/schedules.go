@@ -124,7 +124,7 @@ type schedulesPage struct {
 func (q *request) schedules() (any, error) {
 	all, fresh := q.jobs()
 	p := schedulesPage{Groups: all.groups, Fresh: fresh, More: len(all.jobs) == mostJobs}
-	p.Jobs, p.Pager = paged(q, all.jobs)
+	p.Jobs, p.Pager = paged(q.param("page"), all.jobs)
 	return p, nil
 }
 

@@ -31,7 +31,7 @@ func (r sessionRow) Late() bool { return r.Percent < 50 }
 func (q *request) sessions() (any, error) {
 	all, fresh := q.allSessions()
 	p := sessionsPage{Fresh: fresh, More: len(all) == mostSessions}
-	p.Sessions, p.Pager = paged(q, all)
+	p.Sessions, p.Pager = paged(q.param("page"), all)
 	return p, nil
 }
 

@@ -48,7 +48,7 @@ func (q *request) work() (any, error) {
 	all, fresh := q.records(p.Prefix, p.State)
 	p.Fresh, p.Partial = fresh, all.partial
 	var rows []work.Record
-	rows, p.Pager = paged(q, all.records)
+	rows, p.Pager = paged(q.param("page"), all.records)
 	for _, r := range rows {
 		p.Records = append(p.Records, workRow{r, q.value(FieldError, r.Error)})
 	}
