@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -109,28 +108,21 @@ func explore(t *testing.T, binary, scopes string, most int) string {
 	return finding
 }
 
-// The documents say how many deliberate faults the explorer finds, and why it does not find the others.
+// The documents say how many deliberate faults the explorer finds.
 func TestExploredFigures(t *testing.T) {
 	t.Parallel()
-	all, within, unseen := allMutants(), 0, map[string]int{}
+	all, within, found := allMutants(), 0, 0
 	for _, m := range all {
 		if m.scopes() != "" {
 			within++
-		}
-		if m.unseen != "" {
-			unseen[m.unseen]++
+			if m.unseen == "" {
+				found++
+			}
 		}
 	}
-	found := within
 	page, err := os.ReadFile("../../docs/protocol.md")
 	if err != nil {
 		t.Fatal(err)
-	}
-	for why, n := range unseen {
-		found -= n
-		if row := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(why) + fmt.Sprintf(`.* \| %d \|$`, n)); !row.Match(page) {
-			t.Errorf("docs/protocol.md does not say that %d faults cannot be found, since %s", n, why)
-		}
 	}
 	for _, says := range []string{fmt.Sprintf("Of %d [deliberate faults]", len(all)), fmt.Sprintf("%d change code", within), fmt.Sprintf("finds %d.", found)} {
 		if !strings.Contains(string(page), says) {

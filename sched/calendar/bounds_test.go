@@ -54,7 +54,8 @@ func TestBound(t *testing.T) {
 		{calendar.Bounds{Start: first, End: fourth}, "period(2027-01-01T12:00:00Z..2027-01-04T12:00:00Z)", []time.Time{first, third, fourth}},
 		{
 			calendar.Bounds{Start: first.Add(1), End: fourth.Add(-1)},
-			"period(2027-01-01T12:00:00.000000001Z..2027-01-04T11:59:59.999999999Z)", []time.Time{third},
+			"period(2027-01-01T12:00:00.000000001Z..2027-01-04T11:59:59.999999999Z)",
+			[]time.Time{third},
 		},
 		{calendar.Bounds{Start: first.Add(-1), Runs: 2}, "period(2027-01-01T11:59:59.999999999Z.., 2 runs)", []time.Time{first, third}},
 		{calendar.Bounds{Start: first, End: third, Runs: 9}, "period(2027-01-01T12:00:00Z..2027-01-03T12:00:00Z, 9 runs)", []time.Time{first, third}},
