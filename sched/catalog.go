@@ -249,6 +249,11 @@ func (c *catalog) dropFollowers() {
 func (c *catalog) knowsFollowers(all bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if all && !c.known {
+		for reader := range c.readers {
+			signal(reader.news)
+		}
+	}
 	c.known = all
 }
 

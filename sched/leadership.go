@@ -123,10 +123,11 @@ func (l *leadership) lead(ctx context.Context) error {
 		return nil
 	}
 	for !l.catalog.knows() { // which jobs run after others
-		if ctx.Err() != nil {
+		select {
+		case <-l.changed.news:
+		case <-ctx.Done():
 			return nil
 		}
-		retry.Sleep(ctx, time.Millisecond)
 	}
 	l.readClocks()
 	defer l.nextDue.Store(nil)
