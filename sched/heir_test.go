@@ -3,13 +3,14 @@ package sched_test
 import (
 	"context"
 	"fmt"
-	"strings"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/sched"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
 )
 
 // minutes returns the full minutes from one to another one of the first hour.
@@ -77,7 +78,7 @@ func TestHandOverInADeployment(t *testing.T) {
 			}
 			f.until("00:01:14")
 			second := f.owner()
-			if second == nil || second == first || !strings.Contains(fmt.Sprint(news), fmt.Sprint(second)) {
+			if second == nil || second == first || !slices.Contains(news, second) {
 				t.Fatalf("the owner is %v", second)
 			}
 			f.wantHeir(second, 2)
@@ -121,38 +122,56 @@ func TestNoHandOverOfOtherJobs(t *testing.T) {
 // A process that dies when it has asked costs the others its lease, once.
 func TestHandOverToTheDead(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
-		f.do(sched.Job{Name: "old", Schedule: minutely, CatchUp: sched.RunEachMissed{Max: 9}}, 0)
-		f.start(0)
+		f.do(sched.Job{Name: "old", Schedule: minutely, Overlap: sched.Allow{}, CatchUp: sched.All{Max: 9}}, 0)
+		owner := f.start(0)
+		owner.deafens().Store(true) // it hears of the request seconds later
+		f.until("00:00:10")
 		f.start(0)
 		f.until("00:00:50")
-		owner := f.owner()
 		f.do(sched.Job{Name: "new", Schedule: minutely}, 0)
-		owner.host.Pause()
 		dead := f.start(0)
-		f.until("00:00:53")
-		if n := f.puts("/now/heir/"); n != 1 {
-			t.Fatalf("asked %d times", n)
+		for f.puts("/now/heir/") == 0 {
+			time.Sleep(10 * time.Millisecond)
 		}
 		dead.kill()
-		owner.host.Resume()
-		f.until("00:10:30")
-		if n := f.terms(); n > 3 {
-			t.Errorf("%d ownerships", n)
+		if is := f.owner(); is != owner {
+			t.Fatalf("the owner is %v already", is)
 		}
+		f.until("00:10:30")
+		f.wantHeir(f.owner(), 3)
 		f.ledger.want(t, "old", minutes(1, 10)...)
-		f.jobs = f.jobs[:1]
-		f.wantHeir(f.owner(), f.terms())
 	})
 }
 
-// A request that is lost, or whose reply is, is made at the next look, and one that an owner hears late is granted late.
+// A process whose request is lost, or the reply, or whose owner answers late, gets the ownership at the next look.
 func TestHandOverAfterFaults(t *testing.T) {
-	for name, fault := range map[string]claimtest.Fault{
-		"request lost": {On: claimtest.Put, Times: 3, LoseRequest: true},
-		"reply lost":   {On: claimtest.Put, Times: 3, LoseReply: true},
+	for name, fault := range map[string]struct{ owner, asker claimtest.Fault }{
+		"request lost":   {asker: claimtest.Fault{On: claimtest.Acquire, Times: 1, LoseRequest: true}},
+		"request failed": {asker: claimtest.Fault{On: claimtest.Acquire, Times: 1, LoseRequest: true, Code: codes.Unavailable}},
+		"reply lost":     {asker: claimtest.Fault{On: claimtest.Acquire, Times: 1, LoseReply: true}},
+		"owner busy":     {owner: claimtest.Fault{On: claimtest.Other, Times: -1, DelayRequest: 400 * time.Millisecond}},
+		"release lost":   {owner: claimtest.Fault{On: claimtest.Release, Times: 1, Key: "sched/default/owner", LoseRequest: true}},
+		"its reply lost": {owner: claimtest.Fault{On: claimtest.Release, Times: 1, Key: "sched/default/owner", LoseReply: true}},
 	} {
 		caseInFleet(t, name, func(t *testing.T, f *fleet) {
-			_ = fault
+			f.do(sched.Job{Name: "old", Schedule: minutely, Overlap: sched.Allow{}, CatchUp: sched.All{Max: 9}}, 0)
+			owner := f.start(0)
+			f.until("00:00:10")
+			f.start(0)
+			f.do(sched.Job{Name: "new", Schedule: minutely}, 0)
+			heir := f.start(0)
+			f.until("00:00:10.9")
+			if fault.owner.Times != 0 {
+				owner.host.Inject(fault.owner)
+			}
+			if fault.asker.Times != 0 {
+				heir.host.Inject(fault.asker)
+			}
+			f.until("00:01:40")
+			f.wantHeir(heir, 2)
+			f.until("00:05:30")
+			f.wantHeir(heir, 2)
+			f.ledger.want(t, "old", minutes(1, 5)...)
 		})
 	}
 }
