@@ -87,7 +87,7 @@ const (
 func newLeadership(b *starter, claim *etcdclaims.Claim) *leadership {
 	return &leadership{
 		group: b.group, catalog: b.catalog, starter: b, claim: claim,
-		feed:      b.view.Subscribe(
+		feed: b.view.Subscribe(
 			live.KindAsk, live.KindHeir, live.KindPaused, live.KindHalt, live.KindReady, live.KindWithdraw, live.KindReset),
 		changed:   b.catalog.subscribe(),
 		jobs:      make(map[string]*jobState),
