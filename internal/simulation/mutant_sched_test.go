@@ -4,11 +4,11 @@ package simulation_test
 // may change it, and which ticks are requested after another job.
 var schedMutants = []mutant{
 	{
-		name: "ownership handed to a process that lacks a job", of: "sched", tests: "TestNoHandOverOfOtherJobs",
+		name: "ownership handed to a process that lacks a job", of: "sched", tests: "TestNoHandOverOfOtherJobs", unseen: unused,
 		edits: []edit{{"internal/tick/heir.go", "includes(h.Jobs, jobs) && !includes(jobs, h.Jobs)", "!includes(jobs, h.Jobs)"}},
 	},
 	{
-		name: "ownership handed over by a request to an owner before", of: "internal/tick", tests: "TestHeir",
+		name: "ownership handed over by a request to an owner before", of: "internal/tick", tests: "TestHeir", unseen: unused,
 		edits: []edit{{"internal/tick/heir.go", "h.Term == term && ", ""}},
 	},
 	{
