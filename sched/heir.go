@@ -3,15 +3,12 @@ package sched
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/google/uuid"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 )
 
 // mostAsked is the size in bytes of a request for the ownership.
@@ -36,33 +33,4 @@ func (s *Scheduler) askOwnership(ctx context.Context, term int64) error {
 	}
 	_ = claim.Release(ctx) // the acquisition made the request
 	return nil
-}
-
-// hearHeirs takes the requests for the ownership up. The first one that is granted ends the term; its
-// successor removes it, as this owner removes the others.
-func (l *leadership) hearHeirs(ctx context.Context) (more bool, err error) {
-	var todo []decision
-	for _, key := range slices.Sorted(maps.Keys(l.heirs)) {
-		is := l.heirs[key]
-		if is.Gone {
-			delete(l.heirs, key)
-			continue
-		}
-		h, err := decode[tick.Heir](key, []byte(is.Value))
-		jobs, kinds := l.catalog.served()
-		switch {
-		case err != nil:
-			delete(l.heirs, key)
-			l.log.Error("request ignored: its value cannot be read", zap.String("etcd_key", key), zap.Error(err))
-		case h.Inherits(l.claim.Revision(), jobs, kinds):
-			l.heir = h.Instance
-			return false, nil
-		case len(todo) < mostSteps:
-			forget := func() { delete(l.heirs, key) } // if it has changed, the watch brings it
-			todo = append(todo, l.refuse(tick.Refuse{Keys: l.keys, Requests: []string{key}, Rev: is.Rev}, forget, forget))
-		default:
-			more = true
-		}
-	}
-	return more, l.take(ctx, todo)
 }
