@@ -6,6 +6,9 @@ import (
 	"strconv"
 )
 
+// pageSize is how many rows a page has.
+const pageSize = 100
+
 // pager is where a page is in a list.
 type pager struct {
 	First, Last, Total int // counted from 1

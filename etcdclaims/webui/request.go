@@ -15,8 +15,6 @@ import (
 )
 
 const (
-	// pageSize is how many rows a page has.
-	pageSize = 100
 	// A request waits for etcd at most so long, for all that it shows: firstPatience for what the page
 	// does not have yet, nextPatience for what it has. So an outage makes no page slow.
 	firstPatience, nextPatience = 2 * time.Second, 250 * time.Millisecond

@@ -63,7 +63,10 @@ func ago(t, now time.Time) template.HTML {
 		return "—"
 	}
 	text := span(now.Sub(t)) + " ago"
-	if t.After(now) {
+	switch {
+	case now.Sub(t).Abs() < time.Second:
+		text = "now"
+	case t.After(now):
 		text = "in " + span(t.Sub(now))
 	}
 	return element(t, "", text)

@@ -131,6 +131,14 @@ var groupMutants = []mutant{
 		edits: []edit{{"etcdclaims/group/deaf.go", "\t\t\treturn true, rest\n", "\t\t\treturn false, rest\n"}},
 	},
 	{
+		name: "member whose handler hangs that stays on the list", of: "etcdclaims/group", tests: "TestHandlerThatHangs",
+		edits: []edit{{"etcdclaims/group/partitions.go", "	if hanging > 0 {\n", "	if hanging < 0 {\n"}},
+	},
+	{
+		name: "member that joins again while its handler hangs", of: "etcdclaims/group", tests: "TestHandlerThatHangs",
+		edits: []edit{{"etcdclaims/group/member.go", " || !m.untilMoving()", ""}},
+	},
+	{
 		name: "member that withdraws the entry with which it has joined again", of: "etcdclaims/group", tests: "TestJoinsAgainWhileItWithdraws",
 		edits: []edit{{"etcdclaims/group/deaf.go", "if m.claim != claim || claim.Err() != nil {", "if m.claim == nil {"}},
 	},

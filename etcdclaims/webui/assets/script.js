@@ -27,7 +27,9 @@
     const now = Date.now() - ahead;
     for (const time of document.querySelectorAll("time[datetime]")) {
       const seconds = (now - Date.parse(time.dateTime)) / 1000;
-      const text = "lasts" in time.dataset ? span(seconds) : seconds < 0 ? "in " + span(seconds) : span(seconds) + " ago";
+      let text = seconds < 0 ? "in " + span(seconds) : span(seconds) + " ago";
+      if (Math.abs(seconds) < 1) text = "now";
+      if ("lasts" in time.dataset) text = span(seconds);
       if (time.textContent !== text) time.textContent = text;
     }
   };
