@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"golang.org/x/net/netutil"
 )
 
 // tokenVariable is the environment variable with the bearer token.
@@ -141,23 +142,26 @@ func (c *command) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
-	s := New(c.Config)
+	return serve(ctx, New(c.Config), listener, signals)
+}
+
+// serve answers the requests of a listener until a signal comes, or ctx ends. It then takes nothing
+// from a program before its time, also if the listener has failed.
+func serve(ctx context.Context, s *Server, listener net.Listener, signals <-chan os.Signal) (err error) {
+	listener = netutil.LimitListener(listener, maxRunning+s.cfg.MaxWaiting+s.cfg.MaxHeld)
 	server := &http.Server{Handler: s, ReadHeaderTimeout: bodyTime, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
-	c.Logger.Info("serving", zap.Stringer("address", listener.Addr()))
+	s.cfg.Logger.Info("serving", zap.Stringer("address", listener.Addr()))
 	select {
 	case err = <-failed:
 		err = fmt.Errorf("serve: %w", err)
 	case sig := <-signals:
-		c.Logger.Info("stopping", zap.Stringer("signal", sig))
+		s.cfg.Logger.Info("stopping", zap.Stringer("signal", sig))
 	case <-ctx.Done():
 	}
 	draining, force := context.WithCancel(context.Background())
 	defer force()
-	if err != nil {
-		force()
-	}
 	go func() {
 		select {
 		case <-signals:

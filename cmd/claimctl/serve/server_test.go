@@ -101,7 +101,7 @@ func TestRefused(t *testing.T) {
 		{"POST", "/v1/claims", `{"key":"k","wait_ms":3600001}`, badRequest},
 		{"POST", "/v1/claims", `{"key":"k","slots":-1}`, badRequest},
 		{"POST", "/v1/claims", `{"key":"k","slots":2,"shared":true}`, badRequest},
-		{"POST", "/v1/claims", `{"key":"k","id":"a/b"}`, badRequest},
+		{"POST", "/v1/claims", `{"key":"k","id":"k"}`, badRequest},
 		{"POST", "/v1/claims", `{"key":"` + strings.Repeat("k", smallBody) + `"}`, tooLarge},
 		{"POST", "/v1/queues/q/items", `{}`, badRequest},
 		{"POST", "/v1/queues/q/items", `{"payload":1,"payload_base64":"AA=="}`, badRequest},
