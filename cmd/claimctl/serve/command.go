@@ -35,9 +35,10 @@ If claimctl dies, its claims end within the ttl (5 s at least) and one second.
 
 A program computes its deadline from its own clock: the instant before it sent the request,
 plus waited_ms and remaining_ms of the answer. It must not work under the claim
-after that. The deadline is then never later than that of claimctl, and that of claimctl is
-never later than the end of the lease in etcd. Only a fence stops a write that is
-late all the same: write to etcd by txn, and send the token to other resources.
+after that. With a clock that runs on while the machine sleeps, the deadline is never later
+than that of claimctl, which is never later than the end of the lease in etcd. Only a
+fence stops a write that is late all the same: write to etcd by txn with the token of the
+claim, and send the token to other resources.
 
 Whoever can open the socket, or has the token, can use all keys that the user of etcd
 can: limit that by a role in etcd. On TERM or INT claimctl acquires and prolongs

@@ -39,7 +39,8 @@ type socket struct {
 	made fs.FileInfo
 }
 
-// listenUnix listens on a unix socket with mode 0600. It replaces a socket if nobody listens there. The socket has its mode before it has its name, so nobody can open it earlier.
+// listenUnix listens on a unix socket with mode 0600. It replaces a socket if nobody listens
+// there. The socket has its mode before it has its name, so nobody can open it earlier.
 func listenUnix(path string) (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil {
 		if info.Mode().Type() != fs.ModeSocket {
