@@ -170,6 +170,9 @@ func TestSocket(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode() != fs.ModeSocket|0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
+	if first.Addr().String() != path {
+		t.Errorf("the address is %v", first.Addr())
+	}
 	if _, err := listenUnix(path); err == nil || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("a second server: %v", err)
 	}
@@ -191,6 +194,17 @@ func TestSocket(t *testing.T) {
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
+	}
+	other, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if _, err := listenUnix(path); err == nil {
+		t.Error("a socket was replaced whose process may live")
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
 	}
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
