@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -133,4 +134,31 @@ func TestBodyNeverComes(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A queue that nobody uses makes room for another one, and one in use does not.
+func TestIdleQueues(t *testing.T) {
+	q := &queues{open: map[string]*openQueue{}}
+	var all []*openQueue
+	for i := range maxQueues {
+		o, first, err := q.enter(fmt.Sprint(i))
+		if err != nil || !first {
+			t.Fatal(first, err)
+		}
+		all = append(all, o)
+	}
+	if _, _, err := q.enter("more"); err == nil {
+		t.Error("a queue in use made room")
+	}
+	q.leave(all[7], false)
+	if _, first, err := q.enter("more"); err != nil || !first || q.open["7"] != nil || len(q.open) != maxQueues {
+		t.Errorf("%v, %v, %d are open", first, err, len(q.open))
+	}
+	if o, first, err := q.enter("8"); o != all[8] || first || err != nil || o.users != 2 {
+		t.Errorf("%+v, %v, %v", o, first, err)
+	}
+	q.leave(&openQueue{name: "8", users: 2}, true)
+	if q.open["8"] != all[8] {
+		t.Error("a stale entry took a fresh one away")
+	}
 }
