@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -73,13 +74,20 @@ func (r reply) left() time.Duration {
 	return time.Duration(r.RemainingMS+r.WaitedMS) * time.Millisecond
 }
 
+var shortID = regexp.MustCompile(`^(claims/|\{.*"id":")([a-f])\b`)
+
+// uuids replaces the id of a claim, which tests name by one letter, in a path or a body.
+func uuids(text string) string {
+	return shortID.ReplaceAllString(text, "${1}00000000-0000-4000-8000-00000000000$2")
+}
+
 // sends sends a request with a context.
 func (s *served) sends(ctx context.Context, method, path, body string, token ...string) (is reply) {
 	s.Helper()
 	if !strings.HasPrefix(path, "/") {
-		path = "/v1/" + path
+		path = "/v1/" + uuids(path)
 	}
-	r := httptest.NewRequestWithContext(ctx, method, "http://localhost"+path, strings.NewReader(body))
+	r := httptest.NewRequestWithContext(ctx, method, "http://localhost"+path, strings.NewReader(uuids(body)))
 	for _, t := range token {
 		r.Header.Set("Fencing-Token", t)
 	}
@@ -100,9 +108,9 @@ func (s *served) post(path, body string) reply {
 }
 
 // wants sends a request that must have an answer with the status, and the problem if there is one.
-func (s *served) wants(status int, problem, method, path, body string) reply {
+func (s *served) wants(status int, problem, method, path, body string, token ...string) reply {
 	s.Helper()
-	is := s.sends(s.Context(), method, path, body)
+	is := s.sends(s.Context(), method, path, body, token...)
 	if is.status != status || problem != "" && is.Type != "urn:etcdclaims:problem:"+problem {
 		s.Errorf("%s %s: %+v, want %d %s", method, path, is, status, problem)
 	}
@@ -130,7 +138,7 @@ func values(resp *clientv3.GetResponse) (all [][]byte) {
 func TestServeSilentProgram(t *testing.T) {
 	serving(t, serve.Config{}, func(s *served) {
 		is := s.wants(201, "", "POST", "claims", `{"key":"k","id":"a","ttl_ms":3000}`)
-		if !is.Held || is.ID != "a" || is.Token != is.Fence+`;key="k"` ||
+		if !is.Held || "claims/"+is.ID != uuids("claims/a") || is.Token != is.Fence+`;key="k"` ||
 			is.left() < 2500*time.Millisecond || is.left() > 3*time.Second {
 			s.Errorf("got %+v", is)
 		}
@@ -141,7 +149,7 @@ func TestServeSilentProgram(t *testing.T) {
 			is = s.wants(200, "", "POST", "claims/a/heartbeat", "")
 			deadline = sent.Add(is.left())
 		}
-		s.wants(200, "", "POST", "claims/a/txn", `{"put":[{"key":"/x","value":"1"},{"key":"/y","value_base64":"/w=="}]}`)
+		s.wants(200, "", "POST", "claims/a/txn", `{"put":[{"key":"/x","value":"1"},{"key":"/y","value_base64":"/w=="}]}`, is.Token)
 		s.etcdHas("/x", "1")
 		s.etcdHas("/y", "\xff")
 		next, err := s.other.Acquire(s.Context(), "k")
@@ -151,7 +159,7 @@ func TestServeSilentProgram(t *testing.T) {
 		if late := time.Since(deadline); late < 0 || late > time.Second {
 			s.Errorf("the key was another's %v after the deadline of the program", late)
 		}
-		s.wants(412, "lost", "POST", "claims/a/txn", `{"put":[{"key":"/x","value":"2"}]}`)
+		s.wants(412, "lost", "POST", "claims/a/txn", `{"put":[{"key":"/x","value":"2"}]}`, is.Token)
 		s.wants(412, "lost", "POST", "claims/a/heartbeat", "")
 		s.wants(412, "lost", "DELETE", "claims/a", "")
 		s.wants(412, "lost", "GET", "claims/a/watch", "")
@@ -174,9 +182,9 @@ func TestServeSilentProgram(t *testing.T) {
 // A machine that slept has been silent, although the timers stood still.
 func TestServeSleepingMachine(t *testing.T) {
 	serving(t, serve.Config{}, func(s *served) {
-		s.wants(201, "", "POST", "claims", `{"key":"k","id":"a","ttl_ms":2000}`)
+		is := s.wants(201, "", "POST", "claims", `{"key":"k","id":"a","ttl_ms":2000}`)
 		s.host.Suspend(3 * time.Second) // the lease in etcd lasts longer
-		s.wants(412, "lost", "POST", "claims/a/txn", `{"put":[{"key":"/x","value":"1"}]}`)
+		s.wants(412, "lost", "POST", "claims/a/txn", `{"put":[{"key":"/x","value":"1"}]}`, is.Token)
 		s.wants(201, "", "POST", "claims", `{"key":"k","id":"b","ttl_ms":2000,"wait_ms":5000}`)
 		s.host.StepClock(time.Hour) // until the claim is verified nobody knows how long that was
 		s.wants(503, "unknown-outcome", "POST", "claims/b/heartbeat", "")
@@ -189,12 +197,12 @@ func TestServeSleepingMachine(t *testing.T) {
 func TestServeGuards(t *testing.T) {
 	serving(t, serve.Config{}, func(s *served) {
 		s.host.Inject(claimtest.Fault{On: claimtest.Watch, Times: -1, DelayReply: 2 * time.Second})
-		s.wants(201, "", "POST", "claims", `{"key":"k","id":"a"}`)
+		is := s.wants(201, "", "POST", "claims", `{"key":"k","id":"a"}`)
 		s.server.Revoke(s.T, "/etcdclaims/own/k")
 		if !s.wants(200, "", "GET", "claims/a", "").Held {
 			s.Error("the server knows")
 		}
-		s.wants(412, "lost", "POST", "claims/a/txn", `{"put":[{"key":"/x","value":"1"}]}`)
+		s.wants(412, "lost", "POST", "claims/a/txn", `{"put":[{"key":"/x","value":"1"}]}`, is.Token)
 		s.wants(412, "lost", "POST", "claims/a/heartbeat", "")
 		s.etcdHas("/x", "")
 	})
@@ -261,15 +269,15 @@ func TestServeWatch(t *testing.T) {
 			rec := httptest.NewRecorder()
 			events = make(chan string, 1)
 			go func() {
-				s.serve.ServeHTTP(rec, httptest.NewRequestWithContext(ctx, "GET", "http://localhost/v1/"+path, nil))
+				s.serve.ServeHTTP(rec, httptest.NewRequestWithContext(ctx, "GET", "http://localhost/v1/"+uuids(path), nil))
 				events <- rec.Body.String()
 			}()
 			synctest.Wait()
 			return events, cancel
 		}
-		for _, hold := range []bool{false, true} {
-			s.wants(201, "", "POST", "claims", fmt.Sprintf(`{"key":"k%v","id":"k%v"}`, hold, hold))
-			events, closes := watch(fmt.Sprintf("claims/k%v/watch?hold=%v", hold, hold))
+		for id, hold := range map[string]bool{"e": false, "f": true} {
+			s.wants(201, "", "POST", "claims", fmt.Sprintf(`{"key":"k%v","id":"%s"}`, hold, id))
+			events, closes := watch(fmt.Sprintf("claims/%s/watch?hold=%v", id, hold))
 			closes()
 			<-events
 			time.Sleep(time.Second)
@@ -278,7 +286,7 @@ func TestServeWatch(t *testing.T) {
 				s.Errorf("hold %v: %+v, %v", hold, info, err)
 			}
 		}
-		s.wants(412, "lost", "POST", "claims/ktrue/heartbeat", "")
+		s.wants(412, "lost", "POST", "claims/f/heartbeat", "")
 		s.wants(201, "", "POST", "claims", `{"key":"k","id":"a"}`)
 		events, closes := watch("claims/a/watch")
 		defer closes()
@@ -293,14 +301,14 @@ func TestServeWatch(t *testing.T) {
 func TestServeOutage(t *testing.T) {
 	serving(t, serve.Config{}, func(s *served) {
 		s.host.Inject(claimtest.Fault{On: claimtest.Acquire, LoseReply: true})
-		s.wants(201, "", "POST", "claims", `{"key":"k","id":"a"}`) // the server has found out
+		is := s.wants(201, "", "POST", "claims", `{"key":"k","id":"a"}`) // the server has found out
 		lost := s.host.Inject(claimtest.Fault{On: claimtest.Other, LoseReply: true, Times: -1})
-		s.wants(503, "unknown-outcome", "POST", "claims/a/txn", `{"put":[{"key":"/x","value":"1"}]}`)
+		s.wants(503, "unknown-outcome", "POST", "claims/a/txn", `{"put":[{"key":"/x","value":"1"}]}`, is.Token)
 		lost.Remove()
-		s.wants(200, "", "POST", "claims/a/txn", `{"put":[{"key":"/x","value":"1"}]}`)
+		s.wants(200, "", "POST", "claims/a/txn", `{"put":[{"key":"/x","value":"1"}]}`, is.Token)
 		s.host.Cut()
 		time.Sleep(8 * time.Second)
-		is := s.wants(200, "", "POST", "claims/a/heartbeat", "")
+		is = s.wants(200, "", "POST", "claims/a/heartbeat", "")
 		if !is.Held || !strings.Contains(is.Warning, "unreachable") || is.left() > 8*time.Second {
 			s.Errorf("got %+v", is)
 		}
@@ -393,7 +401,7 @@ func TestServeStops(t *testing.T) {
 		if !is.Stopping || time.Now().Add(is.left()).After(sent.Add(6*time.Second)) {
 			s.Errorf("got %+v", is)
 		}
-		s.wants(200, "", "POST", "claims/a/txn", `{"delete":["/x"]}`)
+		s.wants(200, "", "POST", "claims/a/txn", `{"delete":["/x"]}`, is.Token)
 		if at := <-stopped; at.Before(deadline) || at.Sub(sent) > 7*time.Second {
 			s.Errorf("it stopped %v after the heartbeat", at.Sub(sent))
 		}

@@ -198,9 +198,9 @@ func TestServeConnections(t *testing.T) {
 		w.noErr(err)
 		return resp.StatusCode, func() { _ = resp.Body.Close() }
 	}
-	status, closes := post("claims", `{"key":"k","id":"a","ttl_ms":60000}`)
+	status, closes := post("claims", `{"key":"k","id":"00000000-0000-4000-8000-00000000000a","ttl_ms":60000}`)
 	closes()
-	watch, err := client.Get("http://localhost/v1/claims/a/watch?hold=true")
+	watch, err := client.Get("http://localhost/v1/claims/00000000-0000-4000-8000-00000000000a/watch?hold=true")
 	if err != nil || status != 201 || watch.StatusCode != 200 {
 		t.Fatalf("%d, %+v, %v", status, watch, err)
 	}

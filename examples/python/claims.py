@@ -47,11 +47,12 @@ class Claims:
     def __init__(self, path):
         self.path = path
 
-    def call(self, method, path, body=None, timeout=15):
+    def call(self, method, path, body=None, timeout=15, token=None):
         """Returns the answer. A request whose answer was lost raises OSError or HTTPException: repeat it."""
         connection = Connection(self.path, timeout)
         try:
-            connection.request(method, '/v1/' + path, body and json.dumps(body))
+            headers = {'Fencing-Token': token} if token else {}
+            connection.request(method, '/v1/' + path, body and json.dumps(body), headers)
             response = connection.getresponse()
             answer = json.loads(response.read() or '{}')
         finally:
@@ -107,11 +108,11 @@ class Lease:
         while not self.over.wait(self.ttl / 3):
             sent = now()
             try:
-                self.extend(sent, self.claims.call('POST', self.path + '/heartbeat', timeout=self.ttl / 3))
+                self.extend(sent, self.call('POST', '/heartbeat', timeout=self.ttl / 3))
             except (OSError, http.client.HTTPException):
                 pass  # until the deadline
             except Problem as problem:
-                if problem.code in ('lost', 'not-found'):
+                if problem.code in ('lost', 'stale', 'not-found'):
                     self.over.set()
 
     def check(self):
@@ -119,19 +120,23 @@ class Lease:
         if self.over.is_set() or now() >= self.deadline:
             raise TimeoutError(f'the lease with the token {self.token} is over')
 
+    def call(self, method, path, body=None, **options):
+        """Sends the token along: the answer is for this lease, or the Problem is stale."""
+        return self.claims.call(method, self.path + path, body, token=self.token, **options)
+
     def end(self, method, path, body=None):
         self.over.set()
-        return self.claims.call(method, path, body)
+        return self.call(method, path, body)
 
 
 class Claim(Lease):
     def txn(self, put=None, delete=()):
         """Writes to etcd if the claim is held at that moment. Otherwise the Problem is lost, with status 412."""
         puts = [{'key': key, 'value': value} for key, value in (put or {}).items()]
-        return self.claims.call('POST', self.path + '/txn', {'put': puts, 'delete': list(delete)})['revision']
+        return self.call('POST', '/txn', {'put': puts, 'delete': list(delete)})['revision']
 
     def release(self):
-        self.end('DELETE', self.path)
+        self.end('DELETE', '')
 
     def __enter__(self):
         return self
@@ -147,7 +152,7 @@ class Item(Lease):
         super().__init__(claims, path, ttl, sent, answer)
 
     def complete(self):
-        self.end('POST', self.path + '/complete', {})
+        self.end('POST', '/complete', {})
 
     def fail(self, error, **terms):
-        return self.end('POST', self.path + '/fail', {'error': error} | terms)
+        return self.end('POST', '/fail', {'error': error} | terms)

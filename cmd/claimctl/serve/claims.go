@@ -16,14 +16,17 @@ import (
 	"github.com/google/uuid"
 )
 
-// maxWait is how long a request may wait in line.
-const maxWait = time.Hour
+const (
+	maxWait   = time.Hour   // in line
+	leastWait = time.Second // the requests to etcd take time, too
+)
 
 // claimHolding is a claim that a program holds.
 type claimHolding struct{ *etcdclaims.Claim }
 
 func (h claimHolding) check() error        { return h.Check() }
 func (h claimHolding) left() time.Duration { return h.Remaining() }
+func (h claimHolding) leave()              {}
 
 // giveUp releases the claim. What is unknown afterwards is freed by the client, or by the end of the lease in etcd.
 func (h claimHolding) giveUp(ctx context.Context, _ error) error {
@@ -77,8 +80,7 @@ func (s *Server) view(l *lease, began clock.Reading) leaseView {
 		v.Stopping = true
 	default:
 	}
-	waited, _ := s.clock.Now().Since(began)
-	v.WaitedMS = waited.Milliseconds()
+	v.WaitedMS = began.Awake().Milliseconds() // by the least of the clocks: programs add it to their deadlines
 	v.RemainingMS = s.leases.remaining(l).Milliseconds()
 	v.Held = v.RemainingMS > 0
 	return v
@@ -88,7 +90,8 @@ func (s *Server) answerClaim(w http.ResponseWriter, status int, l *lease, began 
 	return answer(w, status, claimView{s.view(l, began), l.is.(claimHolding).Slot()})
 }
 
-var validID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
+// validID is a UUID: programs that choose names could choose the same.
+var validID = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 
 // postClaim acquires a claim. A request with the id of another one has its answer.
 func (s *Server) postClaim(w http.ResponseWriter, r *http.Request) error {
@@ -109,7 +112,7 @@ func (s *Server) postClaim(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return err
 	case !validID.MatchString(req.ID):
-		return refused{badRequest, "id must match " + validID.String() + "."}
+		return refused{badRequest, "id must be a UUID."}
 	case req.Slots < 0 || req.Slots > etcdclaims.MaxSlots || req.Slots > 0 && req.Shared:
 		return refused{badRequest, fmt.Sprintf("slots must be from 1 to %d, and excludes shared.", etcdclaims.MaxSlots)}
 	}
@@ -168,12 +171,13 @@ func (s *Server) acquire(ctx context.Context, l *lease, terms claimTerms, wait t
 	s.leases.grant(l, claimHolding{claim})
 }
 
-// waitContext returns a context that ends after wait, or requestTime if that is 0, and when
-// the server stops.
+// waitContext returns a context that ends after wait, which is leastWait at least, or requestTime if
+// that is 0, and when the server stops.
 func (s *Server) waitContext(ctx context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
 	if wait == 0 {
 		wait = requestTime
 	}
+	wait = max(wait, leastWait)
 	ctx, stop := context.WithCancelCause(ctx)
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	go func() {
@@ -197,7 +201,7 @@ func stoppedOr(ctx context.Context, err error) error {
 
 // claim returns the lease that a request for a claim names.
 func (s *Server) claim(r *http.Request) (*lease, error) {
-	return s.leases.find("claim/" + r.PathValue("id"))
+	return s.lease(r, "claim/"+r.PathValue("id"))
 }
 
 func (s *Server) getClaim(w http.ResponseWriter, r *http.Request) error {
@@ -263,6 +267,9 @@ func (s *Server) deleteClaim(w http.ResponseWriter, r *http.Request) error {
 // watchClaim reports the end of a claim. With hold it releases the claim when the connection is closed.
 func (s *Server) watchClaim(w http.ResponseWriter, r *http.Request) error {
 	l, err := s.claim(r)
+	if err == nil {
+		err = decode(w, r, smallBody, &struct{}{}) // of which there is none; the server notices the end of the program then
+	}
 	if err == nil {
 		err = s.leases.check(l)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"golang.org/x/net/netutil"
 )
 
 // tokenVariable is the environment variable with the bearer token.
@@ -34,9 +35,10 @@ If claimctl dies, its claims end within the ttl (5 s at least) and one second.
 
 A program computes its deadline from its own clock: the instant before it sent the request,
 plus waited_ms and remaining_ms of the answer. It must not work under the claim
-after that. The deadline is then never later than that of claimctl, and that of claimctl is
-never later than the end of the lease in etcd. Only a fence stops a write that is
-late all the same: write to etcd by txn, and send the token to other resources.
+after that. With a clock that runs on while the machine sleeps, the deadline is never later
+than that of claimctl, which is never later than the end of the lease in etcd. Only a
+fence stops a write that is late all the same: write to etcd by txn with the token of the
+claim, and send the token to other resources.
 
 Whoever can open the socket, or has the token, can use all keys that the user of etcd
 can: limit that by a role in etcd. On TERM or INT claimctl acquires and prolongs
@@ -141,23 +143,26 @@ func (c *command) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
-	s := New(c.Config)
+	return serve(ctx, New(c.Config), listener, signals)
+}
+
+// serve answers the requests of a listener until a signal comes, or ctx ends. It then takes nothing
+// from a program before its time, also if the listener has failed.
+func serve(ctx context.Context, s *Server, listener net.Listener, signals <-chan os.Signal) (err error) {
+	listener = netutil.LimitListener(listener, maxRunning+s.cfg.MaxWaiting+s.cfg.MaxHeld)
 	server := &http.Server{Handler: s, ReadHeaderTimeout: bodyTime, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
-	c.Logger.Info("serving", zap.Stringer("address", listener.Addr()))
+	s.cfg.Logger.Info("serving", zap.Stringer("address", listener.Addr()))
 	select {
 	case err = <-failed:
 		err = fmt.Errorf("serve: %w", err)
 	case sig := <-signals:
-		c.Logger.Info("stopping", zap.Stringer("signal", sig))
+		s.cfg.Logger.Info("stopping", zap.Stringer("signal", sig))
 	case <-ctx.Done():
 	}
 	draining, force := context.WithCancel(context.Background())
 	defer force()
-	if err != nil {
-		force()
-	}
 	go func() {
 		select {
 		case <-signals:

@@ -7,8 +7,12 @@
 // leases within their ttl. A program that was stopped meanwhile is refused afterwards.
 //
 // The time for which a lease remains is computed for each answer, after the heartbeat was
-// noted. A program counts it from before it sent its request. So its deadline is never
-// later than that of the server, which in turn is that of the claim in etcd at most.
+// noted. A program counts it from before it sent its request, by a clock that runs on while the
+// machine sleeps. So its deadline is never later than that of the server, which in turn is
+// that of the claim in etcd at most.
+//
+// The id of a lease names it. Its fencing token proves that a program holds it: a request with
+// the token of another lease is refused, and one that writes must have a token.
 //
 // openapi.yaml describes the API.
 package serve

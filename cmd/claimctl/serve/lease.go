@@ -13,8 +13,10 @@ import (
 	"github.com/etcdclaims/claims/internal/clock"
 )
 
-// remembered is how long the end of a lease is known, for requests that are repeated.
-const remembered = time.Minute
+const (
+	remembered = time.Minute // is how long the end of a lease is known, for requests that are repeated
+	maxEndings = 32 << 10    // that are known at the same time
+)
 
 // A holding is what a lease is of: a claim, or an item of a queue.
 type holding interface {
@@ -24,6 +26,7 @@ type holding interface {
 	check() error                                // that it is held now
 	left() time.Duration                         // in etcd, unless it is renewed
 	giveUp(ctx context.Context, why error) error // its program is gone
+	leave()                                      // nothing more is done with it
 }
 
 // A lease is what one program holds. What no mutex guards does not change once it is settled.
@@ -41,7 +44,8 @@ type lease struct {
 	turn chan struct{} // capacity 1: full while a request ends the lease
 	done chan struct{} // closed when over is set
 
-	heard clock.Reading // the last sign of life of its program; guarded by leases.mu
+	heard clock.Reading // the last sign of life that prolonged it; guarded by leases.mu
+	alive bool          // a later one came while the server stopped; guarded by leases.mu
 	over  error         // why it has ended; guarded by leases.mu
 }
 
@@ -54,6 +58,7 @@ const (
 	errSilent  gone = "no heartbeat came within its ttl"
 	errClosed  gone = "its watch was closed"
 	errStopped gone = "claimctl serve was stopped"
+	errUnread  gone = "its request was closed before the answer"
 )
 
 // ended is the end of a lease by a request of its program.
@@ -198,7 +203,11 @@ func (t *leases) check(l *lease) error {
 
 func (t *leases) checkLocked(l *lease) error {
 	if l.over == nil && t.silentIn(l) <= 0 {
-		t.endLocked(l, errSilent)
+		why := errSilent
+		if l.alive {
+			why = errStopped
+		}
+		t.endLocked(l, why)
 	}
 	return l.over
 }
@@ -213,7 +222,11 @@ func (t *leases) silentIn(l *lease) time.Duration {
 func (t *leases) heartbeat(l *lease) error {
 	t.mu.Lock()
 	err := t.checkLocked(l)
-	if err == nil && !t.stopped {
+	switch {
+	case err != nil:
+	case t.stopped:
+		l.alive = true
+	default:
 		l.heard = t.clock.Now()
 	}
 	t.mu.Unlock()
@@ -254,7 +267,7 @@ func (t *leases) forget() {
 	now := t.clock.Now()
 	for len(t.endings) > 0 {
 		oldest := t.endings[0]
-		if age, _ := now.Since(oldest.at); age < remembered && len(t.endings) <= t.most {
+		if age, _ := now.Since(oldest.at); age < remembered && len(t.endings) <= maxEndings {
 			return
 		}
 		t.endings = t.endings[1:]
@@ -291,13 +304,16 @@ func (t *leases) finish(ctx context.Context, l *lease, verb string, f func(conte
 // watch ends a lease whose program is silent, and gives up what nobody holds any more.
 func (t *leases) watch(l *lease) {
 	defer t.watching.Done()
+	defer l.is.leave()
 	timer := time.NewTimer(l.ttl)
 	defer timer.Stop()
 	for !l.isOver() {
 		select {
 		case <-l.done:
 		case <-l.is.Done():
+			l.turn <- struct{}{} // a request that has ended it notes its answer first
 			t.end(l, l.is.Err())
+			<-l.turn
 		case <-t.forced.Done():
 			t.end(l, errStopped)
 		case <-timer.C:
@@ -329,7 +345,7 @@ func (l *lease) isOver() bool {
 	}
 }
 
-// abandon gives a lease up in etcd, until that is done or the lease is lost there.
+// abandon gives a lease up in etcd, until that is done, the lease is lost there, or the server stops.
 func (t *leases) abandon(l *lease, why gone) {
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), requestTime)
@@ -341,7 +357,7 @@ func (t *leases) abandon(l *lease, why gone) {
 		select {
 		case <-l.is.Done():
 			return
-		case <-t.forced.Done():
+		case <-t.stopping: // the client gives it back when it is closed
 			return
 		case <-time.After(time.Second):
 		}

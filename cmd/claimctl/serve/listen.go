@@ -1,12 +1,14 @@
 package serve
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 )
 
@@ -37,15 +39,21 @@ type socket struct {
 	made fs.FileInfo
 }
 
-// listenUnix listens on a unix socket with mode 0600. It replaces the socket of a server that is
-// gone. The socket has its mode before it has its name, so nobody can open it earlier.
+// listenUnix listens on a unix socket with mode 0600. It replaces a socket if nobody listens
+// there. The socket has its mode before it has its name, so nobody can open it earlier.
 func listenUnix(path string) (net.Listener, error) {
-	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		_ = conn.Close()
-		return nil, fmt.Errorf("listen on %q: another process listens there", path)
-	}
-	if info, err := os.Lstat(path); err == nil && info.Mode().Type() != fs.ModeSocket {
-		return nil, fmt.Errorf("listen on %q: the file is not a socket", path)
+	if info, err := os.Lstat(path); err == nil {
+		if info.Mode().Type() != fs.ModeSocket {
+			return nil, fmt.Errorf("listen on %q: the file is not a socket", path)
+		}
+		conn, err := net.DialTimeout("unix", path, time.Second)
+		if err == nil {
+			_ = conn.Close()
+			return nil, fmt.Errorf("listen on %q: another process listens there", path)
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("listen on %q: another process may listen there: %w", path, err)
+		}
 	}
 	private, err := os.MkdirTemp(filepath.Dir(path), ".s") // with mode 0700
 	if err != nil {
@@ -77,6 +85,9 @@ func own(first, path string) (fs.FileInfo, error) {
 	}
 	return made, os.Rename(first, path)
 }
+
+// Addr returns the address that programs use.
+func (s *socket) Addr() net.Addr { return &net.UnixAddr{Net: "unix", Name: s.path} }
 
 // Close closes the socket, and removes its file unless another server has replaced it.
 func (s *socket) Close() error {

@@ -23,25 +23,34 @@ const (
 // itemHolding is an item that a program holds.
 type itemHolding struct {
 	*queue.Delivery
-	clock clock.Clock
+	clock  clock.Clock
+	queues *queues
+	from   *openQueue
 }
 
 // check does not ask whether a verb is under way, as Check does: that verb can be repeated.
 func (h itemHolding) check() error { return h.Err() }
 
-func (h itemHolding) left() time.Duration { return h.Remaining(h.clock.Time()) }
+func (h itemHolding) left() time.Duration {
+	if h.Check() != nil {
+		return 0
+	}
+	return h.Remaining(h.clock.Time())
+}
 
-// giveUp makes the item visible again. The attempt counts, unless the server stops: the item
-// may be what the program died of.
+// giveUp makes the item visible again. The attempt counts if the worker was silent: the item
+// may be what it died of.
 func (h itemHolding) giveUp(ctx context.Context, why error) error {
-	if errors.Is(why, errStopped) {
+	if errors.Is(why, errStopped) || errors.Is(why, errUnread) {
 		return h.Release(ctx)
 	}
 	_, err := h.Fail(ctx, etcdclaims.RetryAfter(fmt.Errorf("the worker is gone: %w", why), 0))
 	return err
 }
 
-// queues are those that programs have used.
+func (h itemHolding) leave() { h.queues.leave(h.from, false) }
+
+// queues are those that programs use, and those that they have used last.
 type queues struct {
 	mu   sync.Mutex
 	open map[string]*openQueue
@@ -49,50 +58,101 @@ type queues struct {
 
 // openQueue is a queue from its first use on.
 type openQueue struct {
+	name  string
 	ready chan struct{} // closed when queue or err is set
 	queue *queue.Queue
 	err   error
+	users int // requests and deliveries; guarded by queues.mu
 }
 
-// queue returns the queue of a request, with the configuration that it has, or the default of a new one.
-func (s *Server) queue(ctx context.Context, name string) (*queue.Queue, error) {
-	s.queues.mu.Lock()
-	o := s.queues.open[name]
-	switch {
-	case o != nil:
-	case len(s.queues.open) >= maxQueues:
-		s.queues.mu.Unlock()
-		return nil, refused{limit, fmt.Sprintf("%d queues are in use.", maxQueues)}
-	default:
-		o = &openQueue{ready: make(chan struct{})}
-		s.queues.open[name] = o
-		defer func() {
-			if o.err != nil {
-				s.forgetQueue(name)
-			}
-			close(o.ready)
-		}()
-		s.queues.mu.Unlock()
+// withQueue calls f with the queue of a name, and again if the queue was reconfigured since it was opened.
+func (s *Server) withQueue(ctx context.Context, name string, f func(*openQueue) error) error {
+	for again := true; ; again = false {
+		o, err := s.queue(ctx, name)
+		if err != nil {
+			return err
+		}
+		err = f(o)
+		stale := errors.Is(err, queue.ErrConfig)
+		s.queues.leave(o, stale)
+		if !stale || !again {
+			return err
+		}
+	}
+}
+
+// queue returns the queue of a name, with the configuration that it has, or the default of a new
+// one. The caller leaves it.
+func (s *Server) queue(ctx context.Context, name string) (*openQueue, error) {
+	o, first, err := s.queues.enter(name)
+	if err != nil {
+		return nil, err
+	}
+	if first {
 		o.queue, o.err = queue.Open(ctx, s.cfg.Claims, name)
 		if errors.Is(o.err, queue.ErrNotFound) {
 			o.queue, o.err = queue.New(s.cfg.Claims, queue.Config{Name: name})
 		}
-		return o.queue, o.err
+		close(o.ready)
 	}
-	s.queues.mu.Unlock()
 	select {
 	case <-o.ready:
-		return o.queue, o.err
+		err = o.err
 	case <-ctx.Done():
+		s.queues.leave(o, false)
 		return nil, context.Cause(ctx)
 	}
+	if err != nil {
+		s.queues.leave(o, true)
+	}
+	return o, err
 }
 
-// forgetQueue makes the next request open the queue again.
-func (s *Server) forgetQueue(name string) {
-	s.queues.mu.Lock()
-	defer s.queues.mu.Unlock()
-	delete(s.queues.open, name)
+// enter returns the entry of a name. If first is set the caller must open it. If there are too many
+// it closes one that nobody uses.
+func (q *queues) enter(name string) (o *openQueue, first bool, err error) {
+	var idle *openQueue
+	q.mu.Lock()
+	defer func() {
+		q.mu.Unlock()
+		if idle != nil {
+			q.leave(idle, true)
+		}
+	}()
+	if o = q.open[name]; o != nil {
+		o.users++
+		return o, false, nil
+	}
+	if len(q.open) >= maxQueues {
+		for _, other := range q.open {
+			if other.users == 0 {
+				idle, other.users = other, 1
+				delete(q.open, other.name)
+				break
+			}
+		}
+	}
+	if len(q.open) >= maxQueues {
+		return nil, false, refused{limit, fmt.Sprintf("%d queues are in use.", maxQueues)}
+	}
+	o = &openQueue{name: name, ready: make(chan struct{}), users: 1}
+	q.open[name] = o
+	return o, true, nil
+}
+
+// leave ends one use of a queue. The next request opens one anew that is stale. The last user
+// closes it.
+func (q *queues) leave(o *openQueue, stale bool) {
+	q.mu.Lock()
+	if stale && q.open[o.name] == o {
+		delete(q.open, o.name)
+	}
+	o.users--
+	over := o.users == 0 && q.open[o.name] != o
+	q.mu.Unlock()
+	if over && o.queue != nil {
+		_ = o.queue.Close(context.Background())
+	}
 }
 
 type itemRequest struct {
@@ -135,11 +195,11 @@ func (s *Server) postItem(w http.ResponseWriter, r *http.Request) error {
 	item := queue.NewItem(payload, opts...)
 	ctx, cancel := calling(r)
 	defer cancel()
-	q, err := s.queue(ctx, r.PathValue("queue"))
-	if err != nil {
+	var added bool
+	err = s.withQueue(ctx, r.PathValue("queue"), func(o *openQueue) (err error) {
+		added, err = o.queue.Enqueue(ctx, item)
 		return err
-	}
-	added, err := q.Enqueue(ctx, item)
+	})
 	switch {
 	case err != nil:
 		return err
@@ -196,7 +256,10 @@ func (s *Server) claimItems(w http.ResponseWriter, r *http.Request) error {
 	for _, d := range all {
 		name := deliveryName(r.PathValue("queue"), d.DeliveryID())
 		l := newLease(name, d.DeliveryID(), nil, ttl)
-		s.leases.grant(l, itemHolding{d, s.clock})
+		s.leases.grant(l, d)
+		if r.Context().Err() != nil {
+			s.leases.end(l, errUnread)
+		}
 		v := deliveryView{Item: d.ID(), Attempt: d.Attempt(), MaxAttempts: d.MaxAttempts(), Base64: d.Payload()}
 		if json.Valid(d.Payload()) {
 			v.Payload = d.Payload()
@@ -210,40 +273,35 @@ func (s *Server) claimItems(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, http.StatusOK, view)
 }
 
-// deliveries claims up to n items. None and no error mean that none was visible in time. It
-// gives back what it claims for a program that is gone.
+// deliveries claims up to n items. None and no error mean that none was visible in time.
 func (s *Server) deliveries(
 	ctx context.Context, name string, n int, wait, ttl time.Duration,
-) ([]*queue.Delivery, error) {
+) (all []itemHolding, err error) {
 	bounded, cancel := s.waitContext(ctx, wait)
 	defer cancel()
-	q, err := s.queue(bounded, name)
-	if err != nil {
-		return nil, err
-	}
-	call := q.TryClaim
-	if wait > 0 {
-		call = q.Claim
-	}
-	batch, err := call(bounded, n, queue.TTL(ttl))
-	switch {
-	case err == nil && ctx.Err() != nil:
-		for _, d := range batch.Deliveries {
-			given, cancel := context.WithTimeout(context.Background(), requestTime)
-			_ = d.Release(given)
-			cancel()
+	err = s.withQueue(bounded, name, func(o *openQueue) error {
+		call := o.queue.TryClaim
+		if wait > 0 {
+			call = o.queue.Claim
 		}
-		return nil, context.Cause(ctx)
-	case errors.Is(err, queue.ErrConfig):
-		s.forgetQueue(name)
-	case err != nil && wait > 0 && errors.Is(context.Cause(bounded), context.DeadlineExceeded) &&
-		s.cfg.Claims.Unreachable() == nil:
+		// Items claimed with one duration share a session.
+		batch, err := call(bounded, n, queue.TTL((ttl + time.Second - 1).Truncate(time.Second)))
+		s.queues.mu.Lock()
+		o.users += len(batch.Deliveries)
+		s.queues.mu.Unlock()
+		for _, d := range batch.Deliveries {
+			all = append(all, itemHolding{d, s.clock, &s.queues, o})
+		}
+		return err
+	})
+	if err != nil && wait > 0 && errors.Is(context.Cause(bounded), context.DeadlineExceeded) &&
+		s.cfg.Claims.Unreachable() == nil {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, stoppedOr(bounded, err)
+		err = stoppedOr(bounded, err)
 	}
-	return batch.Deliveries, nil
+	return all, err
 }
 
 func deliveryName(queue, id string) string { return "queue/" + queue + "/" + id }

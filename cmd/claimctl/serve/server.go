@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/clock"
 	"go.uber.org/zap"
 )
@@ -24,7 +25,8 @@ const (
 	bodyTime    = 10 * time.Second // in which a body must have arrived
 	smallBody   = 128 << 10
 	largeBody   = 2 << 20
-	maxRunning  = 256 // requests that do not wait
+	maxRunning  = 256 // requests that call etcd and do not wait
+	fenceHeader = "Fencing-Token"
 )
 
 // Config configures a Server.
@@ -87,31 +89,40 @@ func New(cfg Config) *Server {
 	return s
 }
 
+// A load is what a request takes of the server.
+type load int
+
+const (
+	quick load = iota // no more than its connection; so heartbeats are never refused
+	calls             // etcd
+	waits             // in line, or watches
+)
+
 // A route is a kind of request.
 type route struct {
 	method, path string
-	waits        bool // in line, or watches
+	load         load
 	serve        func(*Server, http.ResponseWriter, *http.Request) error
 }
 
 var routes = []route{
-	{"POST", "/v1/claims", true, (*Server).postClaim},
-	{"GET", "/v1/claims/{id}", false, (*Server).getClaim},
-	{"DELETE", "/v1/claims/{id}", false, (*Server).deleteClaim},
-	{"POST", "/v1/claims/{id}/heartbeat", false, (*Server).heartbeatClaim},
-	{"POST", "/v1/claims/{id}/owns", false, (*Server).ownsClaim},
-	{"POST", "/v1/claims/{id}/txn", false, (*Server).txnClaim},
-	{"GET", "/v1/claims/{id}/watch", true, (*Server).watchClaim},
-	{"POST", "/v1/admit", false, (*Server).admit},
-	{"POST", "/v1/queues/{queue}/items", false, (*Server).postItem},
-	{"POST", "/v1/queues/{queue}/claim", true, (*Server).claimItems},
-	{"POST", "/v1/queues/{queue}/deliveries/{id}/heartbeat", false, (*Server).heartbeatItem},
-	{"POST", "/v1/queues/{queue}/deliveries/{id}/complete", false, (*Server).completeItem},
-	{"POST", "/v1/queues/{queue}/deliveries/{id}/fail", false, (*Server).failItem},
-	{"POST", "/v1/queues/{queue}/deliveries/{id}/snooze", false, (*Server).snoozeItem},
-	{"POST", "/v1/queues/{queue}/deliveries/{id}/release", false, (*Server).releaseItem},
-	{"GET", "/v1/openapi.json", false, (*Server).getDocument},
-	{"GET", "/healthz", false, (*Server).health},
+	{"POST", "/v1/claims", waits, (*Server).postClaim},
+	{"GET", "/v1/claims/{id}", quick, (*Server).getClaim},
+	{"DELETE", "/v1/claims/{id}", calls, (*Server).deleteClaim},
+	{"POST", "/v1/claims/{id}/heartbeat", quick, (*Server).heartbeatClaim},
+	{"POST", "/v1/claims/{id}/owns", calls, (*Server).ownsClaim},
+	{"POST", "/v1/claims/{id}/txn", calls, (*Server).txnClaim},
+	{"GET", "/v1/claims/{id}/watch", waits, (*Server).watchClaim},
+	{"POST", "/v1/admit", calls, (*Server).admit},
+	{"POST", "/v1/queues/{queue}/items", calls, (*Server).postItem},
+	{"POST", "/v1/queues/{queue}/claim", waits, (*Server).claimItems},
+	{"POST", "/v1/queues/{queue}/deliveries/{id}/heartbeat", quick, (*Server).heartbeatItem},
+	{"POST", "/v1/queues/{queue}/deliveries/{id}/complete", calls, (*Server).completeItem},
+	{"POST", "/v1/queues/{queue}/deliveries/{id}/fail", calls, (*Server).failItem},
+	{"POST", "/v1/queues/{queue}/deliveries/{id}/snooze", calls, (*Server).snoozeItem},
+	{"POST", "/v1/queues/{queue}/deliveries/{id}/release", calls, (*Server).releaseItem},
+	{"GET", "/v1/openapi.json", quick, (*Server).getDocument},
+	{"GET", "/healthz", quick, (*Server).health},
 }
 
 // ServeHTTP answers a request.
@@ -124,26 +135,56 @@ func (s *Server) Stop(ctx context.Context) { s.leases.stop(ctx) }
 
 // handler returns the handler of a route, which answers with a problem after an error.
 func (s *Server) handler(rt route) http.HandlerFunc {
-	busy := s.running
-	if rt.waits {
-		busy = s.waiting
-	}
 	return func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // of an earlier answer
+		control := http.NewResponseController(w)
+		_ = control.SetWriteDeadline(time.Time{}) // of an earlier answer
+		if r.Body != http.NoBody {
+			_ = control.SetReadDeadline(time.Now().Add(bodyTime)) // of whoever reads it, net/http too
+		}
 		err := s.permit(r)
 		if err == nil {
-			select {
-			case busy <- struct{}{}:
-				defer func() { <-busy }()
-				err = rt.serve(s, w, r)
-			default:
-				err = refused{limit, fmt.Sprintf("%d such requests are under way.", cap(busy))}
-			}
+			err = s.admitted(rt, w, r)
 		}
 		if err != nil {
 			problem(err).ServeHTTP(w, r)
 		}
 	}
+}
+
+// admitted serves a permitted request, unless too many of its load are under way.
+func (s *Server) admitted(rt route, w http.ResponseWriter, r *http.Request) error {
+	if rt.load == quick {
+		return rt.serve(s, w, r)
+	}
+	busy := s.running
+	if rt.load == waits {
+		busy = s.waiting
+	}
+	select {
+	case busy <- struct{}{}:
+		defer func() { <-busy }()
+		return rt.serve(s, w, r)
+	default:
+		return refused{limit, fmt.Sprintf("%d such requests are under way.", cap(busy))}
+	}
+}
+
+// lease returns the lease of a name, unless the request has the fencing token of another one: an
+// id alone does not prove that the program is the one that holds it.
+func (s *Server) lease(r *http.Request, name string) (*lease, error) {
+	l, err := s.leases.find(name)
+	sent := strings.Join(r.Header.Values(fenceHeader), ", ")
+	if err != nil || sent == "" {
+		return l, err
+	}
+	token, err := fencing.Parse(sent)
+	switch {
+	case err != nil:
+		return nil, err
+	case token != l.is.Token():
+		return nil, refused{stale, "The lease has another token."}
+	}
+	return l, nil
 }
 
 // permit refuses requests without the token, and those of pages in browsers: they name where
@@ -172,8 +213,6 @@ func (s *Server) permit(r *http.Request) error {
 
 // decode reads the body of a request. An empty one is {}.
 func decode(w http.ResponseWriter, r *http.Request, most int64, into any) error {
-	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(bodyTime)) // a test's recorder has none
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, most))
 	d.DisallowUnknownFields()
 	err := d.Decode(into)
@@ -182,7 +221,7 @@ func decode(w http.ResponseWriter, r *http.Request, most int64, into any) error 
 			return refused{badRequest, "The body has more than one JSON value."}
 		}
 	}
-	_ = control.SetReadDeadline(time.Time{})
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a test's recorder has none
 	var large *http.MaxBytesError
 	switch {
 	case errors.Is(err, io.EOF):

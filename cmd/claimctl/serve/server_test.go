@@ -101,7 +101,7 @@ func TestRefused(t *testing.T) {
 		{"POST", "/v1/claims", `{"key":"k","wait_ms":3600001}`, badRequest},
 		{"POST", "/v1/claims", `{"key":"k","slots":-1}`, badRequest},
 		{"POST", "/v1/claims", `{"key":"k","slots":2,"shared":true}`, badRequest},
-		{"POST", "/v1/claims", `{"key":"k","id":"a/b"}`, badRequest},
+		{"POST", "/v1/claims", `{"key":"k","id":"k"}`, badRequest},
 		{"POST", "/v1/claims", `{"key":"` + strings.Repeat("k", smallBody) + `"}`, tooLarge},
 		{"POST", "/v1/queues/q/items", `{}`, badRequest},
 		{"POST", "/v1/queues/q/items", `{"payload":1,"payload_base64":"AA=="}`, badRequest},
@@ -170,6 +170,9 @@ func TestSocket(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode() != fs.ModeSocket|0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
+	if first.Addr().String() != path {
+		t.Errorf("the address is %v", first.Addr())
+	}
 	if _, err := listenUnix(path); err == nil || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("a second server: %v", err)
 	}
@@ -191,6 +194,17 @@ func TestSocket(t *testing.T) {
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
+	}
+	other, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if _, err := listenUnix(path); err == nil {
+		t.Error("a socket was replaced whose process may live")
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
 	}
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ type outcomeView struct {
 
 // delivery returns the lease that a request for an item names.
 func (s *Server) delivery(r *http.Request) (*lease, error) {
-	return s.leases.find(deliveryName(r.PathValue("queue"), r.PathValue("id")))
+	return s.lease(r, deliveryName(r.PathValue("queue"), r.PathValue("id")))
 }
 
 // verb ends the lease of an item by f.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/fencing"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -63,6 +64,9 @@ type txnView struct {
 // txnClaim carries writes out while the claim is held, or none of them.
 func (s *Server) txnClaim(w http.ResponseWriter, r *http.Request) error {
 	l, err := s.claim(r)
+	if err == nil && r.Header.Get(fenceHeader) == "" {
+		err = fencing.ErrNoToken
+	}
 	if err != nil {
 		return err
 	}
