@@ -68,6 +68,8 @@ func (b built) ClearShared(ctx context.Context, key string, record *mvccpb.KeyVa
 	return b.c.terms.ClearShared(ctx, key, record)
 }
 
+func (b built) HandTo(claim any, instance string) { claim.(*Claim).t.HandTo(instance) }
+
 func (b built) Store() core.Store       { return b.c.store }
 func (b built) Leases() core.Leases     { return builtLeases(b) }
 func (b built) Layout() protocol.Layout { return b.c.store.Layout }

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/retry"
@@ -46,6 +47,7 @@ func own(ctx context.Context, b *starter, claim *etcdclaims.Claim) error {
 	fence := claim.Fence()
 	fields := []zap.Field{zap.String("key", claim.Key()), zap.Int64("fence", fence)}
 	b.epoch.Store(keyspace.Epoch(fence))
+	b.elected.Add(1)
 	b.log.Info("group ownership acquired", fields...)
 	if hook := b.cfg.Hooks.Elected; hook != nil {
 		hook(fence)
@@ -60,6 +62,10 @@ func own(ctx context.Context, b *starter, claim *etcdclaims.Claim) error {
 	lost := claim.Err()
 	release, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTime)
 	defer cancel()
+	if l.heir != "" {
+		core.Of(b.claims).HandTo(claim, l.heir)
+		b.log.Info("group ownership handed over to a process with more jobs", append(fields, zap.String("instance", l.heir))...)
+	}
 	if err := claim.Release(release); err != nil && lost == nil {
 		lost = err
 	}

@@ -147,6 +147,13 @@ func (c *catalog) handle(kind string, handler kindHandler) error {
 	return nil
 }
 
+// served returns the jobs in code and the kinds that this process has, sorted.
+func (c *catalog) served() (jobs, kinds []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Sorted(maps.Keys(c.jobs)), slices.Sorted(maps.Keys(c.kinds))
+}
+
 // handlerOf returns the function of a kind, or nil.
 func (c *catalog) handlerOf(kind string) kindHandler {
 	c.mu.Lock()

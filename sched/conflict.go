@@ -18,6 +18,8 @@ import (
 const (
 	// conflictCheck is how often a process looks whether the owner runs its jobs.
 	conflictCheck = time.Minute
+	// firstCheck is when it first does: the owner has had time to register its jobs, and this process is in line.
+	firstCheck = time.Second
 	// mostNamed is how many jobs a problem names.
 	mostNamed = 8
 )
@@ -45,6 +47,8 @@ type awaited struct {
 	registered bool      // whether an owner has registered the job, now or before
 	served     int64     // the last ownership, by its revision, that has moved the mark of the job
 	suspect    int64     // the ownership in which the job was last found not to be run
+	asked      int64     // the last ownership that this process has asked to be handed over, for this job
+	elected    int64     // how many ownerships this process had had before it had the job
 }
 
 // watchConflict notes and logs which jobs of this process the owner of the group does not run,
@@ -52,14 +56,14 @@ type awaited struct {
 func (s *Scheduler) watchConflict(ctx context.Context) {
 	of := make(map[string]*awaited)
 	defer s.conflict.Store(nil)
-	for ; ctx.Err() == nil; retry.Sleep(ctx, conflictCheck) {
-		now := s.now()
+	for retry.Sleep(ctx, firstCheck); ctx.Err() == nil; retry.Sleep(ctx, conflictCheck) {
+		now, elected := s.now(), s.elected.Load()
 		old := of
 		of = make(map[string]*awaited, len(old))
 		for _, j := range s.catalog.all() {
 			a := old[j.Name]
 			if a == nil || !a.job.same(j) {
-				a = &awaited{job: j, since: now}
+				a = &awaited{job: j, since: now, elected: elected}
 			}
 			if now.Before(a.since) { // the clock was ahead
 				a.since = now
@@ -115,6 +119,7 @@ func (s *Scheduler) notRun(ctx context.Context, of map[string]*awaited, now time
 		return nil, err
 	}
 	var doubtful []string
+	var lacked []*awaited
 	for name, a := range of {
 		next := a.job.rules.DueAfter(a.since)
 		due := !next.IsZero() && now.Sub(next.Add(a.job.Jitter)) > jobstate.Slack
@@ -153,12 +158,25 @@ func (s *Scheduler) notRun(ctx context.Context, of map[string]*awaited, now time
 				if next := infos[at].Next; next.IsZero() || next.After(now) {
 					a.since = now
 				}
-			case a.suspect == term:
-				names = append(names, name)
 			default:
+				if a.suspect == term {
+					names = append(names, name)
+				}
 				a.suspect = term
+				if a.job.defined == 0 && a.asked != term && a.elected == s.elected.Load() {
+					lacked = append(lacked, a)
+				}
 			}
 		}
+	}
+	if len(lacked) > 0 {
+		if err := s.askOwnership(ctx, term); err != nil { // it asks again at the next look
+			s.log.Debug("ownership not asked for", zap.Error(err))
+			return names, nil
+		}
+	}
+	for _, a := range lacked {
+		a.asked = term
 	}
 	return names, nil
 }

@@ -30,6 +30,7 @@ type group struct {
 	ends      live.Ends
 
 	epoch    atomic.Int64              // of the last claim of this process
+	elected  atomic.Int64              // how many ownerships this process has had
 	owning   atomic.Bool               // whether this process is the owner
 	nextDue  atomic.Pointer[time.Time] // when the owner's next tick is due; nil if no tick is, or this process is not the owner
 	pausedAt atomic.Pointer[time.Time] // since when the job is paused that the owner knows to be paused longest; nil as for nextDue

@@ -120,6 +120,8 @@ func (l *leadership) absorb() {
 			l.hearWithdrawal(job, is)
 		case live.KindAsk:
 			l.hearRequest(key, is)
+		case live.KindHeir:
+			l.heirs[key] = is
 		case live.KindReset:
 			l.hearReset(job)
 		case live.KindReady:

@@ -48,6 +48,9 @@ type leadership struct {
 	asked       *priority.Queue[*request]      // the requests that can be served, oldest first
 	unserved    map[string]bool                // the jobs whose requests may have to be given up, by digest
 
+	heirs map[string]live.KV // the requests for the ownership, by key
+	heir  string             // the client that the ownership is handed over to; empty for none
+
 	pauses   map[string]pause  // by the digest of the job, or the key of a halt, as far as they can be read
 	halts    map[string]halted // the pauses of many jobs, by key
 	haltEnds time.Time         // when the first of them ends by itself; zero for never
@@ -84,7 +87,8 @@ const (
 func newLeadership(b *starter, claim *etcdclaims.Claim) *leadership {
 	return &leadership{
 		group: b.group, catalog: b.catalog, starter: b, claim: claim,
-		feed:      b.view.Subscribe(live.KindAsk, live.KindPaused, live.KindHalt, live.KindReady, live.KindWithdraw, live.KindReset),
+		feed: b.view.Subscribe(
+			live.KindAsk, live.KindHeir, live.KindPaused, live.KindHalt, live.KindReady, live.KindWithdraw, live.KindReset),
 		changed:   b.catalog.subscribe(),
 		jobs:      make(map[string]*jobState),
 		due:       priority.New((*jobState).sooner),
@@ -96,6 +100,7 @@ func newLeadership(b *starter, claim *etcdclaims.Claim) *leadership {
 		late:      priority.New(func(a, b *waiter) bool { return a.Deadline.Before(b.Deadline) }),
 		requests:  make(map[string]*request), requestsOf: make(map[string]map[string]*request),
 		asked: priority.New(func(a, b *request) bool { return a.compare(b) < 0 }), unserved: make(map[string]bool),
+		heirs:   make(map[string]live.KV),
 		pauses:  make(map[string]pause),
 		halts:   make(map[string]halted),
 		unknown: make(unknown),
@@ -105,7 +110,7 @@ func newLeadership(b *starter, claim *etcdclaims.Claim) *leadership {
 	}
 }
 
-// lead admits ticks until ctx ends, with the claim or the scheduler. It returns an
+// lead admits ticks until ctx ends, with the claim or the scheduler, or l has an heir. It returns an
 // error only if retrying is useless.
 func (l *leadership) lead(ctx context.Context) error {
 	defer l.view.Unsubscribe(l.feed)
@@ -136,6 +141,8 @@ func (l *leadership) lead(ctx context.Context) error {
 		more, err := l.round(ctx)
 		l.announce()
 		switch {
+		case l.heir != "":
+			return nil
 		case err == nil:
 			try = 0
 			l.outage.Succeed(admitting)
@@ -198,7 +205,7 @@ func (l *leadership) round(ctx context.Context) (more bool, err error) {
 	var refused error
 	for _, duty := range []func(context.Context) (bool, error){
 		l.register, l.endPauses, l.endHalts, l.settleOrphans, l.withdraw, l.dropLate,
-		l.admitRequests, l.giveUpRequests, l.admitDue, l.trimHistories,
+		l.admitRequests, l.giveUpRequests, l.admitDue, l.trimHistories, l.hearHeirs,
 	} {
 		left, err := duty(ctx)
 		if err != nil && !oplog.IsTooLarge(err) && !oplog.IsRefusal(err) {

@@ -3,6 +3,8 @@ package sched
 import (
 	"cmp"
 	"context"
+	"maps"
+	"slices"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/live"
@@ -282,4 +284,33 @@ func (l *leadership) backfill(c *jobState, r *request) decision {
 			l.view.Put(r.key, value, reply.Rev)
 		}
 	}}
+}
+
+// hearHeirs takes the requests for the ownership up. The first one that is granted ends the term; its
+// successor removes it, as this owner removes the others.
+func (l *leadership) hearHeirs(ctx context.Context) (more bool, err error) {
+	var todo []decision
+	for _, key := range slices.Sorted(maps.Keys(l.heirs)) {
+		is := l.heirs[key]
+		if is.Gone {
+			delete(l.heirs, key)
+			continue
+		}
+		h, err := decode[tick.Heir](key, []byte(is.Value))
+		jobs, kinds := l.catalog.served()
+		switch {
+		case err != nil:
+			delete(l.heirs, key)
+			l.log.Error("request ignored: its value cannot be read", zap.String("etcd_key", key), zap.Error(err))
+		case h.Inherits(l.claim.Revision(), jobs, kinds):
+			l.heir = h.Instance
+			return false, nil
+		case len(todo) < mostSteps:
+			forget := func() { delete(l.heirs, key) } // if it has changed, the watch brings it
+			todo = append(todo, l.refuse(tick.Refuse{Keys: l.keys, Requests: []string{key}, Rev: is.Rev}, forget, forget))
+		default:
+			more = true
+		}
+	}
+	return more, l.take(ctx, todo)
 }

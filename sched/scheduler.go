@@ -65,7 +65,10 @@ func (s *Scheduler) Owner() bool { return s.owning.Load() }
 //
 // The owner admits ticks of the jobs that were added in its own process. Add the
 // same jobs in all processes. The job does not run while the owner does not have it: see
-// JobInfo.Unadmitted. While processes differ in a job, the owner's version
+// JobInfo.Unadmitted. During a deployment the owner hands over, once, to a process that has all of its jobs
+// in code and kinds, and a job in code that the owner lacks. That process asks a second after Run began, or within
+// two minutes after Add. Runs in progress continue. An owner with a job that the process lacks
+// keeps the ownership. While processes differ in a job, the owner's version
 // applies.
 //
 // Add returns an error if the job is invalid, or if a job of that name was added

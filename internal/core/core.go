@@ -46,6 +46,9 @@ type Client interface {
 	// ClearShared deletes the record of a shared key whose holders are all gone. It returns how many
 	// are not. Without an error and with 0, the record is not as it was.
 	ClearShared(ctx context.Context, key string, record *mvccpb.KeyValue) (holders int64, err error)
+	// HandTo lets the release of a *etcdclaims.Claim hand the key to a caller of another client, by its
+	// instance. If none is in line, the key goes to the most preferred caller (see etcdclaims.Prefer).
+	HandTo(claim any, instance string)
 }
 
 // Calls is what the calls of a client have in common.

@@ -82,6 +82,7 @@ func (v *View) read(key, value string, rev int64) KV {
 // The kinds of live keys: the first words below the root.
 const (
 	KindAsk      = "ask"
+	KindHeir     = "heir"
 	KindPaused   = "paused"
 	KindHalt     = "halt"
 	KindCancel   = "cancel"

@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"cmp"
+	"math"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -73,20 +74,20 @@ func firstCome(places []*mvccpb.KeyValue, count int64, waiting string) Line {
 
 // preferred is the line for a claim that goes to the most preferred caller in it. The
 // others are not passed on with the claim: the next owner may want another order.
-func preferred(places []*mvccpb.KeyValue, waiting string) Line {
+func preferred(places []*mvccpb.KeyValue, waiting, heir string) Line {
 	l := Line{Known: true, More: len(places) > 1}
-	if best := mostPreferred(places); best != nil {
+	if best := mostPreferred(places, heir); best != nil {
 		l.Next = []Place{placeOf(best, waiting)}
 	}
 	return l
 }
 
 // mostPreferred returns the place whose caller is preferred to all others, the first
-// of several with equal preferences, or nil.
-func mostPreferred(places []*mvccpb.KeyValue) (best *mvccpb.KeyValue) {
+// of several with equal preferences, or nil. A caller of the client heir is preferred to those of others.
+func mostPreferred(places []*mvccpb.KeyValue, heir string) (best *mvccpb.KeyValue) {
 	greatest := 0
 	for _, kv := range places {
-		p := preferenceOf(kv)
+		p := preferenceOf(kv, heir)
 		if best == nil || p > greatest || p == greatest && kv.CreateRevision < best.CreateRevision {
 			best, greatest = kv, p
 		}
@@ -95,10 +96,13 @@ func mostPreferred(places []*mvccpb.KeyValue) (best *mvccpb.KeyValue) {
 }
 
 // preferenceOf returns the preference of a place in line.
-func preferenceOf(kv *mvccpb.KeyValue) int {
+func preferenceOf(kv *mvccpb.KeyValue, heir string) int {
 	h, err := DecodeHolder(kv.Value)
 	if err != nil {
 		return 0
+	}
+	if heir != "" && h.Instance == heir {
+		return math.MaxInt
 	}
 	return h.Preference
 }

@@ -15,6 +15,7 @@ type Release struct {
 	Noticed bool   // the claim was handed over, by a notice that stays until it ends
 	Alone   bool   // no other claim of the client belongs to the record; see Mode.Leave
 	Prefers bool   // it goes to the most preferred waiter
+	Heir    string // with Prefers: the client that is preferred to all others, if it waits; empty for none
 	Trace   string // for the next holder
 }
 
@@ -154,7 +155,7 @@ func (s Release) JudgeLine(resp *pb.TxnResponse) LineRead {
 	}
 	places, waiting := ops[2].GetResponseRange(), s.Waiting(keys.Line)
 	if s.Prefers {
-		r.Line = preferred(places.Kvs, waiting)
+		r.Line = preferred(places.Kvs, waiting, s.Heir)
 	} else {
 		r.Line = firstCome(places.Kvs, places.Count, waiting)
 	}

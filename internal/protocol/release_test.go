@@ -52,6 +52,21 @@ func TestRelease(t *testing.T) {
 			},
 			with: protocol.Release{Prefers: true}, want: "v", keys: "own/k session/i/won/v wait/w",
 		},
+		"the heir": {
+			mode: exclusive, before: func(m *model) {
+				for _, id := range []string{"w", "v", "u"} {
+					c := m.caller(id, exclusive(), noEpoch)
+					c.Value = protocol.Holder{Claim: id, Instance: "of " + id, Preference: 3}.Encode()
+					c.PlaceValue = c.Value
+					c.join()
+				}
+			},
+			with: protocol.Release{Prefers: true, Heir: "of v"}, want: "v", keys: "own/k session/of v/won/v wait/u wait/w",
+		},
+		"an heir that has left": {
+			mode: exclusive, before: func(m *model) { served(m, "w", exclusive()); served(m, "v", exclusive()) },
+			with: protocol.Release{Prefers: true, Heir: "of v"}, want: "w", keys: "own/k session/i/won/w wait/v",
+		},
 		"one who serves itself": {
 			mode: exclusive, before: func(m *model) {
 				c := m.caller("v", exclusive(), noEpoch)

@@ -33,6 +33,7 @@ var erasedSchedules = &feature{
 		{key: "`now/reset/J`", name: inSched + `now/reset/` + hex, within: 10 * sec},
 		{key: "`now/stuck/J/<id>`", name: inSched + `now/stuck/` + hex + `/.+`, within: 20 * sec},
 		{key: "`now/ask/J/<uuid>`", name: inSched + `now/ask/` + hex + `/.+`, within: 10 * sec},
+		{key: "`now/heir/<instance>`", name: inSched + `now/heir/` + uuid, rare: true},
 		{key: "`past/J/<time>-<id>`", name: inSched + `past/` + hex + `/.+`, within: 10 * sec},
 		{key: "`fail/J`", name: inSched + `fail/` + hex, within: 10 * sec},
 		{name: `own/sched/default/owner`, within: 10 * sec},

@@ -4,6 +4,18 @@ package simulation_test
 // may change it, and which ticks are requested after another job.
 var schedMutants = []mutant{
 	{
+		name: "ownership handed to a process that lacks a job", of: "sched", tests: "TestNoHandOverOfOtherJobs", unseen: unused,
+		edits: []edit{{"internal/tick/heir.go", "includes(h.Jobs, jobs) && !includes(jobs, h.Jobs)", "!includes(jobs, h.Jobs)"}},
+	},
+	{
+		name: "ownership handed over by a request to an owner before", of: "internal/tick", tests: "TestHeir", unseen: unused,
+		edits: []edit{{"internal/tick/heir.go", "h.Term == term && ", ""}},
+	},
+	{
+		name: "ownership handed to the first in line", of: "sched", tests: "TestHandOverInADeployment", unseen: unused,
+		edits: []edit{{"internal/protocol/place.go", "h.Instance == heir {", "h.Instance == heir+\"?\" {"}},
+	},
+	{
 		name: "run of a job that nobody has left for ever", tests: "TestRunOfAJobThatNobodyHas", of: "sched",
 		edits: []edit{{"sched/orphan.go", "		if c == nil && specs[i] != 0 {\n", "		if c == nil && specs[i] < 0 {\n"}},
 	},

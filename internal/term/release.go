@@ -70,13 +70,22 @@ func (t *Term) delete(ctx context.Context) error {
 	return x.goOn(ctx)
 }
 
+// HandTo lets the release of the term hand the key to a caller of another client, by its instance, if one is in line.
+func (t *Term) HandTo(instance string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.heir = instance
+}
+
 // leaving is the step that gives the term up.
 func (t *Term) leaving() protocol.Release {
 	t.mu.Lock()
-	noted := t.note.sent
+	noted, heir := t.note.sent, t.heir
 	t.mu.Unlock()
 	alone := t.Mode.Guard(t.Fence).Unchanged && t.terms.Keys.RecordBy(t.Mode.Keys().User) <= 1
-	return protocol.Release{Held: &t.Held, Noted: noted, Noticed: t.Noticed, Alone: alone, Prefers: t.Prefers}
+	return protocol.Release{
+		Held: &t.Held, Noted: noted, Noticed: t.Noticed, Alone: alone, Prefers: t.Prefers || heir != "", Heir: heir,
+	}
 }
 
 // clearAway deletes the term's handoff notice and its note in the background:

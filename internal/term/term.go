@@ -69,6 +69,7 @@ type Term struct {
 	work   work
 	life   stage
 	note   note
+	heir   string   // the client that a release prefers to all others; empty for none
 	limits []*limit // the list does not change
 }
 

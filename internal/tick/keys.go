@@ -21,6 +21,7 @@ import (
 //	fail/<job>              how many of its runs failed in a row
 //	now/defined/<job>       the job is defined; put with its definition
 //	now/ask/<job>/<uuid>    a request for the owner: RunNow or Backfill
+//	now/heir/<instance>     a request for the owner: to hand the ownership over
 //	now/paused/<job>        the job is paused, by whom and why
 //	now/halt/<tag>          the jobs with a tag are paused, or all jobs of the group
 //	now/cancel/<job>        runs that began before this key must end
@@ -92,6 +93,9 @@ func (k Keys) AsksOf(job string) string { return k.Asks() + keyspace.Digest(job)
 func (k Keys) Ask(job, id, value string) *pb.RequestOp {
 	return txn.Put([]byte(k.AsksOf(job)+id), value, noLease)
 }
+
+// Heir is the key of the request of a client that the owner hands the ownership over.
+func (k Keys) Heir(instance string) string { return k.Now() + "heir/" + instance }
 
 // AllPaused is the directory of the pauses of jobs.
 func (k Keys) AllPaused() string { return k.Now() + "paused/" }
