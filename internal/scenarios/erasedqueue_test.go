@@ -21,6 +21,9 @@ var erasedQueue = &feature{
 		{key: "`content/<id>`", name: inQueue + `content/\d+\x00?`, within: 40 * sec},
 		{key: "`index/ready/<rank>/<vesting>/<seq>`", name: inQueue + `index/ready/.+`, within: 40 * sec},
 		{key: "`index/later/<vesting>/<rank>/<seq>`", name: inQueue + `index/later/.+`, within: 40 * sec},
+		{key: "`index/behind/<digest of key>/<rank>/<vesting>/<seq>`", name: inQueue + `index/behind/.+`, within: 40 * sec},
+		{key: "`index/lane/<digest of key>/<n>`", name: inQueue + `index/lane/.+`, within: 40 * sec},
+		{key: "`index/cancelled/<session>/<id>`", name: inQueue + `index/cancelled/.+`, rare: true},
 		{key: "`taken/<session>/<id>`", name: inQueue + `taken/.+/\d+`, within: 40 * sec},
 		{key: "`place/<id>`", name: inQueue + `place/\d+`, within: 40 * sec},
 		{key: "`dead/<time>/<seq>`", name: inQueue + `dead/.+`, within: 40 * sec},
@@ -71,8 +74,11 @@ func useQueue(w *erasure) {
 		for i := 0; w.until(300 * time.Millisecond); i++ {
 			id := strconv.Itoa(i)
 			opts := []queue.ItemOption{queue.ID(id)}
-			if i%5 == 2 {
+			switch i % 5 {
+			case 2:
 				opts = append(opts, queue.Delay(3*sec))
+			case 3:
+				opts = append(opts, queue.PartitionKey("tenant"))
 			}
 			for w.ctx.Err() == nil {
 				_, err := q.Enqueue(w.ctx, queue.NewItem([]byte("payload"), opts...))

@@ -33,6 +33,7 @@ var erasedSchedules = &feature{
 		{key: "`now/reset/J`", name: inSched + `now/reset/` + hex, within: 10 * sec},
 		{key: "`now/stuck/J/<id>`", name: inSched + `now/stuck/` + hex + `/.+`, within: 20 * sec},
 		{key: "`now/ask/J/<uuid>`", name: inSched + `now/ask/` + hex + `/.+`, within: 10 * sec},
+		{key: "`now/halt/<digest of tag>`", name: inSched + `now/halt/` + hex, within: 20 * sec},
 		{key: "`now/heir/<instance>`", name: inSched + `now/heir/` + uuid, rare: true},
 		{key: "`past/J/<time>-<id>`", name: inSched + `past/` + hex + `/.+`, within: 10 * sec},
 		{key: "`fail/J`", name: inSched + `fail/` + hex, within: 10 * sec},
@@ -76,7 +77,7 @@ func useSchedules(w *erasure) {
 				w.did("deaf")
 				return nil
 			}},
-			{Name: "operated", Schedule: every(2 * sec), Handler: w.tick(c, sec)},
+			{Name: "operated", Tags: []string{"tag"}, Schedule: every(2 * sec), Handler: w.tick(c, sec)},
 			{Name: "reset", Schedule: every(2 * sec), Handler: func(context.Context, sched.Tick) error {
 				w.did("reset")
 				return nil
@@ -104,8 +105,10 @@ func useSchedules(w *erasure) {
 			_, err := s.RunNow(w.ctx, "operated")
 			w.failed(err)
 			w.failed(s.Pause(w.ctx, "operated", "by hand"))
+			w.failed(s.PauseTag(w.ctx, "tag", "by hand"))
 			w.until(sec)
 			w.failed(s.Resume(w.ctx, "operated"))
+			w.failed(s.ResumeTag(w.ctx, "tag"))
 			w.failed(s.Cancel(w.ctx, "operated", "by hand"))
 			_, err = s.Backfill(w.ctx, "operated", time.Now().Add(-20*sec), time.Now().Add(-14*sec), sched.BufferAll{})
 			w.failed(err)
