@@ -55,12 +55,14 @@ func laneOwner(seq, id string) string { return seq + "/" + id }
 // Lacks reports whether the item has a partition key and no lane, so it must not be claimed.
 func (st State) Lacks() bool { return st.Key != "" && st.Lane == 0 }
 
-// leave is the operation that frees the item's lane, if it has one.
+// leave is the operation that frees the item's lane, if it has one. It may have another item by now: then its own
+// content was deleted by hand, or its state could not be read.
 func (k Keys) leave(st State) []*pb.RequestOp {
 	if st.Lane == 0 {
 		return nil
 	}
-	return []*pb.RequestOp{remove(k.lane(keyspace.Digest(st.Key), st.Lane))}
+	lane := k.lane(keyspace.Digest(st.Key), st.Lane)
+	return []*pb.RequestOp{inner([]*pb.Compare{txn.ValueIs([]byte(lane), laneOwner(st.Seq, st.ID))}, remove(lane))}
 }
 
 // mostTurns is how many items of one key get lanes by one request.
@@ -104,10 +106,10 @@ func (s Turns) Judge(resp *pb.TxnResponse) (turns []Turn, unreadable []error) {
 				err = fmt.Errorf("%s has the state of an item of another partition key", kv.Key)
 			}
 			if err == nil {
-				for lane++; used[s.lane(d, lane)]; lane++ {
-				}
-				if lane > s.spec.LaneLimit() {
+				if len(used)+len(turns)-before >= s.spec.LaneLimit() { // also with lanes of a higher limit
 					break
+				}
+				for lane++; used[s.lane(d, lane)]; lane++ {
 				}
 				turns = append(turns, Turn{Entry: e, Digest: d, after: after, lane: lane})
 			} else {
