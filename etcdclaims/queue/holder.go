@@ -29,7 +29,7 @@ type holder struct {
 func newHolder(st *store, tidy func()) *holder {
 	h := &holder{store: st, ended: make(chan struct{}), forget: func() {}}
 	h.sessions.init(st, tidy)
-	h.lanes.init(st, func(ctx context.Context) (sender, error) { return h.sessions.live(ctx) })
+	h.lanes.init(st, func(ctx context.Context) (sender, error) { return h.sessions.live(ctx) }, h.promoteDue)
 	h.retained.init(st.cfg.Retention)
 	h.noted.init(noteFor)
 	return h

@@ -24,12 +24,12 @@ func (w *world) tenant(key string, ids ...string) {
 // turns reads whose turn it is.
 func (w *world) turns(digest string) []item.Turn {
 	w.Helper()
-	step := item.Turns{Keys: keys, Digests: []string{digest}}
-	turns, unreadable := step.Judge(w.ask(step.Build()...))
-	if unreadable != nil {
-		w.Error(unreadable)
+	step := item.Turns{Keys: keys, Looks: []item.Look{{Digest: digest}}, Now: noon}
+	found := step.Judge(w.ask(step.Build()...))
+	if found.Unreadable != nil {
+		w.Error(found.Unreadable)
 	}
-	return turns
+	return found.Turns
 }
 
 // advance makes items visible, and returns how many.
@@ -137,12 +137,12 @@ func TestTurnsOfSeveralLanes(t *testing.T) {
 	w := newWorld(t)
 	w.tenant("k", "a", "b", "c", "d", "e")
 	digest := w.digest()
-	step := item.Turns{Keys: item.NewKeys("/c/", item.Spec{Name: "orders", KeyLimit: 3}), Digests: []string{digest}}
-	turns, _ := step.Judge(w.ask(step.Build()...))
+	step := item.Turns{Keys: item.NewKeys("/c/", item.Spec{Name: "orders", KeyLimit: 3}), Looks: []item.Look{{Digest: digest}}}
+	turns := step.Judge(w.ask(step.Build()...)).Turns
 	if n := w.advance(turns); n != 3 {
 		t.Errorf("%d items were made visible", n)
 	}
-	if turns, _ = step.Judge(w.ask(step.Build()...)); len(turns) != 0 {
+	if turns = step.Judge(w.ask(step.Build()...)).Turns; len(turns) != 0 {
 		t.Errorf("it is the turn of %s, too", turns[0].State.ID)
 	}
 	w.want("ready ready ready")
@@ -290,8 +290,8 @@ func TestTurnsOfALowerLimit(t *testing.T) {
 	w := newWorld(t)
 	w.tenant("k", "a", "b", "c", "d", "e")
 	digest := w.digest()
-	step := item.Turns{Keys: item.NewKeys("/c/", item.Spec{Name: "orders", KeyLimit: 3}), Digests: []string{digest}}
-	turns, _ := step.Judge(w.ask(step.Build()...))
+	step := item.Turns{Keys: item.NewKeys("/c/", item.Spec{Name: "orders", KeyLimit: 3}), Looks: []item.Look{{Digest: digest}}}
+	turns := step.Judge(w.ask(step.Build()...)).Turns
 	w.advance(turns)
 	w.delete(string(w.under(keys.Lanes())[0].Key))
 	if turns := w.turns(digest); len(turns) != 0 {
