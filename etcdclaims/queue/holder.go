@@ -50,6 +50,9 @@ func (q *holder) attach() {
 // end closes the queue, once.
 func (q *holder) end(ctx context.Context) error {
 	if q.closing.CompareAndSwap(false, true) {
+		turns, cancel := context.WithTimeout(ctx, turnsFor)
+		_, _ = q.lanes.settle(turns) // else the keeper gives the turns
+		cancel()
 		q.stop(errClosed)
 		q.why = q.sessions.close(ctx)
 		q.mu.Lock()

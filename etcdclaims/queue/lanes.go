@@ -52,6 +52,8 @@ const (
 	mostNoted = 1000
 	// laneGrace is how long the keeper leaves a change to the process that made it.
 	laneGrace = 200 * time.Millisecond
+	// turnsFor is how long Close gives turns for what this process has enqueued or ended.
+	turnsFor = time.Second
 	// scanPage is how many waiting items are read at once to find their keys.
 	scanPage = 256
 )
@@ -192,7 +194,7 @@ func (l *lanes) scan(ctx context.Context, some bool) (moved int, err error) {
 		if moved += n; err == nil {
 			err = failed
 		}
-		if passing(err) || !page.More || len(digests) == 0 || some && moved > 0 {
+		if err != nil && passing(err) || !page.More || len(digests) == 0 || some && moved > 0 {
 			return moved, err
 		}
 		from = k.BehindAfter(digests[len(digests)-1])
@@ -221,7 +223,7 @@ func (l *lanes) advance(ctx context.Context, digests []string) (moved int, err e
 		if err == nil {
 			err = failed
 		}
-		if passing(err) {
+		if err != nil && passing(err) {
 			return moved, err
 		}
 		looks = looks[len(some):]
