@@ -109,7 +109,7 @@ func TestClaimBesideKeyedTraffic(t *testing.T) {
 			}()
 		}
 		time.Sleep(100 * time.Millisecond)
-		short, stop := context.WithTimeout(w.Context(), sec)
+		short, stop := context.WithTimeout(w.Context(), 50*time.Millisecond)
 		defer stop()
 		b, err := q.TryClaim(short, 1)
 		w.ok(err)
