@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/item"
-	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -169,8 +168,7 @@ func (q *store) vested(later []*item.Entry, now time.Time) (vested []*item.Entry
 
 // nextVesting returns the earliest vesting time that lies ahead, or the zero time if all items have vested.
 func (q *store) nextVesting(ctx context.Context) (next time.Time, err error) {
-	behind := q.keys.Later() + keyspace.Instant(q.now()) + "0" // the byte behind the slash
-	resp, err := q.read(ctx, clientv3.OpGet(behind,
+	resp, err := q.read(ctx, clientv3.OpGet(q.keys.LaterBy(q.now()),
 		clientv3.WithRange(clientv3.GetPrefixRangeEnd(q.keys.Later())), clientv3.WithLimit(1), clientv3.WithKeysOnly()))
 	if err != nil {
 		return next, err
@@ -222,6 +220,32 @@ func (q *store) freeSlots(used map[int]bool) []int {
 
 // claimedSize bounds what a request needs to claim an item.
 func claimedSize(p *item.Entry) int { return len(p.KV.Value) + 8*item.MaxErrorBytes }
+
+// promoteDue moves all later items whose time has come.
+func (q *holder) promoteDue(ctx context.Context) error {
+	for {
+		now := q.now()
+		page, err := q.page(ctx, upTo(q.keys.Later(), q.keys.Later(), q.keys.LaterBy(now), itemsPerRequest))
+		if err != nil {
+			return err
+		}
+		later, _, err := q.readable(ctx, q.keys.Later(), itemsPerRequest, page)
+		if err != nil {
+			return err
+		}
+		vested, _ := q.vested(later, now)
+		if len(vested) == 0 {
+			return nil
+		}
+		s, err := q.sessions.live(ctx)
+		if err != nil {
+			return err
+		}
+		if err := q.promote(ctx, s, vested); err != nil {
+			return err
+		}
+	}
+}
 
 // promote moves later items whose time has come to the ready ones, the first of them
 // if they are many. It moves one key of an item with several.

@@ -101,37 +101,53 @@ func (h *healer) healSlots(ctx context.Context, s *session) error {
 	return nil
 }
 
-// healLanes frees lanes that no item has: each would lower KeyLimit by one for its key.
+// healLanes frees lanes that no item has: each would lower KeyLimit by one for its key. It goes on while it finds some.
 func (h *healer) healLanes(ctx context.Context, s *session) error {
-	kvs, _, err := h.next(ctx, &h.lanes, h.q.keys.Lanes(), mostContents)
-	if err != nil {
-		return err
-	}
-	for some := range slices.Chunk(kvs, max(1, h.q.size.MaxOps()/2)) {
-		var reads []*pb.RequestOp
-		for _, kv := range some {
-			reads = append(reads, item.FreeLane{Keys: h.q.keys, Lane: kv}.Reads()...)
-		}
-		resp, err := h.q.answer(ctx, reads)
+	for {
+		kvs, _, err := h.next(ctx, &h.lanes, h.q.keys.Lanes(), mostContents)
 		if err != nil {
 			return err
 		}
-		for i, kv := range some {
-			one := &pb.TxnResponse{Responses: resp.Responses[2*i : 2*i+2]}
-			free := item.FreeLane{Keys: h.q.keys, Lane: kv}.Judge(one)
-			if free == nil {
-				continue
-			}
-			done, err := s.send(ctx, free)
+		freed := false
+		for some := range slices.Chunk(kvs, max(1, h.q.size.MaxOps()/2)) {
+			n, err := h.freeLanes(ctx, s, some)
 			if err != nil {
 				return err
 			}
-			if done.Succeeded {
-				h.q.log.Warn("freed a lane that no item had", zap.ByteString("etcd_key", kv.Key), zap.ByteString("value", kv.Value))
-			}
+			freed = freed || n > 0
+		}
+		if !freed || h.lanes == "" {
+			return nil
 		}
 	}
-	return nil
+}
+
+// freeLanes frees those of some lanes that no item has, and returns how many.
+func (h *healer) freeLanes(ctx context.Context, s *session, lanes []*mvccpb.KeyValue) (n int, err error) {
+	var reads []*pb.RequestOp
+	for _, kv := range lanes {
+		reads = append(reads, item.FreeLane{Keys: h.q.keys, Lane: kv}.Reads()...)
+	}
+	resp, err := h.q.answer(ctx, reads)
+	if err != nil {
+		return 0, err
+	}
+	for i, kv := range lanes {
+		one := &pb.TxnResponse{Responses: resp.Responses[2*i : 2*i+2]}
+		free := item.FreeLane{Keys: h.q.keys, Lane: kv}.Judge(one)
+		if free == nil {
+			continue
+		}
+		done, err := s.send(ctx, free)
+		if err != nil {
+			return n, err
+		}
+		if done.Succeeded {
+			n++
+			h.q.log.Warn("freed a lane that no item had", zap.ByteString("etcd_key", kv.Key), zap.ByteString("value", kv.Value))
+		}
+	}
+	return n, nil
 }
 
 // next reads the keys of a range behind those that were read last, and the revision. It

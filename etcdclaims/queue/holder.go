@@ -29,7 +29,7 @@ type holder struct {
 func newHolder(st *store, tidy func()) *holder {
 	h := &holder{store: st, ended: make(chan struct{}), forget: func() {}}
 	h.sessions.init(st, tidy)
-	h.lanes.init(st, func(ctx context.Context) (sender, error) { return h.sessions.live(ctx) })
+	h.lanes.init(st, func(ctx context.Context) (sender, error) { return h.sessions.live(ctx) }, h.promoteDue)
 	h.retained.init(st.cfg.Retention)
 	h.noted.init(noteFor)
 	return h
@@ -50,6 +50,9 @@ func (q *holder) attach() {
 // end closes the queue, once.
 func (q *holder) end(ctx context.Context) error {
 	if q.closing.CompareAndSwap(false, true) {
+		turns, cancel := context.WithTimeout(ctx, turnsFor)
+		_, _ = q.lanes.settle(turns) // else the keeper gives the turns
+		cancel()
 		q.stop(errClosed)
 		q.why = q.sessions.close(ctx)
 		q.mu.Lock()

@@ -219,6 +219,9 @@ func (k *keeper) found(first string) {
 
 // heed notes whether the watch reports to see from now on.
 func (k *keeper) heed(watched bool) {
+	if watched && k.keeping.Load() && k.keyed.Load() {
+		k.lanes.note(allKeys, laneGrace) // the watch has missed what was before
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.later.reset(watched)
@@ -237,7 +240,7 @@ func (k *keeper) inspect(ctx context.Context) (noted bool, err error) {
 	r := txn.ReplyIn(resp)
 	k.keyed.Store(r.Count(lanes) > 0)
 	if r.Count(behind) > 0 && k.keeping.Load() { // of a lane that has become free, no process may know
-		k.lanes.note(allKeys, 0)
+		k.lanes.noteAll()
 	}
 	k.checkSpec(r.Kvs(spec))
 	return r.Count(active) > 0, k.ensureSpec(ctx)

@@ -299,3 +299,36 @@ func TestPartitionKeyLimits(t *testing.T) {
 		w.ok(err)
 	})
 }
+
+// A lower limit is refused while items have lanes of the higher one.
+func TestReconfigureLowerKeyLimit(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{KeyLimit: 3})
+		w.tenant(q, "a1", "a2", "a3", "a4")
+		time.Sleep(sec)
+		w.ok(q.Close(w.Context()))
+		lower := w.queue(queue.Config{KeyLimit: 1})
+		w.wantErr(lower.Reconfigure(w.Context()), queue.ErrInUse)
+		higher := w.queue(queue.Config{KeyLimit: 4})
+		w.ok(higher.Reconfigure(w.Context()))
+		for range 4 {
+			w.ok(w.claimWaiting(higher).Complete(w.Context()))
+		}
+		w.ok(higher.Close(w.Context()))
+		w.ok(lower.Reconfigure(w.Context()))
+	})
+}
+
+// Of a key whose items lose their contents by hand, no more are taken at once than there are items without a content.
+func TestContentLostOfATurn(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{})
+		w.tenant(q, "a1", "a2", "a3", "a4")
+		lost := w.claim(q)
+		w.deleteKeys("content/a1")
+		w.want(w.claimWaiting(q).ID(), "a2") // the lane of a1 was freed
+		w.ok(lost.Complete(w.Context()))
+		time.Sleep(time.Minute)
+		w.want(len(w.tryClaim(q, 5)), 0)
+	})
+}

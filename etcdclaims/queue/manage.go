@@ -224,6 +224,7 @@ func (q *Queue) change(ctx context.Context, act *audit.Act, operation, verb, id 
 		resp, again, err := s.commitAct(ctx, act, in)
 		switch {
 		case err == nil && !again && resp.Succeeded:
+			q.lanes.noteKey(f.PartitionKey)
 			return act.End(ctx, nil)
 		case err == nil: // the item moved
 		case errors.Is(err, etcdclaims.ErrUnknown):
@@ -232,6 +233,7 @@ func (q *Queue) change(ctx context.Context, act *audit.Act, operation, verb, id 
 				return fail(fmt.Errorf("%w (looking it up: %w)", err, verr))
 			}
 			if done {
+				q.lanes.noteKey(f.PartitionKey)
 				return act.End(ctx, nil)
 			}
 		case errors.Is(err, etcdclaims.ErrLost), passing(err):

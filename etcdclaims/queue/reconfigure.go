@@ -18,7 +18,8 @@ import (
 //
 // The error matches ErrInUse, and nothing was changed, while a process has a session in the
 // queue, or a worker has an item. It also does if HigherFirst changes while the queue has items
-// or dead letters: the order is part of their keys. It matches ErrNotFound if there is no queue, and
+// or dead letters: the order is part of their keys. It does, too, if KeyLimit falls while an item has a turn of
+// its partition key: complete or cancel these items first. It matches ErrNotFound if there is no queue, and
 // etcdclaims.ErrUnknown if the reply was lost: call again.
 func (q *Queue) Reconfigure(ctx context.Context) error {
 	act := q.act(ctx, audit.Reconfigure, "", "")
@@ -42,6 +43,9 @@ func (q *Queue) reconfigure(ctx context.Context, act *audit.Act) error {
 		unused := []string{q.keys.Workers(), q.keys.Taken()}
 		if have.HigherFirst != want.HigherFirst {
 			unused = append(unused, q.keys.Ready(), q.keys.Later(), q.keys.Behind(), q.keys.Dead())
+		}
+		if have.LaneLimit() > want.LaneLimit() {
+			unused = append(unused, q.keys.Lanes())
 		}
 		cmps := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", kvs[0].ModRevision)}
 		for _, prefix := range unused {

@@ -146,7 +146,7 @@ func (q *store) drain(ctx context.Context, via *session, id string) (moved int, 
 }
 
 // recoverEnded returns how many items workers had at a revision, 0 is now, and recovers what
-// sessions have left that had ended by then. It makes items visible whose turn has come. It reports whether to
+// sessions have left that had ended by then. While there is no keeper, it makes items visible whose turn has come. It reports whether to
 // look for visible items again: there were such sessions or items, or etcd has compacted that revision.
 // Two counts show that a session has died: it has its entry in worker/ for as long as its claim
 // otherwise. They differ for a moment, too, while a session is closed.
@@ -155,7 +155,7 @@ func (q *holder) recoverEnded(ctx context.Context, rev int64) (taken int, again 
 		return clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithCountOnly(), clientv3.WithRev(rev))
 	}
 	resp, err := q.read(ctx, count(q.keys.Own("")), count(q.keys.Workers()), count(q.keys.Taken()),
-		count(q.keys.Behind()))
+		count(q.keys.Behind()), count(q.keys.KeeperClaim()))
 	switch {
 	case errors.Is(err, rpctypes.ErrCompacted):
 		taken, _, err = q.recoverEnded(ctx, 0) // now
@@ -164,9 +164,9 @@ func (q *holder) recoverEnded(ctx context.Context, rev int64) (taken int, again 
 		return 0, false, err
 	}
 	taken = int(txn.Count(resp, 2))
-	if behind := txn.Count(resp, 3); behind > 0 {
+	if behind := txn.Count(resp, 3); behind > 0 && txn.Count(resp, 4) == 0 {
 		if again, err = q.lanes.anyTurn(ctx, behind); err != nil {
-			return 0, false, err
+			q.log.Debug("partition keys not looked at", zap.Error(err))
 		}
 	}
 	if txn.Count(resp, 0) == txn.Count(resp, 1) {

@@ -107,6 +107,7 @@ func (q *Queue) redriveSome(ctx context.Context, act *audit.Act, letters []found
 // many of all were redriven.
 func (q *Queue) redriveRest(ctx context.Context, act *audit.Act, some []found, moved func(i int) (bool, error)) (n int, err error) {
 	for i, f := range some {
+		q.lanes.noteKey(f.PartitionKey)
 		done, err := moved(i)
 		if err == nil && !done {
 			done, err = q.redriveOne(ctx, act, f.ID)

@@ -27,8 +27,8 @@ func (c *claimer) claimSome(s *session, n int, wait bool) (b Batch, more bool, e
 		if b, more, known, err := c.claimKnown(s, n); known {
 			return b, more, err
 		}
-	} else if _, err := c.q.lanes.settle(c.q.ctx); err != nil {
-		return b, false, err
+	} else {
+		_, _ = c.q.lanes.settle(c.q.ctx) // it is tried again; other keys have items all the same
 	}
 	for looks := 1; ; {
 		ahead := 0

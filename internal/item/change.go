@@ -88,8 +88,9 @@ func (s Redrive) Build() *pb.TxnRequest {
 
 // redriven is the operations that put a dead letter among the visible items.
 func (k Keys) redriven(st State, now time.Time) []*pb.RequestOp {
-	st.Attempts, st.Vesting = 0, now.UTC()
-	return k.requeue(st, Place{Verb: VerbRedrive}, now)
+	free := k.leave(st) // of one that this program could not read as it died
+	st.Attempts, st.Vesting, st.Lane = 0, now.UTC(), 0
+	return append(k.requeue(st, Place{Verb: VerbRedrive}, now), free...)
 }
 
 // RedriveAll is Redrive for several dead letters, each visible from its State.Vesting on. Those that it

@@ -146,6 +146,9 @@ func (k Keys) LaterAt(rank string, vesting time.Time, seq string) string {
 	return k.Later() + keyspace.Instant(vesting) + "/" + rank + "/" + seq
 }
 
+// LaterBy is behind the items among the later ones that have vested by t.
+func (k Keys) LaterBy(t time.Time) string { return k.Later() + keyspace.Instant(t) + "0" } // the byte behind the slash
+
 // Vested returns where an item goes from a key among the later ones.
 func (k Keys) Vested(key string) (ready string, ok bool) {
 	late, ok := strings.CutPrefix(key, k.Later())
@@ -188,6 +191,9 @@ func (k Keys) Own(session string) string { return keyspace.Own(k.prefix, k.Sessi
 
 // KeeperKey is the key whose claim the keeper of the queue has.
 func (k Keys) KeeperKey() string { return "queue/" + k.spec.Name + "/keeper" }
+
+// KeeperClaim is the key of that claim in etcd.
+func (k Keys) KeeperClaim() string { return keyspace.Own(k.prefix, k.KeeperKey()) }
 
 // TokenKey is the key of the token of an item.
 func (k Keys) TokenKey(id string) string { return "queue/" + k.spec.Name + "/item/" + id }

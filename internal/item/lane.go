@@ -1,6 +1,7 @@
 package item
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -55,12 +56,14 @@ func laneOwner(seq, id string) string { return seq + "/" + id }
 // Lacks reports whether the item has a partition key and no lane, so it must not be claimed.
 func (st State) Lacks() bool { return st.Key != "" && st.Lane == 0 }
 
-// leave is the operation that frees the item's lane, if it has one.
+// leave is the operation that frees the item's lane, if it has one. It may have another item by now: then its own
+// content was deleted by hand, or its state could not be read.
 func (k Keys) leave(st State) []*pb.RequestOp {
 	if st.Lane == 0 {
 		return nil
 	}
-	return []*pb.RequestOp{remove(k.lane(keyspace.Digest(st.Key), st.Lane))}
+	lane := k.lane(keyspace.Digest(st.Key), st.Lane)
+	return []*pb.RequestOp{inner([]*pb.Compare{txn.ValueIs([]byte(lane), laneOwner(st.Seq, st.ID))}, remove(lane))}
 }
 
 // mostTurns is how many items of one key get lanes by one request.
@@ -69,15 +72,34 @@ const mostTurns = 16
 // Turns finds the items that are to get the free lanes of some partition keys: the first that wait.
 type Turns struct {
 	Keys
-	Digests []string // of the partition keys
+	Looks []Look
+	Now   time.Time
+}
+
+// Look is how a partition key is looked at.
+type Look struct {
+	Digest string // of the partition key
+	From   string // no item that can be read is before it; "": not known
+	End    string // up to which key to read, for etcd counts all that it could read; "": all
+	Again  bool   // others may get lanes, too, once the items that were found have theirs
+}
+
+// few is how many items a look reads. One without an end finds it.
+func (s Turns) few(l Look) int {
+	if l.End == "" {
+		return mostTurns
+	}
+	return min(mostTurns, s.spec.LaneLimit())
 }
 
 // Build returns the operations.
 func (s Turns) Build() (ops []*pb.RequestOp) {
-	for _, d := range s.Digests {
-		ops = append(ops, keysOnly(txn.Range(s.lanes(d))), first(mostTurns, s.behind(d), ""))
+	for _, l := range s.Looks {
+		all := s.behind(l.Digest)
+		items := first(s.few(l), cmp.Or(l.From, all), cmp.Or(l.End, keyspace.RangeEnd(all)))
+		ops = append(ops, keysOnly(txn.Range(s.lanes(l.Digest))), items)
 	}
-	return ops
+	return append(ops, count(first(0, s.Later(), s.LaterBy(s.Now))))
 }
 
 // Turn is an item that waits, and the lane that it is to get.
@@ -86,40 +108,56 @@ type Turn struct {
 	Digest string // of its partition key
 	after  string // no item is between this key and the item
 	lane   int
-	// More reports whether items that were not read may get lanes, too, once this one has its lane.
-	More bool
 }
 
-// Judge takes the reply apart. The errors are of items that cannot be read.
-func (s Turns) Judge(resp *pb.TxnResponse) (turns []Turn, unreadable []error) {
-	for i, d := range s.Digests {
-		used := map[string]bool{}
+// Queued is what Turns has found.
+type Queued struct {
+	Turns      []Turn
+	Next       []Look // of each key
+	Late       bool   // items have vested that are still among the later ones: some may come before the others
+	Unreadable []error
+}
+
+// Judge takes the reply apart.
+func (s Turns) Judge(resp *pb.TxnResponse) (q Queued) {
+	q.Late = counted(resp, 2*len(s.Looks)) > 0
+	for i, l := range s.Looks {
+		used, page := map[string]bool{}, kvs(resp, 2*i+1)
 		for _, kv := range kvs(resp, 2*i) {
 			used[string(kv.Key)] = true
 		}
-		after, lane, before := s.behind(d), 0, len(turns)
-		for _, kv := range kvs(resp, 2*i+1) {
+		free := s.spec.LaneLimit() - len(used) // less than 0 with lanes of a higher limit
+		after, lane := cmp.Or(l.From, s.behind(l.Digest)), 0
+		l.From = after
+		for _, kv := range page {
 			e, err := s.Entry(kv)
-			if err == nil && (keyspace.Digest(e.State.Key) != d || !e.State.Lacks()) {
+			if err == nil && (keyspace.Digest(e.State.Key) != l.Digest || !e.State.Lacks()) {
 				err = fmt.Errorf("%s has the state of an item of another partition key", kv.Key)
 			}
-			if err == nil {
-				for lane++; used[s.lane(d, lane)]; lane++ {
+			switch at := after; {
+			case err != nil:
+				q.Unreadable = append(q.Unreadable, err)
+				if after = string(kv.Key) + "\x00"; lane == 0 {
+					l.From = after
 				}
-				if lane > s.spec.LaneLimit() {
-					break
+			case free > 0:
+				for lane++; used[s.lane(l.Digest, lane)]; lane++ {
 				}
-				turns = append(turns, Turn{Entry: e, Digest: d, after: after, lane: lane})
-			} else {
-				unreadable = append(unreadable, err)
+				q.Turns = append(q.Turns, Turn{Entry: e, Digest: l.Digest, after: at, lane: lane})
+				after, free = string(kv.Key)+"\x00", free-1
 			}
-			after = string(kv.Key) + "\x00"
 		}
-		if n := len(turns) - before; n == mostTurns {
-			turns[len(turns)-1].More = true
+		full := len(page) == s.few(l)
+		l.Again = free > 0 && (full || l.End != "")
+		switch {
+		case l.End == "" && full && !l.Again:
+			l.End = string(page[len(page)-1].Key) + "\x00"
+		case !full && l.Again, counted(resp, 2*i+1) > 4*mostTurns:
+			l.End = ""
 		}
+		q.Next = append(q.Next, l)
 	}
-	return turns, unreadable
+	return q
 }
 
 // Advance makes items visible whose turn has come. It can be repeated, and come late: an item is moved only from

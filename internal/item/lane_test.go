@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/item"
+	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
 // tenant puts items of one partition key into the queue.
@@ -22,12 +24,12 @@ func (w *world) tenant(key string, ids ...string) {
 // turns reads whose turn it is.
 func (w *world) turns(digest string) []item.Turn {
 	w.Helper()
-	step := item.Turns{Keys: keys, Digests: []string{digest}}
-	turns, unreadable := step.Judge(w.ask(step.Build()...))
-	if unreadable != nil {
-		w.Error(unreadable)
+	step := item.Turns{Keys: keys, Looks: []item.Look{{Digest: digest}}, Now: noon}
+	found := step.Judge(w.ask(step.Build()...))
+	if found.Unreadable != nil {
+		w.Error(found.Unreadable)
 	}
-	return turns
+	return found.Turns
 }
 
 // advance makes items visible, and returns how many.
@@ -135,12 +137,12 @@ func TestTurnsOfSeveralLanes(t *testing.T) {
 	w := newWorld(t)
 	w.tenant("k", "a", "b", "c", "d", "e")
 	digest := w.digest()
-	step := item.Turns{Keys: item.NewKeys("/c/", item.Spec{Name: "orders", KeyLimit: 3}), Digests: []string{digest}}
-	turns, _ := step.Judge(w.ask(step.Build()...))
+	step := item.Turns{Keys: item.NewKeys("/c/", item.Spec{Name: "orders", KeyLimit: 3}), Looks: []item.Look{{Digest: digest}}}
+	turns := step.Judge(w.ask(step.Build()...)).Turns
 	if n := w.advance(turns); n != 3 {
 		t.Errorf("%d items were made visible", n)
 	}
-	if turns, _ = step.Judge(w.ask(step.Build()...)); len(turns) != 0 {
+	if turns = step.Judge(w.ask(step.Build()...)).Turns; len(turns) != 0 {
 		t.Errorf("it is the turn of %s, too", turns[0].State.ID)
 	}
 	w.want("ready ready ready")
@@ -214,5 +216,85 @@ func TestHealOfLanes(t *testing.T) {
 				t.Errorf("frees: %v", free)
 			}
 		})
+	}
+}
+
+// An item frees no lane that another has by now, however it ends.
+func TestLaneOfAnother(t *testing.T) {
+	for name, end := range map[string]func(w *world, held item.Held){
+		"complete": func(w *world, held item.Held) { w.do(item.Complete{Held: held, Now: noon}.Build()) },
+		"bury":     func(w *world, held item.Held) { w.do(item.Fail{Held: held, Permanent: true, Now: noon}.Build()) },
+		"cancel": func(w *world, held item.Held) {
+			w.do(item.Release{Held: held, Now: noon}.Build())
+			w.do(item.Cancel{Keys: keys, Entry: w.entry(keys.Ready())}.Build())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.tenant("k", "a", "b")
+			digest := w.digest()
+			held := w.next(digest, "a")
+			w.delete(keys.Content("a"))
+			free := item.FreeLane{Keys: keys, Lane: w.under(keys.Lanes())[0]}
+			w.do(free.Judge(w.ask(free.Reads()...)))
+			w.advance(w.turns(digest))
+			w.claim("s2")
+			end(w, held)
+			if lanes := w.under(keys.Lanes()); len(lanes) != 1 || string(lanes[0].Value) != "b/b" {
+				t.Errorf("lanes: %v", lanes)
+			}
+		})
+	}
+}
+
+// A dead letter of which the state was unreadable as it died frees its lane as it is redriven, and has no turn then.
+func TestRedriveFreesTheLane(t *testing.T) {
+	for name, redrive := range map[string]func(e *item.Entry) *pb.TxnRequest{
+		"one": func(e *item.Entry) *pb.TxnRequest { return item.Redrive{Keys: keys, Entry: e, Now: noon}.Build() },
+		"all": func(e *item.Entry) *pb.TxnRequest {
+			return item.RedriveAll{Keys: keys, Letters: []*item.Entry{e}}.Build()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.tenant("k", "a")
+			held := w.next(w.digest(), "a")
+			w.put(held.Key(), "?")
+			w.delete(keys.Own("s1"))
+			in, _ := item.Recover{Keys: keys, Session: "s1", Taken: w.under(keys.Taken()), Now: noon}.Build()
+			w.do(in)
+			place := w.under(keys.Place("a"))[0]
+			w.ask(txn.Put(w.under(keys.Dead())[0].Key, item.Encode(held.State), int64(0)), txn.Put(place.Key, string(place.Value), int64(0)))
+			w.do(redrive(w.entry(keys.Dead())))
+			if e := w.entry(keys.Behind()); e.State.Lane != 0 || len(w.under(keys.Lanes())) != 0 {
+				t.Errorf("%s, and %d lanes", e.KV.Value, len(w.under(keys.Lanes())))
+			}
+		})
+	}
+}
+
+// An item without a content frees its lane also if another one has its id by now.
+func TestDiscardEmptyFreesTheLane(t *testing.T) {
+	w := newWorld(t)
+	w.tenant("k", "a")
+	held := w.next(w.digest(), "a")
+	w.put(keys.Content("a"), `{"v":1,"seq":"other"}`)
+	w.do(item.Discard{Held: held, Empty: true, Now: noon}.Build())
+	if lanes := w.under(keys.Lanes()); len(lanes) != 0 {
+		t.Errorf("left: %s", lanes[0].Key)
+	}
+}
+
+// Lanes of a limit that was higher count.
+func TestTurnsOfALowerLimit(t *testing.T) {
+	w := newWorld(t)
+	w.tenant("k", "a", "b", "c", "d", "e")
+	digest := w.digest()
+	step := item.Turns{Keys: item.NewKeys("/c/", item.Spec{Name: "orders", KeyLimit: 3}), Looks: []item.Look{{Digest: digest}}}
+	turns := step.Judge(w.ask(step.Build()...)).Turns
+	w.advance(turns)
+	w.delete(string(w.under(keys.Lanes())[0].Key))
+	if turns := w.turns(digest); len(turns) != 0 {
+		t.Errorf("it is the turn of %s beside two others", turns[0].State.ID)
 	}
 }

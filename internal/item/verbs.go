@@ -131,14 +131,16 @@ type Discard struct {
 func (s Discard) Build() *pb.TxnRequest {
 	st := s.State
 	st.ended(s.attempt(AttemptDiscarded, s.Reason, s.Now))
+	free := s.leave(st)
+	st.Lane = 0
 	ops := s.bury(st, s.place(VerbDiscard), "discarded: "+s.Reason, s.Now)
 	if !s.Empty {
-		return s.ends(ops...)
+		return s.ends(append(ops, free...)...)
 	}
 	key := s.Content(st.ID)
 	c := Content{
 		Version: Version, Given: st.Given, Seq: st.Seq, Rank: s.rank(st.Priority),
 		Vesting: st.Vesting, Enqueued: st.Vesting, Missing: true,
 	}
-	return s.ends(inner([]*pb.Compare{absent(key)}, append(ops, put(key, Encode(c)))...))
+	return s.ends(append(free, inner([]*pb.Compare{absent(key)}, append(ops, put(key, Encode(c)))...))...)
 }

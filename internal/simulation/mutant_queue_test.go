@@ -81,6 +81,14 @@ var queueMutants = []mutant{
 		edits: []edit{{"internal/item/lane.go", "absent(lane), txn.NoneIn(t.after, t.Key())}", "absent(lane)}"}},
 	},
 	{
+		name: "turn of another item of the partition key freed", tests: "TestLaneOfAnother", of: "internal/item", unseen: unused,
+		edits: []edit{{"internal/item/lane.go", "inner([]*pb.Compare{txn.ValueIs([]byte(lane), laneOwner(st.Seq, st.ID))}, remove(lane))", "remove(lane)"}},
+	},
+	{
+		name: "vested item passed by a later one of its partition key", tests: "TestVestedTurnIsNotPassed", of: "etcdclaims/queue",
+		edits: []edit{{"etcdclaims/queue/lanes.go", "found.Late && !vested {", "found.Late && vested {"}},
+	},
+	{
 		name: "partition key left to the process that died", tests: "TestKilledBeforeTheNextTurn", of: "etcdclaims/queue",
 		edits: []edit{{"etcdclaims/queue/keeper.go", "		k.lanes.see(events)\n", ""}},
 	},
