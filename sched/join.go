@@ -38,9 +38,11 @@ func (l *leadership) joined(c *jobState, r *request) join {
 	for i, o := range j.of {
 		ends[i] = o.ask
 	}
-	newest, complete, runs := before.Joined(ends)
-	j.ask, j.complete, j.runs = newest[0], complete, runs
-	j.ask.By = before.Names()
+	var newest []ask
+	if newest, j.complete, j.runs = before.Joined(ends); j.complete {
+		j.ask = newest[0]
+		j.ask.By = before.Names()
+	}
 	return j
 }
 

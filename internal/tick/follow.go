@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
@@ -102,7 +103,7 @@ func (k Keys) Follow(job string, followers Followers, records ...Past) (ops []*p
 		if p.Attempt == 0 || p.Again || followers == nil {
 			continue
 		}
-		a := Ask{Version: Version, ID: cmp.Or(p.Run, p.at()), By: job, At: p.Nominal, After: p.ID, Failed: failed}
+		a := Ask{Version: Version, ID: cmp.Or(p.Run, p.at()+"-"+keyspace.Digest(job)[:16]), By: job, At: p.Nominal, After: p.ID, Failed: failed}
 		for _, f := range followers(job) {
 			if !f.Joins() && !f.Wants(failed) {
 				continue

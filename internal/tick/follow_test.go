@@ -140,6 +140,18 @@ func TestFollow(t *testing.T) {
 	})
 }
 
+// Jobs whose ticks are left out at one instant, in one transaction, request ticks of one job under different keys.
+func TestFollowLeftOutTogether(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	p := tick.Waiting{Ready: tick.Ready{ID: tick.NominalID(at(1)), Nominal: at(1), Attempt: 2, Retries: 1}}.LeftOut(tick.Skipped, at(2))
+	joins := func(string) []tick.Follower { return follow("")[3:] }
+	w.do(&pb.TxnRequest{Success: append(w.Follow("a", joins, p), w.Follow("b", joins, p)...)})
+	if n := len(w.under(w.Asks())); n != 2 {
+		t.Errorf("%d requests", n)
+	}
+}
+
 // A join is complete when each of its jobs has ended, and has the newest end of each.
 func TestJoined(t *testing.T) {
 	t.Parallel()
