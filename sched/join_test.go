@@ -126,6 +126,46 @@ func TestAfterAllThatNeverMeet(t *testing.T) {
 	})
 }
 
+// Ends that wait for those of other jobs are dropped when the job is changed, in code or as a definition.
+func TestAfterAllChanged(t *testing.T) {
+	for _, after := range [][]string{nil, {"a"}, {"a", "b"}} {
+		t.Run(fmt.Sprint(after), func(t *testing.T) {
+			t.Parallel()
+			inFleet(t, func(t *testing.T, f *fleet) {
+				f.reports(0)
+				f.do(sched.Job{Name: "a", Schedule: minutely}, 0)
+				f.do(sched.Job{Name: "b", Schedule: minutely}, 0)
+				f.do(sched.Job{Name: "odd", Schedule: tenMinutely}, 0)
+				f.do(sched.Job{Name: "code", Schedule: sched.After("odd", "a", "b"), Overlap: sched.Allow{}}, 0)
+				n := f.start(0)
+				d := sched.Definition{Name: "defined", AfterAll: []string{"odd", "a", "b"}, Kind: "report", Overlap: sched.Allow{}}
+				d = f.define(d)
+				f.until("00:03:30")
+				n.stop()
+				code := &f.jobs[len(f.jobs)-1]
+				if d.AfterAll, code.Schedule = after, tenMinutely; after == nil {
+					d.Schedule = "@every 10m"
+				} else {
+					code.Schedule = sched.After(after...)
+				}
+				f.define(d)
+				f.start(0)
+				f.until("00:03:50")
+				f.ledger.want(t, "code")
+				f.ledger.want(t, "defined")
+				if left := f.under("/now/ask/"); len(left) != 0 {
+					t.Errorf("left: %v", left)
+				}
+				f.until("00:04:10")
+				if after != nil {
+					f.ledger.want(t, "code", "00:04:00")
+					f.ledger.want(t, "defined", "00:04:00")
+				}
+			})
+		})
+	}
+}
+
 func TestAfterAllPassthrough(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		s, err := sched.New(without(t), sched.Config{Group: "default"})

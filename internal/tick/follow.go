@@ -46,6 +46,28 @@ func (f Following) Wants(failed bool) bool {
 	return f.AfterOn == OnEnd || failed == (f.AfterOn == OnFailure)
 }
 
+// Join identifies several jobs and how they must have ended. It is empty of one job.
+func (f Following) Join() string {
+	if !f.Joins() {
+		return ""
+	}
+	return keyspace.Digest(f.AfterOn + " " + f.Names())[:16]
+}
+
+// Outdated reports whether the request was made for another version of the job: it is of another job, another
+// join, or another end than this one runs after.
+func (f Following) Outdated(a Ask) bool {
+	switch {
+	case a.After == "":
+		return false
+	case a.Join != "" && a.Join != f.Join():
+		return true
+	case a.Defined == 0 && !f.Joins():
+		return false
+	}
+	return !f.Has(a.By) || !f.Joins() && !f.Wants(a.Failed)
+}
+
 // Condition describes when the job runs.
 func (f Following) Condition() string {
 	switch {
@@ -108,7 +130,7 @@ func (k Keys) Follow(job string, followers Followers, records ...Past) (ops []*p
 			if !f.Joins() && !f.Wants(failed) {
 				continue
 			}
-			a.Job, a.Defined = f.Job, f.Defined
+			a.Job, a.Defined, a.Join = f.Job, f.Defined, f.Join()
 			put := k.Ask(f.Job, a.ID, Encode(a))
 			if f.Defined == 0 {
 				ops = append(ops, put)
