@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -101,6 +102,39 @@ func TestPauseTogetherOfDeafOwner(t *testing.T) {
 			})
 		})
 	}
+}
+
+// slowly is a schedule whose next computation takes a second.
+type slowly struct {
+	calendar.Schedule
+	next *atomic.Bool
+}
+
+func (s slowly) Next(at time.Time) time.Time {
+	if s.next.CompareAndSwap(true, false) {
+		time.Sleep(time.Second)
+	}
+	return s.Schedule.Next(at)
+}
+
+// A pause of the group that the owner hears while it plans holds for the ticks that are planned already.
+func TestPauseTogetherWhileOwnerPlans(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.cfg.Spread = true
+		slow := slowly{minutely, new(atomic.Bool)}
+		f.do(sched.Job{Name: "a", Schedule: slow, Revision: "1", Overlap: sched.BufferAll{}}, 0)
+		f.do(sched.Job{Name: "b", Schedule: minutely}, 0)
+		f.start(0)
+		f.until("00:01:59.5")
+		slow.next.Store(true)
+		f.until("00:02:00.5")
+		noErr(t, f.console().PauseGroup(t.Context(), ""))
+		f.until("00:03:30")
+		noErr(t, f.console().ResumeGroup(t.Context()))
+		f.until("00:04:10")
+		f.ledger.want(t, "a", "00:01:00", "00:04:00")
+		f.ledger.want(t, "b", "00:01:00", "00:04:00")
+	})
 }
 
 // Pauses of tags are limited. A pause in whose stead another would be forgotten must have ended.

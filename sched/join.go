@@ -39,7 +39,7 @@ func (l *leadership) joined(c *jobState, r *request) join {
 		ends[i] = o.ask
 	}
 	var newest []ask
-	if newest, j.complete, j.runs = before.Joined(ends); j.complete {
+	if newest, j.complete, j.runs = before.Joined(ends); j.complete { // otherwise r may be gone
 		j.ask = newest[0]
 		j.ask.By = before.Names()
 	}

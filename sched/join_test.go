@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/etcdclaims/claims/sched"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // failsAt returns a handler that fails in the minute.
@@ -164,6 +166,38 @@ func TestAfterAllChanged(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An owner hears that requests are gone while it decides about others of the same job.
+func TestAfterAllCancelledWhileOwnerDecides(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		slow := new(atomic.Bool)
+		f.onNow = func(*node) {
+			if slow.Load() {
+				time.Sleep(200 * time.Millisecond)
+			}
+		}
+		f.do(sched.Job{Name: "all", Schedule: sched.After("a", "b"), Overlap: sched.BufferAll{}}, 0)
+		f.start(0)
+		f.until("00:01:00")
+		var ops []clientv3.Op
+		for i, at := range []string{"2000-01-01T00:00:10Z", "2000-01-01T00:00:20Z"} {
+			for _, by := range []string{"a", "b"} {
+				text := fmt.Sprintf(`{"v":1,"job":"all","id":"%s%d","by":"%[1]s","at":"%[3]s","after":"%[3]s"}`, by, i, at)
+				ops = append(ops, clientv3.OpPut(f.keyOf("all", fmt.Sprint("now/ask/J/", by, i)), text))
+			}
+		}
+		slow.Store(true)
+		noErr(t, second(f.etcd.Txn(t.Context()).Then(ops...).Commit()))
+		time.Sleep(800 * time.Millisecond)
+		noErr(t, f.console().Cancel(t.Context(), "all", ""))
+		slow.Store(false)
+		f.until("00:01:30")
+		if left := f.under("/now/ask/"); len(left) != 0 {
+			t.Errorf("left: %v", left)
+		}
+		f.ledger.want(t, "all")
+	})
 }
 
 func TestAfterAllPassthrough(t *testing.T) {

@@ -48,9 +48,10 @@ type leadership struct {
 	asked       *priority.Queue[*request]      // the requests that can be served, oldest first
 	unserved    map[string]bool                // the jobs whose requests may have to be given up, by digest
 
-	pauses   map[string]pause  // by the digest of the job, or the key of a halt, as far as they can be read
-	halts    map[string]halted // the pauses of many jobs, by key
-	haltEnds time.Time         // when the first of them ends by itself; zero for never
+	pauses   map[string]pause   // by the digest of the job, or the key of a halt, as far as they can be read
+	halts    map[string]halted  // the pauses of many jobs, by key
+	heard    map[string]live.KV // changes of them that the jobs do not have so far
+	haltEnds time.Time          // when the first of them ends by itself; zero for never
 
 	suspects []suspect // runs that may be orphans
 	unknown  unknown   // those of jobs that this process cannot run
@@ -98,6 +99,7 @@ func newLeadership(b *starter, claim *etcdclaims.Claim) *leadership {
 		asked: priority.New(func(a, b *request) bool { return a.compare(b) < 0 }), unserved: make(map[string]bool),
 		pauses:  make(map[string]pause),
 		halts:   make(map[string]halted),
+		heard:   make(map[string]live.KV),
 		unknown: make(unknown),
 		rescan:  true,
 		inbox:   inbox.New(),
@@ -197,7 +199,7 @@ func (l *leadership) round(ctx context.Context) (more bool, err error) {
 	}
 	var refused error
 	for _, duty := range []func(context.Context) (bool, error){
-		l.register, l.endPauses, l.endHalts, l.settleOrphans, l.withdraw, l.dropLate,
+		l.hearHalts, l.register, l.endPauses, l.settleOrphans, l.withdraw, l.dropLate,
 		l.admitRequests, l.giveUpRequests, l.admitDue, l.trimHistories,
 	} {
 		left, err := duty(ctx)
@@ -227,6 +229,9 @@ func (l *leadership) rest(ctx context.Context) {
 // idle returns how long nothing will be due.
 func (l *leadership) idle() time.Duration {
 	now, d := l.now(), nap
+	if len(l.heard) > 0 {
+		return 0
+	}
 	if l.view.AnyRuns() {
 		d = orphanCheck - time.Since(l.looked)
 	}

@@ -172,9 +172,6 @@ func (l *leadership) admitRequests(ctx context.Context) (more bool, err error) {
 	backfills, payloads := 0, 0
 	var todo []decision
 	for _, r := range taken {
-		if l.requests[r.key] != r {
-			continue // a decision about another one has absorbed that it is gone or has advanced
-		}
 		c := l.jobs[r.id]
 		j := l.joined(c, r)
 		switch {
