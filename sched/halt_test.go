@@ -8,6 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/calendar"
 )
@@ -104,6 +108,26 @@ func TestPauseTogetherOfDeafOwner(t *testing.T) {
 	}
 }
 
+// A pause of many jobs that cannot be read pauses the group, is replaced by no call, and is named by all.
+func TestPauseTogetherUnreadable(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.do(sched.Job{Name: "a", Schedule: minutely}, 0)
+		f.start(0)
+		f.until("00:00:10")
+		key := f.keyOf("a", "now/halt/"+keyspace.Digest("later"))
+		noErr(t, second(f.etcd.Put(t.Context(), key, `{"v":2}`)))
+		f.until("00:01:10")
+		f.ledger.want(t, "a")
+		s := f.console()
+		for _, err := range []error{s.ResumeGroup(t.Context()), s.ResumeTag(t.Context(), "later"), s.PauseTag(t.Context(), "later", "")} {
+			wantErr(t, err, "the value of "+key+" cannot be read")
+		}
+		if p, err := s.PausedJobs(t.Context()); err != nil || len(p) != 1 || p[0].By != "(not readable)" {
+			t.Errorf("%+v, %v", p, err)
+		}
+	})
+}
+
 // slowly is a schedule whose next computation takes a second.
 type slowly struct {
 	calendar.Schedule
@@ -152,6 +176,16 @@ func TestPauseTagLimit(t *testing.T) {
 		if keys := f.under("/now/halt/"); len(keys) != 100 {
 			t.Errorf("%d pauses", len(keys))
 		}
+		noErr(t, f.console().ResumeTag(t.Context(), "t8"))
+		host := f.server.Host(t)
+		slow, err := sched.New(claimtest.NewClient(t, host, etcdclaims.Config{Prefix: prefix, TTL: ttl}), f.cfg)
+		noErr(t, err)
+		host.Inject(claimtest.Fault{On: steps.Take, Times: 1, DelayRequest: time.Second})
+		ended := make(chan error)
+		go func() { ended <- slow.PauseTag(t.Context(), "late", "") }()
+		time.Sleep(100 * time.Millisecond) // it has read that t8 is not paused
+		noErr(t, f.console().PauseTag(t.Context(), "t8", ""))
+		wantErr(t, <-ended, "100 tags are paused, which is the limit")
 		f.until("00:01:10")
 		f.ledger.want(t, "a", "00:01:00")
 		if f.console().PauseTag(t.Context(), "", "") == nil || f.console().PauseGroup(t.Context(), "", sched.For(-1)) == nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -166,6 +167,25 @@ func TestAfterAllChanged(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Ends of a backfill are as new as others that are requested now.
+func TestAfterAllBackfilled(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.do(sched.Job{Name: "a", Schedule: calendar.Must(calendar.Every(time.Second, 0)), Overlap: sched.Allow{}}, 0)
+		f.do(sched.Job{Name: "b", Schedule: tenMinutely, Overlap: sched.Allow{}}, 40*time.Second)
+		f.do(sched.Job{Name: "all", Schedule: sched.After("a", "b"), Overlap: sched.Allow{}}, 0)
+		f.start(0)
+		f.until("00:05:00.5")
+		from := clock("00:00:00").Add(-10 * time.Minute)
+		for _, job := range []string{"a", "b"} {
+			noErr(t, second(f.console().Backfill(t.Context(), job, from, from.Add(time.Millisecond), nil)))
+		}
+		f.until("00:06:00")
+		if runs := f.ledger.all("all"); len(runs) != 1 || !runs[0].Nominal.Equal(from) {
+			t.Errorf("%v", runs)
+		}
+	})
 }
 
 // An owner hears that requests are gone while it decides about others of the same job.
