@@ -71,6 +71,9 @@ func (s *Scheduler) explainTick(ctx context.Context, job string, nominal time.Ti
 	if n := len(records); n >= st.Spec.Limit() {
 		return fmt.Sprintf("not known: the job keeps %d records, and the oldest is of %s", n, stamp(records[n-1].Nominal)), nil
 	}
+	if d := st.Spec.HistoryFor; d > 0 && s.now().Sub(nominal) > d {
+		return fmt.Sprintf("not known: the job keeps records for %v", d), nil
+	}
 	return "did not run, and no record says why: it was given up at a pause, or before an operator moved the mark", nil
 }
 

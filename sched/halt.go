@@ -21,7 +21,7 @@ const mostHalts = 100
 // for some time: see [For]. It is otherwise like Pause, with these differences. A job can be paused by
 // itself, with the group and with its tags: no tick is admitted until each of these pauses has ended. When
 // the pause ends, CatchUp decides about no tick from before, and the ticks of the pause have no record: Explain
-// knows of the last pause. PauseGroup replaces a pause of the group, also one until ResumeGroup.
+// knows of the last pause. RunOnStart is due in a pause, too. PauseGroup replaces a pause of the group, also one until ResumeGroup.
 //
 // Errors: those of etcdclaims.Client.TryAcquire. If the error matches etcdclaims.ErrUnknown, the pause may
 // have taken effect; after any other error it has not.
@@ -82,20 +82,25 @@ func (s *Scheduler) halt(ctx context.Context, tag, why string, opts []PauseOptio
 		return errtext.Wrap("sched: "+what, err)
 	}
 	act := audit.Begin(ctx, s.claims, audit.PauseJob, audit.Target{Group: s.cfg.Group, Detail: detailOf(h, length.String())}, why)
-	_, err = s.change(ctx, act, what, func() (cmps []clientv3.Cmp, ops []clientv3.Op, err error) {
+	_, err = s.change(ctx, act, what, func() (_ []clientv3.Cmp, ops []clientv3.Op, err error) {
 		known, err := s.readHalts(ctx)
 		if err != nil {
 			return nil, nil, err
 		}
-		if known.of(tag) == nil && len(known.all) >= mostHalts {
+		old, err := known.of(tag)
+		if err != nil {
+			return nil, nil, err
+		}
+		if old == nil && len(known.all) >= mostHalts {
 			oldest := known.all.Oldest(now)
 			if oldest == nil {
 				return nil, nil, fmt.Errorf("%d tags are paused, which is the limit", mostHalts)
 			}
 			ops = append(ops, clientv3.OpDelete(s.keys.Halt(oldest.Tag)))
 		}
-		cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(s.keys.Halt(tag)), "=", known.revs[tag]))
-		return cmps, append(ops, clientv3.OpPut(s.keys.Halt(tag), tick.Encode(h))), nil
+		// None was put since, so the oldest has ended and there are as many. One is removed only as another is put.
+		unchanged := clientv3.Compare(clientv3.ModRevision(s.keys.Halts()), "<", known.rev+1).WithPrefix()
+		return []clientv3.Cmp{unchanged}, append(ops, clientv3.OpPut(s.keys.Halt(tag), tick.Encode(h))), nil
 	})
 	return err
 }
@@ -109,7 +114,10 @@ func (s *Scheduler) lift(ctx context.Context, tag string) error {
 		if err != nil {
 			return nil, nil, err
 		}
-		h := known.of(tag)
+		h, err := known.of(tag)
+		if err != nil {
+			return nil, nil, err
+		}
 		if h == nil || !h.End(s.now()).IsZero() {
 			return nil, nil, fmt.Errorf("%w: %s is not paused", ErrUnchanged, of.Scope())
 		}
@@ -137,5 +145,7 @@ func (s *Scheduler) readHalts(ctx context.Context) (known halts, err error) {
 	if err != nil {
 		return known, err
 	}
-	return haltsFrom(resp.Kvs), nil
+	known = haltsFrom(resp.Kvs)
+	known.rev = resp.Header.Revision
+	return known, nil
 }

@@ -4,9 +4,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/calendar"
 )
@@ -103,6 +108,59 @@ func TestPauseTogetherOfDeafOwner(t *testing.T) {
 	}
 }
 
+// A pause of many jobs that cannot be read pauses the group, is replaced by no call, and is named by all.
+func TestPauseTogetherUnreadable(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.do(sched.Job{Name: "a", Schedule: minutely}, 0)
+		f.start(0)
+		f.until("00:00:10")
+		key := f.keyOf("a", "now/halt/"+keyspace.Digest("later"))
+		noErr(t, second(f.etcd.Put(t.Context(), key, `{"v":2}`)))
+		f.until("00:01:10")
+		f.ledger.want(t, "a")
+		s := f.console()
+		for _, err := range []error{s.ResumeGroup(t.Context()), s.ResumeTag(t.Context(), "later"), s.PauseTag(t.Context(), "later", "")} {
+			wantErr(t, err, "the value of "+key+" cannot be read")
+		}
+		if p, err := s.PausedJobs(t.Context()); err != nil || len(p) != 1 || p[0].By != "(not readable)" {
+			t.Errorf("%+v, %v", p, err)
+		}
+	})
+}
+
+// slowly is a schedule whose next computation takes a second.
+type slowly struct {
+	calendar.Schedule
+	next *atomic.Bool
+}
+
+func (s slowly) Next(at time.Time) time.Time {
+	if s.next.CompareAndSwap(true, false) {
+		time.Sleep(time.Second)
+	}
+	return s.Schedule.Next(at)
+}
+
+// A pause of the group that the owner hears while it plans holds for the ticks that are planned already.
+func TestPauseTogetherWhileOwnerPlans(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.cfg.Spread = true
+		slow := slowly{minutely, new(atomic.Bool)}
+		f.do(sched.Job{Name: "a", Schedule: slow, Revision: "1", Overlap: sched.BufferAll{}}, 0)
+		f.do(sched.Job{Name: "b", Schedule: minutely}, 0)
+		f.start(0)
+		f.until("00:01:59.5")
+		slow.next.Store(true)
+		f.until("00:02:00.5")
+		noErr(t, f.console().PauseGroup(t.Context(), ""))
+		f.until("00:03:30")
+		noErr(t, f.console().ResumeGroup(t.Context()))
+		f.until("00:04:10")
+		f.ledger.want(t, "a", "00:01:00", "00:04:00")
+		f.ledger.want(t, "b", "00:01:00", "00:04:00")
+	})
+}
+
 // Pauses of tags are limited. A pause in whose stead another would be forgotten must have ended.
 func TestPauseTagLimit(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
@@ -118,6 +176,16 @@ func TestPauseTagLimit(t *testing.T) {
 		if keys := f.under("/now/halt/"); len(keys) != 100 {
 			t.Errorf("%d pauses", len(keys))
 		}
+		noErr(t, f.console().ResumeTag(t.Context(), "t8"))
+		host := f.server.Host(t)
+		slow, err := sched.New(claimtest.NewClient(t, host, etcdclaims.Config{Prefix: prefix, TTL: ttl}), f.cfg)
+		noErr(t, err)
+		host.Inject(claimtest.Fault{On: steps.Take, Times: 1, DelayRequest: time.Second})
+		ended := make(chan error)
+		go func() { ended <- slow.PauseTag(t.Context(), "late", "") }()
+		time.Sleep(100 * time.Millisecond) // it has read that t8 is not paused
+		noErr(t, f.console().PauseTag(t.Context(), "t8", ""))
+		wantErr(t, <-ended, "100 tags are paused, which is the limit")
 		f.until("00:01:10")
 		f.ledger.want(t, "a", "00:01:00")
 		if f.console().PauseTag(t.Context(), "", "") == nil || f.console().PauseGroup(t.Context(), "", sched.For(-1)) == nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/etcdclaims/claims/internal/tick"
 )
 
-// hearHalt takes over a pause of many jobs. One that cannot be read is of the group and has no end.
-func (l *leadership) hearHalt(key string, is live.KV) {
+// takeHalt takes over a pause of many jobs. One that cannot be read is of the group and has no end.
+func (l *leadership) takeHalt(key string, is live.KV) {
 	delete(l.halts, key)
 	delete(l.pauses, key)
 	if !is.Gone {
@@ -21,7 +21,6 @@ func (l *leadership) hearHalt(key string, is live.KV) {
 		}
 		l.halts[key] = halted{h, is.Rev}
 	}
-	l.rehalt()
 }
 
 // halted is a pause of many jobs, and its revision.
@@ -74,9 +73,14 @@ func (l *leadership) pauseOf(c *jobState) *tick.Asked {
 	return &tick.Asked{Key: key, Rev: l.halts[key].rev}
 }
 
-// endHalts lets jobs be due again after a pause of many jobs has ended by itself.
-func (l *leadership) endHalts(context.Context) (more bool, err error) {
-	if !l.haltEnds.IsZero() && !l.now().Before(l.haltEnds) {
+// hearHalts takes over the pauses of many jobs that have changed, or have ended by themselves. It does so once
+// in a round, so that all decisions of the round are about the same pauses.
+func (l *leadership) hearHalts(context.Context) (more bool, err error) {
+	if len(l.heard) > 0 || !l.haltEnds.IsZero() && !l.now().Before(l.haltEnds) {
+		for key, is := range l.heard {
+			l.takeHalt(key, is)
+		}
+		clear(l.heard)
 		l.rehalt()
 	}
 	return false, nil

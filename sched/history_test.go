@@ -96,6 +96,10 @@ func TestHistoryFor(t *testing.T) {
 		f.wantHistory("a", "ok 00:08:00", "ok 00:09:00", "ok 00:10:00")
 		f.wantHistory("few", "ok 00:09:00", "ok 00:10:00")
 		f.wantHistory("d", "ok 00:09:00", "ok 00:10:00")
+		x, err := f.console().Explain(t.Context(), "a", clock("00:02:00"))
+		if noErr(t, err); x != "not known: the job keeps records for 2m30s" {
+			t.Error(x)
+		}
 		noErr(t, f.console().Pause(t.Context(), "a", ""))
 		f.until("01:00:30")
 		f.wantHistory("a", "ok 00:08:00", "ok 00:09:00", "ok 00:10:00")

@@ -275,7 +275,8 @@ func (j Job) ruled() Job {
 func describe(group string, j Job) spec {
 	is := spec{
 		Version: valueVersion, Group: group, Job: j.Name, Schedule: j.text(), Revision: j.Revision, Hash: j.hash(),
-		Guarantee: j.Guarantee.String(), History: j.History, Overdue: j.Overdue, Jitter: j.Jitter, Kind: j.kind, Defined: j.defined, Tags: j.Tags,
+		Guarantee: j.Guarantee.String(), History: j.History, HistoryFor: j.HistoryFor,
+		Overdue: j.Overdue, Jitter: j.Jitter, Kind: j.kind, Defined: j.defined, Tags: j.Tags,
 	}
 	if before, follows := j.Schedule.(after); follows {
 		is.Following = before.Following

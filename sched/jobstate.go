@@ -113,7 +113,7 @@ func (l *leadership) absorb() {
 		job, backfill := l.view.JobOf(key)
 		switch l.view.Kind(key) {
 		case live.KindHalt:
-			l.hearHalt(key, is)
+			l.heard[key] = is
 		case live.KindPaused:
 			l.hearPause(job, key, is)
 		case live.KindWithdraw:

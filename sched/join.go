@@ -24,12 +24,12 @@ func (c *jobState) before() tick.Following {
 // joined returns the join of a request.
 func (l *leadership) joined(c *jobState, r *request) join {
 	before := c.before()
-	if r.After == "" || !before.Has(r.By) || !before.Joins() {
+	if r.After == "" || !before.Joins() || before.Outdated(r.ask) {
 		return join{[]*request{r}, r.ask, true, true}
 	}
 	var j join
 	for _, o := range l.requestsOf[c.id] {
-		if o.After != "" && o.At.Equal(r.At) && before.Has(o.By) {
+		if o.After != "" && o.At.Equal(r.At) && !before.Outdated(o.ask) {
 			j.of = append(j.of, o)
 		}
 	}
@@ -38,20 +38,12 @@ func (l *leadership) joined(c *jobState, r *request) join {
 	for i, o := range j.of {
 		ends[i] = o.ask
 	}
-	newest, complete, runs := before.Joined(ends)
-	j.ask, j.complete, j.runs = newest[0], complete, runs
-	j.ask.By = before.Names()
-	return j
-}
-
-// stale reports whether the request is of another job, or of another end, than this version of the job
-// runs after.
-func (c *jobState) stale(r *request) bool {
-	before := c.before()
-	if r.After == "" || r.Defined == 0 && !before.Joins() {
-		return false
+	var newest []ask
+	if newest, j.complete, j.runs = before.Joined(ends); j.complete { // otherwise r may be gone
+		j.ask = newest[0]
+		j.ask.By = before.Names()
 	}
-	return !before.Has(r.By) || !before.Joins() && !before.Wants(r.Failed)
+	return j
 }
 
 // piles reports whether requests of a job can be there for long: this owner cannot serve them, or they

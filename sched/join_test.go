@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // failsAt returns a handler that fails in the minute.
@@ -123,6 +126,97 @@ func TestAfterAllThatNeverMeet(t *testing.T) {
 		if e := f.entries("b")[0]; e.Missed != 32 || !strings.HasSuffix(e.Error, "more than 128 ticks waited for each other: a, none have not all ended for the same nominal times") {
 			t.Errorf("%+v", e)
 		}
+	})
+}
+
+// Ends that wait for those of other jobs are dropped when the job is changed, in code or as a definition.
+func TestAfterAllChanged(t *testing.T) {
+	for _, after := range [][]string{nil, {"a"}, {"a", "b"}} {
+		t.Run(fmt.Sprint(after), func(t *testing.T) {
+			t.Parallel()
+			inFleet(t, func(t *testing.T, f *fleet) {
+				f.reports(0)
+				f.do(sched.Job{Name: "a", Schedule: minutely}, 0)
+				f.do(sched.Job{Name: "b", Schedule: minutely}, 0)
+				f.do(sched.Job{Name: "odd", Schedule: tenMinutely}, 0)
+				f.do(sched.Job{Name: "code", Schedule: sched.After("odd", "a", "b"), Overlap: sched.Allow{}}, 0)
+				n := f.start(0)
+				d := sched.Definition{Name: "defined", AfterAll: []string{"odd", "a", "b"}, Kind: "report", Overlap: sched.Allow{}}
+				d = f.define(d)
+				f.until("00:03:30")
+				n.stop()
+				code := &f.jobs[len(f.jobs)-1]
+				if d.AfterAll, code.Schedule = after, tenMinutely; after == nil {
+					d.Schedule = "@every 10m"
+				} else {
+					code.Schedule = sched.After(after...)
+				}
+				f.define(d)
+				f.start(0)
+				f.until("00:03:50")
+				f.ledger.want(t, "code")
+				f.ledger.want(t, "defined")
+				if left := f.under("/now/ask/"); len(left) != 0 {
+					t.Errorf("left: %v", left)
+				}
+				f.until("00:04:10")
+				if after != nil {
+					f.ledger.want(t, "code", "00:04:00")
+					f.ledger.want(t, "defined", "00:04:00")
+				}
+			})
+		})
+	}
+}
+
+// Ends of a backfill are as new as others that are requested now.
+func TestAfterAllBackfilled(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.do(sched.Job{Name: "a", Schedule: calendar.Must(calendar.Every(time.Second, 0)), Overlap: sched.Allow{}}, 0)
+		f.do(sched.Job{Name: "b", Schedule: tenMinutely, Overlap: sched.Allow{}}, 40*time.Second)
+		f.do(sched.Job{Name: "all", Schedule: sched.After("a", "b"), Overlap: sched.Allow{}}, 0)
+		f.start(0)
+		f.until("00:05:00.5")
+		from := clock("00:00:00").Add(-10 * time.Minute)
+		for _, job := range []string{"a", "b"} {
+			noErr(t, second(f.console().Backfill(t.Context(), job, from, from.Add(time.Millisecond), nil)))
+		}
+		f.until("00:06:00")
+		if runs := f.ledger.all("all"); len(runs) != 1 || !runs[0].Nominal.Equal(from) {
+			t.Errorf("%v", runs)
+		}
+	})
+}
+
+// An owner hears that requests are gone while it decides about others of the same job.
+func TestAfterAllCancelledWhileOwnerDecides(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		slow := new(atomic.Bool)
+		f.onNow = func(*node) {
+			if slow.Load() {
+				time.Sleep(200 * time.Millisecond)
+			}
+		}
+		f.do(sched.Job{Name: "all", Schedule: sched.After("a", "b"), Overlap: sched.BufferAll{}}, 0)
+		f.start(0)
+		f.until("00:01:00")
+		var ops []clientv3.Op
+		for i, at := range []string{"2000-01-01T00:00:10Z", "2000-01-01T00:00:20Z"} {
+			for _, by := range []string{"a", "b"} {
+				text := fmt.Sprintf(`{"v":1,"job":"all","id":"%s%d","by":"%[1]s","at":"%[3]s","after":"%[3]s"}`, by, i, at)
+				ops = append(ops, clientv3.OpPut(f.keyOf("all", fmt.Sprint("now/ask/J/", by, i)), text))
+			}
+		}
+		slow.Store(true)
+		noErr(t, second(f.etcd.Txn(t.Context()).Then(ops...).Commit()))
+		time.Sleep(800 * time.Millisecond)
+		noErr(t, f.console().Cancel(t.Context(), "all", ""))
+		slow.Store(false)
+		f.until("00:01:30")
+		if left := f.under("/now/ask/"); len(left) != 0 {
+			t.Errorf("left: %v", left)
+		}
+		f.ledger.want(t, "all")
 	})
 }
 

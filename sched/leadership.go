@@ -51,9 +51,10 @@ type leadership struct {
 	heirs map[string]live.KV // the requests for the ownership, by key
 	heir  string             // the client that the ownership is handed over to; empty for none
 
-	pauses   map[string]pause  // by the digest of the job, or the key of a halt, as far as they can be read
-	halts    map[string]halted // the pauses of many jobs, by key
-	haltEnds time.Time         // when the first of them ends by itself; zero for never
+	pauses   map[string]pause   // by the digest of the job, or the key of a halt, as far as they can be read
+	halts    map[string]halted  // the pauses of many jobs, by key
+	heard    map[string]live.KV // changes of them that the jobs do not have so far
+	haltEnds time.Time          // when the first of them ends by itself; zero for never
 
 	suspects []suspect // runs that may be orphans
 	unknown  unknown   // those of jobs that this process cannot run
@@ -103,6 +104,7 @@ func newLeadership(b *starter, claim *etcdclaims.Claim) *leadership {
 		heirs:   make(map[string]live.KV),
 		pauses:  make(map[string]pause),
 		halts:   make(map[string]halted),
+		heard:   make(map[string]live.KV),
 		unknown: make(unknown),
 		rescan:  true,
 		inbox:   inbox.New(),
@@ -204,7 +206,7 @@ func (l *leadership) round(ctx context.Context) (more bool, err error) {
 	}
 	var refused error
 	for _, duty := range []func(context.Context) (bool, error){
-		l.register, l.endPauses, l.endHalts, l.settleOrphans, l.withdraw, l.dropLate,
+		l.hearHalts, l.register, l.endPauses, l.settleOrphans, l.withdraw, l.dropLate,
 		l.admitRequests, l.giveUpRequests, l.admitDue, l.trimHistories, l.hearHeirs,
 	} {
 		left, err := duty(ctx)
@@ -234,6 +236,9 @@ func (l *leadership) rest(ctx context.Context) {
 // idle returns how long nothing will be due.
 func (l *leadership) idle() time.Duration {
 	now, d := l.now(), nap
+	if len(l.heard) > 0 {
+		return 0
+	}
 	if l.view.AnyRuns() {
 		d = orphanCheck - time.Since(l.looked)
 	}

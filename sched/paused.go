@@ -39,17 +39,20 @@ func (p Pause) Text() string {
 
 // halts are the pauses of many jobs as they were read.
 type halts struct {
-	all  tick.Halts
-	revs map[string]int64 // by tag
+	all        tick.Halts
+	revs       map[string]int64 // by tag
+	rev        int64            // of the read
+	unreadable error            // about one that cannot be read
 }
 
 // haltsFrom decodes the pauses of many jobs. One that cannot be read counts as one of the group, as it does
-// for an owner. It is not replaced.
+// for an owner.
 func haltsFrom(kvs []*mvccpb.KeyValue) (known halts) {
 	known.revs = make(map[string]int64)
 	for _, kv := range kvs {
 		h, err := decode[tick.Halt](string(kv.Key), kv.Value)
 		if err != nil {
+			known.unreadable = err
 			known.all = append(known.all, tick.Halt{Pause: pause{By: "(not readable)", Note: err.Error()}})
 			continue
 		}
@@ -58,12 +61,13 @@ func haltsFrom(kvs []*mvccpb.KeyValue) (known halts) {
 	return known
 }
 
-// of returns the halt of a tag, or nil.
-func (h halts) of(tag string) *tick.Halt {
+// of returns the halt of a tag, or nil. None is changed while one cannot be read: that may be the one, and
+// all jobs stay paused because of it.
+func (h halts) of(tag string) (*tick.Halt, error) {
 	for i := range h.all {
 		if h.all[i].Tag == tag {
-			return &h.all[i]
+			return &h.all[i], h.unreadable
 		}
 	}
-	return nil
+	return nil, h.unreadable
 }

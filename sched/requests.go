@@ -186,7 +186,7 @@ func (l *leadership) admitRequests(ctx context.Context) (more bool, err error) {
 			todo = append(todo, l.backfill(c, r))
 		case r.backfill(), len(todo) >= mostSteps, payloads >= mostPayloads, served[r.id] && !c.job.rules.Parallel():
 			more = true
-		case c.stale(r):
+		case c.before().Outdated(r.ask):
 			todo = append(todo, l.dropAsk(c, r))
 		case !j.complete: // it is offered again when the others have ended
 		default:

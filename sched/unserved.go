@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -52,7 +53,7 @@ func (l *leadership) excess(id string) (all []*request) {
 	if len(all) <= mostUnserved {
 		return nil
 	}
-	slices.SortFunc(all, (*request).compare)
+	slices.SortFunc(all, func(a, b *request) int { return cmp.Compare(a.rev, b.rev) }) // those of a backfill are not old
 	return all[:givenUpAtOnce]
 }
 

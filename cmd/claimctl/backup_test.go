@@ -118,9 +118,13 @@ func TestRestoreOfPausesThatEnd(t *testing.T) {
 	paused := "sched/" + keyspace.Digest("billing") + "/now/paused/" + keyspace.Digest("invoices")
 	_, err = w.etcd.Put(ctx, w.prefix+paused, `{"v":1,"by":"anna","at":"2026-03-01T12:00:00Z","until":"2026-03-01T14:00:00Z"}`)
 	w.noErr(err)
+	w.noErr(s.PauseTag(ctx, "nightly", "INC-311"))
 	file := w.backup()
 	w.deleteAll()
 	w.ok("restore", "-f", file, "--may-repeat")
+	if all, err := s.PausedJobs(ctx); err != nil || len(all) != 1 || all[0].Scope != "tag nightly" {
+		t.Errorf("%+v, %v", all, err)
+	}
 	if resp, err := w.etcd.Get(ctx, w.prefix+paused); err != nil || resp.Count != 1 {
 		t.Errorf("the pause of the job: %v, %v", resp, err)
 	}

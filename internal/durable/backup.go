@@ -170,11 +170,13 @@ func (s *saver) jobs(ctx context.Context, root string) {
 			s.save(Definitions, name, kv, beside[i])
 		}
 	})
-	s.pages(ctx, k.AllPaused(), perPage, func(kvs []*mvccpb.KeyValue) {
-		for _, kv := range kvs {
-			s.save(JobPauses, strings.TrimPrefix(string(kv.Key), s.prefix), kv)
-		}
-	})
+	for _, pauses := range []string{k.AllPaused(), k.Halts()} {
+		s.pages(ctx, pauses, perPage, func(kvs []*mvccpb.KeyValue) {
+			for _, kv := range kvs {
+				s.save(JobPauses, strings.TrimPrefix(string(kv.Key), s.prefix), kv)
+			}
+		})
+	}
 }
 
 func (s *saver) group(ctx context.Context, root string) {

@@ -31,12 +31,14 @@ type Spec struct {
 	Guarantee string        `json:"guarantee"`
 	History   int           `json:"history,omitempty"` // 0 in values of an earlier version: the default
 	Overdue   time.Duration `json:"overdue,omitempty"`
-	Jitter    time.Duration `json:"jitter,omitempty"`
-	Started   []string      `json:"started,omitempty"`        // the revisions whose RunOnStart was due
-	Kind      string        `json:"kind,omitempty"`           // empty for a job in code
-	Defined   int64         `json:"defined,string,omitempty"` // the version of the definition that was taken up
-	Tags      []string      `json:"tags,omitempty"`
-	Problem   string        `json:"problem,omitempty"` // why the owner cannot run that
+	// HistoryFor is how old a record can be when the next one is written, 0 for no limit.
+	HistoryFor time.Duration `json:"historyFor,omitempty"`
+	Jitter     time.Duration `json:"jitter,omitempty"`
+	Started    []string      `json:"started,omitempty"`        // the revisions whose RunOnStart was due
+	Kind       string        `json:"kind,omitempty"`           // empty for a job in code
+	Defined    int64         `json:"defined,string,omitempty"` // the version of the definition that was taken up
+	Tags       []string      `json:"tags,omitempty"`
+	Problem    string        `json:"problem,omitempty"` // why the owner cannot run that
 }
 
 // InCode reports whether an owner has registered the job from code, and not by its

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
@@ -43,6 +44,28 @@ func (f Following) Names() string { return strings.Join(f.Jobs(), ", ") }
 // Wants reports whether the job runs if its jobs have ended, and whether one of them without success.
 func (f Following) Wants(failed bool) bool {
 	return f.AfterOn == OnEnd || failed == (f.AfterOn == OnFailure)
+}
+
+// Join identifies several jobs and how they must have ended. It is empty of one job.
+func (f Following) Join() string {
+	if !f.Joins() {
+		return ""
+	}
+	return keyspace.Digest(f.AfterOn + " " + f.Names())[:16]
+}
+
+// Outdated reports whether the request was made for another version of the job: it is of another job, another
+// join, or another end than this one runs after.
+func (f Following) Outdated(a Ask) bool {
+	switch {
+	case a.After == "":
+		return false
+	case a.Join != "" && a.Join != f.Join():
+		return true
+	case a.Defined == 0 && !f.Joins():
+		return false
+	}
+	return !f.Has(a.By) || !f.Joins() && !f.Wants(a.Failed)
 }
 
 // Condition describes when the job runs.
@@ -102,12 +125,12 @@ func (k Keys) Follow(job string, followers Followers, records ...Past) (ops []*p
 		if p.Attempt == 0 || p.Again || followers == nil {
 			continue
 		}
-		a := Ask{Version: Version, ID: cmp.Or(p.Run, p.at()), By: job, At: p.Nominal, After: p.ID, Failed: failed}
+		a := Ask{Version: Version, ID: cmp.Or(p.Run, p.at()+"-"+keyspace.Digest(job)[:16]), By: job, At: p.Nominal, After: p.ID, Failed: failed}
 		for _, f := range followers(job) {
 			if !f.Joins() && !f.Wants(failed) {
 				continue
 			}
-			a.Job, a.Defined = f.Job, f.Defined
+			a.Job, a.Defined, a.Join = f.Job, f.Defined, f.Join()
 			put := k.Ask(f.Job, a.ID, Encode(a))
 			if f.Defined == 0 {
 				ops = append(ops, put)

@@ -140,6 +140,52 @@ func TestFollow(t *testing.T) {
 	})
 }
 
+// Jobs whose ticks are left out at one instant, in one transaction, request ticks of one job under different keys.
+func TestFollowLeftOutTogether(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	p := tick.Waiting{Ready: tick.Ready{ID: tick.NominalID(at(1)), Nominal: at(1), Attempt: 2, Retries: 1}}.LeftOut(tick.Skipped, at(2))
+	joins := func(string) []tick.Follower { return follow("")[3:] }
+	w.do(&pb.TxnRequest{Success: append(w.Follow("a", joins, p), w.Follow("b", joins, p)...)})
+	if n := len(w.under(w.Asks())); n != 2 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+// A request is outdated if the job runs after others by now, or after other ends of them.
+func TestOutdated(t *testing.T) {
+	t.Parallel()
+	one, fail := tick.Following{After: "a"}, tick.Following{After: "a", AfterOn: tick.OnFailure}
+	both, other := tick.Following{AfterAll: []string{"a", "b"}}, tick.Following{AfterAll: []string{"a", "c"}}
+	end := tick.Following{AfterAll: []string{"a", "b"}, AfterOn: tick.OnEnd}
+	for _, of := range []struct {
+		by, now tick.Following
+		defined int64
+		want    bool
+	}{
+		{one, one, 0, false},
+		{one, one, 7, false},
+		{one, fail, 0, false}, // another process may have another version of the code
+		{one, fail, 7, true},
+		{one, both, 0, false},
+		{both, both, 0, false},
+		{both, both, 7, false},
+		{both, one, 0, true},
+		{both, one, 7, true},
+		{both, other, 0, true},
+		{both, end, 0, true},
+		{both, tick.Following{}, 0, true},
+	} {
+		a := tick.Ask{By: "a", After: "x", Defined: of.defined, Join: of.by.Join()}
+		if of.now.Outdated(a) != of.want {
+			t.Errorf("by %+v, now %+v, of definition %d: want %t", of.by, of.now, of.defined, of.want)
+		}
+	}
+	if one.Outdated(tick.Ask{By: "operator"}) {
+		t.Error("RunNow is outdated")
+	}
+}
+
 // A join is complete when each of its jobs has ended, and has the newest end of each.
 func TestJoined(t *testing.T) {
 	t.Parallel()

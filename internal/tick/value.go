@@ -172,6 +172,7 @@ type Ask struct {
 	Payload  json.RawMessage `json:"payload,omitempty"`
 	After    string          `json:"after,omitempty"`  // the tick of the job By that has ended
 	Failed   bool            `json:"failed,omitempty"` // with After: it ended without success
+	Join     string          `json:"join,omitempty"`   // with After: the Following.Join of the job
 	// Defined is, with After, the version of the definition that runs after By; 0 for a job in code.
 	Defined int64 `json:"defined,string,omitempty"`
 }
