@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -133,6 +134,41 @@ func TestCancelNoticeLate(t *testing.T) {
 		w.ok(second.Err())
 		w.ok(second.Complete(w.Context()))
 	})
+}
+
+// An attempt that has ended with a lost reply is not taken for cancelled when a later one of the id is.
+func TestCancelOfLaterAttempt(t *testing.T) {
+	for name, end := range map[string]func(context.Context, *queue.Delivery) error{
+		"completed": func(ctx context.Context, l *queue.Delivery) error { return l.Complete(ctx) },
+		"failed": func(ctx context.Context, l *queue.Delivery) error {
+			_, err := l.Fail(ctx, errors.New("x"))
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			virtually(t, func(w *world) {
+				worker, host := w.process(queue.Config{Retention: -1})
+				q := w.queue(queue.Config{Retention: -1})
+				w.enqueue(q, "a")
+				first := w.claim(worker)
+				host.Inject(claimtest.Fault{On: claimtest.Other, LoseReply: true})
+				ctx, cancel := context.WithTimeout(w.Context(), sec)
+				defer cancel()
+				w.wantErr(end(ctx, first), etcdclaims.ErrUnknown)
+				host.RemoveFaults()
+				if name == "completed" {
+					w.enqueue(q, "a")
+				}
+				time.Sleep(30 * sec) // the back-off
+				second := w.claim(worker)
+				w.ok(q.Cancel(admin.As(w.Context(), "ann", ""), "a", queue.AlsoTaken("wrong address")))
+				time.Sleep(sec)
+				w.wantCancelled(second.Err())
+				w.ok(end(w.Context(), first))
+			})
+		})
+	}
 }
 
 // A worker that gives the item back while Cancel is under way does not keep it from being cancelled, nor leaves

@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -83,17 +84,48 @@ func TestDebounceEnds(t *testing.T) {
 
 // An item that waits for another attempt keeps its payload, and its back-off.
 func TestDebounceOfFailed(t *testing.T) {
+	for name, end := range map[string]func(*world, *queue.Delivery) (time.Time, error){
+		"failed": func(w *world, l *queue.Delivery) (time.Time, error) {
+			out, err := l.Fail(w.Context(), context.Canceled)
+			return out.Until, err
+		},
+		"snoozed": func(w *world, l *queue.Delivery) (time.Time, error) { return l.Snooze(w.Context(), time.Hour) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			virtually(t, func(w *world) {
+				q := w.queue(queue.Config{})
+				w.settle(q, "1")
+				time.Sleep(31 * sec)
+				until, err := end(w, w.claim(q))
+				w.ok(err)
+				w.want(w.settle(q, "2"), false)
+				info := w.look(q, "a")
+				w.want(string(info.Payload), "1")
+				w.want(info.Vesting.Equal(until), true)
+			})
+		})
+	}
+}
+
+// An item that other processes move again and again is found all the same.
+func TestDebounceBesideOthers(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		q := w.queue(queue.Config{})
-		w.settle(q, "1")
-		time.Sleep(31 * sec)
-		out, err := w.claim(q).Fail(w.Context(), context.Canceled)
-		w.ok(err)
-		w.want(w.settle(q, "2"), false)
-		info := w.look(q, "a")
-		w.want(string(info.Payload), "1")
-		w.want(info.Vesting.Equal(out.Until), true)
+		q, host := w.process(queue.Config{})
+		other := w.queue(queue.Config{})
+		w.settle(q, "0")
+		moves := 0
+		host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, Saw: func(req any) {
+			if moves < 5 && strings.Contains(fmt.Sprint(req), "/worker/") { // it is being looked up
+				moves++
+				time.Sleep(sec)
+				w.want(w.settle(other, "theirs"), true)
+			}
+		}})
+		w.want(w.settle(q, "mine"), true)
+		w.want(moves, 5)
+		w.want(string(w.look(other, "a").Payload), "mine")
 	})
 }
 

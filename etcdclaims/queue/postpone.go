@@ -33,7 +33,7 @@ var errVested = errors.New("item has vested")
 // postpone gives an item that has not vested the payload of a later one.
 func (q *Queue) postpone(ctx context.Context, it Item, now time.Time) error {
 	return q.change(ctx, nil, "enqueue", item.VerbDebounce, it.id, func(f found) (*pb.TxnRequest, error) {
-		if f.Where != Later || f.Attempts > 0 {
+		if f.Where != Later || !f.Vesting.Equal(f.content.Vesting) { // an attempt has moved that
 			return nil, errVested
 		}
 		return item.Debounce{
