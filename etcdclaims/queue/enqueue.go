@@ -71,11 +71,7 @@ func (q *Queue) EnqueueAll(ctx context.Context, items []Item) (added int, err er
 			return added, q.fail("enqueue", err)
 		}
 	}
-	replaced, err := q.debounce(ctx, e)
-	if added += replaced; err != nil {
-		return added, err
-	}
-	replaced, err = q.overDead(ctx, e)
+	replaced, err := q.overHad(ctx, e)
 	return added + replaced, err
 }
 

@@ -309,7 +309,7 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "debounced item that is begun", of: "etcdclaims/queue", tests: "TestDebounceOfFailed",
-		edits: []edit{{"etcdclaims/queue/postpone.go", "f.Where != Later || !f.Vesting.Equal(f.content.Vesting) {", "f.Where != Later {"}},
+		edits: []edit{{"etcdclaims/queue/postpone.go", "f.Where != Later || !f.Vesting.Equal(f.content.Vesting):", "f.Where != Later:"}},
 	},
 	{
 		name: "waits that open a stream each", of: "etcdclaims/queue", tests: "TestWaitsShareAStream",
