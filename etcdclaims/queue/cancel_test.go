@@ -171,6 +171,53 @@ func TestCancelOfLaterAttempt(t *testing.T) {
 	}
 }
 
+// An item that was cancelled before its process knew that it has it is not delivered with the payload of another.
+func TestCancelBeforeDelivery(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		worker, host := w.process(queue.Config{})
+		q := w.queue(queue.Config{})
+		w.enqueue(q, "warm")
+		w.ok(w.claim(worker).Complete(w.Context()))
+		w.enqueue(q, "a")
+		host.Inject(claimtest.Fault{On: claimtest.Other, LoseReply: true, Saw: w.sees("/taken/")})
+		cancelled := false
+		host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, Saw: func(req any) {
+			if !cancelled && strings.Contains(fmt.Sprint(req), "/content/a") { // what was taken is looked up
+				cancelled = true
+				w.ok(q.Cancel(w.Context(), "a", queue.AlsoTaken("")))
+				w.enqueue(q, "a", queue.Delay(time.Hour))
+			}
+		}})
+		w.want(len(w.tryClaim(worker, 1)), 0)
+		w.want(cancelled, true)
+		time.Sleep(5 * sec)
+		w.want(w.look(q, "a").Where, queue.Later)
+	})
+}
+
+// The process of a worker whose item was cancelled gives the turn to the next item of the partition key.
+func TestCancelTakenPassesTheTurn(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		worker, q := w.queue(queue.Config{}), w.queue(queue.Config{})
+		w.enqueue(worker, "a", queue.PartitionKey("k"))
+		w.enqueue(worker, "b", queue.PartitionKey("k"))
+		time.Sleep(sec)
+		l := w.claim(worker)
+		w.want(w.look(q, "b").Where, queue.Behind)
+		w.ok(q.Cancel(w.Context(), "a", queue.AlsoTaken("")))
+		<-l.Done()
+		begin := time.Now()
+		for w.look(q, "b").Where == queue.Behind {
+			time.Sleep(time.Millisecond)
+		}
+		if d := time.Since(begin); d > 100*time.Millisecond {
+			t.Errorf("after %v", d)
+		}
+	})
+}
+
 // A worker that gives the item back while Cancel is under way does not keep it from being cancelled, nor leaves
 // anything of it.
 func TestCancelTakenBesideWorker(t *testing.T) {

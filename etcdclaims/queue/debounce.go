@@ -27,7 +27,6 @@ type debouncing struct {
 func Debounce(quiet, most time.Duration) ItemOption {
 	return itemOption(func(it *Item) {
 		it.debounce = debouncing{asked: true, quiet: quiet, most: most}
-		it.vesting, it.delay = time.Time{}, quiet
 	})
 }
 

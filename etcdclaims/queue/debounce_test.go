@@ -203,6 +203,28 @@ func TestDebounceOfGone(t *testing.T) {
 	}
 }
 
+// An id that is enqueued twice by one call has the last payload. Debounce takes the place of a delay.
+func TestDebounceTogether(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{})
+		make := func(payload string, opts ...queue.ItemOption) queue.Item {
+			opts = append([]queue.ItemOption{queue.ID("a"), queue.Debounce(30*sec, time.Minute)}, opts...)
+			return queue.NewItem([]byte(payload), opts...)
+		}
+		n, err := q.EnqueueAll(w.Context(), []queue.Item{make("1"), make("2", queue.Delay(time.Hour)), make("3")})
+		w.ok(err)
+		w.want(n, 1)
+		w.want(string(w.look(q, "a").Payload), "3")
+		for _, opt := range []queue.ItemOption{queue.Delay(time.Hour), queue.At(time.Now().Add(time.Hour))} {
+			w.ok(q.Cancel(w.Context(), "a"))
+			_, err := q.Enqueue(w.Context(), make("1", opt))
+			w.ok(err)
+			w.want(time.Until(w.look(q, "a").Vesting).Round(sec), 30*sec)
+		}
+	})
+}
+
 // An item that a worker takes while it is enqueued again is handled once, as it was.
 func TestDebounceBesideClaim(t *testing.T) {
 	t.Parallel()
