@@ -99,7 +99,8 @@ func sequenced(items []Item) []Item {
 	}
 	items = distinct(items, Item.ID)
 	for i := range items {
-		if items[i].seq = newSeq(); items[i].debounce.asked {
+		items[i].seq = newSeq()
+		if items[i].debounce.asked {
 			items[i].payload = last[items[i].id]
 		}
 	}
