@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -132,6 +133,88 @@ func TestCancelNoticeLate(t *testing.T) {
 		time.Sleep(sec)
 		w.ok(second.Err())
 		w.ok(second.Complete(w.Context()))
+	})
+}
+
+// An attempt that has ended with a lost reply is not taken for cancelled when a later one of the id is.
+func TestCancelOfLaterAttempt(t *testing.T) {
+	for name, end := range map[string]func(context.Context, *queue.Delivery) error{
+		"completed": func(ctx context.Context, l *queue.Delivery) error { return l.Complete(ctx) },
+		"failed": func(ctx context.Context, l *queue.Delivery) error {
+			_, err := l.Fail(ctx, errors.New("x"))
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			virtually(t, func(w *world) {
+				worker, host := w.process(queue.Config{Retention: -1})
+				q := w.queue(queue.Config{Retention: -1})
+				w.enqueue(q, "a")
+				first := w.claim(worker)
+				host.Inject(claimtest.Fault{On: claimtest.Other, LoseReply: true})
+				ctx, cancel := context.WithTimeout(w.Context(), sec)
+				defer cancel()
+				w.wantErr(end(ctx, first), etcdclaims.ErrUnknown)
+				host.RemoveFaults()
+				if name == "completed" {
+					w.enqueue(q, "a")
+				}
+				time.Sleep(30 * sec) // the back-off
+				second := w.claim(worker)
+				w.ok(q.Cancel(admin.As(w.Context(), "ann", ""), "a", queue.AlsoTaken("wrong address")))
+				time.Sleep(sec)
+				w.wantCancelled(second.Err())
+				w.ok(end(w.Context(), first))
+			})
+		})
+	}
+}
+
+// An item that was cancelled before its process knew that it has it is not delivered with the payload of another.
+func TestCancelBeforeDelivery(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		worker, host := w.process(queue.Config{})
+		q := w.queue(queue.Config{})
+		w.enqueue(q, "warm")
+		w.ok(w.claim(worker).Complete(w.Context()))
+		w.enqueue(q, "a")
+		host.Inject(claimtest.Fault{On: claimtest.Other, LoseReply: true, Saw: w.sees("/taken/")})
+		cancelled := false
+		host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, Saw: func(req any) {
+			if !cancelled && strings.Contains(fmt.Sprint(req), "/content/a") { // what was taken is looked up
+				cancelled = true
+				w.ok(q.Cancel(w.Context(), "a", queue.AlsoTaken("")))
+				w.enqueue(q, "a", queue.Delay(time.Hour))
+			}
+		}})
+		w.want(len(w.tryClaim(worker, 1)), 0)
+		w.want(cancelled, true)
+		time.Sleep(5 * sec)
+		w.want(w.look(q, "a").Where, queue.Later)
+	})
+}
+
+// The process of a worker whose item was cancelled gives the turn to the next item of the partition key.
+func TestCancelTakenPassesTheTurn(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		worker, q := w.queue(queue.Config{}), w.queue(queue.Config{})
+		w.enqueue(worker, "a", queue.PartitionKey("k"))
+		w.enqueue(worker, "b", queue.PartitionKey("k"))
+		time.Sleep(sec)
+		l := w.claim(worker)
+		w.want(w.look(q, "b").Where, queue.Behind)
+		w.ok(q.Cancel(w.Context(), "a", queue.AlsoTaken("")))
+		<-l.Done()
+		begin := time.Now()
+		for w.look(q, "b").Where == queue.Behind {
+			time.Sleep(time.Millisecond)
+		}
+		if d := time.Since(begin); d > 100*time.Millisecond {
+			t.Errorf("after %v", d)
+		}
 	})
 }
 

@@ -2,6 +2,8 @@ package queue_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -83,17 +85,143 @@ func TestDebounceEnds(t *testing.T) {
 
 // An item that waits for another attempt keeps its payload, and its back-off.
 func TestDebounceOfFailed(t *testing.T) {
+	for name, end := range map[string]func(*world, *queue.Delivery) (time.Time, error){
+		"failed": func(w *world, l *queue.Delivery) (time.Time, error) {
+			out, err := l.Fail(w.Context(), context.Canceled)
+			return out.Until, err
+		},
+		"snoozed": func(w *world, l *queue.Delivery) (time.Time, error) { return l.Snooze(w.Context(), time.Hour) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			virtually(t, func(w *world) {
+				q := w.queue(queue.Config{})
+				w.settle(q, "1")
+				time.Sleep(31 * sec)
+				until, err := end(w, w.claim(q))
+				w.ok(err)
+				w.want(w.settle(q, "2"), false)
+				info := w.look(q, "a")
+				w.want(string(info.Payload), "1")
+				w.want(info.Vesting.Equal(until), true)
+			})
+		})
+	}
+}
+
+// An item that other processes move again and again is found all the same.
+func TestDebounceBesideOthers(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		q, host := w.process(queue.Config{})
+		other := w.queue(queue.Config{})
+		w.settle(q, "0")
+		moves := 0
+		host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, Saw: func(req any) {
+			if moves < 8 && strings.Contains(fmt.Sprint(req), "/worker/") { // it is looked up or changed
+				moves++
+				time.Sleep(sec)
+				w.want(w.settle(other, "theirs"), true)
+			}
+		}})
+		w.want(w.settle(q, "mine"), true)
+		w.want(moves, 8)
+		w.want(string(w.look(other, "a").Payload), "mine")
+	})
+}
+
+// An item with another partition key does not take the place of one that has not vested.
+func TestDebounceOfAnotherKey(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
 		q := w.queue(queue.Config{})
-		w.settle(q, "1")
-		time.Sleep(31 * sec)
-		out, err := w.claim(q).Fail(w.Context(), context.Canceled)
+		enqueue := func(key string) (bool, error) {
+			return q.Enqueue(w.Context(), queue.NewItem([]byte(key), queue.ID("a"), queue.Debounce(sec, sec), queue.PartitionKey(key)))
+		}
+		_, err := enqueue("k1")
 		w.ok(err)
-		w.want(w.settle(q, "2"), false)
-		info := w.look(q, "a")
-		w.want(string(info.Payload), "1")
-		w.want(info.Vesting.Equal(out.Until), true)
+		if added, err := enqueue("k2"); added || err == nil || !strings.Contains(err.Error(), `partition key "k1"`) {
+			t.Error(added, err)
+		}
+		w.want(string(w.look(q, "a").Payload), "k1")
+		time.Sleep(2 * sec)
+		added, err := enqueue("k2")
+		w.ok(err)
+		w.want(added, false) // it has vested
+	})
+}
+
+// An id that others cancel, enqueue or bury meanwhile is treated as what it is for then.
+func TestDebounceOfGone(t *testing.T) {
+	cancel := func(w *world, q *queue.Queue) { w.ok(q.Cancel(w.Context(), "a")) }
+	bury := func(w *world, q *queue.Queue) { w.discard(q, "a") }
+	settle := func(w *world, q *queue.Queue) { w.settle(q, "theirs") }
+	for name, c := range map[string]struct {
+		dead                    bool // before
+		atLookup, atEnqueue     func(*world, *queue.Queue)
+		overDead, added, letter bool
+	}{
+		"enqueued anew":     {atLookup: cancel, atEnqueue: settle, added: true},
+		"buried":            {atLookup: cancel, atEnqueue: bury, letter: true},
+		"buried, over dead": {atLookup: cancel, atEnqueue: bury, overDead: true, added: true},
+		"buried before":     {atLookup: func(w *world, q *queue.Queue) { cancel(w, q); bury(w, q) }, letter: true},
+		"dead, buried anew": {dead: true, atLookup: cancel, atEnqueue: bury, overDead: true, added: true},
+		"dead, enqueued":    {dead: true, atLookup: func(w *world, q *queue.Queue) { cancel(w, q); settle(w, q) }, overDead: true, added: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			virtually(t, func(w *world) {
+				q, host := w.process(queue.Config{Retention: -1})
+				other := w.queue(queue.Config{Retention: -1})
+				w.enqueue(q, "warm", queue.Delay(time.Hour))
+				settle(w, other)
+				if c.dead {
+					cancel(w, other)
+					bury(w, other)
+				}
+				sent := 0
+				host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, Saw: func(any) {
+					switch sent++; {
+					case sent == 2:
+						c.atLookup(w, other)
+					case sent == 3 && c.atEnqueue != nil:
+						c.atEnqueue(w, other)
+					}
+				}})
+				opts := []queue.ItemOption{queue.ID("a"), queue.Debounce(30*sec, time.Minute)}
+				if c.overDead {
+					opts = append(opts, queue.OverDead())
+				}
+				added, err := q.Enqueue(w.Context(), queue.NewItem([]byte("mine"), opts...))
+				var dead *queue.DeadLetterError
+				w.want(errors.As(err, &dead), c.letter)
+				w.want(err != nil, c.letter)
+				w.want(added, c.added)
+				w.want(string(w.look(other, "a").Payload) == "mine", c.added)
+			})
+		})
+	}
+}
+
+// An id that is enqueued twice by one call has the last payload. Debounce takes the place of a delay.
+func TestDebounceTogether(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{})
+		make := func(payload string, opts ...queue.ItemOption) queue.Item {
+			opts = append([]queue.ItemOption{queue.ID("a"), queue.Debounce(30*sec, time.Minute)}, opts...)
+			return queue.NewItem([]byte(payload), opts...)
+		}
+		n, err := q.EnqueueAll(w.Context(), []queue.Item{make("1"), make("2", queue.Delay(time.Hour)), make("3")})
+		w.ok(err)
+		w.want(n, 1)
+		w.want(string(w.look(q, "a").Payload), "3")
+		for _, opt := range []queue.ItemOption{queue.Delay(time.Hour), queue.At(time.Now().Add(time.Hour))} {
+			w.ok(q.Cancel(w.Context(), "a"))
+			_, err := q.Enqueue(w.Context(), make("1", opt))
+			w.ok(err)
+			w.want(time.Until(w.look(q, "a").Vesting).Round(sec), 30*sec)
+		}
 	})
 }
 

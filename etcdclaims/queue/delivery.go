@@ -39,8 +39,9 @@ type Delivery struct {
 	held item.Held
 	err  error // why the lease is over
 
-	result  []byte // see SetResult
-	leaving bool   // a verb that ends the lease is under way, or of unknown outcome
+	result     []byte // see SetResult
+	completing int    // calls of Complete under way, or of unknown outcome: the result stays
+	leaving    bool   // a verb that ends the lease is under way, or of unknown outcome
 }
 
 func newDelivery(q *holder, s *session, taken item.Taken, c item.Content) *Delivery {
@@ -76,25 +77,25 @@ func (l *Delivery) carry(ctx context.Context) context.Context {
 // end ends the lease locally, once.
 func (l *Delivery) end(why error) {
 	l.mu.Lock()
-	first := l.err == nil
+	first, st := l.err == nil, l.held.State
 	if first {
 		l.err = why
 	}
 	l.mu.Unlock()
-	if first {
-		close(l.done)
-		l.cancel(why)
+	if !first {
+		return
+	}
+	close(l.done)
+	l.cancel(why)
+	if st.Lane > 0 { // which the item may have left
+		l.q.lanes.noteKey(st.Key)
 	}
 }
 
 // finish ends the lease locally, and lets its session forget it.
 func (l *Delivery) finish(why error) {
 	l.end(why)
-	s, held, _ := l.snapshot()
-	if held.State.Lane > 0 { // which the item may have left
-		l.q.lanes.noteKey(held.State.Key)
-	}
-	if s != nil {
+	if s, _, _ := l.snapshot(); s != nil {
 		s.forget(l)
 	}
 }
@@ -248,7 +249,8 @@ func (l *Delivery) Token() fencing.Token {
 // afterwards.
 //
 // Errors: etcdclaims.ErrTooLarge if the result is larger than MaxResultBytes, and an error if
-// Config.Retention is negative.
+// Config.Retention is negative. If the lease is over, that of Err. While the item is being completed, and
+// after a completion of unknown outcome, etcdclaims.ErrReleased.
 func (l *Delivery) SetResult(result []byte) error {
 	switch {
 	case len(result) > MaxResultBytes:
@@ -257,10 +259,26 @@ func (l *Delivery) SetResult(result []byte) error {
 	case result != nil && l.q.cfg.Retention < 0:
 		return l.fail("set result of", errForgets)
 	}
+	return l.fail("set result of", l.setResult(result))
+}
+
+func (l *Delivery) setResult(result []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.result = result
-	return nil
+	if l.err == nil && l.completing > 0 {
+		return errtext.Namesake("it is being completed, or was with an unknown outcome", etcdclaims.ErrReleased)
+	}
+	if l.err == nil {
+		l.result = result
+	}
+	return l.err
+}
+
+// completed counts the calls of Complete.
+func (l *Delivery) completed(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.completing += n
 }
 
 // Result returns what SetResult has set, or nil.

@@ -37,7 +37,7 @@ func (q *Queue) Enqueue(ctx context.Context, it Item) (added bool, err error) {
 
 // EnqueueAll puts items into the queue, many with each request. It returns how many were
 // added: items that the queue had before do not count. Of several items with one id, only
-// the first is added. Items of one priority and one vesting time are claimed in the order
+// the first is added, with the option Debounce with the payload of the last. Items of one priority and one vesting time are claimed in the order
 // in which they are given. Delay counts from the call. A DeadLetterError names the items
 // that it has not added for that reason; it has added the others. After an error some items may have been enqueued. Enqueuing all of
 // them again is as safe as with Enqueue.
@@ -71,11 +71,7 @@ func (q *Queue) EnqueueAll(ctx context.Context, items []Item) (added int, err er
 			return added, q.fail("enqueue", err)
 		}
 	}
-	replaced, err := q.debounce(ctx, e)
-	if added += replaced; err != nil {
-		return added, err
-	}
-	replaced, err = q.overDead(ctx, e)
+	replaced, err := q.overHad(ctx, e)
 	return added + replaced, err
 }
 
@@ -92,11 +88,21 @@ func (q *Queue) checkItem(it Item) error {
 }
 
 // sequenced returns the items without those whose id an earlier one has, each behind the one
-// before it in the order of the queue, if their priorities and vesting times are equal.
+// before it in the order of the queue, if their priorities and vesting times are equal. With the option
+// Debounce, the first has the payload of the last.
 func sequenced(items []Item) []Item {
+	last := make(map[string][]byte)
+	for _, it := range items {
+		if it.debounce.asked {
+			last[it.id] = it.payload
+		}
+	}
 	items = distinct(items, Item.ID)
 	for i := range items {
 		items[i].seq = newSeq()
+		if items[i].debounce.asked {
+			items[i].payload = last[items[i].id]
+		}
 	}
 	return items
 }

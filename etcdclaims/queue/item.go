@@ -99,6 +99,9 @@ func NewItem(payload []byte, opts ...ItemOption) Item {
 			opt.apply(&it)
 		}
 	}
+	if it.debounce.asked {
+		it.vesting, it.delay = time.Time{}, it.debounce.quiet
+	}
 	switch {
 	case it.unique.asked:
 		it.id = it.uniqueID()

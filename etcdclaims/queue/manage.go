@@ -16,6 +16,7 @@ import (
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -87,7 +88,7 @@ func (q *Queue) Look(ctx context.Context, id string) (Info, error) {
 func (q *Queue) find(ctx context.Context, id string) (f found, err error) {
 	const tries = 5
 	for try := range tries {
-		if f, err = q.findOnce(ctx, id); !errors.Is(err, errMoving) {
+		if f, err = q.findOnce(ctx, id); !errors.Is(err, errMoving) && !errors.Is(err, rpctypes.ErrCompacted) {
 			return f, err
 		}
 		if try+1 < tries && !retry.Pause(ctx, try) {
@@ -99,11 +100,13 @@ func (q *Queue) find(ctx context.Context, id string) (f found, err error) {
 
 var errMoving = errors.New("item is being moved")
 
+// findOnce looks an item up as it was at one revision.
 func (q *Queue) findOnce(ctx context.Context, id string) (f found, err error) {
 	resp, err := q.read(ctx, clientv3.OpGet(q.keys.Content(id)), clientv3.OpGet(q.keys.Place(id)))
 	if err != nil {
 		return f, err
 	}
+	then := clientv3.WithRev(resp.Header.Revision)
 	items, places := txn.Kvs(resp, 0), txn.Kvs(resp, 1)
 	if len(items) == 0 {
 		return f, ErrNotFound
@@ -130,14 +133,14 @@ func (q *Queue) findOnce(ctx context.Context, id string) (f found, err error) {
 			keys = append(keys, vested)
 		}
 	}
-	lives, err := get(ctx, q.claims, q.keys.Workers(), clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	lives, err := get(ctx, q.claims, q.keys.Workers(), clientv3.WithPrefix(), clientv3.WithKeysOnly(), then)
 	if err != nil {
 		return f, err
 	}
 	for _, kv := range lives.Kvs {
 		keys = append(keys, q.keys.TakenBy(strings.TrimPrefix(string(kv.Key), q.keys.Workers()))+id)
 	}
-	return q.findAmong(ctx, f, keys)
+	return q.findAmong(ctx, f, keys, then)
 }
 
 // infoOf returns what the content of an item shows: all of one that was completed.
@@ -149,14 +152,14 @@ func infoOf(id string, c item.Content) Info {
 	return i
 }
 
-// findAmong reads the keys that an item may be under.
-func (q *Queue) findAmong(ctx context.Context, f found, keys []string) (found, error) {
+// findAmong reads the keys that an item may be under, as they were then.
+func (q *Queue) findAmong(ctx context.Context, f found, keys []string, then clientv3.OpOption) (found, error) {
 	for len(keys) > 0 {
 		some := keys[:min(len(keys), itemsPerRequest)]
 		keys = keys[len(some):]
 		var ops []clientv3.Op
 		for _, key := range some {
-			ops = append(ops, clientv3.OpGet(key))
+			ops = append(ops, clientv3.OpGet(key, then))
 		}
 		answers, err := q.readAll(ctx, ops)
 		if err != nil {

@@ -27,9 +27,10 @@ func (e *DeadLetterError) Error() string {
 
 // enqueuing is one call of EnqueueAll.
 type enqueuing struct {
-	now  time.Time
-	dead []Item // whose ids are dead letters
-	had  []Item // with the option Debounce, whose ids are there
+	now     time.Time
+	had     []Item // with the option Debounce, whose ids are there
+	dead    []Item // with the option OverDead, whose ids are dead letters
+	refused DeadLetterError
 }
 
 // entered returns how many items were added, and notes one that is to replace what its id is there for.
@@ -39,48 +40,51 @@ func (e *enqueuing) entered(it Item, what item.Entered) (added int) {
 		return 1
 	case what == item.Had && it.debounce.asked:
 		e.had = append(e.had, it)
-	case what == item.HadBuried:
+	case what == item.HadBuried && it.overDead:
 		e.dead = append(e.dead, it)
+	case what == item.HadBuried:
+		e.refused.IDs = append(e.refused.IDs, it.id)
 	}
 	return 0
 }
 
-// overDead replaces dead letters by items that have the option, and returns an error for the
-// others.
-func (q *Queue) overDead(ctx context.Context, e *enqueuing) (n int, err error) {
-	var refused DeadLetterError
-	for _, it := range e.dead {
-		if !it.overDead {
-			refused.IDs = append(refused.IDs, it.id)
-			continue
+// overHad has what was there replaced by the items that are to, and returns an error for dead letters of others.
+func (q *Queue) overHad(ctx context.Context, e *enqueuing) (n int, err error) {
+	for len(e.had)+len(e.dead) > 0 {
+		replace, of := q.postpone, &e.had
+		if len(e.had) == 0 {
+			replace, of = q.replace, &e.dead
 		}
-		switch err := q.replace(ctx, it, e.now); {
+		it := (*of)[0]
+		*of = (*of)[1:]
+		switch err := replace(ctx, it, e); {
 		case err == nil:
 			n++
-		case errors.Is(err, ErrNotFound): // it was cancelled meanwhile
-			some, err := q.enqueue(ctx, []Item{it}, &enqueuing{now: e.now})
+		case errors.Is(err, ErrNotFound): // it has gone meanwhile
+			some, err := q.enqueue(ctx, []Item{it}, e)
 			if n += some; err != nil {
 				return n, q.fail("enqueue", err)
 			}
-		case !errors.Is(err, errAlive):
+		case !errors.Is(err, errKept):
 			return n, err
 		}
 	}
-	if len(refused.IDs) > 0 {
-		return n, q.fail("enqueue", &refused)
+	if len(e.refused.IDs) > 0 {
+		return n, q.fail("enqueue", &e.refused)
 	}
 	return n, nil
 }
 
-// errAlive is the error of replace for an item that is no dead letter any more.
-var errAlive = errors.New("item is no dead letter")
+// errKept is the error of postpone and replace for an item that stays as it is.
+var errKept = errors.New("item stays as it is")
 
 // replace puts an item in the place of its dead letter.
-func (q *Queue) replace(ctx context.Context, it Item, now time.Time) error {
+func (q *Queue) replace(ctx context.Context, it Item, e *enqueuing) error {
 	return q.change(ctx, nil, "enqueue", item.VerbReplace, it.id, func(f found) (*pb.TxnRequest, error) {
 		if f.Where != Dead {
-			return nil, errAlive
+			e.entered(it, item.Had)
+			return nil, errKept
 		}
-		return item.Replace{Keys: q.keys, Entry: f.entry, New: q.begun(it, now), Now: now}.Build(), nil
+		return item.Replace{Keys: q.keys, Entry: f.entry, New: q.begun(it, e.now), Now: e.now}.Build(), nil
 	})
 }

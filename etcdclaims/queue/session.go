@@ -328,13 +328,13 @@ func (s *session) leaseOf(id string) lease {
 	return nil
 }
 
-// cancelled ends the session's delivery of an item that was cancelled at a revision. Of an item of the same
-// id that was enqueued later, the session may have another one.
+// cancelled ends the session's delivery of an item that was cancelled, whose key had a revision. The session
+// may have others of the id: of another attempt, or of an item that was enqueued later.
 func (s *session) cancelled(id string, rev int64, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for l := range s.leases {
-		if _, held, _ := l.snapshot(); held.Session == s.id && held.State.ID == id && held.Rev < rev {
+		if _, held, _ := l.snapshot(); held.Session == s.id && held.State.ID == id && held.Rev == rev {
 			l.end(why)
 			delete(s.leases, l)
 		}

@@ -207,7 +207,7 @@ func (s *sessions) hear(events []*clientv3.Event) {
 		s.mu.Lock()
 		for have := range s.all {
 			if have.id == session {
-				have.cancelled(id, ev.Kv.ModRevision, cancelled(n))
+				have.cancelled(id, n.Rev, cancelled(n))
 			}
 		}
 		s.mu.Unlock()

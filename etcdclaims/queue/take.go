@@ -84,6 +84,9 @@ func (q *holder) takenAfterAll(ctx context.Context, s *session, claim item.Claim
 		if len(content.Kvs) > 0 {
 			taken.Content = content.Kvs[0]
 		}
+		if taken.Gone() {
+			continue
+		}
 		if l := q.delivered(s, taken); l != nil {
 			leases = append(leases, l)
 		}

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"strconv"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/clock"
@@ -42,7 +43,8 @@ func (it Item) uniqueID() string {
 		args = []string{string(it.payload)}
 	}
 	hash := sha256.New()
-	for _, arg := range append([]string{it.topic, it.unique.period.String()}, args...) {
+	head := []string{it.topic, it.unique.period.String(), strconv.Itoa(len(it.unique.args))} // a payload is no argument
+	for _, arg := range append(head, args...) {
 		hash.Write(binary.BigEndian.AppendUint64(nil, uint64(len(arg)))) // "a", "bc" is not "ab", "c"
 		hash.Write([]byte(arg))
 	}

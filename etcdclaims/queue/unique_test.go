@@ -37,6 +37,7 @@ func TestUnique(t *testing.T) {
 		enqueue(make("y", minutely()), true)
 		enqueue(make("x", queue.Unique(0)), true)
 		enqueue(make("x", queue.Unique(0)), false)
+		enqueue(make("y", queue.Unique(0, "x")), true)
 		for _, l := range w.tryClaim(q, 10) {
 			w.ok(l.Complete(w.Context()))
 		}

@@ -38,7 +38,13 @@ func (l *Delivery) Complete(ctx context.Context, ops ...clientv3.Op) error {
 }
 
 // complete is Complete, by a member of a crowd if crowd is not nil.
-func (l *Delivery) complete(ctx context.Context, crowd *txn.Member, ops ...clientv3.Op) error {
+func (l *Delivery) complete(ctx context.Context, crowd *txn.Member, ops ...clientv3.Op) (err error) {
+	l.completed(1)
+	defer func() {
+		if !errors.Is(err, etcdclaims.ErrUnknown) {
+			l.completed(-1)
+		}
+	}()
 	then := txn.Then(ops...).Success
 	for try := 0; ; try++ {
 		keep, err := l.tombstoneLease(ctx, crowd)

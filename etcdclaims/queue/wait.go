@@ -87,7 +87,7 @@ func (q *Queue) waitOnce(ctx context.Context, fate *item.Fate) (Info, error) {
 	defer stop()
 	t := time.NewTimer(compareEvery - rand.N(compareEvery/4)) // not all waits at once
 	defer t.Stop()
-	for errors.Is(err, errOpen) {
+	for {
 		var resp clientv3.WatchResponse
 		open := false
 		select {
@@ -100,10 +100,11 @@ func (q *Queue) waitOnce(ctx context.Context, fate *item.Fate) (Info, error) {
 		}
 		for _, ev := range resp.Events {
 			fate.Hear((*mvccpb.Event)(ev))
+			if info, err = q.endedAs(ctx, fate); !errors.Is(err, errOpen) {
+				return info, err
+			}
 		}
-		info, err = q.endedAs(ctx, fate)
 	}
-	return info, err
 }
 
 // endedAs returns an item that has ended.

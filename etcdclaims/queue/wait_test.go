@@ -16,8 +16,11 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/internal/testetcd/deafness"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 )
 
@@ -251,6 +254,74 @@ func TestResultUnderFaults(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A result that comes too late for a completion is refused: beside it, after one of unknown outcome, and after it.
+func TestResultTooLate(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		q, host := w.process(queue.Config{})
+		w.enqueue(q, "a")
+		w.enqueue(q, "b")
+		a, b := w.claim(q), w.claim(q)
+		host.Inject(claimtest.Fault{On: claimtest.Every, DelayRequest: sec})
+		done := make(chan error, 2)
+		go func() {
+			_, err := a.Heartbeat(context.Background(), 0)
+			done <- err
+		}()
+		time.Sleep(sec / 10)
+		go func() { done <- a.Complete(context.Background()) }() // it waits for the heartbeat
+		time.Sleep(sec / 10)
+		w.wantErr(a.SetResult([]byte("late")), etcdclaims.ErrReleased)
+		w.ok(<-done)
+		w.ok(<-done)
+		w.wantErr(a.SetResult([]byte("late")), etcdclaims.ErrReleased)
+		w.want(a.Result() == nil, true)
+
+		w.ok(b.SetResult([]byte("first")))
+		host.Inject(claimtest.Fault{On: claimtest.Other, LoseRequest: true, Code: codes.PermissionDenied})
+		if err := b.Complete(w.Context()); err == nil {
+			t.Error("completed without permission")
+		}
+		w.ok(b.SetResult([]byte("second"))) // it is not completed
+		host.Inject(claimtest.Fault{On: claimtest.Other, LoseReply: true})
+		ctx, cancel := context.WithTimeout(w.Context(), sec)
+		defer cancel()
+		w.wantErr(b.Complete(ctx), etcdclaims.ErrUnknown)
+		w.wantErr(b.SetResult([]byte("late")), etcdclaims.ErrReleased)
+		w.ok(b.Complete(w.Context()))
+		w.want(string(w.look(q, "b").Result), "second")
+	})
+}
+
+// A watch that delivers the end of an item together with what comes after it does not hide the end.
+func TestWaitOfEventsTogether(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		q, host := w.process(queue.Config{})
+		worker := w.queue(queue.Config{Retention: 2 * sec})
+		w.enqueue(worker, "a")
+		var kept []*mvccpb.Event
+		host.Inject(claimtest.Fault{On: claimtest.Watch, Times: -1, Edit: func(reply any) {
+			resp := reply.(*pb.WatchResponse)
+			if len(resp.Events) == 0 || !strings.Contains(string(resp.Events[0].Kv.Key), "/content/") {
+				return
+			}
+			kept, resp.Events = append(kept, resp.Events...), nil
+			if len(kept) > 1 {
+				resp.Events = kept
+			}
+		}})
+		waits := w.wait(q, "a")
+		l := w.claim(worker)
+		w.ok(l.SetResult([]byte("r")))
+		w.ok(l.Complete(w.Context()))
+		got := <-waits
+		w.ok(got.err)
+		w.want(string(got.info.Result), "r")
+		w.want(len(kept), 2)
+	})
 }
 
 // Who waits in an outage, and behind a watch that says nothing, learns of the end a little later.

@@ -14,6 +14,7 @@ const VerbCancel = "cancel"
 // transaction that removes the item, so the history of etcd has it when the key is gone.
 type Notice struct {
 	Version int       `json:"v"`
+	Rev     int64     `json:"rev,string"` // of the key of the taken item: it is of this hold
 	By      string    `json:"by"`
 	Why     string    `json:"why,omitempty"`
 	At      time.Time `json:"at"`
@@ -33,7 +34,7 @@ func (s CancelTaken) Build() *pb.TxnRequest {
 	owner, id := s.taker(s.KV)
 	h.Session = owner[:len(owner)-len(id)-1]
 	n := s.Notice
-	n.Version, n.Why = Version, Cut(n.Why)
+	n.Version, n.Rev, n.Why = Version, h.Rev, Cut(n.Why)
 	ops := append(s.leave(s.State),
 		remove(s.Content(id)), remove(s.Place(id)), txn.Put([]byte(s.notice(h.Key())), Encode(n), s.Lease))
 	return h.ends(ops...)

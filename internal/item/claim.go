@@ -104,6 +104,12 @@ func (s Claim) JudgeReads(resp *pb.TxnResponse) (got []Taken, unreadable []error
 	return got, unreadable
 }
 
+// Gone reports whether the content is of a later item with the id: the taken one was cancelled.
+func (t Taken) Gone() bool {
+	c, err := t.Decode()
+	return err == nil && c.Seq != t.State.Seq
+}
+
 // Decode returns the content of a taken item. An item without content becomes a dead letter: no worker
 // can handle it.
 func (t Taken) Decode() (c Content, err error) {

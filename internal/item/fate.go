@@ -11,7 +11,8 @@ type Fate struct {
 	ID   string
 	Gone bool // the id is free, or another item has it
 
-	created         int64 // revision at which the content was put first: it stays until the item is gone
+	created         int64  // revision at which the content was put first: it stays until the item is gone, or replaced
+	seq             string // of the item
 	content, placed []*mvccpb.KeyValue
 }
 
@@ -41,11 +42,17 @@ func (s *Fate) Hear(ev *mvccpb.Event) {
 }
 
 func (s *Fate) settle() {
-	switch {
-	case len(s.content) == 0, s.created != 0 && s.content[0].CreateRevision != s.created:
+	if len(s.content) == 0 {
 		s.Gone = true
-	default:
-		s.created = s.content[0].CreateRevision
+		return
+	}
+	created := s.content[0].CreateRevision
+	c, err := s.Read()
+	switch {
+	case s.created == 0:
+		s.created, s.seq = created, c.Seq
+	case created != s.created, err == nil && c.Seq != s.seq:
+		s.Gone = true
 	}
 }
 

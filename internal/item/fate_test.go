@@ -36,6 +36,11 @@ func TestFate(t *testing.T) {
 			w.enqueue("a", noon)
 			return &pb.TxnRequest{}
 		}, "gone"},
+		"replaced": {func(w *world, h item.Held) *pb.TxnRequest {
+			w.do(item.Discard{Held: h}.Build())
+			other := item.New{ID: "a", Seq: "other", Vesting: noon}
+			return item.Replace{Keys: keys, Entry: w.entry(keys.Dead()), New: other, Now: noon}.Build()
+		}, "gone"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

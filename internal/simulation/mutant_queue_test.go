@@ -286,7 +286,7 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "late notice that ends the delivery of a later item", of: "etcdclaims/queue", tests: "TestCancelNoticeLate",
-		edits: []edit{{"etcdclaims/queue/session.go", "held.Rev < rev {", "held.Rev != rev {"}},
+		edits: []edit{{"etcdclaims/queue/session.go", "held.Rev == rev {", "held.Rev >= rev {"}},
 	},
 	{
 		name: "cancellation taken for a completion", of: "etcdclaims/queue", tests: "TestCancelTaken", unseen: unused,
@@ -317,7 +317,7 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "debounced item that is begun", of: "etcdclaims/queue", tests: "TestDebounceOfFailed",
-		edits: []edit{{"etcdclaims/queue/postpone.go", "f.Where != Later || f.Attempts > 0 {", "f.Where != Later {"}},
+		edits: []edit{{"etcdclaims/queue/postpone.go", "f.Where != Later || !f.Vesting.Equal(f.content.Vesting):", "f.Where != Later:"}},
 	},
 	{
 		name: "waits that open a stream each", of: "etcdclaims/queue", tests: "TestWaitsShareAStream",
