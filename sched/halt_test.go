@@ -32,7 +32,8 @@ func TestPauseTogether(t *testing.T) {
 		later.Tags = []string{"db"}
 		f.define(later)
 		f.until("00:02:10")
-		if i := f.inspect("b"); i.Paused == nil || i.Paused.Scope != "tag db" || i.Paused.Note != "migration" || !i.Next.IsZero() || !slices.Equal(i.Tags, []string{"db"}) {
+		i := f.inspect("b")
+		if p := i.Paused; p == nil || p.Scope != "tag db" || p.Note != "migration" || !i.Next.IsZero() || !slices.Equal(i.Tags, []string{"db"}) {
 			t.Errorf("%+v", i)
 		}
 		x, err := f.console().Explain(t.Context(), "b", clock("00:02:00"))

@@ -81,7 +81,9 @@ func TestAfterAll(t *testing.T) {
 				if defined {
 					f.define(sched.Definition{Name: "all", AfterAll: []string{"a", "b"}, Kind: "report", Overlap: sched.Allow{}})
 					f.define(sched.Definition{Name: "one", AfterAll: []string{"a", "b"}, AfterOn: "failure", Kind: "report", Overlap: sched.BufferAll{}})
-					f.define(sched.Definition{Name: "any", AfterAll: []string{"a", "b", "odd"}, AfterOn: "end", Kind: "report", Overlap: sched.BufferAll{}})
+					any := sched.Definition{Name: "any", AfterAll: []string{"a", "b", "odd"}, AfterOn: "end"}
+					any.Kind, any.Overlap = "report", sched.BufferAll{}
+					f.define(any)
 				}
 				f.until("00:01:03")
 				x, err := f.console().Explain(t.Context(), "all", clock("00:01:00"))
@@ -123,7 +125,8 @@ func TestAfterAllThatNeverMeet(t *testing.T) {
 		if i.Requests > 128 || i.Requests < 90 || !strings.Contains(i.Problem, `the job "none", after which it runs, is neither`) {
 			t.Errorf("%+v", i)
 		}
-		if e := f.entries("b")[0]; e.Missed != 32 || !strings.HasSuffix(e.Error, "more than 128 ticks waited for each other: a, none have not all ended for the same nominal times") {
+		const why = "more than 128 ticks waited for each other: a, none have not all ended for the same nominal times"
+		if e := f.entries("b")[0]; e.Missed != 32 || !strings.HasSuffix(e.Error, why) {
 			t.Errorf("%+v", e)
 		}
 	})

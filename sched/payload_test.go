@@ -98,12 +98,13 @@ func TestRunNowPayload(t *testing.T) {
 // Requests with the longest payloads fit into the transactions of the owner.
 func TestLongPayloads(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
-		f.do(sched.Job{Name: "a", Schedule: tenMinutely, Overlap: sched.Allow{}, History: 200, Handler: func(_ context.Context, tick sched.Tick) error {
+		handle := func(_ context.Context, tick sched.Tick) error {
 			if len(tick.Payload) != 16<<10 {
 				return errNoDisk
 			}
 			return nil
-		}}, 0)
+		}
+		f.do(sched.Job{Name: "a", Schedule: tenMinutely, Overlap: sched.Allow{}, History: 200, Handler: handle}, 0)
 		f.start(0)
 		f.until("00:00:05")
 		f.owner().stop()

@@ -37,7 +37,10 @@ type queueStats struct {
 }
 
 func viewStats(name string, s queue.Stats) queueStats {
-	v := queueStats{Queue: name, Ready: s.Ready, Later: s.Later, Behind: s.Behind, Taken: s.Taken, Dead: s.Dead, OldestReady: s.OldestReady.UTC()}
+	v := queueStats{
+		Queue: name, Ready: s.Ready, Later: s.Later, Behind: s.Behind, Taken: s.Taken, Dead: s.Dead,
+		OldestReady: s.OldestReady.UTC(),
+	}
 	if !s.Paused.At.IsZero() {
 		v.Paused, v.Resumes = pausing.Text(s.Paused.By, s.Paused.At, s.Paused.Until, s.Paused.Why), s.Paused.Until.UTC()
 	}

@@ -19,8 +19,9 @@ type debouncing struct {
 // of the payloads remains.
 //
 // Enqueue returns false, and the item is handled with an earlier payload, if the item has vested, a worker has
-// it, or it waits for another attempt. So it does while the id of a completed item is remembered: give a queue of
-// such items a negative Config.Retention. While the item has not vested, another PartitionKey is an error. Times are those of the wall clocks of the processes that enqueue.
+// it, or it waits for another attempt. So it does while the id of a completed item is remembered: give a queue
+// of such items a negative Config.Retention. While the item has not vested, another PartitionKey is an error.
+// Times are those of the wall clocks of the processes that enqueue.
 //
 // The option needs ID or Unique. It takes the place of Delay and At. Both times are more than zero, and most is not
 // less than quiet. Op ignores the option for an item that is there.

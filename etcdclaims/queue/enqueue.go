@@ -35,11 +35,11 @@ func (q *Queue) Enqueue(ctx context.Context, it Item) (added bool, err error) {
 	return n == 1, err
 }
 
-// EnqueueAll puts items into the queue, many with each request. It returns how many were
-// added: items that the queue had before do not count. Of several items with one id, only
-// the first is added, with the option Debounce with the payload of the last. Items of one priority and one vesting time are claimed in the order
-// in which they are given. Delay counts from the call. A DeadLetterError names the items
-// that it has not added for that reason; it has added the others. After an error some items may have been enqueued. Enqueuing all of
+// EnqueueAll puts items into the queue, many with each request. It returns how many were added: items that the
+// queue had before do not count. Of several items with one id, only the first is added, with the option
+// Debounce with the payload of the last. Items of one priority and one vesting time are claimed in the order
+// in which they are given. Delay counts from the call. A DeadLetterError names the items that it has not added
+// for that reason; it has added the others. After an error some items may have been enqueued. Enqueuing all of
 // them again is as safe as with Enqueue.
 func (q *Queue) EnqueueAll(ctx context.Context, items []Item) (added int, err error) {
 	for _, it := range items {

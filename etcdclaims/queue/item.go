@@ -126,7 +126,8 @@ func (it Item) check() error {
 	case len(it.payload) > MaxPayloadBytes:
 		return errtext.Wrap(fmt.Sprintf("item %q: payload of %d bytes, the limit is %d; store it elsewhere and enqueue where it is", it.id, len(it.payload), MaxPayloadBytes), etcdclaims.ErrTooLarge)
 	case len(it.key) > maxKeyBytes || !utf8.ValidString(it.key) || strings.ContainsFunc(it.key, unicode.IsControl):
-		return errtext.Wrap(fmt.Sprintf("item %q: partition key %.100q must be printable UTF-8 of up to %d bytes", it.id, it.key, maxKeyBytes), etcdclaims.ErrInvalidKey)
+		text := fmt.Sprintf("item %q: partition key %.100q must be printable UTF-8 of up to %d bytes", it.id, it.key, maxKeyBytes)
+		return errtext.Wrap(text, etcdclaims.ErrInvalidKey)
 	case it.unique.asked && it.given:
 		return fmt.Errorf("item %q: the options ID and Unique exclude each other", it.id)
 	case it.unique.period < 0:

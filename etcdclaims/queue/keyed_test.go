@@ -190,7 +190,8 @@ func TestManyTenants(t *testing.T) {
 		a, b := w.queue(cfg), w.queue(cfg)
 		var items []queue.Item
 		for i := range tenants * each {
-			items = append(items, queue.NewItem(nil, queue.ID(fmt.Sprintf("%d-%03d", i%tenants, i/tenants)), queue.PartitionKey(fmt.Sprint(i%tenants))))
+			id := fmt.Sprintf("%d-%03d", i%tenants, i/tenants)
+			items = append(items, queue.NewItem(nil, queue.ID(id), queue.PartitionKey(fmt.Sprint(i%tenants))))
 		}
 		_, err := a.EnqueueAll(w.Context(), items)
 		w.ok(err)

@@ -181,7 +181,8 @@ func (q *Queue) describe(f found, kv *mvccpb.KeyValue) (found, error) {
 		return f, err
 	}
 	st, key := f.entry.State, f.entry.Key()
-	f.ID, f.PartitionKey, f.Priority, f.Vesting, f.Attempts, f.Max, f.History = st.ID, st.Key, st.Priority, st.Vesting, st.Attempts, st.Max, attempts(st.History)
+	f.ID, f.PartitionKey, f.Priority, f.Vesting = st.ID, st.Key, st.Priority, st.Vesting
+	f.Attempts, f.Max, f.History = st.Attempts, st.Max, attempts(st.History)
 	switch {
 	case strings.HasPrefix(key, q.keys.Later()) && st.Vesting.After(q.now()):
 		f.Where = Later

@@ -11,10 +11,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Waiting yields the items that wait, without payloads, as of one revision of etcd. First
-// come the visible items, in the order in which they are claimed, then those that wait for the
-// turn of their partition key, key by key, and then those that have not vested, the soonest first. Items that have vested by the clock of this process
-// count as visible, also if no keeper has moved them; their keys are held in memory.
+// Waiting yields the items that wait, without payloads, as of one revision of etcd. First come the visible
+// items, in the order in which they are claimed, then those that wait for the turn of their partition key, key
+// by key, and then those that have not vested, the soonest first. Items that have vested by the clock of this
+// process count as visible, also if no keeper has moved them; their keys are held in memory.
 func (q *Queue) Waiting(ctx context.Context) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		end := q.keys.Later() + keyspace.Instant(q.now()) + "0" // the byte behind the slash

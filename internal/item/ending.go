@@ -25,8 +25,9 @@ func (s Ended) Build() []*pb.RequestOp {
 
 // Ending is the request that ended a hold.
 type Ending struct {
-	// Verb is "cancel" if the notice of that was put with it, "complete" if the item's content was removed with it, "" if a program other than this
-	// package removed it before or with other keys of the queue, and else that of its place.
+	// Verb is "cancel" if the notice of that was put with it, "complete" if the item's content was removed with
+	// it, "" if a program other than this package removed it before or with other keys of the queue, and else
+	// that of its place.
 	Verb string
 	By   string // the adopted lease whose verb it was, see Held.By
 	Key  string // where the item went, if its place shows that

@@ -99,8 +99,8 @@ func (k Keys) bury(st State, p Place, why string, now time.Time) []*pb.RequestOp
 	return append(k.move(st, k.deadAt(st.Died, st.Seq), p), free...)
 }
 
-// Promote moves later items whose time has come to the ready ones, or behind those that have the lanes of their key. It can be repeated, and come late:
-// an item is moved only from where it was read.
+// Promote moves later items whose time has come to the ready ones, or behind those that have the lanes of
+// their key. It can be repeated, and come late: an item is moved only from where it was read.
 type Promote struct {
 	Keys
 	Items []*Entry

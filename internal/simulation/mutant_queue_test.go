@@ -82,7 +82,10 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "turn of another item of the partition key freed", tests: "TestLaneOfAnother", of: "internal/item", unseen: unused,
-		edits: []edit{{"internal/item/lane.go", "inner([]*pb.Compare{txn.ValueIs([]byte(lane), laneOwner(st.Seq, st.ID))}, remove(lane))", "remove(lane)"}},
+		edits: []edit{{
+			"internal/item/lane.go",
+			"inner([]*pb.Compare{txn.ValueIs([]byte(lane), laneOwner(st.Seq, st.ID))}, remove(lane))", "remove(lane)",
+		}},
 	},
 	{
 		name: "vested item passed by a later one of its partition key", tests: "TestVestedTurnIsNotPassed", of: "etcdclaims/queue",

@@ -72,7 +72,8 @@ func (j *queueJudge) enqueued(id string, to *queueEntry) {
 	if c == nil {
 		return
 	}
-	if to.Priority != c.priority || to.Key != c.key || to.Max != c.max || len(to.History) > 0 || to.where != "taken" && to.Attempts > 0 || to.where == "dead" {
+	begun := len(to.History) > 0 || to.where != "taken" && to.Attempts > 0 || to.where == "dead"
+	if begun || to.Priority != c.priority || to.Key != c.key || to.Max != c.max {
 		j.fault("item %s was enqueued otherwise than asked for (priority %d, %d attempts): %v", id, c.priority, c.max, to.change)
 	}
 	switch {

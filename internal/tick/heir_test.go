@@ -22,9 +22,15 @@ func TestHeir(t *testing.T) {
 		"other jobs":                 {tick.Heir{Instance: "i", Term: 7, Jobs: names{"b", "c", "d"}}, names{"a", "b"}, nil, false},
 		"another term":               {tick.Heir{Instance: "i", Term: 6, Jobs: names{"a", "b"}}, names{"a"}, nil, false},
 		"nobody":                     {tick.Heir{Term: 7, Jobs: names{"a", "b"}}, names{"a"}, nil, false},
-		"without a kind":             {tick.Heir{Instance: "i", Term: 7, Jobs: names{"a", "b"}, Kinds: names{"l"}}, names{"a"}, names{"k"}, false},
-		"a job and a kind more":      {tick.Heir{Instance: "i", Term: 7, Jobs: names{"a", "b"}, Kinds: names{"k", "l"}}, names{"a"}, names{"k"}, true},
-		"only a kind more":           {tick.Heir{Instance: "i", Term: 7, Jobs: names{"a"}, Kinds: names{"k"}}, names{"a"}, nil, false},
+		"without a kind": {
+			tick.Heir{Instance: "i", Term: 7, Jobs: names{"a", "b"}, Kinds: names{"l"}},
+			names{"a"}, names{"k"}, false,
+		},
+		"a job and a kind more": {
+			tick.Heir{Instance: "i", Term: 7, Jobs: names{"a", "b"}, Kinds: names{"k", "l"}},
+			names{"a"}, names{"k"}, true,
+		},
+		"only a kind more": {tick.Heir{Instance: "i", Term: 7, Jobs: names{"a"}, Kinds: names{"k"}}, names{"a"}, nil, false},
 	} {
 		if got := tt.heir.Inherits(7, tt.jobs, tt.kinds); got != tt.want {
 			t.Errorf("%s: %v", name, got)

@@ -27,7 +27,9 @@ func TestAt(t *testing.T) {
 	}); counts.Count(nine, nine.Add(1), 9) != 0 || counts.Count(nine.Add(-1), nine, 9) != 1 || counts.Count(nine.Add(-1), nine, 0) != 0 {
 		t.Error("its instant is not after from and up to to")
 	}
-	for _, text := range []string{"@at", "@at tomorrow", "@at 2027-01-01T09:00:00Z 1", "@at 0000-01-01T09:00:00Z", "@at 2400-01-01T00:00:00Z"} {
+	for _, text := range []string{
+		"@at", "@at tomorrow", "@at 2027-01-01T09:00:00Z 1", "@at 0000-01-01T09:00:00Z", "@at 2400-01-01T00:00:00Z",
+	} {
 		if _, err := calendar.Cron(text); err == nil || !strings.Contains(err.Error(), "@at, column ") {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -58,7 +60,10 @@ func TestBound(t *testing.T) {
 			[]time.Time{third},
 		},
 		{calendar.Bounds{Start: first.Add(-1), Runs: 2}, "period(2027-01-01T11:59:59.999999999Z.., 2 runs)", []time.Time{first, third}},
-		{calendar.Bounds{Start: first, End: third, Runs: 9}, "period(2027-01-01T12:00:00Z..2027-01-03T12:00:00Z, 9 runs)", []time.Time{first, third}},
+		{
+			calendar.Bounds{Start: first, End: third, Runs: 9},
+			"period(2027-01-01T12:00:00Z..2027-01-03T12:00:00Z, 9 runs)", []time.Time{first, third},
+		},
 		{calendar.Bounds{End: from.Add(24 * time.Hour)}, "period(..2026-12-30T12:00:00Z)", []time.Time{from.Add(24 * time.Hour)}},
 	} {
 		s, err := calendar.Bound(daily, of.bounds)
