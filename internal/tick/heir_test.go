@@ -24,11 +24,15 @@ func TestHeir(t *testing.T) {
 		"nobody":                     {tick.Heir{Term: 7, Jobs: names{"a", "b"}}, names{"a"}, nil, false},
 		"without a kind": {
 			tick.Heir{Instance: "i", Term: 7, Jobs: names{"a", "b"}, Kinds: names{"l"}},
-			names{"a"}, names{"k"}, false,
+			names{"a"},
+			names{"k"},
+			false,
 		},
 		"a job and a kind more": {
 			tick.Heir{Instance: "i", Term: 7, Jobs: names{"a", "b"}, Kinds: names{"k", "l"}},
-			names{"a"}, names{"k"}, true,
+			names{"a"},
+			names{"k"},
+			true,
 		},
 		"only a kind more": {tick.Heir{Instance: "i", Term: 7, Jobs: names{"a"}, Kinds: names{"k"}}, names{"a"}, nil, false},
 	} {

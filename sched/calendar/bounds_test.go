@@ -62,7 +62,8 @@ func TestBound(t *testing.T) {
 		{calendar.Bounds{Start: first.Add(-1), Runs: 2}, "period(2027-01-01T11:59:59.999999999Z.., 2 runs)", []time.Time{first, third}},
 		{
 			calendar.Bounds{Start: first, End: third, Runs: 9},
-			"period(2027-01-01T12:00:00Z..2027-01-03T12:00:00Z, 9 runs)", []time.Time{first, third},
+			"period(2027-01-01T12:00:00Z..2027-01-03T12:00:00Z, 9 runs)",
+			[]time.Time{first, third},
 		},
 		{calendar.Bounds{End: from.Add(24 * time.Hour)}, "period(..2026-12-30T12:00:00Z)", []time.Time{from.Add(24 * time.Hour)}},
 	} {
