@@ -212,7 +212,7 @@ func TestDefineAfterBetweenRuns(t *testing.T) {
 			n.stop()
 			f.define(following("b", "a"))
 			f.until("00:01:52")
-			n.host.Inject(claimtest.Fault{On: claimtest.Range, Times: -1, DelayRequest: 4 * time.Second}) // reads of all keys
+			n.host.Inject(claimtest.Fault{On: claimtest.Range, Times: -1, DelayRequest: 3 * time.Second}) // reads of all keys
 			n.run()
 			f.until("00:02:20")
 			f.wantHistory("a", "failed 00:01:00", "ok 00:01:00", "failed 00:02:00")

@@ -85,7 +85,7 @@ func TestErrorOfManyLines(t *testing.T) {
 	w.noErr(err)
 	w.finds(w.ok("queue", "dead", "ls", "mail"), `panicked: \x1b[2Jboom …`)
 	w.finds(w.ok("queue", "show", "mail", "x"),
-		"Why:        failed: panicked: \\x1b[2Jboom …\n",
+		"Why:           failed: panicked: \\x1b[2Jboom …\n",
 		"boom\n            goroutine 1 [running]:\n            main.main()\n                main.go:7\n")
 	w.finds(w.ok("queue", "show", "mail", "x", "-o", "json"), `[running]:\nmain.main()\n\t`)
 

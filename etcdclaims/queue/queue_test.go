@@ -640,6 +640,7 @@ func TestStatsCompactedMeanwhile(t *testing.T) {
 		st, err := q.Stats(w.Context())
 		w.ok(err)
 		w.want(st.Ready, 4)
+		host.RemoveFaults()
 		if !st.OldestReady.Equal(w.look(q, "0").Vesting) {
 			t.Errorf("oldest ready %v", st.OldestReady)
 		}

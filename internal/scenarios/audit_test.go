@@ -175,6 +175,7 @@ type deed struct {
 var (
 	theKey   = audit.Target{Key: "k"}
 	theJob   = audit.Target{Group: "g", Job: "j"}
+	theGroup = audit.Target{Group: "g"}
 	theQueue = audit.Target{Queue: "q"}
 )
 
@@ -183,6 +184,12 @@ func aboutJob(verb audit.Verb, call func(ctx context.Context, s *sched.Scheduler
 		s := w.scheduler()
 		return func(ctx context.Context) error { return call(ctx, s) }
 	}}
+}
+
+func aboutJobs(pause func(ctx context.Context, s *sched.Scheduler) error) deed {
+	of := aboutJob(audit.PauseJob, pause)
+	of.on = theGroup
+	return of
 }
 
 func aboutQueue(verb audit.Verb, id string, call func(ctx context.Context, q *queue.Queue) error) deed {
@@ -235,6 +242,22 @@ var deeds = map[string]deed{
 		s := w.scheduler()
 		w.ok(s.Pause(audit.Part(w.Context()), "j", ""))
 		return func(ctx context.Context) error { return s.Resume(ctx, "j") }
+	}},
+	"sched.Scheduler.PauseGroup": aboutJobs(func(ctx context.Context, s *sched.Scheduler) error {
+		return s.PauseGroup(ctx, "of the call")
+	}),
+	"sched.Scheduler.PauseTag": aboutJobs(func(ctx context.Context, s *sched.Scheduler) error {
+		return s.PauseTag(ctx, "t", "of the call")
+	}),
+	"sched.Scheduler.ResumeGroup": {audit.ResumeJob, theGroup, func(w *stage) func(context.Context) error {
+		s := w.scheduler()
+		w.ok(s.PauseGroup(audit.Part(w.Context()), ""))
+		return s.ResumeGroup
+	}},
+	"sched.Scheduler.ResumeTag": {audit.ResumeJob, theGroup, func(w *stage) func(context.Context) error {
+		s := w.scheduler()
+		w.ok(s.PauseTag(audit.Part(w.Context()), "t", ""))
+		return func(ctx context.Context) error { return s.ResumeTag(ctx, "t") }
 	}},
 	"sched.Scheduler.Cancel": aboutJob(audit.CancelJob, func(ctx context.Context, s *sched.Scheduler) error {
 		return s.Cancel(ctx, "j", "of the call")
@@ -394,10 +417,10 @@ var readers = map[string]string{
 	"work": "Runner.TryRun Runner.Run Work.Run Runner.TryBegin Runner.Begin Work.Complete Work.CompleteWith Work.Fail Work.Release " +
 		"Work.ReleaseWith Runner.Record Runner.Orphans Runner.Records Runner.Once Runner.TryOnce",
 	"sched": "FromContext Groups Scheduler.Definition Scheduler.Definitions Scheduler.Explain Scheduler.Jobs Scheduler.Inspect " +
-		"Scheduler.History Scheduler.Run",
+		"Scheduler.History Scheduler.Run Scheduler.PausedJobs",
 	"queue": "Queue.Waiting Typed.Enqueue Typed.EnqueueAll Queue.Stats Active Queue.Work Queue.TryClaim Queue.Claim Batch.CompleteAll " +
 		"WorkMany Queue.DeadLetters Queue.Taken Delivery.Heartbeat Queue.Look Names Queue.Enqueue Queue.EnqueueAll Queue.Close Open " +
-		"FromContext Queue.Watch Queue.Sweep Delivery.Complete Delivery.Fail Delivery.Snooze Delivery.Release Delivery.Discard Queue.Adopt",
+		"FromContext Queue.Watch Queue.Wait Queue.Sweep Delivery.Complete Delivery.Fail Delivery.Snooze Delivery.Release Delivery.Discard Queue.Adopt",
 	"group": "View.Watch Open View.Call Join Member.Leave Member.Admit Names Read",
 }
 

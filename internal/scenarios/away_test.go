@@ -270,6 +270,7 @@ var awayCalls = map[string]call{
 	}),
 	"Queue.Adopt":       of("", take, func(ctx context.Context, it taken) error { _, err := it.q.Adopt(ctx, it.l.Handle()); return err }),
 	"Queue.Sweep":       onQueue("", func(ctx context.Context, q *queue.Queue) error { _, err := q.Sweep(ctx); return err }),
+	"Queue.Wait":        onQueue("", func(ctx context.Context, q *queue.Queue) error { _, err := q.Wait(ctx, "x"); return err }),
 	"Queue.Look":        onQueue("", func(ctx context.Context, q *queue.Queue) error { _, err := q.Look(ctx, "x"); return err }),
 	"Queue.Cancel":      onQueue("", func(ctx context.Context, q *queue.Queue) error { return q.Cancel(ctx, "x") }),
 	"Queue.SetPriority": onQueue("", func(ctx context.Context, q *queue.Queue) error { return q.SetPriority(ctx, "x", 1) }),
@@ -302,12 +303,17 @@ var awayCalls = map[string]call{
 		_, err := s.Explain(ctx, "invoices", time.Now())
 		return err
 	}),
-	"Scheduler.Jobs":    onScheduler("", func(ctx context.Context, s *sched.Scheduler) error { return drain(s.Jobs(ctx)) }),
-	"Scheduler.Inspect": onScheduler("", func(ctx context.Context, s *sched.Scheduler) error { _, err := s.Inspect(ctx, "invoices"); return err }),
-	"Scheduler.History": onScheduler("", func(ctx context.Context, s *sched.Scheduler) error { return drain(s.History(ctx, "invoices")) }),
-	"Scheduler.Pause":   onScheduler("", func(ctx context.Context, s *sched.Scheduler) error { return s.Pause(ctx, "invoices", "why") }),
-	"Scheduler.Resume":  onScheduler("", func(ctx context.Context, s *sched.Scheduler) error { return s.Resume(ctx, "invoices") }),
-	"Scheduler.RunNow":  onScheduler("", func(ctx context.Context, s *sched.Scheduler) error { _, err := s.RunNow(ctx, "invoices"); return err }),
+	"Scheduler.Jobs":        onScheduler("", func(ctx context.Context, s *sched.Scheduler) error { return drain(s.Jobs(ctx)) }),
+	"Scheduler.Inspect":     onScheduler("", func(ctx context.Context, s *sched.Scheduler) error { _, err := s.Inspect(ctx, "invoices"); return err }),
+	"Scheduler.History":     onScheduler("", func(ctx context.Context, s *sched.Scheduler) error { return drain(s.History(ctx, "invoices")) }),
+	"Scheduler.Pause":       onScheduler("", func(ctx context.Context, s *sched.Scheduler) error { return s.Pause(ctx, "invoices", "why") }),
+	"Scheduler.Resume":      onScheduler("", func(ctx context.Context, s *sched.Scheduler) error { return s.Resume(ctx, "invoices") }),
+	"Scheduler.PauseGroup":  onScheduler("", func(ctx context.Context, s *sched.Scheduler) error { return s.PauseGroup(ctx, "why") }),
+	"Scheduler.ResumeGroup": onScheduler("", func(ctx context.Context, s *sched.Scheduler) error { return s.ResumeGroup(ctx) }),
+	"Scheduler.PauseTag":    onScheduler("", func(ctx context.Context, s *sched.Scheduler) error { return s.PauseTag(ctx, "tag", "why") }),
+	"Scheduler.ResumeTag":   onScheduler("", func(ctx context.Context, s *sched.Scheduler) error { return s.ResumeTag(ctx, "tag") }),
+	"Scheduler.PausedJobs":  onScheduler("", func(ctx context.Context, s *sched.Scheduler) error { _, err := s.PausedJobs(ctx); return err }),
+	"Scheduler.RunNow":      onScheduler("", func(ctx context.Context, s *sched.Scheduler) error { _, err := s.RunNow(ctx, "invoices"); return err }),
 	"Scheduler.Backfill": onScheduler("", func(ctx context.Context, s *sched.Scheduler) error {
 		_, err := s.Backfill(ctx, "invoices", time.Now().Add(-3*time.Hour), time.Now(), sched.Allow{})
 		return err

@@ -111,7 +111,9 @@ var sharing = map[string]string{
 		Queue.Adopt`,
 	"Queue.Enqueue":       "Queue.EnqueueAll",
 	"Queue.Pause":         "Queue.Resume",
-	"Scheduler.Inspect":   "Scheduler.Definition Scheduler.Explain",
+	"Queue.Look":          "Queue.Wait",
+	"Scheduler.Pause":     "Scheduler.PauseGroup Scheduler.PauseTag Scheduler.ResumeGroup Scheduler.ResumeTag",
+	"Scheduler.Inspect":   "Scheduler.Definition Scheduler.Explain Scheduler.PausedJobs",
 	"a member of a group": "Member.Admit",
 	"Locks.TryAcquire":    "Locks.Renew Locks.IsLocked Locks.Owner Locks.ReleaseAll",
 	"none":                `View.Call View.Watch`, // they send nothing, and end with ctx only

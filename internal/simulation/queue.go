@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -217,9 +218,14 @@ func (c *queueCall) item(rng *rand.Rand, more ...queue.ItemOption) queue.Item {
 	if rng.IntN(3) == 0 {
 		opts = append(opts, queue.Delay(between(rng, 0, 4*time.Second)))
 	}
-	if c.p.w.queue.keyLimit > 0 && rng.IntN(3) > 0 {
-		c.key = fmt.Sprintf("k%d", rng.IntN(3))
-		opts = append(opts, queue.PartitionKey(c.key))
+	if n := rng.IntN(9); c.p.w.queue.keyLimit > 0 {
+		if c.id != "" { // one id has one key: another is an error of Debounce
+			n = int(crc32.ChecksumIEEE([]byte(c.id)) % 9)
+		}
+		if n < 6 {
+			c.key = fmt.Sprintf("k%d", n%3)
+			opts = append(opts, queue.PartitionKey(c.key))
+		}
 	}
 	return queue.NewItem(fmt.Appendf(nil, "%d", c.n), append(opts, more...)...)
 }
@@ -252,8 +258,9 @@ func (p *process) enqueue(rng *rand.Rand) {
 	call(c)
 	if c.debounce && c.outcome == "done" && p.ctx.Err() == nil {
 		then := p.w.queue.begin(p, "enqueue", id, 0)
-		then.debounce, then.priority, then.max = true, c.priority, c.max
-		item = queue.NewItem(fmt.Append(nil, then.n), queue.ID(id), queue.Priority(c.priority), queue.MaxAttempts(c.max), settles)
+		then.debounce, then.priority, then.max, then.key = true, c.priority, c.max, c.key
+		item = queue.NewItem(fmt.Append(nil, then.n), queue.ID(id), queue.Priority(c.priority), queue.MaxAttempts(c.max),
+			queue.PartitionKey(c.key), settles)
 		call(then)
 		return
 	}
