@@ -21,8 +21,8 @@ type runOption func(*ask) error
 func (f runOption) applyRun(a *ask) error { return f(a) }
 
 // Payload passes JSON of at most 16 KiB to the handlers of the requested ticks, as Tick.Payload. For
-// a job that is defined it replaces Definition.Payload. Each attempt gets it, in whichever process. An
-// empty payload is none.
+// a job that is defined it replaces Definition.Payload. Each attempt gets it, in whichever process.
+// An empty payload has no effect.
 func Payload(payload json.RawMessage) RunOption {
 	return runOption(func(a *ask) error {
 		a.Payload = nil
@@ -50,9 +50,9 @@ func apply(opts []RunOption, a *ask) error {
 // applies to it. RunNow does not wait for the run. The returned id is the Tick.ID of
 // the run. See [Payload] for what it can pass to the handler.
 //
-// Errors: that of an invalid option, before any request, [ErrUnknownJob], and those of etcdclaims.Client.TryAcquire. If the error
-// matches etcdclaims.ErrUnknown, the request may have been made; after any other error
-// it was not.
+// Errors: that of an invalid option, before any request, [ErrUnknownJob], and those of
+// etcdclaims.Client.TryAcquire. If the error matches etcdclaims.ErrUnknown, the request may
+// have been made; after any other error it was not.
 func (s *Scheduler) RunNow(ctx context.Context, job string, opts ...RunOption) (id string, err error) {
 	a := ask{Version: valueVersion, Job: job, ID: uuid.NewString(), By: s.claims.Owner(), At: s.now(), Trace: s.trace(ctx)}
 	if err := apply(opts, &a); err != nil {
@@ -77,9 +77,9 @@ func (s *Scheduler) RunNow(ctx context.Context, job string, opts ...RunOption) (
 // Backfill does not wait for the runs. The returned id is the common prefix of their
 // Tick.IDs.
 //
-// Backfill returns an error if an option is invalid, if from is not before to, or if either is outside the years 1 to 9999.
-// It also does if the job runs after another one (see [After]). Other errors: [ErrUnknownJob], and
-// those of etcdclaims.Client.TryAcquire. If the error matches etcdclaims.ErrUnknown, the
+// Backfill returns an error if an option is invalid, if from is not before to, or if either is
+// outside the years 1 to 9999. It also does if the job runs after another one (see [After]). Other
+// errors: [ErrUnknownJob], and those of etcdclaims.Client.TryAcquire. If the error matches etcdclaims.ErrUnknown, the
 // request may have been made; after any other error it was not.
 func (s *Scheduler) Backfill(
 	ctx context.Context, job string, from, to time.Time, overlap Overlap, opts ...RunOption,

@@ -88,8 +88,8 @@
 //   - Complete, Cancel, Purge, Sweep, Heartbeat with the same duration, and all reads are
 //     still carried out.
 //   - Fail, Snooze, Release, Discard, Heartbeat with another duration, Complete of an adopted
-//     delivery or with a result, Cancel of a taken item, and any call for which the process first needs a session are refused. They
-//     have changed nothing.
+//     delivery or with a result, Cancel of a taken item, and any call for which the process first
+//     needs a session are refused. They have changed nothing.
 //   - Errors of Enqueue, TryClaim, SetPriority, Redrive, RedriveAll, Pause, Resume and Close
 //     also match etcdclaims.ErrUnknown.
 //

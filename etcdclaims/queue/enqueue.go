@@ -20,9 +20,8 @@ import (
 
 // Enqueue puts an item into the queue. It returns false, and changes nothing, if the
 // queue has an item of this id, or completed one within Config.Retention; see Debounce for an
-// exception. If the id is one
-// of a dead letter, it returns a DeadLetterError; the option OverDead replaces the dead
-// letter.
+// exception. If the id is one of a dead letter, it returns a DeadLetterError; the option
+// OverDead replaces the dead letter.
 //
 // Errors: DeadLetterError, ErrFull, ErrConfig, etcdclaims.ErrLost if the leases of this process
 // are revoked again and again, and those of etcdclaims.Client.TryAcquire. If the

@@ -146,8 +146,9 @@ func (q *store) drain(ctx context.Context, via *session, id string) (moved int, 
 }
 
 // recoverEnded returns how many items workers had at a revision, 0 is now, and recovers what
-// sessions have left that had ended by then. While there is no keeper, it makes items visible whose turn has come. It reports whether to
-// look for visible items again: there were such sessions or items, or etcd has compacted that revision.
+// sessions have left that had ended by then. While there is no keeper, it makes items visible whose
+// turn has come. It reports whether to look for visible items again: there were such sessions or
+// items, or etcd has compacted that revision.
 // Two counts show that a session has died: it has its entry in worker/ for as long as its claim
 // otherwise. They differ for a moment, too, while a session is closed.
 func (q *holder) recoverEnded(ctx context.Context, rev int64) (taken int, again bool, err error) {

@@ -324,7 +324,7 @@ func TestWaitOfEventsTogether(t *testing.T) {
 	})
 }
 
-// Who waits in an outage, and behind a watch that says nothing, learns of the end a little later.
+// In an outage, or while its watch delivers nothing, a waiting caller learns of the end a little later.
 func TestWaitDeaf(t *testing.T) {
 	for name, f := range deafness.Kinds() {
 		t.Run(name, func(t *testing.T) {

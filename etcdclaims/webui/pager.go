@@ -12,7 +12,7 @@ const pageSize = 100
 // pager is where a page is in a list.
 type pager struct {
 	First, Last, Total int // counted from 1
-	Prev, Next         int // pages, counted from 1; 0 if there is none
+	Prev, Next         int // pages, counted from 1; 0 without such a page
 }
 
 // paged returns a copy of the entries of a page, whose number is text. The first page is 1.
@@ -33,7 +33,7 @@ func paged[T any](page string, all []T) ([]T, pager) {
 type pagerLinks struct {
 	pager
 	Of            string
-	Before, After template.URL // empty if there is none
+	Before, After template.URL // empty without such a page
 }
 
 // listed returns the links of a list's pager. params are those of query.

@@ -420,7 +420,8 @@ var readers = map[string]string{
 		"Scheduler.History Scheduler.Run Scheduler.PausedJobs",
 	"queue": "Queue.Waiting Typed.Enqueue Typed.EnqueueAll Queue.Stats Active Queue.Work Queue.TryClaim Queue.Claim Batch.CompleteAll " +
 		"WorkMany Queue.DeadLetters Queue.Taken Delivery.Heartbeat Queue.Look Names Queue.Enqueue Queue.EnqueueAll Queue.Close Open " +
-		"FromContext Queue.Watch Queue.Wait Queue.Sweep Delivery.Complete Delivery.Fail Delivery.Snooze Delivery.Release Delivery.Discard Queue.Adopt",
+		"FromContext Queue.Watch Queue.Wait Queue.Sweep Queue.Adopt Delivery.Complete Delivery.Fail Delivery.Snooze " +
+		"Delivery.Release Delivery.Discard",
 	"group": "View.Watch Open View.Call Join Member.Leave Member.Admit Names Read",
 }
 

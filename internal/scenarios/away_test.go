@@ -303,8 +303,11 @@ var awayCalls = map[string]call{
 		_, err := s.Explain(ctx, "invoices", time.Now())
 		return err
 	}),
-	"Scheduler.Jobs":        onScheduler("", func(ctx context.Context, s *sched.Scheduler) error { return drain(s.Jobs(ctx)) }),
-	"Scheduler.Inspect":     onScheduler("", func(ctx context.Context, s *sched.Scheduler) error { _, err := s.Inspect(ctx, "invoices"); return err }),
+	"Scheduler.Jobs": onScheduler("", func(ctx context.Context, s *sched.Scheduler) error { return drain(s.Jobs(ctx)) }),
+	"Scheduler.Inspect": onScheduler("", func(ctx context.Context, s *sched.Scheduler) error {
+		_, err := s.Inspect(ctx, "invoices")
+		return err
+	}),
 	"Scheduler.History":     onScheduler("", func(ctx context.Context, s *sched.Scheduler) error { return drain(s.History(ctx, "invoices")) }),
 	"Scheduler.Pause":       onScheduler("", func(ctx context.Context, s *sched.Scheduler) error { return s.Pause(ctx, "invoices", "why") }),
 	"Scheduler.Resume":      onScheduler("", func(ctx context.Context, s *sched.Scheduler) error { return s.Resume(ctx, "invoices") }),
@@ -313,7 +316,10 @@ var awayCalls = map[string]call{
 	"Scheduler.PauseTag":    onScheduler("", func(ctx context.Context, s *sched.Scheduler) error { return s.PauseTag(ctx, "tag", "why") }),
 	"Scheduler.ResumeTag":   onScheduler("", func(ctx context.Context, s *sched.Scheduler) error { return s.ResumeTag(ctx, "tag") }),
 	"Scheduler.PausedJobs":  onScheduler("", func(ctx context.Context, s *sched.Scheduler) error { _, err := s.PausedJobs(ctx); return err }),
-	"Scheduler.RunNow":      onScheduler("", func(ctx context.Context, s *sched.Scheduler) error { _, err := s.RunNow(ctx, "invoices"); return err }),
+	"Scheduler.RunNow": onScheduler("", func(ctx context.Context, s *sched.Scheduler) error {
+		_, err := s.RunNow(ctx, "invoices")
+		return err
+	}),
 	"Scheduler.Backfill": onScheduler("", func(ctx context.Context, s *sched.Scheduler) error {
 		_, err := s.Backfill(ctx, "invoices", time.Now().Add(-3*time.Hour), time.Now(), sched.Allow{})
 		return err

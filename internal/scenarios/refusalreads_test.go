@@ -242,8 +242,8 @@ func TestManyValuesUnderAReplyLimit(t *testing.T) {
 // because it does not list what is in etcd.
 func TestEveryReadOfManyValuesIsTried(t *testing.T) {
 	t.Parallel()
-	others := strings.Fields(`host.Pages Client.TryAcquireEach Client.TryAcquireAll Runner.TryOnce Runner.Once Queue.Watch View.Watch built.Pages
-		Scheduler.PausedJobs`)
+	others := strings.Fields(`host.Pages Client.TryAcquireEach Client.TryAcquireAll Runner.TryOnce Runner.Once Queue.Watch
+		View.Watch built.Pages Scheduler.PausedJobs`)
 	for dir, name := range map[string]string{
 		"../../etcdclaims": "etcdclaims", "../../etcdclaims/work": "work", "../../etcdclaims/admin": "admin", "../../etcdclaims/locks": "locks",
 		"../../etcdclaims/queue": "queue", "../../etcdclaims/group": "group", "../../sched": "sched",

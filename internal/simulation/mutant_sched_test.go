@@ -43,7 +43,8 @@ var schedMutants = []mutant{
 		name: "definition read before its notice, followed as before", of: "sched", tests: "TestDefineAfterChangedAtOnce",
 		edits: []edit{{
 			"sched/definitions.go", "\t\tc.setFollower(tick.Follower{Following: n.Following, Job: n.Job, Defined: is.Rev})\n\t\tif was",
-			"\t\tif was == nil || was.rev != is.Rev {\n\t\t\tc.setFollower(tick.Follower{Following: n.Following, Job: n.Job, Defined: is.Rev})\n\t\t}\n\t\tif was",
+			"\t\tif was == nil || was.rev != is.Rev {\n" +
+				"\t\t\tc.setFollower(tick.Follower{Following: n.Following, Job: n.Job, Defined: is.Rev})\n\t\t}\n\t\tif was",
 		}},
 	},
 	{
