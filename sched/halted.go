@@ -47,19 +47,24 @@ func (l *leadership) rehalt() {
 			l.haltEnds = h.Until
 		}
 	}
+	all := l.allHalts()
 	for _, c := range l.jobs {
-		l.haltJob(c, now)
+		c.takeHalts(all, now)
 		l.serve(c)
 		l.schedule(c)
 	}
 }
 
-// haltJob computes whether a job is paused with the group or a tag.
-func (l *leadership) haltJob(c *jobState, now time.Time) {
-	var all tick.Halts
+// allHalts returns the pauses of many jobs.
+func (l *leadership) allHalts() (all tick.Halts) {
 	for _, h := range l.halts {
 		all = append(all, h.Halt)
 	}
+	return all
+}
+
+// takeHalts computes whether the job is paused with the group or a tag.
+func (c *jobState) takeHalts(all tick.Halts, now time.Time) {
 	of := all.Of(c.job.Tags)
 	c.halt, c.leftOut, c.plan = of.Active(now), of.LeftOut(now), nil
 }

@@ -25,7 +25,7 @@ type jobState struct {
 	pause    pause             // zero if the job is not paused, or if it cannot be read
 	pauseRev int64             // its revision
 	resume   *tick.Resume      // how the current pause ends, once it is over and that is computed; else nil
-	halt     *tick.Halt        // the pause of the group or of a tag that the job has; nil if there is none
+	halt     *tick.Halt        // the pause of the group or of a tag that the job has; nil without one
 	leftOut  time.Time         // up to when ticks are left out because of such pauses
 	decided  jobstate.Instants // ticks after the mark that are decided, oldest first: ResetMark has put the mark back
 	at       time.Time         // when the job is due next; zero for never

@@ -33,7 +33,7 @@ func (l *leadership) joined(c *jobState, r *request) join {
 			j.of = append(j.of, o)
 		}
 	}
-	slices.SortFunc(j.of, func(a, b *request) int { return int(a.rev - b.rev) })
+	slices.SortFunc(j.of, (*request).byRevision)
 	ends := make([]ask, len(j.of))
 	for i, o := range j.of {
 		ends[i] = o.ask

@@ -206,7 +206,7 @@ func (l *leadership) know(c *jobState, sp, high *mvccpb.KeyValue) bool {
 	paused := l.keys.Paused(c.job.Name)
 	c.setPause(paused, l.view.Get(paused))
 	l.readReset(c)
-	l.haltJob(c, l.now())
+	c.takeHalts(l.allHalts(), l.now())
 	if all := l.waiting[c.id]; all != nil {
 		for _, w := range all.keys {
 			if !tick.IsBackfill(w.ID) {

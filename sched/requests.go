@@ -37,6 +37,9 @@ func (r *request) compare(o *request) int {
 	return cmp.Or(r.At.Compare(o.At), cmp.Compare(r.key, o.key))
 }
 
+// byRevision orders requests by when they were put.
+func (r *request) byRevision(o *request) int { return cmp.Compare(r.rev, o.rev) }
+
 func (r *request) backfill() bool { return !r.To.IsZero() }
 
 // hearRequest takes over a request that is new, has progressed, or is gone.
@@ -289,7 +292,11 @@ func (l *leadership) backfill(c *jobState, r *request) decision {
 // hearHeirs takes the requests for the ownership up. The first one that is granted ends the term; its
 // successor removes it, as this owner removes the others.
 func (l *leadership) hearHeirs(ctx context.Context) (more bool, err error) {
+	if len(l.heirs) == 0 {
+		return false, nil
+	}
 	var todo []decision
+	jobs, kinds := l.catalog.served()
 	for _, key := range slices.Sorted(maps.Keys(l.heirs)) {
 		is := l.heirs[key]
 		if is.Gone {
@@ -297,7 +304,6 @@ func (l *leadership) hearHeirs(ctx context.Context) (more bool, err error) {
 			continue
 		}
 		h, err := decode[tick.Heir](key, []byte(is.Value))
-		jobs, kinds := l.catalog.served()
 		switch {
 		case err != nil:
 			delete(l.heirs, key)

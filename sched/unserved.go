@@ -1,7 +1,6 @@
 package sched
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -53,7 +52,7 @@ func (l *leadership) excess(id string) (all []*request) {
 	if len(all) <= mostUnserved {
 		return nil
 	}
-	slices.SortFunc(all, func(a, b *request) int { return cmp.Compare(a.rev, b.rev) }) // those of a backfill are not old
+	slices.SortFunc(all, (*request).byRevision) // those of a backfill are not old
 	return all[:givenUpAtOnce]
 }
 

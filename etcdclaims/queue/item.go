@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/item"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/google/uuid"
 )
 
@@ -125,7 +124,7 @@ func (it Item) check() error {
 		return errInvalidID(it.id)
 	case len(it.payload) > MaxPayloadBytes:
 		return errtext.Wrap(fmt.Sprintf("item %q: payload of %d bytes, the limit is %d; store it elsewhere and enqueue where it is", it.id, len(it.payload), MaxPayloadBytes), etcdclaims.ErrTooLarge)
-	case len(it.key) > maxKeyBytes || !utf8.ValidString(it.key) || strings.ContainsFunc(it.key, unicode.IsControl):
+	case it.key != "" && !keyspace.Printable(it.key) || len(it.key) > maxKeyBytes:
 		text := fmt.Sprintf("item %q: partition key %.100q must be printable UTF-8 of up to %d bytes", it.id, it.key, maxKeyBytes)
 		return errtext.Wrap(text, etcdclaims.ErrInvalidKey)
 	case it.unique.asked && it.given:
@@ -148,7 +147,7 @@ func (it Item) check() error {
 }
 
 func validID(id string) bool {
-	return id != "" && len(id) <= maxIDBytes && utf8.ValidString(id) && !strings.ContainsFunc(id, unicode.IsControl)
+	return keyspace.Printable(id) && len(id) <= maxIDBytes
 }
 
 func errInvalidID(id string) error {

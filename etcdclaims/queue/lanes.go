@@ -43,7 +43,7 @@ type lanes struct {
 // due is when to look at a key.
 type due struct {
 	at     time.Time
-	others bool // for the case that the process does not which changed something
+	others bool // another process changed something, and as a rule looks at the key itself
 }
 
 const (

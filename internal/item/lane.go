@@ -3,6 +3,7 @@ package item
 import (
 	"cmp"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -235,7 +236,8 @@ func (k Keys) LaneOf(key string) []*pb.RequestOp {
 func (k Keys) JudgeLane(resp *pb.TxnResponse, seq, id string) (n int) {
 	for _, kv := range kvs(resp, 0) {
 		if string(kv.Value) == laneOwner(seq, id) {
-			_, _ = fmt.Sscanf(string(kv.Key[strings.LastIndexByte(string(kv.Key), '/')+1:]), "%d", &n)
+			_, after, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), k.Lanes()), "/")
+			n, _ = strconv.Atoi(after)
 		}
 	}
 	return n

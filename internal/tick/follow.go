@@ -1,7 +1,6 @@
 package tick
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
@@ -118,17 +117,21 @@ type Follower struct {
 type Followers func(job string) []Follower
 
 // Follow returns the operations that request ticks after those of the job whose records they are
-// added with. A tick that has not begun, or has another attempt, has not ended. Nil followers are none.
+// added with. A tick that has not begun, or has another attempt, has not ended. With nil followers it
+// returns none.
 func (k Keys) Follow(job string, followers Followers, records ...Past) (ops []*pb.RequestOp) {
 	for _, p := range records {
 		failed := p.Outcome != OK
 		if p.Attempt == 0 || p.Again || followers == nil {
 			continue
 		}
-		a := Ask{Version: Version, ID: cmp.Or(p.Run, p.at()+"-"+keyspace.Digest(job)[:16]), By: job, At: p.Nominal, After: p.ID, Failed: failed}
+		a := Ask{Version: Version, ID: p.Run, By: job, At: p.Nominal, After: p.ID, Failed: failed}
 		for _, f := range followers(job) {
 			if !f.Joins() && !f.Wants(failed) {
 				continue
+			}
+			if a.ID == "" { // the tick waited for another attempt
+				a.ID = p.at() + "-" + keyspace.Digest(job)[:16]
 			}
 			a.Job, a.Defined, a.Join = f.Job, f.Defined, f.Join()
 			put := k.Ask(f.Job, a.ID, Encode(a))

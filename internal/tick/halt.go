@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/pausing"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
@@ -86,7 +87,7 @@ func (h Halt) Scope() string {
 
 // Text describes the halt.
 func (h Halt) Text() string {
-	return "paused with " + h.Scope() + " " + h.Pause.Text()[len("paused "):]
+	return "paused with " + h.Scope() + " " + pausing.Text(h.By, h.At, h.Until, h.Note)
 }
 
 // Oldest returns the one that ended first, or nil if all last. The pause of the group is not among them.

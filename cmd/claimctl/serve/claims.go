@@ -268,7 +268,8 @@ func (s *Server) deleteClaim(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) watchClaim(w http.ResponseWriter, r *http.Request) error {
 	l, err := s.claim(r)
 	if err == nil {
-		err = decode(w, r, smallBody, &struct{}{}) // of which there is none; the server notices the end of the program then
+		// The body is empty. Once it is read, the server notices when the program is gone.
+		err = decode(w, r, smallBody, &struct{}{})
 	}
 	if err == nil {
 		err = s.leases.check(l)

@@ -26,7 +26,6 @@ const (
 	smallBody   = 128 << 10
 	largeBody   = 2 << 20
 	maxRunning  = 256 // requests that call etcd and do not wait
-	fenceHeader = "Fencing-Token"
 )
 
 // Config configures a Server.
@@ -173,7 +172,7 @@ func (s *Server) admitted(rt route, w http.ResponseWriter, r *http.Request) erro
 // id alone does not prove that the program is the one that holds it.
 func (s *Server) lease(r *http.Request, name string) (*lease, error) {
 	l, err := s.leases.find(name)
-	sent := strings.Join(r.Header.Values(fenceHeader), ", ")
+	sent := strings.Join(r.Header.Values(fencing.Header), ", ")
 	if err != nil || sent == "" {
 		return l, err
 	}
@@ -242,7 +241,7 @@ func answer(w http.ResponseWriter, status int, v any) error {
 	return nil
 }
 
-// calling returns a context for requests to etcd that end also if the program is gone.
+// calling returns a context for requests to etcd. They are finished even if the program is gone.
 func calling(r *http.Request) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(r.Context()), requestTime)
 }

@@ -64,7 +64,7 @@ type txnView struct {
 // txnClaim carries writes out while the claim is held, or none of them.
 func (s *Server) txnClaim(w http.ResponseWriter, r *http.Request) error {
 	l, err := s.claim(r)
-	if err == nil && r.Header.Get(fenceHeader) == "" {
+	if err == nil && r.Header.Get(fencing.Header) == "" {
 		err = fencing.ErrNoToken
 	}
 	if err != nil {
