@@ -144,25 +144,57 @@ func (b *Batcher) groupSize(calls, width int) int {
 	return max(2, rest/2)
 }
 
-// nest puts calls into one transaction: in one level if they fit, otherwise in two;
-// those of a flat batcher need none.
-// The first carrying of its operations contain the calls, the others what they share.
-func (b *Batcher) nest(calls []*call) (in *pb.TxnRequest, carrying int) {
+// message is the transaction of a round trip. Its first operations are those of the groups,
+// in their order; the others are what the calls share.
+type message struct {
+	in     *pb.TxnRequest
+	groups []group
+}
+
+// pack puts calls into one transaction.
+func (b *Batcher) pack(calls []*call) message {
 	if b.cfg.Flat {
-		in = &pb.TxnRequest{Success: make([]*pb.RequestOp, len(calls))}
-		for i, c := range calls {
-			in.Success[i] = c.In.Success[0]
-		}
-		return in, len(calls)
+		return b.list(calls)
 	}
-	widest := 0
-	in = new(pb.TxnRequest)
+	if joint, apart := b.split(calls); len(joint) > 1 {
+		if m := b.compose(calls, append(b.join(joint), b.nest(apart)...)); width(m.in) <= b.MaxOps() {
+			return m
+		}
+	}
+	return b.compose(calls, b.nest(calls))
+}
+
+// list puts the operation of each call into one transaction without conditions.
+func (b *Batcher) list(calls []*call) message {
+	m := message{in: &pb.TxnRequest{Success: make([]*pb.RequestOp, len(calls))}, groups: make([]group, len(calls))}
+	for i, c := range calls {
+		m.in.Success[i], m.groups[i] = c.In.Success[0], group{kind: listed, calls: calls[i : i+1]}
+	}
+	return m
+}
+
+// nest makes each call a transaction of its own: in groups of one if they fit, otherwise in a
+// second level.
+func (b *Batcher) nest(calls []*call) (groups []group) {
+	widest, voids, leases := 0, []*Void(nil), []clientv3.LeaseID(nil)
+	for _, c := range calls {
+		widest, voids, leases = max(widest, c.width), addVoid(voids, c), addLease(leases, c)
+	}
+	size := b.groupSize(len(calls), widest+len(voids)+max(0, len(leases)-1)) // widest has one
+	groups = make([]group, 0, len(calls)/size+1)
+	for some := range slices.Chunk(calls, size) {
+		groups = append(groups, group{kind: nested, calls: some})
+	}
+	return groups
+}
+
+// compose returns the transaction of groups, under the conditions that their calls share.
+func (b *Batcher) compose(calls []*call, groups []group) message {
 	var tickets []string
 	var epoch *Epoch
 	var voids []*Void
 	for _, c := range calls {
 		voids = addVoid(voids, c)
-		widest = max(widest, c.width)
 		if c.Ticket != nil && !slices.Contains(tickets, c.ticket) {
 			tickets = append(tickets, c.ticket)
 		}
@@ -170,29 +202,19 @@ func (b *Batcher) nest(calls []*call) (in *pb.TxnRequest, carrying int) {
 			epoch = c.Epoch
 		}
 	}
-	in.Compare = b.cfg.shared(tickets, epoch)
+	in := &pb.TxnRequest{Compare: b.cfg.shared(tickets, epoch)}
 	if len(in.Compare) > 0 {
 		in.Failure = []*pb.RequestOp{Get(b.cfg.EpochKey)}
 	}
-	group := b.groupSize(len(calls), widest+len(voids)+max(0, len(tickets)-1)) // widest has one
-	in.Success = make([]*pb.RequestOp, 0, len(calls)/group+1)
-	for from := 0; from < len(calls); from += group {
-		if group == 1 {
-			in.Success = append(in.Success, Nest(calls[from].In))
-			continue
-		}
-		inner := &pb.TxnRequest{Success: make([]*pb.RequestOp, 0, group)}
-		for _, c := range calls[from:min(from+group, len(calls))] {
-			inner.Success = append(inner.Success, Nest(c.In))
-		}
-		in.Success = append(in.Success, Nest(inner))
+	in.Success = make([]*pb.RequestOp, 0, len(groups)+len(voids)+len(b.cfg.Also))
+	for _, g := range groups {
+		in.Success = append(in.Success, Nest(g.message()))
 	}
-	carrying = len(in.Success)
 	for _, v := range voids {
 		in.Success = append(in.Success, b.cfg.putVoid(v))
 	}
 	in.Success = append(in.Success, b.cfg.Also...)
-	return in, carrying
+	return message{in: in, groups: groups}
 }
 
 // shared returns the conditions of tickets and an epoch, if there are any.

@@ -63,6 +63,7 @@ type Batcher struct {
 	queue    []*call      // the other requests that wait
 	delays   delays       // requests that wait for one of the others
 	underWay []*roundTrip // sent, and not returned
+	pace     pace
 	wake     *time.Timer  // looks whether a slow round trip keeps others waiting
 	wakeAt   time.Time
 	keys     map[string]Beside // keys of the batch being filled
@@ -70,7 +71,8 @@ type Batcher struct {
 	wg       sync.WaitGroup
 	timers   sync.Pool // of the calls that wait
 
-	gathering bool // a caller yields before it sends what waits
+	doubts    [2]doubt // whether calls may be of joint groups, by urgency
+	gathering bool     // a caller yields before it sends what waits
 }
 
 // roundTrip is one that is under way.
@@ -80,11 +82,6 @@ type roundTrip struct {
 }
 
 const (
-	// Another round trip begins beside the first only if manyCalls wait for it, or if
-	// the first carries one call or takes longer than slow. Many small round trips
-	// cost client and server more than they save.
-	manyCalls = 16
-	slow      = 5 * time.Millisecond
 	// Urgent calls wait no longer than this for a round trip to return.
 	slowForUrgent = 25 * time.Millisecond
 
@@ -238,12 +235,12 @@ func (b *Batcher) room(waiting int) (all, urgent bool) {
 		return all, all
 	}
 	young, calls, returning := 0, 0, false
-	now := clock.Mono()
+	now, late := clock.Mono(), b.pace.late()
 	for _, trip := range b.underWay {
 		switch age := now.Sub(trip.sent); {
 		case age >= Hanging:
 			continue
-		case age < slow:
+		case age < late:
 			calls += trip.calls
 			fallthrough
 		case age < slowForUrgent:
@@ -255,7 +252,7 @@ func (b *Batcher) room(waiting int) (all, urgent bool) {
 	case young == 0:
 		all = true
 	case young < fewTrips:
-		all = waiting >= manyCalls || calls <= 1
+		all = b.pace.second(calls, waiting)
 	default:
 		all = young < moreTrips && waiting > longQueue
 	}
@@ -274,6 +271,7 @@ func (b *Batcher) returned(trip *roundTrip, calls ...*call) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.delays.settled(calls)
+	b.pace.returned(trip.sent, clock.Mono())
 	if i := slices.Index(b.underWay, trip); i >= 0 {
 		b.underWay = slices.Delete(b.underWay, i, i+1)
 	}
@@ -324,7 +322,7 @@ func (b *Batcher) setWake() {
 	after := Hanging
 	switch {
 	case len(b.underWay) == 1:
-		after = slow
+		after = b.pace.late()
 	case len(b.urgent) > 0:
 		after = slowForUrgent
 	}

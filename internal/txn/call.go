@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -19,6 +20,7 @@ type call struct {
 	lease   int64
 	sent    bool // its round trip has begun
 	gone    bool // its caller no longer waits
+	joint   bool // it may be of a joint group
 	company *company
 	settled chan struct{}
 	resp    *clientv3.TxnResponse // set when settled is closed, as err is
@@ -31,10 +33,30 @@ func newCall(ctx context.Context, r Request) *call {
 		c.own = *c.Ticket
 	}
 	c.width, c.size, c.lease = width(c.In)+c.shared(), size(c.In), leaseOf(c.In)
+	c.joint = jointly(&c.Request)
 	if c.Void != nil {
 		c.lease = oneLease(c.lease, int64(c.Void.Lease))
 	}
 	return c
+}
+
+// answer gives a call the reply of the operation that it was.
+func (c *call) answer(op *pb.ResponseOp, header *pb.ResponseHeader, listed bool) {
+	if listed || c.Nested {
+		c.resp = &clientv3.TxnResponse{Succeeded: true, Responses: []*pb.ResponseOp{op}}
+	} else {
+		c.resp = (*clientv3.TxnResponse)(op.GetResponseTxn())
+	}
+	c.resp.Header = header // nested replies have none
+	close(c.settled)
+}
+
+// urgency is 1 for an urgent call, 0 for another.
+func (c *call) urgency() int {
+	if c.Urgent {
+		return 1
+	}
+	return 0
 }
 
 // isSettled reports whether the call has its outcome.

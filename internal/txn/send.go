@@ -60,7 +60,7 @@ func (b *Batcher) commit(calls []*call) {
 		b.sendAlone(calls[0])
 		return
 	}
-	in, carrying := b.nest(calls)
+	m := b.pack(calls)
 	ctx := calls[0].meta.Context(b.cfg.IO)
 	if b.cfg.Flat {
 		var cancel context.CancelFunc
@@ -68,17 +68,17 @@ func (b *Batcher) commit(calls []*call) {
 		defer cancel()
 		b.accompany(calls, cancel)
 	}
-	resp, err := b.cfg.Send(ctx, in, b.cfg.Timeout)
+	resp, err := b.cfg.Send(ctx, m.in, b.cfg.Timeout)
 	switch {
 	case err == nil && resp.Succeeded:
-		b.settle(calls, resp.Responses[:carrying], resp)
+		b.settle(m.groups, resp)
 	case err == nil:
 		b.sharedFailed(calls, resp)
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		b.outOfSpace(ctx, calls, err)
 	case errors.Is(err, ErrUnknown):
 		fail(calls, err)
-	case b.tooLarge(err, in, calls):
+	case b.tooLarge(err, m.in, calls):
 		b.requeue(calls)
 	case b.cfg.OfAll(err):
 		fail(calls, err) // their callers try again after a pause
@@ -89,29 +89,17 @@ func (b *Batcher) commit(calls []*call) {
 	}
 }
 
-// settle gives each call its part of the reply.
-func (b *Batcher) settle(calls []*call, ops []*pb.ResponseOp, resp *clientv3.TxnResponse) {
-	next := 0
-	give := func(ops []*pb.ResponseOp) {
-		for _, op := range ops {
-			c := calls[next]
-			if c.Nested || b.cfg.Flat {
-				c.resp = &clientv3.TxnResponse{Succeeded: true, Responses: []*pb.ResponseOp{op}}
-			} else {
-				c.resp = (*clientv3.TxnResponse)(op.GetResponseTxn())
-			}
-			c.resp.Header = resp.Header // nested replies have none
-			close(c.settled)
-			next++
+// settle gives each call its part of the reply. Those of a group that was refused as a whole are
+// sent again.
+func (b *Batcher) settle(groups []group, resp *clientv3.TxnResponse) {
+	var again []*call
+	for i, g := range groups {
+		if refused := g.settle(resp.Responses[i], resp.Header); refused {
+			again = append(again, g.calls...)
 		}
 	}
-	if len(ops) == len(calls) {
-		give(ops)
-		return
-	}
-	for _, op := range ops {
-		give(op.GetResponseTxn().Responses)
-	}
+	b.learn(groups, again)
+	b.requeue(again)
 }
 
 // sharedFailed handles a round trip whose shared conditions did not hold. Either the
