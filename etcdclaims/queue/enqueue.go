@@ -161,7 +161,7 @@ func (q *Queue) send(ctx context.Context, s *session, items []Item, room *item.R
 	}
 	all := q.enqueueAll(items, e.now)
 	all.Room = room
-	resp, again, err := s.commit(ctx, all.Build())
+	resp, again, err := s.commitAll(ctx, all.Build(), 1, &s.adds)
 	if err != nil || again || !resp.Succeeded {
 		return 0, false, err
 	}

@@ -24,6 +24,9 @@ const (
 	opsToMove    = 5
 	opsToPurge   = 3 + 1
 	opsToRedrive = 4 + 1
+
+	// opsOfGuard are the conditions of the session's claim, and of the generation.
+	opsOfGuard = 4
 )
 
 // requestSize is what the server accepts in one transaction, as far as known. A server

@@ -33,8 +33,10 @@ type session struct {
 	puts   *txn.Batcher // of items
 	shared underway     // keys of the calls of both
 	mu     sync.Mutex
-	gen    int64 // ModRevision of worker/<id>: the session's generation
-	seen   int64 // a revision that etcd had when it last answered
+	takes  txn.Doubt // whether the items of a claiming request are claimed jointly
+	adds   txn.Doubt // the same for those of EnqueueAll
+	gen    int64     // ModRevision of worker/<id>: the session's generation
+	seen   int64     // a revision that etcd had when it last answered
 	leases map[lease]struct{}
 	unsure int       // how often items may have been taken that no lease is of; 0: there are none
 	busy   int       // claiming requests under way
@@ -208,6 +210,26 @@ func (s *session) send(ctx context.Context, in *pb.TxnRequest) (*pb.TxnResponse,
 // which is known now.
 func (s *session) commit(ctx context.Context, in *pb.TxnRequest) (resp *pb.TxnResponse, again bool, err error) {
 	return s.ofGeneration(ctx, in, func(in *pb.TxnRequest) (*pb.TxnResponse, error) { return s.send(ctx, in) })
+}
+
+// commitAll is commit for a transaction whose operations from the n-th on are nested, one for each
+// item, when probably all of their conditions hold. etcd needs less for them as one. If one does not
+// hold nothing was carried out, and the transaction is sent as it is.
+func (s *session) commitAll(ctx context.Context, in *pb.TxnRequest, n int, doubt *txn.Doubt) (resp *pb.TxnResponse, again bool, err error) {
+	if joint := txn.Join(in, n); len(in.Success) > n+1 && s.q.size.Fits(joint, opsOfGuard) && doubt.Over() {
+		switch resp, again, err := s.commit(ctx, joint); {
+		case txn.IsTooManyOps(err):
+			s.q.size.Exceeded(joint, opsOfGuard)
+		case err != nil || again:
+			return resp, again, err
+		case resp.Succeeded:
+			doubt.Learn(false)
+			return txn.Part(in, n, resp), false, nil
+		default:
+			doubt.Learn(true)
+		}
+	}
+	return s.commit(ctx, in)
 }
 
 // commitAct is commit for what an operator does, which is recorded with it.

@@ -22,7 +22,7 @@ func (q *holder) takeItems(ctx context.Context, s *session, picked []*item.Entry
 		Keys: q.keys, Session: s.id, Items: picked, Owner: q.claims.Owner(),
 		Epoch: keyspace.Epoch(s.claim.Fence()), Now: q.now().UTC(), Nonce: uuid.NewString(),
 	}
-	resp, again, err := s.commit(ctx, claim.Build())
+	resp, again, err := s.commitAll(ctx, claim.Build(), 0, &s.takes)
 	switch {
 	case errors.Is(err, etcdclaims.ErrUnknown):
 		leases, err := q.takenAfterAll(ctx, s, claim, err)

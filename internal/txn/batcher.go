@@ -71,7 +71,7 @@ type Batcher struct {
 	wg       sync.WaitGroup
 	timers   sync.Pool // of the calls that wait
 
-	doubts    [2]doubt // whether calls may be of joint groups, by urgency
+	doubts    [2]Doubt // whether calls may be of joint groups, by urgency
 	gathering bool     // a caller yields before it sends what waits
 }
 

@@ -100,7 +100,7 @@ func (b *Batcher) split(calls []*call) (joint, apart []*call) {
 	defer b.mu.Unlock()
 	var may [2]bool
 	for i := range b.doubts {
-		may[i] = b.doubts[i].over()
+		may[i] = b.doubts[i].Over()
 	}
 	for _, c := range calls {
 		if c.joint && may[c.urgency()] {
@@ -145,38 +145,8 @@ func (b *Batcher) learn(groups []group, refused []*call) {
 	}
 	for i := range b.doubts {
 		if took[i] {
-			b.doubts[i].learn(was[i])
+			b.doubts[i].Learn(was[i])
 		}
 	}
 }
 
-// doubt is how long round trips go without joint groups after one was refused. A refusal costs
-// more than several that are not refused save.
-type doubt struct {
-	left   int // round trips without them
-	length int // of the last such time
-	calm   int // how many round trips with them were not refused since
-}
-
-const (
-	longestDoubt = 64 // round trips
-	calmAfter    = 8
-)
-
-// over reports whether a round trip may have joint groups.
-func (d *doubt) over() bool {
-	if d.left > 0 {
-		d.left--
-		return false
-	}
-	return true
-}
-
-func (d *doubt) learn(refused bool) {
-	if refused {
-		d.length, d.calm = min(2*d.length+1, longestDoubt), 0
-		d.left = d.length
-	} else if d.calm++; d.calm >= calmAfter {
-		d.length, d.calm = d.length/2, 0
-	}
-}

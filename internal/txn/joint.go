@@ -1,0 +1,80 @@
+package txn
+
+import (
+	"slices"
+	"sync"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// Join returns a transaction whose operations from the n-th on, each a nested transaction, are
+// one with it: all conditions must hold. A transaction that is refused so has to be sent as it was.
+// [Part] gives the reply its form.
+func Join(in *pb.TxnRequest, n int) *pb.TxnRequest {
+	joint := &pb.TxnRequest{
+		Compare: append(make([]*pb.Compare, 0, len(in.Compare)+2*len(in.Success)), in.Compare...),
+		Success: append(make([]*pb.RequestOp, 0, 4*len(in.Success)), in.Success[:n]...),
+		Failure: in.Failure,
+	}
+	for _, op := range in.Success[n:] {
+		one := op.GetRequestTxn()
+		joint.Compare, joint.Success = append(joint.Compare, one.Compare...), append(joint.Success, one.Success...)
+	}
+	return joint
+}
+
+// Part returns the reply to a joint transaction as that to the one of which Join made it.
+func Part(in *pb.TxnRequest, n int, resp *pb.TxnResponse) *pb.TxnResponse {
+	parts := &pb.TxnResponse{Header: resp.Header, Succeeded: true, Responses: slices.Clip(resp.Responses[:n])}
+	at := n
+	for _, op := range in.Success[n:] {
+		end := at + len(op.GetRequestTxn().Success)
+		one := &pb.TxnResponse{Succeeded: true, Responses: resp.Responses[at:end:end]}
+		parts.Responses = append(parts.Responses, &pb.ResponseOp{Response: &pb.ResponseOp_ResponseTxn{ResponseTxn: one}})
+		at = end
+	}
+	return parts
+}
+
+// Fits reports whether a transaction that is nested below so many operations is within the limit.
+func (l *Limits) Fits(in *pb.TxnRequest, below int) bool { return width(in)+below <= l.MaxOps() }
+
+// Exceeded lowers the limit after such a transaction was refused for its operations.
+func (l *Limits) Exceeded(in *pb.TxnRequest, below int) { l.FewerOps(width(in) + below) }
+
+// Doubt says how long conditions are not to be joined after such a transaction was refused. A
+// refusal costs more than several that are not refused save. Its methods may be called at once.
+type Doubt struct {
+	mu     sync.Mutex
+	left   int // times that are left out
+	length int // of the last such pause
+	calm   int // how many were not refused since
+}
+
+const (
+	longestDoubt = 64 // times
+	calmAfter    = 8
+)
+
+// Over reports whether conditions may be joined this time.
+func (d *Doubt) Over() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.left > 0 {
+		d.left--
+		return false
+	}
+	return true
+}
+
+// Learn notes whether joined conditions were refused.
+func (d *Doubt) Learn(refused bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if refused {
+		d.length, d.calm = min(2*d.length+1, longestDoubt), 0
+		d.left = d.length
+	} else if d.calm++; d.calm >= calmAfter {
+		d.length, d.calm = d.length/2, 0
+	}
+}
