@@ -7,9 +7,9 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// Join returns a transaction whose operations from the n-th on, each a nested transaction, are
-// one with it: all conditions must hold. A transaction that is refused so has to be sent as it was.
-// [Part] gives the reply its form.
+// Join returns a transaction in which those that are nested in the first branch, from the n-th
+// operation on, are one with it: all conditions must hold. If it is refused nothing was carried out,
+// and it has to be sent as it was. [Part] gives the reply its form.
 func Join(in *pb.TxnRequest, n int) *pb.TxnRequest {
 	joint := &pb.TxnRequest{
 		Compare: append(make([]*pb.Compare, 0, len(in.Compare)+2*len(in.Success)), in.Compare...),
@@ -17,21 +17,28 @@ func Join(in *pb.TxnRequest, n int) *pb.TxnRequest {
 		Failure: in.Failure,
 	}
 	for _, op := range in.Success[n:] {
-		one := op.GetRequestTxn()
-		joint.Compare, joint.Success = append(joint.Compare, one.Compare...), append(joint.Success, one.Success...)
+		if one := op.GetRequestTxn(); one != nil {
+			joint.Compare, joint.Success = append(joint.Compare, one.Compare...), append(joint.Success, one.Success...)
+		} else {
+			joint.Success = append(joint.Success, op)
+		}
 	}
 	return joint
 }
 
 // Part returns the reply to a joint transaction as that to the one of which Join made it.
 func Part(in *pb.TxnRequest, n int, resp *pb.TxnResponse) *pb.TxnResponse {
-	parts := &pb.TxnResponse{Header: resp.Header, Succeeded: true, Responses: slices.Clip(resp.Responses[:n])}
-	at := n
+	parts := &pb.TxnResponse{Header: resp.Header, Succeeded: true, Responses: slices.Clone(resp.Responses[:n])}
+	left := resp.Responses[n:]
 	for _, op := range in.Success[n:] {
-		end := at + len(op.GetRequestTxn().Success)
-		one := &pb.TxnResponse{Succeeded: true, Responses: resp.Responses[at:end:end]}
-		parts.Responses = append(parts.Responses, &pb.ResponseOp{Response: &pb.ResponseOp_ResponseTxn{ResponseTxn: one}})
-		at = end
+		one := op.GetRequestTxn()
+		if one == nil {
+			parts.Responses, left = append(parts.Responses, left[0]), left[1:]
+			continue
+		}
+		ops := len(one.Success)
+		part := &pb.TxnResponse{Header: &pb.ResponseHeader{}, Succeeded: true, Responses: left[:ops:ops]}
+		parts.Responses, left = append(parts.Responses, &pb.ResponseOp{Response: &pb.ResponseOp_ResponseTxn{ResponseTxn: part}}), left[ops:]
 	}
 	return parts
 }
