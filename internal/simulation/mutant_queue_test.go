@@ -3,6 +3,10 @@ package simulation_test
 // queueMutants are about queues. They are looked for in runs that have one.
 var queueMutants = []mutant{
 	{
+		name: "items that are claimed jointly without the conditions of each", seeds: 100, queue: true, unseen: alone,
+		edits: []edit{{"internal/txn/joint.go", "joint.Compare, joint.Success = append(joint.Compare, one.Compare...), append(", "joint.Success = append("}},
+	},
+	{
 		name: "verb without the item's fence", seeds: 100, queue: true,
 		edits: []edit{{"internal/item/held.go", "[]*pb.Compare{unmoved(h.Key(), h.Rev)}", "[]*pb.Compare{}"}},
 	},

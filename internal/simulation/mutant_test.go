@@ -308,19 +308,42 @@ var errEpochRaised =`,
 	},
 	{
 		name: "shared round trip without its ticket", tests: "TestLateCoalescedIsVoidForThoseWhoLeft|TestCallerLeavesBatch", unseen: alone,
-		edits: []edit{{"internal/txn/batch.go", "in.Compare = b.cfg.shared(tickets, epoch)", "_ = tickets\n	in.Compare = b.cfg.shared(nil, epoch)"}},
+		edits: []edit{{"internal/txn/batch.go", "	in := &pb.TxnRequest{Compare: b.cfg.shared(tickets, epoch)}\n", "	_ = tickets\n	in := &pb.TxnRequest{Compare: b.cfg.shared(nil, epoch)}\n"}},
 	},
 	{
 		name: "shared round trip without its epoch", seeds: 100, unseen: alone,
-		edits: []edit{{"internal/txn/batch.go", "in.Compare = b.cfg.shared(tickets, epoch)", "_ = epoch\n	in.Compare = b.cfg.shared(tickets, nil)"}},
+		edits: []edit{{"internal/txn/batch.go", "	in := &pb.TxnRequest{Compare: b.cfg.shared(tickets, epoch)}\n", "	_ = epoch\n	in := &pb.TxnRequest{Compare: b.cfg.shared(tickets, nil)}\n"}},
 	},
 	{
 		name: "replies of a shared round trip given to the neighbour", seeds: 100, unseen: alone,
-		edits: []edit{{"internal/txn/send.go", "			c := calls[next]\n", `			c := calls[next]
-			if o := next ^ 1; o < len(calls) && len(c.Also)+len(calls[o].Also) == 0 && len(c.In.Failure) == len(calls[o].In.Failure) {
-				c = calls[o]
+		edits: []edit{{"internal/txn/send.go", "		if refused := g.settle(resp.Responses[i], resp.Header); refused {\n", `		at := i
+		if o := i ^ 1; o < len(groups) && len(g.calls)+len(groups[o].calls) == 2 {
+			if c, other := g.calls[0], groups[o].calls[0]; len(c.Also)+len(other.Also) == 0 && len(c.In.Failure) == len(other.In.Failure) {
+				at = o
 			}
+		}
+		if refused := g.settle(resp.Responses[at], resp.Header); refused {
 `}},
+	},
+	{
+		name: "joint group without the conditions of its calls", seeds: 100, unseen: alone,
+		edits: []edit{{"internal/txn/group.go", "in.Compare, in.Success = append(in.Compare, c.In.Compare...), append(", "in.Success = append("}},
+	},
+	{
+		name: "joint group of which each call gets the first one's reply", of: "internal/txn", tests: "TestWaitingRequestsShareARoundTrip", unseen: alone,
+		edits: []edit{{"internal/txn/group.go", "own.Responses[at : at+n : at+n]", "own.Responses[:n:n]"}},
+	},
+	{
+		name: "refusal of a joint group given to each of its calls", of: "internal/txn", tests: "TestJointGroups", unseen: alone,
+		edits: []edit{{"internal/txn/group.go", "		return true\n	default:", `		for _, c := range g.calls {
+			c.resp = &clientv3.TxnResponse{Header: header}
+			close(c.settled)
+		}
+	default:`}},
+	},
+	{
+		name: "joint groups that go on although they are refused", of: "internal/txn", tests: "TestRefusedGroupsArePaused", unseen: alone,
+		edits: []edit{{"internal/txn/joint.go", "		d.left = d.length\n", ""}},
 	},
 	{
 		name: "refusal of one call's lease given to all", seeds: 100, unseen: alone,

@@ -64,7 +64,7 @@ type Batcher struct {
 	delays   delays       // requests that wait for one of the others
 	underWay []*roundTrip // sent, and not returned
 	pace     pace
-	wake     *time.Timer  // looks whether a slow round trip keeps others waiting
+	wake     *time.Timer // looks whether a slow round trip keeps others waiting
 	wakeAt   time.Time
 	keys     map[string]Beside // keys of the batch being filled
 	idle     []chan struct{}   // closed when nothing waits and nothing is under way

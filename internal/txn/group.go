@@ -149,4 +149,3 @@ func (b *Batcher) learn(groups []group, refused []*call) {
 		}
 	}
 }
-
