@@ -45,21 +45,64 @@ func waiting(o options) workload {
 	}
 }
 
+// processes is what it costs that many processes, each with a client, hold a few claims.
+func processes(o options) workload {
+	w := workload{
+		name: "processes", rounds: 1,
+		title: fmt.Sprintf("Clients with a connection each that hold %d claims each for %v, TTL %v", claimsEach, o.hold, etcdclaims.DefaultTTL),
+	}
+	for _, n := range o.clients {
+		w.points = append(w.points, point{name: fmt.Sprint(n, " clients"), n: n, rows: []row{
+			{name: claimsRow, measure: measureMany(holdClaims)},
+			{name: "etcd Mutex, a session per client", measure: measureMany(holdMutexes)},
+		}})
+	}
+	return w
+}
+
+// claimsEach is how many claims each of many clients holds.
+const claimsEach = 10
+
 // A taker has n of something by a client, until drop is called.
 type taker func(ctx context.Context, etcd *clientv3.Client, n int) (drop func(), err error)
 
 func (take taker) measure(ctx context.Context, st *stage, n int) (sample, error) {
-	w := new(wire)
-	etcd, err := w.dial(st)
+	return rest(ctx, st, 1, func(f *fleet) (func(), error) { return take(ctx, f.of(0), n) }, n)
+}
+
+// measureMany measures clients that each take a few.
+func measureMany(take taker) measurer {
+	return func(ctx context.Context, st *stage, n int) (sample, error) {
+		return rest(ctx, st, n, func(f *fleet) (func(), error) {
+			drops := make([]func(), n)
+			drop := func() { _ = each(16, n, func(i int) error { drops[i](); return nil }) }
+			if err := each(16, n, func(i int) (err error) {
+				drops[i], err = take(ctx, f.of(i), claimsEach)
+				return err
+			}); err != nil {
+				f.close() // what was taken ends with etcd
+				return nil, err
+			}
+			return drop, nil
+		}, n)
+	}
+}
+
+// rest measures what clients need while they have what they took, for each of n.
+func rest(ctx context.Context, st *stage, clients int, take func(f *fleet) (drop func(), err error), n int) (sample, error) {
+	w, err := newFleet(st, clients)
 	if err != nil {
 		return nil, err
 	}
-	defer hangUp(etcd)
-	if _, err := etcd.Get(ctx, "connected"); err != nil { // what the connection takes is not the claims'
+	defer w.close()
+	if err := each(16, clients, func(i int) error { // what the connections take is not the claims'
+		_, err := w.of(i).Get(ctx, "connected")
+		return err
+	}); err != nil {
 		return nil, err
 	}
 	before := inUse()
-	drop, err := take(ctx, etcd, n)
+	drop, err := take(w)
 	if err != nil {
 		return nil, err
 	}
@@ -79,6 +122,9 @@ func (take taker) measure(ctx context.Context, st *stage, n int) (sample, error)
 	sentNow, clientNow, serverNow := used()
 	seconds := st.hold.Seconds()
 	s[requesting] = float64(sentNow-sent) / seconds
+	if kept := resident(st.etcd.Members[0].Pid()); kept > 0 {
+		s[etcdMemory] = kept / (1 << 20)
+	}
 	if client > 0 && server > 0 { // they are known
 		s[clientCPU] = (clientNow - client).Seconds() / seconds * 100
 		s[etcdCPU] = (serverNow - server).Seconds() / seconds * 100
@@ -142,6 +188,21 @@ func holdSessions(ctx context.Context, etcd *clientv3.Client, n int) (func(), er
 	return drop, nil
 }
 
+// holdMutexes has one session.
+func holdMutexes(ctx context.Context, etcd *clientv3.Client, n int) (func(), error) {
+	s, err := session(etcd)
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range names(prefix()+"invoice/2026/", n) {
+		if err := concurrency.NewMutex(s, key).Lock(ctx); err != nil {
+			s.Orphan()
+			return nil, err
+		}
+	}
+	return s.Orphan, nil
+}
+
 // names returns n keys.
 func names(prefix string, n int) []string {
 	keys := make([]string, n)
@@ -190,6 +251,17 @@ func waitForClaims(ctx context.Context, etcd *clientv3.Client, n int) (drop func
 			return nil, err
 		}
 	}
+}
+
+// resident returns the bytes of memory that a process has, 0 where there is no /proc.
+func resident(pid int) float64 {
+	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	fields := strings.Fields(string(statm))
+	if err != nil || len(fields) < 2 {
+		return 0
+	}
+	pages, _ := strconv.ParseFloat(fields[1], 64) // 0 is not known
+	return pages * float64(os.Getpagesize())
 }
 
 // cpuTime returns what a process has used so far, 0 where there is no /proc.

@@ -48,10 +48,11 @@ type options struct {
 	window time.Duration // of each measurement
 	deaths int           // of holders, in one measurement
 
-	claims []int         // that one client holds
-	items  []int         // in a queue
-	settle time.Duration // before what is held is measured
-	hold   time.Duration // while it is measured: for whole periods of renewal, TTL/3
+	claims  []int         // that one client holds
+	clients []int         // that hold a few
+	items   []int         // in a queue
+	settle  time.Duration // before what is held is measured
+	hold    time.Duration // while it is measured: for whole periods of renewal, TTL/3
 }
 
 func main() {
@@ -69,14 +70,15 @@ func main() {
 // command line's.
 func parse(args []string, stderr io.Writer) (options, error) {
 	o := options{
-		rounds: 3,
-		warmUp: 50 * time.Millisecond,
-		window: 200 * time.Millisecond,
-		deaths: 8,
-		claims: []int{10_000, 100_000},
-		items:  []int{1000, 300_000},
-		settle: 10 * time.Second,
-		hold:   30 * time.Second,
+		rounds:  3,
+		warmUp:  50 * time.Millisecond,
+		window:  200 * time.Millisecond,
+		deaths:  8,
+		claims:  []int{10_000, 100_000},
+		clients: []int{1000},
+		items:   []int{1000, 300_000},
+		settle:  10 * time.Second,
+		hold:    30 * time.Second,
 	}
 	flags := flag.NewFlagSet("compare", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -112,7 +114,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 func workloads(o options) []workload {
 	return []workload{
 		cycles(), spread(), handOvers(), slots(), readers(),
-		holding(o), waiting(o), depths(o), failOvers(), queues(), pickUps(),
+		holding(o), processes(o), waiting(o), depths(o), failOvers(), queues(), pickUps(),
 	}
 }
 

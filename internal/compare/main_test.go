@@ -40,7 +40,7 @@ func tiny(t *testing.T) options {
 	}
 	o.rounds, o.deaths = 1, 2
 	o.warmUp, o.window, o.settle, o.hold = time.Millisecond, 20*time.Millisecond, time.Millisecond, 100*time.Millisecond
-	o.claims, o.items = []int{300}, []int{200}
+	o.claims, o.clients, o.items = []int{300}, []int{20}, []int{200}
 	return o
 }
 

@@ -195,6 +195,7 @@ const (
 	requesting metric = "requests/s"
 	clientCPU  metric = "client CPU %" // of one core
 	etcdCPU    metric = "etcd CPU %"
+	etcdMemory metric = "etcd MiB"
 )
 
 // number prints three digits or more, with commas between thousands.
@@ -206,7 +207,7 @@ func number(v float64) string {
 }
 
 // columns are the metrics in the order in which they are printed.
-var columns = []metric{rate, ratio, p50, p99, longest, requests, memory, requesting, clientCPU, etcdCPU}
+var columns = []metric{rate, ratio, p50, p99, longest, requests, memory, requesting, clientCPU, etcdCPU, etcdMemory}
 
 // print prints a block for each point. The names of rows are right of the numbers.
 func (r result) print(out io.Writer) error {
