@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -806,7 +805,7 @@ func TestHungRoundTripsHoldUpNobody(t *testing.T) {
 				}
 			})
 		}
-		synctest.Wait()
+		time.Sleep(10 * time.Millisecond) // the second goes when the first is late
 		if n := r.Hits(); n != 2 {
 			w.Fatalf("%d hang", n)
 		}

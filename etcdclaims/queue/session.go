@@ -222,11 +222,11 @@ func (s *session) commitAll(ctx context.Context, in *pb.TxnRequest, n int, doubt
 			s.q.size.Exceeded(joint, opsOfGuard)
 		case err != nil || again:
 			return resp, again, err
-		case resp.Succeeded:
-			doubt.Learn(false)
-			return txn.Part(in, n, resp), false, nil
 		default:
-			doubt.Learn(true)
+			parts := txn.Part(in, n, resp)
+			if doubt.Learn(parts == nil); parts != nil {
+				return parts, false, nil
+			}
 		}
 	}
 	return s.commit(ctx, in)

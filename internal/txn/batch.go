@@ -156,8 +156,11 @@ func (b *Batcher) pack(calls []*call) message {
 	if b.cfg.Flat {
 		return b.list(calls)
 	}
-	if joint, apart := b.split(calls); len(joint) > 1 {
-		if m := b.compose(calls, append(b.join(joint), b.nest(apart)...)); width(m.in) <= b.MaxOps() {
+	if joint, apart := b.split(calls); len(joint) > 0 {
+		groups := b.join(joint)
+		room := max(1, b.MaxOps()-b.mostJoint()-len(groups)-len(b.cfg.Also))
+		groups = append(groups, nest(apart, max(1, (len(apart)+room-1)/room))...)
+		if m := b.compose(calls, groups); width(m.in) <= b.MaxOps() {
 			return m
 		}
 	}
@@ -175,13 +178,16 @@ func (b *Batcher) list(calls []*call) message {
 
 // nest makes each call a transaction of its own: in groups of one if they fit, otherwise in a
 // second level.
-func (b *Batcher) nest(calls []*call) (groups []group) {
+func (b *Batcher) nest(calls []*call) []group {
 	widest, voids, leases := 0, []*Void(nil), []clientv3.LeaseID(nil)
 	for _, c := range calls {
 		widest, voids, leases = max(widest, c.width), addVoid(voids, c), addLease(leases, c)
 	}
-	size := b.groupSize(len(calls), widest+len(voids)+max(0, len(leases)-1)) // widest has one
-	groups = make([]group, 0, len(calls)/size+1)
+	return nest(calls, b.groupSize(len(calls), widest+len(voids)+max(0, len(leases)-1))) // widest has one
+}
+
+func nest(calls []*call, size int) []group {
+	groups := make([]group, 0, len(calls)/size+1)
 	for some := range slices.Chunk(calls, size) {
 		groups = append(groups, group{kind: nested, calls: some})
 	}

@@ -50,8 +50,8 @@ type Config struct {
 }
 
 // Batcher is group commit. A request that finds no round trip under way is sent at
-// once. Requests that arrive meanwhile share the next one, each as a nested
-// transaction with its own conditions, so that each succeeds or fails by itself.
+// once. Requests that arrive meanwhile share the next one. Each succeeds or fails by
+// itself; see group.
 // No timer delays a request that a caller waits for. One timer frees requests that wait
 // behind slow round trips, another sends those of Later.
 type Batcher struct {
@@ -237,15 +237,14 @@ func (b *Batcher) room(waiting int) (all, urgent bool) {
 	young, calls, returning := 0, 0, false
 	now, late := clock.Mono(), b.pace.late()
 	for _, trip := range b.underWay {
-		switch age := now.Sub(trip.sent); {
-		case age >= Hanging:
+		age := now.Sub(trip.sent)
+		if age >= Hanging {
 			continue
-		case age < late:
-			calls += trip.calls
-			fallthrough
-		case age < slowForUrgent:
-			returning = true
 		}
+		if age < late {
+			calls += trip.calls
+		}
+		returning = returning || age < slowForUrgent
 		young++
 	}
 	switch {
@@ -271,7 +270,6 @@ func (b *Batcher) returned(trip *roundTrip, calls ...*call) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.delays.settled(calls)
-	b.pace.returned(trip.sent, clock.Mono())
 	if i := slices.Index(b.underWay, trip); i >= 0 {
 		b.underWay = slices.Delete(b.underWay, i, i+1)
 	}
@@ -309,32 +307,45 @@ func (b *Batcher) launch() {
 	b.setWake()
 }
 
-// setWake sets the timer for the moment at which a round trip under way becomes too
-// slow to wait for; b.mu is held.
+// setWake sets the timer for the next moment at which a round trip under way becomes too slow to
+// wait for; b.mu is held.
 func (b *Batcher) setWake() {
-	if len(b.urgent)+len(b.queue) == 0 || b.cfg.Trips > 0 || b.cfg.IO.Err() != nil {
+	var at time.Time
+	if len(b.urgent)+len(b.queue) > 0 && b.cfg.Trips == 0 && b.cfg.IO.Err() == nil {
+		at = b.nextLate(clock.Mono())
+	}
+	switch {
+	case at.IsZero():
 		if b.wake != nil {
 			b.wake.Stop()
 			b.wake = nil
 		}
-		return
-	}
-	after := Hanging
-	switch {
-	case len(b.underWay) == 1:
-		after = b.pace.late()
-	case len(b.urgent) > 0:
-		after = slowForUrgent
-	}
-	if at := clock.Mono().Add(after); b.wake == nil {
+	case b.wake == nil:
 		b.wakeAt = at
-		b.wake = time.AfterFunc(after, func() {
+		b.wake = time.AfterFunc(time.Until(at), func() {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.wake = nil
 			b.launch()
 		})
-	} else if at.Before(b.wakeAt) && b.wake.Reset(after) {
+	case at.Before(b.wakeAt) && b.wake.Reset(time.Until(at)):
 		b.wakeAt = at
 	}
+}
+
+// nextLate returns when the first of the round trips under way reaches an age that room asks for.
+func (b *Batcher) nextLate(now time.Time) (next time.Time) {
+	ages := [...]time.Duration{b.pace.late(), Hanging, slowForUrgent}
+	some := ages[:2]
+	if len(b.urgent) > 0 {
+		some = ages[:]
+	}
+	for _, trip := range b.underWay {
+		for _, age := range some {
+			if at := trip.sent.Add(age); at.After(now) && (next.IsZero() || at.Before(next)) {
+				next = at
+			}
+		}
+	}
+	return next
 }

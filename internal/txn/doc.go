@@ -4,8 +4,8 @@
 //   - A [Request] is one transaction with what the package must know to let it share
 //     a round trip. Its protobuf message is its only representation.
 //   - A [Batcher] is group commit. A request that finds nothing under way is sent at
-//     once. Requests that arrive meanwhile share the next round trip, each as a
-//     nested transaction that succeeds or fails by itself.
+//     once. Requests that arrive meanwhile share the next round trip, in which each
+//     succeeds or fails by itself.
 //   - The outcome of a request is done, refused or unknown. [Outcome] turns an error
 //     of etcd into one that matches [ErrUnknown] if the request may have been carried
 //     out. [Judge] is the verdict on each error of etcd, and of the way to it.

@@ -80,11 +80,15 @@ func (g group) settle(op *pb.ResponseOp, header *pb.ResponseHeader) (refused boo
 // costs all calls of the group another round trip. So only calls take part whose like were not
 // refused lately.
 
-// jointly reports whether a call can be of a joint group: it is refused by its own conditions
-// only, and then nothing of it has been carried out.
+// leastJoint is the least limit of etcd for which calls are joined: below, what they are nested in
+// would have no room.
+const leastJoint = 16
+
+// jointly reports whether a call can be of a joint group. If that is refused the call is sent again,
+// so its second branch is carried out then.
 func jointly(r *Request) bool {
 	if r.Nested || r.Void != nil {
-		return false
+		return false // it does something, or is told something, whether or not its conditions hold
 	}
 	for _, op := range r.In.Success {
 		if op.GetRequestTxn() != nil {
@@ -94,13 +98,17 @@ func jointly(r *Request) bool {
 	return true
 }
 
-// split returns the calls that may be of joint groups now, and the others.
+// split returns the calls that are to be of joint groups now, and the others.
 func (b *Batcher) split(calls []*call) (joint, apart []*call) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	var could [2]int
+	for _, c := range calls {
+		if c.joint && b.MaxOps() >= leastJoint {
+			could[c.urgency()]++
+		}
+	}
 	var may [2]bool
-	for i := range b.doubts {
-		may[i] = b.doubts[i].Over()
+	for i, n := range could {
+		may[i] = n > 1 && b.doubts[i].Over()
 	}
 	for _, c := range calls {
 		if c.joint && may[c.urgency()] {
@@ -112,40 +120,18 @@ func (b *Batcher) split(calls []*call) (joint, apart []*call) {
 	return joint, apart
 }
 
+// mostJoint is how many operations a joint group has at most. The others are for what it is nested in.
+func (b *Batcher) mostJoint() int { return b.MaxOps() * 3 / 4 }
+
 // join makes joint groups of calls.
 func (b *Batcher) join(calls []*call) (groups []group) {
-	most := b.MaxOps() * 3 / 4 // the others are for what the groups are nested in
 	from, conditions, ops := 0, 0, 0
 	for i, c := range calls {
 		conditions, ops = conditions+len(c.In.Compare), ops+len(c.In.Success)
-		if i > from && (max(conditions, ops) > most || c.Urgent != calls[from].Urgent) {
+		if i > from && (max(conditions, ops) > b.mostJoint() || c.Urgent != calls[from].Urgent) {
 			groups = append(groups, group{kind: joint, calls: calls[from:i]})
 			from, conditions, ops = i, len(c.In.Compare), len(c.In.Success)
 		}
 	}
 	return append(groups, group{kind: joint, calls: calls[from:]})
-}
-
-// learn notes how joint groups have ended. The calls that were refused are sent again apart.
-func (b *Batcher) learn(groups []group, refused []*call) {
-	if groups[0].kind != joint {
-		return // they come first
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	var was [2]bool
-	for _, c := range refused {
-		c.joint, was[c.urgency()] = false, true
-	}
-	var took [2]bool
-	for _, g := range groups {
-		if g.kind == joint {
-			took[g.calls[0].urgency()] = true
-		}
-	}
-	for i := range b.doubts {
-		if took[i] {
-			b.doubts[i].Learn(was[i])
-		}
-	}
 }

@@ -3,6 +3,7 @@ package txn_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,16 +13,18 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// claim is a request that puts its key if that does not exist, and else reads it.
-func claim(key string) txn.Request {
+// claim is a request that puts its key if that does not exist, and then reads it so many times;
+// else it reads it once.
+func claim(key string, reads int) txn.Request {
 	return txn.Request{Key: key, In: txn.Of(
 		[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)},
-		[]clientv3.Op{clientv3.OpPut(key, "")}, []clientv3.Op{clientv3.OpGet(key)})}
+		append([]clientv3.Op{clientv3.OpPut(key, "")}, slices.Repeat([]clientv3.Op{clientv3.OpGet(key)}, reads)...),
+		[]clientv3.Op{clientv3.OpGet(key)})}
 }
 
 func claims(n int, from int) (requests []txn.Request) {
 	for i := range n {
-		requests = append(requests, claim(fmt.Sprint("c", from+i)))
+		requests = append(requests, claim(fmt.Sprint("c", from+i), i%3))
 	}
 	return requests
 }
@@ -56,8 +59,17 @@ func granted(t *testing.T, b *txn.Batcher, requests ...txn.Request) (has []bool)
 				t.Error(err)
 				return
 			}
-			if has[i] = resp.Succeeded; has[i] != (resp.Responses[0].GetResponsePut() != nil) || len(resp.Responses) != 1 || resp.Header.Revision != 5 {
+			ops, replies := r.In.Failure, resp.Responses
+			if has[i] = resp.Succeeded; has[i] {
+				ops = r.In.Success
+			}
+			if len(replies) != len(ops) || resp.Header.Revision != 5 {
 				t.Errorf("%s: %v", r.Key, resp)
+			}
+			for j, op := range ops {
+				if op.GetRequestRange() != nil && string(replies[j].GetResponseRange().Kvs[0].Key) != r.Key {
+					t.Errorf("%s: %v", r.Key, resp)
+				}
 			}
 		})
 		synctest.Wait()
@@ -143,6 +155,46 @@ func TestGivingUpInAJointGroup(t *testing.T) {
 		wg.Wait()
 		if last := e.trips[len(e.trips)-1].in; len(last.Success) != 2 {
 			t.Errorf("sent again: %v", last)
+		}
+	})
+}
+
+// What does something whether or not its conditions hold is not joined, nor what has transactions
+// in it. If most requests cannot be joined, the others are all the same.
+func TestWhatIsNotJoined(t *testing.T) {
+	t.Parallel()
+	batching(t, func(t *testing.T, e *etcd, b *txn.Batcher, _ context.CancelFunc) {
+		requests := claims(104, 0)
+		for i := range requests[4:] {
+			r := &requests[4+i]
+			switch i % 3 {
+			case 0:
+				r.Void = &txn.Void{Ticket: "same"}
+			case 1:
+				r.Nested = true
+			case 2:
+				r.In.Success = append(r.In.Success, txn.Nest(txn.Then(clientv3.OpPut("in "+r.Key, ""))))
+			}
+		}
+		var wg sync.WaitGroup
+		occupy(t, b, &wg)
+		for _, r := range requests {
+			wg.Go(func() {
+				if resp, err := b.Do(t.Context(), r); err != nil || !resp.Succeeded {
+					t.Errorf("%s: %v, %v", r.Key, resp, err)
+				}
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+		shared := e.trips[2]
+		if len(e.trips) != 3 || operations(shared.in) > 128 {
+			t.Fatalf("%d round trips, %d operations", len(e.trips), operations(shared.in))
+		}
+		for i, r := range requests {
+			if got := shared.joint(r.Key); got != (i < 4) {
+				t.Errorf("request %d: joined: %v", i, got)
+			}
 		}
 	})
 }

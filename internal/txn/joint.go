@@ -8,13 +8,14 @@ import (
 )
 
 // Join returns a transaction in which those that are nested in the first branch, from the n-th
-// operation on, are one with it: all conditions must hold. If it is refused nothing was carried out,
-// and it has to be sent as it was. [Part] gives the reply its form.
+// operation on, are one with it: all conditions must hold. [Part] gives the reply its form. If it is
+// refused, the reply begins with whether the conditions of in itself hold. If they do, it has to be
+// sent as it was.
 func Join(in *pb.TxnRequest, n int) *pb.TxnRequest {
 	joint := &pb.TxnRequest{
 		Compare: append(make([]*pb.Compare, 0, len(in.Compare)+2*len(in.Success)), in.Compare...),
 		Success: append(make([]*pb.RequestOp, 0, 4*len(in.Success)), in.Success[:n]...),
-		Failure: in.Failure,
+		Failure: append([]*pb.RequestOp{Nest(&pb.TxnRequest{Compare: in.Compare})}, in.Failure...),
 	}
 	for _, op := range in.Success[n:] {
 		if one := op.GetRequestTxn(); one != nil {
@@ -26,8 +27,15 @@ func Join(in *pb.TxnRequest, n int) *pb.TxnRequest {
 	return joint
 }
 
-// Part returns the reply to a joint transaction as that to the one of which Join made it.
+// Part returns the reply to a joint transaction as that to the one of which Join made it. It returns
+// nil if that has to be sent.
 func Part(in *pb.TxnRequest, n int, resp *pb.TxnResponse) *pb.TxnResponse {
+	if !resp.Succeeded {
+		if resp.Responses[0].GetResponseTxn().Succeeded {
+			return nil
+		}
+		return &pb.TxnResponse{Header: resp.Header, Responses: resp.Responses[1:]}
+	}
 	parts := &pb.TxnResponse{Header: resp.Header, Succeeded: true, Responses: slices.Clone(resp.Responses[:n])}
 	left := resp.Responses[n:]
 	for _, op := range in.Success[n:] {

@@ -23,14 +23,14 @@ const (
 	paceFor = 10 * time.Second
 )
 
-// returned notes a round trip.
-func (p *pace) returned(sent, now time.Time) {
+// answered notes a round trip that etcd has answered.
+func (p *pace) answered(sent, now time.Time) {
 	took := now.Sub(sent)
-	if p.mean == 0 {
-		p.mean, p.least, p.older, p.since = took, took, took, now
+	if p.since.IsZero() {
+		p.mean, p.least, p.older, p.since = min(took, Hanging), took, took, now
 		return
 	}
-	p.mean += (took - p.mean) / 8
+	p.mean += (min(took, Hanging) - p.mean) / 8 // one that was stuck does not say what is usual
 	if now.Sub(p.since) > paceFor {
 		p.older, p.least, p.since = p.least, took, now
 	}
