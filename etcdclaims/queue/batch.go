@@ -54,10 +54,15 @@ func (s *session) share(ctx context.Context, b *txn.Batcher, r txn.Request) (*pb
 		}
 	}
 	resp, err := b.Do(ctx, r)
+	return (*pb.TxnResponse)(resp), ofQueue(err)
+}
+
+// ofQueue returns the error of a transaction under the session's claim, which the user does not know.
+func ofQueue(err error) error {
 	if errors.Is(err, etcdclaims.ErrReleased) && !errors.Is(err, etcdclaims.ErrUnknown) {
-		err = errClosed // it is the session's claim, which the user does not know
+		return errClosed
 	}
-	return (*pb.TxnResponse)(resp), err
+	return err
 }
 
 // check refuses a transaction with operations of a caller that must not be sent.

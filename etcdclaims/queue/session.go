@@ -201,7 +201,7 @@ func (s *session) forget(l lease) {
 // send carries out a transaction under the guard of the session's claim.
 func (s *session) send(ctx context.Context, in *pb.TxnRequest) (*pb.TxnResponse, error) {
 	resp, err := txn.CommitMessage(s.claim.Txn(ctx), in)
-	return (*pb.TxnResponse)(resp), err
+	return (*pb.TxnResponse)(resp), ofQueue(err)
 }
 
 // commit carries out a transaction that is not guarded by an item's fence. It carries
