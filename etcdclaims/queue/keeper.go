@@ -122,15 +122,12 @@ func (k *keeper) keepHouse(ctx context.Context) error {
 		if alive <= 1 {
 			wait = 2 * every // only this process can die
 		}
-		t := time.NewTimer(wait)
 		select {
-		case <-t.C:
+		case <-time.After(wait):
 		case <-k.died:
 		case <-ctx.Done():
-			t.Stop()
 			return nil
 		}
-		t.Stop()
 	}
 }
 
@@ -153,13 +150,11 @@ func (k *keeper) vest(ctx context.Context) {
 				wait = min(wait, max(next.Sub(k.now()), 0))
 			}
 		}
-		t := time.NewTimer(wait)
 		select {
-		case <-t.C:
+		case <-time.After(wait):
 		case <-k.vesting:
 		case <-ctx.Done():
 		}
-		t.Stop()
 	}
 }
 

@@ -128,15 +128,12 @@ func (l *lanes) run() {
 		if err != nil && l.q.ctx.Err() == nil {
 			l.q.log.Debug("partition keys not looked at", zap.Error(err))
 		}
-		t := time.NewTimer(wait)
 		select {
-		case <-t.C:
+		case <-time.After(wait):
 		case <-l.wake:
 		case <-l.q.ctx.Done():
-			t.Stop()
 			return
 		}
-		t.Stop()
 	}
 }
 

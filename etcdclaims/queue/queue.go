@@ -2,12 +2,21 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"iter"
+	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/attach"
+	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/passthrough"
+	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/txn"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
 
@@ -71,4 +80,120 @@ func (q *Queue) Name() string { return q.cfg.Name }
 func (q *Queue) Close(ctx context.Context) error {
 	defer q.forget()
 	return q.end(ctx)
+}
+
+// Open returns access to a queue that exists. It is for programs that do not know the
+// order and the bounds of the queue, such as tools. Open takes these from etcd, as the
+// first process stored them. The other fields of Config have their defaults. To set them,
+// read [Queue.Config], change the fields, and call [New]. Open sends one request, which
+// changes nothing.
+//
+// Errors: ErrNotFound if no process ever called Enqueue or Claim on a queue of this
+// name, etcdclaims.ErrInvalidKey if no queue can have the name, and those of reading
+// from etcd.
+func Open(ctx context.Context, claims *etcdclaims.Client, name string) (*Queue, error) {
+	cfg, err := storedConfig(ctx, claims, name)
+	if err != nil {
+		return nil, err
+	}
+	return New(claims, cfg)
+}
+
+// storedConfig returns the stored part of the configuration of a queue.
+func storedConfig(ctx context.Context, claims *etcdclaims.Client, name string) (Config, error) {
+	q, err := newUnattached(claims, Config{Name: name}) // it only reads
+	if err != nil {
+		return Config{}, err
+	}
+	resp, err := q.read(ctx, clientv3.OpGet(q.keys.Spec()), q.anyEntry())
+	if err != nil {
+		return Config{}, q.fail("open", err)
+	}
+	have, there, _, err := known(txn.Kvs(resp, 0), txn.Kvs(resp, 1))
+	switch {
+	case err != nil:
+	case !there:
+		err = errNoQueue
+	case have.Name != name:
+		err = fmt.Errorf("value of %q is of the queue %q", q.keys.Spec(), have.Name)
+	}
+	if err != nil {
+		return Config{}, q.fail("open", err)
+	}
+	return configOf(have), nil
+}
+
+// Config returns the configuration of this access to the queue, with defaults filled in.
+func (q *Queue) Config() Config { return q.cfg }
+
+// Names yields the names of all queues under the client's prefix, in no particular order.
+// A queue that is empty now is included. Names reads two keys for each queue, and a few
+// more; [Active] reads less. It leaves out queues that a newer version of this package
+// made. An error ends the iteration.
+func Names(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		if err := passthrough.Refuse(claims); err != nil {
+			yield("", err)
+			return
+		}
+		specOf := func(root string) clientv3.Op { return clientv3.OpGet(item.SpecBelow(root)) }
+		for kv, err := range retry.Subtrees(ctx, core.Of(claims).KV(), requestTimeout, claims.Prefix()+"queue/", specOf) {
+			if err != nil {
+				yield("", fmt.Errorf("list the queues: %w", txn.Denied(err)))
+				return
+			}
+			if s, err := item.Decode[spec](kv.Key, kv.Value); err == nil && !yield(s.Name, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Delivery returns this Queue's delivery of an item, and whether it has one, as far as this
+// process knows. It sends no request. Adopted deliveries are left out until Heartbeat has
+// moved them to this process. See Delivery.Check and Delivery.Token.
+func (q *Queue) Delivery(id string) (*Delivery, bool) {
+	q.sessions.mu.Lock()
+	defer q.sessions.mu.Unlock()
+	for s := range q.sessions.all {
+		if l, ok := s.leaseOf(id).(*Delivery); ok {
+			return l, true
+		}
+	}
+	return nil, false
+}
+
+// Sweep recovers the items of dead workers now, and returns how many it made visible or
+// put among the dead letters. Processes that claim do that by themselves, so Sweep is for
+// programs that do not claim, and for operators. It recovers items whose session has
+// ended in etcd. It does not end a session. Several processes may call Sweep at the same
+// time.
+//
+// After an error some items have been recovered. While etcd does not answer, Sweep fails
+// within half a minute, even if ctx lasts longer. Errors: ErrConfig, and those of
+// etcdclaims.Client.TryAcquire.
+func (q *Queue) Sweep(ctx context.Context) (n int, err error) {
+	if err := q.closed(); err != nil {
+		return 0, q.fail("sweep", err)
+	}
+	for try, begun := 0, clock.Mono(); ; try++ {
+		s, err := q.sessions.live(ctx)
+		if err != nil {
+			return n, q.fail("sweep", err)
+		}
+		_, some, err := q.recoverDead(ctx, s)
+		n += some
+		if some > 0 {
+			begun = clock.Mono()
+		}
+		if !tryAgain(ctx, err, begun, try) {
+			return n, q.fail("sweep", err)
+		}
+	}
+}
+
+// tryAgain reports whether to repeat a request that failed, of those that do no harm when they
+// are carried out twice, and waits before. It gives up patience after the last success.
+func tryAgain(ctx context.Context, err error, success time.Time, try int) bool {
+	return err != nil && (errors.Is(err, etcdclaims.ErrLost) || passing(err)) && time.Since(success) < patience && retry.Pause(ctx, try)
 }

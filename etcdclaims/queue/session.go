@@ -88,9 +88,8 @@ func (s *session) idle() time.Duration {
 // lost.
 func (s *session) watch() {
 	for {
-		t := time.NewTimer(max(s.idle(), time.Second))
 		select {
-		case <-t.C:
+		case <-time.After(max(s.idle(), time.Second)):
 			if s.all.retire(s) {
 				ctx, cancel := context.WithTimeout(s.q.ctx, 2*requestTimeout)
 				defer cancel()
@@ -108,7 +107,6 @@ func (s *session) watch() {
 		case <-s.q.ctx.Done():
 			s.mourn() // close gives the items back
 		}
-		t.Stop()
 		return
 	}
 }

@@ -244,9 +244,7 @@ func (w *worker) handle(stopping context.Context, l *Delivery) {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, w.cfg.Timeout, errTimeout)
 		defer cancel()
-		t := time.NewTimer(w.cfg.Timeout + w.cfg.Grace)
-		defer t.Stop()
-		timeout = t.C
+		timeout = time.After(w.cfg.Timeout + w.cfg.Grace)
 	}
 	defer context.AfterFunc(w.stop.soft, func() { end(ErrStopped) })()
 	done := w.call(ctx, h, l)
