@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -57,9 +58,7 @@ func (k *keeper) keep() {
 			}
 			return err
 		}, option.OwnKey{}, etcdclaims.TTL(k.cfg.TTL))
-		if err == nil {
-			err = ended
-		}
+		err = cmp.Or(err, ended)
 		if k.ctx.Err() != nil || errors.Is(err, etcdclaims.ErrClosed) {
 			return
 		}

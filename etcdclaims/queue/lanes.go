@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -217,9 +218,7 @@ func (l *lanes) advance(ctx context.Context, digests []string) (moved int, err e
 		if moved += n; l.q.size.refused(failed, 2*len(some)+1) {
 			continue
 		}
-		if err == nil {
-			err = failed
-		}
+		err = cmp.Or(err, failed)
 		if err != nil && passing(err) {
 			return moved, err
 		}

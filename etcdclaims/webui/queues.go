@@ -1,6 +1,7 @@
 package webui
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -186,9 +187,7 @@ var lists = []string{"dead", "taken", "waiting"}
 
 func (q *request) queue() (any, error) {
 	p := queuePage{Queue: queueRow{Name: q.param("queue")}, List: q.param("list"), Lists: lists}
-	if p.List == "" {
-		p.List = lists[0]
-	}
+	p.List = cmp.Or(p.List, lists[0])
 	if !slices.Contains(lists, p.List) {
 		return nil, errInput{fmt.Sprintf("there is no list %q", p.List)}
 	}

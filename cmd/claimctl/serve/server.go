@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -56,15 +57,9 @@ type Server struct {
 
 // New returns a server. It does no I/O. Zero fields of cfg mean their defaults.
 func New(cfg Config) *Server {
-	if cfg.MaxTTL == 0 {
-		cfg.MaxTTL = time.Minute
-	}
-	if cfg.MaxHeld == 0 {
-		cfg.MaxHeld = 4096
-	}
-	if cfg.MaxWaiting == 0 {
-		cfg.MaxWaiting = 4096
-	}
+	cfg.MaxTTL = cmp.Or(cfg.MaxTTL, time.Minute)
+	cfg.MaxHeld = cmp.Or(cfg.MaxHeld, 4096)
+	cfg.MaxWaiting = cmp.Or(cfg.MaxWaiting, 4096)
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()
 	}
