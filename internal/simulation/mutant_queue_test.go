@@ -166,11 +166,11 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "pause of a queue that ends although it was prolonged", tests: "TestPauseEndsUnderFaults", of: "etcdclaims/queue", unseen: unused,
-		edits: []edit{{"internal/item/activity.go", "	in.Compare = []*pb.Compare{unmoved(k.Paused(), rev)}\n", ""}},
+		edits: []edit{{"internal/item/generation.go", "	in.Compare = []*pb.Compare{unmoved(k.Paused(), rev)}\n", ""}},
 	},
 	{
 		name: "pause by another taken for one's own after a lost reply", tests: "TestPauseRepliesLost", of: "etcdclaims/queue", unseen: unused,
-		edits: []edit{{"internal/item/activity.go", "string(kv.Value) == Encode(p.bounded())", "len(kv.Value) > 0"}},
+		edits: []edit{{"internal/item/generation.go", "string(kv.Value) == Encode(p.bounded())", "len(kv.Value) > 0"}},
 	},
 	{
 		name: "keys deleted by hand taken for a verb", tests: "TestDeletedUnderWorker", of: "etcdclaims/queue", unseen: untouched,
@@ -237,7 +237,7 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "queue noted as empty without the condition that it is", tests: "TestEnqueueBeforeDeactivationArrives", of: "etcdclaims/queue", unseen: unused,
-		edits: []edit{{"internal/item/activity.go", "			txn.NoneUnder(k.Taken()),\n		},\n", "			txn.NoneUnder(k.Taken()),\n		}[:0],\n"}},
+		edits: []edit{{"internal/item/generation.go", "			txn.NoneUnder(k.Taken()),\n		},\n", "			txn.NoneUnder(k.Taken()),\n		}[:0],\n"}},
 	},
 	{
 		name: "two believe that they have one item", tests: "TestChaos", of: "etcdclaims/queue",
