@@ -128,6 +128,8 @@ func (k *fewKeys) below(key string) (some fewKeys) {
 const (
 	mostHidden = time.Minute
 	mostRest   = time.Hour
+
+	longestTrust = 10 * time.Second // how long what is known counts if the watch reports nothing
 )
 
 // trust is how long is trusted what the watch reports, if a read takes no time.

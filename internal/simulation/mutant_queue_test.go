@@ -100,11 +100,11 @@ var queueMutants = []mutant{
 	// milliseconds, a request is seldom late by a whole call, and a queue seldom full.
 	{
 		name: "bounds changed while a process uses the queue", tests: "TestReconfigure", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/spec.go", "unused := []string{q.keys.Workers(), q.keys.Taken()}", "unused := []string{}"}},
+		edits: []edit{{"etcdclaims/queue/queue.go", "unused := []string{q.keys.Workers(), q.keys.Taken()}", "unused := []string{}"}},
 	},
 	{
 		name: "bounds whose second request is refused after the first", tests: "TestReconfigureUnderFaults", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/spec.go", "err != nil || now != want", "err != nil || now == want"}},
+		edits: []edit{{"etcdclaims/queue/queue.go", "err != nil || now != want", "err != nil || now == want"}},
 	},
 	{
 		name: "session made under a spec that was changed", tests: "TestReconfigureBesideFirstUse", of: "etcdclaims/queue",
@@ -257,7 +257,7 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "batch told to be completed whatever came of it", seeds: 100, queue: true,
-		edits: []edit{{"etcdclaims/queue/claim.go", "len(e.Unwrap()) > 0 {", "len(e.Unwrap()) > len(errs) {"}},
+		edits: []edit{{"etcdclaims/queue/want.go", "len(e.Unwrap()) > 0 {", "len(e.Unwrap()) > len(errs) {"}},
 	},
 	{
 		name: "batch that waits for an item with another call", of: "etcdclaims/queue", tests: "TestCompleteAllBesideVerb",
@@ -304,7 +304,7 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "cancelled item of a worker keeps the turn", of: "internal/item", tests: "TestCancelTakenFreesTheLane", unseen: unused,
-		edits: []edit{{"internal/item/change.go", "append(s.leave(s.State),", "append([]*pb.RequestOp{},"}},
+		edits: []edit{{"internal/item/change.go", "ops := append(s.leave(s.State),", "ops := append([]*pb.RequestOp{},"}},
 	},
 	{
 		name: "unique item that is forgotten within its period", of: "etcdclaims/queue", tests: "TestUnique",
