@@ -112,19 +112,9 @@ type queueRow struct {
 	Err string
 }
 
-// queuesPage lists queues.
-type queuesPage struct {
-	Queues []queueRow
-	Pager  pager
-	More   bool
-	Fresh  freshness
-}
-
 func (q *request) queues() (any, error) {
 	all, fresh := q.allQueues()
-	p := queuesPage{Fresh: fresh, More: len(all) == mostQueues}
-	p.Queues, p.Pager = paged(q.param("page"), all)
-	return p, nil
+	return listOf(q, all, fresh, mostQueues, func(r queueRow) queueRow { return r }), nil
 }
 
 // queuesTopic is the snapshot of all queues.
