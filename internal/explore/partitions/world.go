@@ -127,6 +127,17 @@ func (w World) event(tell func() string, do func(n *World) error) search.Event[W
 	}}
 }
 
+// fault adds a fault, as long as it may happen.
+func (w World) fault(all []event, f Fault, tell func() string, do func(n *World) error) []event {
+	if w.left[f] == 0 {
+		return all
+	}
+	return append(all, w.event(tell, func(n *World) error {
+		n.left[f]--
+		return do(n)
+	}))
+}
+
 // answerAll carries out all requests that are under way.
 func (w *World) answerAll() error {
 	for i := range w.members {
