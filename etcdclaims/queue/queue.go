@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"sync/atomic"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -28,7 +29,7 @@ type Queue struct {
 	quota   quota
 	claimer claimer
 	keeper  *keeper
-	ranks   ranks
+	ranks   atomic.Pointer[[]string] // that visible items had when Stats was called last
 }
 
 // New returns access to a queue. It sends no request: the first Enqueue or Claim of any

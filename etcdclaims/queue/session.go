@@ -31,7 +31,7 @@ type session struct {
 	endIO  context.CancelCauseFunc
 	verbs  *txn.Batcher
 	puts   *txn.Batcher // of items
-	shared underway     // keys of the calls of both
+	shared sync.Map     // keys of the calls of both that share round trips
 	mu     sync.Mutex
 	gen    int64 // ModRevision of worker/<id>: the session's generation
 	seen   int64 // a revision that etcd had when it last answered
