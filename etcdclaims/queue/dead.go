@@ -234,7 +234,10 @@ func (q *Queue) redriveRest(ctx context.Context, act *audit.Act, some []found, m
 		q.lanes.noteKey(f.PartitionKey)
 		done, err := moved(i)
 		if err == nil && !done {
-			done, err = q.redriveOne(ctx, act, f.ID)
+			if err = q.redrive(ctx, act, f.ID); errors.Is(err, ErrNotFound) {
+				continue // another process was faster
+			}
+			done = err == nil
 		}
 		if err != nil {
 			return n, err
@@ -244,16 +247,6 @@ func (q *Queue) redriveRest(ctx context.Context, act *audit.Act, some []found, m
 		}
 	}
 	return n, nil
-}
-
-// redriveOne redrives a dead letter alone, and reports whether it did: another process can be
-// faster.
-func (q *Queue) redriveOne(ctx context.Context, act *audit.Act, id string) (bool, error) {
-	err := q.redrive(ctx, act, id)
-	if errors.Is(err, ErrNotFound) {
-		return false, nil
-	}
-	return err == nil, err
 }
 
 // redrivenSize bounds what a request needs to redrive a dead letter.

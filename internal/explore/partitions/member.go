@@ -64,21 +64,21 @@ func (m *member) encoded() *code {
 	if m.code != nil {
 		return m.code
 	}
-	c := &code{b: make([]byte, 0, 512)}
-	c.b = append(c.b, byte(m.state), byte(m.life))
-	c.bool(m.ended)
-	c.bool(m.knows)
-	c.bool(m.suspected)
-	c.bool(m.accused)
-	c.int(m.lease)
+	c := &code{Code: make([]byte, 0, 512)}
+	c.Code = append(c.Code, byte(m.state), byte(m.life))
+	c.Bool(m.ended)
+	c.Bool(m.knows)
+	c.Bool(m.suspected)
+	c.Bool(m.accused)
+	c.Int(m.lease)
 	for _, s := range slices.Concat(m.view.listed, m.view.owners) {
-		c.text(s)
+		c.Text(s)
 	}
 	for p := range m.runs {
 		m.runs[p].encode()
 		c.add(m.runs[p].code)
 	}
-	c.int(int64(len(m.chores)))
+	c.Int(int64(len(m.chores)))
 	for i := range m.chores {
 		c.add(&m.chores[i].code)
 	}
