@@ -16,6 +16,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -154,4 +156,64 @@ func complete(cmd *cobra.Command, flag string, values ...string) {
 		}
 		return fit, cobra.ShellCompDirectiveNoFileComp
 	})
+}
+
+// unknown returns an error if the arguments name a command that does not exist. cobra itself
+// prints the help of the command above it and returns no error, so that a script with a
+// misspelt command would go on.
+func (a *app) unknown(root *cobra.Command, args []string) error {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	if slices.Contains(args, cobra.ShellCompRequestCmd) || slices.Contains(args, cobra.ShellCompNoDescRequestCmd) {
+		return nil // a shell asks for completions
+	}
+	cmd, rest, _ := root.Find(args) // its error, for the root alone, has several lines
+	if cmd.Runnable() || !cmd.HasSubCommands() {
+		return nil
+	}
+	cmd.InitDefaultHelpFlag()
+	if err := cmd.ParseFlags(rest); err != nil {
+		return err
+	}
+	if cmd.Flags().NArg() == 0 {
+		return nil
+	}
+	return unknownCommand(cmd, cmd.Flags().Arg(0))
+}
+
+// unknownCommand names the commands that could be meant.
+func unknownCommand(above *cobra.Command, name string) error {
+	path := above.CommandPath()
+	for above.SuggestionsMinimumDistance = 1; above.SuggestionsMinimumDistance <= 2; above.SuggestionsMinimumDistance++ {
+		if near := above.SuggestionsFor(name); len(near) > 0 {
+			return usageError("unknown command %q for %q; the nearest is %q", name, path, path+" "+near[0])
+		}
+	}
+	return usageError("unknown command %q for %q; %s --help lists the commands", name, path, path)
+}
+
+// versionView is what this program was built of.
+type versionView struct {
+	Version string `json:"version" col:"VERSION"` // of the module
+	Commit  string `json:"commit,omitempty" col:"COMMIT"`
+	Changed bool   `json:"changed,omitempty" col:"CHANGED"` // since the commit
+	Go      string `json:"go" col:"GO VERSION"`
+}
+
+// readVersion returns the version of this program.
+func readVersion() (v versionView) {
+	is, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	v.Version, v.Go = is.Main.Version, is.GoVersion
+	for _, s := range is.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			v.Commit = s.Value
+		case "vcs.modified":
+			v.Changed = s.Value == "true"
+		}
+	}
+	return v
 }

@@ -1,6 +1,7 @@
 package claimtest
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"reflect"
@@ -72,9 +73,7 @@ type Injection struct {
 // a request, only the one that was injected first happens.
 func (h *Host) Inject(f Fault) *Injection {
 	i := &Injection{host: h, f: f, left: f.Times, skip: f.Skip, removed: make(chan struct{})}
-	if i.left == 0 {
-		i.left = 1
-	}
+	i.left = cmp.Or(i.left, 1)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.faults, h.injected = append(h.faults, i), append(h.injected, i)

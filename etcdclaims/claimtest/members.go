@@ -15,7 +15,7 @@ import (
 // the test's own goroutine: they end the test if they fail.
 type Members struct {
 	*operator
-	backend   backend
+	backend
 	cluster   *testetcd.Cluster // one of the two
 	processes []*testetcd.Process
 }
@@ -54,18 +54,6 @@ func realTime(tb testing.TB, name string) {
 	if inBubble() {
 		tb.Fatalf("claimtest: %s: members talk over sockets, which stop virtual time: use it outside of bubbles", name)
 	}
-}
-
-// Etcd implements [Etcd].
-func (m *Members) Etcd(tb testing.TB) *clientv3.Client {
-	tb.Helper()
-	return newHost(tb, m.backend).Etcd(tb)
-}
-
-// Host returns a new machine that is connected to all members.
-func (m *Members) Host(tb testing.TB) *Host {
-	tb.Helper()
-	return newHost(tb, m.backend)
 }
 
 // Len returns the number of members, running or not.

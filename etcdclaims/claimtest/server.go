@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
@@ -46,7 +47,7 @@ func newOptions(opts []Option) options {
 	return o
 }
 
-// backend is how clients connect to a server.
+// backend is how clients connect to a server. Its methods are those of Server and Members.
 type backend struct {
 	dial    func(ctx context.Context, addr string) (net.Conn, error)
 	connect func(tb testing.TB, cfg clientv3.Config) *clientv3.Client
@@ -66,13 +67,33 @@ func (b backend) client(tb testing.TB, cfg clientv3.Config) *clientv3.Client {
 	return b.connect(tb, cfg)
 }
 
+// Etcd implements [Etcd].
+func (b *backend) Etcd(tb testing.TB) *clientv3.Client {
+	tb.Helper()
+	return newHost(tb, *b).Etcd(tb)
+}
+
+// Host returns a new machine that is connected to the server, or to all members.
+func (b *backend) Host(tb testing.TB) *Host {
+	tb.Helper()
+	return newHost(tb, *b)
+}
+
 // A Server is a single member of etcd. Call its methods on the test's own
 // goroutine: they end the test if they fail.
 type Server struct {
 	*operator
-	backend backend
-	virtual *testetcd.Virtual // one of the two
-	real    *testetcd.Server
+	backend
+	server server // in virtual or in real time
+}
+
+// server is a member of etcd.
+type server interface {
+	ClientWith(tb testing.TB, cfg clientv3.Config) *clientv3.Client
+	Endpoints() []string
+	Stop(tb testing.TB)
+	Restart(tb testing.TB)
+	Restore(tb testing.TB, from Snapshot, bump uint64)
 }
 
 // Start starts a member and stops it when the test ends. It uses virtual time inside
@@ -82,15 +103,12 @@ func Start(tb testing.TB, opts ...Option) *Server {
 	o := newOptions(opts)
 	s := &Server{}
 	if inBubble() {
-		s.virtual = testetcd.StartVirtual(tb, o.etcd...)
-		s.backend = backend{
-			dial:    func(ctx context.Context, _ string) (net.Conn, error) { return s.virtual.Dial(ctx) },
-			connect: s.virtual.ClientWith,
-		}
+		virtual := testetcd.StartVirtual(tb, o.etcd...)
+		s.server, s.dial = virtual, func(ctx context.Context, _ string) (net.Conn, error) { return virtual.Dial(ctx) }
 	} else {
-		s.real = testetcd.Start(tb, o.etcd...)
-		s.backend = backend{dial: dialTCP, connect: s.real.ClientWith}
+		s.server, s.dial = testetcd.Start(tb, o.etcd...), dialTCP
 	}
+	s.connect = s.server.ClientWith
 	s.operator = newOperator(tb, &s.backend, o.auth)
 	return s
 }
@@ -98,45 +116,20 @@ func Start(tb testing.TB, opts ...Option) *Server {
 // inBubble reports whether it is called in a bubble, whose clock begins in 2000.
 func inBubble() bool { return time.Now().Year() < 2020 }
 
-// Etcd implements [Etcd].
-func (s *Server) Etcd(tb testing.TB) *clientv3.Client {
-	tb.Helper()
-	return newHost(tb, s.backend).Etcd(tb)
-}
-
-// Host returns a new machine that is connected to the server.
-func (s *Server) Host(tb testing.TB) *Host {
-	tb.Helper()
-	return newHost(tb, s.backend)
-}
-
 // Endpoints returns the URL of the server. In virtual time nothing listens there.
-func (s *Server) Endpoints() []string {
-	if s.virtual != nil {
-		return s.virtual.Endpoints()
-	}
-	return s.real.Endpoints()
-}
+func (s *Server) Endpoints() []string { return s.server.Endpoints() }
 
 // Stop stops the server, which keeps its data. Connections break.
 func (s *Server) Stop(tb testing.TB) {
 	tb.Helper()
-	if s.virtual != nil {
-		s.virtual.Stop(tb)
-		return
-	}
-	s.real.Stop(tb)
+	s.server.Stop(tb)
 }
 
 // Restart stops the server if it runs, and starts it again with its data. All leases
 // then live for their whole TTL from now, as with any etcd.
 func (s *Server) Restart(tb testing.TB) {
 	tb.Helper()
-	if s.virtual != nil {
-		s.virtual.Restart(tb)
-		return
-	}
-	s.real.Restart(tb)
+	s.server.Restart(tb)
 }
 
 // A Snapshot is a backup of a server.
@@ -159,12 +152,27 @@ func (s *Server) Snapshot(tb testing.TB) Snapshot {
 // reached.
 func (s *Server) Restore(tb testing.TB, from Snapshot, bump uint64) {
 	tb.Helper()
-	if s.virtual != nil {
-		s.virtual.Restore(tb, from, bump)
-	} else {
-		s.real.Restore(tb, from, bump)
-	}
+	s.server.Restore(tb, from, bump)
 	if s.auth {
 		s.root = s.backend.admin(tb)
 	}
+}
+
+// NewClient returns a client of claims. Each client counts as a process of its own.
+// When the test ends, the network of its host is healed and the client is closed.
+func NewClient(tb testing.TB, etcd Etcd, cfg etcdclaims.Config) *etcdclaims.Client {
+	tb.Helper()
+	c, err := etcdclaims.New(etcd.Etcd(tb), cfg)
+	if err != nil {
+		tb.Fatalf("claimtest: new client: %v", err)
+	}
+	tb.Cleanup(func() {
+		if h, ok := etcd.(*Host); ok {
+			h.restore()
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_ = c.Close(ctx) // what it could not release ends with its lease
+	})
+	return c
 }

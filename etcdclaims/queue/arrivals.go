@@ -55,9 +55,8 @@ const (
 	mostLogged       = 1024   // events while a read is under way
 	noEdge           = "\xff" // behind all items
 
-	vestGrace    = time.Second      // how long claimers leave items that vest to the keeper
-	longestTrust = 10 * time.Second // how long what is known counts if the watch reports nothing
-	blindTrust   = time.Second      // the same without a watch
+	vestGrace  = time.Second // how long claimers leave items that vest to the keeper
+	blindTrust = time.Second // how long what is known counts without a watch
 )
 
 func (a *arrivals) init(q *store) {

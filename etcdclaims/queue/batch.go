@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -47,10 +46,10 @@ func (s *session) share(ctx context.Context, b *txn.Batcher, r txn.Request) (*pb
 		r.Key = "" // alone: others must not be sent with its credentials
 	}
 	if key := r.Key; key != "" {
-		if s.shared.enter(key) {
-			defer s.shared.leave(key)
-		} else {
+		if _, another := s.shared.LoadOrStore(key, true); another {
 			r.Key = "" // alone, too: of one key only one can be in a round trip, and others would wait for theirs
+		} else {
+			defer s.shared.Delete(key)
 		}
 	}
 	resp, err := b.Do(ctx, r)
@@ -70,32 +69,6 @@ func (s *session) check(ctx context.Context, in *pb.TxnRequest) error {
 	cmps, then, els := txn.Operations(in)
 	_, err := txn.Message(s.claim.Txn(ctx).If(cmps...).Then(then...).Else(els...))
 	return err
-}
-
-// underway are the keys of calls that share round trips.
-type underway struct {
-	mu   sync.Mutex
-	keys map[string]bool
-}
-
-// enter notes a call, unless there is one of the same key.
-func (u *underway) enter(key string) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.keys[key] {
-		return false
-	}
-	if u.keys == nil {
-		u.keys = make(map[string]bool)
-	}
-	u.keys[key] = true
-	return true
-}
-
-func (u *underway) leave(key string) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	delete(u.keys, key)
 }
 
 // unbatch ends the group commit of a session that is over. Calls that wait for a round

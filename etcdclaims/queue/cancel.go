@@ -10,11 +10,7 @@ import (
 )
 
 // CancelOption changes what Cancel does.
-type CancelOption interface{ applyCancel(*cancelling) }
-
-type cancelOption func(*cancelling)
-
-func (f cancelOption) applyCancel(c *cancelling) { f(c) }
+type CancelOption interface{ apply(*cancelling) }
 
 // cancelling is what Cancel is to do.
 type cancelling struct {
@@ -30,7 +26,7 @@ type cancelling struct {
 // minute. Until then the handler goes on, and Delivery.Check returns nil. So fence what the handler
 // writes: the item can be enqueued and handled again before the handler has stopped.
 func AlsoTaken(why string) CancelOption {
-	return cancelOption(func(c *cancelling) { c.taken, c.why = true, why })
+	return setting[cancelling](func(c *cancelling) { c.taken, c.why = true, why })
 }
 
 // Cancel removes an item that no worker has, or a dead letter. With the option AlsoTaken it also removes
@@ -42,12 +38,7 @@ func AlsoTaken(why string) CancelOption {
 // the same time and a reply is lost, both can return nil.
 func (q *Queue) Cancel(ctx context.Context, id string, opts ...CancelOption) error {
 	const removed = item.VerbComplete // is what endOf calls any removal of a waiting item
-	var c cancelling
-	for _, opt := range opts {
-		if opt != nil {
-			opt.applyCancel(&c)
-		}
-	}
+	c := chosen(cancelling{}, opts)
 	act := q.act(ctx, audit.CancelItem, id, c.why)
 	return q.change(ctx, act, "cancel", removed, id, func(f found) (*pb.TxnRequest, error) {
 		switch {

@@ -8,18 +8,16 @@ import (
 )
 
 // ClaimOption shapes one claiming call.
-type ClaimOption interface{ applyClaim(*claimOptions) }
+type ClaimOption interface{ apply(*claimOptions) }
 
 type claimOptions struct{ ttl time.Duration }
-
-type claimOption func(*claimOptions)
-
-func (f claimOption) applyClaim(o *claimOptions) { f(o) }
 
 // TTL sets the lease duration of the claimed items, between etcdclaims.MinTTL (2 s if
 // the client allows short ones) and a year. Items claimed with one duration share a
 // session. Zero means Config.TTL, which is the default.
-func TTL(d time.Duration) ClaimOption { return claimOption(func(o *claimOptions) { o.ttl = d }) }
+func TTL(d time.Duration) ClaimOption {
+	return setting[claimOptions](func(o *claimOptions) { o.ttl = d })
+}
 
 // TryClaim claims up to n visible items for this worker, and does not wait. A Batch
 // without deliveries and no error means that no item is visible. If items are taken then,
@@ -52,16 +50,10 @@ func (q *Queue) claim(ctx context.Context, n int, wait bool, opts []ClaimOption)
 	if n <= 0 {
 		return Batch{}, fmt.Errorf("number of items %d is not positive", n)
 	}
-	var o claimOptions
-	for _, opt := range opts {
-		if opt != nil {
-			opt.applyClaim(&o)
-		}
-	}
 	if wait {
 		defer q.await()()
 	}
-	return q.ask(ctx, &want{n: n, wait: wait, ttl: cmp.Or(o.ttl, q.cfg.TTL)})
+	return q.ask(ctx, &want{n: n, wait: wait, ttl: cmp.Or(chosen(claimOptions{}, opts).ttl, q.cfg.TTL)})
 }
 
 // ask has the claimer answer.

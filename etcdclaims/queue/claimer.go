@@ -113,16 +113,13 @@ func (c *claimer) run() {
 		default:
 			wait, try = c.idle.leave(), 0
 		}
-		t := time.NewTimer(wait)
 		select {
 		case <-c.wake:
-		case <-t.C:
+		case <-time.After(wait):
 		case <-q.ctx.Done():
-			t.Stop()
 			c.refuse(errClosed)
 			return
 		}
-		t.Stop()
 	}
 }
 

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -157,27 +158,15 @@ type Config struct {
 }
 
 func (cfg Config) withDefaults() (Config, error) {
-	if cfg.TTL == 0 {
-		cfg.TTL = defaultTTL
-	}
-	if cfg.MaxAttempts == 0 {
-		cfg.MaxAttempts = etcdclaims.DefaultMaxAttempts
-	}
+	cfg.TTL = cmp.Or(cfg.TTL, defaultTTL)
+	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, etcdclaims.DefaultMaxAttempts)
 	if cfg.Backoff == nil {
 		cfg.Backoff = etcdclaims.ExponentialBackoff(time.Second, time.Minute)
 	}
-	if cfg.KeyLimit == 0 {
-		cfg.KeyLimit = 1
-	}
-	if cfg.Retention == 0 {
-		cfg.Retention = defaultRetention
-	}
-	if cfg.SpaceReserve == 0 {
-		cfg.SpaceReserve = defaultSpaceReserve
-	}
-	if cfg.DeadRetention == 0 {
-		cfg.DeadRetention = defaultDeadRetention
-	}
+	cfg.KeyLimit = cmp.Or(cfg.KeyLimit, 1)
+	cfg.Retention = cmp.Or(cfg.Retention, defaultRetention)
+	cfg.SpaceReserve = cmp.Or(cfg.SpaceReserve, defaultSpaceReserve)
+	cfg.DeadRetention = cmp.Or(cfg.DeadRetention, defaultDeadRetention)
 	if err := checkName("queue", cfg.Name); err != nil {
 		return cfg, err
 	}

@@ -95,7 +95,6 @@ func (k *keeper) watchDeathsOnce() (heard bool) {
 	for {
 		var resp clientv3.WatchResponse
 		var open bool
-		t := time.NewTimer(d.next())
 		select {
 		case resp, open = <-claims:
 			for _, ev := range resp.Events {
@@ -106,11 +105,10 @@ func (k *keeper) watchDeathsOnce() (heard bool) {
 			for _, ev := range resp.Events {
 				d.settled(strings.TrimPrefix(string(ev.Kv.Key), k.keys.Workers()))
 			}
-		case <-t.C:
+		case <-time.After(d.next()):
 			k.recoverDue(k.ctx, &d)
 			continue
 		}
-		t.Stop()
 		if !open || resp.Err() != nil {
 			return heard
 		}

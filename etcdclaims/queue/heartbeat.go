@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,9 +48,7 @@ func (l *Delivery) Heartbeat(ctx context.Context, d time.Duration) (until time.T
 		}
 		return l.Deadline(), nil
 	}
-	if d == 0 {
-		d = l.q.cfg.TTL
-	}
+	d = cmp.Or(d, l.q.cfg.TTL)
 	for {
 		next, err := l.q.sessions.get(ctx, d)
 		if err != nil {

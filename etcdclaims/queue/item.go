@@ -1,12 +1,17 @@
 package queue
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/keyspace"
@@ -33,9 +38,22 @@ type Item struct {
 // ItemOption describes an item.
 type ItemOption interface{ apply(*Item) }
 
-type itemOption func(*Item)
+type itemOption = setting[Item]
 
-func (f itemOption) apply(it *Item) { f(it) }
+// setting is an option: what it changes.
+type setting[T any] func(*T)
+
+func (f setting[T]) apply(to *T) { f(to) }
+
+// chosen returns what the options make of a value. Nil ones change nothing.
+func chosen[T any, O interface{ apply(*T) }](of T, opts []O) T {
+	for _, opt := range opts {
+		if any(opt) != nil {
+			opt.apply(&of)
+		}
+	}
+	return of
+}
 
 // ID gives the item an id. A queue accepts an id once: enqueuing the id again does
 // nothing while the item is in the queue, and for Config.Retention after it was completed.
@@ -92,12 +110,7 @@ func OverDead() ItemOption { return itemOption(func(it *Item) { it.overDead = tr
 // NewItem returns an item with the payload, which must not be changed afterwards. An enqueue
 // refuses a payload larger than MaxPayloadBytes.
 func NewItem(payload []byte, opts ...ItemOption) Item {
-	it := Item{payload: payload, priority: item.DefaultPriority, seq: newSeq()}
-	for _, opt := range opts {
-		if opt != nil {
-			opt.apply(&it)
-		}
-	}
+	it := chosen(Item{payload: payload, priority: item.DefaultPriority, seq: newSeq()}, opts)
 	if it.debounce.asked {
 		it.vesting, it.delay = time.Time{}, it.debounce.quiet
 	}
@@ -156,3 +169,129 @@ func errInvalidID(id string) error {
 
 // size bounds what a request needs to enqueue the item.
 func (it Item) size() int { return len(it.payload)*4/3 + 4*len(it.id) + 2*len(it.key) + 1024 }
+
+// uniqueness is what the option Unique asks for.
+type uniqueness struct {
+	asked  bool
+	period time.Duration
+	args   []string
+	made   time.Time // when NewItem was called
+}
+
+// Unique gives the item an id that is made of its topic and of args: an item with the same ones is enqueued
+// once per period. Without args, the payload counts. Items with another period have other ids. The rules are
+// those of ID, also for dead letters. Periods are counted from the Unix epoch in UTC: a period of 24 hours
+// begins at midnight. A period of zero means: once while the item is in the queue, and for Config.Retention
+// after it was completed.
+//
+// The period of an item is the one in which NewItem is called, by the wall clock of that process. So the same
+// Item can be enqueued again after a lost reply, also in the next period. Two processes whose clocks
+// differ can enqueue an item each around the end of a period.
+//
+// Enqueue and Op refuse an item whose period is longer than Config.Retention of their Queue. Such an item would be
+// forgotten before its period ends.
+func Unique(period time.Duration, args ...string) ItemOption {
+	return itemOption(func(it *Item) {
+		it.unique = uniqueness{asked: true, period: period, args: args, made: clock.Clock{}.Time()}
+	})
+}
+
+// uniqueID returns the id of an item with the option Unique.
+func (it Item) uniqueID() string {
+	args := it.unique.args
+	if len(args) == 0 {
+		args = []string{string(it.payload)}
+	}
+	hash := sha256.New()
+	head := []string{it.topic, it.unique.period.String(), strconv.Itoa(len(it.unique.args))} // a payload is no argument
+	for _, arg := range append(head, args...) {
+		hash.Write(binary.BigEndian.AppendUint64(nil, uint64(len(arg)))) // "a", "bc" is not "ab", "c"
+		hash.Write([]byte(arg))
+	}
+	id := "unique/" + hex.EncodeToString(hash.Sum(nil)[:16])
+	if it.unique.period <= 0 {
+		return id
+	}
+	begin := it.unique.made.Add(-time.Duration(it.unique.made.UnixNano() % int64(it.unique.period)))
+	return id + "/" + begin.UTC().Format(time.RFC3339Nano)
+}
+
+// debouncing is what the option Debounce asks for.
+type debouncing struct {
+	asked       bool
+	quiet, most time.Duration
+}
+
+// Debounce delays the item until its id has not been enqueued for quiet. While the item has not vested, each
+// enqueue of the id with this option replaces its payload. The item then becomes visible quiet later, but at most
+// the time most after it was first enqueued. Topic, priority and attempts stay. Enqueue returns true if it
+// added the item or replaced its payload. This is one transaction; if two enqueues come at the same time, one
+// of the payloads remains.
+//
+// Enqueue returns false, and the item is handled with an earlier payload, if the item has vested, a worker has
+// it, or it waits for another attempt. So it does while the id of a completed item is remembered: give a queue
+// of such items a negative Config.Retention. While the item has not vested, another PartitionKey is an error.
+// Times are those of the wall clocks of the processes that enqueue.
+//
+// The option needs ID or Unique. It takes the place of Delay and At. Both times are more than zero, and most is not
+// less than quiet. Op ignores the option for an item that is there.
+func Debounce(quiet, most time.Duration) ItemOption {
+	return itemOption(func(it *Item) {
+		it.debounce = debouncing{asked: true, quiet: quiet, most: most}
+	})
+}
+
+func (it Item) checkDebounce() error {
+	switch d := it.debounce; {
+	case !d.asked:
+	case d.quiet <= 0 || d.most < d.quiet:
+		return fmt.Errorf("item %q: Debounce(%v, %v) is not of two times above zero, the second not less than the first",
+			it.id, d.quiet, d.most)
+	case !it.given && !it.unique.asked:
+		return errors.New("the option Debounce needs ID or Unique")
+	}
+	return nil
+}
+
+// Attempt is one attempt of an item that did not complete it.
+type Attempt struct {
+	Number int    `json:"attempt"`
+	Owner  string `json:"owner"` // label of the process
+	Fence  int64  `json:"fence,string"`
+	// Ending is how the attempt ended. "failed": the worker reported it. "lost": the worker's
+	// process died, or did not answer. "discarded": the worker gave the item up for good.
+	Ending string    `json:"ending"`
+	Error  string    `json:"error,omitempty"` // up to 1,024 bytes
+	At     time.Time `json:"at"`
+}
+
+// attempts returns the attempts that an item remembers.
+func attempts(stored []item.Attempt) (all []Attempt) {
+	for _, a := range stored {
+		all = append(all, Attempt(a))
+	}
+	return all
+}
+
+// FailOption sets how long a failed item waits, or its priority from then on.
+type FailOption interface{ applyFail(*failOptions) }
+
+type failOptions struct {
+	backoff  etcdclaims.Backoff
+	priority *int // nil: the item's
+}
+
+type failOption func(*failOptions)
+
+func (f failOption) applyFail(o *failOptions) { f(o) }
+
+// Backoff makes the item wait for as long as f returns for the number of the attempt, 1 being
+// the first. etcdclaims.ExponentialBackoff makes such a function. Nil means Config.Backoff,
+// which is the default.
+func Backoff(f etcdclaims.Backoff) FailOption {
+	return failOption(func(o *failOptions) {
+		if f != nil {
+			o.backoff = f
+		}
+	})
+}

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -57,9 +58,7 @@ func (k *keeper) keep() {
 			}
 			return err
 		}, option.OwnKey{}, etcdclaims.TTL(k.cfg.TTL))
-		if err == nil {
-			err = ended
-		}
+		err = cmp.Or(err, ended)
 		if k.ctx.Err() != nil || errors.Is(err, etcdclaims.ErrClosed) {
 			return
 		}
@@ -122,15 +121,12 @@ func (k *keeper) keepHouse(ctx context.Context) error {
 		if alive <= 1 {
 			wait = 2 * every // only this process can die
 		}
-		t := time.NewTimer(wait)
 		select {
-		case <-t.C:
+		case <-time.After(wait):
 		case <-k.died:
 		case <-ctx.Done():
-			t.Stop()
 			return nil
 		}
-		t.Stop()
 	}
 }
 
@@ -153,13 +149,11 @@ func (k *keeper) vest(ctx context.Context) {
 				wait = min(wait, max(next.Sub(k.now()), 0))
 			}
 		}
-		t := time.NewTimer(wait)
 		select {
-		case <-t.C:
+		case <-time.After(wait):
 		case <-k.vesting:
 		case <-ctx.Done():
 		}
-		t.Stop()
 	}
 }
 

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -128,15 +129,12 @@ func (l *lanes) run() {
 		if err != nil && l.q.ctx.Err() == nil {
 			l.q.log.Debug("partition keys not looked at", zap.Error(err))
 		}
-		t := time.NewTimer(wait)
 		select {
-		case <-t.C:
+		case <-time.After(wait):
 		case <-l.wake:
 		case <-l.q.ctx.Done():
-			t.Stop()
 			return
 		}
-		t.Stop()
 	}
 }
 
@@ -220,9 +218,7 @@ func (l *lanes) advance(ctx context.Context, digests []string) (moved int, err e
 		if moved += n; l.q.size.refused(failed, 2*len(some)+1) {
 			continue
 		}
-		if err == nil {
-			err = failed
-		}
+		err = cmp.Or(err, failed)
 		if err != nil && passing(err) {
 			return moved, err
 		}

@@ -291,17 +291,13 @@ func (q *Queue) SetPriority(ctx context.Context, id string, priority int) error 
 }
 
 // PauseOption changes what Pause does.
-type PauseOption interface{ applyPause(*pausing.Length) }
-
-type pauseOption func(*pausing.Length)
-
-func (f pauseOption) applyPause(l *pausing.Length) { f(l) }
+type PauseOption interface{ apply(*pausing.Length) }
 
 // For makes a pause end by itself after d: more than zero, and at most 366 days. Without For it lasts
 // until Resume. The first process that claims and by whose clock the pause is over ends it for all.
 // The record of the call, see admin.Actions, has d. The end of the pause is nobody's call, and has no such record.
 func For(d time.Duration) PauseOption {
-	return pauseOption(func(l *pausing.Length) { *l = pausing.For(d) })
+	return setting[pausing.Length](func(l *pausing.Length) { *l = pausing.For(d) })
 }
 
 // Pause stops all claiming from the queue, in all processes, until Resume, or for some time: see For.
@@ -314,12 +310,7 @@ func For(d time.Duration) PauseOption {
 // Errors: ErrUnchanged if the queue is paused until Resume already. The error of a duration that For does
 // not allow is returned before any request.
 func (q *Queue) Pause(ctx context.Context, why string, opts ...PauseOption) error {
-	var length pausing.Length
-	for _, opt := range opts {
-		if opt != nil {
-			opt.applyPause(&length)
-		}
-	}
+	length := chosen(pausing.Length{}, opts)
 	now := q.now().UTC()
 	until, err := length.End(now)
 	if err != nil {

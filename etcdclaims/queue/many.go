@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -269,9 +270,7 @@ func (m *many) workOn(ctx context.Context, s *served, q *Queue) error {
 	defer m.keep(q)()
 	w := &worker{q: q, cfg: m.worker, stop: m.worker.boundStop(m.ctx.Done())}
 	w.calls = turn{many: m, of: s, w: w}
-	if w.cfg.TTL == 0 {
-		w.cfg.TTL = q.cfg.TTL
-	}
+	w.cfg.TTL = cmp.Or(w.cfg.TTL, q.cfg.TTL)
 	defer func() {
 		w.wg.Wait()
 		w.stop.cancel()

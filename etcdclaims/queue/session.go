@@ -31,7 +31,7 @@ type session struct {
 	endIO  context.CancelCauseFunc
 	verbs  *txn.Batcher
 	puts   *txn.Batcher // of items
-	shared underway     // keys of the calls of both
+	shared sync.Map     // keys of the calls of both that share round trips
 	mu     sync.Mutex
 	takes  txn.Doubt // whether the items of a claiming request are claimed jointly
 	adds   txn.Doubt // the same for those of EnqueueAll
@@ -90,9 +90,8 @@ func (s *session) idle() time.Duration {
 // lost.
 func (s *session) watch() {
 	for {
-		t := time.NewTimer(max(s.idle(), time.Second))
 		select {
-		case <-t.C:
+		case <-time.After(max(s.idle(), time.Second)):
 			if s.all.retire(s) {
 				ctx, cancel := context.WithTimeout(s.q.ctx, 2*requestTimeout)
 				defer cancel()
@@ -110,7 +109,6 @@ func (s *session) watch() {
 		case <-s.q.ctx.Done():
 			s.mourn() // close gives the items back
 		}
-		t.Stop()
 		return
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"iter"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -72,7 +71,10 @@ func (q *Queue) stats(ctx context.Context) (Stats, error) {
 		count(q.keys.Ready()), count(q.keys.Later()), count(q.keys.Taken()), count(q.keys.Dead()),
 		clientv3.OpGet(q.keys.Paused()), count(q.keys.Behind()), q.firstReady(""),
 	}
-	ranks := q.ranks.known()
+	var ranks []string
+	if last := q.ranks.Load(); last != nil {
+		ranks = *last
+	}
 	for _, r := range ranks {
 		ops = append(ops, q.firstReady(r))
 	}
@@ -103,24 +105,6 @@ const rankLength = 16
 // mostRanks bounds the priorities that Stats looks at.
 const mostRanks = 32
 
-// ranks are those that visible items had when Stats was called last.
-type ranks struct {
-	mu   sync.Mutex
-	last []string
-}
-
-func (r *ranks) known() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.last
-}
-
-func (r *ranks) learn(now []string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.last = now
-}
-
 // firstReady reads the first key of the visible items behind a rank.
 func (q *Queue) firstReady(rank string, opts ...clientv3.OpOption) clientv3.Op {
 	from := q.keys.Ready() + rank
@@ -136,7 +120,7 @@ func (q *Queue) firstReady(rank string, opts ...clientv3.OpOption) clientv3.Op {
 // read already.
 func (q *Queue) oldestReady(ctx context.Context, rev int64, first map[string][]*mvccpb.KeyValue) (oldest time.Time, err error) {
 	var seen []string
-	defer func() { q.ranks.learn(seen) }()
+	defer func() { q.ranks.Store(&seen) }()
 	for rank := ""; len(seen) < mostRanks; seen = append(seen, rank) {
 		kvs, read := first[rank]
 		if !read {

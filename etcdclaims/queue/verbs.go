@@ -221,7 +221,7 @@ func (l *Delivery) verb(
 		case errors.Is(err, etcdclaims.ErrUnknown):
 			unsure = err
 		case errors.Is(err, etcdclaims.ErrLost):
-			if l.resumed() {
+			if l.hold().Elsewhere {
 				continue // this process's session ended, not the lease: by another one
 			}
 			if unsure != nil {
@@ -256,12 +256,6 @@ func unsureOr(unsure, err error) error {
 		return unsure
 	}
 	return fmt.Errorf("%w (then: %w)", unsure, err)
-}
-
-func (l *Delivery) resumed() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.s == nil
 }
 
 // via returns the session whose guard the lease's requests carry.

@@ -85,15 +85,14 @@ func (q *Queue) waitOnce(ctx context.Context, fate *item.Fate) (Info, error) {
 	defer stop()
 	places, stop := q.openWatch(watching, q.keys.Place(fate.ID), from)
 	defer stop()
-	t := time.NewTimer(compareEvery - rand.N(compareEvery/4)) // not all waits at once
-	defer t.Stop()
+	reread := time.After(compareEvery - rand.N(compareEvery/4)) // not all waits at once
 	for {
 		var resp clientv3.WatchResponse
 		open := false
 		select {
 		case resp, open = <-contents:
 		case resp, open = <-places:
-		case <-t.C:
+		case <-reread:
 		}
 		if !open || resp.Err() != nil {
 			return info, err

@@ -1,6 +1,14 @@
 package queue
 
-import "time"
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/etcdclaims/claims/internal/txn"
+)
 
 // Batch is the result of TryClaim or Claim.
 type Batch struct {
@@ -38,4 +46,57 @@ func (w *want) tell(r reply) {
 type reply struct {
 	batch Batch
 	err   error
+}
+
+// CompleteAll completes the deliveries, as Complete without operations does, with as few
+// requests as etcd's limits allow. With the default limits the deliveries of one call of Claim
+// take one request. Deliveries of other lease durations or other queues take one for each of
+// these, and an adopted delivery takes its own. If ctx carries outgoing gRPC metadata, each
+// delivery takes its own.
+//
+// Each delivery is completed or fails by itself. So after an error some are completed, and a
+// delivery that waits for an earlier call does not delay the others. If the reply is lost, the
+// outcome of each delivery is looked up as with Complete.
+//
+// CompleteAll returns when it has an outcome for each delivery: nil if all are completed, else a
+// *CompleteAllError. If the error matches etcdclaims.ErrUnknown, call CompleteAll again with the
+// deliveries whose outcome is unknown.
+func (b Batch) CompleteAll(ctx context.Context) error {
+	crowd := txn.NewCrowd(len(b.Deliveries))
+	errs := make([]error, len(b.Deliveries))
+	var wg sync.WaitGroup
+	for i, l := range b.Deliveries {
+		wg.Go(func() {
+			m := crowd.Member()
+			defer m.Leave()
+			errs[i] = l.complete(ctx, m)
+		})
+	}
+	wg.Wait()
+	if e := (&CompleteAllError{errs}); len(e.Unwrap()) > 0 {
+		return e
+	}
+	return nil
+}
+
+// CompleteAllError is returned by Batch.CompleteAll for deliveries that it has not completed,
+// or may not have completed. It matches each of their errors.
+type CompleteAllError struct {
+	// Errs are the errors of Complete, one per delivery in the order of the batch. Those of
+	// completed deliveries are nil.
+	Errs []error
+}
+
+func (e *CompleteAllError) Error() string {
+	failed := e.Unwrap()
+	text := failed[0].Error()
+	if more := len(failed) - 1; more > 0 {
+		text += fmt.Sprintf(" (and %d more of %d items)", more, len(e.Errs))
+	}
+	return text
+}
+
+// Unwrap returns the errors of the deliveries that were not completed.
+func (e *CompleteAllError) Unwrap() []error {
+	return slices.DeleteFunc(slices.Clone(e.Errs), func(err error) bool { return err == nil })
 }

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,9 +122,7 @@ func (q *Queue) newWorker(cfg WorkerConfig) (*worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.TTL == 0 {
-		cfg.TTL = q.cfg.TTL
-	}
+	cfg.TTL = cmp.Or(cfg.TTL, q.cfg.TTL)
 	calls := pool{taken: make(chan struct{}, cfg.Concurrency), batch: min(cfg.Batch, itemsPerRequest)}
 	return &worker{q: q, cfg: cfg, calls: calls, wait: true}, nil
 }
@@ -133,18 +132,10 @@ const longestTimeout = math.MaxInt64 / 2
 
 // withDefaults fills in all but what depends on the queue.
 func (cfg WorkerConfig) withDefaults() (WorkerConfig, error) {
-	if cfg.Concurrency == 0 {
-		cfg.Concurrency = runtime.GOMAXPROCS(0)
-	}
-	if cfg.Batch == 0 {
-		cfg.Batch = cfg.Concurrency
-	}
-	if cfg.Timeout == 0 {
-		cfg.Timeout = 30 * time.Second
-	}
-	if cfg.Grace == 0 {
-		cfg.Grace = 5 * time.Second
-	}
+	cfg.Concurrency = cmp.Or(cfg.Concurrency, runtime.GOMAXPROCS(0))
+	cfg.Batch = cmp.Or(cfg.Batch, cfg.Concurrency)
+	cfg.Timeout = cmp.Or(cfg.Timeout, 30*time.Second)
+	cfg.Grace = cmp.Or(cfg.Grace, 5*time.Second)
 	cfg.Timeout, cfg.Grace = min(cfg.Timeout, longestTimeout), min(cfg.Grace, longestTimeout)
 	switch {
 	case cfg.Concurrency < 0:
@@ -244,9 +235,7 @@ func (w *worker) handle(stopping context.Context, l *Delivery) {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, w.cfg.Timeout, errTimeout)
 		defer cancel()
-		t := time.NewTimer(w.cfg.Timeout + w.cfg.Grace)
-		defer t.Stop()
-		timeout = t.C
+		timeout = time.After(w.cfg.Timeout + w.cfg.Grace)
 	}
 	defer context.AfterFunc(w.stop.soft, func() { end(ErrStopped) })()
 	done := w.call(ctx, h, l)

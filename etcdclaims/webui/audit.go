@@ -3,7 +3,6 @@ package webui
 import (
 	"context"
 	"html/template"
-	"slices"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims/admin"
@@ -13,14 +12,7 @@ import (
 // mostActions is how many actions of operators are read.
 const mostActions = 1000
 
-// auditPage lists what operators did.
-type auditPage struct {
-	Actions []actionRow
-	Pager   pager
-	More    bool
-	Fresh   freshness
-}
-
+// actionRow is what an operator did.
 type actionRow struct{ admin.Action }
 
 // What returns the verb and its object.
@@ -45,20 +37,11 @@ func (r actionRow) Page() template.URL {
 }
 
 func (q *request) audit() (any, error) {
-	all, fresh := snapshotOf(q, "audit", 5*time.Second, func(ctx context.Context, h *Handler) ([]actionRow, error) {
-		found, err := admin.Actions(ctx, h.claims, mostActions, time.Time{})
-		rows := make([]actionRow, len(found))
-		for i, is := range found {
-			rows[i] = actionRow{is}
-		}
-		return rows, err
+	all, fresh := snapshotOf(q, "audit", 5*time.Second, func(ctx context.Context, h *Handler) ([]admin.Action, error) {
+		return admin.Actions(ctx, h.claims, mostActions, time.Time{})
 	})
-	p := auditPage{Fresh: fresh, More: len(all) == mostActions}
-	p.Actions, p.Pager = paged(q.param("page"), all)
-	p.Actions = slices.Clone(p.Actions) // the snapshot is of all requests
-	for i := range p.Actions {
-		is := &p.Actions[i]
+	return listOf(q, all, fresh, mostActions, func(is admin.Action) actionRow {
 		is.Why, is.Detail = q.value(FieldNote, is.Why), q.value(FieldNote, is.Detail)
-	}
-	return p, nil
+		return actionRow{is}
+	}), nil
 }

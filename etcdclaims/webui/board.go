@@ -334,9 +334,7 @@ func (s selection) has(i etcdclaims.Info) bool {
 func (b *board) selected(s selection) (claims []*etcdclaims.Info, internal int) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	lo, _ := slices.BinarySearch(b.keys, s.Prefix)
-	keys := b.keys[lo:]
-	keys = keys[:sort.Search(len(keys), func(i int) bool { return !strings.HasPrefix(keys[i], s.Prefix) })]
+	keys := b.keysUnder(s.Prefix)
 	claims = make([]*etcdclaims.Info, 0, len(keys))
 	for _, key := range keys {
 		switch i := b.held[key]; {
@@ -348,6 +346,13 @@ func (b *board) selected(s selection) (claims []*etcdclaims.Info, internal int) 
 		}
 	}
 	return claims, internal
+}
+
+// keysUnder returns the held keys with a prefix. The mutex is held.
+func (b *board) keysUnder(prefix string) []string {
+	lo, _ := slices.BinarySearch(b.keys, prefix)
+	keys := b.keys[lo:]
+	return keys[:sort.Search(len(keys), func(i int) bool { return !strings.HasPrefix(keys[i], prefix) })]
 }
 
 // allKeys returns the keys of all held claims.

@@ -198,14 +198,7 @@ func (p claimsPage) Up() string {
 	return above[:strings.LastIndex(above, "/")+1]
 }
 
-// linesPage lists the keys that callers wait for.
-type linesPage struct {
-	Lines []lineRow
-	Pager pager
-	More  bool
-	Fresh freshness
-}
-
+// lineRow is a key that callers wait for.
 type lineRow struct {
 	admin.LineInfo
 	Holder etcdclaims.Info
@@ -217,14 +210,11 @@ const mostRows = 1000
 func (q *request) lines() (any, error) {
 	b := q.useClaims("")
 	all, fresh := q.allLines()
-	p := linesPage{Fresh: fresh, More: len(all) == mostRows}
-	all, p.Pager = paged(q.param("page"), all)
-	for _, l := range all {
-		holder, _ := b.holder(l.Key)
-		p.Lines = append(p.Lines, lineRow{l, holder})
-	}
 	q.shows.claims = false // what changes most does not change the lines
-	return p, nil
+	return listOf(q, all, fresh, mostRows, func(l admin.LineInfo) lineRow {
+		holder, _ := b.holder(l.Key)
+		return lineRow{l, holder}
+	}), nil
 }
 
 // linesTopic is the snapshot of all lines.

@@ -1,6 +1,7 @@
 package webui
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -79,9 +80,7 @@ func (cfg Config) withDefaults() (Config, *http.CrossOriginProtection, error) {
 	if cfg.Redact == nil {
 		cfg.Redact = redact
 	}
-	if cfg.MaxTabs == 0 {
-		cfg.MaxTabs = defaultMaxTabs
-	}
+	cfg.MaxTabs = cmp.Or(cfg.MaxTabs, defaultMaxTabs)
 	if cfg.MaxTabs < 0 {
 		return cfg, nil, fmt.Errorf("webui: config: MaxTabs %d must not be negative", cfg.MaxTabs)
 	}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sort"
-	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -25,11 +23,8 @@ const (
 func (b *board) under(prefix string) []etcdclaims.Info {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	lo, _ := slices.BinarySearch(b.keys, prefix)
-	keys := b.keys[lo:]
-	keys = keys[:sort.Search(len(keys), func(i int) bool { return !strings.HasPrefix(keys[i], prefix) })]
-	all := make([]etcdclaims.Info, 0, len(keys))
-	for _, key := range keys {
+	var all []etcdclaims.Info
+	for _, key := range b.keysUnder(prefix) {
 		all = append(all, *b.held[key])
 	}
 	return all
@@ -56,14 +51,6 @@ func (g partitionGroup) row() partitionGroupRow {
 	r := partitionGroupRow{Name: g.Group, Partitions: g.Partitions, PartitionCounts: g.Counts()}
 	r.Unowned = r.Members > 0 && r.Free > r.Reserved
 	return r
-}
-
-// partitionGroupsPage lists the groups of partitions.
-type partitionGroupsPage struct {
-	Groups []partitionGroupRow
-	Pager  pager
-	More   bool
-	Fresh  freshness
 }
 
 // groupRead is a group that was read, or why it could not be.
@@ -93,16 +80,12 @@ func (q *request) partitionGroups() (any, error) {
 		}
 		return all, nil
 	})
-	p := partitionGroupsPage{Fresh: fresh, More: len(all) == mostPartitionGroups}
-	all, p.Pager = paged(q.param("page"), all)
-	for _, r := range all {
+	return listOf(q, all, fresh, mostPartitionGroups, func(r groupRead) partitionGroupRow {
 		if r.err != "" {
-			p.Groups = append(p.Groups, partitionGroupRow{Name: r.name, Err: r.err})
-			continue
+			return partitionGroupRow{Name: r.name, Err: r.err}
 		}
-		p.Groups = append(p.Groups, newPartitionGroup(r.state, b).row())
-	}
-	return p, nil
+		return newPartitionGroup(r.state, b).row()
+	}), nil
 }
 
 // partitionGroup returns a group. missing reports that it does not exist.

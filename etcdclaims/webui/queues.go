@@ -1,6 +1,7 @@
 package webui
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -111,19 +112,9 @@ type queueRow struct {
 	Err string
 }
 
-// queuesPage lists queues.
-type queuesPage struct {
-	Queues []queueRow
-	Pager  pager
-	More   bool
-	Fresh  freshness
-}
-
 func (q *request) queues() (any, error) {
 	all, fresh := q.allQueues()
-	p := queuesPage{Fresh: fresh, More: len(all) == mostQueues}
-	p.Queues, p.Pager = paged(q.param("page"), all)
-	return p, nil
+	return listOf(q, all, fresh, mostQueues, func(r queueRow) queueRow { return r }), nil
 }
 
 // queuesTopic is the snapshot of all queues.
@@ -186,9 +177,7 @@ var lists = []string{"dead", "taken", "waiting"}
 
 func (q *request) queue() (any, error) {
 	p := queuePage{Queue: queueRow{Name: q.param("queue")}, List: q.param("list"), Lists: lists}
-	if p.List == "" {
-		p.List = lists[0]
-	}
+	p.List = cmp.Or(p.List, lists[0])
 	if !slices.Contains(lists, p.List) {
 		return nil, errInput{fmt.Sprintf("there is no list %q", p.List)}
 	}

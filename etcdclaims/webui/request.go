@@ -158,6 +158,25 @@ func snapshotOf[T any](q *request, topic string, every time.Duration, read func(
 	return v, fresh
 }
 
+// listPage lists entries of one kind.
+type listPage[T any] struct {
+	Rows  []T
+	Pager pager
+	More  bool // than were read
+	Fresh freshness
+}
+
+// listOf returns the page of a list that the query names. most is how many entries are read at most.
+func listOf[E, T any](q *request, all []E, fresh freshness, most int, row func(E) T) listPage[T] {
+	p := listPage[T]{More: len(all) == most, Fresh: fresh}
+	some, at := paged(q.param("page"), all)
+	for _, e := range some {
+		p.Rows = append(p.Rows, row(e))
+	}
+	p.Pager = at
+	return p
+}
+
 // view is what the layout shows.
 type view struct {
 	Page    page

@@ -12,14 +12,7 @@ import (
 // mostSessions is how many sessions are read: each takes a request.
 const mostSessions = 500
 
-// sessionsPage lists the sessions of all clients.
-type sessionsPage struct {
-	Sessions []sessionRow
-	Pager    pager
-	More     bool
-	Fresh    freshness
-}
-
+// sessionRow is a session of a client.
 type sessionRow struct {
 	admin.SessionInfo
 	Percent int // of the lease that is left
@@ -30,9 +23,7 @@ func (r sessionRow) Late() bool { return r.Percent < 50 }
 
 func (q *request) sessions() (any, error) {
 	all, fresh := q.allSessions()
-	p := sessionsPage{Fresh: fresh, More: len(all) == mostSessions}
-	p.Sessions, p.Pager = paged(q.param("page"), all)
-	return p, nil
+	return listOf(q, all, fresh, mostSessions, func(r sessionRow) sessionRow { return r }), nil
 }
 
 // sessionsTopic is the snapshot of all sessions.

@@ -120,11 +120,9 @@ func (s *snapshots) get(
 
 // await waits for the channel to be closed, at most until a time.
 func await(ctx context.Context, until time.Time, done <-chan struct{}) {
-	patience := time.NewTimer(time.Until(until))
-	defer patience.Stop()
 	select {
 	case <-done:
-	case <-patience.C:
+	case <-time.After(time.Until(until)):
 	case <-ctx.Done():
 	}
 }
@@ -214,12 +212,10 @@ func (s *snapshots) read(n *snapshot) (value any, begun time.Time, err error) {
 
 // takeSlot waits for a slot, and reports whether there was one in time.
 func (s *snapshots) takeSlot() bool {
-	turn := time.NewTimer(readTimeout)
-	defer turn.Stop()
 	select {
 	case s.slots <- struct{}{}:
 		return true
-	case <-turn.C:
+	case <-time.After(readTimeout):
 	case <-s.h.ctx.Done():
 	}
 	return false

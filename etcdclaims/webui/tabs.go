@@ -145,8 +145,6 @@ func (h *Handler) follow(w http.ResponseWriter, r *http.Request, t *tab) {
 	}
 	alive := time.NewTicker(heartbeat)
 	defer alive.Stop()
-	pause := time.NewTimer(0)
-	defer pause.Stop()
 	for {
 		select {
 		case <-r.Context().Done():
@@ -163,9 +161,8 @@ func (h *Handler) follow(w http.ResponseWriter, r *http.Request, t *tab) {
 		if !send("event: changed\ndata:\n\n") {
 			return
 		}
-		pause.Reset(between)
 		select {
-		case <-pause.C:
+		case <-time.After(between):
 		case <-r.Context().Done():
 			return
 		case <-h.ctx.Done():

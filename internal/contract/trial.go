@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -61,9 +62,7 @@ func newTrial(tb testing.TB, etcd claimtest.Etcd) *trial {
 // client returns a client, which is a process of its own to the others.
 func (t *trial) client(cfg etcdclaims.Config) *etcdclaims.Client {
 	t.Helper()
-	if cfg.Prefix == "" {
-		cfg.Prefix = t.prefix
-	}
+	cfg.Prefix = cmp.Or(cfg.Prefix, t.prefix)
 	return claimtest.NewClient(t.TB, t.etcd, cfg)
 }
 

@@ -143,3 +143,66 @@ func (s Purge) Build() *pb.TxnRequest {
 
 // Judge returns how many were removed.
 func (s Purge) Judge(resp *pb.TxnResponse) int { return trues(succeeded(resp.Responses)) }
+
+// VerbCancel is how the hold of an item ends that is cancelled.
+const VerbCancel = "cancel"
+
+// Notice is who cancelled an item that a worker had, for the process of that worker. It is put by the
+// transaction that removes the item, so the history of etcd has it when the key is gone.
+type Notice struct {
+	Version int       `json:"v"`
+	Rev     int64     `json:"rev,string"` // of the key of the taken item: it is of this hold
+	By      string    `json:"by"`
+	Why     string    `json:"why,omitempty"`
+	At      time.Time `json:"at"`
+}
+
+// CancelTaken removes an item that a worker has.
+type CancelTaken struct {
+	Keys
+	*Entry
+	Notice Notice
+	Lease  int64 // of the notice
+}
+
+// Build returns the request. It is to require the generation of its session.
+func (s CancelTaken) Build() *pb.TxnRequest {
+	h := Held{Keys: s.Keys, State: s.State, Rev: s.KV.ModRevision}
+	owner, id := s.taker(s.KV)
+	h.Session = owner[:len(owner)-len(id)-1]
+	n := s.Notice
+	n.Version, n.Rev, n.Why = Version, h.Rev, Cut(n.Why)
+	ops := append(s.leave(s.State),
+		remove(s.Content(id)), remove(s.Place(id)), txn.Put([]byte(s.notice(h.Key())), Encode(n), s.Lease))
+	return h.ends(ops...)
+}
+
+// VerbDebounce is what moves an item that is enqueued again before it has vested, as places name it.
+const VerbDebounce = "debounce"
+
+// Debounce gives an item that has not vested another payload, and moves its vesting time.
+type Debounce struct {
+	Keys
+	*Entry
+	Before      Content
+	Payload     []byte
+	Quiet, Most time.Duration // the item vests Quiet from now, but not later than Most after it was enqueued first
+	Now         time.Time
+}
+
+// Build returns the request. It is to require the generation of its session.
+func (s Debounce) Build() *pb.TxnRequest {
+	st := s.State
+	st.Vesting = s.Now.Add(s.Quiet).UTC()
+	if last := s.Before.Enqueued.Add(s.Most).UTC(); last.Before(st.Vesting) {
+		st.Vesting = last
+	}
+	c := s.Before
+	c.Payload, c.Rank, c.Vesting = s.Payload, s.rank(st.Priority), st.Vesting
+	to := s.index(st, s.Now)
+	in := s.changes(append(s.move(st, to, Place{Verb: VerbDebounce}), put(s.Content(st.ID), Encode(c)))...)
+	if to == s.Entry.Key() {
+		in.Success = in.Success[1:] // the key is put where it was, and not removed
+	}
+	return in
+}

@@ -104,11 +104,11 @@ var queueMutants = []mutant{
 	// milliseconds, a request is seldom late by a whole call, and a queue seldom full.
 	{
 		name: "bounds changed while a process uses the queue", tests: "TestReconfigure", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/reconfigure.go", "unused := []string{q.keys.Workers(), q.keys.Taken()}", "unused := []string{}"}},
+		edits: []edit{{"etcdclaims/queue/queue.go", "unused := []string{q.keys.Workers(), q.keys.Taken()}", "unused := []string{}"}},
 	},
 	{
 		name: "bounds whose second request is refused after the first", tests: "TestReconfigureUnderFaults", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/reconfigure.go", "err != nil || now != want", "err != nil || now == want"}},
+		edits: []edit{{"etcdclaims/queue/queue.go", "err != nil || now != want", "err != nil || now == want"}},
 	},
 	{
 		name: "session made under a spec that was changed", tests: "TestReconfigureBesideFirstUse", of: "etcdclaims/queue",
@@ -170,11 +170,11 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "pause of a queue that ends although it was prolonged", tests: "TestPauseEndsUnderFaults", of: "etcdclaims/queue", unseen: unused,
-		edits: []edit{{"internal/item/activity.go", "	in.Compare = []*pb.Compare{unmoved(k.Paused(), rev)}\n", ""}},
+		edits: []edit{{"internal/item/generation.go", "	in.Compare = []*pb.Compare{unmoved(k.Paused(), rev)}\n", ""}},
 	},
 	{
 		name: "pause by another taken for one's own after a lost reply", tests: "TestPauseRepliesLost", of: "etcdclaims/queue", unseen: unused,
-		edits: []edit{{"internal/item/activity.go", "string(kv.Value) == Encode(p.bounded())", "len(kv.Value) > 0"}},
+		edits: []edit{{"internal/item/generation.go", "string(kv.Value) == Encode(p.bounded())", "len(kv.Value) > 0"}},
 	},
 	{
 		name: "keys deleted by hand taken for a verb", tests: "TestDeletedUnderWorker", of: "etcdclaims/queue", unseen: untouched,
@@ -202,7 +202,7 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "dead letter whose redrive is not known, and not looked up", tests: "TestRedriveAllCosts", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/redrive.go", "done, verr := q.changed(ctx, s, some[i], item.VerbRedrive)", "done, verr := false, error(nil)"}},
+		edits: []edit{{"etcdclaims/queue/dead.go", "done, verr := q.changed(ctx, s, some[i], item.VerbRedrive)", "done, verr := false, error(nil)"}},
 	},
 	{
 		name: "dead letter that two redrive, moved twice", tests: "TestRedriveAllBesideAnother", of: "etcdclaims/queue", unseen: unused,
@@ -210,11 +210,11 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "dead letter that died anew, left behind", tests: "TestRedriveAllBesideAnother", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/redrive.go", "if err == nil && !done {", "if err == nil && !done && len(f.ID) == 0 {"}},
+		edits: []edit{{"etcdclaims/queue/dead.go", "if err == nil && !done {", "if err == nil && !done && len(f.ID) == 0 {"}},
 	},
 	{
 		name: "enqueue that keeps silent about a dead letter", tests: "TestEnqueueOverDead", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/overdead.go", "		e.dead = append(e.dead, it)\n", ""}},
+		edits: []edit{{"etcdclaims/queue/enqueuing.go", "		e.dead = append(e.dead, it)\n", ""}},
 	},
 	{
 		name: "dead letter that stays beside the item in its place", tests: "TestEnqueueOverDead", of: "etcdclaims/queue", unseen: unused,
@@ -241,7 +241,7 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "queue noted as empty without the condition that it is", tests: "TestEnqueueBeforeDeactivationArrives", of: "etcdclaims/queue", unseen: unused,
-		edits: []edit{{"internal/item/activity.go", "			txn.NoneUnder(k.Taken()),\n		},\n", "			txn.NoneUnder(k.Taken()),\n		}[:0],\n"}},
+		edits: []edit{{"internal/item/generation.go", "			txn.NoneUnder(k.Taken()),\n		},\n", "			txn.NoneUnder(k.Taken()),\n		}[:0],\n"}},
 	},
 	{
 		name: "two believe that they have one item", tests: "TestChaos", of: "etcdclaims/queue",
@@ -261,7 +261,7 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "batch told to be completed whatever came of it", seeds: 100, queue: true,
-		edits: []edit{{"etcdclaims/queue/completeall.go", "len(e.Unwrap()) > 0 {", "len(e.Unwrap()) > len(errs) {"}},
+		edits: []edit{{"etcdclaims/queue/want.go", "len(e.Unwrap()) > 0 {", "len(e.Unwrap()) > len(errs) {"}},
 	},
 	{
 		name: "batch that waits for an item with another call", of: "etcdclaims/queue", tests: "TestCompleteAllBesideVerb",
@@ -285,7 +285,7 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "wait that trusts a deaf watch", of: "etcdclaims/queue", tests: "TestWaitDeaf",
-		edits: []edit{{"etcdclaims/queue/wait.go", "time.NewTimer(compareEvery - ", "time.NewTimer(24*compareEvery - "}},
+		edits: []edit{{"etcdclaims/queue/wait.go", "time.After(compareEvery - ", "time.After(24*compareEvery - "}},
 	},
 	{
 		name: "cancelled item whose worker is not told", of: "etcdclaims/queue", tests: "TestCancelTaken",
@@ -302,13 +302,13 @@ var queueMutants = []mutant{
 	{
 		name: "item cancelled that its worker has given back", of: "etcdclaims/queue", tests: "TestCancelTakenBesideWorker", unseen: unused,
 		edits: []edit{{
-			"internal/item/cancel.go", "	return h.ends(ops...)\n",
+			"internal/item/change.go", "	return h.ends(ops...)\n",
 			"	in := h.ends(ops...)\n	in.Compare = nil\n	return in\n",
 		}},
 	},
 	{
 		name: "cancelled item of a worker keeps the turn", of: "internal/item", tests: "TestCancelTakenFreesTheLane", unseen: unused,
-		edits: []edit{{"internal/item/cancel.go", "append(s.leave(s.State),", "append([]*pb.RequestOp{},"}},
+		edits: []edit{{"internal/item/change.go", "ops := append(s.leave(s.State),", "ops := append([]*pb.RequestOp{},"}},
 	},
 	{
 		name: "unique item that is forgotten within its period", of: "etcdclaims/queue", tests: "TestUnique",
@@ -316,15 +316,15 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "debounced item that never vests", of: "etcdclaims/queue", tests: "TestDebounceEnds", unseen: unused,
-		edits: []edit{{"internal/item/debounce.go", "last.Before(st.Vesting) {", "last.IsZero() {"}},
+		edits: []edit{{"internal/item/change.go", "last.Before(st.Vesting) {", "last.IsZero() {"}},
 	},
 	{
 		name: "debounced item that a worker has by now", of: "etcdclaims/queue", tests: "TestDebounceBesideClaim", unseen: unused,
-		edits: []edit{{"internal/item/debounce.go", "	if to == s.Entry.Key() {\n", "	if in.Compare = nil; to == s.Entry.Key() {\n"}},
+		edits: []edit{{"internal/item/change.go", "	if to == s.Entry.Key() {\n", "	if in.Compare = nil; to == s.Entry.Key() {\n"}},
 	},
 	{
 		name: "debounced item that is begun", of: "etcdclaims/queue", tests: "TestDebounceOfFailed",
-		edits: []edit{{"etcdclaims/queue/postpone.go", "f.Where != Later || !f.Vesting.Equal(f.content.Vesting):", "f.Where != Later:"}},
+		edits: []edit{{"etcdclaims/queue/enqueuing.go", "f.Where != Later || !f.Vesting.Equal(f.content.Vesting):", "f.Where != Later:"}},
 	},
 	{
 		name: "waits that open a stream each", of: "etcdclaims/queue", tests: "TestWaitsShareAStream",

@@ -1,9 +1,11 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,12 +14,14 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/clock"
 	"go.uber.org/zap"
+	"go.yaml.in/yaml/v3"
 )
 
 const (
@@ -56,15 +60,9 @@ type Server struct {
 
 // New returns a server. It does no I/O. Zero fields of cfg mean their defaults.
 func New(cfg Config) *Server {
-	if cfg.MaxTTL == 0 {
-		cfg.MaxTTL = time.Minute
-	}
-	if cfg.MaxHeld == 0 {
-		cfg.MaxHeld = 4096
-	}
-	if cfg.MaxWaiting == 0 {
-		cfg.MaxWaiting = 4096
-	}
+	cfg.MaxTTL = cmp.Or(cfg.MaxTTL, time.Minute)
+	cfg.MaxHeld = cmp.Or(cfg.MaxHeld, 4096)
+	cfg.MaxWaiting = cmp.Or(cfg.MaxWaiting, 4096)
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()
 	}
@@ -282,4 +280,24 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 		return refused{stopping, "Leases are not prolonged any more."}
 	}
 	return answer(w, http.StatusOK, healthView{held, h.Margin.Milliseconds()})
+}
+
+//go:embed openapi.yaml
+var document []byte
+
+// documentJSON returns the OpenAPI document.
+var documentJSON = sync.OnceValues(func() ([]byte, error) {
+	var v map[string]any
+	if err := yaml.Unmarshal(document, &v); err != nil {
+		return nil, err
+	}
+	return json.Marshal(v)
+})
+
+func (s *Server) getDocument(w http.ResponseWriter, _ *http.Request) error {
+	text, err := documentJSON()
+	if err != nil {
+		return err
+	}
+	return answer(w, http.StatusOK, json.RawMessage(text))
 }

@@ -58,7 +58,7 @@ func (s *State) entries(names ...string) (all []*item.Entry, err error) {
 	return all, nil
 }
 
-// claimItems claims items. See takeItems in queue/claim.go.
+// claimItems claims items. See takeItems in queue/round.go.
 func (s *State) claimItems(i int, names ...string) error {
 	all, err := s.entries(names...)
 	w := &s.workers[i]
@@ -176,7 +176,7 @@ func (s *State) abandon(i int) {
 	w.drop()
 }
 
-// giveVoid begins to give back what the session has without a hold. See giveBack in queue/recover.go.
+// giveVoid begins to give back what the session has without a hold. See giveBack in queue/giveback.go.
 func (s *State) giveVoid(i int) {
 	prefix := keys.TakenBy(sessionOf(i, s.workers[i].session))
 	s.void(i, giveVoid{}, []*pb.RequestOp{item.Behind(prefix, prefix, 10)})

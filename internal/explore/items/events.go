@@ -24,10 +24,21 @@ func (s State) act(tell func() string, do func(*State) error) event {
 	}}
 }
 
-// spend is an event of a kind that is limited.
-func (s State) spend(kind Kind, tell func() string, do func(*State) error) event {
+// spend adds an event of a kind that is limited, as long as it may happen.
+func (s State) spend(all []event, kind Kind, tell func() string, do func(*State) error) []event {
+	if s.left[kind] == 0 {
+		return all
+	}
 	s.left[kind]--
-	return s.act(tell, do)
+	return append(all, s.act(tell, do))
+}
+
+// does makes an event of what shows no violation by itself.
+func does(f func(*State)) func(*State) error {
+	return func(s *State) error {
+		f(s)
+		return nil
+	}
 }
 
 // Events returns all that can happen next.
@@ -41,11 +52,9 @@ func (s State) Events() (all []event) {
 		}
 	}
 	if s.paused() {
-		all = append(all, s.operator("resumed", keys.Resume()))
-	} else if s.left[Pause] > 0 {
-		paused := s
-		paused.left[Pause]--
-		all = append(all, paused.operator("paused", keys.Pause(item.Pausing{}, 0)))
+		all = append(all, s.resumed())
+	} else {
+		all = s.spend(all, Pause, operated("paused"), operates(keys.Pause(item.Pausing{}, 0)))
 	}
 	for n, r := range s.strays {
 		if n > 0 && slices.Equal(r.sig, s.strays[n-1].sig) {
@@ -60,12 +69,18 @@ func (s State) Events() (all []event) {
 
 func (s *State) paused() bool { return s.etcd.Get(keys.Paused()).Modified > 0 }
 
-// operator is what an operator does to the queue.
-func (s State) operator(what string, in *pb.TxnRequest) event {
-	return s.act(func() string { return "an operator " + what + " the queue" }, func(s *State) (err error) {
+func (s State) resumed() event { return s.act(operated("resumed"), operates(keys.Resume())) }
+
+// operated and operates are what an operator does to the queue.
+func operated(what string) func() string {
+	return func() string { return "an operator " + what + " the queue" }
+}
+
+func operates(in *pb.TxnRequest) func(*State) error {
+	return func(s *State) (err error) {
 		s.etcd, _, err = s.etcd.Txn(in)
 		return err
-	})
+	}
 }
 
 // network is what can become of a request of the worker.
@@ -84,33 +99,25 @@ func (s State) network(i int) (all []event) {
 		all = append(all, s.act(tell("%s got its reply%s"), func(s *State) error { return s.receive(i) }))
 	case w.sent != nil:
 		all = append(all, s.arrival(i))
-		if s.left[Twice] > 0 {
-			all = append(all, s.spend(Twice, tell("%s's %s arrived, and once more is under way"), func(s *State) error {
-				s.stray(s.workers[i].sent)
-				return s.arrive(i)
-			}))
-		}
-		if s.left[Late] > 0 {
-			all = append(all, s.spend(Late, tell("%s waited no longer for its %s, which is under way"), func(s *State) error {
-				s.stray(s.workers[i].sent)
-				s.unknown(i)
-				return nil
-			}))
-		}
-		if w.sent.held.Rev > 0 && s.left[GiveUp] > 0 {
-			all = append(all, s.spend(GiveUp, tell("%s waited no longer for its %s, and gave the item up"), func(s *State) error {
+		all = s.spend(all, Twice, tell("%s's %s arrived, and once more is under way"), func(s *State) error {
+			s.stray(s.workers[i].sent)
+			return s.arrive(i)
+		})
+		all = s.spend(all, Late, tell("%s waited no longer for its %s, which is under way"), does(func(s *State) {
+			s.stray(s.workers[i].sent)
+			s.unknown(i)
+		}))
+		if w.sent.held.Rev > 0 {
+			all = s.spend(all, GiveUp, tell("%s waited no longer for its %s, and gave the item up"), does(func(s *State) {
 				s.stray(s.workers[i].sent)
 				s.abandon(i)
-				return nil
 			}))
 		}
-		if s.left[LostReply] > 0 {
-			all = append(all, s.spend(LostReply, tell("%s's %s arrived, its reply was lost"), func(s *State) error {
-				_, err := s.carry(s.workers[i].sent)
-				s.unknown(i)
-				return err
-			}))
-		}
+		all = s.spend(all, LostReply, tell("%s's %s arrived, its reply was lost"), func(s *State) error {
+			_, err := s.carry(s.workers[i].sent)
+			s.unknown(i)
+			return err
+		})
 	}
 	return all
 }
@@ -124,31 +131,31 @@ func (s State) arrival(i int) event {
 // faults are what befalls a worker and its session.
 func (s State) faults(i int) (all []event) {
 	w := &s.workers[i]
-	if s.left[Crash] > 0 && !w.dead && !s.workers[1-i].dead && w.session > 0 {
-		all = append(all, s.spend(Crash, func() string { return w.name(i) + " died" }, func(s *State) error {
+	if !w.dead && !s.workers[1-i].dead && w.session > 0 {
+		all = s.spend(all, Crash, func() string { return w.name(i) + " died" }, does(func(s *State) {
 			w := &s.workers[i]
 			if w.sent != nil {
 				s.stray(w.sent)
 			}
 			*w = worker{dead: true, session: w.session}
-			return nil
 		}))
 	}
-	if w.dead && s.leaseLives(i) {
+	switch {
+	case !s.leaseLives(i):
+	case w.dead:
 		all = append(all, s.expiry(i))
-	}
-	if !w.dead && s.left[Expiry] > 0 && s.leaseLives(i) {
-		s.left[Expiry]--
-		all = append(all, s.expiry(i))
+	default:
+		all = s.spend(all, Expiry, s.expired(i), does(func(s *State) { s.expire(i) }))
 	}
 	return all
 }
 
+func (s State) expired(i int) func() string {
+	return func() string { return "the lease of " + s.workers[i].name(i) + " ended" }
+}
+
 func (s State) expiry(i int) event {
-	return s.act(func() string { return "the lease of " + s.workers[i].name(i) + " ended" }, func(s *State) error {
-		s.expire(i)
-		return nil
-	})
+	return s.act(s.expired(i), does(func(s *State) { s.expire(i) }))
 }
 
 // steps are what the worker can do by itself: all of it, or what it does first.
@@ -163,33 +170,24 @@ func (s State) steps(i int, one bool) (all []event) {
 	case w.session == 0:
 		add("opened a session", func(s *State) error { return s.open(i) })
 	case w.doubt:
-		add("looked for items of which it does not know", func(s *State) error {
-			s.giveVoid(i)
-			return nil
-		})
+		add("looked for items of which it does not know", does(func(s *State) { s.giveVoid(i) }))
 	case len(w.holds) > 0:
-		add("completed "+w.holds[0].State.ID, func(s *State) error {
-			s.verb(i, -1)
-			return nil
-		})
+		add("completed "+w.holds[0].State.ID, does(func(s *State) { s.verb(i, -1) }))
 	}
 	if len(all) > 0 {
 		return all
 	}
 	for n := range s.scope.Items {
 		if w.todo&(1<<n) != 0 {
-			add("enqueued "+ids[n], func(s *State) error {
-				s.enter(i, n)
-				return nil
-			})
+			add("enqueued "+ids[n], does(func(s *State) { s.enter(i, n) }))
 			break
 		}
 	}
-	if s.left[Alarm] > 0 && !one && s.workers[1-i].session > 0 {
+	if !one && s.workers[1-i].session > 0 {
 		tell := func() string { return w.name(i) + " took the session of the other one for ended" }
-		all = append(all, s.spend(Alarm, tell, func(s *State) error {
+		all = s.spend(all, Alarm, tell, func(s *State) error {
 			return s.recover(i, sessionOf(1-i, s.workers[1-i].session))
-		}))
+		})
 	}
 	if !s.scope.Idle {
 		for _, session := range s.endedSessions() {
@@ -223,12 +221,11 @@ func (s State) choices(i int) (all []event) {
 	}
 	if len(w.holds) == 0 {
 		for _, h := range s.workers[1-i].holds {
-			if s.left[Adopt] > 0 && h.end == nil && !h.Elsewhere {
+			if h.end == nil && !h.Elsewhere {
 				tell := func() string { return w.name(i) + " adopted " + h.State.ID }
-				all = append(all, s.spend(Adopt, tell, func(s *State) error {
+				all = s.spend(all, Adopt, tell, does(func(s *State) {
 					h.By, h.Elsewhere = "by", true
 					s.workers[i].holds = []hold{h}
-					return nil
 				}))
 			}
 		}
@@ -238,20 +235,12 @@ func (s State) choices(i int) (all []event) {
 		kind Kind
 		tell string
 	}{{Fail, "failed"}, {Bury, "failed for good"}, {Discard, "discarded"}, {Release, "released"}, {Snooze, "snoozed"}} {
-		if s.left[choice.kind] > 0 {
-			tell := func() string { return fmt.Sprintf("%s %s %s", w.name(i), choice.tell, w.holds[0].State.ID) }
-			all = append(all, s.spend(choice.kind, tell, func(s *State) error {
-				s.verb(i, choice.kind)
-				return nil
-			}))
-		}
+		tell := func() string { return fmt.Sprintf("%s %s %s", w.name(i), choice.tell, w.holds[0].State.ID) }
+		all = s.spend(all, choice.kind, tell, does(func(s *State) { s.verb(i, choice.kind) }))
 	}
-	if h := w.holds[0]; s.left[Move] > 0 && h.Elsewhere {
+	if h := w.holds[0]; h.Elsewhere {
 		tell := func() string { return w.name(i) + " moved " + h.State.ID + " to its session" }
-		all = append(all, s.spend(Move, tell, func(s *State) error {
-			s.moveHere(i)
-			return nil
-		}))
+		all = s.spend(all, Move, tell, does(func(s *State) { s.moveHere(i) }))
 	}
 	return all
 }
@@ -259,7 +248,7 @@ func (s State) choices(i int) (all []event) {
 // Calm is the next event of a run without faults.
 func (s State) Calm() (event, bool) {
 	if s.paused() {
-		return s.operator("resumed", keys.Resume()), true
+		return s.resumed(), true
 	}
 	for i := range s.workers {
 		w := &s.workers[i]

@@ -126,12 +126,7 @@ func (s *State) endOf(step string, by int, held item.Held, key *etcdmodel.Key, b
 
 // cut returns the session and the item of the key of a taken item.
 func cut(key string) (session, id string, ok bool) {
-	for i := len(keys.Taken()); i < len(key); i++ {
-		if key[i] == '/' {
-			return key[len(keys.Taken()):i], key[i+1:], true
-		}
-	}
-	return "", "", false
+	return strings.Cut(key[len(keys.Taken()):], "/")
 }
 
 // arrive has the request arrive for whose reply a worker waits.

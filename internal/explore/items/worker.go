@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/etcdclaims/claims/internal/explore/values"
 	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -68,34 +69,26 @@ func (w *worker) generation(i int) item.Generation {
 }
 
 func (w *worker) append(b []byte) []byte {
-	flag := func(on bool) {
-		if on {
-			b = append(b, 1)
-		} else {
-			b = append(b, 0)
-		}
+	c := values.Code(b)
+	for _, is := range [...]bool{w.dead, w.doubt, w.sent != nil, w.reply != nil} {
+		c.Bool(is)
 	}
-	flag(w.dead)
-	flag(w.doubt)
-	flag(w.sent != nil)
-	flag(w.reply != nil)
-	b = append(b, byte(w.session), byte(w.todo), byte(len(w.holds)), byte(len(w.fresh)))
-	b = binary.AppendVarint(binary.AppendVarint(binary.AppendVarint(b, w.fence), w.gen), w.since)
+	c = append(c, byte(w.session), byte(w.todo), byte(len(w.holds)), byte(len(w.fresh)))
+	c = binary.AppendVarint(binary.AppendVarint(binary.AppendVarint(c, w.fence), w.gen), w.since)
 	if w.sent != nil {
-		b = append(b, w.sent.sig...)
+		c = append(c, w.sent.sig...)
 	}
-	b = append(append(b, w.answer...), w.unsure...)
+	c = append(append(c, w.answer...), w.unsure...)
 	for _, h := range slices.Concat(w.holds, w.fresh) {
-		b = append(append(append(b, 0), h.state...), h.By...)
-		b = binary.AppendVarint(b, h.Rev)
-		flag(h.Elsewhere)
-		flag(h.end != nil)
-		if h.end != nil {
-			b = append(append(append(b, h.end.Verb...), h.end.By...), h.end.step...)
-			b = append(b, h.end.by...)
+		c = append(append(append(c, 0), h.state...), h.By...)
+		c = binary.AppendVarint(c, h.Rev)
+		c.Bool(h.Elsewhere)
+		if c.Bool(h.end != nil); h.end != nil {
+			c = append(append(append(c, h.end.Verb...), h.end.By...), h.end.step...)
+			c = append(c, h.end.by...)
 		}
 	}
-	return b
+	return c
 }
 
 // What the worker waits for, beside the steps of package item. A void has that of the request that it makes void.

@@ -24,7 +24,7 @@ const (
 
 // code is bytes with gaps for such numbers.
 type code struct {
-	b         []byte
+	values.Code
 	gaps      []gap
 	partition int64 // whose revisions follow: that of the last attempt
 }
@@ -41,39 +41,32 @@ func compareGaps(a, b gap) int {
 
 // add appends another code.
 func (c *code) add(other *code) {
-	at := len(c.b)
-	c.b = append(c.b, other.b...)
+	at := len(c.Code)
+	c.Code = append(c.Code, other.Code...)
 	for _, g := range other.gaps {
 		c.gaps = append(c.gaps, gap{g.at + at, g.partition, g.n})
 	}
 }
 
-func (c *code) int(n int64) {
+// Int, Text and Bytes are described at values.Sink.
+func (c *code) Int(n int64) {
 	if n >= revisions {
-		at := gap{len(c.b), c.partition, n}
+		at := gap{len(c.Code), c.partition, n}
 		switch n / kinds * kinds {
 		case attempts:
 			c.partition, at.partition = n%kinds/ofPartition, -1
 		case leases:
 			at.partition = -1
 		}
-		c.gaps, c.b = append(c.gaps, at), append(c.b, 0xff, 0, 0)
+		c.gaps, c.Code = append(c.gaps, at), append(c.Code, 0xff, 0, 0)
 		return
 	}
-	c.b = binary.AppendVarint(c.b, n)
+	c.Code = binary.AppendVarint(c.Code, n)
 }
 
-func (c *code) bool(v bool) {
-	if v {
-		c.b = append(c.b, 1)
-	} else {
-		c.b = append(c.b, 0)
-	}
-}
-
-// text appends a text. Numbers in it are told by their eight digits.
-func (c *code) text(s string) {
-	c.int(int64(len(s)))
+// Text appends a text. Numbers in it are told by their eight digits.
+func (c *code) Text(s string) {
+	c.Int(int64(len(s)))
 	digits, from := 0, 0
 	for i := range len(s) {
 		if s[i] < '0' || s[i] > '9' {
@@ -87,11 +80,11 @@ func (c *code) text(s string) {
 		for _, d := range []byte(s[i-7 : i+1]) {
 			n = 10*n + int64(d-'0')
 		}
-		c.b = append(c.b, s[from:i-7]...)
-		c.int(n)
+		c.Code = append(c.Code, s[from:i-7]...)
+		c.Int(n)
 		digits, from = 0, i+1
 	}
-	c.b = append(c.b, s[from:]...)
+	c.Code = append(c.Code, s[from:]...)
 }
 
 // fill puts the rank of each number into its gap.
@@ -105,16 +98,13 @@ func (c *code) fill() []byte {
 		case g.n != last.n:
 			rank++
 		}
-		c.b[g.at+1], c.b[g.at+2], last = byte(g.n/kinds), rank, g
+		c.Code[g.at+1], c.Code[g.at+2], last = byte(g.n/kinds), rank, g
 	}
-	return c.b
+	return c.Code
 }
 
-// Bool, Int, Text and Bytes are described at values.Sink.
-func (c *code) Bool(v bool)    { c.bool(v) }
-func (c *code) Int(n int64)    { c.int(n) }
-func (c *code) Text(s string)  { c.text(s) }
-func (c *code) Bytes(b []byte) { c.text(string(b)) }
+// Bytes appends bytes like a text.
+func (c *code) Bytes(b []byte) { c.Text(string(b)) }
 
 var walker = values.Walker{Skips: func(t reflect.Type, f reflect.StructField) bool {
 	switch f.Name {

@@ -92,14 +92,6 @@ func (w World) slotEvents(all []event, at slot) []event {
 	if at.run >= 0 {
 		of = fmt.Sprint(" for partition ", at.run)
 	}
-	lost := func(f Fault, when bool, what string, do func(n *World) error) {
-		if when && w.left[f] > 0 {
-			all = append(all, w.event(told(what, name, s.step+of), func(n *World) error {
-				n.left[f]--
-				return do(n)
-			}))
-		}
-	}
 	unanswered := func(n *World) error { return n.unanswered(at) }
 	if !s.isAnswered() {
 		all = append(all, w.event(told("%s's %s arrived", name, s.step+of), func(n *World) error {
@@ -108,19 +100,20 @@ func (w World) slotEvents(all []event, at slot) []event {
 			}
 			return n.answered(at)
 		}))
-		lost(LostRequest, true, "%s waited no longer for the answer to its %s, which had not arrived", unanswered)
-		lost(LostReply, w.scope.Grain != Fine, "%s's %s arrived, and the answer was lost", func(n *World) error {
+		late := told("%s waited no longer for the answer to its %s, which had not arrived", name, s.step+of)
+		if all = w.fault(all, LostRequest, late, unanswered); w.scope.Grain == Fine {
+			return all
+		}
+		return w.fault(all, LostReply, told("%s's %s arrived, and the answer was lost", name, s.step+of), func(n *World) error {
 			if err := n.arrive(at); err != nil {
 				return err
 			}
 			return n.unanswered(at)
 		})
-		return all
 	}
 	got := told("%s got the answer to its %s", name, s.step+of)
 	all = append(all, w.event(got, func(n *World) error { return n.answered(at) }))
-	lost(LostReply, true, "the answer to %s's %s was lost", unanswered)
-	return all
+	return w.fault(all, LostReply, told("the answer to %s's %s was lost", name, s.step+of), unanswered)
 }
 
 // arrive carries a request out.
@@ -341,11 +334,8 @@ func (w World) faultEvents(all []event, i int) []event {
 		return append(all, w.event(told("%s joined", m.name), func(n *World) error { return n.join(i) }))
 	}
 	add := func(f Fault, when bool, what string, do func(n *World) error) {
-		if when && w.left[f] > 0 {
-			all = append(all, w.event(told(what, m.name), func(n *World) error {
-				n.left[f]--
-				return do(n)
-			}))
+		if when {
+			all = w.fault(all, f, told(what, m.name), do)
 		}
 	}
 	add(Restart, m.state == dead, "%s was started again", func(n *World) error { return n.restart(i) })

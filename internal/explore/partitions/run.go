@@ -34,24 +34,24 @@ func (r *run) encode() {
 	if r.code != nil {
 		return
 	}
-	c := &code{b: make([]byte, 0, 256), partition: -1}
-	if c.bool(r.att != nil); r.att != nil {
-		c.b = append(c.b, byte(r.do))
+	c := &code{Code: make([]byte, 0, 256), partition: -1}
+	if c.Bool(r.att != nil); r.att != nil {
+		c.Code = append(c.Code, byte(r.do))
 		c.value(reflect.ValueOf(r.att).Elem())
 		if r.do == protocol.DoWait {
 			c.value(reflect.ValueOf(r.pos))
 		}
 	}
-	if c.bool(r.held != nil); r.held != nil {
-		c.bool(r.noticed)
+	if c.Bool(r.held != nil); r.held != nil {
+		c.Bool(r.noticed)
 		c.value(reflect.ValueOf(r.held).Elem())
 		c.value(reflect.ValueOf(r.line))
 	}
-	if c.bool(r.end != nil); r.end != nil {
-		c.b = append(c.b, byte(r.did))
+	if c.Bool(r.end != nil); r.end != nil {
+		c.Code = append(c.Code, byte(r.did))
 		c.value(reflect.ValueOf(r.end).Elem())
 	}
-	if c.bool(r.sent != nil); r.sent != nil {
+	if c.Bool(r.sent != nil); r.sent != nil {
 		c.add(&r.sent.code)
 	}
 	r.code = c
@@ -64,7 +64,7 @@ func (w *World) request(i, p int, step string, r txn.Request) *request {
 		in = wrong(step, in)
 	}
 	s := &request{member: i, step: step, in: in}
-	s.text(step)
+	s.Text(step)
 	s.partition = int64(p)
 	s.value(reflect.ValueOf(in))
 	return s
@@ -73,10 +73,10 @@ func (w *World) request(i, p int, step string, r txn.Request) *request {
 // answered is a request with its answer. Its revision matters if the request has changed something.
 func (r *request) answered(resp *pb.TxnResponse, err error, changed bool) *request {
 	a := &request{member: r.member, step: r.step, resp: resp, err: err, code: code{partition: r.partition}}
-	a.text(r.step)
-	a.bool(err != nil)
+	a.Text(r.step)
+	a.Bool(err != nil)
 	if changed {
-		a.int(resp.Header.Revision)
+		a.Int(resp.Header.Revision)
 	}
 	a.value(reflect.ValueOf(resp))
 	return a
@@ -269,7 +269,7 @@ func (w *World) chore(i int, c chore, r txn.Request) error {
 		return nil // the end of the lease does it
 	}
 	c.code = code{}
-	c.text(c.claim) // it names the partition
+	c.Text(c.claim) // it names the partition
 	c.again, c.sent = r, w.request(i, int(c.partition), c.kind, r)
 	c.encode()
 	m.chores = append(slices.Clip(m.chores), c)
@@ -278,7 +278,7 @@ func (w *World) chore(i int, c chore, r txn.Request) error {
 
 func (c *chore) encode() {
 	c.code = code{}
-	c.text(c.kind + c.claim)
+	c.Text(c.kind + c.claim)
 	if c.rest != nil {
 		c.value(reflect.ValueOf(c.rest).Elem())
 	}

@@ -65,40 +65,40 @@ func New(s *Scope) World {
 
 // Append is described at search.State.
 func (w World) Append(b []byte) []byte {
-	c := &code{b: b, gaps: make([]gap, 0, 64)}
+	c := &code{Code: b, gaps: make([]gap, 0, 64)}
 	for _, k := range w.etcd.Under("") {
 		c.partition = -1
-		c.text(k.Name)
-		c.text(k.Value)
-		if c.int(k.Lease); c.partition >= 0 { // no request asks for the revision of an entry
-			c.int(k.Created)
-			c.int(k.Modified)
+		c.Text(k.Name)
+		c.Text(k.Value)
+		if c.Int(k.Lease); c.partition >= 0 { // no request asks for the revision of an entry
+			c.Int(k.Created)
+			c.Int(k.Modified)
 		}
 	}
 	for _, id := range w.etcd.Leases() {
-		c.int(id)
+		c.Int(id)
 	}
-	c.int(0)
+	c.Int(0)
 	for i := range w.members {
 		c.add(w.members[i].encoded())
 	}
-	c.int(int64(len(w.strays)))
+	c.Int(int64(len(w.strays)))
 	for _, r := range w.strays {
 		c.add(&r.code)
 	}
 	for _, n := range w.left {
-		c.b = append(c.b, byte(n))
+		c.Code = append(c.Code, byte(n))
 	}
-	c.bool(w.closing)
-	c.bool(w.tampered)
+	c.Bool(w.closing)
+	c.Bool(w.tampered)
 	for _, own := range w.doomed {
-		if c.bool(own != nil); own != nil {
-			c.text(string(own.Value))
-			c.int(own.ModRevision)
+		if c.Bool(own != nil); own != nil {
+			c.Text(string(own.Value))
+			c.Int(own.ModRevision)
 		}
 	}
 	for i := range w.guards {
-		c.text(w.guards[i].ID)
+		c.Text(w.guards[i].ID)
 	}
 	return c.fill()
 }
@@ -125,6 +125,17 @@ func (w World) event(tell func() string, do func(n *World) error) search.Event[W
 		}
 		return *n, err
 	}}
+}
+
+// fault adds a fault, as long as it may happen.
+func (w World) fault(all []event, f Fault, tell func() string, do func(n *World) error) []event {
+	if w.left[f] == 0 {
+		return all
+	}
+	return append(all, w.event(tell, func(n *World) error {
+		n.left[f]--
+		return do(n)
+	}))
 }
 
 // answerAll carries out all requests that are under way.

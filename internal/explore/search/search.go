@@ -7,6 +7,7 @@
 package search
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -136,10 +137,7 @@ func (s *shard[V]) has(hash uint64) bool {
 // Run searches from the starts on. It ends with the first violation.
 func Run[S State[S]](starts []S, o Options) Result {
 	began := clock.Mono()
-	s := &search[S]{starts: starts, seed: maphash.MakeSeed(), workers: o.Workers, most: o.Most}
-	if s.workers == 0 {
-		s.workers = runtime.GOMAXPROCS(0)
-	}
+	s := &search[S]{starts: starts, seed: maphash.MakeSeed(), workers: cmp.Or(o.Workers, runtime.GOMAXPROCS(0)), most: o.Most}
 	level := make([]visit[S], 0, len(starts))
 	var buf []byte
 	for i, start := range starts {
@@ -206,10 +204,7 @@ func (s *search[S]) expand(level []visit[S]) []visit[S] {
 		})
 	}
 	all.Wait()
-	var fresh []visit[S]
-	for _, part := range next {
-		fresh = append(fresh, part...)
-	}
+	fresh := slices.Concat(next...)
 	if s.full() && int(at.Load()) < len(level) {
 		fresh = append(fresh, level[len(level)-1]) // not all were tried
 	}

@@ -103,12 +103,7 @@ func (w World) messageEvents(all []event, m int) []event {
 		return n.reply(m)
 	}))
 	add := func(f Fault, what string, do func(n *World) error) {
-		if w.may(f) {
-			all = append(all, w.event(told(what, name, at.step), func(n *World) error {
-				n.spend(f)
-				return do(n)
-			}))
-		}
+		all = w.fault(all, f, told(what, name, at.step), do)
 	}
 	add(LostRequest, "%s waited no longer for the answer to its %s, which had not arrived", func(n *World) error { return n.unanswered(m) })
 	add(LostReply, "%s's %s arrived, and the answer was lost", func(n *World) error {
@@ -329,48 +324,39 @@ func (w World) operatorEvents(all []event) []event {
 			if strings.HasPrefix(k.Name, layout.Void("")) {
 				continue // then what it stops may arrive, and holds the key until the session ends
 			}
-			all = append(all, w.event(told("an operator deleted %s", k.Name), func(n *World) error {
-				n.spend(Deletion)
+			all = w.fault(all, Deletion, told("an operator deleted %s", k.Name), func(n *World) error {
 				n.tampered, n.restored = true, n.restored || k.Name == layout.Epoch()
 				return n.do(txn.Delete([]byte(k.Name)))
-			}))
+			})
 		}
 	}
 	if w.may(Force) {
 		for _, k := range w.etcd.Under(layout.Own("")) {
 			own := k.KV()
 			step := protocol.Force{Layout: layout, Key: strings.TrimPrefix(k.Name, layout.Own("")), Own: own}
-			all = append(all, w.event(told("an operator released %s by force", k.Name), func(n *World) error {
-				n.spend(Force)
+			all = w.fault(all, Force, told("an operator released %s by force", k.Name), func(n *World) error {
 				n.tampered = true
 				_, _, bad := n.transact(step.Silently().In)
 				return bad
-			}))
+			})
 		}
 	}
 	all = w.puts(w.resizes(all))
-	if w.may(EpochRaise) {
-		all = append(all, w.event(told("an operator raised the epoch"), func(n *World) error {
-			n.spend(EpochRaise)
-			n.tampered, n.restored = true, false
-			before, _ := strconv.Atoi(n.etcd.Get(layout.Epoch()).Value)
-			return n.do(txn.Put([]byte(layout.Epoch()), fmt.Sprint(before+1), int64(0)))
-		}))
-	}
-	if w.may(Restore) {
-		if w.saved == nil {
-			return append(all, w.event(told("a snapshot was taken"), func(n *World) error {
-				n.saved = &w.etcd
-				return nil
-			}))
-		}
-		all = append(all, w.event(told("etcd was restored from the snapshot"), func(n *World) error {
-			n.spend(Restore)
-			n.etcd, n.saved, n.restored, n.rewound, n.tampered = *n.saved, nil, true, true, true
+	all = w.fault(all, EpochRaise, told("an operator raised the epoch"), func(n *World) error {
+		n.tampered, n.restored = true, false
+		before, _ := strconv.Atoi(n.etcd.Get(layout.Epoch()).Value)
+		return n.do(txn.Put([]byte(layout.Epoch()), fmt.Sprint(before+1), int64(0)))
+	})
+	if w.may(Restore) && w.saved == nil {
+		return append(all, w.event(told("a snapshot was taken"), func(n *World) error {
+			n.saved = &w.etcd
 			return nil
 		}))
 	}
-	return all
+	return w.fault(all, Restore, told("etcd was restored from the snapshot"), func(n *World) error {
+		n.etcd, n.saved, n.restored, n.rewound, n.tampered = *n.saved, nil, true, true, true
+		return nil
+	})
 }
 
 // do carries out an operation of an operator.

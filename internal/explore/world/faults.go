@@ -8,22 +8,14 @@ import (
 // clientFaults are what can happen to a client.
 func (w World) clientFaults(all []event, i int) []event {
 	c := &w.clients[i]
-	if c.state == dead && w.may(Restart) {
-		all = append(all, w.event(told("%s was started again", c.name), func(n *World) error {
-			n.spend(Restart)
-			return n.restart(i)
-		}))
+	add := func(f Fault, when bool, what string, do func(n *World) error) {
+		if when {
+			all = w.fault(all, f, told(what, c.name), do)
+		}
 	}
+	add(Restart, c.state == dead, "%s was started again", func(n *World) error { return n.restart(i) })
 	if !c.alive() {
 		return all
-	}
-	add := func(f Fault, when bool, what string, do func(n *World) error) {
-		if when && w.may(f) {
-			all = append(all, w.event(told(what, c.name), func(n *World) error {
-				n.spend(f)
-				return do(n)
-			}))
-		}
 	}
 	busy := c.att != nil || c.term != nil || c.parted != nil
 	add(Crash, busy || len(c.chores) > 0, "%s died", func(n *World) error { n.die(i, dead); return nil })

@@ -69,11 +69,10 @@ func (w World) resizes(all []event) []event {
 			continue
 		}
 		if sized := step.Judge(resp); sized.Whole == nil && !sized.Done {
-			all = append(all, w.event(told("an operator changed the number of slots to %d", n), func(next *World) error {
-				next.spend(Resize)
+			all = w.fault(all, Resize, told("an operator changed the number of slots to %d", n), func(next *World) error {
 				_, _, bad := next.transact(sized.Change.In)
 				return bad
-			}))
+			})
 		}
 	}
 	return all
@@ -81,11 +80,7 @@ func (w World) resizes(all []event) []event {
 
 // puts has the condition of the callers fail.
 func (w World) puts(all []event) []event {
-	if w.may(Unmeeting) {
-		all = append(all, w.event(told("somebody put %s", absent), func(n *World) error {
-			n.spend(Unmeeting)
-			return n.do(txn.Put([]byte(absent), "", int64(0)))
-		}))
-	}
-	return all
+	return w.fault(all, Unmeeting, told("somebody put %s", absent), func(n *World) error {
+		return n.do(txn.Put([]byte(absent), "", int64(0)))
+	})
 }

@@ -151,6 +151,17 @@ func (w World) event(tell func() string, do func(n *World) error) search.Event[W
 	}}
 }
 
+// fault adds a fault, as long as it may happen.
+func (w World) fault(all []event, f Fault, tell func() string, do func(n *World) error) []event {
+	if !w.may(f) {
+		return all
+	}
+	return append(all, w.event(tell, func(n *World) error {
+		n.spend(f)
+		return do(n)
+	}))
+}
+
 // spend takes a fault from what may still happen.
 func (w *World) spend(f Fault) {
 	if w.most--; !w.scope.repeats() {
