@@ -8,7 +8,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -49,6 +51,34 @@ type Job struct {
 	// Tags are names by which jobs of the group are paused together; see Scheduler.PauseTag. At most
 	// 16, of the form of Name. Default: none.
 	Tags []string
+	// Limits bound how many runs of several jobs of the group are in progress at once, in all
+	// processes. They have the name of each limit, of the form of Name, and a number of runs, from 1
+	// to 1000. At most 4.
+	//
+	// The jobs with a name can have different numbers for it, and so can the versions of a job during
+	// a deployment. For each number, at most so many runs are in progress of those with that
+	// number or a lower one. So the greatest number bounds all runs, and runs with a
+	// lower number leave the other places to those with a greater one.
+	//
+	// A tick begins when each of its limits has a place for it. Until then it waits,
+	// as Explain reports, and its StartDeadline applies. It delays no tick of other jobs that
+	// have a place. A run keeps its places until its end is recorded. If its process dies, that is
+	// when its claim has ended and an owner has recorded the loss. So the context of a handler has
+	// ended before another run gets its place. An earlier version of this package ignores the Limits
+	// of a job in code, and does not run a definition with Limits. Default: none.
+	Limits map[string]int
+	// Priority decides which tick begins first if not all that wait can begin, because of Limits or
+	// Config.Limit: that of the lower Priority, any number, and among equals the older one.
+	// Ticks of backfills come last. With Spread it decides in each process. A tick can wait as long as
+	// those of a lower Priority leave no place. To keep places for some jobs, give the others a
+	// lower number in Limits. Default: 0.
+	Priority int
+	// RunsOn are labels of processes: the job runs only in processes whose Config.Labels have all of
+	// them. It needs Config.Spread. At most 16, of the form of Name. A tick waits while
+	// no such process runs, as Explain and Overdue report, and is late after its
+	// StartDeadline. The owner of the group needs no labels to admit it, and has the job
+	// as any other. Default: none, so every process can run it.
+	RunsOn []string
 	// Revision identifies this version of the job, together with the text of its
 	// schedule. When either changes, ticks of the old version are not caught up with,
 	// and RunOnStart is due once more. Revision is required if the schedule is not a
@@ -125,7 +155,9 @@ type kindHandler = func(ctx context.Context, t Tick, payload json.RawMessage) er
 const (
 	mostNameBytes = 200
 	mostHistory   = 1000
-	mostTags      = 16
+	mostTags      = 16 // and labels
+	mostLimits    = 4
+	mostSlots     = 1000
 )
 
 // withDefaults returns the job with its defaults filled in, or an error if the job
@@ -202,7 +234,40 @@ func (j Job) withDefaults() (Job, error) {
 			return fail("a tag %w", err)
 		}
 	}
+	if err := checkLabels("RunsOn", j.RunsOn); err != nil {
+		return fail("%w", err)
+	}
+	if len(j.Limits) > mostLimits {
+		return fail("%d Limits; the limit is %d", len(j.Limits), mostLimits)
+	}
+	for limit, n := range j.Limits {
+		if err := checkName(limit); err != nil {
+			return fail("a name in Limits %w", err)
+		}
+		if n < 1 || n > mostSlots {
+			return fail("the limit %.80q is %d; want 1 to %d", limit, n, mostSlots)
+		}
+	}
+	j.Limits = maps.Clone(j.Limits)
 	return j.ruled(), nil
+}
+
+// checkLabels returns an error if labels of a process or a job are invalid.
+func checkLabels(what string, labels []string) error {
+	if len(labels) > mostTags {
+		return fmt.Errorf("%d labels in %s; the limit is %d", len(labels), what, mostTags)
+	}
+	for _, label := range labels {
+		if err := checkName(label); err != nil {
+			return fmt.Errorf("a label in %s %w", what, err)
+		}
+	}
+	return nil
+}
+
+// runsOn reports whether a process with the labels can run the job.
+func (j Job) runsOn(labels []string) bool {
+	return !slices.ContainsFunc(j.RunsOn, func(label string) bool { return !slices.Contains(labels, label) })
 }
 
 // checkName returns an error if the name of a job or a group is invalid.
@@ -276,7 +341,8 @@ func describe(group string, j Job) spec {
 	is := spec{
 		Version: valueVersion, Group: group, Job: j.Name, Schedule: j.text(), Revision: j.Revision, Hash: j.hash(),
 		Guarantee: j.Guarantee.String(), History: j.History, HistoryFor: j.HistoryFor,
-		Overdue: j.Overdue, Jitter: j.Jitter, Kind: j.kind, Defined: j.defined, Tags: j.Tags,
+		Overdue: j.Overdue, Jitter: j.Jitter, Kind: j.kind, Defined: j.defined, Tags: j.Tags, Limits: j.Limits, Priority: j.Priority,
+		RunsOn: j.RunsOn,
 	}
 	if before, follows := j.Schedule.(after); follows {
 		is.Following = before.Following

@@ -80,7 +80,7 @@ var schedMutants = []mutant{
 	},
 	{
 		name: "definition with a calendar that programs without calendars run", of: "sched", tests: "TestDefinitionVersions",
-		edits: []edit{{"sched/definition.go", "\t\treturn definitionVersion\n", "\t\treturn valueVersion\n"}},
+		edits: []edit{{"sched/definition.go", "\t\treturn scheduledVersion\n", "\t\treturn valueVersion\n"}},
 	},
 	{
 		name: "job without a next tick that counts as due", of: "sched", tests: "TestRestAfterLastTick",
