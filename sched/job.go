@@ -234,22 +234,27 @@ func (j Job) withDefaults() (Job, error) {
 			return fail("a tag %w", err)
 		}
 	}
-	if err := checkLabels("RunsOn", j.RunsOn); err != nil {
+	if err := j.checkPlaces(); err != nil {
 		return fail("%w", err)
-	}
-	if len(j.Limits) > mostLimits {
-		return fail("%d Limits; the limit is %d", len(j.Limits), mostLimits)
-	}
-	for limit, n := range j.Limits {
-		if err := checkName(limit); err != nil {
-			return fail("a name in Limits %w", err)
-		}
-		if n < 1 || n > mostSlots {
-			return fail("the limit %.80q is %d; want 1 to %d", limit, n, mostSlots)
-		}
 	}
 	j.Limits = maps.Clone(j.Limits)
 	return j.ruled(), nil
+}
+
+// checkPlaces returns an error if the limits or the labels are invalid.
+func (j Job) checkPlaces() error {
+	if len(j.Limits) > mostLimits {
+		return fmt.Errorf("%d Limits; the limit is %d", len(j.Limits), mostLimits)
+	}
+	for limit, n := range j.Limits {
+		if err := checkName(limit); err != nil {
+			return fmt.Errorf("a name in Limits %w", err)
+		}
+		if n < 1 || n > mostSlots {
+			return fmt.Errorf("the limit %.80q is %d; want 1 to %d", limit, n, mostSlots)
+		}
+	}
+	return checkLabels("RunsOn", j.RunsOn)
 }
 
 // checkLabels returns an error if labels of a process or a job are invalid.

@@ -3,6 +3,7 @@ package sched
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/etcdclaims/claims/internal/lanes"
@@ -23,16 +24,15 @@ func (l *limits) slots(j Job) (slots []tick.Slot, numbers map[string]int, full s
 	}
 	numbers = make(map[string]int)
 	for _, limit := range slices.Sorted(maps.Keys(j.Limits)) {
-		// The greatest number first: jobs with a lower limit cannot use it.
-		n := j.Limits[limit] - 1
+		dir, n := l.keys.Slots(limit), j.Limits[limit]-1 // the greatest number first: jobs with a lower limit cannot use it
 		for ; n >= 0; n-- {
-			if s, free := l.slot(l.keys.Slot(limit, n)); free && !l.taking[s.Key] {
+			if s, free := l.slot(dir + strconv.Itoa(n)); free && !l.taking[s.Key] {
 				slots = append(slots, s)
 				break
 			}
 		}
 		if n < 0 {
-			return nil, nil, l.keys.Slots(limit)
+			return nil, nil, dir
 		}
 		numbers[limit] = n
 	}

@@ -203,7 +203,7 @@ var schedMutants = []mutant{
 	},
 	{
 		name: "job run by a process without its labels", of: "sched", tests: "TestRunsOn",
-		edits: []edit{{"sched/starter.go", "if !ok || !j.runsOn(b.cfg.Labels) {", "if !ok {"}},
+		edits: []edit{{"sched/first.go", "if !ok || !j.runsOn(b.cfg.Labels) {", "if !ok {"}},
 	},
 	{
 		name: "outage that the scheduler logs as well", of: "sched", tests: "TestOutageInTheLog",
