@@ -16,6 +16,10 @@ func (b *starter) startSome(ctx context.Context) time.Duration {
 	}
 	now := clock.Mono()
 	b.lanes.Wake(now)
+	if now.Sub(b.unparked) >= mostWait {
+		b.lanes.Unpark()
+		b.unparked = now
+	}
 	most := attemptsAtOnce
 	if b.cfg.Spread {
 		most = spreadAtOnce

@@ -52,32 +52,37 @@ type Job struct {
 	// 16, of the form of Name. Default: none.
 	Tags []string
 	// Limits bound how many runs of several jobs of the group are in progress at once, in all
-	// processes. They have the name of each limit, of the form of Name, and a number of runs, from 1
-	// to 1000. At most 4.
+	// processes. The map has the names of limits, of the form of Name, and how many runs each
+	// permits, from 1 to 1000. At most 4.
 	//
-	// The jobs with a name can have different numbers for it, and so can the versions of a job during
-	// a deployment. For each number, at most so many runs are in progress of those with that
-	// number or a lower one. So the greatest number bounds all runs, and runs with a
-	// lower number leave the other places to those with a greater one.
+	// Jobs can have different numbers for one limit, and so can the versions of a job during a
+	// deployment. For each number, at most so many runs of jobs with that number or a lower one
+	// are in progress. So the greatest number bounds all runs, and jobs with a lower
+	// number leave the other slots to those with a greater one.
 	//
-	// A tick begins when each of its limits has a place for it. Until then it waits,
-	// as Explain reports, and its StartDeadline applies. It delays no tick of other jobs that
-	// have a place. A run keeps its places until its end is recorded. If its process dies, that is
-	// when its claim has ended and an owner has recorded the loss. So the context of a handler has
-	// ended before another run gets its place. An earlier version of this package ignores the Limits
-	// of a job in code, and does not run a definition with Limits. Default: none.
+	// A tick begins when a slot of each of its limits is free. Until then it waits, as Explain
+	// reports, and its StartDeadline applies. It holds no slot while it waits, and delays no
+	// other job whose slots are free. A tick with several limits can wait longer than those with one.
+	//
+	// A run has its slots until its end is recorded. If its process dies or loses the claim of the
+	// run, they are free when the claim has ended in etcd and the owner has recorded the loss.
+	// The context of the handler ends before that, with a cause that matches etcdclaims.ErrLost.
+	// A frozen process can continue, as its fence shows.
+	//
+	// An earlier version of this package ignores the Limits and the RunsOn of a job in code, and does
+	// not run definitions that have them. Default: none.
 	Limits map[string]int
-	// Priority decides which tick begins first if not all that wait can begin, because of Limits or
-	// Config.Limit: that of the lower Priority, any number, and among equals the older one.
-	// Ticks of backfills come last. With Spread it decides in each process. A tick can wait as long as
-	// those of a lower Priority leave no place. To keep places for some jobs, give the others a
-	// lower number in Limits. Default: 0.
+	// Priority decides which tick begins first if several wait, because of Limits or
+	// Config.Limit: that of the lower Priority, as in package queue, and then the older one. It is any
+	// number. Ticks of backfills come last. With Spread it decides in each process. A tick waits as
+	// long as those of a lower Priority leave no slot free. To keep slots free for some jobs, give
+	// the others lower numbers in Limits. Default: 0.
 	Priority int
-	// RunsOn are labels of processes: the job runs only in processes whose Config.Labels have all of
-	// them. It needs Config.Spread. At most 16, of the form of Name. A tick waits while
-	// no such process runs, as Explain and Overdue report, and is late after its
-	// StartDeadline. The owner of the group needs no labels to admit it, and has the job
-	// as any other. Default: none, so every process can run it.
+	// RunsOn are labels: only processes whose Config.Labels have all of them run the job. It
+	// needs Config.Spread, since the owner runs all ticks without it. At most 16, of the form of
+	// Name. While no such process runs, ticks wait, as Explain and Overdue report, and
+	// StartDeadline applies. The owner admits ticks whatever its labels are. Default: none, so
+	// every process can run the job.
 	RunsOn []string
 	// Revision identifies this version of the job, together with the text of its
 	// schedule. When either changes, ticks of the old version are not caught up with,

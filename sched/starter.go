@@ -41,6 +41,8 @@ type starter struct {
 	tries   int  // attempts in progress
 	busy    int  // attempts and runs of this process
 	stopped bool // whether nothing begins any more
+
+	unparked time.Time // when lanes were last unparked, by the monotonic clock
 }
 
 // beginning is a tick that begins: what a step of package tick adds to the acquisition of the
@@ -101,7 +103,6 @@ func (b *starter) start(ctx context.Context) {
 			_ = b.catalog.take(b.changed)
 			b.lanes.Retry(nil, true)
 		case <-later:
-			b.lanes.Unpark()
 		case <-ctx.Done():
 		}
 	}
