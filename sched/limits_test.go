@@ -118,8 +118,10 @@ func TestSeveralLimits(t *testing.T) {
 				t.Errorf("%d runs of %s", n, name)
 			}
 		}
-		if n := atMost(append(f.ledger.all("ab"), f.ledger.all("ba")...)); n != 1 {
-			t.Errorf("%d runs with both limits at once", n)
+		for _, limit := range []string{"a", "b"} {
+			if n := atMost(slices.Concat(f.ledger.all("ab"), f.ledger.all("ba"), f.ledger.all(limit))); n != 1 {
+				t.Errorf("%d runs with the limit %s at once", n, limit)
+			}
 		}
 		f.noSlots()
 	})
@@ -275,6 +277,33 @@ func TestSlotsUnderFaults(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Of two processes that take a slot at a time one gets it, and the tick of the other begins as soon as it is free.
+func TestSlotOfTwoAtATime(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.cfg.Spread = true
+		for _, name := range []string{"a", "b"} {
+			job := limited(name, map[string]int{"db": 1})
+			job.Overlap, job.RunsOn = sched.Allow{}, []string{name}
+			job.Schedule = calendar.Must(calendar.Every(time.Minute, 2*time.Second)) // not when processes read all keys
+			f.do(job, 300*time.Millisecond)
+		}
+		for _, name := range []string{"a", "b"} {
+			f.cfg.Labels = []string{name}
+			f.start(0).host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: -1, DelayRequest: 100 * time.Millisecond})
+		}
+		f.until("00:10:30")
+		all := f.ledger.all("")
+		if n := atMost(all); n != 1 || len(all) != 20 {
+			t.Errorf("%d runs, %d at once", len(all), n)
+		}
+		for _, d := range all {
+			if late := d.From.Sub(d.Nominal); late > 1500*time.Millisecond {
+				t.Errorf("%v began %v late", d, late)
+			}
+		}
+	})
 }
 
 // A slot is free when the record of its run is gone, by a program that knows no slots too.
