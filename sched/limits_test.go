@@ -295,7 +295,7 @@ func TestSlotOfTwoAtATime(t *testing.T) {
 		}
 		f.until("00:10:30")
 		all := f.ledger.all("")
-		if n := atMost(all); n != 1 || len(all) != 20 {
+		if n := atMost(all); n != 1 || len(all) != 22 {
 			t.Errorf("%d runs, %d at once", len(all), n)
 		}
 		for _, d := range all {
