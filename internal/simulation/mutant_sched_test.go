@@ -190,15 +190,15 @@ var schedMutants = []mutant{
 		edits: []edit{{"internal/tick/begin.go", "append(s.Mark.unmoved(s.Keys, s.Job.Name, s.Plan), s.Guard...)", "s.Mark.unmoved(s.Keys, s.Job.Name, s.Plan)"}},
 	},
 	{
-		name: "slot taken although another run has taken it meanwhile", of: "internal/tick", tests: "TestSlot$",
+		name: "slot taken although another run has taken it meanwhile", of: "internal/tick", tests: "TestSlot",
 		edits: []edit{{"internal/tick/slot.go", "append(all, txn.ModifiedAt([]byte(s.Key), s.Rev))", "append(all, txn.CreatedAfter([]byte(s.Key), -1))"}},
 	},
 	{
-		name: "slot taken from a run in progress", of: "internal/tick", tests: "TestSlot$", unseen: together,
+		name: "slot taken from a run in progress", of: "internal/tick", tests: "TestSlot", unseen: together,
 		edits: []edit{{"internal/tick/slot.go", "\t\tif s.Rev > 0 {", "\t\tif s.Rev < 0 {"}},
 	},
 	{
-		name: "slot that stays when its run has ended", of: "sched", tests: "TestLimits$",
+		name: "slot that stays when its run has ended", of: "sched", tests: "TestLimits",
 		edits: []edit{{"internal/tick/slot.go", "range append(keys, k.Run(r.Job, r.ID))", "range append(keys[:0], k.Run(r.Job, r.ID))"}},
 	},
 	{
