@@ -234,12 +234,18 @@ func TestDefinitionVersions(t *testing.T) {
 		f.define(sched.Definition{Name: "after", After: "plain", Kind: "report"})
 		f.define(sched.Definition{Name: "except", Schedule: "@daily", Except: dates, Kind: "report"})
 		f.define(sched.Definition{Name: "only", Schedule: "@daily", Only: dates, Kind: "report"})
+		f.define(sched.Definition{Name: "limits", Schedule: "@daily", Limits: map[string]int{"db": 1}, Kind: "report"})
+		f.define(sched.Definition{Name: "runs-on", Schedule: "@daily", RunsOn: []string{"gpu"}, Kind: "report"})
 		for _, k := range f.under("/def/") {
 			is, err := keyspace.Decode[struct{ Name string }](k.name, []byte(k.value), 1)
 			if plain := strings.Contains(k.value, `"name":"plain"`); plain && (err != nil || is.Name != "plain") {
 				t.Errorf("%s: %v", k.value, err)
 			} else if !plain {
-				wantErr(t, err, "version 2 is newer than version 1")
+				version := 2
+				if strings.Contains(k.value, "limits") || strings.Contains(k.value, "runsOn") {
+					version = 3
+				}
+				wantErr(t, err, fmt.Sprintf("version %d is newer than version 1", version))
 			}
 		}
 		for _, k := range f.under("/now/defined/") {

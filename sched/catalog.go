@@ -95,6 +95,9 @@ func (c *catalog) add(job Job) error {
 	if _, twice := c.jobs[job.Name]; twice {
 		return errors.New("a job of that name was added before")
 	}
+	if err := c.checkPlace(job); err != nil {
+		return err
+	}
 	if err := c.follow(job); err != nil {
 		return err
 	}
@@ -105,6 +108,14 @@ func (c *catalog) add(job Job) error {
 	c.touch(job.Name)
 	if _, defined := c.defined[job.Name]; defined {
 		c.shadowed(job.Name)
+	}
+	return nil
+}
+
+// checkPlace returns an error if this process would leave a job to others that do not run it.
+func (c *catalog) checkPlace(j Job) error {
+	if len(j.RunsOn) > 0 && !c.cfg.Spread && c.view != nil {
+		return errors.New("RunsOn needs Config.Spread: without it the owner of the group runs all ticks")
 	}
 	return nil
 }

@@ -29,8 +29,10 @@ type Config struct {
 	// that an owner writes is fenced. The runs that the dead process had are not touched by
 	// that: they are lost when its leases end. Set it in all processes.
 	Suspectable bool
-	// Limit is the greatest number of runs at a time in this process. Further ticks
-	// wait, and begin oldest first. They wait in etcd, where another process can take
+	// Labels are what Job.RunsOn asks for, such as "gpu" or "zone-a". At most 16. Default: none.
+	Labels []string
+	// Limit is the greatest number of runs at a time in this process. See Job.Limits for all
+	// processes. Further ticks wait, and begin in the order of Job.Priority, and then oldest first. They wait in etcd, where another process can take
 	// them if Spread is set; in a passthrough scheduler they wait in memory. Zero
 	// means no limit.
 	Limit int
@@ -137,6 +139,9 @@ func (cfg Config) withDefaults() (Config, error) {
 		return cfg, fmt.Errorf("sched: config: Limit %d must not be negative", cfg.Limit)
 	case cfg.Grace < 0:
 		return cfg, fmt.Errorf("sched: config: Grace %v must not be negative", cfg.Grace)
+	}
+	if err := checkLabels("Labels", cfg.Labels); err != nil {
+		return cfg, fmt.Errorf("sched: config: %w", err)
 	}
 	return cfg, nil
 }

@@ -267,7 +267,7 @@ func TestDefineProblems(t *testing.T) {
 		for _, k := range f.under("/def/") {
 			switch {
 			case strings.Contains(k.value, `"name":"newer"`):
-				_, err := f.etcd.Put(t.Context(), k.name, `{"v":3,"name":7}`)
+				_, err := f.etcd.Put(t.Context(), k.name, `{"v":4,"name":7}`)
 				noErr(t, err)
 			case strings.Contains(k.value, `"name":"strange"`):
 				_, err := f.etcd.Put(t.Context(), k.name, strings.Replace(k.value, "* * * * *", "at noon", 1))
@@ -304,7 +304,7 @@ func TestDefineProblems(t *testing.T) {
 		for _, err := range f.console().Definitions(t.Context()) {
 			if err != nil {
 				unreadable++
-				wantErr(t, err, "newer than version 2")
+				wantErr(t, err, "newer than version 3")
 			}
 		}
 		if unreadable != 1 {
@@ -330,7 +330,7 @@ func TestDefineProblems(t *testing.T) {
 		f.define(d)
 		d.Name = "newer"
 		_, err = f.console().Define(t.Context(), d)
-		wantErr(t, err, "newer than version 2")
+		wantErr(t, err, "newer than version 3")
 		f.until("00:05:30")
 		f.ledger.want(t, "strange", "00:05:00")
 		f.ledger.want(t, "code", "00:01:00", "00:02:00", "00:03:00", "00:04:00", "00:05:00")

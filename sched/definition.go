@@ -69,6 +69,9 @@ type Definition struct {
 	Payload json.RawMessage
 
 	Tags           []string
+	Limits         map[string]int
+	Priority       int
+	RunsOn         []string
 	Revision       string // UTF-8 of at most 200 bytes
 	CatchUp        CatchUp
 	Overlap        Overlap
@@ -120,6 +123,9 @@ func (d Definition) job(handler kindHandler, ical func(text, zone string) (calen
 		Name:           d.Name,
 		Schedule:       schedule,
 		Tags:           d.Tags,
+		Limits:         d.Limits,
+		Priority:       d.Priority,
+		RunsOn:         d.RunsOn,
 		Revision:       d.Revision,
 		CatchUp:        d.CatchUp,
 		Overlap:        d.Overlap,
@@ -146,15 +152,21 @@ func (d Definition) job(handler kindHandler, ical func(text, zone string) (calen
 	}.withDefaults()
 }
 
-// definitionVersion is the version of the values of definitions with After, Except, Only or bounds.
-// Programs that do not know these fields refuse such values. The others have valueVersion, so
+// The versions of the values of definitions: with After, Except, Only or bounds, and with Limits or
+// RunsOn. Programs that do not know these fields refuse such values. The others have valueVersion, so
 // that those programs run them.
-const definitionVersion = 2
+const (
+	scheduledVersion  = 2
+	definitionVersion = 3
+)
 
 // storedVersion returns the version of the value in etcd.
 func (v definitionValue) storedVersion() int {
-	if v.Following.Jobs() != nil || v.Except != nil || v.Only != nil || !v.Start.IsZero() || !v.End.IsZero() || v.Runs != 0 {
+	if len(v.Limits)+len(v.RunsOn) > 0 {
 		return definitionVersion
+	}
+	if v.Following.Jobs() != nil || v.Except != nil || v.Only != nil || !v.Start.IsZero() || !v.End.IsZero() || v.Runs != 0 {
+		return scheduledVersion
 	}
 	return valueVersion
 }
@@ -173,6 +185,9 @@ type definitionValue struct {
 	Kind           string          `json:"kind"`
 	Payload        json.RawMessage `json:"payload,omitempty"`
 	Tags           []string        `json:"tags,omitempty"`
+	Limits         map[string]int  `json:"limits,omitempty"`
+	Priority       int             `json:"priority,omitempty"`
+	RunsOn         []string        `json:"runsOn,omitempty"`
 	Revision       string          `json:"revision,omitempty"`
 	CatchUp        string          `json:"catchUp,omitempty"`
 	CatchUpMax     int             `json:"catchUpMax,omitempty"`
@@ -221,6 +236,9 @@ func (d Definition) value() (definitionValue, error) {
 		Kind:           d.Kind,
 		Payload:        d.Payload,
 		Tags:           d.Tags,
+		Limits:         d.Limits,
+		Priority:       d.Priority,
+		RunsOn:         d.RunsOn,
 		Revision:       d.Revision,
 		MaxStarts:      d.MaxStarts,
 		RetryMax:       d.Retry.Max,
@@ -272,6 +290,9 @@ func (v definitionValue) definition() (Definition, error) {
 		Kind:           v.Kind,
 		Payload:        unescaped(v.Payload),
 		Tags:           v.Tags,
+		Limits:         v.Limits,
+		Priority:       v.Priority,
+		RunsOn:         v.RunsOn,
 		Revision:       v.Revision,
 		MaxStarts:      v.MaxStarts,
 		Retry:          Retry{Max: v.RetryMax, Backoff: time.Duration(v.RetryBackoff)},

@@ -182,7 +182,9 @@ func (c *catalog) jobOf(d *defined) Job {
 	case handler == nil:
 		err = fmt.Errorf("the owner of the group has no handler of kind %q", kind)
 	default:
-		job, err = d.definition.job(handler, c.parser())
+		if job, err = d.definition.job(handler, c.parser()); err == nil {
+			err = c.checkPlace(job)
+		}
 	}
 	if err == nil {
 		return job

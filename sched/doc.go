@@ -77,7 +77,8 @@
 //
 // With a client of etcdclaims.NewPassthrough a Scheduler runs its jobs in this process, and
 // does not coordinate with other processes; see [New]. Nothing is recorded then, and
-// AtLeastOnce and PauseOnFailure have no effect.
+// AtLeastOnce, PauseOnFailure,
+// Limits, Priority and RunsOn have no effect.
 //
 // # Concurrency
 //

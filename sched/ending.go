@@ -27,7 +27,8 @@ func (x *runner) end(ctx context.Context, a *active, p past, next *ready) (past,
 	// An end has the job to itself if it depends on what ends of other runs of the job do: on
 	// their failures, or on whether their ticks wait again.
 	alone := a.run.Parallel && j.PauseOnFailure == 0 && !e.Job.NewestOnly(a.run.ID)
-	concern := x.keys.Concern(j.Name, a.run.ID, alone)
+	_, concern := x.keys.SlotsOf(a.run)
+	concern = append(concern, x.keys.Concern(j.Name, a.run.ID, alone))
 	for try := 0; ; try++ {
 		ended, known, err := x.tryEnd(ctx, a, e, concern)
 		switch {
@@ -48,7 +49,7 @@ func (x *runner) end(ctx context.Context, a *active, p past, next *ready) (past,
 }
 
 // tryEnd sends the step once. It reports whether the outcome is known.
-func (x *runner) tryEnd(ctx context.Context, a *active, e *tick.End, concern string) (ended tick.Ended, known bool, err error) {
+func (x *runner) tryEnd(ctx context.Context, a *active, e *tick.End, concern []string) (ended tick.Ended, known bool, err error) {
 	j := a.job
 	defer a.counts(e)()
 	if err := x.countEnd(ctx, j, e); err != nil {
@@ -62,7 +63,7 @@ func (x *runner) tryEnd(ctx context.Context, a *active, e *tick.End, concern str
 		e.Followers = func(string) []tick.Follower { return followers }
 	}
 	e.Stuck, e.History = a.stuck.Load(), x.history(j)
-	resp, err := txn.CommitMessage(txn.Concerning(a.claim.Txn(ctx), concern), e.Build())
+	resp, err := txn.CommitMessage(txn.Concerning(a.claim.Txn(ctx), concern...), e.Build())
 	if err != nil {
 		return ended, false, err
 	}
@@ -79,7 +80,7 @@ func (x *runner) tryEnd(ctx context.Context, a *active, e *tick.End, concern str
 	if ended.Paused {
 		x.paused(j, e.Tally)
 	}
-	x.view.Remove(x.keys.Run(j.Name, a.run.ID), reply.Rev)
+	x.removed(a.run, reply.Rev)
 	return ended, true, nil
 }
 
@@ -99,7 +100,7 @@ func (a *active) counts(e *tick.End) (done func()) {
 
 // trimHistory deletes records beyond the limit of the history. The owner does so in its rounds,
 // and does not see what other processes record.
-func (x *runner) trimHistory(ctx context.Context, a *active, concern string) {
+func (x *runner) trimHistory(ctx context.Context, a *active, concern []string) {
 	if x.owning.Load() {
 		return
 	}
@@ -108,7 +109,7 @@ func (x *runner) trimHistory(ctx context.Context, a *active, concern string) {
 		return
 	}
 	// If this fails, the next record deletes more.
-	resp, err := txn.CommitMessage(txn.Concerning(a.claim.Txn(ctx), concern), &pb.TxnRequest{Success: ops})
+	resp, err := txn.CommitMessage(txn.Concerning(a.claim.Txn(ctx), concern...), &pb.TxnRequest{Success: ops})
 	if err == nil && resp.Succeeded {
 		x.histories.Learn(txn.ReplyIn(resp))
 	}

@@ -32,6 +32,9 @@ type JobInfo struct {
 	Kind      string // the kind of the definition; empty for a job in code
 	Version   int64  // the version of the definition; 0 if the job is not defined
 	Tags      []string
+	Limits    map[string]int // Job.Limits, Priority and RunsOn, as the owner registered them
+	Priority  int
+	RunsOn    []string
 	// Problem is why the job does not run as it is defined. The reasons are: the owner of
 	// the group cannot run the definition, or has not taken it up yet; the definition was
 	// removed; the job in its After is unknown; the job has never run, and its schedule
@@ -253,7 +256,7 @@ func (s *Scheduler) info(job string, st *jobSnapshot) JobInfo {
 	i := JobInfo{
 		Group: s.cfg.Group, Job: job, Schedule: st.Spec.Schedule, Revision: st.Spec.Revision, CatchUp: st.Spec.CatchUp,
 		Overlap: st.Spec.Overlap, Guarantee: st.Spec.Guarantee, Since: st.Spec.Since, High: st.High, Failures: st.Failures.InARow,
-		Tags: st.Spec.Tags, Kind: st.Spec.Kind, Version: st.definitionRev, Problem: st.problem(), Requests: st.Requests,
+		Tags: st.Spec.Tags, Limits: st.Spec.Limits, Priority: st.Spec.Priority, RunsOn: st.Spec.RunsOn, Kind: st.Spec.Kind, Version: st.definitionRev, Problem: st.problem(), Requests: st.Requests,
 	}
 	if i.Schedule == "" { // no owner could register the definition
 		i.Schedule, i.Kind = s.definitionText(st.definition), st.definition.Kind

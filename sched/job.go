@@ -8,7 +8,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -49,6 +51,39 @@ type Job struct {
 	// Tags are names by which jobs of the group are paused together; see Scheduler.PauseTag. At most
 	// 16, of the form of Name. Default: none.
 	Tags []string
+	// Limits bound how many runs of several jobs of the group are in progress at once, in all
+	// processes. The map has the names of limits, of the form of Name, and how many runs each
+	// permits, from 1 to 1000. At most 4.
+	//
+	// Jobs can have different numbers for one limit, and so can the versions of a job during a
+	// deployment. For each number, at most so many runs of jobs with that number or a lower one
+	// are in progress. So the greatest number bounds all runs, and jobs with a lower
+	// number leave the other slots to those with a greater one.
+	//
+	// A tick begins when a slot of each of its limits is free. Until then it waits, as Explain
+	// reports, and its StartDeadline applies. It holds no slot while it waits, and delays no
+	// other job whose slots are free. A tick with several limits can wait longer than those with one.
+	//
+	// A run has its slots until its end is recorded. If its process dies or loses the claim of the
+	// run, they are free when the claim has ended in etcd and the owner has recorded the loss.
+	// The context of the handler ends before that, with a cause that matches etcdclaims.ErrLost.
+	// A frozen process can continue, as its fence shows.
+	//
+	// An earlier version of this package ignores the Limits and the RunsOn of a job in code, and does
+	// not run definitions that have them. Default: none.
+	Limits map[string]int
+	// Priority decides which tick begins first if several wait, because of Limits or
+	// Config.Limit: that of the lower Priority, as in package queue, and then the older one. It is any
+	// number. Ticks of backfills come last. With Spread it decides in each process. A tick waits as
+	// long as those of a lower Priority leave no slot free. To keep slots free for some jobs, give
+	// the others lower numbers in Limits. Default: 0.
+	Priority int
+	// RunsOn are labels: only processes whose Config.Labels have all of them run the job. It
+	// needs Config.Spread, since the owner runs all ticks without it. At most 16, of the form of
+	// Name. While no such process runs, ticks wait, as Explain and Overdue report, and
+	// StartDeadline applies. The owner admits ticks whatever its labels are. Default: none, so
+	// every process can run the job.
+	RunsOn []string
 	// Revision identifies this version of the job, together with the text of its
 	// schedule. When either changes, ticks of the old version are not caught up with,
 	// and RunOnStart is due once more. Revision is required if the schedule is not a
@@ -125,7 +160,9 @@ type kindHandler = func(ctx context.Context, t Tick, payload json.RawMessage) er
 const (
 	mostNameBytes = 200
 	mostHistory   = 1000
-	mostTags      = 16
+	mostTags      = 16 // and labels
+	mostLimits    = 4
+	mostSlots     = 1000
 )
 
 // withDefaults returns the job with its defaults filled in, or an error if the job
@@ -202,7 +239,45 @@ func (j Job) withDefaults() (Job, error) {
 			return fail("a tag %w", err)
 		}
 	}
+	if err := j.checkPlaces(); err != nil {
+		return fail("%w", err)
+	}
+	j.Limits = maps.Clone(j.Limits)
 	return j.ruled(), nil
+}
+
+// checkPlaces returns an error if the limits or the labels are invalid.
+func (j Job) checkPlaces() error {
+	if len(j.Limits) > mostLimits {
+		return fmt.Errorf("%d Limits; the limit is %d", len(j.Limits), mostLimits)
+	}
+	for limit, n := range j.Limits {
+		if err := checkName(limit); err != nil {
+			return fmt.Errorf("a name in Limits %w", err)
+		}
+		if n < 1 || n > mostSlots {
+			return fmt.Errorf("the limit %.80q is %d; want 1 to %d", limit, n, mostSlots)
+		}
+	}
+	return checkLabels("RunsOn", j.RunsOn)
+}
+
+// checkLabels returns an error if labels of a process or a job are invalid.
+func checkLabels(what string, labels []string) error {
+	if len(labels) > mostTags {
+		return fmt.Errorf("%d labels in %s; the limit is %d", len(labels), what, mostTags)
+	}
+	for _, label := range labels {
+		if err := checkName(label); err != nil {
+			return fmt.Errorf("a label in %s %w", what, err)
+		}
+	}
+	return nil
+}
+
+// runsOn reports whether a process with the labels can run the job.
+func (j Job) runsOn(labels []string) bool {
+	return !slices.ContainsFunc(j.RunsOn, func(label string) bool { return !slices.Contains(labels, label) })
 }
 
 // checkName returns an error if the name of a job or a group is invalid.
@@ -276,7 +351,8 @@ func describe(group string, j Job) spec {
 	is := spec{
 		Version: valueVersion, Group: group, Job: j.Name, Schedule: j.text(), Revision: j.Revision, Hash: j.hash(),
 		Guarantee: j.Guarantee.String(), History: j.History, HistoryFor: j.HistoryFor,
-		Overdue: j.Overdue, Jitter: j.Jitter, Kind: j.kind, Defined: j.defined, Tags: j.Tags,
+		Overdue: j.Overdue, Jitter: j.Jitter, Kind: j.kind, Defined: j.defined, Tags: j.Tags, Limits: j.Limits, Priority: j.Priority,
+		RunsOn: j.RunsOn,
 	}
 	if before, follows := j.Schedule.(after); follows {
 		is.Following = before.Following

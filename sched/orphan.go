@@ -113,7 +113,7 @@ func (l *leadership) fates(ctx context.Context, of []suspect) ([]fate, error) {
 // settle ends one record: the run is recorded as lost, or its tick waits again. It reports
 // whether that may count a failure.
 func (l *leadership) settle(c *jobState, of suspect, begun bool) (d decision, counts bool) {
-	key, r, rev := of.key, *of.is.Run, of.is.Rev
+	r, rev := *of.is.Run, of.is.Rev
 	j, p := c.job, r.Past()
 	p.Fence, p.Ended = keyspace.Fence(r.Epoch, rev), l.now()
 	l.explain(j, r, &p)
@@ -127,11 +127,11 @@ func (l *leadership) settle(c *jobState, of suspect, begun bool) (d decision, co
 		By:       l.withdrawn[c.id].Withdrawal,
 		Outdated: l.outdated(c, r.ID),
 	}
-	return decision{st.Build(), func(reply txn.Reply) { l.settled(c, key, r, st.Judge(reply), reply.Rev) }}, st.Counts()
+	return decision{st.Build(), func(reply txn.Reply) { l.settled(c, r, st.Judge(reply), reply.Rev) }}, st.Counts()
 }
 
 // settled takes over whether a record was ended.
-func (l *leadership) settled(c *jobState, key string, r run, d tick.Settled, rev int64) {
+func (l *leadership) settled(c *jobState, r run, d tick.Settled, rev int64) {
 	if !l.tallied(c, d.Tally, d.Done, rev, d.Paused) {
 		return
 	}
@@ -139,7 +139,7 @@ func (l *leadership) settled(c *jobState, key string, r run, d tick.Settled, rev
 	if d.Waits != nil {
 		l.view.PutTick(*d.Waits, rev)
 	}
-	l.view.Remove(key, rev)
+	l.removed(r, rev)
 	if d.Left != nil {
 		l.left(c.job, *d.Left)
 		return

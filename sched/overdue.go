@@ -171,6 +171,9 @@ func (s *Scheduler) late(ctx context.Context, a *alarm, hadTime bool) (st *jobSn
 		return st, "", nil
 	}
 	st.State = st.Lift(s.now())
+	if err := s.readPlaces(ctx, st); err != nil {
+		return st, "", err
+	}
 	if why = st.InProgress(a.nominal); why != "" {
 		return st, why, nil
 	}

@@ -21,12 +21,13 @@ type queued struct {
 	*starter
 	waiter
 	ahead []*waiter // the ticks whose runs were recorded before
+	slots []tick.Slot
 	step  tick.Begin
 }
 
 // request lets the tick begin unless an earlier one of those ahead waits.
 func (q *queued) request(r run, value string) *pb.TxnRequest {
-	q.step = tick.Begin{Keys: q.keys, Tick: q.Waiting, Run: r, Value: value}
+	q.step = tick.Begin{Keys: q.keys, Tick: q.Waiting, Run: r, Value: value, Slots: q.slots}
 	for _, a := range q.ahead {
 		if lanes.ByTurn(a, &q.waiter) < 0 {
 			q.step.Ahead = append(q.step.Ahead, a.Key)
@@ -66,9 +67,9 @@ func (b *starter) excluding(r ready) (ticks []*waiter) {
 }
 
 // stillWaits reports whether a tick that was refused may begin later: another run of its
-// job is recorded, or was until a moment ago. A tick that cannot be read may begin later.
+// job is recorded, or was until a moment ago, or another run has taken a slot. A tick that cannot be read may begin later.
 func (q *queued) stillWaits(ctx context.Context, st tick.Begin) bool {
-	if st.Tick.Parallel {
+	if !st.Waits() {
 		return false
 	}
 	if len(q.excluding(st.Tick.Ready)) > 0 {

@@ -93,7 +93,7 @@ func (s *Scheduler) scheduleOf(job string, st *jobSnapshot) calendar.Schedule {
 // can parse it.
 func (s *Scheduler) definitionText(v definitionValue) string {
 	if d, err := v.definition(); err == nil {
-		if schedule, err := d.schedule(s.catalog.parser()); err == nil && v.storedVersion() == definitionVersion {
+		if schedule, err := d.schedule(s.catalog.parser()); err == nil && v.storedVersion() > valueVersion {
 			return Job{Schedule: schedule}.text()
 		}
 	}

@@ -37,9 +37,12 @@ type starter struct {
 
 	runs    *runs
 	lanes   *lanes.Lanes
+	limits  *limits
 	tries   int  // attempts in progress
 	busy    int  // attempts and runs of this process
 	stopped bool // whether nothing begins any more
+
+	unparked time.Time // when lanes were last unparked, by the monotonic clock
 }
 
 // beginning is a tick that begins: what a step of package tick adds to the acquisition of the
@@ -58,7 +61,8 @@ type launch struct {
 	beginning
 	lane  *lanes.Lane
 	run   *active
-	waits *waiter   // nil if the tick is admitted as it begins
+	waits *waiter // nil if the tick is admitted as it begins
+	slots []tick.Slot
 	until time.Time // when to give up, by the monotonic clock; zero for readTime after the request
 }
 
@@ -72,8 +76,9 @@ const (
 
 func newStarter(x *runner, deny func(error)) *starter {
 	b := &starter{
-		runner: x, deny: deny, inbox: inbox.New(), feed: x.view.Subscribe(live.KindReady, live.KindCancel),
+		runner: x, deny: deny, inbox: inbox.New(), feed: x.view.Subscribe(live.KindReady, live.KindCancel, live.KindSlot),
 		changed: x.catalog.subscribe(), slots: make(chan struct{}, attemptsAtOnce), runs: newRuns(x.group), lanes: lanes.New(),
+		limits: &limits{group: x.group, taking: make(map[string]bool)},
 	}
 	x.over = func(a *active, never bool) { b.inbox.Post(func() { b.runs.remove(a, never) }) }
 	return b
@@ -98,7 +103,6 @@ func (b *starter) start(ctx context.Context) {
 			_ = b.catalog.take(b.changed)
 			b.lanes.Retry(nil, true)
 		case <-later:
-			b.lanes.Unpark()
 		case <-ctx.Done():
 		}
 	}
@@ -111,8 +115,14 @@ func (b *starter) start(ctx context.Context) {
 func (b *starter) absorb() {
 	b.inbox.Work()
 	for key, is := range b.view.Take(b.feed) {
-		if b.view.Kind(key) == live.KindCancel {
+		switch b.view.Kind(key) {
+		case live.KindCancel:
 			b.runs.cancelAsked(key, is)
+			continue
+		case live.KindSlot:
+			if is.Gone {
+				b.lanes.Free(b.view.Dir(key))
+			}
 			continue
 		}
 		b.lanes.Remove(key)
@@ -121,6 +131,8 @@ func (b *starter) absorb() {
 			if rest := w.Rests(b.now()); rest > 0 {
 				w.Begins = clock.Mono().Add(rest)
 			}
+			j, _ := b.catalog.lookUp(w.Job)
+			w.Priority = j.Priority
 			b.lanes.Add(tick.RunClaim(b.cfg.Group, w.Job, w.ID, !w.Parallel), w)
 		}
 	}
@@ -154,70 +166,6 @@ func (b *starter) settled(id string) {
 	b.inbox.Post(func() { delete(b.runs.never, id) })
 }
 
-// startSome begins ticks, oldest first, and returns after how long to call it again.
-func (b *starter) startSome(ctx context.Context) time.Duration {
-	if !b.cfg.Spread && !b.owning.Load() {
-		return mostWait
-	}
-	now := clock.Mono()
-	b.lanes.Wake(now)
-	most := attemptsAtOnce
-	if b.cfg.Spread {
-		most = spreadAtOnce
-	}
-	for b.tries < most && (b.cfg.Limit == 0 || b.busy < b.cfg.Limit) {
-		l := b.lanes.Next()
-		if l == nil {
-			break
-		}
-		b.lanes.Lift(l)
-		j, w := b.begins(l)
-		if w == nil {
-			if l.At.After(now) {
-				b.lanes.Place(l) // its first tick waits for its next attempt
-			} else {
-				b.lanes.Park(l) // the owner drops late ticks; another process may have the job
-			}
-			continue
-		}
-		before := b.excluding(w.Ready)
-		switch {
-		case len(before) > 0:
-			l.Ahead = before
-		case !w.Parallel && (b.view.HasNews(b.feed, b.keys.ReadyOf(w.Job)) ||
-			tick.IsBackfill(w.ID) && b.view.HasNews(b.feed, b.keys.Backfills(w.Job))):
-			b.lanes.Place(l)
-			return 0 // a run may have just ended whose tick waits again
-		}
-		r := b.newRun(l.Claim, w.Ready)
-		r.Admitted = w.AdmittedAt()
-		b.launch(ctx, launch{
-			beginning: &queued{starter: b, waiter: *w, ahead: l.Ahead}, lane: l, run: &active{job: j, run: r}, waits: w,
-		})
-	}
-	return b.lanes.Soonest(now, mostWait)
-}
-
-// begins returns the first tick of a lane that can begin, or nil.
-func (b *starter) begins(l *lanes.Lane) (Job, *waiter) {
-	now := b.now()
-	for _, w := range l.Line.Ticks {
-		j, ok := b.catalog.job(w.Job)
-		if !ok {
-			return Job{}, nil
-		}
-		if j.tooLate(w.Ready, now) {
-			continue
-		}
-		if w.Begins.After(clock.Mono()) {
-			l.At, l.Rests = w.Begins, true
-			return j, nil
-		}
-		return j, w
-	}
-	return Job{}, nil
-}
-
 // newRun returns the run of a tick that is about to begin.
 func (b *starter) newRun(claim string, of ready) run {
 	r := run{Ready: of, Claim: claim, Run: uuid.NewString(), Owner: b.claims.Owner(), Instance: b.claims.Instance(), Began: b.now()}
@@ -244,6 +192,7 @@ func (b *starter) launch(ctx context.Context, t launch) {
 	b.busy++
 	b.tries++
 	b.runs.add(t.run)
+	b.limits.take(t.slots)
 	b.wg.Add(1)
 	go func() {
 		begun, never, again := b.attempt(ctx, t)
@@ -270,8 +219,9 @@ func (b *starter) attempt(ctx context.Context, t launch) (begun, never, again bo
 	// tick back.
 	within, cancel := context.WithDeadline(context.WithoutCancel(ctx), t.until)
 	defer cancel()
+	_, concerns := b.keys.SlotsOf(r)
 	cl, err := b.claims.TryAcquire(within, r.Claim,
-		option.OwnKey{}, option.Concern{Names: []string{b.keys.Concern(r.Job, r.ID, r.Parallel)}},
+		option.OwnKey{}, option.Concern{Names: append(concerns, b.keys.Concern(r.Job, r.ID, r.Parallel))},
 		etcdclaims.If(cmps...), etcdclaims.Then(ops...))
 	if err != nil {
 		// The claim may have been taken although the reply was lost. Then it is given up
@@ -282,6 +232,7 @@ func (b *starter) attempt(ctx context.Context, t launch) (begun, never, again bo
 	b.epoch.Store(keyspace.Epoch(cl.Fence()))
 	is := r.At(cl.Revision())
 	b.view.PutRun(b.keys.Run(r.Job, r.ID), value, is, cl.Revision())
+	b.hasSlots(r, cl.Revision())
 	t.begun(is, value, cl.Revision())
 	t.run.begins(b.handlers, b.cfg.Group, *is, value, cl)
 	if t.run.job.tooLate(is.Ready, b.now()) {
@@ -293,6 +244,7 @@ func (b *starter) attempt(ctx context.Context, t launch) (begun, never, again bo
 // tried takes over what became of an attempt.
 func (b *starter) tried(t launch, begun, never, again bool) {
 	b.tries--
+	b.limits.taken(t.slots, b.lanes)
 	if begun {
 		t.lane.Try, t.lane.Ahead = 0, nil
 		b.runs.begin(t.run)
@@ -349,7 +301,7 @@ func (b *starter) turn(ctx context.Context, t launch) bool {
 		return false
 	}
 	w := t.waits
-	if is := b.view.Get(w.Key); is.Gone || is.Rev != w.Rev || t.run.job.tooLate(w.Ready, b.now()) {
+	if is := b.view.Get(w.Key); is.Gone || is.Rev != w.Rev || t.run.job.tooLate(w.Ready, b.now()) || !b.stillFree(t.slots) {
 		<-b.slots
 		return false
 	}

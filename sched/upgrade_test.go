@@ -31,6 +31,7 @@ func TestUpgrade(t *testing.T) {
 		"cancel":         {"now/cancel/J", goesOn, true},
 		"ask":            {"now/ask/J/1", goesOn, true},
 		"withdraw":       {"now/withdraw/J", goesOn, true},
+		"slot":           {"now/slot/J/0", goesOn, true},
 		"stuck":          {"now/stuck/J/1-of-a-later-version", goesOn, true},
 		"failures":       {"fail/J", goesOn, true},
 		"past":           {"past/J/00000000000000000001-1", goesOn, true},

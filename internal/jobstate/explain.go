@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/tick"
@@ -36,7 +37,8 @@ func (st State) InProgress(nominal time.Time) string {
 		case w.Attempt > 1:
 			return fmt.Sprintf("waits for attempt %d, not before %s: %s", w.Attempt, Stamp(w.After), w.Note)
 		default:
-			return fmt.Sprintf("admitted, and waits to begin: %d runs of the job are in progress", len(st.Running))
+			return strings.Join(append([]string{fmt.Sprintf("admitted, and waits to begin: %d runs of the job are in progress",
+				len(st.Running))}, st.Places...), "; ")
 		}
 	}
 	return ""

@@ -32,13 +32,16 @@ type Spec struct {
 	History   int           `json:"history,omitempty"` // 0 in values of an earlier version: the default
 	Overdue   time.Duration `json:"overdue,omitempty"`
 	// HistoryFor is how old a record can be when the next one is written, 0 for no limit.
-	HistoryFor time.Duration `json:"historyFor,omitempty"`
-	Jitter     time.Duration `json:"jitter,omitempty"`
-	Started    []string      `json:"started,omitempty"`        // the revisions whose RunOnStart was due
-	Kind       string        `json:"kind,omitempty"`           // empty for a job in code
-	Defined    int64         `json:"defined,string,omitempty"` // the version of the definition that was taken up
-	Tags       []string      `json:"tags,omitempty"`
-	Problem    string        `json:"problem,omitempty"` // why the owner cannot run that
+	HistoryFor time.Duration  `json:"historyFor,omitempty"`
+	Jitter     time.Duration  `json:"jitter,omitempty"`
+	Started    []string       `json:"started,omitempty"`        // the revisions whose RunOnStart was due
+	Kind       string         `json:"kind,omitempty"`           // empty for a job in code
+	Defined    int64          `json:"defined,string,omitempty"` // the version of the definition that was taken up
+	Tags       []string       `json:"tags,omitempty"`
+	Limits     map[string]int `json:"limits,omitempty"`
+	Priority   int            `json:"priority,omitempty"`
+	RunsOn     []string       `json:"runsOn,omitempty"`
+	Problem    string         `json:"problem,omitempty"` // why the owner cannot run that
 }
 
 // InCode reports whether an owner has registered the job from code, and not by its
@@ -78,6 +81,7 @@ type State struct {
 	Requests  int        // that wait for the owner
 	Halts     tick.Halts // the pauses of many jobs that the job has, also of those that have ended
 	Halted    *tick.Halt // the one that Paused is, as Lift has found; nil for none
+	Places    []string   // what else a tick that waits needs, as it was read; texts for people
 }
 
 // Running is a run and the revision at which it began.

@@ -18,6 +18,7 @@ type Lane struct {
 	At    time.Time // when to try again, by the monotonic clock
 	Rests bool      // because of the first tick's back-off, not because the claim was held
 	Try   int
+	Slot  string // the directory of the slots of which it needed a free one when it was last tried; "" for none
 }
 
 // unrest forgets the back-off of the first tick: another tick may be the first.
@@ -30,10 +31,11 @@ func (l *Lane) unrest() {
 // Lanes has all lanes of a process. Its methods are not safe for concurrent use.
 type Lanes struct {
 	byClaim map[string]*Lane
-	where   map[string]place       // the places of ticks, by their keys
-	next    *priority.Queue[*Lane] // those that can be tried, by their first tick
-	later   *priority.Queue[*Lane] // those whose claims were held, by when to try again
-	parked  map[*Lane]bool         // those whose ticks this process cannot begin
+	where   map[string]place                  // the places of ticks, by their keys
+	next    *priority.Queue[*Lane]            // those that can be tried, by their first tick
+	later   *priority.Queue[*Lane]            // those whose claims were held, by when to try again
+	parked  map[*Lane]bool                    // those whose ticks this process cannot begin
+	full    map[string]*priority.Queue[*Lane] // those that wait for a slot, by Lane.Slot, and by their first tick
 }
 
 type place struct {
@@ -45,7 +47,8 @@ type place struct {
 func New() *Lanes {
 	return &Lanes{
 		byClaim: make(map[string]*Lane), where: make(map[string]place), parked: make(map[*Lane]bool),
-		next:  priority.New(func(a, b *Lane) bool { return ByTurn(a.Line.Ticks[0], b.Line.Ticks[0]) < 0 }),
+		full:  make(map[string]*priority.Queue[*Lane]),
+		next:  priority.New(byPriority),
 		later: priority.New(func(a, b *Lane) bool { return a.At.Before(b.At) }),
 	}
 }
@@ -61,7 +64,9 @@ func (l *Lanes) Of(claim string) *Lane {
 }
 
 // Len returns how many lanes and ticks there are.
-func (l *Lanes) Len() int { return len(l.byClaim) + l.later.Len() + l.next.Len() + len(l.where) }
+func (l *Lanes) Len() int {
+	return len(l.byClaim) + l.later.Len() + l.next.Len() + len(l.where) + len(l.full)
+}
 
 // Add adds a tick that needs the claim.
 func (l *Lanes) Add(claim string, t *Tick) {
@@ -91,6 +96,11 @@ func (l *Lanes) Lift(lane *Lane) {
 	l.next.Drop(lane)
 	l.later.Drop(lane)
 	delete(l.parked, lane)
+	if q := l.full[lane.Slot]; q != nil {
+		if q.Drop(lane); q.Len() == 0 {
+			delete(l.full, lane.Slot)
+		}
+	}
 }
 
 // Place moves a lane to its queue. One without ticks is forgotten.
@@ -100,6 +110,7 @@ func (l *Lanes) Place(lane *Lane) {
 	case lane.Busy > 0:
 	case len(lane.Line.Ticks) == 0:
 		delete(l.byClaim, lane.Claim)
+		l.Free(lane.Slot)
 	case lane.At.After(clock.Mono()):
 		l.later.Set(lane)
 	default:
@@ -111,10 +122,31 @@ func (l *Lanes) Place(lane *Lane) {
 // cannot begin any of them.
 func (l *Lanes) Park(lane *Lane) { l.parked[lane] = true }
 
-// Unpark lets all lanes that were parked be tried.
+// Unpark lets all lanes that were parked be tried, and the first that waits for each slot.
 func (l *Lanes) Unpark() {
 	for lane := range l.parked {
 		l.Place(lane)
+	}
+	for slot := range l.full {
+		l.Free(slot)
+	}
+}
+
+// Wait lets a lane that was lifted wait until Free, or until its ticks change: no slot is free.
+func (l *Lanes) Wait(lane *Lane, slot string) {
+	if l.full[slot] == nil {
+		l.full[slot] = priority.New(byPriority)
+	}
+	lane.Slot = slot
+	l.full[slot].Set(lane)
+}
+
+// Free lets the first lane be tried that waits for the slot. Whoever tries it calls Free again, unless it
+// waits for the slot again.
+func (l *Lanes) Free(slot string) {
+	if q := l.full[slot]; q != nil {
+		first, _ := q.First()
+		l.Place(first)
 	}
 }
 

@@ -14,6 +14,44 @@ func at(id string, minute int) *Tick {
 	return &Tick{Waiting: tick.Waiting{Ready: tick.Ready{ID: id, Nominal: nominal}, Key: id}}
 }
 
+// Lanes that wait for a slot are tried one after the other: that of the lowest Priority first, and then the oldest,
+// but backfills last.
+func TestLanesThatWaitForASlot(t *testing.T) {
+	t.Parallel()
+	l := New()
+	for _, w := range []struct {
+		id       string
+		minute   int
+		priority int
+	}{{"old", 1, 5}, {"new", 2, 5}, {"first", 3, -1}, {tick.BackfillID + "x", 0, -9}} {
+		is := at(w.id, w.minute)
+		is.Priority = w.priority
+		l.Add(w.id, is)
+		lane := l.Next()
+		l.Lift(lane)
+		l.Wait(lane, "slot")
+	}
+	next := func(want string) {
+		t.Helper()
+		if is := l.Next(); is == nil && want != "" || is != nil && is.Claim != want {
+			t.Fatalf("%v is next, want %q", is, want)
+		}
+	}
+	l.Free("another slot")
+	next("")
+	l.Free("slot")
+	next("first")
+	l.Lift(l.Next()) // it begins
+	next("")
+	l.Free("slot")
+	next("old")
+	l.Remove("old") // it is withdrawn
+	next("new")
+	l.Lift(l.Next())
+	l.Unpark()
+	next(tick.BackfillID + "x")
+}
+
 // The lane whose first tick is the oldest is next, backfills come last, and a lane that is busy, is
 // parked or waits for its time is not tried.
 func TestLanes(t *testing.T) {

@@ -14,6 +14,7 @@ type Tick struct {
 	tick.Waiting
 	Deadline time.Time // until when it has to begin; zero if there is no limit
 	Begins   time.Time // when it can begin, by the monotonic clock; zero for at once
+	Priority int       // of its job
 }
 
 // ByTime orders ticks by nominal time.
@@ -31,6 +32,16 @@ func ByTurn(a, b *Tick) int {
 		return -1
 	}
 	return ByTime(a, b)
+}
+
+// byPriority orders the first ticks of lanes by which begins first: as ByTurn, but those of a lower Priority
+// before others.
+func byPriority(a, b *Lane) bool {
+	first, second := a.Line.Ticks[0], b.Line.Ticks[0]
+	if x, y := first.Priority, second.Priority; x != y && tick.IsBackfill(first.ID) == tick.IsBackfill(second.ID) {
+		return x < y
+	}
+	return ByTurn(first, second) < 0
 }
 
 // Line is a sorted list of ticks. Ticks are usually added at its end and removed at

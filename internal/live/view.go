@@ -55,6 +55,7 @@ type KV struct {
 
 	Ready *tick.Ready // the decoded value of a waiting tick
 	Run   *tick.Run
+	Slot  *tick.Holder
 }
 
 // read decodes a value.
@@ -72,9 +73,14 @@ func (v *View) read(key, value string, rev int64) KV {
 		if r, err = tick.Decode[tick.Run](key, []byte(value)); err == nil {
 			is.Run = r.At(rev)
 		}
+	case KindSlot:
+		var h tick.Holder
+		if h, err = tick.Decode[tick.Holder](key, []byte(value)); err == nil {
+			is.Slot = &h
+		}
 	}
 	if err != nil {
-		v.log.Error("tick ignored: its value cannot be read", zap.String("etcd_key", key), zap.Error(err))
+		v.log.Error("tick or slot ignored: its value cannot be read", zap.String("etcd_key", key), zap.Error(err))
 	}
 	return is
 }
@@ -88,6 +94,7 @@ const (
 	KindCancel   = "cancel"
 	KindReady    = "ready"
 	KindRun      = "run"
+	KindSlot     = "slot"
 	KindWithdraw = "withdraw"
 	KindStuck    = "stuck"
 	KindReset    = "reset"

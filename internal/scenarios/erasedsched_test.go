@@ -26,6 +26,7 @@ var erasedSchedules = &feature{
 		{key: "`high/J`", name: inSched + `high/` + hex, within: 20 * sec},
 		{key: "`now/ready/J/<id>`", name: inSched + `now/ready/` + hex + `(\.backfill)?/.+`, within: 20 * sec},
 		{key: "`now/run/J/<id>`", name: inSched + `now/run/` + hex + `(\.backfill)?/.+`, within: 20 * sec},
+		{key: "`now/slot/<digest of limit>/<n>`", name: inSched + `now/slot/` + hex + `/\d+`, within: 10 * sec},
 		{key: "`now/paused/J`", name: inSched + `now/paused/` + hex, within: 10 * sec},
 		{key: "`now/cancel/J`", name: inSched + `now/cancel/` + hex, within: 10 * sec},
 		{key: "`now/cancel/J/newer`", name: inSched + `now/cancel/` + hex + `/newer`, within: 20 * sec},
@@ -70,7 +71,10 @@ func useSchedules(w *erasure) {
 			{Name: "tick", Schedule: every(2 * sec), Handler: w.tick(c, 300*time.Millisecond)},
 			{Name: "slow", Schedule: every(3 * sec), Overlap: sched.BufferOne{}, Handler: w.tick(c, 5*sec)},
 			{Name: "newest", Schedule: every(4 * sec), Overlap: sched.CancelRunning{}, Handler: w.tick(c, 3900*time.Millisecond)},
-			{Name: "twice", Schedule: every(3 * sec), Guarantee: sched.AtLeastOnce, Handler: w.tick(c, sec)},
+			{
+				Name: "twice", Schedule: every(3 * sec), Guarantee: sched.AtLeastOnce, Handler: w.tick(c, sec),
+				Limits: map[string]int{"few": 1},
+			},
 			{Name: "fails", Schedule: every(3 * sec), Retry: sched.Retry{Max: 1}, PauseOnFailure: 100, Handler: func(context.Context, sched.Tick) error { return errors.New("no") }},
 			{Name: "deaf", Schedule: every(10 * sec), Overlap: sched.CancelRunning{}, Handler: func(context.Context, sched.Tick) error {
 				w.until(14 * sec)

@@ -31,6 +31,7 @@ const (
 	trusted   = "nobody is suspected"
 	texts     = "all values are short, and of this version"
 	untouched = "nobody deletes a key of a queue"
+	together  = "the record of a run goes with its slot"
 	moved     = "a partition may move without need"
 )
 

@@ -80,7 +80,7 @@ var schedMutants = []mutant{
 	},
 	{
 		name: "definition with a calendar that programs without calendars run", of: "sched", tests: "TestDefinitionVersions",
-		edits: []edit{{"sched/definition.go", "\t\treturn definitionVersion\n", "\t\treturn valueVersion\n"}},
+		edits: []edit{{"sched/definition.go", "\t\treturn scheduledVersion\n", "\t\treturn valueVersion\n"}},
 	},
 	{
 		name: "job without a next tick that counts as due", of: "sched", tests: "TestRestAfterLastTick",
@@ -188,6 +188,22 @@ var schedMutants = []mutant{
 	{
 		name: "tick that begins at once under an owner of before", of: "sched", tests: "TestOwnerOfBeforeBeginsNothing",
 		edits: []edit{{"internal/tick/begin.go", "append(s.Mark.unmoved(s.Keys, s.Job.Name, s.Plan), s.Guard...)", "s.Mark.unmoved(s.Keys, s.Job.Name, s.Plan)"}},
+	},
+	{
+		name: "slot taken although another run has taken it meanwhile", of: "internal/tick", tests: "TestSlot",
+		edits: []edit{{"internal/tick/slot.go", "append(all, txn.ModifiedAt([]byte(s.Key), s.Rev))", "append(all, txn.CreatedAfter([]byte(s.Key), -1))"}},
+	},
+	{
+		name: "slot taken from a run in progress", of: "internal/tick", tests: "TestSlot", unseen: together,
+		edits: []edit{{"internal/tick/slot.go", "\t\tif s.Rev > 0 {", "\t\tif s.Rev < 0 {"}},
+	},
+	{
+		name: "slot that stays when its run has ended", of: "sched", tests: "TestLimits",
+		edits: []edit{{"internal/tick/slot.go", "range append(keys, k.Run(r.Job, r.ID))", "range append(keys[:0], k.Run(r.Job, r.ID))"}},
+	},
+	{
+		name: "job run by a process without its labels", of: "sched", tests: "TestRunsOn",
+		edits: []edit{{"sched/first.go", "if !ok || !j.runsOn(b.cfg.Labels) {", "if !ok {"}},
 	},
 	{
 		name: "outage that the scheduler logs as well", of: "sched", tests: "TestOutageInTheLog",

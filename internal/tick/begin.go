@@ -28,6 +28,7 @@ type Begin struct {
 	Run   Run
 	Value string   // of that
 	Ahead []string // the keys of ticks that begin first if they wait
+	Slots []Slot   // that the run takes
 }
 
 // Build returns what is to be added.
@@ -43,7 +44,8 @@ func (s Begin) Build() *pb.TxnRequest {
 			in.Compare = append(in.Compare, absent([]byte(key)))
 		}
 	}
-	in.Success = []*pb.RequestOp{txn.Delete([]byte(w.Key)), s.begun(s.Run, s.Value)}
+	in.Compare = append(in.Compare, s.free(s.Slots)...)
+	in.Success = append([]*pb.RequestOp{txn.Delete([]byte(w.Key)), s.begun(s.Run, s.Value)}, s.takes(s.Run)...)
 	return in
 }
 
@@ -51,10 +53,13 @@ func (k Keys) begun(r Run, value string) *pb.RequestOp {
 	return txn.Put([]byte(k.Run(r.Job, r.ID)), value, noLease)
 }
 
+// Waits reports whether the tick may have to wait for runs, of its job or with its limits.
+func (s Begin) Waits() bool { return !s.Tick.Parallel || len(s.Slots) > 0 }
+
 // MayFollow reports whether the tick, as it was read after a refusal, can begin later. Otherwise
 // another process has begun it, or it was withdrawn.
 func (s Begin) MayFollow(kvs []*mvccpb.KeyValue) bool {
-	return !s.Tick.Parallel && len(kvs) > 0 && kvs[0].ModRevision == s.Tick.Rev
+	return s.Waits() && len(kvs) > 0 && kvs[0].ModRevision == s.Tick.Rev
 }
 
 // Prompt admits a tick and begins it at once, which saves a round trip. It is sent with the

@@ -31,6 +31,7 @@ import (
 //	now/stuck/<job>/<id>    a handler did not return after its context ended
 //	now/ready/<job>/<id>    a tick that was admitted and has not begun
 //	now/run/<job>/<id>      a tick that has begun
+//	now/slot/<limit>/<n>    a slot of a limit, and the run that has it
 //
 // Backfills have directories of their own beside the job's, so that they do not count
 // as waiting ticks. Everything in progress has one prefix, for one watch.

@@ -51,6 +51,8 @@ type Run struct {
 	Owner    string    `json:"owner"`
 	Instance string    `json:"instance"`
 	Began    time.Time `json:"began"`
+	// Slots has the number of the slot that the run has of each of its limits.
+	Slots map[string]int `json:"slots,omitempty"`
 }
 
 // At returns the run as it began at the revision. The tick of a run that began at once was

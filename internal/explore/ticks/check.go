@@ -135,6 +135,9 @@ func (w State) Check() error {
 			return fmt.Errorf("tick %d has another attempt", n)
 		}
 	}
+	if w.Limit > 0 && runs > w.Limit {
+		return fmt.Errorf("%d runs are recorded, and the limit is %d", runs, w.Limit)
+	}
 	if runs > 1 && w.Overlap != tick.Allow {
 		return errors.New("two runs are recorded that exclude each other")
 	}

@@ -125,6 +125,14 @@ func TestFaultsAreFound(t *testing.T) {
 				}
 			}}, "tick 2 has begun before tick 1",
 		},
+		"run that takes the slot of another": {
+			Scope{Ticks: 2, Overlap: tick.Allow, Spread: true, Limit: 1, Break: drop(starting, on(keys.Slots(limit)))},
+			"2 runs are recorded, and the limit is 1",
+		},
+		"slot that stays when its run has ended": {
+			Scope{Ticks: 1, Overlap: tick.Allow, Spread: true, Limit: 1, Break: lose(end, deletes(keys.Slots(limit)))},
+			"is left",
+		},
 		"tick given up too early": {
 			Scope{Ticks: 1, Ends: 1, Again: true, Settles: func(s *tick.Settle) { s.Job.Again = false }}, "tick 1 was given up in attempt 1 of 2",
 		},

@@ -22,18 +22,22 @@ func (w State) runner(i int) []event {
 	}
 	switch p.run.phase {
 	case idle:
-		first, ok := w.next(i)
-		if !ok {
-			return nil
+		var all []event
+		for _, of := range w.next(i) {
+			all = append(all, one("begins a tick that waits", func() (State, error) {
+				run := w.newRun(i, of.Ready)
+				run.Admitted = of.AdmittedAt()
+				s := &tick.Begin{Keys: keys, Tick: of, Ahead: w.ahead(of)}
+				if w.Limit > 0 {
+					s.Slots, run.Slots = w.freeSlot()
+				}
+				s.Run, s.Value = run, tick.Encode(run)
+				next := w
+				next.procs[i].tried = len(w.under(runDir)) > 0
+				return next.claims(i, starting, s, run, s.Value, s.Build()), nil
+			})...)
 		}
-		return one("begins a tick that waits", func() (State, error) {
-			run := w.newRun(i, first.Ready)
-			run.Admitted = first.AdmittedAt()
-			s := &tick.Begin{Keys: keys, Tick: first, Run: run, Value: tick.Encode(run), Ahead: w.ahead(first)}
-			next := w
-			next.procs[i].tried = len(w.under(runDir)) > 0
-			return next.claims(i, starting, s, run, s.Value, s.Build()), nil
-		})
+		return all
 	case undoing:
 		return one("took back what its begin may have left", func() (State, error) { return w.undone(i), nil })
 	case running:
@@ -51,19 +55,37 @@ func (w State) runner(i int) []event {
 	return nil
 }
 
-// next returns the tick that the process begins, if it can as far as it sees.
-func (w State) next(i int) (first tick.Waiting, ok bool) {
+// next returns the tick that the process begins, or those of which it begins one, if it can as far as it sees.
+func (w State) next(i int) []tick.Waiting {
 	if !w.Spread && w.procs[i].term == 0 {
-		return first, false
+		return nil
 	}
 	all := w.waiting()
-	if len(all) == 0 {
-		return first, false
+	if slots, _ := w.freeSlot(); w.Limit > 0 && slots == nil {
+		return nil
+	} else if w.Limit == 0 {
+		all = all[:min(1, len(all))]
 	}
-	first = all[0]
-	claim := tick.RunClaim(group, name, first.ID, !first.Parallel)
-	beside := !first.Parallel && len(w.under(runDir)) > 0 // which etcd refuses, unless the run is settled until then
-	return first, w.get(layout.Own(claim)) == nil && !(beside && w.procs[i].tried)
+	beside := len(w.under(runDir)) > 0 // which etcd refuses, unless the run is settled until then
+	return slices.DeleteFunc(all, func(of tick.Waiting) bool {
+		claim := tick.RunClaim(group, name, of.ID, !of.Parallel)
+		return w.get(layout.Own(claim)) != nil || !of.Parallel && beside && w.procs[i].tried
+	})
+}
+
+// freeSlot returns a slot that is free, nil for none; see sched/limits.go.
+func (w State) freeSlot() ([]tick.Slot, map[string]int) {
+	for n := w.Limit - 1; n >= 0; n-- {
+		s := tick.Slot{Key: keys.Slot(limit, n)}
+		kv := w.get(s.Key)
+		if kv != nil {
+			s.Rev, s.Last = kv.Modified, decoded[tick.Holder](w, kv)
+		}
+		if kv == nil || w.etcd.Get(s.Last.Record(keys)).Modified != kv.Modified {
+			return []tick.Slot{s}, map[string]int{limit: n}
+		}
+	}
+	return nil, nil
 }
 
 // ahead are the keys at which the ticks of the recorded runs would wait again, of those that are before a tick.

@@ -32,6 +32,7 @@ type Scope struct {
 	Spread  bool // each process begins ticks; otherwise the owner does, at once if it can
 	Deaf    bool // an owner that begins a tick at once does not see what waits and runs
 	Ticks   int  // how many come due
+	Limit   int  // how many runs there can be at once; 0 for no limit. Ticks begin in any order then
 
 	Faults  int // of requests and replies
 	Ends    int // of processes and of leases
@@ -54,6 +55,7 @@ const (
 	prefix = "/e/"
 	group  = "g"
 	name   = "a"
+	limit  = "l"
 	starts = 2 // attempts of AtLeastOnce
 )
 

@@ -1,0 +1,96 @@
+package sched
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/etcdclaims/claims/internal/lanes"
+	"github.com/etcdclaims/claims/internal/tick"
+)
+
+// limits finds slots for runs of this process. The state belongs to the goroutine that begins ticks.
+type limits struct {
+	*group
+	taking map[string]bool // the slots that attempts are about to take, by key
+}
+
+// slots returns a free slot of each limit of the job, and the number of each by the name of the limit. Full is the
+// directory of a limit of which none is free, as far as this process sees.
+func (l *limits) slots(j Job) (slots []tick.Slot, numbers map[string]int, full string) {
+	if len(j.Limits) == 0 {
+		return nil, nil, ""
+	}
+	numbers = make(map[string]int)
+	for _, limit := range slices.Sorted(maps.Keys(j.Limits)) {
+		dir, n := l.keys.Slots(limit), j.Limits[limit]-1 // the greatest number first: jobs with a lower limit cannot use it
+		for ; n >= 0; n-- {
+			if s, free := l.slot(dir + strconv.Itoa(n)); free && !l.taking[s.Key] {
+				slots = append(slots, s)
+				break
+			}
+		}
+		if n < 0 {
+			return nil, nil, dir
+		}
+		numbers[limit] = n
+	}
+	return slots, numbers, ""
+}
+
+// slot returns a slot as this process sees it. One whose value cannot be read is not free.
+func (g *group) slot(key string) (s tick.Slot, free bool) {
+	is := g.view.Get(key)
+	switch s = (tick.Slot{Key: key}); {
+	case is.Gone:
+		return s, true
+	case is.Slot == nil:
+		return s, false
+	}
+	s.Rev, s.Last = is.Rev, *is.Slot
+	run := g.view.Get(s.Last.Record(g.keys))
+	return s, run.Gone || run.Rev != is.Rev
+}
+
+// stillFree reports whether the slots are free as they were.
+func (g *group) stillFree(slots []tick.Slot) bool {
+	return !slices.ContainsFunc(slots, func(was tick.Slot) bool {
+		is, free := g.slot(was.Key)
+		return !free || is != was
+	})
+}
+
+// take notes that an attempt is about to take slots.
+func (l *limits) take(slots []tick.Slot) {
+	for _, s := range slots {
+		l.taking[s.Key] = true
+	}
+}
+
+// taken notes that the attempt has ended. Those that wait look for a slot anew: it may not have begun.
+func (l *limits) taken(slots []tick.Slot, waiting *lanes.Lanes) {
+	for _, s := range slots {
+		delete(l.taking, s.Key)
+		waiting.Free(dirOfSlot(s.Key))
+	}
+}
+
+// dirOfSlot returns the directory of a slot, by which lanes wait for it.
+func dirOfSlot(key string) string { return key[:strings.LastIndexByte(key, '/')+1] }
+
+// hasSlots notes that a run has taken its slots, at the revision.
+func (g *group) hasSlots(r run, rev int64) {
+	limits, keys := g.keys.SlotsOf(r)
+	for i, key := range keys {
+		g.view.Put(key, tick.Encode(r.Holder(limits[i])), rev)
+	}
+}
+
+// removed notes that the record of a run was deleted, with its slots, at the revision.
+func (g *group) removed(r run, rev int64) {
+	_, keys := g.keys.SlotsOf(r)
+	for _, key := range append(keys, g.keys.Run(r.Job, r.ID)) {
+		g.view.Remove(key, rev)
+	}
+}
