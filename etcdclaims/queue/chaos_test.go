@@ -36,7 +36,7 @@ func TestChaos(t *testing.T) {
 	case racing:
 		n = 2
 	default:
-		n = 4
+		n = 6
 	}
 	for i := range uint64(n) {
 		t.Run(fmt.Sprint(*seed+i), func(t *testing.T) {
