@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/calendar"
 )
@@ -52,6 +53,10 @@ func TestHistoryAfterAClockAhead(t *testing.T) {
 
 // A history returns to its limit also if replies come late, are lost, or go to several processes.
 func TestHistoryAfterLateReplies(t *testing.T) {
+	rounds := 4
+	if testetcd.Long() {
+		rounds = 10
+	}
 	for _, nodes := range []int{1, 3} {
 		caseInFleet(t, fmt.Sprint(nodes), func(t *testing.T, f *fleet) {
 			f.cfg.Spread = nodes > 1
@@ -60,7 +65,7 @@ func TestHistoryAfterLateReplies(t *testing.T) {
 			for range nodes {
 				f.start(0)
 			}
-			for i := range 10 {
+			for i := range rounds {
 				for n := range 6 * nodes {
 					late := claimtest.Fault{On: claimtest.Other, Times: 1, DelayReply: time.Duration(500+700*(n%4)) * time.Millisecond}
 					if n%6 == i%6 {

@@ -390,11 +390,11 @@ func TestClaimersRarelyClash(t *testing.T) {
 				return nil
 			}}))
 		}
-		// Some 92 % win. How many exactly depends on the order in which the goroutines
+		// Of many some 92 % win. How many exactly depends on the order in which the goroutines
 		// of one virtual instant run.
-		items, percent := int64(2000), int64(85)
-		if testing.Short() {
-			items, percent = 400, 70 // half of them before the claimers have adapted to each other
+		items, percent := int64(400), int64(70) // half of them before the claimers have adapted to each other
+		if testetcd.Long() {
+			items, percent = 2000, 85
 		}
 		var some []queue.Item
 		for range items {

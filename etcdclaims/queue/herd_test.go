@@ -178,9 +178,9 @@ func TestFewClaimsPerSlot(t *testing.T) {
 		cfg := queue.Config{TTL: time.Minute, MaxTaken: 2}
 		p := w.queue(cfg)
 		c := w.crowd(32, cfg, 50*time.Millisecond)
-		n := 200
-		if racing {
-			n = 60
+		n := 80
+		if testetcd.Long() {
+			n = 200
 		}
 		var items []queue.Item
 		for range n {
@@ -214,7 +214,7 @@ func TestOneKeeperMovesItems(t *testing.T) {
 	virtually(t, func(w *world) {
 		cfg := queue.Config{TTL: 10 * sec}
 		p := w.queue(cfg)
-		c := w.crowd(16, cfg, 10*time.Millisecond)
+		c := w.crowd(8, cfg, 10*time.Millisecond)
 		c.moves.Store(0)
 		var items []queue.Item
 		at := time.Now().Add(time.Minute)

@@ -184,7 +184,7 @@ func TestTurnsUnderFaults(t *testing.T) {
 // Sixteen workers of two processes handle the items of ten tenants, one of each at a time and in order, also if
 // attempts fail.
 func TestManyTenants(t *testing.T) {
-	const tenants, each = 10, 100
+	const tenants, each = 10, 40
 	virtually(t, func(w *world) {
 		cfg := queue.Config{Backoff: func(int) time.Duration { return 50 * time.Millisecond }}
 		a, b := w.queue(cfg), w.queue(cfg)

@@ -108,10 +108,7 @@ func TestManyQueuesAreServedInTurn(t *testing.T) {
 func TestManyQueuesIdle(t *testing.T) {
 	testetcd.SkipRace(t)
 	virtually(t, func(w *world) {
-		queues := 50
-		if racing {
-			queues = 20
-		}
+		const queues = 20
 		s, host, stop := w.workMany(4, 0)
 		defer stop()
 		var all []*queue.Queue

@@ -11,7 +11,7 @@ import (
 func Scopes() []Scope {
 	return []Scope{
 		{Name: "skip: one fault", Quick: true, Overlap: tick.Skip, Ticks: 2, Faults: 1},
-		{Name: "skip: one end", Quick: true, Overlap: tick.Skip, Ticks: 2, Ends: 1},
+		{Name: "skip: one end", Overlap: tick.Skip, Ticks: 2, Ends: 1},
 		{Name: "skip: one pause", Quick: true, Overlap: tick.Skip, Ticks: 2, Pauses: 1},
 		{Name: "skip: ownership taken away", Quick: true, Overlap: tick.Skip, Ticks: 2, Forced: 1},
 		{Name: "skip: one deletion", Quick: true, Overlap: tick.Skip, Ticks: 2, Deleted: 1},
