@@ -1,6 +1,7 @@
 package item
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -126,24 +127,33 @@ func Encode(v any) string { return keyspace.Encode(v) }
 func bare() string { return Encode(map[string]any{"v": Version}) }
 
 // Decode reads a value, and refuses one of a newer version.
-func Decode[T any](key, value []byte) (T, error) {
-	var head struct {
-		Version int `json:"v"`
+func Decode[T any](key, value []byte) (v T, err error) {
+	if !bytes.HasPrefix(value, asEncoded) {
+		err = checkVersion(value)
 	}
-	var v T
-	if err := json.Unmarshal(value, &head); err != nil {
-		return v, fmt.Errorf("value of %q cannot be read: %w", key, err)
+	if err == nil {
+		err = json.Unmarshal(value, &v)
 	}
-	if err := keyspace.Newer(head.Version, Version); err != nil {
-		return v, fmt.Errorf("value of %q cannot be read: %w", key, err)
-	}
-	if head.Version < Version {
-		return v, fmt.Errorf("value of %q cannot be read: version %d is unknown", key, head.Version)
-	}
-	if err := json.Unmarshal(value, &v); err != nil {
+	if err != nil {
 		return v, fmt.Errorf("value of %q cannot be read: %w", key, err)
 	}
 	return v, nil
+}
+
+// asEncoded begins what Encode returns, for values that have more than a version.
+var asEncoded = fmt.Appendf(nil, `{"v":%d,`, Version)
+
+func checkVersion(value []byte) error {
+	var head struct {
+		Version int `json:"v"`
+	}
+	if err := json.Unmarshal(value, &head); err != nil {
+		return err
+	}
+	if head.Version < Version {
+		return fmt.Errorf("version %d is unknown", head.Version)
+	}
+	return keyspace.Newer(head.Version, Version)
 }
 
 // DecodeState reads the state of an item.
