@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -805,7 +806,7 @@ func TestHungRoundTripsHoldUpNobody(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(10 * time.Millisecond) // the second goes when the first is late
+		synctest.Wait()
 		if n := r.Hits(); n != 2 {
 			w.Fatalf("%d hang", n)
 		}

@@ -160,7 +160,7 @@ func TestStalledRoundTripHoldsUpNobody(t *testing.T) {
 	virtually(t, func(t *testing.T, w *world) {
 		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 		release(t, tryClaim(t, c, "warm"))
-		for k, d := range map[string]time.Duration{"a": 2 * time.Millisecond, "c": 200 * time.Millisecond} {
+		for k, d := range map[string]time.Duration{"a": 2 * time.Millisecond, "b": time.Millisecond, "c": 200 * time.Millisecond} {
 			host.Inject(claimtest.Fault{On: steps.Take, Key: k, DelayRequest: d})
 		}
 		took := make(chan time.Duration, 1)
@@ -174,12 +174,12 @@ func TestStalledRoundTripHoldsUpNobody(t *testing.T) {
 			release(t, cl)
 		}
 		var wg sync.WaitGroup
-		for _, k := range []string{"a", "b", "c", "d", "e", "f"} { // from b on together, when a has landed
+		for _, k := range []string{"a", "b", "c", "d", "e", "f"} { // from c on together, when b has landed
 			wg.Go(func() { get(k) })
 			time.Sleep(100 * time.Microsecond)
 		}
-		time.Sleep(2 * time.Millisecond)
-		wg.Go(func() { get("g") }) // while those are under way
+		time.Sleep(1300 * time.Microsecond)
+		wg.Go(func() { get("g") }) // while a and those four are under way
 		if d := <-took; d > 20*time.Millisecond {
 			t.Errorf("took %v behind a round trip that stalls", d)
 		}

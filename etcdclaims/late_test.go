@@ -193,9 +193,6 @@ func TestLateCoalescedIsVoidForThoseWhoLeft(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range n {
 			wg.Go(func() {
-				if i > 1 {
-					time.Sleep(10 * time.Millisecond) // behind the first two
-				}
 				ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+i%2*9)*sec)
 				defer cancel()
 				cl, err := c.TryAcquire(ctx, fmt.Sprint("k", i))

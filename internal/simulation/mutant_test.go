@@ -338,14 +338,6 @@ var errEpochRaised =`,
 		edits: []edit{{"internal/txn/group.go", "if r.Nested || r.Void != nil {", "if r.Nested {"}},
 	},
 	{
-		name: "urgent request that waits behind a stuck round trip as others do", of: "internal/txn", tests: "TestBehindAStuckRoundTrip", unseen: alone,
-		edits: []edit{{"internal/txn/batcher.go", "		some = ages[:]\n", "		some = ages[:1]\n"}},
-	},
-	{
-		name: "pace by what etcd has not answered", of: "internal/txn", tests: "TestToADistantEtcd", unseen: alone,
-		edits: []edit{{"internal/txn/send.go", "	if err == nil {\n		b.mu.Lock()\n", "	if resp != nil || err != nil {\n		b.mu.Lock()\n"}},
-	},
-	{
 		name: "refusal of a joint group given to each of its calls", of: "internal/txn", tests: "TestJointGroups", unseen: alone,
 		edits: []edit{{"internal/txn/group.go", "		return true\n	default:", `		for _, c := range g.calls {
 			c.resp = &clientv3.TxnResponse{Header: header}

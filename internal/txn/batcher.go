@@ -63,8 +63,7 @@ type Batcher struct {
 	queue    []*call      // the other requests that wait
 	delays   delays       // requests that wait for one of the others
 	underWay []*roundTrip // sent, and not returned
-	pace     pace
-	wake     *time.Timer // looks whether a slow round trip keeps others waiting
+	wake     *time.Timer  // looks whether a slow round trip keeps others waiting
 	wakeAt   time.Time
 	keys     map[string]Beside // keys of the batch being filled
 	idle     []chan struct{}   // closed when nothing waits and nothing is under way
@@ -82,6 +81,11 @@ type roundTrip struct {
 }
 
 const (
+	// Another round trip begins beside the first only if manyCalls wait for it, or if
+	// the first carries one call or takes longer than slow. Many small round trips
+	// cost client and server more than they save.
+	manyCalls = 16
+	slow      = 5 * time.Millisecond
 	// Urgent calls wait no longer than this for a round trip to return.
 	slowForUrgent = 25 * time.Millisecond
 
@@ -235,23 +239,24 @@ func (b *Batcher) room(waiting int) (all, urgent bool) {
 		return all, all
 	}
 	young, calls, returning := 0, 0, false
-	now, late := clock.Mono(), b.pace.late()
+	now := clock.Mono()
 	for _, trip := range b.underWay {
-		age := now.Sub(trip.sent)
-		if age >= Hanging {
+		switch age := now.Sub(trip.sent); {
+		case age >= Hanging:
 			continue
-		}
-		if age < late {
+		case age < slow:
 			calls += trip.calls
+			fallthrough
+		case age < slowForUrgent:
+			returning = true
 		}
-		returning = returning || age < slowForUrgent
 		young++
 	}
 	switch {
 	case young == 0:
 		all = true
 	case young < fewTrips:
-		all = b.pace.second(calls, waiting)
+		all = waiting >= manyCalls || calls <= 1
 	default:
 		all = young < moreTrips && waiting > longQueue
 	}
@@ -307,45 +312,32 @@ func (b *Batcher) launch() {
 	b.setWake()
 }
 
-// setWake sets the timer for the next moment at which a round trip under way becomes too slow to
-// wait for; b.mu is held.
+// setWake sets the timer for the moment at which a round trip under way becomes too
+// slow to wait for; b.mu is held.
 func (b *Batcher) setWake() {
-	var at time.Time
-	if len(b.urgent)+len(b.queue) > 0 && b.cfg.Trips == 0 && b.cfg.IO.Err() == nil {
-		at = b.nextLate(clock.Mono())
-	}
-	switch {
-	case at.IsZero():
+	if len(b.urgent)+len(b.queue) == 0 || b.cfg.Trips > 0 || b.cfg.IO.Err() != nil {
 		if b.wake != nil {
 			b.wake.Stop()
 			b.wake = nil
 		}
-	case b.wake == nil:
+		return
+	}
+	after := Hanging
+	switch {
+	case len(b.underWay) == 1:
+		after = slow
+	case len(b.urgent) > 0:
+		after = slowForUrgent
+	}
+	if at := clock.Mono().Add(after); b.wake == nil {
 		b.wakeAt = at
-		b.wake = time.AfterFunc(time.Until(at), func() {
+		b.wake = time.AfterFunc(after, func() {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.wake = nil
 			b.launch()
 		})
-	case at.Before(b.wakeAt) && b.wake.Reset(time.Until(at)):
+	} else if at.Before(b.wakeAt) && b.wake.Reset(after) {
 		b.wakeAt = at
 	}
-}
-
-// nextLate returns when the first of the round trips under way reaches an age that room asks for.
-func (b *Batcher) nextLate(now time.Time) (next time.Time) {
-	ages := [...]time.Duration{b.pace.late(), Hanging, slowForUrgent}
-	some := ages[:2]
-	if len(b.urgent) > 0 {
-		some = ages[:]
-	}
-	for _, trip := range b.underWay {
-		for _, age := range some {
-			if at := trip.sent.Add(age); at.After(now) && (next.IsZero() || at.Before(next)) {
-				next = at
-			}
-		}
-	}
-	return next
 }

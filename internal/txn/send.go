@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/clock"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -20,21 +19,9 @@ func (b *Batcher) Send(ctx context.Context, r Request) (*clientv3.TxnResponse, e
 	if also := b.cfg.Also; len(also) > 0 {
 		in = &pb.TxnRequest{Compare: in.Compare, Success: append(slices.Clip(in.Success), also...), Failure: in.Failure}
 	}
-	resp, err := b.send(ctx, in, b.timeoutOf(r))
+	resp, err := b.cfg.Send(ctx, in, b.timeoutOf(r))
 	if errors.Is(err, rpctypes.ErrNoSpace) && b.untouched(ctx, r)[0] {
 		return nil, Failed(err)
-	}
-	return resp, err
-}
-
-// send carries out a transaction, and notes how long etcd took to answer.
-func (b *Batcher) send(ctx context.Context, in *pb.TxnRequest, timeout time.Duration) (*clientv3.TxnResponse, error) {
-	sent := clock.Mono()
-	resp, err := b.cfg.Send(ctx, in, timeout)
-	if err == nil {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.pace.answered(sent, clock.Mono())
 	}
 	return resp, err
 }
@@ -81,7 +68,7 @@ func (b *Batcher) commit(calls []*call) {
 		defer cancel()
 		b.accompany(calls, cancel)
 	}
-	resp, err := b.send(ctx, m.in, b.cfg.Timeout)
+	resp, err := b.cfg.Send(ctx, m.in, b.cfg.Timeout)
 	switch {
 	case err == nil && resp.Succeeded:
 		b.settle(m.groups, resp)
