@@ -627,4 +627,8 @@ var coreMutants = []mutant{
 		name: "undo that its client does not know of", of: "etcdclaims/work", tests: "TestUndoneWorkIsNoGhost",
 		edits: []edit{{"internal/acquire/undo.go", "a.ac.CleanUp(a.ID, ", "a.ac.CleanUp(\"\", "}},
 	},
+	{
+		name: "question of before that a client is suspected for", of: "internal/suspicion", tests: "TestAQuestionIsPutAnew",
+		edits: []edit{{"internal/suspicion/inquiry.go", "		stands = \"\"\n", ""}},
+	},
 }

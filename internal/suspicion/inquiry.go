@@ -68,8 +68,12 @@ func (q *inquiry) request(on Lease) *pb.TxnRequest {
 		return &pb.TxnRequest{Success: []*pb.RequestOp{txn.Get(name), sentinels}}
 	}
 	q.before, q.last = q.last, on
+	stands := q.value
+	if q.anew { // nobody waited since: the client may have missed the question when it was put
+		stands = ""
+	}
 	return &pb.TxnRequest{
-		Compare: []*pb.Compare{txn.ValueIs(name, q.value)},
+		Compare: []*pb.Compare{txn.ValueIs(name, stands)},
 		Success: []*pb.RequestOp{txn.Get(name)},
 		Failure: []*pb.RequestOp{txn.Put(name, q.value, int64(on.ID()))},
 	}
