@@ -102,12 +102,39 @@ func TestLimitNumbers(t *testing.T) {
 	})
 }
 
+// A tick that waits for a slot with a low number delays none that can have another slot.
+func TestLimitNumbersDelayNoOther(t *testing.T) {
+	for _, spread := range []bool{false, true} {
+		caseInFleet(t, fmt.Sprint("spread ", spread), func(t *testing.T, f *fleet) {
+			f.cfg.Spread = spread
+			for i, j := range []struct {
+				name  string
+				limit int
+				takes time.Duration
+			}{{"low", 1, time.Hour}, {"b", 3, 5 * time.Minute}, {"c", 3, 5 * time.Minute}, {"waits", 1, time.Second}, {"high", 3, time.Second}} {
+				job := limited(j.name, map[string]int{"db": j.limit})
+				job.Schedule = calendar.Must(calendar.Cron(fmt.Sprintf("TZ=UTC %d 0 * * *", i+1)))
+				f.do(job, j.takes)
+			}
+			f.start(0)
+			f.until("00:30:00")
+			high := f.ledger.all("high")
+			if len(high) != 1 || high[0].From.Sub(clock("00:07:00")) > time.Second {
+				t.Errorf("%v, want a run when the second slot is free, at 00:07", high)
+			}
+			if waits := f.ledger.all("waits"); len(waits) > 0 {
+				t.Errorf("%v, while the slot was taken", waits)
+			}
+		})
+	}
+}
+
 // Several limits are taken together: a run holds none while it waits for another.
 func TestSeveralLimits(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		f.cfg.Spread = true
 		f.do(limited("ab", map[string]int{"a": 1, "b": 1}), 20*time.Second)
-		f.do(limited("ba", map[string]int{"b": 1, "a": 1}), 20*time.Second)
+		f.do(limited("ba", map[string]int{"a": 1, "b": 1}), 20*time.Second)
 		f.do(limited("a", map[string]int{"a": 1}), 5*time.Second)
 		f.do(limited("b", map[string]int{"b": 1}), 5*time.Second)
 		f.start(0)
