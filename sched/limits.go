@@ -92,10 +92,13 @@ func (g *group) hasSlots(r run, rev int64) {
 	}
 }
 
-// removed notes that the record of a run was deleted, with its slots, at the revision.
-func (g *group) removed(r run, rev int64) {
+// removed notes that the record of a run, put at the revision began, was deleted with its slots at rev.
+func (g *group) removed(r run, began, rev int64) {
 	_, keys := g.keys.SlotsOf(r)
-	for _, key := range append(keys, g.keys.Run(r.Job, r.ID)) {
-		g.view.Remove(key, rev)
+	for _, key := range keys {
+		if g.view.Get(key).Rev == began {
+			g.view.Remove(key, rev)
+		}
 	}
+	g.view.Remove(g.keys.Run(r.Job, r.ID), rev)
 }

@@ -356,6 +356,31 @@ func TestSlotWithoutRun(t *testing.T) {
 	})
 }
 
+// After the key of a slot was deleted by hand, the runs that both have the slot do not free those of others.
+func TestSlotDeletedByHand(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.cfg.Spread = true
+		for i := range 6 {
+			job := limited(fmt.Sprint(i), map[string]int{"db": 1})
+			job.Schedule = calendar.Must(calendar.Every(2*time.Minute, 0))
+			f.do(job, 30*time.Second)
+		}
+		f.start(0)
+		f.until("00:02:15")
+		slots := f.under("/now/slot/")
+		if len(slots) != 1 {
+			t.Fatal(slots)
+		}
+		noErr(t, second(f.etcd.Delete(t.Context(), slots[0].name)))
+		f.until("00:20:00")
+		all := f.ledger.all("")
+		later := slices.DeleteFunc(slices.Clone(all), func(d deed) bool { return d.From.Before(clock("00:03:00")) })
+		if first, then := atMost(all), atMost(later); first != 2 || then != 1 || len(later) < 30 {
+			t.Errorf("%d at once, then %d, in %d runs", first, then, len(later))
+		}
+	})
+}
+
 // A job runs in processes with its labels alone.
 func TestRunsOn(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {

@@ -72,12 +72,21 @@ func (k Keys) takes(r Run) (ops []*pb.RequestOp) {
 	return ops
 }
 
-// removes are the operations that delete the record of a run and its slots: these first, so that a process which
-// sees a slot that is free also knows of the deletion of its key.
-func (k Keys) removes(r Run) (ops []*pb.RequestOp) {
+// Frees are the operations that delete the slots of a run whose record has the revision. A slot that another run
+// has taken since stays: it can if the key was deleted by hand.
+func (k Keys) Frees(r Run, rev int64) (ops []*pb.RequestOp) {
 	_, keys := k.SlotsOf(r)
-	for _, key := range append(keys, k.Run(r.Job, r.ID)) {
-		ops = append(ops, txn.Delete([]byte(key)))
+	for _, key := range keys {
+		ops = append(ops, txn.Nest(&pb.TxnRequest{
+			Compare: []*pb.Compare{txn.ModifiedAt([]byte(key), rev)},
+			Success: []*pb.RequestOp{txn.Delete([]byte(key))},
+		}))
 	}
 	return ops
+}
+
+// removes are the operations that delete the record of a run, which has the revision, and its slots: these first, so
+// that a process which sees a slot that is free also knows of the deletion of its key.
+func (k Keys) removes(r Run, rev int64) []*pb.RequestOp {
+	return append(k.Frees(r, rev), txn.Delete([]byte(k.Run(r.Job, r.ID))))
 }

@@ -43,6 +43,12 @@ func TestSlot(t *testing.T) {
 	if w.do(late.Build()).Succeeded || len(w.under(w.Slots("l"))) != 1 {
 		t.Error("the end of the run before has freed the slot")
 	}
+	two := tick.End{Keys: w.Keys, Job: w.job, Run: next, Value: tick.Encode(next), Began: taken - 1, Past: next.Past()}
+	if before := w.etcd; !w.do(two.Build()).Succeeded || len(w.under(w.Slots("l"))) != 1 {
+		t.Error("the end of a run has freed the slot that another run has taken since")
+	} else {
+		w.etcd = before
+	}
 	settle := tick.Settle{Standing: w.standing(at(3)), Run: next, Rev: taken, Past: next.Past(), Begun: true}
 	if left := w.do(settle.Build()); !left.Succeeded || len(w.under(w.Slots("l"))) != 0 {
 		t.Errorf("left: %v", w.under(w.Slots("l")))
