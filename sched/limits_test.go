@@ -2,6 +2,7 @@ package sched_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -183,6 +184,48 @@ func TestPriority(t *testing.T) {
 			}
 			if want := []string{"first", "urgent", "old", "new", "late"}; !slices.Equal(order, want) {
 				t.Errorf("%v, want %v", order, want)
+			}
+		})
+	}
+}
+
+// The Priority of a tick that waits is that of the present definition of its job, in a process that has started since, too.
+func TestPriorityOfDefinition(t *testing.T) {
+	for _, change := range []string{"defined anew", "another process"} {
+		caseInFleet(t, change, func(t *testing.T, f *fleet) {
+			f.kinds = map[string]kindHandler{"report": func(context.Context, sched.Tick, json.RawMessage) error {
+				time.Sleep(time.Second)
+				return nil
+			}}
+			once := func(minute int) string { return fmt.Sprintf("TZ=UTC %d 0 * * *", minute) }
+			long := limited("long", map[string]int{"db": 1})
+			long.Schedule = calendar.Must(calendar.Cron(once(1)))
+			f.do(long, 10*time.Minute)
+			first := f.start(0)
+			define := func(name string, minute, priority int, version int64) int64 {
+				d := report(name)
+				d.Schedule, d.Limits, d.Priority, d.Version = once(minute), map[string]int{"db": 1}, priority, version
+				d.CatchUp, d.Overlap = sched.All{Max: 10}, sched.BufferAll{}
+				return f.define(d).Version
+			}
+			define("a", 2, 5, 0)
+			was := 0
+			if change == "defined anew" {
+				was = 9
+			}
+			version := define("b", 3, was, 0)
+			f.until("00:05:00")
+			if change == "defined anew" {
+				define("b", 3, 0, version)
+			} else {
+				f.start(0)
+				f.until("00:06:00")
+				first.stop()
+			}
+			f.until("00:40:00")
+			a, b := f.ledger.all("a"), f.ledger.all("b")
+			if len(a) != 1 || len(b) != 1 || !b[0].From.Before(a[0].From) {
+				t.Errorf("%v and %v; want b before a", a, b)
 			}
 		})
 	}

@@ -100,8 +100,7 @@ func (b *starter) start(ctx context.Context) {
 		case <-b.feed.News:
 		case <-b.inbox.News:
 		case <-b.changed.news:
-			_ = b.catalog.take(b.changed)
-			b.lanes.Retry(nil, true)
+			b.relearn()
 		case <-later:
 		case <-ctx.Done():
 		}
@@ -136,6 +135,17 @@ func (b *starter) absorb() {
 			b.lanes.Add(tick.RunClaim(b.cfg.Group, w.Job, w.ID, !w.Parallel), w)
 		}
 	}
+}
+
+// relearn takes over changes of jobs.
+func (b *starter) relearn() {
+	priorities := make(map[string]int)
+	for _, name := range b.catalog.take(b.changed) {
+		j, _ := b.catalog.lookUp(name)
+		priorities[name] = j.Priority
+	}
+	b.lanes.Prioritize(priorities)
+	b.lanes.Retry(nil, true)
 }
 
 // retry lets waiting ticks be tried at once: those of claims that are free, or all.

@@ -193,6 +193,17 @@ func (l *Lanes) Retry(freed []string, all bool) {
 	}
 }
 
+// Prioritize changes the priorities of the ticks that wait, by their jobs.
+func (l *Lanes) Prioritize(jobs map[string]int) {
+	for _, at := range l.where {
+		if p, ok := jobs[at.tick.Job]; ok && p != at.tick.Priority {
+			l.Lift(at.lane) // before its order changes
+			at.tick.Priority = p
+			l.Place(at.lane)
+		}
+	}
+}
+
 // Next returns the lane to try first, or nil.
 func (l *Lanes) Next() *Lane {
 	lane, _ := l.next.First()

@@ -52,6 +52,34 @@ func TestLanesThatWaitForASlot(t *testing.T) {
 	next(tick.BackfillID + "x")
 }
 
+// A new priority of a job counts for the ticks that wait: in lanes that can be tried, wait for a slot or are busy.
+func TestPrioritize(t *testing.T) {
+	t.Parallel()
+	l := New()
+	for i, id := range []string{"a", "b", "c"} {
+		is := at(id, i)
+		is.Job = id
+		l.Add(id, is)
+	}
+	b, c := l.Of("b"), l.Of("c")
+	l.Lift(b)
+	l.Wait(b, Slot{"limit", 1})
+	l.Lift(c)
+	c.Busy++
+	l.Prioritize(map[string]int{"a": 3, "b": 2, "c": 1, "d": 9})
+	if is := l.Next(); is != b {
+		t.Fatalf("%v is next, want b", is)
+	}
+	c.Busy--
+	l.Place(c)
+	for _, want := range []string{"c", "b", "a"} {
+		if is := l.Next(); is == nil || is.Claim != want {
+			t.Fatalf("%v is next, want %s", is, want)
+		}
+		l.Lift(l.Next())
+	}
+}
+
 // A lane that needs a slot with a lower number keeps none from being tried that can have another one. A lane
 // behind one that needs the same slot need not look for it.
 func TestLanesThatNeedDifferentSlots(t *testing.T) {
