@@ -53,7 +53,7 @@ func (g *group) slot(key string) (s tick.Slot, free bool) {
 	case is.Slot == nil:
 		return s, false
 	}
-	s.Rev, s.Last = is.Rev, *is.Slot
+	s.Rev, s.Value, s.Last = is.Rev, is.Value, *is.Slot
 	run := g.view.Get(s.Last.Record(g.keys))
 	return s, run.Gone || run.Rev != is.Rev
 }

@@ -118,6 +118,11 @@ func TestLimitNumbersDelayNoOther(t *testing.T) {
 				f.do(job, j.takes)
 			}
 			f.start(0)
+			f.until("00:04:30")
+			text, err := f.console().Explain(t.Context(), "waits", clock("00:04:00"))
+			if says := "; 1 of 1 slots of the limit db are taken: by low"; err != nil || !strings.HasSuffix(text, says) {
+				t.Errorf("%q, %v; want %q", text, err, says)
+			}
 			f.until("00:30:00")
 			high := f.ledger.all("high")
 			if len(high) != 1 || high[0].From.Sub(clock("00:07:00")) > time.Second {
@@ -245,7 +250,7 @@ func TestWaitForSlot(t *testing.T) {
 		f.start(0)
 		f.until("00:03:30")
 		const want = "admitted, and waits to begin: 0 runs of the job are in progress; " +
-			"1 runs with the limit db are in progress, which is 1 for the job: of first"
+			"1 of 1 slots of the limit db are taken: by first"
 		if text, err := f.console().Explain(t.Context(), "second", clock("00:01:00")); err != nil || text != want {
 			t.Errorf("%q, %v", text, err)
 		}
@@ -379,6 +384,7 @@ func TestSlotOfTwoAtATime(t *testing.T) {
 // A slot is free when the record of its run is gone, by a program that knows no slots too.
 func TestSlotWithoutRun(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
+		log := f.logged()
 		f.do(limited("a", map[string]int{"db": 1}), 10*time.Second)
 		f.start(0)
 		f.until("00:01:05")
@@ -393,6 +399,13 @@ func TestSlotWithoutRun(t *testing.T) {
 		noErr(t, second(f.etcd.Put(t.Context(), left[0].name, `{"v":2}`))) // of a later version: it may be taken
 		f.until("00:03:30")
 		f.ledger.want(t, "a", "00:01:00", "00:02:00")
+		text, err := f.console().Explain(t.Context(), "a", clock("00:03:00"))
+		if says := "are taken: by ?; the slot " + left[0].name + " counts as taken"; err != nil || !strings.Contains(text, says) {
+			t.Errorf("%q, %v; want %q", text, err, says)
+		}
+		if n := log.FilterMessage("slot counts as taken: its value cannot be read").Len(); n != 1 {
+			t.Errorf("logged %d times", n)
+		}
 		noErr(t, second(f.etcd.Delete(t.Context(), left[0].name)))
 		f.until("00:03:50")
 		f.ledger.want(t, "a", "00:01:00", "00:02:00", "00:03:00")

@@ -38,9 +38,10 @@ func (h Holder) Record(k Keys) string { return k.Run(h.Job, h.ID) }
 
 // Slot is a slot that is free, as it was read.
 type Slot struct {
-	Key  string
-	Rev  int64  // 0 if there is no such key
-	Last Holder // if there is one: its value
+	Key   string
+	Rev   int64 // 0 if there is no such key
+	Value string
+	Last  Holder // the decoded value
 }
 
 // free are the conditions that the slots are free.
@@ -48,7 +49,8 @@ func (k Keys) free(slots []Slot) (all []*pb.Compare) {
 	for _, s := range slots {
 		all = append(all, txn.ModifiedAt([]byte(s.Key), s.Rev))
 		if s.Rev > 0 {
-			all = append(all, txn.NotModifiedAt([]byte(s.Last.Record(k)), s.Rev))
+			// After a restore from a backup, another value can have the revision.
+			all = append(all, txn.ValueIs([]byte(s.Key), s.Value), txn.NotModifiedAt([]byte(s.Last.Record(k)), s.Rev))
 		}
 	}
 	return all

@@ -31,11 +31,17 @@ func TestSlot(t *testing.T) {
 	if _, twice := begin(tick.Slot{Key: key}); twice != 0 {
 		t.Error("the slot was taken twice")
 	}
-	if _, twice := begin(tick.Slot{Key: key, Rev: rev, Last: run.Holder("l")}); twice != 0 {
+	was := tick.Slot{Key: key, Rev: rev, Value: tick.Encode(run.Holder("l")), Last: run.Holder("l")}
+	if _, twice := begin(was); twice != 0 {
 		t.Error("the slot was taken from a run that is recorded")
 	}
 	w.do(&pb.TxnRequest{Success: []*pb.RequestOp{txn.Delete([]byte(w.Run("a", run.ID)))}})
-	next, taken := begin(tick.Slot{Key: key, Rev: rev, Last: run.Holder("l")})
+	other := was
+	other.Value = tick.Encode(tick.Run{}.Holder("l"))
+	if _, twice := begin(other); twice != 0 {
+		t.Error("a slot was taken that has another value since a restore")
+	}
+	next, taken := begin(was)
 	if taken == 0 {
 		t.Fatal("the slot was not free when the record was gone")
 	}
