@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,9 +33,9 @@ type Config struct {
 	// Labels are what Job.RunsOn asks for, such as "gpu" or "zone-a". At most 16. Default: none.
 	Labels []string
 	// Limit is the greatest number of runs at a time in this process. See Job.Limits for all
-	// processes. Further ticks wait, and begin in the order of Job.Priority, and then oldest first. They wait in etcd, where another process can take
-	// them if Spread is set; in a passthrough scheduler they wait in memory. Zero
-	// means no limit.
+	// processes. Further ticks wait in etcd, where another process can take them if Spread is
+	// set. They begin in the order of Job.Priority, and then oldest first. In a passthrough
+	// scheduler they wait in memory, and Job.Priority has no effect. Zero means no limit.
 	Limit int
 	// Grace is how late a tick can be admitted, after the time at which it should
 	// start, before the CatchUp policy SkipMissed treats it as missed. It must cover the
@@ -143,5 +144,6 @@ func (cfg Config) withDefaults() (Config, error) {
 	if err := checkLabels("Labels", cfg.Labels); err != nil {
 		return cfg, fmt.Errorf("sched: config: %w", err)
 	}
+	cfg.Labels = slices.Clone(cfg.Labels)
 	return cfg, nil
 }

@@ -77,8 +77,7 @@
 //
 // With a client of etcdclaims.NewPassthrough a Scheduler runs its jobs in this process, and
 // does not coordinate with other processes; see [New]. Nothing is recorded then, and
-// AtLeastOnce, PauseOnFailure,
-// Limits, Priority and RunsOn have no effect.
+// AtLeastOnce, PauseOnFailure, Limits, Priority and RunsOn have no effect.
 //
 // # Concurrency
 //

@@ -101,7 +101,7 @@ func (p *promptRun) failed(_ context.Context, err error) (again bool) {
 // no tick waits, and no run is in progress, that the job's Overlap has to deal with.
 func (l *leadership) mayBegin(c *jobState, p tick.Plan, now time.Time) (*promptRun, bool) {
 	r, most := &promptRun{c: c}, readTime
-	if l.cfg.Spread || l.cfg.Limit > 0 || len(c.job.Limits) > 0 || c.refused || len(p.Ticks) != 1 || p.Late {
+	if l.cfg.Spread || l.cfg.Limit > 0 || c.refused || len(p.Ticks) != 1 || p.Late {
 		return nil, false
 	}
 	r.step = tick.Prompt{Keys: l.keys, Job: c.job.rules, Mark: c.mark(), Plan: p, Guard: l.unhalted()}
@@ -120,7 +120,7 @@ func (l *leadership) mayBegin(c *jobState, p tick.Plan, now time.Time) (*promptR
 	var has bool
 	r.job, has = l.catalog.job(c.job.Name)
 	r.until = clock.Mono().Add(most)
-	return r, has && most > 0
+	return r, has && most > 0 && len(r.job.Limits) == 0 // the catalog can have a newer definition
 }
 
 // admit carries out decisions, and begins the runs that may begin at once. A tick that did not

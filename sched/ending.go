@@ -80,7 +80,7 @@ func (x *runner) tryEnd(ctx context.Context, a *active, e *tick.End, concern []s
 	if ended.Paused {
 		x.paused(j, e.Tally)
 	}
-	x.removed(a.run, reply.Rev)
+	x.removed(a.run, e.Began, reply.Rev)
 	return ended, true, nil
 }
 

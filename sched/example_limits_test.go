@@ -39,7 +39,9 @@ func ExampleJob_limits() {
 	var running, most atomic.Int64
 	ended := make(chan error, 4)
 	report := func(context.Context, sched.Tick) error {
-		most.Store(max(most.Load(), running.Add(1)))
+		n := running.Add(1)
+		for was := most.Load(); n > was && !most.CompareAndSwap(was, n); was = most.Load() {
+		}
 		defer running.Add(-1)
 		time.Sleep(10 * time.Millisecond)
 		ended <- nil

@@ -43,7 +43,7 @@ func (s *Scheduler) explainTick(ctx context.Context, job string, nominal time.Ti
 		return "", s.unknownJob(job)
 	}
 	st.State = st.Lift(s.now())
-	if err := s.readPlaces(ctx, st); err != nil {
+	if err := s.readPlaces(ctx, st, nominal); err != nil {
 		return "", err
 	}
 	if text := st.InProgress(nominal); text != "" {

@@ -9,7 +9,8 @@ import (
 	"github.com/etcdclaims/claims/internal/tick"
 )
 
-// startSome begins ticks, those of the lowest Priority first, and then the oldest, and returns after how long to call it again.
+// startSome begins ticks, those of the lowest Priority first, and then the oldest. It returns after how long to call it
+// again.
 func (b *starter) startSome(ctx context.Context) time.Duration {
 	if !b.cfg.Spread && !b.owning.Load() {
 		return mostWait
@@ -30,11 +31,11 @@ func (b *starter) startSome(ctx context.Context) time.Duration {
 			break
 		}
 		b.lanes.Lift(l)
-		waited := l.Slot
-		l.Slot = ""
+		waited := l.Needs
+		l.Needs = lanes.Slot{}
 		known := b.startFirst(ctx, l, now)
-		if waited != l.Slot {
-			b.lanes.Free(waited) // another one may be free
+		if waited != l.Needs {
+			b.lanes.Free(waited.Limit) // another one may be free
 		}
 		if !known {
 			return 0
@@ -55,8 +56,8 @@ func (b *starter) startFirst(ctx context.Context, l *lanes.Lane, now time.Time) 
 		}
 		return true
 	}
-	slots, numbers, full := b.limits.slots(j)
-	if full != "" {
+	slots, numbers, full := b.limits.slots(j, l)
+	if full != (lanes.Slot{}) {
 		b.lanes.Wait(l, full)
 		return true
 	}

@@ -256,7 +256,8 @@ func (s *Scheduler) info(job string, st *jobSnapshot) JobInfo {
 	i := JobInfo{
 		Group: s.cfg.Group, Job: job, Schedule: st.Spec.Schedule, Revision: st.Spec.Revision, CatchUp: st.Spec.CatchUp,
 		Overlap: st.Spec.Overlap, Guarantee: st.Spec.Guarantee, Since: st.Spec.Since, High: st.High, Failures: st.Failures.InARow,
-		Tags: st.Spec.Tags, Limits: st.Spec.Limits, Priority: st.Spec.Priority, RunsOn: st.Spec.RunsOn, Kind: st.Spec.Kind, Version: st.definitionRev, Problem: st.problem(), Requests: st.Requests,
+		Tags: st.Spec.Tags, Limits: st.Spec.Limits, Priority: st.Spec.Priority, RunsOn: st.Spec.RunsOn,
+		Kind: st.Spec.Kind, Version: st.definitionRev, Problem: st.problem(), Requests: st.Requests,
 	}
 	if i.Schedule == "" { // no owner could register the definition
 		i.Schedule, i.Kind = s.definitionText(st.definition), st.definition.Kind

@@ -67,10 +67,12 @@ type Job struct {
 	// A run has its slots until its end is recorded. If its process dies or loses the claim of the
 	// run, they are free when the claim has ended in etcd and the owner has recorded the loss.
 	// The context of the handler ends before that, with a cause that matches etcdclaims.ErrLost.
-	// A frozen process can continue, as its fence shows.
+	// A handler that ignores the end of its context, or whose process is frozen, can continue beside
+	// the next run. The fence of its tick is then refused.
 	//
-	// An earlier version of this package ignores the Limits and the RunsOn of a job in code, and does
-	// not run definitions that have them. Default: none.
+	// Runs of a version of the job without a limit have no slot of it: they are not bounded, and do not
+	// count. An earlier version of this package ignores the Limits and the RunsOn of a job in code, and
+	// does not run definitions that have them. Default: none.
 	Limits map[string]int
 	// Priority decides which tick begins first if several wait, because of Limits or
 	// Config.Limit: that of the lower Priority, as in package queue, and then the older one. It is any
@@ -242,7 +244,7 @@ func (j Job) withDefaults() (Job, error) {
 	if err := j.checkPlaces(); err != nil {
 		return fail("%w", err)
 	}
-	j.Limits = maps.Clone(j.Limits)
+	j.Limits, j.RunsOn = maps.Clone(j.Limits), slices.Clone(j.RunsOn)
 	return j.ruled(), nil
 }
 
@@ -351,8 +353,8 @@ func describe(group string, j Job) spec {
 	is := spec{
 		Version: valueVersion, Group: group, Job: j.Name, Schedule: j.text(), Revision: j.Revision, Hash: j.hash(),
 		Guarantee: j.Guarantee.String(), History: j.History, HistoryFor: j.HistoryFor,
-		Overdue: j.Overdue, Jitter: j.Jitter, Kind: j.kind, Defined: j.defined, Tags: j.Tags, Limits: j.Limits, Priority: j.Priority,
-		RunsOn: j.RunsOn,
+		Overdue: j.Overdue, Jitter: j.Jitter, Kind: j.kind, Defined: j.defined, Tags: j.Tags,
+		Limits: j.Limits, Priority: j.Priority, RunsOn: j.RunsOn,
 	}
 	if before, follows := j.Schedule.(after); follows {
 		is.Following = before.Following

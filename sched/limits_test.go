@@ -2,6 +2,7 @@ package sched_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -102,12 +103,44 @@ func TestLimitNumbers(t *testing.T) {
 	})
 }
 
+// A tick that waits for a slot with a low number delays none that can have another slot.
+func TestLimitNumbersDelayNoOther(t *testing.T) {
+	for _, spread := range []bool{false, true} {
+		caseInFleet(t, fmt.Sprint("spread ", spread), func(t *testing.T, f *fleet) {
+			f.cfg.Spread = spread
+			for i, j := range []struct {
+				name  string
+				limit int
+				takes time.Duration
+			}{{"low", 1, time.Hour}, {"b", 3, 5 * time.Minute}, {"c", 3, 5 * time.Minute}, {"waits", 1, time.Second}, {"high", 3, time.Second}} {
+				job := limited(j.name, map[string]int{"db": j.limit})
+				job.Schedule = calendar.Must(calendar.Cron(fmt.Sprintf("TZ=UTC %d 0 * * *", i+1)))
+				f.do(job, j.takes)
+			}
+			f.start(0)
+			f.until("00:04:30")
+			text, err := f.console().Explain(t.Context(), "waits", clock("00:04:00"))
+			if says := "; 1 of 1 slots of the limit db are taken: by low"; err != nil || !strings.HasSuffix(text, says) {
+				t.Errorf("%q, %v; want %q", text, err, says)
+			}
+			f.until("00:30:00")
+			high := f.ledger.all("high")
+			if len(high) != 1 || high[0].From.Sub(clock("00:07:00")) > time.Second {
+				t.Errorf("%v, want a run when the second slot is free, at 00:07", high)
+			}
+			if waits := f.ledger.all("waits"); len(waits) > 0 {
+				t.Errorf("%v, while the slot was taken", waits)
+			}
+		})
+	}
+}
+
 // Several limits are taken together: a run holds none while it waits for another.
 func TestSeveralLimits(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		f.cfg.Spread = true
 		f.do(limited("ab", map[string]int{"a": 1, "b": 1}), 20*time.Second)
-		f.do(limited("ba", map[string]int{"b": 1, "a": 1}), 20*time.Second)
+		f.do(limited("ba", map[string]int{"a": 1, "b": 1}), 20*time.Second)
 		f.do(limited("a", map[string]int{"a": 1}), 5*time.Second)
 		f.do(limited("b", map[string]int{"b": 1}), 5*time.Second)
 		f.start(0)
@@ -161,6 +194,48 @@ func TestPriority(t *testing.T) {
 	}
 }
 
+// The Priority of a tick that waits is that of the present definition of its job, in a process that has started since, too.
+func TestPriorityOfDefinition(t *testing.T) {
+	for _, change := range []string{"defined anew", "another process"} {
+		caseInFleet(t, change, func(t *testing.T, f *fleet) {
+			f.kinds = map[string]kindHandler{"report": func(context.Context, sched.Tick, json.RawMessage) error {
+				time.Sleep(time.Second)
+				return nil
+			}}
+			once := func(minute int) string { return fmt.Sprintf("TZ=UTC %d 0 * * *", minute) }
+			long := limited("long", map[string]int{"db": 1})
+			long.Schedule = calendar.Must(calendar.Cron(once(1)))
+			f.do(long, 10*time.Minute)
+			first := f.start(0)
+			define := func(name string, minute, priority int, version int64) int64 {
+				d := report(name)
+				d.Schedule, d.Limits, d.Priority, d.Version = once(minute), map[string]int{"db": 1}, priority, version
+				d.CatchUp, d.Overlap = sched.All{Max: 10}, sched.BufferAll{}
+				return f.define(d).Version
+			}
+			define("a", 2, 5, 0)
+			was := 0
+			if change == "defined anew" {
+				was = 9
+			}
+			version := define("b", 3, was, 0)
+			f.until("00:05:00")
+			if change == "defined anew" {
+				define("b", 3, 0, version)
+			} else {
+				f.start(0)
+				f.until("00:06:00")
+				first.stop()
+			}
+			f.until("00:40:00")
+			a, b := f.ledger.all("a"), f.ledger.all("b")
+			if len(a) != 1 || len(b) != 1 || !b[0].From.Before(a[0].From) {
+				t.Errorf("%v and %v; want b before a", a, b)
+			}
+		})
+	}
+}
+
 // A tick that waits for a slot explains why, and is late after its StartDeadline.
 func TestWaitForSlot(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
@@ -175,7 +250,7 @@ func TestWaitForSlot(t *testing.T) {
 		f.start(0)
 		f.until("00:03:30")
 		const want = "admitted, and waits to begin: 0 runs of the job are in progress; " +
-			"1 runs with the limit db are in progress, which is 1 for the job: of first"
+			"1 of 1 slots of the limit db are taken: by first"
 		if text, err := f.console().Explain(t.Context(), "second", clock("00:01:00")); err != nil || text != want {
 			t.Errorf("%q, %v", text, err)
 		}
@@ -309,6 +384,7 @@ func TestSlotOfTwoAtATime(t *testing.T) {
 // A slot is free when the record of its run is gone, by a program that knows no slots too.
 func TestSlotWithoutRun(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
+		log := f.logged()
 		f.do(limited("a", map[string]int{"db": 1}), 10*time.Second)
 		f.start(0)
 		f.until("00:01:05")
@@ -323,9 +399,41 @@ func TestSlotWithoutRun(t *testing.T) {
 		noErr(t, second(f.etcd.Put(t.Context(), left[0].name, `{"v":2}`))) // of a later version: it may be taken
 		f.until("00:03:30")
 		f.ledger.want(t, "a", "00:01:00", "00:02:00")
+		text, err := f.console().Explain(t.Context(), "a", clock("00:03:00"))
+		if says := "are taken: by ?; the slot " + left[0].name + " counts as taken"; err != nil || !strings.Contains(text, says) {
+			t.Errorf("%q, %v; want %q", text, err, says)
+		}
+		if n := log.FilterMessage("slot counts as taken: its value cannot be read").Len(); n != 1 {
+			t.Errorf("logged %d times", n)
+		}
 		noErr(t, second(f.etcd.Delete(t.Context(), left[0].name)))
 		f.until("00:03:50")
 		f.ledger.want(t, "a", "00:01:00", "00:02:00", "00:03:00")
+	})
+}
+
+// After the key of a slot was deleted by hand, the runs that both have the slot do not free those of others.
+func TestSlotDeletedByHand(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.cfg.Spread = true
+		for i := range 6 {
+			job := limited(fmt.Sprint(i), map[string]int{"db": 1})
+			job.Schedule = calendar.Must(calendar.Every(2*time.Minute, 0))
+			f.do(job, 30*time.Second)
+		}
+		f.start(0)
+		f.until("00:02:15")
+		slots := f.under("/now/slot/")
+		if len(slots) != 1 {
+			t.Fatal(slots)
+		}
+		noErr(t, second(f.etcd.Delete(t.Context(), slots[0].name)))
+		f.until("00:20:00")
+		all := f.ledger.all("")
+		later := slices.DeleteFunc(slices.Clone(all), func(d deed) bool { return d.From.Before(clock("00:03:00")) })
+		if first, then := atMost(all), atMost(later); first != 2 || then != 1 || len(later) < 30 {
+			t.Errorf("%d at once, then %d, in %d runs", first, then, len(later))
+		}
 	})
 }
 

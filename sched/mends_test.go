@@ -170,7 +170,10 @@ func TestCancelWithinHistory(t *testing.T) {
 func TestForget(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		f.do(sched.Job{Name: "a", Schedule: minutely}, time.Second)
-		f.do(sched.Job{Name: "b", Schedule: calendar.Must(calendar.Every(time.Second, 0)), Overlap: sched.Allow{}}, time.Hour)
+		f.do(sched.Job{
+			Name: "b", Schedule: calendar.Must(calendar.Every(time.Second, 0)), Overlap: sched.Allow{},
+			Limits: map[string]int{"1": 1000, "2": 1000, "3": 1000, "4": 1000},
+		}, time.Hour)
 		f.until("00:00:10")
 		old := f.start(0)
 		f.until("00:01:10")

@@ -140,8 +140,8 @@ func (s *Scheduler) Cancel(ctx context.Context, job, why string) error {
 	})
 }
 
-// mostForgotten is how many orphaned runs one request removes.
-const mostForgotten = 30
+// mostForgotten is how many orphaned runs one request removes, with their slots.
+const mostForgotten = 20
 
 // Forget removes the state of a job that no process has any more: its specification,
 // its high-water mark, its waiting ticks, its history, and the runs whose process died.
@@ -181,7 +181,7 @@ func (s *Scheduler) Forget(ctx context.Context, job string) error {
 				key := k.Run(job, r.ID)
 				cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(s.claims.OwnKey(r.Claim)), "!=", r.Rev),
 					clientv3.Compare(clientv3.ModRevision(key), "=", r.Rev))
-				if !all {
+				if ops = append(ops, txn.OpsOf(k.Frees(r.Run, r.Rev))...); !all {
 					ops = append(ops, clientv3.OpDelete(key))
 				}
 			}

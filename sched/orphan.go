@@ -127,11 +127,11 @@ func (l *leadership) settle(c *jobState, of suspect, begun bool) (d decision, co
 		By:       l.withdrawn[c.id].Withdrawal,
 		Outdated: l.outdated(c, r.ID),
 	}
-	return decision{st.Build(), func(reply txn.Reply) { l.settled(c, r, st.Judge(reply), reply.Rev) }}, st.Counts()
+	return decision{st.Build(), func(reply txn.Reply) { l.settled(c, r, st.Rev, st.Judge(reply), reply.Rev) }}, st.Counts()
 }
 
-// settled takes over whether a record was ended.
-func (l *leadership) settled(c *jobState, r run, d tick.Settled, rev int64) {
+// settled takes over whether a record, put at the revision began, was ended at rev.
+func (l *leadership) settled(c *jobState, r run, began int64, d tick.Settled, rev int64) {
 	if !l.tallied(c, d.Tally, d.Done, rev, d.Paused) {
 		return
 	}
@@ -139,7 +139,7 @@ func (l *leadership) settled(c *jobState, r run, d tick.Settled, rev int64) {
 	if d.Waits != nil {
 		l.view.PutTick(*d.Waits, rev)
 	}
-	l.removed(r, rev)
+	l.removed(r, began, rev)
 	if d.Left != nil {
 		l.left(c.job, *d.Left)
 		return

@@ -171,7 +171,7 @@ func (s *Scheduler) late(ctx context.Context, a *alarm, hadTime bool) (st *jobSn
 		return st, "", nil
 	}
 	st.State = st.Lift(s.now())
-	if err := s.readPlaces(ctx, st); err != nil {
+	if err := s.readPlaces(ctx, st, a.nominal); err != nil {
 		return st, "", err
 	}
 	if why = st.InProgress(a.nominal); why != "" {

@@ -5,18 +5,21 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/tick"
 	"github.com/etcdclaims/claims/internal/txn"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// readPlaces reads where a waiting tick of the job can begin, for its explanation: which runs have the slots of its
+// readPlaces reads where a tick of the job can begin if it waits, for its explanation: which runs have the slots of its
 // limits, and which labels a process needs.
-func (s *Scheduler) readPlaces(ctx context.Context, st *jobSnapshot) error {
-	if len(st.Waiting) == 0 {
+func (s *Scheduler) readPlaces(ctx context.Context, st *jobSnapshot, nominal time.Time) error {
+	if !slices.ContainsFunc(st.Waiting, func(w tick.Waiting) bool { return w.Nominal.Equal(nominal) }) {
 		return nil
 	}
 	if len(st.Spec.RunsOn) > 0 {
@@ -43,22 +46,35 @@ func (s *Scheduler) readPlaces(ctx context.Context, st *jobSnapshot) error {
 		recorded[string(kv.Key)] = kv.ModRevision
 	}
 	for i, limit := range limits {
-		var by []string
-		for _, kv := range reply.Kvs(slots[i]) {
-			h, err := decode[tick.Holder](string(kv.Key), kv.Value)
-			if err == nil && recorded[h.Record(s.keys)] == kv.ModRevision {
-				by = append(by, h.Job)
-			}
-		}
-		text := fmt.Sprintf("%d runs with the limit %s are in progress, which is %d for the job", len(by), limit, st.Spec.Limits[limit])
-		const most = 5
-		if slices.Sort(by); len(by) > most {
-			by = append(by[:most], "others")
-		}
-		if len(by) > 0 {
-			text += ": of " + strings.Join(by, ", ")
-		}
-		st.Places = append(st.Places, text)
+		st.Places = append(st.Places, s.takenBy(limit, st.Spec.Limits[limit], reply.Kvs(slots[i]), recorded))
 	}
 	return nil
+}
+
+// takenBy describes which of the slots with a number below n are taken, by the revisions of the recorded runs.
+func (s *Scheduler) takenBy(limit string, n int, slots []*mvccpb.KeyValue, recorded map[string]int64) string {
+	var by []string
+	unread := ""
+	for _, kv := range slots {
+		key := string(kv.Key)
+		if i, err := strconv.Atoi(strings.TrimPrefix(key, s.keys.Slots(limit))); err != nil || i >= n {
+			continue
+		}
+		switch h, err := decode[tick.Holder](key, kv.Value); {
+		case err != nil:
+			by = append(by, "?")
+			unread = "; the slot " + key + " counts as taken, since its value cannot be read"
+		case recorded[h.Record(s.keys)] == kv.ModRevision:
+			by = append(by, h.Job)
+		}
+	}
+	text := fmt.Sprintf("%d of %d slots of the limit %s are taken", len(by), n, limit)
+	const most = 5
+	if slices.Sort(by); len(by) > most {
+		by = append(by[:most], "others")
+	}
+	if len(by) > 0 {
+		text += ": by " + strings.Join(by, ", ")
+	}
+	return text + unread
 }

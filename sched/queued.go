@@ -67,7 +67,8 @@ func (b *starter) excluding(r ready) (ticks []*waiter) {
 }
 
 // stillWaits reports whether a tick that was refused may begin later: another run of its
-// job is recorded, or was until a moment ago, or another run has taken a slot. A tick that cannot be read may begin later.
+// job is recorded, or was until a moment ago, or another run has taken a slot. A tick that cannot be
+// read may begin later.
 func (q *queued) stillWaits(ctx context.Context, st tick.Begin) bool {
 	if !st.Waits() {
 		return false

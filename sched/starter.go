@@ -78,8 +78,8 @@ func newStarter(x *runner, deny func(error)) *starter {
 	b := &starter{
 		runner: x, deny: deny, inbox: inbox.New(), feed: x.view.Subscribe(live.KindReady, live.KindCancel, live.KindSlot),
 		changed: x.catalog.subscribe(), slots: make(chan struct{}, attemptsAtOnce), runs: newRuns(x.group), lanes: lanes.New(),
-		limits: &limits{group: x.group, taking: make(map[string]bool)},
 	}
+	b.limits = &limits{group: x.group, lanes: b.lanes, taking: make(map[string]bool)}
 	x.over = func(a *active, never bool) { b.inbox.Post(func() { b.runs.remove(a, never) }) }
 	return b
 }
@@ -100,8 +100,7 @@ func (b *starter) start(ctx context.Context) {
 		case <-b.feed.News:
 		case <-b.inbox.News:
 		case <-b.changed.news:
-			_ = b.catalog.take(b.changed)
-			b.lanes.Retry(nil, true)
+			b.relearn()
 		case <-later:
 		case <-ctx.Done():
 		}
@@ -136,6 +135,17 @@ func (b *starter) absorb() {
 			b.lanes.Add(tick.RunClaim(b.cfg.Group, w.Job, w.ID, !w.Parallel), w)
 		}
 	}
+}
+
+// relearn takes over changes of jobs.
+func (b *starter) relearn() {
+	priorities := make(map[string]int)
+	for _, name := range b.catalog.take(b.changed) {
+		j, _ := b.catalog.lookUp(name)
+		priorities[name] = j.Priority
+	}
+	b.lanes.Prioritize(priorities)
+	b.lanes.Retry(nil, true)
 }
 
 // retry lets waiting ticks be tried at once: those of claims that are free, or all.
@@ -244,7 +254,7 @@ func (b *starter) attempt(ctx context.Context, t launch) (begun, never, again bo
 // tried takes over what became of an attempt.
 func (b *starter) tried(t launch, begun, never, again bool) {
 	b.tries--
-	b.limits.taken(t.slots, b.lanes)
+	b.limits.taken(t.slots)
 	if begun {
 		t.lane.Try, t.lane.Ahead = 0, nil
 		b.runs.begin(t.run)

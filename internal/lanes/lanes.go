@@ -18,7 +18,13 @@ type Lane struct {
 	At    time.Time // when to try again, by the monotonic clock
 	Rests bool      // because of the first tick's back-off, not because the claim was held
 	Try   int
-	Slot  string // the directory of the slots of which it needed a free one when it was last tried; "" for none
+	Needs Slot // the one that was not free when it was last tried
+}
+
+// Slot is what a lane needs: any slot of the limit with a number below Below. The zero value is none.
+type Slot struct {
+	Limit string // the directory of its slots
+	Below int
 }
 
 // unrest forgets the back-off of the first tick: another tick may be the first.
@@ -31,11 +37,11 @@ func (l *Lane) unrest() {
 // Lanes has all lanes of a process. Its methods are not safe for concurrent use.
 type Lanes struct {
 	byClaim map[string]*Lane
-	where   map[string]place                  // the places of ticks, by their keys
-	next    *priority.Queue[*Lane]            // those that can be tried, by their first tick
-	later   *priority.Queue[*Lane]            // those whose claims were held, by when to try again
-	parked  map[*Lane]bool                    // those whose ticks this process cannot begin
-	full    map[string]*priority.Queue[*Lane] // those that wait for a slot, by Lane.Slot, and by their first tick
+	where   map[string]place                          // the places of ticks, by their keys
+	next    *priority.Queue[*Lane]                    // those that can be tried, by their first tick
+	later   *priority.Queue[*Lane]                    // those whose claims were held, by when to try again
+	parked  map[*Lane]bool                            // those whose ticks this process cannot begin
+	full    map[string]map[int]*priority.Queue[*Lane] // those that wait for a slot, by Lane.Needs, and by their first tick
 }
 
 type place struct {
@@ -47,7 +53,7 @@ type place struct {
 func New() *Lanes {
 	return &Lanes{
 		byClaim: make(map[string]*Lane), where: make(map[string]place), parked: make(map[*Lane]bool),
-		full:  make(map[string]*priority.Queue[*Lane]),
+		full:  make(map[string]map[int]*priority.Queue[*Lane]),
 		next:  priority.New(byPriority),
 		later: priority.New(func(a, b *Lane) bool { return a.At.Before(b.At) }),
 	}
@@ -96,9 +102,13 @@ func (l *Lanes) Lift(lane *Lane) {
 	l.next.Drop(lane)
 	l.later.Drop(lane)
 	delete(l.parked, lane)
-	if q := l.full[lane.Slot]; q != nil {
+	limit := l.full[lane.Needs.Limit]
+	if q := limit[lane.Needs.Below]; q != nil {
 		if q.Drop(lane); q.Len() == 0 {
-			delete(l.full, lane.Slot)
+			delete(limit, lane.Needs.Below)
+		}
+		if len(limit) == 0 {
+			delete(l.full, lane.Needs.Limit)
 		}
 	}
 }
@@ -110,7 +120,7 @@ func (l *Lanes) Place(lane *Lane) {
 	case lane.Busy > 0:
 	case len(lane.Line.Ticks) == 0:
 		delete(l.byClaim, lane.Claim)
-		l.Free(lane.Slot)
+		l.Free(lane.Needs.Limit)
 	case lane.At.After(clock.Mono()):
 		l.later.Set(lane)
 	default:
@@ -122,29 +132,45 @@ func (l *Lanes) Place(lane *Lane) {
 // cannot begin any of them.
 func (l *Lanes) Park(lane *Lane) { l.parked[lane] = true }
 
-// Unpark lets all lanes that were parked be tried, and the first that waits for each slot.
+// Unpark lets all lanes that were parked be tried, and the first of those that need the same slot.
 func (l *Lanes) Unpark() {
 	for lane := range l.parked {
 		l.Place(lane)
 	}
-	for slot := range l.full {
-		l.Free(slot)
+	for limit := range l.full {
+		l.Free(limit)
 	}
 }
 
-// Wait lets a lane that was lifted wait until Free, or until its ticks change: no slot is free.
-func (l *Lanes) Wait(lane *Lane, slot string) {
-	if l.full[slot] == nil {
-		l.full[slot] = priority.New(byPriority)
+// Wait lets a lane that was lifted wait until Free, or until its ticks change: no such slot is free.
+func (l *Lanes) Wait(lane *Lane, needs Slot) {
+	limit := l.full[needs.Limit]
+	if limit == nil {
+		limit = make(map[int]*priority.Queue[*Lane])
+		l.full[needs.Limit] = limit
 	}
-	lane.Slot = slot
-	l.full[slot].Set(lane)
+	if limit[needs.Below] == nil {
+		limit[needs.Below] = priority.New(byPriority)
+	}
+	lane.Needs = needs
+	limit[needs.Below].Set(lane)
 }
 
-// Free lets the first lane be tried that waits for the slot. Whoever tries it calls Free again, unless it
-// waits for the slot again.
-func (l *Lanes) Free(slot string) {
-	if q := l.full[slot]; q != nil {
+// IsBehind reports whether a lane waits for such a slot whose first tick begins before that of this one. Then
+// this one need not look for a slot.
+func (l *Lanes) IsBehind(lane *Lane, needs Slot) bool {
+	q := l.full[needs.Limit][needs.Below]
+	if q == nil {
+		return false
+	}
+	first, _ := q.First()
+	return byPriority(first, lane)
+}
+
+// Free lets the first lane be tried of those that need the same slot of the limit. Whoever tries it calls Free again,
+// unless it waits for that slot again.
+func (l *Lanes) Free(limit string) {
+	for _, q := range l.full[limit] {
 		first, _ := q.First()
 		l.Place(first)
 	}
@@ -163,6 +189,17 @@ func (l *Lanes) Retry(freed []string, all bool) {
 		if lane := l.byClaim[claim]; lane != nil {
 			lane.At = time.Time{}
 			l.Place(lane)
+		}
+	}
+}
+
+// Prioritize changes the priorities of the ticks that wait, by their jobs.
+func (l *Lanes) Prioritize(jobs map[string]int) {
+	for _, at := range l.where {
+		if p, ok := jobs[at.tick.Job]; ok && p != at.tick.Priority {
+			l.Lift(at.lane) // before its order changes
+			at.tick.Priority = p
+			l.Place(at.lane)
 		}
 	}
 }

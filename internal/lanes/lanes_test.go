@@ -29,7 +29,7 @@ func TestLanesThatWaitForASlot(t *testing.T) {
 		l.Add(w.id, is)
 		lane := l.Next()
 		l.Lift(lane)
-		l.Wait(lane, "slot")
+		l.Wait(lane, Slot{"limit", 1})
 	}
 	next := func(want string) {
 		t.Helper()
@@ -37,19 +37,91 @@ func TestLanesThatWaitForASlot(t *testing.T) {
 			t.Fatalf("%v is next, want %q", is, want)
 		}
 	}
-	l.Free("another slot")
+	l.Free("another")
 	next("")
-	l.Free("slot")
+	l.Free("limit")
 	next("first")
 	l.Lift(l.Next()) // it begins
 	next("")
-	l.Free("slot")
+	l.Free("limit")
 	next("old")
 	l.Remove("old") // it is withdrawn
 	next("new")
 	l.Lift(l.Next())
 	l.Unpark()
 	next(tick.BackfillID + "x")
+}
+
+// A new priority of a job counts for the ticks that wait: in lanes that can be tried, wait for a slot or are busy.
+func TestPrioritize(t *testing.T) {
+	t.Parallel()
+	l := New()
+	for i, id := range []string{"a", "b", "c"} {
+		is := at(id, i)
+		is.Job = id
+		l.Add(id, is)
+	}
+	b, c := l.Of("b"), l.Of("c")
+	l.Lift(b)
+	l.Wait(b, Slot{"limit", 1})
+	l.Lift(c)
+	c.Busy++
+	l.Prioritize(map[string]int{"a": 3, "b": 2, "c": 1, "d": 9})
+	if is := l.Next(); is != b {
+		t.Fatalf("%v is next, want b", is)
+	}
+	c.Busy--
+	l.Place(c)
+	for _, want := range []string{"c", "b", "a"} {
+		if is := l.Next(); is == nil || is.Claim != want {
+			t.Fatalf("%v is next, want %s", is, want)
+		}
+		l.Lift(l.Next())
+	}
+}
+
+// A lane that needs a slot with a lower number keeps none from being tried that can have another one. A lane
+// behind one that needs the same slot need not look for it.
+func TestLanesThatNeedDifferentSlots(t *testing.T) {
+	t.Parallel()
+	l := New()
+	low, high := Slot{"limit", 1}, Slot{"limit", 3}
+	wait := func(id string, minute int, needs Slot) *Lane {
+		l.Add(id, at(id, minute))
+		lane := l.Next()
+		l.Lift(lane)
+		l.Wait(lane, needs)
+		return lane
+	}
+	old, second, third := wait("old", 1, low), wait("second", 2, high), wait("third", 3, high)
+	for _, tt := range []struct {
+		lane   *Lane
+		needs  Slot
+		behind bool
+	}{{old, high, false}, {third, low, true}, {third, high, true}, {second, low, true}, {third, Slot{"limit", 2}, false}} {
+		if l.IsBehind(tt.lane, tt.needs) != tt.behind {
+			t.Errorf("%s is behind one that needs %v: %v", tt.lane.Claim, tt.needs, !tt.behind)
+		}
+	}
+	l.Free("limit")
+	for _, want := range []*Lane{old, second} {
+		if is := l.Next(); is != want {
+			t.Fatalf("%v is next, want %v", is, want)
+		}
+		l.Lift(want)
+	}
+	if is := l.Next(); is != nil {
+		t.Errorf("%v is next", is)
+	}
+	l.Wait(old, low)
+	l.Wait(second, high)
+	for _, id := range []string{"old", "second", "third"} {
+		l.Remove(id)
+		l.Lift(l.Of(id))
+	}
+	if len(l.full) != 0 {
+		t.Errorf("left: %v", l.full)
+	}
 }
 
 // The lane whose first tick is the oldest is next, backfills come last, and a lane that is busy, is

@@ -80,7 +80,11 @@ func (v *View) read(key, value string, rev int64) KV {
 		}
 	}
 	if err != nil {
-		v.log.Error("tick or slot ignored: its value cannot be read", zap.String("etcd_key", key), zap.Error(err))
+		what := "tick ignored: its value cannot be read"
+		if v.Kind(key) == KindSlot {
+			what = "slot counts as taken: its value cannot be read"
+		}
+		v.log.Error(what, zap.String("etcd_key", key), zap.Error(err))
 	}
 	return is
 }

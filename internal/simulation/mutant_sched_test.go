@@ -199,7 +199,11 @@ var schedMutants = []mutant{
 	},
 	{
 		name: "slot that stays when its run has ended", of: "sched", tests: "TestLimits",
-		edits: []edit{{"internal/tick/slot.go", "range append(keys, k.Run(r.Job, r.ID))", "range append(keys[:0], k.Run(r.Job, r.ID))"}},
+		edits: []edit{{"internal/tick/slot.go", "append(k.Frees(r, rev), txn", "append(k.Frees(Run{}, rev), txn"}},
+	},
+	{
+		name: "slot of another run, freed by the end of one that has lost it", of: "internal/tick", tests: "TestSlot", unseen: together,
+		edits: []edit{{"internal/tick/slot.go", "ModifiedAt([]byte(key), rev)", "NotModifiedAt([]byte(key), -1)"}},
 	},
 	{
 		name: "job run by a process without its labels", of: "sched", tests: "TestRunsOn",

@@ -53,9 +53,9 @@ func (s *End) Build() *pb.TxnRequest {
 		in.Compare = append(in.Compare, s.notWithdrawn(j, s.Began))
 		s.next = s.waits(*s.Next)
 		s.wait = s.waitAgain(s.Job, s.History, s.next, s.Past, left, s.Tally, s.Followers)
-		ops = append(s.wait.ops, s.removes(s.Run)...) // in this order: see Settle
+		ops = append(s.wait.ops, s.removes(s.Run, s.Began)...) // in this order: see Settle
 	} else {
-		ops = append(s.removes(s.Run), s.History.Record(s.Keys, j, s.Past)...)
+		ops = append(s.removes(s.Run, s.Began), s.History.Record(s.Keys, j, s.Past)...)
 		ops = append(ops, s.Follow(j, s.Followers, s.Past)...)
 	}
 	if s.Stuck {

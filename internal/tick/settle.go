@@ -65,7 +65,7 @@ func (s *Settle) Build() *pb.TxnRequest {
 	switch {
 	case s.over:
 		s.tally = s.CountAll(j, s.Failures, s.left)
-		ops = append(s.removes(s.Run), s.record(s.left)...)
+		ops = append(s.removes(s.Run, s.Rev), s.record(s.left)...)
 	default:
 		if j.NewestOnly(s.Run.ID) {
 			s.left = again.Instead(s.Past)
@@ -75,7 +75,7 @@ func (s *Settle) Build() *pb.TxnRequest {
 		// starter that sees no run sees the tick, and does not begin a later one first.
 		s.next = s.waits(again)
 		s.wait = s.waitAgain(j, s.History, s.next, s.Past, s.left, s.tally, s.Followers)
-		ops = append(s.wait.ops, s.removes(s.Run)...)
+		ops = append(s.wait.ops, s.removes(s.Run, s.Rev)...)
 	}
 	ops.Add(txn.Delete([]byte(s.Keys.Stuck(j.Name, s.Run.ID))))
 	if s.over {

@@ -38,9 +38,10 @@ func (h Holder) Record(k Keys) string { return k.Run(h.Job, h.ID) }
 
 // Slot is a slot that is free, as it was read.
 type Slot struct {
-	Key  string
-	Rev  int64  // 0 if there is no such key
-	Last Holder // if there is one: its value
+	Key   string
+	Rev   int64 // 0 if there is no such key
+	Value string
+	Last  Holder // the decoded value
 }
 
 // free are the conditions that the slots are free.
@@ -48,7 +49,8 @@ func (k Keys) free(slots []Slot) (all []*pb.Compare) {
 	for _, s := range slots {
 		all = append(all, txn.ModifiedAt([]byte(s.Key), s.Rev))
 		if s.Rev > 0 {
-			all = append(all, txn.NotModifiedAt([]byte(s.Last.Record(k)), s.Rev))
+			// After a restore from a backup, another value can have the revision.
+			all = append(all, txn.ValueIs([]byte(s.Key), s.Value), txn.NotModifiedAt([]byte(s.Last.Record(k)), s.Rev))
 		}
 	}
 	return all
@@ -72,12 +74,21 @@ func (k Keys) takes(r Run) (ops []*pb.RequestOp) {
 	return ops
 }
 
-// removes are the operations that delete the record of a run and its slots: these first, so that a process which
-// sees a slot that is free also knows of the deletion of its key.
-func (k Keys) removes(r Run) (ops []*pb.RequestOp) {
+// Frees are the operations that delete the slots of a run whose record has the revision. A slot that another run
+// has taken since stays: it can if the key was deleted by hand.
+func (k Keys) Frees(r Run, rev int64) (ops []*pb.RequestOp) {
 	_, keys := k.SlotsOf(r)
-	for _, key := range append(keys, k.Run(r.Job, r.ID)) {
-		ops = append(ops, txn.Delete([]byte(key)))
+	for _, key := range keys {
+		ops = append(ops, txn.Nest(&pb.TxnRequest{
+			Compare: []*pb.Compare{txn.ModifiedAt([]byte(key), rev)},
+			Success: []*pb.RequestOp{txn.Delete([]byte(key))},
+		}))
 	}
 	return ops
+}
+
+// removes are the operations that delete the record of a run, which has the revision, and its slots: these first, so
+// that a process which sees a slot that is free also knows of the deletion of its key.
+func (k Keys) removes(r Run, rev int64) []*pb.RequestOp {
+	return append(k.Frees(r, rev), txn.Delete([]byte(k.Run(r.Job, r.ID))))
 }

@@ -31,17 +31,29 @@ func TestSlot(t *testing.T) {
 	if _, twice := begin(tick.Slot{Key: key}); twice != 0 {
 		t.Error("the slot was taken twice")
 	}
-	if _, twice := begin(tick.Slot{Key: key, Rev: rev, Last: run.Holder("l")}); twice != 0 {
+	was := tick.Slot{Key: key, Rev: rev, Value: tick.Encode(run.Holder("l")), Last: run.Holder("l")}
+	if _, twice := begin(was); twice != 0 {
 		t.Error("the slot was taken from a run that is recorded")
 	}
 	w.do(&pb.TxnRequest{Success: []*pb.RequestOp{txn.Delete([]byte(w.Run("a", run.ID)))}})
-	next, taken := begin(tick.Slot{Key: key, Rev: rev, Last: run.Holder("l")})
+	other := was
+	other.Value = tick.Encode(tick.Run{}.Holder("l"))
+	if _, twice := begin(other); twice != 0 {
+		t.Error("a slot was taken that has another value since a restore")
+	}
+	next, taken := begin(was)
 	if taken == 0 {
 		t.Fatal("the slot was not free when the record was gone")
 	}
 	late := tick.End{Keys: w.Keys, Job: w.job, Run: run, Value: tick.Encode(run), Began: rev, Past: run.Past()}
 	if w.do(late.Build()).Succeeded || len(w.under(w.Slots("l"))) != 1 {
 		t.Error("the end of the run before has freed the slot")
+	}
+	two := tick.End{Keys: w.Keys, Job: w.job, Run: next, Value: tick.Encode(next), Began: taken - 1, Past: next.Past()}
+	if before := w.etcd; !w.do(two.Build()).Succeeded || len(w.under(w.Slots("l"))) != 1 {
+		t.Error("the end of a run has freed the slot that another run has taken since")
+	} else {
+		w.etcd = before
 	}
 	settle := tick.Settle{Standing: w.standing(at(3)), Run: next, Rev: taken, Past: next.Past(), Begun: true}
 	if left := w.do(settle.Build()); !left.Succeeded || len(w.under(w.Slots("l"))) != 0 {

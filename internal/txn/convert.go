@@ -37,8 +37,8 @@ func Conditions(all []*pb.Compare) []clientv3.Cmp {
 	return cmps
 }
 
-// OpsOf returns the operations of clientv3 that read what reads read.
-func OpsOf(reads []*pb.RequestOp) []clientv3.Op {
-	_, ops, _ := Operations(&pb.TxnRequest{Success: reads})
+// OpsOf returns operations as those of clientv3.
+func OpsOf(all []*pb.RequestOp) []clientv3.Op {
+	_, ops, _ := Operations(&pb.TxnRequest{Success: all})
 	return ops
 }

@@ -110,7 +110,8 @@ func (w State) network() (all []event) {
 		})
 		if w.Limit > 0 {
 			// A begin that was refused for its slot could begin by a copy, unknown to its process: the claim of
-			// the run would stand until its session ends. A client of etcd sends no copies.
+			// the run would stand until its session ends. A client of etcd sends no copies. An exclusive begin is sent
+			// while the claim of the job is free. Another begin of its own tick refuses it, and a copy finds no tick.
 			continue
 		}
 		fault("arrived, and is still on its way a second time", func(w State) (State, error) { return w.arrive(n, r, true) })

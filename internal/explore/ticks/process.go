@@ -79,7 +79,7 @@ func (w State) freeSlot() ([]tick.Slot, map[string]int) {
 		s := tick.Slot{Key: keys.Slot(limit, n)}
 		kv := w.get(s.Key)
 		if kv != nil {
-			s.Rev, s.Last = kv.Modified, decoded[tick.Holder](w, kv)
+			s.Rev, s.Value, s.Last = kv.Modified, string(kv.Value), decoded[tick.Holder](w, kv)
 		}
 		if kv == nil || w.etcd.Get(s.Last.Record(keys)).Modified != kv.Modified {
 			return []tick.Slot{s}, map[string]int{limit: n}
