@@ -601,7 +601,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "question that went with its lease, taken for answered", of: "internal/suspicion", tests: "TestWhatRepliesMean",
-		edits: []edit{{"internal/suspicion/standing.go", "q.rev > 0 && x.kept {", "q.rev > 0 {"}},
+		edits: []edit{{"internal/suspicion/standing.go", "q.rev > 0 && x.kept && !q.anew {", "q.rev > 0 {"}},
 	},
 	{
 		name: "question whose time counts although the accuser stood still", of: "internal/suspicion", tests: "TestWhatRepliesMean",
