@@ -99,6 +99,7 @@ func (l builtLeases) Revoke(ctx context.Context, id clientv3.LeaseID) error {
 	return l.c.store.Revoke(ctx, id)
 }
 
-func (l builtLeases) TimeToLive(ctx context.Context, id clientv3.LeaseID, opts ...clientv3.LeaseOption) (*clientv3.LeaseTimeToLiveResponse, error) {
+func (l builtLeases) TimeToLive(ctx context.Context, id clientv3.LeaseID, opts ...clientv3.LeaseOption,
+) (*clientv3.LeaseTimeToLiveResponse, error) {
 	return l.c.store.TimeToLive(ctx, id, opts...)
 }

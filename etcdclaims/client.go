@@ -146,7 +146,8 @@ func (c *Client) Owns(ctx context.Context, t fencing.Token) (bool, error) {
 		return false, nil
 	}
 	l := c.store.Layout
-	resp, err := c.read(ctx, clientv3.OpGet(l.Own(t.Key)), clientv3.OpGet(l.Epoch()), clientv3.OpGet(l.Sharers(t.Key), clientv3.WithPrefix(), clientv3.WithCountOnly()))
+	resp, err := c.read(ctx, clientv3.OpGet(l.Own(t.Key)), clientv3.OpGet(l.Epoch()),
+		clientv3.OpGet(l.Sharers(t.Key), clientv3.WithPrefix(), clientv3.WithCountOnly()))
 	if err != nil {
 		return false, callError("look up the owner of", t.Key, err)
 	}

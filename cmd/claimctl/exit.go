@@ -107,7 +107,8 @@ func codeOf(err error) int {
 
 // isUnreachable reports whether an error means that etcd did not answer.
 func isUnreachable(err error) bool {
-	if errors.Is(err, errNoConnection) || errors.Is(err, etcdclaims.ErrUnreachable) || errors.Is(err, etcdclaims.ErrUnknown) || errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, errNoConnection) || errors.Is(err, etcdclaims.ErrUnreachable) ||
+		errors.Is(err, etcdclaims.ErrUnknown) || errors.Is(err, context.DeadlineExceeded) {
 		return true
 	}
 	var coded interface{ GRPCStatus() *status.Status }

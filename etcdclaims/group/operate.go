@@ -145,7 +145,9 @@ func (v *View) expel(ctx context.Context, member string, entered *mvccpb.KeyValu
 // decide is called with: nil for what there is not. It is called again if one of them changes
 // meanwhile, and returns no operations if nothing is to be done. amend returns the revision
 // of the change, or of the last read. keep is a lease that is not revoked.
-func (v *View) amend(ctx context.Context, name string, keep clientv3.LeaseID, decide func(have []*mvccpb.KeyValue) ([]clientv3.Op, error)) (rev int64, err error) {
+func (v *View) amend(ctx context.Context, name string, keep clientv3.LeaseID,
+	decide func(have []*mvccpb.KeyValue) ([]clientv3.Op, error),
+) (rev int64, err error) {
 	all := []string{v.keys.evicted(name), v.keys.member(name), v.keys.away(name)}
 	var gets []clientv3.Op
 	for _, key := range all {

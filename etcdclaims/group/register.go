@@ -215,7 +215,8 @@ func (m *Member) mayReplace(kv *mvccpb.KeyValue, again bool) error {
 
 // enter puts the entry under the guard of its claim. It ends a reservation of the name,
 // except one of a later version: that one lapses.
-func (m *Member) enter(ctx context.Context, claim *etcdclaims.Claim, lease clientv3.LeaseID, specRev int64, have namesake, again bool) error {
+func (m *Member) enter(ctx context.Context, claim *etcdclaims.Claim, lease clientv3.LeaseID, specRev int64, have namesake, again bool,
+) error {
 	key := m.keys.member(m.cfg.Name)
 	value := encode(entry{
 		Version: valueVersion, Name: m.cfg.Name, Claim: claim.ID(), Instance: m.claims.Instance(), Weight: m.cfg.Weight,
@@ -334,7 +335,9 @@ func (m *Member) reserve(ctx context.Context) (clientv3.LeaseID, []clientv3.Op, 
 		return 0, nil, err
 	}
 	now := clock.For(m.claims.Etcd()).Time().UTC()
-	away := entry{Version: valueVersion, Weight: m.cfg.Weight, Address: m.cfg.Address, Zone: m.cfg.Zone, Since: now, Until: now.Add(m.cfg.Away)}
+	away := entry{
+		Version: valueVersion, Weight: m.cfg.Weight, Address: m.cfg.Address, Zone: m.cfg.Zone, Since: now, Until: now.Add(m.cfg.Away),
+	}
 	m.mu.Lock()
 	for partition, r := range m.runs {
 		if r.claim != nil && r.claim.Err() == nil {

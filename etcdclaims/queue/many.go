@@ -71,7 +71,10 @@ func WorkMany(ctx context.Context, claims *etcdclaims.Client, cfg ManyConfig) er
 	defer attach.Of(claims).Await("queues")()
 	returned := make(chan struct{})
 	defer close(returned)
-	m := &many{ctx: ctx, claims: claims, cfg: cfg, worker: worker, free: worker.Concurrency, waiting: map[*served]chan int{}, queues: map[string]*served{}, opened: map[*Queue]bool{}}
+	m := &many{
+		ctx: ctx, claims: claims, cfg: cfg, worker: worker, free: worker.Concurrency,
+		waiting: map[*served]chan int{}, queues: map[string]*served{}, opened: map[*Queue]bool{},
+	}
 	defer attach.Of(claims).OnClose(func(closing context.Context) {
 		end(etcdclaims.ErrClosed)
 		select {

@@ -213,18 +213,26 @@ func (s *session) commit(ctx context.Context, in *pb.TxnRequest) (resp *pb.TxnRe
 // commitAll is commit for a transaction whose operations from the n-th on are nested, one for each
 // item, when probably all of their conditions hold. etcd needs less for them as one. If one does not
 // hold nothing was carried out, and the transaction is sent as it is.
-func (s *session) commitAll(ctx context.Context, in *pb.TxnRequest, n int, doubt *txn.Doubt) (resp *pb.TxnResponse, again bool, err error) {
-	if joint := txn.Join(in, n); len(in.Success) > n+1 && s.q.size.Fits(joint, opsOfGuard) && doubt.Over() {
-		switch resp, again, err := s.commit(ctx, joint); {
-		case txn.IsTooManyOps(err):
-			s.q.size.Exceeded(joint, opsOfGuard)
-		case err != nil || again:
-			return resp, again, err
-		default:
-			parts := txn.Part(in, n, resp)
-			if doubt.Learn(parts == nil); parts != nil {
-				return parts, false, nil
-			}
+func (s *session) commitAll(
+	ctx context.Context, in *pb.TxnRequest, n int, doubt *txn.Doubt,
+) (resp *pb.TxnResponse, again bool, err error) {
+	if len(in.Success) <= n+1 || !doubt.Over() {
+		return s.commit(ctx, in)
+	}
+	joint := txn.Join(in, n)
+	if !s.q.size.Fits(joint, opsOfGuard) {
+		return s.commit(ctx, in)
+	}
+	resp, again, err = s.commit(ctx, joint)
+	switch {
+	case txn.IsTooManyOps(err):
+		s.q.size.Exceeded(joint, opsOfGuard)
+	case err != nil || again:
+		return resp, again, err
+	default:
+		parts := txn.Part(in, n, resp)
+		if doubt.Learn(parts == nil); parts != nil {
+			return parts, false, nil
 		}
 	}
 	return s.commit(ctx, in)

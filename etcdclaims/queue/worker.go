@@ -261,7 +261,8 @@ func (w *worker) handle(stopping context.Context, l *Delivery) {
 	}
 	// The handler heeds no context. Its item goes to others, and its fence is
 	// outlived: whatever it writes with it is refused.
-	w.q.log.Error("handler does not stop, its item is taken from it", append(l.fields(), zap.Duration("timeout", w.cfg.Timeout), zap.NamedError("cause", context.Cause(ctx)))...)
+	w.q.log.Error("handler does not stop, its item is taken from it",
+		append(l.fields(), zap.Duration("timeout", w.cfg.Timeout), zap.NamedError("cause", context.Cause(ctx)))...)
 	if stopped {
 		w.giveBack(stopping, l)
 	} else {
@@ -362,7 +363,9 @@ func (w *worker) logFailed(l *Delivery, out Outcome, cause error) {
 
 // fields returns the log fields that identify an attempt.
 func (l *Delivery) fields() []zap.Field {
-	return []zap.Field{zap.String("item", l.ID()), zap.String("topic", l.Topic()), zap.Int("attempt", l.Attempt()), zap.Int64("fence", l.Fence())}
+	return []zap.Field{
+		zap.String("item", l.ID()), zap.String("topic", l.Topic()), zap.Int("attempt", l.Attempt()), zap.Int64("fence", l.Fence()),
+	}
 }
 
 // settle logs a verb that did not succeed: no other goroutine sees it. If the item may
@@ -370,6 +373,7 @@ func (l *Delivery) fields() []zap.Field {
 func (w *worker) settle(l *Delivery, err error) {
 	if err != nil {
 		l.abandon()
-		w.q.log.Warn("item not settled", zap.String("item", l.ID()), zap.String("topic", l.Topic()), zap.Int64("fence", l.Fence()), zap.Error(err))
+		w.q.log.Warn("item not settled",
+			zap.String("item", l.ID()), zap.String("topic", l.Topic()), zap.Int64("fence", l.Fence()), zap.Error(err))
 	}
 }

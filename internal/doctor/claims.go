@@ -267,7 +267,10 @@ func (e *Examination) places(ctx context.Context) ([]place, error) {
 	}
 	var all []place
 	for _, kv := range resp.Kvs {
-		p := place{name: string(kv.Key), revision: kv.CreateRevision, modified: kv.ModRevision, lease: clientv3.LeaseID(kv.Lease), Owner: "unknown"}
+		p := place{
+			name: string(kv.Key), revision: kv.CreateRevision, modified: kv.ModRevision,
+			lease: clientv3.LeaseID(kv.Lease), Owner: "unknown",
+		}
 		p.digest, _, _ = strings.Cut(strings.TrimPrefix(p.name, root), "/")
 		_ = json.Unmarshal(kv.Value, &p) // what another program wrote has no owner
 		all = append(all, p)

@@ -16,7 +16,8 @@ import (
 var kinds = []claimtest.Kind{
 	claimtest.Every, steps.Take, steps.Take, steps.Enqueue, steps.Enqueue, steps.Advance, steps.Resolve, steps.Undo,
 	steps.Note, steps.Free, steps.Free, steps.HandOver, claimtest.Ending, claimtest.Ending, steps.Rehome, steps.Leave,
-	claimtest.Grant, steps.Sentinel, claimtest.KeepAlive, claimtest.KeepAlive, claimtest.Verify, claimtest.Verify, claimtest.Other, claimtest.Other, claimtest.Watch,
+	claimtest.Grant, steps.Sentinel, claimtest.KeepAlive, claimtest.KeepAlive, claimtest.Verify, claimtest.Verify,
+	claimtest.Other, claimtest.Other, claimtest.Watch,
 	claimtest.Revoke,
 }
 

@@ -33,7 +33,8 @@ func (s *Store) Revoke(ctx context.Context, id clientv3.LeaseID) error {
 
 // TimeToLive reads how long a lease lasts. The TTL of the response is negative if
 // there is no such lease.
-func (s *Store) TimeToLive(ctx context.Context, id clientv3.LeaseID, opts ...clientv3.LeaseOption) (*clientv3.LeaseTimeToLiveResponse, error) {
+func (s *Store) TimeToLive(ctx context.Context, id clientv3.LeaseID, opts ...clientv3.LeaseOption,
+) (*clientv3.LeaseTimeToLiveResponse, error) {
 	return RoundTrip(ctx, s, RequestLeaseTTL, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
 		return s.lease.TimeToLive(ctx, id, opts...)
 	})

@@ -178,7 +178,9 @@ func (b *Batcher) Do(ctx context.Context, r Request) (*clientv3.TxnResponse, err
 // them one after the other, until it returns false. done is called with the outcome
 // of each, in the same order. Each returns how many requests were made. It never
 // enqueues so many at once that the requests of others would wait long behind them.
-func (b *Batcher) Each(ctx context.Context, n int, next func(i int) (Request, bool), done func(i int, resp *clientv3.TxnResponse, err error)) (made int) {
+func (b *Batcher) Each(ctx context.Context, n int, next func(i int) (Request, bool),
+	done func(i int, resp *clientv3.TxnResponse, err error),
+) (made int) {
 	const some = 128 // enqueued together, so that the first are sent soon
 	var calls []*call
 	queued := 0

@@ -13,7 +13,9 @@ func New(commit Commit) clientv3.Txn { return &caller{commit: commit} }
 
 // NewChecked returns a transaction of which commit sends the message, if check returns
 // no error. See also Message and CommitMessage.
-func NewChecked(check func(cmps []clientv3.Cmp, lists ...[]clientv3.Op) error, commit func(in *pb.TxnRequest, concern []string) (*clientv3.TxnResponse, error)) clientv3.Txn {
+func NewChecked(check func(cmps []clientv3.Cmp, lists ...[]clientv3.Op) error,
+	commit func(in *pb.TxnRequest, concern []string) (*clientv3.TxnResponse, error),
+) clientv3.Txn {
 	t := &caller{send: commit}
 	t.message = func() (*pb.TxnRequest, error) {
 		if err := check(t.cmps, t.then, t.els); err != nil {

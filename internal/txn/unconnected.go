@@ -89,13 +89,15 @@ func WhyUnconnected(err error) error {
 // cannot connect. A request that clientv3 sends does not say so, nor does the end of ctx.
 func Explain(etcd *clientv3.Client, err error) error {
 	code := Code(err)
-	if err == nil || code != codes.DeadlineExceeded && code != codes.Canceled && code != codes.Unavailable || WhyUnconnected(err) != nil || !CannotConnect(etcd) {
+	if err == nil || code != codes.DeadlineExceeded && code != codes.Canceled && code != codes.Unavailable ||
+		WhyUnconnected(err) != nil || !CannotConnect(etcd) {
 		return err
 	}
 	// It is not sent, because there is no connection that it waits for. If there is one by now, it does no harm.
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
-	_, own := pb.NewKVClient(etcd.ActiveConnection()).Range(ctx, &pb.RangeRequest{Key: []byte{0}, Serializable: true, CountOnly: true}, grpc.WaitForReady(false))
+	read := &pb.RangeRequest{Key: []byte{0}, Serializable: true, CountOnly: true}
+	_, own := pb.NewKVClient(etcd.ActiveConnection()).Range(ctx, read, grpc.WaitForReady(false))
 	if u := unconnected(own); u != nil {
 		return fmt.Errorf("%w (%w)", err, u)
 	}
