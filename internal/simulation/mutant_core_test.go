@@ -601,7 +601,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "question that went with its lease, taken for answered", of: "internal/suspicion", tests: "TestWhatRepliesMean",
-		edits: []edit{{"internal/suspicion/standing.go", "q.rev > 0 && x.kept && !q.anew {", "q.rev > 0 {"}},
+		edits: []edit{{"internal/suspicion/standing.go", "q.rev > 0 && x.kept {", "q.rev > 0 {"}},
 	},
 	{
 		name: "question whose time counts although the accuser stood still", of: "internal/suspicion", tests: "TestWhatRepliesMean",
@@ -629,6 +629,6 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "question of before that a client is suspected for", of: "internal/suspicion", tests: "TestAQuestionIsPutAnew",
-		edits: []edit{{"internal/suspicion/inquiry.go", "		stands = \"\"\n", ""}},
+		edits: []edit{{"internal/suspicion/inquiry.go", "	if q.stale {\n		in.Success", "	if q.stale && on == nil {\n		in.Success"}},
 	},
 }

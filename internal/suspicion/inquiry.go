@@ -38,6 +38,7 @@ type inquiry struct {
 	last     Lease // of the last request, and of the one before: the question may be on it
 	before   Lease
 	followed time.Time // when it was last looked for after its claims were taken
+	stale    bool      // nobody waited for a while: it is put anew, since the client may have missed it
 }
 
 // askValue is the value of session/<instance>/ask/<instance>. The id distinguishes the
@@ -68,15 +69,15 @@ func (q *inquiry) request(on Lease) *pb.TxnRequest {
 		return &pb.TxnRequest{Success: []*pb.RequestOp{txn.Get(name), sentinels}}
 	}
 	q.before, q.last = q.last, on
-	stands := q.value
-	if q.anew { // nobody waited since: the client may have missed the question when it was put
-		stands = ""
-	}
-	return &pb.TxnRequest{
-		Compare: []*pb.Compare{txn.ValueIs(name, stands)},
+	in := &pb.TxnRequest{
+		Compare: []*pb.Compare{txn.ValueIs(name, q.value)},
 		Success: []*pb.RequestOp{txn.Get(name)},
 		Failure: []*pb.RequestOp{txn.Put(name, q.value, int64(on.ID()))},
 	}
+	if q.stale {
+		in.Success = append(in.Success, in.Failure...)
+	}
+	return in
 }
 
 // heard deals with the reply to a look, the i-th of one request, which began at a time. A
@@ -88,19 +89,21 @@ func (q *inquiry) heard(on Lease, began time.Time, late bool, resp *clientv3.Txn
 	now, all := clock.Mono(), q.all
 	reply := txn.Inner(resp, i)
 	if on == nil {
-		q.followed, q.anew = now, true
+		q.followed, q.anew, q.stale = now, true, true
 		return q.judged(txn.First(reply, 0), txn.Count(reply, 1) > 0)
 	}
 	x := sight{rev: resp.Header.Revision, began: began, now: now, late: late} // put by this request
-	if reply.Succeeded {
+	again := reply.Succeeded && q.stale // it stood, without an answer
+	if reply.Succeeded && !again {
 		x.rev = txn.First(reply, 0).ModRevision
 	}
 	if x.rev != q.rev {
-		x.kept = q.on != nil && !q.on.Ended()
-		if q.on = on; reply.Succeeded { // put by a request whose reply did not come
+		x.kept = q.on != nil && !q.on.Ended() && !again
+		if q.on = on; reply.Succeeded && !again { // put by a request whose reply did not come
 			q.on = cmp.Or(q.before, on) // before is nil if that was the first
 		}
 	}
+	q.stale = false
 	limit := all.patience(q.instance, every, time.Duration(all.trip), time.Duration(q.answers))
 	if all.Restored(afterOutage) {
 		limit = max(limit, afterOutage)

@@ -13,8 +13,8 @@ type lasting struct{ Lease }
 
 func (lasting) ID() clientv3.LeaseID { return 0 }
 
-// A look leaves a question that stands. If nobody waited meanwhile, or it is not known what became of the
-// look before, it is put anew: the client may not have heard it.
+// A look leaves a question that stands. If nobody waited meanwhile it is put anew: the client may not have
+// heard it.
 func TestAQuestionIsPutAnew(t *testing.T) {
 	t.Parallel()
 	client := memetcd.NewEtcd().Client()
@@ -33,7 +33,7 @@ func TestAQuestionIsPutAnew(t *testing.T) {
 		return resp.Kvs[0].ModRevision
 	}
 	first, again := put(), put()
-	q.anew = true
+	q.stale = true
 	if anew := put(); again != first || anew <= again {
 		t.Errorf("put at %d, still there at %d, put anew at %d", first, again, anew)
 	}

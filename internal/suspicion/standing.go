@@ -38,7 +38,7 @@ const (
 // much is left of that if it is unanswered.
 func (q *standing) saw(x sight, patience time.Duration) (means finding, left time.Duration) {
 	if x.rev != q.rev || x.late || q.anew {
-		if x.rev != q.rev && q.rev > 0 && x.kept && !q.anew {
+		if x.rev != q.rev && q.rev > 0 && x.kept {
 			if means = answered; q.least < afterOutage {
 				q.answers.took(q.stood)
 			}
