@@ -93,7 +93,7 @@ func (q *inquiry) heard(on Lease, began time.Time, late bool, resp *clientv3.Txn
 		return q.judged(txn.First(reply, 0), txn.Count(reply, 1) > 0)
 	}
 	x := sight{rev: resp.Header.Revision, began: began, now: now, late: late} // put by this request
-	again := reply.Succeeded && q.stale // it stood, without an answer
+	again := reply.Succeeded && q.stale                                       // it stood, without an answer
 	if reply.Succeeded && !again {
 		x.rev = txn.First(reply, 0).ModRevision
 	}
