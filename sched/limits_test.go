@@ -483,10 +483,12 @@ func TestLimitsRefused(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		s := f.console()
 		for says, change := range map[string]func(*sched.Job){
-			`the limit "db" is 0; want 1 to 1000`:                 func(j *sched.Job) { j.Limits = map[string]int{"db": 0} },
-			`the limit "db" is 1001`:                              func(j *sched.Job) { j.Limits = map[string]int{"db": 1001} },
-			"a name in Limits is empty":                           func(j *sched.Job) { j.Limits = map[string]int{"": 1} },
-			"5 Limits; the limit is 4":                            func(j *sched.Job) { j.Limits = map[string]int{"a": 1, "b": 1, "c": 1, "d": 1, "e": 1} },
+			`the limit "db" is 0; want 1 to 1000`: func(j *sched.Job) { j.Limits = map[string]int{"db": 0} },
+			`the limit "db" is 1001`:              func(j *sched.Job) { j.Limits = map[string]int{"db": 1001} },
+			"a name in Limits is empty":           func(j *sched.Job) { j.Limits = map[string]int{"": 1} },
+			"5 Limits; the limit is 4": func(j *sched.Job) {
+				j.Limits = map[string]int{"a": 1, "b": 1, "c": 1, "d": 1, "e": 1}
+			},
 			"a label in RunsOn must be UTF-8":                     func(j *sched.Job) { j.RunsOn = []string{"a\n"} },
 			"17 labels in RunsOn; the limit is 16":                func(j *sched.Job) { j.RunsOn = slices.Repeat([]string{"a"}, 17) },
 			"RunsOn needs Config.Spread: without it the owner of": func(j *sched.Job) { j.RunsOn = []string{"a"} },

@@ -80,8 +80,7 @@ func measureMany(take taker) measurer {
 				drops[i], err = take(ctx, f.of(i), claimsEach)
 				return err
 			}); err != nil {
-				f.close() // what was taken ends with etcd
-				return nil, err
+				return nil, err // what was taken ends with etcd
 			}
 			return drop, nil
 		}, n)

@@ -21,7 +21,8 @@ type Lane struct {
 	Needs Slot // the one that was not free when it was last tried
 }
 
-// Slot is what a lane needs: any slot of the limit with a number below Below. The zero value is none.
+// A Slot says which slots a lane can use: those of Limit with a number below Below. The zero value is for a
+// lane that needs none.
 type Slot struct {
 	Limit string // the directory of its slots
 	Below int

@@ -61,7 +61,7 @@ type KV struct {
 // read decodes a value.
 func (v *View) read(key, value string, rev int64) KV {
 	is := KV{Value: value, Rev: rev}
-	var err error
+	what, err := "tick ignored: its value cannot be read", error(nil)
 	switch v.Kind(key) {
 	case KindReady:
 		var r tick.Ready
@@ -74,16 +74,13 @@ func (v *View) read(key, value string, rev int64) KV {
 			is.Run = r.At(rev)
 		}
 	case KindSlot:
+		what = "slot counts as taken: its value cannot be read"
 		var h tick.Holder
 		if h, err = tick.Decode[tick.Holder](key, []byte(value)); err == nil {
 			is.Slot = &h
 		}
 	}
 	if err != nil {
-		what := "tick ignored: its value cannot be read"
-		if v.Kind(key) == KindSlot {
-			what = "slot counts as taken: its value cannot be read"
-		}
 		v.log.Error(what, zap.String("etcd_key", key), zap.Error(err))
 	}
 	return is

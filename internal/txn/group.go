@@ -100,9 +100,12 @@ func jointly(r *Request) bool {
 
 // split returns the calls that are to be of joint groups now, and the others.
 func (b *Batcher) split(calls []*call) (joint, apart []*call) {
+	if b.MaxOps() < leastJoint {
+		return nil, calls
+	}
 	var could [2]int
 	for _, c := range calls {
-		if c.joint && b.MaxOps() >= leastJoint {
+		if c.joint {
 			could[c.urgency()]++
 		}
 	}

@@ -135,7 +135,7 @@ func TestRefusedGroupsArePaused(t *testing.T) {
 	})
 }
 
-// A caller that gave up while its group was refused is not served by what is sent again.
+// When a refused group is sent again, the calls whose callers have given up are left out.
 func TestGivingUpInAJointGroup(t *testing.T) {
 	t.Parallel()
 	batching(t, func(t *testing.T, e *etcd, b *txn.Batcher, _ context.CancelFunc) {

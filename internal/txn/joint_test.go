@@ -17,7 +17,8 @@ func TestJoin(t *testing.T) {
 	t.Parallel()
 	absent := func(key string) clientv3.Cmp { return clientv3.Compare(clientv3.CreateRevision(key), "=", 0) }
 	one := func(key string) clientv3.Op {
-		return clientv3.OpTxn([]clientv3.Cmp{absent(key)}, []clientv3.Op{clientv3.OpGet("read"), clientv3.OpPut(key, "new"), clientv3.OpDelete("of " + key)},
+		return clientv3.OpTxn([]clientv3.Cmp{absent(key)},
+			[]clientv3.Op{clientv3.OpGet("read"), clientv3.OpPut(key, "new"), clientv3.OpDelete("of " + key)},
 			[]clientv3.Op{clientv3.OpGet(key)})
 	}
 	in := txn.Of([]clientv3.Cmp{absent("none")}, []clientv3.Op{
