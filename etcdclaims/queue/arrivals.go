@@ -151,7 +151,7 @@ func (a *arrivals) read(v view) {
 		a.put(p, now)
 	}
 	for _, ev := range a.log {
-		a.apply(ev, now)
+		a.apply(ev, string(ev.Kv.Key), now)
 	}
 	a.log = nil
 }
@@ -203,16 +203,16 @@ func (a *arrivals) see(events []*clientv3.Event) {
 		a.log = nil
 	}
 	for _, ev := range events {
-		put := ev.Type == mvccpb.Event_PUT
-		a.ready.see(string(ev.Kv.Key), put)
-		a.later.see(string(ev.Kv.Key), put)
-		a.apply(ev, now)
+		key, put := string(ev.Kv.Key), ev.Type == mvccpb.Event_PUT
+		a.ready.see(key, put)
+		a.later.see(key, put)
+		a.apply(ev, key, now)
 	}
 }
 
 // apply takes in a change, unless the last read has shown what came of it.
-func (a *arrivals) apply(ev *clientv3.Event, now time.Time) {
-	k, kv, key, put := a.q.keys, ev.Kv, string(ev.Kv.Key), ev.Type == mvccpb.Event_PUT
+func (a *arrivals) apply(ev *clientv3.Event, key string, now time.Time) {
+	k, kv, put := a.q.keys, ev.Kv, ev.Type == mvccpb.Event_PUT
 	switch {
 	case strings.HasPrefix(key, k.Idles()):
 		a.turns.note(strings.TrimPrefix(key, k.Idles()), put)

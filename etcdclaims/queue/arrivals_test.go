@@ -23,7 +23,7 @@ func TestArrivalsLeaveNothingToDoNow(t *testing.T) {
 						for items := range 4 {
 							for n := 1; n < 4; n++ {
 								var a arrivals
-								a.init(&store{cfg: Config{MaxTaken: 3}})
+								a.init(&store{cfg: Config{MaxTaken: 3}, keys: item.NewKeys("", item.Spec{})})
 								now := clock.Mono()
 								a.edge, a.lookBy, a.slotBy = edge, now.Add(time.Second), now.Add(slotBy)
 								for i := range used {

@@ -187,7 +187,7 @@ func (c *claimer) round() (waiting bool, failed error) {
 		if more && len(b.Deliveries) == 0 {
 			continue // others were faster, or the session's generation is another: no caller gets an empty batch for that
 		}
-		waiting = c.answer(wants, b)
+		waiting = c.answer(wants, b, more)
 		if more {
 			continue
 		}
@@ -231,8 +231,9 @@ func (c *claimer) rotate(ttl time.Duration, seen map[time.Duration]bool) bool {
 }
 
 // answer gives the leases to those who want them, in turn, and reports whether one of
-// them still waits. Items that no caller wants any more are given back.
-func (c *claimer) answer(wants []*want, b Batch) (waiting bool) {
+// them still waits. If there are more items, the next request claims for those that got none.
+// Items that no caller wants any more are given back.
+func (c *claimer) answer(wants []*want, b Batch, more bool) (waiting bool) {
 	left := b.Deliveries
 	c.mu.Lock()
 	for _, w := range wants {
@@ -246,8 +247,8 @@ func (c *claimer) answer(wants []*want, b Batch) (waiting bool) {
 		}
 		k := min(w.n, len(left))
 		mine.Deliveries, left = left[:k:k], left[k:]
-		if k == 0 && w.wait {
-			waiting = true
+		if k == 0 && (w.wait || more && w.n > 0) {
+			waiting = waiting || w.wait
 			continue
 		}
 		w.tell(reply{batch: mine})

@@ -348,3 +348,26 @@ func TestClaimWithoutWatch(t *testing.T) {
 		}
 	})
 }
+
+// Callers that come together want more than one request can claim: the next one claims the rest.
+func TestTryClaimsTogether(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{})
+		const callers, each = 8, 30
+		var items []queue.Item
+		for range callers * each {
+			items = append(items, queue.NewItem(nil))
+		}
+		_, err := q.EnqueueAll(w.Context(), items)
+		w.ok(err)
+		var wg sync.WaitGroup
+		for range callers {
+			wg.Go(func() {
+				if b, err := q.TryClaim(w.Context(), each); err != nil || len(b.Deliveries) == 0 {
+					t.Errorf("claimed %d items: %v", len(b.Deliveries), err)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}

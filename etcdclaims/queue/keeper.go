@@ -305,9 +305,12 @@ func (k *keeper) see(events []*clientv3.Event) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, ev := range events {
-		k.later.see(string(ev.Kv.Key), ev.Type == mvccpb.Event_PUT)
 		key, later := strings.CutPrefix(string(ev.Kv.Key), k.keys.Later())
-		if at, err := item.VestingOf(key); later && ev.IsCreate() && err == nil && at.UnixNano() < k.vests.Load() {
+		if !later {
+			continue
+		}
+		k.later.see(string(ev.Kv.Key), ev.Type == mvccpb.Event_PUT)
+		if at, err := item.VestingOf(key); ev.IsCreate() && err == nil && at.UnixNano() < k.vests.Load() {
 			select {
 			case k.vesting <- struct{}{}:
 			default:

@@ -41,7 +41,8 @@ func (c *claimer) claimSome(s *session, n int, wait bool) (b Batch, more bool, e
 		if wait {
 			ahead = readAhead
 		}
-		v, err := c.look(s, max(n, c.window)+ahead, !wait)
+		// What was just recovered may be before the floor: the watch can report it late.
+		v, err := c.look(s, max(n, c.window)+ahead, !wait || looks > 1)
 		if err != nil {
 			return b, false, err
 		}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
+	"github.com/google/uuid"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 
@@ -29,6 +31,7 @@ func queues() workload {
 		w.points = append(w.points, point{name: fmt.Sprint(n, " workers"), n: n, rows: []row{
 			{name: "etcdclaims/queue", measure: queueCycle(1, false)},
 			{name: fmt.Sprintf("etcdclaims/queue, %d at a time", queueBatch), measure: queueCycle(queueBatch, false)},
+			{name: fmt.Sprintf("its transactions alone, %d at a time", queueBatch), measure: drive(bareCycle)},
 			{name: "asynq, Redis fsync always", measure: jobCycle(redisDurable, openAsynq, 1)},
 			{name: "River, Postgres", measure: jobCycle(postgres, openRiver, 1)},
 			{name: fmt.Sprintf("River, %d at a time", queueBatch), measure: jobCycle(postgres, openRiver, queueBatch)},
@@ -181,6 +184,59 @@ func heard(ctx context.Context, got <-chan struct{}) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// bareCycle has workers carry out the transactions of the queue on items, and nothing else: keys, values
+// and conditions are as large and as many, but each worker knows its items, nobody watches, and nothing
+// is parsed. So it is how fast etcd is with the keys that an item has.
+func bareCycle(_ context.Context, st *stage, n int) (*driven, error) {
+	f, err := newFleet(st, 1)
+	if err != nil {
+		return nil, err
+	}
+	etcd, space := f.of(0), prefix()
+	content, waiting, taken := strings.Repeat("c", 190), strings.Repeat("w", 140), strings.Repeat("t", 270)
+	commit := func(ctx context.Context, conditions []clientv3.Cmp, ops []clientv3.Op) (int64, error) {
+		resp, err := etcd.Txn(ctx).If(conditions...).Then(ops...).Commit()
+		if err == nil && !resp.Succeeded {
+			err = errors.New("a transaction was refused")
+		}
+		if err != nil {
+			return 0, err
+		}
+		return resp.Header.Revision, nil
+	}
+	return &driven{
+		shape: st.shape(n), each: queueBatch, sent: f.sent.Load, shut: f.close,
+		step: func(ctx context.Context, _ int) error {
+			var ids []string
+			var absent, ready, held []clientv3.Cmp
+			var enqueue, claim, complete []clientv3.Op
+			for range queueBatch {
+				id := uuid.NewString()
+				ids = append(ids, id)
+				absent = append(absent, clientv3.Compare(clientv3.CreateRevision(space+"content/"+id), "=", 0))
+				enqueue = append(enqueue, clientv3.OpPut(space+"content/"+id, content), clientv3.OpPut(space+"ready/"+id, waiting))
+				claim = append(claim, clientv3.OpGet(space+"content/"+id), clientv3.OpDelete(space+"ready/"+id), clientv3.OpPut(space+"taken/"+id, taken))
+				complete = append(complete, clientv3.OpDelete(space+"taken/"+id), clientv3.OpDelete(space+"content/"+id))
+			}
+			rev, err := commit(ctx, absent, enqueue)
+			if err != nil {
+				return err
+			}
+			for _, id := range ids {
+				ready = append(ready, clientv3.Compare(clientv3.ModRevision(space+"ready/"+id), "=", rev))
+			}
+			if rev, err = commit(ctx, ready, claim); err != nil {
+				return err
+			}
+			for _, id := range ids {
+				held = append(held, clientv3.Compare(clientv3.ModRevision(space+"taken/"+id), "=", rev))
+			}
+			_, err = commit(ctx, held, complete)
+			return err
+		},
+	}, nil
 }
 
 // listCycle has workers put an item below a prefix, and take the first one from there, each

@@ -37,16 +37,40 @@ import (
 type Keys struct {
 	prefix, root string
 	spec         Spec
+	at           *prefixes
+}
+
+// prefixes are those of the kinds of keys, made once: each event of a watch is compared with most of them.
+type prefixes struct {
+	content, ready, later, behind, lane, bell, idle, cancelled, taken, place, slot string
 }
 
 // NewKeys returns the layout of a queue of a client with the prefix.
 func NewKeys(prefix string, spec Spec) Keys {
 	spec.Version = Version
-	return Keys{prefix: prefix, root: prefix + "queue/" + keyspace.Digest(spec.Name) + "/", spec: spec}
+	k := KeysBelow(prefix + "queue/" + keyspace.Digest(spec.Name) + "/")
+	k.prefix, k.spec = prefix, spec
+	return k
 }
 
 // KeysBelow returns the keys of the queue whose keys have the root, without those of the client's prefix.
-func KeysBelow(root string) Keys { return Keys{root: root} }
+func KeysBelow(root string) Keys {
+	k := Keys{root: root}
+	k.at = &prefixes{
+		content:   root + "content/",
+		ready:     k.Index() + "ready/",
+		later:     k.Index() + "later/",
+		behind:    k.Index() + "behind/",
+		lane:      k.Index() + "lane/",
+		bell:      k.Index() + "bell",
+		idle:      k.Index() + "idle/",
+		cancelled: k.Index() + "cancelled/",
+		taken:     root + "taken/",
+		place:     root + "place/",
+		slot:      root + "slot/",
+	}
+	return k
+}
 
 // SpecBelow returns the key spec of the queue whose keys have the root.
 func SpecBelow(root string) string { return root + "spec" }
@@ -58,7 +82,7 @@ func Actives(prefix string) string { return prefix + "queue/active/" }
 func (k Keys) Spec() string { return SpecBelow(k.root) }
 
 // Content is the key of what never changes of an item.
-func (k Keys) Content(id string) string { return k.root + "content/" + id }
+func (k Keys) Content(id string) string { return k.at.content + id }
 
 func (k Keys) mark(id string) string { return k.Content(id) + "\x00" } // no id has that
 
@@ -66,22 +90,22 @@ func (k Keys) mark(id string) string { return k.Content(id) + "\x00" } // no id 
 func (k Keys) Index() string { return k.root + "index/" }
 
 // Bell is the key that is written when the queue is resumed, or paused until another time.
-func (k Keys) Bell() string { return k.Index() + "bell" }
+func (k Keys) Bell() string { return k.at.bell }
 
 // Ready is the prefix of items that have vested.
-func (k Keys) Ready() string { return k.Index() + "ready/" }
+func (k Keys) Ready() string { return k.at.ready }
 
 // Later is the prefix of items that have not vested.
-func (k Keys) Later() string { return k.Index() + "later/" }
+func (k Keys) Later() string { return k.at.later }
 
 // Idles is the prefix of the processes that wait for items.
-func (k Keys) Idles() string { return k.Index() + "idle/" }
+func (k Keys) Idles() string { return k.at.idle }
 
 // Idle is the key of one of them.
 func (k Keys) Idle(session string) string { return k.Idles() + session }
 
 // Cancelled is the prefix of the notices that taken items were cancelled.
-func (k Keys) Cancelled() string { return k.Index() + "cancelled/" }
+func (k Keys) Cancelled() string { return k.at.cancelled }
 
 // notice is the key of the notice that the item of a taken key was cancelled.
 func (k Keys) notice(taken string) string {
@@ -89,13 +113,13 @@ func (k Keys) notice(taken string) string {
 }
 
 // Taken is the prefix of items that workers have.
-func (k Keys) Taken() string { return k.root + "taken/" }
+func (k Keys) Taken() string { return k.at.taken }
 
 // TakenBy is the prefix of those of one session.
-func (k Keys) TakenBy(session string) string { return k.Taken() + session + "/" }
+func (k Keys) TakenBy(session string) string { return k.at.taken + session + "/" }
 
 // Place is the key of where an item is that is not where it was enqueued.
-func (k Keys) Place(id string) string { return k.root + "place/" + id }
+func (k Keys) Place(id string) string { return k.at.place + id }
 
 // Dead is the prefix of dead letters.
 func (k Keys) Dead() string { return k.root + "dead/" }
@@ -110,7 +134,7 @@ func (k Keys) Workers() string { return k.root + "worker/" }
 func (k Keys) Worker(session string) string { return k.Workers() + session }
 
 // Slots is the prefix of the slots of a queue with MaxTaken.
-func (k Keys) Slots() string { return k.root + "slot/" }
+func (k Keys) Slots() string { return k.at.slot }
 
 func (k Keys) slot(n int) string { return fmt.Sprintf("%s%05d", k.Slots(), n) }
 

@@ -18,7 +18,7 @@ import (
 // claims need no condition about keys, and what ends an attempt need not change lanes.
 
 // Behind is the prefix of items that have vested, and wait for a lane of their key.
-func (k Keys) Behind() string { return k.Index() + "behind/" }
+func (k Keys) Behind() string { return k.at.behind }
 
 func (k Keys) behind(digest string) string { return k.Behind() + digest + "/" }
 
@@ -31,7 +31,7 @@ func (k Keys) BehindAt(key, rank string, vesting time.Time, seq string) string {
 }
 
 // Lanes is the prefix of the lanes of all keys.
-func (k Keys) Lanes() string { return k.Index() + "lane/" }
+func (k Keys) Lanes() string { return k.at.lane }
 
 func (k Keys) lanes(digest string) string { return k.Lanes() + digest + "/" }
 

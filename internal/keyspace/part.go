@@ -3,8 +3,8 @@ package keyspace
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"math"
+	"strconv"
 	"time"
 )
 
@@ -32,5 +32,6 @@ func Instant(t time.Time) string {
 	case seconds >= 0:
 		nanos = t.UnixNano()
 	}
-	return fmt.Sprintf("%020d", nanos)
+	digits := strconv.FormatInt(nanos, 10)
+	return "00000000000000000000"[len(digits):] + digits
 }
