@@ -82,8 +82,8 @@ type Job struct {
 	Priority int
 	// RunsOn are labels: only processes whose Config.Labels have all of them run the job. It
 	// needs Config.Spread, since the owner runs all ticks without it. At most 16, of the form of
-	// Name. While no such process runs, ticks wait, as Explain and Overdue report, and
-	// StartDeadline applies. The owner admits ticks whatever its labels are. Default: none, so
+	// Name. While no such process runs, ticks wait, and StartDeadline applies. Explain and
+	// Overdue report which living processes have the labels. The owner admits ticks whatever its labels are. Default: none, so
 	// every process can run the job.
 	RunsOn []string
 	// Revision identifies this version of the job, together with the text of its
