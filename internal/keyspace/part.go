@@ -24,13 +24,15 @@ func DigestText(name string) (text [32]byte) {
 
 // Instant returns an instant as text whose order of bytes, in which etcd compares, is
 // that of time. Those before 1970 are as 1970, and those from 2262 on are all the same.
-func Instant(t time.Time) string {
-	nanos := int64(0)
+func Instant(t time.Time) string { return fmt.Sprintf("%020d", Nanos(t)) }
+
+// Nanos returns the nanoseconds from 1970 to an instant, with the bounds of Instant.
+func Nanos(t time.Time) int64 {
 	switch seconds := t.Unix(); {
 	case seconds >= math.MaxInt64/int64(time.Second):
-		nanos = math.MaxInt64
+		return math.MaxInt64
 	case seconds >= 0:
-		nanos = t.UnixNano()
+		return t.UnixNano()
 	}
-	return fmt.Sprintf("%020d", nanos)
+	return 0
 }
