@@ -128,8 +128,9 @@ type Job struct {
 	// context.DeadlineExceeded. Zero means no limit.
 	Timeout time.Duration
 	// RunOnStart makes the job due once when it is registered, and once for each new
-	// revision. A new process or a new owner does not make it due again. The cron
-	// expression @reboot sets it, and is due at no other time.
+	// revision. If the job is paused then, it is due when no pause lasts any more. A new
+	// process or a new owner does not make it due again. The cron expression @reboot sets
+	// it, and is due at no other time.
 	RunOnStart bool
 	// PauseOnFailure pauses the job when this number of its runs have failed in a row.
 	// A run that is tried again does not count. A tick counts once if its last attempt
