@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -126,34 +125,6 @@ func (j *queueJudge) took(id string, from, to *queueEntry, attempts int) {
 	if one.strict {
 		j.inOrder(one, from)
 	}
-}
-
-// inOrder checks that no item was passed that was visible before the claiming call.
-func (j *queueJudge) inOrder(one *queueLease, took *queueEntry) {
-	j.qs.w.count("judged: items in order")
-	if j.qs.aging > 0 {
-		j.qs.w.count("judged: items in order of their age")
-	}
-	for _, all := range j.at {
-		for _, e := range all {
-			late := seenLate
-			if e.Key != "" { // its turn came in the background, of which a slow network reports later
-				late = 5 * time.Second
-			}
-			j.faultIf(e.where == "ready" && j.before(e, took) && e.change.at.Before(one.began.Add(-late)),
-				"item %s was passed by %s: %v and %v", e.ID, one.id, e.change, took.change)
-		}
-	}
-}
-
-// before reports whether an item comes before another one, by what their values say.
-func (j *queueJudge) before(e, o *queueEntry) bool {
-	due := func(e *queueEntry) time.Time { return e.Vesting.Add(time.Duration(e.Priority) * j.qs.aging) }
-	first := cmp.Compare(e.Priority, o.Priority)
-	if j.qs.aging > 0 {
-		first = due(e).Compare(due(o))
-	}
-	return cmp.Or(first, e.Vesting.Compare(o.Vesting), cmp.Compare(e.Seq, o.Seq)) < 0
 }
 
 // completed judges that an item that a worker had is gone.
@@ -331,5 +302,81 @@ func (j *queueJudge) calls() {
 				"%s was told at %s that its %s of %s was done: it is not in etcd since %s",
 				c.p.name, clockOf(c.ended), c.verb, c.id, clockOf(c.began))
 		}
+	}
+}
+
+// keyJudge holds what happens to the items of partition keys against Config.KeyLimit, and their order.
+type keyJudge struct {
+	lanes   map[string]string    // the keys lane/<digest>/<n>, and whose they are
+	started map[string]string    // the partition keys of items that were taken, and have not ended
+	freed   map[string]time.Time // by partition key: when one of its items ended
+}
+
+func newKeyJudge() keyJudge {
+	return keyJudge{lanes: map[string]string{}, started: map[string]string{}, freed: map[string]time.Time{}}
+}
+
+// apply carries out a change of a lane.
+func (k *keyJudge) apply(c change, lane string) {
+	if k.lanes[lane] = c.value; c.deleted {
+		delete(k.lanes, lane)
+	}
+}
+
+// keyMoved judges that an item of a partition key went from one place to another, at this revision.
+func (j *queueJudge) keyMoved(id string, from, to *queueEntry) {
+	switch {
+	case to == nil || to.where == "dead":
+		delete(j.keys.started, id)
+		if from != nil {
+			j.keys.freed[from.Key] = j.changes[0].at
+		}
+	case to.Key == "":
+	case to.where == "taken":
+		for other, key := range j.keys.started {
+			j.faultIf(j.qs.keyLimit == 1 && key == to.Key && other != id,
+				"item %s of key %s was taken before %s had ended: %v", id, key, other, to.change)
+		}
+		j.keys.started[id] = to.Key
+	case from != nil && from.where == "behind" && to.where == "ready":
+		j.qs.w.count("judged: turns of partition keys")
+		for other, all := range j.at {
+			for _, e := range all {
+				j.faultIf(j.qs.keyLimit == 1 && e.where == "behind" && e.Key == to.Key && e.change.key < from.change.key,
+					"item %s of key %s was passed by %s: %v", other, e.Key, id, to.change)
+			}
+		}
+		since := from.change.at
+		if freed := j.keys.freed[to.Key]; freed.After(since) {
+			since = freed
+		}
+		j.pickedUp(from, since, 2*longTTL)
+	}
+}
+
+// keysAgree judges that each item that has its turn has a lane, and each lane such an item.
+func (j *queueJudge) keysAgree() {
+	taken, having := map[string]int{}, 0
+	for id, all := range j.at {
+		for _, e := range all {
+			visible := e.where == "ready" || e.where == "taken"
+			j.faultIf((e.where == "behind" || e.where == "dead") && e.Lane > 0 || visible && e.Key != "" && e.Lane == 0,
+				"item %s is %s with lane %d: %v", id, e.where, e.Lane, e.change)
+			if e.Lane > 0 {
+				having++
+			}
+			if e.where == "taken" && e.Key != "" {
+				taken[e.Key]++
+			}
+		}
+	}
+	for lane, owner := range j.keys.lanes {
+		_, id, _ := strings.Cut(owner, "/")
+		all := j.at[id]
+		j.faultIf(len(all) == 0 || all[0].Lane == 0, "the lane %s is left of item %s, at revision %d", lane, id, j.changes[0].rev)
+	}
+	j.faultIf(having != len(j.keys.lanes), "%d items have %d lanes at revision %d", having, len(j.keys.lanes), j.changes[0].rev)
+	for key, n := range taken {
+		j.faultIf(n > j.qs.keyLimit, "%d items of key %s are taken at revision %d, the limit is %d", n, key, j.changes[0].rev, j.qs.keyLimit)
 	}
 }
