@@ -229,6 +229,8 @@ func optionsOf[O any](c *Client, opts []O) (*acquireOptions, error) {
 			o.ownKey = true
 		case option.Concern:
 			o.Concern = s.Names
+		case option.Labels:
+			o.Labels = s.Labels
 		case beside.Option:
 			o.Beside = s.Companion
 		case nil:

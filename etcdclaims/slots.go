@@ -21,7 +21,8 @@ func SlotKey(key string, slot int) string { return protocol.SlotKey(key, slot) }
 // the former holder of a slot, and admits the holders of the others.
 //
 // All slots have one line, first come first served. A release hands its slot to the
-// first caller in it.
+// first caller in it. [Client.Lookup] returns how many slots there are and how many are
+// taken: Info.Slots and Info.Taken.
 //
 // The first call stores n in etcd, in a small record that stays until
 // admin.Resize with 0 removes it. So callers with ever new keys, such as one per

@@ -15,7 +15,7 @@ import (
 // campaign acquires the ownership again and again, until ctx ends or an error is final.
 func campaign(ctx context.Context, b *starter) error {
 	const what = "acquire group ownership"
-	opts := []etcdclaims.AcquireOption{option.OwnKey{}}
+	opts := []etcdclaims.AcquireOption{option.OwnKey{}, option.Labels{Labels: b.cfg.Labels}}
 	if b.cfg.Suspectable {
 		opts = append(opts, etcdclaims.Suspectable())
 	}

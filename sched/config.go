@@ -30,7 +30,9 @@ type Config struct {
 	// that an owner writes is fenced. The runs that the dead process had are not touched by
 	// that: they are lost when its leases end. Set it in all processes.
 	Suspectable bool
-	// Labels are what Job.RunsOn asks for, such as "gpu" or "zone-a". At most 16. Default: none.
+	// Labels are what Job.RunsOn asks for, such as "gpu" or "zone-a". At most 16. While Run is in
+	// progress, other processes can read them in etcd. Schedulers of one group that share a client
+	// share a place there: explanations know the labels of one of them only. Default: none.
 	Labels []string
 	// Limit is the greatest number of runs at a time in this process. See Job.Limits for all
 	// processes. Further ticks wait in etcd, where another process can take them if Spread is

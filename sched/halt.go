@@ -21,8 +21,7 @@ const mostHalts = 100
 // for some time: see [For]. It is otherwise like Pause, with these differences. A job can be paused by
 // itself, with the group and with its tags: no tick is admitted until each of these pauses has ended. When
 // the pause ends, CatchUp decides about no tick from before, and the ticks of the pause have no record: Explain
-// knows of the last pause. RunOnStart is due in a pause, too. PauseGroup replaces a pause of the group, also
-// one until ResumeGroup.
+// knows of the last pause. PauseGroup replaces a pause of the group, also one until ResumeGroup.
 //
 // Errors: those of etcdclaims.Client.TryAcquire. If the error matches etcdclaims.ErrUnknown, the pause may
 // have taken effect; after any other error it has not.

@@ -52,6 +52,7 @@ func (l *leadership) rehalt() {
 		c.takeHalts(all, now)
 		l.serve(c)
 		l.schedule(c)
+		l.unpaused(c)
 	}
 }
 

@@ -82,8 +82,8 @@ type Job struct {
 	Priority int
 	// RunsOn are labels: only processes whose Config.Labels have all of them run the job. It
 	// needs Config.Spread, since the owner runs all ticks without it. At most 16, of the form of
-	// Name. While no such process runs, ticks wait, as Explain and Overdue report, and
-	// StartDeadline applies. The owner admits ticks whatever its labels are. Default: none, so
+	// Name. While no such process runs, ticks wait, and StartDeadline applies. Explain and
+	// Overdue report which living processes have the labels. The owner admits ticks whatever its labels are. Default: none, so
 	// every process can run the job.
 	RunsOn []string
 	// Revision identifies this version of the job, together with the text of its
@@ -128,8 +128,9 @@ type Job struct {
 	// context.DeadlineExceeded. Zero means no limit.
 	Timeout time.Duration
 	// RunOnStart makes the job due once when it is registered, and once for each new
-	// revision. A new process or a new owner does not make it due again. The cron
-	// expression @reboot sets it, and is due at no other time.
+	// revision. If the job is paused then, it is due when no pause lasts any more. A new
+	// process or a new owner does not make it due again. The cron expression @reboot sets
+	// it, and is due at no other time.
 	RunOnStart bool
 	// PauseOnFailure pauses the job when this number of its runs have failed in a row.
 	// A run that is tried again does not count. A tick counts once if its last attempt

@@ -465,7 +465,8 @@ func TestRunsOn(t *testing.T) {
 		f.until("00:04:50")
 		i := f.inspect("train")
 		if text, err := f.console().Explain(t.Context(), "train", clock("00:04:00")); err != nil || !i.Overdue.Equal(clock("00:04:00")) ||
-			text != "admitted, and waits to begin: 0 runs of the job are in progress; it needs a process with the labels gpu, eu" {
+			text != "admitted, and waits to begin: 0 runs of the job are in progress; it needs a process with the labels gpu, eu; "+
+				"no living process has them (processes in the group: 1)" {
 			t.Errorf("%q, %v, %v", text, i.Overdue, err)
 		}
 		f.until("00:05:40")
@@ -475,6 +476,41 @@ func TestRunsOn(t *testing.T) {
 		f.start(0)
 		f.until("00:06:30")
 		f.ledger.want(t, "train", "00:01:00", "00:02:00", "00:03:00", "00:05:00", "00:06:00")
+	})
+}
+
+// An explanation names the living processes with the labels of a job, so that those which are busy differ from none.
+func TestRunsOnBusy(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.cfg.Spread, f.cfg.Limit = true, 1
+		for _, name := range []string{"long", "train"} {
+			job := eachTick(name)
+			job.RunsOn, job.Overdue = []string{"gpu"}, 30*time.Second
+			if name == "long" {
+				job.Schedule = calendar.Must(calendar.Cron("TZ=UTC 1 0 * * *"))
+			}
+			f.do(job, map[string]time.Duration{"long": 150 * time.Second, "train": time.Second}[name])
+		}
+		f.jobs[0].Priority = -1
+		for _, labels := range [][]string{nil, {"gpu", "eu"}, {"eu"}} { // the owner, and two in line
+			f.cfg.Labels = labels
+			f.start(0)
+		}
+		f.until("00:02:45")
+		const needs = "admitted, and waits to begin: 0 runs of the job are in progress; it needs a process with the labels gpu; "
+		says := func(want string) {
+			t.Helper()
+			if text, err := f.console().Explain(t.Context(), "train", clock("00:02:00")); err != nil || text != needs+want {
+				t.Errorf("%q, %v; want %q", text, err, needs+want)
+			}
+		}
+		says("1 have them, and have not begun it: node1")
+		f.nodes[0].stop() // the next owner has the labels
+		f.until("00:02:50")
+		says("1 have them, and have not begun it: node1")
+		f.nodes[1].kill()
+		f.until("00:03:25")
+		says("no living process has them (processes in the group: 1)")
 	})
 }
 

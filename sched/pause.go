@@ -67,5 +67,6 @@ func (l *leadership) resumption(c *jobState, to tick.Resume) decision {
 		l.view.Remove(l.keys.Paused(c.job.Name), r.Rev)
 		l.moved(c, tick.Mark{At: to.To, Rev: r.Rev})
 		l.serve(c)
+		l.unpaused(c)
 	}}
 }

@@ -17,13 +17,17 @@ import (
 )
 
 // readPlaces reads where a tick of the job can begin if it waits, for its explanation: which runs have the slots of its
-// limits, and which labels a process needs.
+// limits, and which processes have its labels.
 func (s *Scheduler) readPlaces(ctx context.Context, st *jobSnapshot, nominal time.Time) error {
 	if !slices.ContainsFunc(st.Waiting, func(w tick.Waiting) bool { return w.Nominal.Equal(nominal) }) {
 		return nil
 	}
 	if len(st.Spec.RunsOn) > 0 {
-		st.Places = append(st.Places, "it needs a process with the labels "+strings.Join(st.Spec.RunsOn, ", "))
+		text, err := s.labelled(ctx, Job{RunsOn: st.Spec.RunsOn})
+		if err != nil {
+			return err
+		}
+		st.Places = append(st.Places, text)
 	}
 	limits := slices.Sorted(maps.Keys(st.Spec.Limits))
 	if len(limits) == 0 {
@@ -69,12 +73,8 @@ func (s *Scheduler) takenBy(limit string, n int, slots []*mvccpb.KeyValue, recor
 		}
 	}
 	text := fmt.Sprintf("%d of %d slots of the limit %s are taken", len(by), n, limit)
-	const most = 5
-	if slices.Sort(by); len(by) > most {
-		by = append(by[:most], "others")
-	}
 	if len(by) > 0 {
-		text += ": by " + strings.Join(by, ", ")
+		text += ": by " + fewOf(by)
 	}
 	return text + unread
 }

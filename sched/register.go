@@ -274,7 +274,7 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 	if c.specRev == 0 {
 		is.Born = since
 	}
-	starts := j.RunOnStart && !slices.Contains(is.Started, is.Hash)
+	starts := c.toStart(is.Hash) && !c.isPaused()
 	if starts {
 		const most = 32 // revisions that are remembered to have started
 		is.Started = append(slices.Clone(is.Started[max(0, len(is.Started)-most+1):]), is.Hash)
@@ -290,6 +290,7 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 		st.To = high
 	}
 	if starts {
+		st.Halted = l.halted()
 		st.First = &ready{
 			Version: valueVersion, Job: j.Name, Nominal: now, Actual: now, Attempt: 1, Parallel: j.rules.Parallel(), Epoch: l.epoch.Load(),
 			// The id is new for each registration: after Forget the same revision starts again.
@@ -299,7 +300,8 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 	return decision{st.Build(), func(r txn.Reply) {
 		d, ok := st.Judge(r)
 		if !ok {
-			l.doubt(c) // another request of our own came before
+			l.doubt(c)                  // another request of our own came before
+			l.stale = l.stale || starts // or there is a pause that this owner does not know
 			return
 		}
 		if c.specRev == 0 {
@@ -316,6 +318,19 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 		l.serve(c)
 		l.schedule(c)
 	}}, true
+}
+
+// toStart reports whether RunOnStart of a version of the job has not been due so far.
+func (c *jobState) toStart(hash string) bool {
+	return c.job.RunOnStart && !slices.Contains(c.spec.Started, hash)
+}
+
+// unpaused has a job registered again whose RunOnStart has waited for the end of a pause.
+func (l *leadership) unpaused(c *jobState) {
+	if c.specRev != 0 && c.job.problem == "" && !c.isPaused() && c.toStart(c.spec.Hash) {
+		c.doubts = 0
+		l.doubt(c)
+	}
 }
 
 // complaint returns the decision that stores why this process cannot run a definition. The

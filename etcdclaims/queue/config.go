@@ -97,13 +97,21 @@ func (closedError) Error() string { return "queue closed, its items are given ba
 func (closedError) Unwrap() []error { return []error{ErrExpired, etcdclaims.ErrClosed} }
 
 // Config describes a queue. Every process that uses the queue must give the same
-// Name, HigherFirst, MaxTaken, MaxWaiting and KeyLimit; the other fields are its own.
+// Name, HigherFirst, Aging, MaxTaken, MaxWaiting and KeyLimit; the other fields are its own.
 type Config struct {
 	// Name names the queue under the prefix of the client. Required: printable
 	// UTF-8 without slashes, up to 128 bytes.
 	Name string
 	// HigherFirst makes greater priorities come first. Default: lower first.
 	HigherFirst bool
+	// Aging is how long an item waits, from when it is visible, to rise by one priority: an item of
+	// priority 5 that has waited for five times as long comes before a new one of priority 0. So a
+	// steady stream of urgent items keeps no other from being claimed. After a failure, Snooze or a
+	// redrive the item begins anew. Waiting is measured by vesting times, which are of the
+	// clocks of the processes that enqueue. Priorities more than 200 years of aging away count as that
+	// far away. At least 1 ms. Default: items do not age, and those of a less urgent priority
+	// wait until no other is visible.
+	Aging time.Duration
 	// MaxTaken is how many items workers may have at the same time, across all
 	// processes: a concurrency limit. At most 10,000. Default: no limit.
 	MaxTaken int
@@ -171,6 +179,8 @@ func (cfg Config) withDefaults() (Config, error) {
 		return cfg, err
 	}
 	switch {
+	case cfg.Aging != 0 && cfg.Aging < time.Millisecond:
+		return cfg, fmt.Errorf("queue %q: Aging %v is below 1ms", cfg.Name, cfg.Aging)
 	case cfg.MaxTaken < 0 || cfg.MaxTaken > mostTaken:
 		return cfg, fmt.Errorf("queue %q: MaxTaken %d is not between 0 and %d", cfg.Name, cfg.MaxTaken, mostTaken)
 	case cfg.MaxWaiting < 0:

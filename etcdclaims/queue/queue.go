@@ -201,12 +201,12 @@ func tryAgain(ctx context.Context, err error, success time.Time, try int) bool {
 }
 
 // Reconfigure makes the order and the bounds of this Config those of the queue: HigherFirst,
-// MaxTaken, MaxWaiting and KeyLimit. It is for a queue that all processes have closed. Those that have
+// Aging, MaxTaken, MaxWaiting and KeyLimit. It is for a queue that all processes have closed. Those that have
 // not, and have claimed or enqueued before, may go on with what they know. Calling again is
 // safe.
 //
 // The error matches ErrInUse, and nothing was changed, while a process has a session in the
-// queue, or a worker has an item. It also does if HigherFirst changes while the queue has items
+// queue, or a worker has an item. It also does if HigherFirst or Aging changes while the queue has items
 // or dead letters: the order is part of their keys. It does, too, if KeyLimit falls while an item has a turn of
 // its partition key: complete or cancel these items first. It matches ErrNotFound if there is no queue, and
 // etcdclaims.ErrUnknown if the reply was lost: call again.
@@ -230,7 +230,7 @@ func (q *Queue) reconfigure(ctx context.Context, act *audit.Act) error {
 		return errNoQueue
 	case have != want:
 		unused := []string{q.keys.Workers(), q.keys.Taken()}
-		if have.HigherFirst != want.HigherFirst {
+		if have.HigherFirst != want.HigherFirst || have.Aging != want.Aging {
 			unused = append(unused, q.keys.Ready(), q.keys.Later(), q.keys.Behind(), q.keys.Dead())
 		}
 		if have.LaneLimit() > want.LaneLimit() {

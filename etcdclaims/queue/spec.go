@@ -19,7 +19,8 @@ type spec = item.Spec
 // configOf returns the Config that a spec is part of.
 func configOf(s spec) Config {
 	return Config{
-		Name: s.Name, HigherFirst: s.HigherFirst, MaxTaken: s.MaxTaken, MaxWaiting: s.MaxWaiting, KeyLimit: s.LaneLimit(),
+		Name: s.Name, HigherFirst: s.HigherFirst, Aging: s.Aging,
+		MaxTaken: s.MaxTaken, MaxWaiting: s.MaxWaiting, KeyLimit: s.LaneLimit(),
 	}
 }
 
@@ -32,6 +33,7 @@ func against(s, cfg spec) string {
 		}
 	}
 	field("HigherFirst", s.HigherFirst, cfg.HigherFirst)
+	field("Aging", s.Aging, cfg.Aging)
 	field("MaxTaken", s.MaxTaken, cfg.MaxTaken)
 	field("MaxWaiting", s.MaxWaiting, cfg.MaxWaiting)
 	field("KeyLimit", s.LaneLimit(), cfg.LaneLimit())
@@ -52,7 +54,7 @@ type entry struct {
 func (q *store) spec() spec {
 	s := spec{
 		Version: item.Version, Name: q.cfg.Name,
-		HigherFirst: q.cfg.HigherFirst, MaxTaken: q.cfg.MaxTaken, MaxWaiting: q.cfg.MaxWaiting,
+		HigherFirst: q.cfg.HigherFirst, Aging: q.cfg.Aging, MaxTaken: q.cfg.MaxTaken, MaxWaiting: q.cfg.MaxWaiting,
 	}
 	if q.cfg.KeyLimit != s.LaneLimit() { // the default is not stored
 		s.KeyLimit = q.cfg.KeyLimit

@@ -26,7 +26,8 @@ type Stats struct {
 	Behind int
 	Dead   int
 	// OldestReady is the earliest vesting time of all visible items, among the first 32
-	// priorities. It is zero if no item is visible.
+	// priorities. With Config.Aging it is the earliest among the first 256 items. It is zero if no
+	// item is visible.
 	OldestReady time.Time
 	// Paused is who paused the queue, when and why. Its At is zero if the queue is not
 	// paused, or the pause is over by the clock of this process.
@@ -102,16 +103,24 @@ func (q *Queue) stats(ctx context.Context) (Stats, error) {
 // rankLength is how long a rank is in a key.
 const rankLength = 16
 
-// mostRanks bounds the priorities that Stats looks at.
-const mostRanks = 32
+// mostRanks bounds the priorities that Stats looks at. If items age, each has a rank of its own, and Stats
+// looks at the first agedItems.
+const (
+	mostRanks = 32
+	agedItems = 256
+)
 
-// firstReady reads the first key of the visible items behind a rank.
+// firstReady reads the first key of the visible items behind a rank, or the first keys if items age.
 func (q *Queue) firstReady(rank string, opts ...clientv3.OpOption) clientv3.Op {
 	from := q.keys.Ready() + rank
 	if rank != "" {
 		from += "0" // the byte behind the slash
 	}
-	opts = append(opts, clientv3.WithRange(clientv3.GetPrefixRangeEnd(q.keys.Ready())), clientv3.WithKeysOnly(), clientv3.WithLimit(1))
+	n := int64(1)
+	if q.cfg.Aging > 0 {
+		n = agedItems
+	}
+	opts = append(opts, clientv3.WithRange(clientv3.GetPrefixRangeEnd(q.keys.Ready())), clientv3.WithKeysOnly(), clientv3.WithLimit(n))
 	return clientv3.OpGet(from, opts...)
 }
 
@@ -133,11 +142,15 @@ func (q *Queue) oldestReady(ctx context.Context, rev int64, first map[string][]*
 		if len(kvs) == 0 {
 			break
 		}
-		rest := string(kvs[0].Key[len(q.keys.Ready()):])
-		var vesting string
-		rank, vesting, _ = strings.Cut(rest, "/")
-		if t, err := item.VestingOf(vesting); err == nil && len(rank) == rankLength && (oldest.IsZero() || t.Before(oldest)) {
-			oldest = t
+		for _, kv := range kvs {
+			var vesting string
+			rank, vesting, _ = strings.Cut(string(kv.Key[len(q.keys.Ready()):]), "/")
+			if t, err := item.VestingOf(vesting); err == nil && len(rank) == rankLength && (oldest.IsZero() || t.Before(oldest)) {
+				oldest = t
+			}
+		}
+		if q.cfg.Aging > 0 {
+			break
 		}
 	}
 	return oldest, nil

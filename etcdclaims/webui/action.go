@@ -49,6 +49,8 @@ var done = map[Action]string{
 	actionRedrive:     "The item waits again.",
 	actionRedriveAll:  "The dead letters wait again.",
 	actionPurge:       "The dead letters were deleted.",
+	actionCancelItem:  "The item was removed.",
+	actionCancelTaken: "The item was removed.",
 	actionEvict:       "The member was evicted.",
 	actionReadmit:     "The name may join again.",
 	actionTrial:       "The trial has ended.",
@@ -128,6 +130,11 @@ func operation(r *http.Request) (Operation, error) {
 	case actionPauseJob, actionPauseQueue:
 		err := op.readPause(strings.TrimSpace(form.Get("for")))
 		return op, err
+	case actionCancelTaken:
+		if op.Reason == "" {
+			return op, errors.New("give a reason: the worker and the history show it")
+		}
+		return op, nil
 	case actionRelease:
 	default:
 		return op, nil
@@ -166,7 +173,7 @@ func (op *Operation) readObject(form url.Values) bool {
 		op.Group, op.Job = form.Get("group"), form.Get("job")
 	case actionPauseQueue, actionResumeQueue, actionRedriveAll, actionPurge:
 		op.Queue = form.Get("queue")
-	case actionRedrive:
+	case actionRedrive, actionCancelItem, actionCancelTaken:
 		op.Queue, op.Item = form.Get("queue"), form.Get("item")
 	case actionEvict, actionReadmit:
 		op.Group, op.Member = form.Get("group"), form.Get("member")
@@ -213,7 +220,7 @@ func (h *Handler) carryOut(ctx context.Context, op Operation, user string) error
 		return h.changeGroup(ctx, op, why)
 	case actionPauseJob, actionResumeJob, actionRunJob, actionCancelJob:
 		return h.changeJob(ctx, op, why)
-	case actionPauseQueue, actionResumeQueue, actionRedrive, actionRedriveAll, actionPurge:
+	case actionPauseQueue, actionResumeQueue, actionRedrive, actionRedriveAll, actionPurge, actionCancelItem, actionCancelTaken:
 		return h.changeQueue(ctx, op, why)
 	}
 	return fmt.Errorf("nothing carries out %q", op.Action)
@@ -272,6 +279,10 @@ func (h *Handler) changeQueue(ctx context.Context, op Operation, why string) err
 	case actionRedriveAll:
 		_, err := q.RedriveAll(ctx)
 		return err
+	case actionCancelItem:
+		return q.Cancel(ctx, op.Item)
+	case actionCancelTaken:
+		return q.Cancel(ctx, op.Item, queue.AlsoTaken(op.Reason)) // the worker learns who did it, too
 	}
 	_, err = q.Purge(ctx, op.Before)
 	return err
@@ -280,7 +291,7 @@ func (h *Handler) changeQueue(ctx context.Context, op Operation, why string) err
 // statusOf is the HTTP status of an operation that has failed.
 func statusOf(err error) int {
 	for _, known := range []error{
-		etcdclaims.ErrHeld, etcdclaims.ErrRefused, work.ErrDone, etcdclaims.ErrSlots, sched.ErrUnchanged, queue.ErrUnchanged, errTrying, errTried,
+		etcdclaims.ErrHeld, etcdclaims.ErrRefused, work.ErrDone, etcdclaims.ErrSlots, sched.ErrUnchanged, queue.ErrUnchanged, queue.ErrTaken, errTrying, errTried,
 	} {
 		if errors.Is(err, known) {
 			return http.StatusConflict

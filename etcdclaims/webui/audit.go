@@ -37,11 +37,16 @@ func (r actionRow) Page() template.URL {
 }
 
 func (q *request) audit() (any, error) {
-	all, fresh := snapshotOf(q, "audit", 5*time.Second, func(ctx context.Context, h *Handler) ([]admin.Action, error) {
-		return admin.Actions(ctx, h.claims, mostActions, time.Time{})
-	})
+	all, fresh := q.actions()
 	return listOf(q, all, fresh, mostActions, func(is admin.Action) actionRow {
 		is.Why, is.Detail = q.value(FieldNote, is.Why), q.value(FieldNote, is.Detail)
 		return actionRow{is}
 	}), nil
+}
+
+// actions are what operators did last, newest first.
+func (q *request) actions() ([]admin.Action, freshness) {
+	return snapshotOf(q, "audit", 5*time.Second, func(ctx context.Context, h *Handler) ([]admin.Action, error) {
+		return admin.Actions(ctx, h.claims, mostActions, time.Time{})
+	})
 }

@@ -100,7 +100,7 @@ type Field string
 const (
 	FieldNote    Field = "note"    // of a claim or of work
 	FieldError   Field = "error"   // of work, a run or an item, with its stack
-	FieldResult  Field = "result"  // of work
+	FieldResult  Field = "result"  // of work, or of an item that was completed
 	FieldPayload Field = "payload" // of an item
 )
 
@@ -121,6 +121,7 @@ func redact(f Field, value string) string {
 //	run-job, cancel-job          sched.Scheduler.RunNow and Cancel
 //	pause-queue, resume-queue    queue.Queue.Pause and Resume
 //	redrive, redrive-all, purge  queue.Queue.Redrive, RedriveAll and Purge
+//	cancel-item, cancel-taken    queue.Queue.Cancel, and the same with queue.AlsoTaken
 //	evict-member, readmit-member group.View.Evict and Readmit
 //	trial                        a claim and writes of the page's own, to examine etcd
 //
@@ -144,6 +145,8 @@ const (
 	actionRedrive     Action = "redrive"
 	actionRedriveAll  Action = "redrive-all"
 	actionPurge       Action = "purge"
+	actionCancelItem  Action = "cancel-item"
+	actionCancelTaken Action = "cancel-taken"
 	actionEvict       Action = "evict-member"
 	actionReadmit     Action = "readmit-member"
 	actionTrial       Action = "trial"

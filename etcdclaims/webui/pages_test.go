@@ -72,11 +72,15 @@ func TestPageOfItem(t *testing.T) {
 		w.ok(err)
 		b, err := q.TryClaim(w.Context(), 1)
 		w.ok(err)
+		w.ok(b.Deliveries[0].SetResult([]byte("17 recipients")))
 		w.ok(b.Deliveries[0].Complete(w.Context()))
 		_, err = q.Enqueue(w.Context(), queue.NewItem(nil, queue.ID("later"), queue.Delay(time.Hour)))
 		w.ok(err)
 		w.shows("item?queue=mails&id=later", "<dt>Visible", "in 60 min", "Priority", "Enqueued", "Payload")
-		body := w.shows("item?queue=mails&id=done", "completed", "worker-3")
+		body := w.shows("item?queue=mails&id=done", "completed", "worker-3", "<dt>Result<dd><pre>(hidden, 13 bytes)")
+		if strings.Contains(body, "cancel-item") || strings.Contains(w.shows("item?queue=mails&id=later"), "cancel-item") {
+			w.Error("it can be cancelled where nobody may")
+		}
 		for _, unknown := range []string{"Priority", "Enqueued", "Visible", "Payload"} {
 			if strings.Contains(body, unknown) {
 				w.Errorf("%s of a completed item is shown", unknown)

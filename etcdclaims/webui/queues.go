@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 )
 
@@ -221,10 +222,13 @@ type itemPage struct {
 	ID         string
 	Item       queue.Info
 	Gone       bool
+	Cancelled  *admin.Action // of a gone item; nil if it is not known that it was cancelled
 	Payload    string
+	Result     string
 	Attempts   []queue.Attempt
 	Fresh      freshness
 	CanRedrive bool
+	Cancel     Action // empty if the person may not cancel it
 }
 
 type looked struct {
@@ -252,6 +256,40 @@ func (q *request) item() (any, error) {
 		a.Error = q.value(FieldError, a.Error)
 		p.Attempts = append(p.Attempts, a)
 	}
+	if p.Result = string(item.Result); p.Result != "" {
+		p.Result = q.value(FieldResult, p.Result)
+	}
+	if p.Gone {
+		p.Cancelled = q.cancellation(p.Queue, p.ID)
+		return p, nil
+	}
+	if cancel := cancelOf(item.Where); cancel != "" && q.can(Operation{Action: cancel, Queue: p.Queue, Item: p.ID}) {
+		p.Cancel = cancel
+	}
 	p.CanRedrive = item.Where == queue.Dead && q.can(Operation{Action: actionRedrive, Queue: p.Queue, Item: p.ID})
 	return p, nil
+}
+
+// cancelOf returns the action that removes an item from where it is. Only the one that the person is
+// shown may take it from a worker.
+func cancelOf(where queue.Where) Action {
+	switch where {
+	case queue.Taken:
+		return actionCancelTaken
+	case queue.Ready, queue.Later, queue.Behind, queue.Dead:
+		return actionCancelItem
+	}
+	return ""
+}
+
+// cancellation returns who cancelled an item and why, as far as that is recorded.
+func (q *request) cancellation(of, id string) *admin.Action {
+	all, _ := q.actions()
+	for _, is := range all {
+		if is.Queue == of && is.Item == id && is.Verb == "queue cancel" {
+			is.Why = q.value(FieldNote, is.Why)
+			return &is
+		}
+	}
+	return nil
 }

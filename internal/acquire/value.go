@@ -12,11 +12,11 @@ import (
 // value is Holder.Encode for the value that is made most often, with what
 // does not change put together once.
 func (ac *Acquirer) value(a *Attempt) string {
-	if a.Put.Attempt() > 0 || a.Epoch.Value > 0 || a.Call.Suspectable || a.Call.Preference > 0 || a.Name != "" {
+	if a.Put.Attempt() > 0 || a.Epoch.Value > 0 || a.Call.Suspectable || a.Call.Preference > 0 || a.Name != "" || a.Call.Labels != nil {
 		return protocol.Holder{
 			Claim: a.ID, Owner: ac.Owner, Instance: ac.Store.Layout.Instance,
 			Since: keyspace.TimeText(a.since), Attempt: a.Put.Attempt(), TTL: a.ttl, Epoch: a.Epoch.Value,
-			Suspectable: a.Call.Suspectable, Preference: a.Call.Preference, Place: a.Name,
+			Suspectable: a.Call.Suspectable, Preference: a.Call.Preference, Place: a.Name, Labels: a.Call.Labels,
 		}.Encode()
 	}
 	var room [512]byte // on the stack

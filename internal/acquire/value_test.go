@@ -1,6 +1,7 @@
 package acquire
 
 import (
+	"reflect"
 	"testing"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
@@ -22,6 +23,10 @@ func TestValue(t *testing.T) {
 			{name: "a preference of 0", call: func(o *Call) { o.Prefers = true }},
 			{name: "preference", call: func(o *Call) { o.Preference = 7 }, want: protocol.Holder{Preference: 7}},
 			{name: "suspectable", call: func(o *Call) { o.Suspectable = true }, want: protocol.Holder{Suspectable: true}},
+			{
+				name: "labels", call: func(o *Call) { o.Labels = []string{"gpu"} },
+				want: protocol.Holder{Labels: []string{"gpu"}},
+			},
 			{name: "epoch", with: func(a *Attempt) { a.Under(&txn.Epoch{Value: 3}) }, want: protocol.Holder{Epoch: 3}},
 			{name: "attempt", call: func(o *Call) { o.Beside = &partner{} }, want: protocol.Holder{Attempt: 1}},
 		} {
@@ -44,7 +49,7 @@ func TestValue(t *testing.T) {
 				text := want.Encode()
 				got, err := protocol.DecodeHolder([]byte(a.Value))
 				decoded, _ := protocol.DecodeHolder([]byte(text))
-				if err != nil || got != decoded || len(a.Value) != len(text) {
+				if err != nil || !reflect.DeepEqual(got, decoded) || len(a.Value) != len(text) {
 					t.Errorf("got %s, %v, want %s", a.Value, err, text)
 				}
 			})

@@ -81,6 +81,7 @@ func TestEachAction(t *testing.T) {
 	s.ok(err)
 	t.Cleanup(func() { s.ok(q.Close(context.Background())) })
 	s.buries(q, "mail-0", "mail-1")
+	delivery := s.takes(q, "taken")
 	s.joins(a, "pod-a")
 	evicted := func() bool {
 		st, _ := group.Read(ctx, s.claims, "shards") // fails when the group has no members
@@ -132,7 +133,9 @@ func TestEachAction(t *testing.T) {
 		{"queue?queue=mails", "pause-queue", "", "The queue is paused.", func() bool { return s.paused(q) }},
 		{"queue?queue=mails", "resume-queue", "", "The queue is not paused any more.", func() bool { return !s.paused(q) }},
 		{"item?queue=mails&id=mail-0", "redrive", "", "The item waits again.", counts(1, 1)},
-		{"queue?queue=mails", "redrive-all", "", "The dead letters wait again.", counts(0, 2)},
+		{"item?queue=mails&id=mail-0", "cancel-item", "", "The item was removed.", counts(1, 0)},
+		{"item?queue=mails&id=taken", "cancel-taken", "", "The item was removed.", func() bool { return delivery.Err() != nil }},
+		{"queue?queue=mails", "redrive-all", "", "The dead letters wait again.", counts(0, 1)},
 		{"queue?queue=mails", "purge", "", "The dead letters were deleted.", counts(0, 0)},
 		{"group?group=shards", "evict-member", "", "The member was evicted.", evicted},
 		{"group?group=shards", "readmit-member", "", "The name may join again.", func() bool { return !evicted() }},
@@ -206,6 +209,16 @@ func (s *stage) schedules(c *etcdclaims.Client) (jobs *sched.Scheduler, cancelle
 		s.ok(<-ended)
 	})
 	return jobs, cancelled
+}
+
+// takes enqueues an item, and claims it.
+func (s *stage) takes(q *queue.Queue, id string) *queue.Delivery {
+	s.Helper()
+	_, err := q.Enqueue(s.Context(), queue.NewItem(nil, queue.ID(id)))
+	s.ok(err)
+	b, err := q.TryClaim(s.Context(), 1)
+	s.ok(err)
+	return b.Deliveries[0]
 }
 
 // buries enqueues items, and makes dead letters of all that are in the queue.

@@ -198,7 +198,7 @@ func (s Debounce) Build() *pb.TxnRequest {
 		st.Vesting = last
 	}
 	c := s.Before
-	c.Payload, c.Rank, c.Vesting = s.Payload, s.rank(st.Priority), st.Vesting
+	c.Payload, c.Rank, c.Vesting = s.Payload, s.rank(st.Priority, st.Vesting), st.Vesting
 	to := s.index(st, s.Now)
 	in := s.changes(append(s.move(st, to, Place{Verb: VerbDebounce}), put(s.Content(st.ID), Encode(c)))...)
 	if to == s.Entry.Key() {

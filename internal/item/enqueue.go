@@ -30,7 +30,7 @@ func (k Keys) begun(it New, now time.Time) (Content, State) {
 	}
 	return Content{
 		Version: Version, Topic: it.Topic, Key: it.Key, Payload: it.Payload, Given: it.Given, Seq: it.Seq,
-		Rank: k.rank(it.Priority), Vesting: st.Vesting, Enqueued: now.UTC(),
+		Rank: k.rank(it.Priority, st.Vesting), Vesting: st.Vesting, Enqueued: now.UTC(),
 	}, st
 }
 

@@ -28,7 +28,7 @@ type Heal struct {
 func (s Heal) Build() *pb.TxnRequest {
 	c := s.Content
 	st := State{
-		Version: Version, ID: s.ID, Given: c.Given, Seq: c.Seq, Priority: s.PriorityOf(c.Rank),
+		Version: Version, ID: s.ID, Given: c.Given, Seq: c.Seq, Priority: s.PriorityOf(c.Rank, c.Vesting),
 		Vesting: c.Vesting, Max: s.Max, Key: c.Key, Lane: s.Lane,
 	}
 	ops := s.requeue(st, Place{Verb: "heal"}, s.Now)

@@ -31,6 +31,8 @@ type Spec struct {
 	MaxTaken    int    `json:"maxTaken,omitempty"`
 	MaxWaiting  int    `json:"maxWaiting,omitempty"`
 	KeyLimit    int    `json:"keyLimit,omitempty"` // lanes of each partition key; 0 is 1
+	// Aging is how long an item waits to rise by one priority; 0: it never does.
+	Aging time.Duration `json:"aging,omitempty"`
 }
 
 // Content is the value of content/<id>: put once, by the enqueuing transaction. When

@@ -139,7 +139,7 @@ func (s Discard) Build() *pb.TxnRequest {
 	}
 	key := s.Content(st.ID)
 	c := Content{
-		Version: Version, Given: st.Given, Seq: st.Seq, Rank: s.rank(st.Priority),
+		Version: Version, Given: st.Given, Seq: st.Seq, Rank: s.rank(st.Priority, st.Vesting),
 		Vesting: st.Vesting, Enqueued: st.Vesting, Missing: true,
 	}
 	return s.ends(append(free, inner([]*pb.Compare{absent(key)}, append(ops, put(key, Encode(c)))...))...)

@@ -6,32 +6,54 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/keyspace"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
 // DefaultPriority is that of items that say nothing else.
 const DefaultPriority = 100
 
-// rank writes a priority so that the order of bytes is the order in which items
-// are claimed.
-func (k Keys) rank(priority int) string {
-	n := uint64(int64(priority)) ^ 1<<63
+// rank writes the priority of an item so that the order of bytes is the order in which items
+// are claimed. If items age, the rank is when an item of priority 0 would have to vest to be as urgent. All
+// items age alike, so the order of two items never changes, and no key is written anew.
+func (k Keys) rank(priority int, vesting time.Time) string {
+	n := int64(priority)
 	if k.spec.HigherFirst {
-		n = math.MaxUint64 - n
+		n = ^n
 	}
-	return fmt.Sprintf("%016x", n)
+	if step := int64(k.spec.Aging); step > 0 {
+		most := math.MaxInt64 / step
+		n = plus(keyspace.Nanos(vesting), min(max(n, -most), most)*step)
+	}
+	return fmt.Sprintf("%016x", uint64(n)^1<<63)
 }
 
-// PriorityOf reads what rank wrote.
-func (k Keys) PriorityOf(rank string) int {
-	n, err := strconv.ParseUint(rank, 16, 64)
+// plus adds within the bounds of an int64.
+func plus(a, b int64) int64 {
+	switch sum := a + b; {
+	case b > 0 && sum < a:
+		return math.MaxInt64
+	case b < 0 && sum > a:
+		return math.MinInt64
+	default:
+		return sum
+	}
+}
+
+// PriorityOf reads what rank wrote for the vesting time. It is another one if the rank was at a bound.
+func (k Keys) PriorityOf(rank string, vesting time.Time) int {
+	bits, err := strconv.ParseUint(rank, 16, 64)
 	if err != nil {
 		return DefaultPriority
 	}
-	if k.spec.HigherFirst {
-		n = math.MaxUint64 - n
+	n := int64(bits ^ 1<<63)
+	if k.spec.Aging > 0 {
+		n = plus(n, -keyspace.Nanos(vesting)) / int64(k.spec.Aging)
 	}
-	return int(int64(n ^ 1<<63))
+	if k.spec.HigherFirst {
+		n = ^n
+	}
+	return int(n)
 }
 
 // VestingOf reads the instant that a key begins with.
@@ -47,12 +69,14 @@ func VestingOf(s string) (time.Time, error) {
 }
 
 // OrderOf returns the place of an item in the order of the queue, as text.
-func (k Keys) OrderOf(st State) string { return order(k.rank(st.Priority), st.Vesting, st.Seq) }
+func (k Keys) OrderOf(st State) string {
+	return order(k.rank(st.Priority, st.Vesting), st.Vesting, st.Seq)
+}
 
 // index is where the item waits: among those that have vested by now, or not.
 func (k Keys) index(st State, now time.Time) string {
 	if st.Vesting.After(now) {
-		return k.LaterAt(k.rank(st.Priority), st.Vesting, st.Seq)
+		return k.LaterAt(k.rank(st.Priority, st.Vesting), st.Vesting, st.Seq)
 	}
 	return k.vested(st)
 }
@@ -60,7 +84,7 @@ func (k Keys) index(st State, now time.Time) string {
 // vested is where the item waits once it has vested.
 func (k Keys) vested(st State) string {
 	if st.Lacks() {
-		return k.BehindAt(st.Key, k.rank(st.Priority), st.Vesting, st.Seq)
+		return k.BehindAt(st.Key, k.rank(st.Priority, st.Vesting), st.Vesting, st.Seq)
 	}
 	return k.Ready() + k.OrderOf(st)
 }

@@ -25,13 +25,17 @@ func DigestText(name string) (text [32]byte) {
 // Instant returns an instant as text whose order of bytes, in which etcd compares, is
 // that of time. Those before 1970 are as 1970, and those from 2262 on are all the same.
 func Instant(t time.Time) string {
-	nanos := int64(0)
+	digits := strconv.FormatInt(Nanos(t), 10)
+	return "00000000000000000000"[len(digits):] + digits
+}
+
+// Nanos returns the nanoseconds from 1970 to an instant, with the bounds of Instant.
+func Nanos(t time.Time) int64 {
 	switch seconds := t.Unix(); {
 	case seconds >= math.MaxInt64/int64(time.Second):
-		nanos = math.MaxInt64
+		return math.MaxInt64
 	case seconds >= 0:
-		nanos = t.UnixNano()
+		return t.UnixNano()
 	}
-	digits := strconv.FormatInt(nanos, 10)
-	return "00000000000000000000"[len(digits):] + digits
+	return 0
 }

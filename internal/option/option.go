@@ -48,6 +48,13 @@ type Concern struct {
 	Names []string
 }
 
+// Labels puts labels of the process into the value of the claim and of its place in line, where
+// any process can read them. It is no option for users.
+type Labels struct {
+	ForAcquire
+	Labels []string
+}
+
 func (ForAcquire) acquire() {}
 func (ForWork) work()       {}
 func (ForAll) all()         {}

@@ -27,6 +27,8 @@ type Holder struct {
 	Suspectable bool   `json:"suspectable,omitempty"` // its client answers questions
 	Preference  int    `json:"preference,omitempty"`
 	Place       string `json:"place,omitempty"` // the name of its place in line, if that is not the claim
+
+	Labels []string `json:"labels,omitempty"` // of its process, for readers; see option.Labels
 }
 
 // Kinds of holders other than a claim.

@@ -61,6 +61,10 @@ var queueMutants = []mutant{
 		edits: []edit{{"etcdclaims/queue/arrivals.go", "	case a.edge != \"\": //", "	case a.edge == noEdge: //"}},
 	},
 	{
+		name: "item that does not rise with its age", seeds: 100, queue: true, unseen: unused,
+		edits: []edit{{"internal/item/waiting.go", "if step := int64(k.spec.Aging); step > 0 {", "if step := int64(k.spec.Aging); step < 0 {"}},
+	},
+	{
 		name: "free slot that all who wait take at once", tests: "TestFewClaimsPerSlot", of: "etcdclaims/queue",
 		edits: []edit{{"etcdclaims/queue/arrivals.go", "		a.freed[k.SlotOf(key)] = a.slotBy\n", ""}},
 	},

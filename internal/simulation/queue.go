@@ -37,6 +37,8 @@ type queueing struct {
 	keyLimit int  // items of one partition key under way; 0: items have no key
 	backlogs bool // enqueued now and then, so that workers read ahead
 
+	aging time.Duration // in which an item rises by one priority; 0: it does not
+
 	mu      sync.Mutex
 	stocked time.Time // when the last backlog was
 	ids     int       // made so far
@@ -121,6 +123,7 @@ func newQueueing(w *world) *queueing {
 	} else {
 		qs.keyLimit = []int{0, 1, 1, 2}[rng.IntN(4)]
 	}
+	qs.aging = []time.Duration{0, time.Second}[rng.IntN(2)]
 	return qs
 }
 
@@ -175,7 +178,7 @@ func (qs *queueing) anID(rng *rand.Rand) string {
 func (p *process) openQueue() {
 	qs := p.w.queue
 	q, err := queue.New(p.client, queue.Config{
-		Name: queueName, MaxTaken: qs.max, MaxWaiting: qs.room, KeyLimit: qs.keyLimit, TTL: p.ttl,
+		Name: queueName, MaxTaken: qs.max, MaxWaiting: qs.room, KeyLimit: qs.keyLimit, Aging: qs.aging, TTL: p.ttl,
 		Backoff: func(attempt int) time.Duration { return time.Duration(attempt) * 400 * time.Millisecond },
 	})
 	if err != nil {

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -314,6 +315,34 @@ func (j *queueJudge) robbed(p *process, at time.Time) bool {
 	return slices.ContainsFunc(j.forced[p.client.Instance()], func(t time.Time) bool {
 		return !t.After(at.Add(seenLate)) && at.Sub(t) < p.longest()+5*time.Second
 	})
+}
+
+// inOrder checks that no item was passed that was visible before the claiming call.
+func (j *queueJudge) inOrder(one *queueLease, took *queueEntry) {
+	j.qs.w.count("judged: items in order")
+	if j.qs.aging > 0 {
+		j.qs.w.count("judged: items in order of their age")
+	}
+	for _, all := range j.at {
+		for _, e := range all {
+			late := seenLate
+			if e.Key != "" { // its turn came in the background, of which a slow network reports later
+				late = 5 * time.Second
+			}
+			j.faultIf(e.where == "ready" && j.before(e, took) && e.change.at.Before(one.began.Add(-late)),
+				"item %s was passed by %s: %v and %v", e.ID, one.id, e.change, took.change)
+		}
+	}
+}
+
+// before reports whether an item comes before another one, by what their values say.
+func (j *queueJudge) before(e, o *queueEntry) bool {
+	due := func(e *queueEntry) time.Time { return e.Vesting.Add(time.Duration(e.Priority) * j.qs.aging) }
+	first := cmp.Compare(e.Priority, o.Priority)
+	if j.qs.aging > 0 {
+		first = due(e).Compare(due(o))
+	}
+	return cmp.Or(first, e.Vesting.Compare(o.Vesting), cmp.Compare(e.Seq, o.Seq)) < 0
 }
 
 func (e *queueEntry) String() string {

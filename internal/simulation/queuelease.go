@@ -259,8 +259,8 @@ const (
 	restock = 30 * time.Second
 	// latest is more than the longest delay of an item.
 	latest = 5 * time.Second
-	// urgent is a priority before all others.
-	urgent = -1
+	// urgent is a priority before all others, however old these are.
+	urgent = -1000
 )
 
 // stock reports whether the run has backlogs, and another one is due.

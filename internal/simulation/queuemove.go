@@ -127,21 +127,6 @@ func (j *queueJudge) took(id string, from, to *queueEntry, attempts int) {
 	}
 }
 
-// inOrder checks that no item was passed that was visible before the claiming call.
-func (j *queueJudge) inOrder(one *queueLease, took *queueEntry) {
-	j.qs.w.count("judged: items in order")
-	for _, all := range j.at {
-		for _, e := range all {
-			late := seenLate
-			if e.Key != "" { // its turn came in the background, of which a slow network reports later
-				late = 5 * time.Second
-			}
-			j.faultIf(e.where == "ready" && e.change.key < took.change.key && e.change.at.Before(one.began.Add(-late)),
-				"item %s was passed by %s: %v and %v", e.ID, one.id, e.change, took.change)
-		}
-	}
-}
-
 // completed judges that an item that a worker had is gone.
 func (j *queueJudge) completed(id string, from *queueEntry) {
 	j.alive(id, from, "completed")

@@ -289,7 +289,7 @@ var Exercised = []string{
 	"fault: process closed under its workers", "slots granted", "slots resized", "shared claims granted",
 	"judged: shared terms", "suspicions", "judged: keys handed past the line by preference", "judged: acquisitions with Then",
 	"keys had again by their holders", "processes far from etcd", "judged: items completed", "judged: items recovered",
-	"judged: items given back", "judged: items in order", "judged: items taken and nobody told",
+	"judged: items given back", "judged: items in order", "judged: items in order of their age", "judged: items taken and nobody told",
 	"judged: items taken from a backlog", "judged: items completed in batches",
 }
 

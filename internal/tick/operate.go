@@ -18,11 +18,13 @@ type Register struct {
 	Spec    string
 	To      time.Time // the mark from then on, zero if it stays
 	First   *Ready    // the tick of RunOnStart, nil if none is due
+	Halted  int64     // if First is set, up to which revision the owner knows the pauses of many jobs
 
 	put Put
 }
 
-// Build returns the request. A definition that was removed or changed is not registered.
+// Build returns the request. A definition that was removed or changed is not registered. Nor is a job that is
+// paused, if its first tick is due.
 func (s *Register) Build() *pb.TxnRequest {
 	spec, high := []byte(s.Keys.Spec(s.Job.Name)), []byte(s.High(s.Job.Name))
 	in := &pb.TxnRequest{Compare: append(s.stillDefined(s.Job), txn.ModifiedAt(spec, s.SpecRev), txn.ModifiedAt(high, s.MarkRev))}
@@ -31,6 +33,7 @@ func (s *Register) Build() *pb.TxnRequest {
 		in.Success = append(in.Success, txn.Put(high, keyspace.Instant(s.To), noLease))
 	}
 	if s.First != nil {
+		in.Compare = append(in.Compare, absent([]byte(s.Paused(s.Job.Name))), s.Unhalted(s.Halted))
 		s.put = s.waits(*s.First)
 		in.Success = append(in.Success, s.put.op())
 	}

@@ -43,7 +43,11 @@ claim, and send the token to other resources.
 Whoever can open the socket, or has the token, can use all keys that the user of etcd
 can: limit that by a role in etcd. On TERM or INT claimctl acquires and prolongs
 nothing any more, and exits when all claims have ended, which takes --max-ttl at most.
-A second signal ends them at once, also while their programs work.`
+A second signal ends them at once, also while their programs work.
+
+One claimctl serves a socket, and another one is refused at once. The lock is the file
+beside the socket with the suffix .lock. A claimctl that is killed leaves both files,
+which the next one replaces.`
 
 // Connect makes the client that holds the claims, and returns what closes it.
 type Connect func(etcdclaims.Config) (*etcdclaims.Client, func(), error)

@@ -37,11 +37,31 @@ type socket struct {
 	net.Listener
 	path string
 	made fs.FileInfo
+	lock *os.File
 }
 
-// listenUnix listens on a unix socket with mode 0600. It replaces a socket if nobody listens
-// there. The socket has its mode before it has its name, so nobody can open it earlier.
+// listenUnix listens on a unix socket with mode 0600. A lock beside it keeps other servers off
+// for as long as this process lives. It replaces a socket if nobody listens there: the socket of a
+// server that was killed. The socket has its mode before it has its name, so nobody can open it
+// earlier.
 func listenUnix(path string) (net.Listener, error) {
+	lock, err := lockFile(path + ".lock")
+	if err != nil && isLocked(err) {
+		return nil, fmt.Errorf("listen on %q: another process listens there: it has locked %s.lock", path, path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen on %q: lock: %w", path, err)
+	}
+	s, err := listenLocked(path)
+	if err != nil {
+		_ = unlock(lock)
+		return nil, err
+	}
+	s.lock = lock
+	return s, nil
+}
+
+func listenLocked(path string) (*socket, error) {
 	if info, err := os.Lstat(path); err == nil {
 		if info.Mode().Type() != fs.ModeSocket {
 			return nil, fmt.Errorf("listen on %q: the file is not a socket", path)
@@ -94,5 +114,5 @@ func (s *socket) Close() error {
 	if now, err := os.Lstat(s.path); err == nil && os.SameFile(now, s.made) {
 		_ = os.Remove(s.path)
 	}
-	return s.Listener.Close()
+	return errors.Join(s.Listener.Close(), unlock(s.lock))
 }

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"encoding/json"
+	"errors"
 	"io/fs"
 	"net"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -176,14 +178,14 @@ func TestSocket(t *testing.T) {
 	if _, err := listenUnix(path); err == nil || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("a second server: %v", err)
 	}
-	if err := first.(*socket).Listener.Close(); err != nil { // as if it had died
+	dead := first.(*socket)
+	if err := errors.Join(dead.Listener.Close(), dead.lock.Close()); err != nil { // as the system does after a kill
 		t.Fatal(err)
 	}
 	second, err := listenUnix(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = first.Close()
 	conn, err := net.Dial("unix", path)
 	if err != nil {
 		t.Fatal(err)
@@ -211,6 +213,48 @@ func TestSocket(t *testing.T) {
 	}
 	if _, err := listenUnix(path); err == nil {
 		t.Error("a file was replaced")
+	}
+}
+
+// Of servers that start at one instant one listens, and the others are refused, whatever was there before.
+func TestSocketAtOnce(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("files have no locks there that end with a process")
+	}
+	path := filepath.Join(t.TempDir(), "s.sock")
+	for round := range 100 {
+		var wg sync.WaitGroup
+		var listening [8]net.Listener
+		var refused [8]error
+		for i := range listening {
+			wg.Go(func() { listening[i], refused[i] = listenUnix(path) })
+		}
+		wg.Wait()
+		var is net.Listener
+		for i, l := range listening {
+			switch {
+			case l != nil && is != nil:
+				t.Fatalf("round %d: two servers listen", round)
+			case l != nil:
+				is = l
+			case !strings.Contains(refused[i].Error(), "another process listens there"):
+				t.Fatal(refused[i])
+			}
+		}
+		if is == nil {
+			t.Fatalf("round %d: no server listens: %v", round, refused)
+		}
+		conn, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.Close()
+		if round%2 == 0 { // ends, and leaves nothing
+			_ = is.Close()
+			continue
+		}
+		dead := is.(*socket) // is killed, and leaves its files
+		_, _ = dead.Listener.Close(), dead.lock.Close()
 	}
 }
 
