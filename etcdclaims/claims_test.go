@@ -22,9 +22,8 @@ var (
 	rawKV      = testclaims.RawKV
 	vanish     = testclaims.Vanish
 
-	works    = testwork.Of // the runner of a client, for tests that have work beside claims
-	failing  = testwork.Fail
-	recordOf = testclaims.RecordOf
+	works   = testwork.Of // the runner of a client, for tests that have work beside claims
+	failing = testwork.Fail
 )
 
 // worksWith gives clients runners with a configuration.

@@ -139,10 +139,12 @@ func inRealTime(t *testing.T, etcd func(tb testing.TB) (*clientv3.Client, *claim
 	}
 }
 
-// hosted returns clients of an etcd, each on a host of its own.
-func hosted(etcd interface {
+type host interface {
 	Host(tb testing.TB) *claimtest.Host
-}) func(tb testing.TB) (*clientv3.Client, *claimtest.Host) {
+}
+
+// hosted returns clients of an etcd, each on a host of its own.
+func hosted(etcd host) func(tb testing.TB) (*clientv3.Client, *claimtest.Host) {
 	return func(tb testing.TB) (*clientv3.Client, *claimtest.Host) {
 		tb.Helper()
 		host := etcd.Host(tb)
