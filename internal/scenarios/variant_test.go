@@ -62,7 +62,8 @@ func (v *variant) pair(cfg etcdclaims.Config) (a, b *etcdclaims.Client) {
 // runner returns what begins work for a client, with at most two attempts.
 func (v *variant) runner(c *etcdclaims.Client) *work.Runner {
 	v.Helper()
-	r, err := work.New(c, work.Config{MaxAttempts: 2, Retention: 2 * time.Second, Backoff: func(int) time.Duration { return time.Hour }})
+	hour := func(int) time.Duration { return time.Hour }
+	r, err := work.New(c, work.Config{MaxAttempts: 2, Retention: 2 * time.Second, Backoff: hour})
 	noErr(v, err)
 	return r
 }
@@ -99,7 +100,9 @@ func (v *variant) wait(c *etcdclaims.Client, key string, place int64, opts ...et
 	return v.waitFor(v.ctx, c, key, place, opts...)
 }
 
-func (v *variant) waitFor(ctx context.Context, c *etcdclaims.Client, key string, place int64, opts ...etcdclaims.AcquireOption) <-chan claimed {
+func (v *variant) waitFor(
+	ctx context.Context, c *etcdclaims.Client, key string, place int64, opts ...etcdclaims.AcquireOption,
+) <-chan claimed {
 	v.Helper()
 	got := make(chan claimed, 1)
 	go func() {

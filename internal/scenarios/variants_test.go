@@ -93,8 +93,8 @@ type kinds struct {
 // eachKind is what the cases must send. A request that is carried out twice, which steps.Leave
 // follows, is tested in package etcdclaims.
 var eachKind = []steps.Kind{
-	steps.Take, steps.Enqueue, steps.Advance, steps.TakeOver, steps.Resolve, steps.Undo, steps.Note, steps.Free, steps.HandOver,
-	steps.Pass, steps.Ending, steps.Rehome, steps.Notify, steps.Ask, steps.Answer, steps.Unnotify, steps.Grant,
+	steps.Take, steps.Enqueue, steps.Advance, steps.TakeOver, steps.Resolve, steps.Undo, steps.Note, steps.Free,
+	steps.HandOver, steps.Pass, steps.Ending, steps.Rehome, steps.Notify, steps.Ask, steps.Answer, steps.Unnotify, steps.Grant,
 	steps.Sentinel, steps.KeepAlive, steps.Verify, steps.Revoke, steps.Range, steps.Watch, steps.Status, steps.Other,
 }
 

@@ -172,7 +172,8 @@ func Release(tb testing.TB, cl interface {
 func LossOf(tb testing.TB, err error, want etcdclaims.Reason) {
 	tb.Helper()
 	var l *etcdclaims.LostError
-	if !errors.As(err, &l) || l.Reason != want || !errors.Is(err, etcdclaims.ErrLost) || !errors.Is(err, context.Canceled) {
+	matches := errors.Is(err, etcdclaims.ErrLost) && errors.Is(err, context.Canceled)
+	if !errors.As(err, &l) || l.Reason != want || !matches {
 		tb.Errorf("got %v, want a loss for %q", err, want)
 	}
 }
