@@ -204,12 +204,12 @@ var importRules = []importRule{
 	},
 	{
 		why:    "users do not link the etcd server",
-		except: []string{"./internal/testetcd/...", "./internal/testclaims", "./internal/contract", "./internal/campaign/...", "./internal/simulation/...", "./etcdclaims/claimtest/...", "./examples/...", "./cmd/claimctl-dev"},
+		except: []string{"./internal/testetcd/...", "./internal/testclaims", "./internal/campaign/...", "./internal/simulation/...", "./etcdclaims/claimtest/...", "./examples/...", "./cmd/claimctl-dev"},
 		never:  []string{"go.etcd.io/etcd/server/...", "./internal/testetcd/..."},
 	},
 	{
 		why:    "the libraries for command lines and YAML are linked by claimctl alone, and by the etcd server",
-		except: []string{"./cmd/...", "./internal/testetcd/...", "./internal/testclaims", "./internal/contract", "./internal/campaign/...", "./internal/simulation/...", "./etcdclaims/claimtest/...", "./examples/..."},
+		except: []string{"./cmd/...", "./internal/testetcd/...", "./internal/testclaims", "./internal/campaign/...", "./internal/simulation/...", "./etcdclaims/claimtest/...", "./examples/..."},
 		never:  []string{"github.com/spf13/...", "go.yaml.in/..."},
 	},
 	{
@@ -224,7 +224,7 @@ var importRules = []importRule{
 	},
 	{
 		why:    "telemetry is chosen by its import: nothing else, and so no user who does not want it, links OpenTelemetry",
-		except: []string{"./etcdclaims/telemetry/...", "./cmd/claimctl-dev/...", "./internal/testetcd/...", "./internal/testclaims", "./internal/contract", "./internal/campaign/...", "./internal/simulation/...", "./etcdclaims/claimtest/...", "./examples/..."},
+		except: []string{"./etcdclaims/telemetry/...", "./cmd/claimctl-dev/...", "./internal/testetcd/...", "./internal/testclaims", "./internal/campaign/...", "./internal/simulation/...", "./etcdclaims/claimtest/...", "./examples/..."},
 		never:  []string{"go.opentelemetry.io/...", "./etcdclaims/telemetry/..."},
 	},
 	{
@@ -244,7 +244,7 @@ var importRules = []importRule{
 	},
 	{
 		why:    "code that is not a test does not import test machinery",
-		except: []string{"./internal/testetcd/...", "./internal/testclaims", "./internal/contract", "./internal/history", "./internal/simulation/...", "./etcdclaims/claimtest/...", "./fencing/fencetest/...", "./fencing/objectguard/storetest/..."},
+		except: []string{"./internal/testetcd/...", "./internal/testclaims", "./internal/history", "./internal/simulation/...", "./etcdclaims/claimtest/...", "./fencing/fencetest/...", "./fencing/objectguard/storetest/..."},
 		direct: true,
 		never:  []string{"testing/...", "net/http/httptest"},
 	},

@@ -17,7 +17,6 @@ const maxCircle = 12
 var largerCircles = map[string]int{
 	"./cmd/claimctl":        27,
 	"./etcdclaims/webui":    21,
-	"./internal/contract":   15,
 	"./internal/simulation": 22,
 }
 

@@ -116,7 +116,7 @@ func TestLeaseGrantedTooLate(t *testing.T) {
 				cl, err := c.TryAcquire(ctx, "k", opts...)
 				switch {
 				case err == nil:
-					w.ours(cl)
+					w.Ours(cl)
 				case patience > 2*late:
 					t.Errorf("acquiring: %v", err)
 				case !errors.Is(err, context.DeadlineExceeded):
@@ -139,7 +139,7 @@ func TestDeadlineNoticedByOthersFirst(t *testing.T) {
 				virtualCase(t, fmt.Sprintf("%s, %v, %v before", kind, code, before), func(t *testing.T, w *world) {
 					c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 					tryClaim(t, c, "warm")
-					w.joined(c, "waited for")
+					w.Joined(c, "waited for")
 					key := "k"
 					if kind != steps.Take {
 						key = "waited for"

@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/google/uuid"
 )
 
 // A claim and its release allocate no more than this, what gRPC and clientv3 allocate included. Etcd is a process of its
@@ -20,7 +21,7 @@ func TestCycleAllocations(t *testing.T) {
 		{1, 200, 285},
 		{256, 20, 66},
 	} {
-		c := newClient(t, etcd, etcdclaims.Config{Prefix: shortPrefix()})
+		c := newClient(t, etcd, etcdclaims.Config{Prefix: "/" + uuid.NewString()[:8] + "/"})
 		run := func(cycles int) {
 			var wg sync.WaitGroup
 			for i := range tt.goroutines {

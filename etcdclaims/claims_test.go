@@ -21,10 +21,12 @@ var (
 	eventually = testclaims.Eventually
 	rawKV      = testclaims.RawKV
 	vanish     = testclaims.Vanish
+	release    = testclaims.Release
+	lossOf     = testclaims.LossOf
+	atOnce     = testclaims.AtOnce
 
-	works    = testwork.Of // the runner of a client, for tests that have work beside claims
-	failing  = testwork.Fail
-	recordOf = testclaims.RecordOf
+	works   = testwork.Of // the runner of a client, for tests that have work beside claims
+	failing = testwork.Fail
 )
 
 // worksWith gives clients runners with a configuration.

@@ -1,7 +1,6 @@
 package etcdclaims_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -12,9 +11,7 @@ import (
 	"github.com/etcdclaims/claims/internal/steps"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/codes"
 )
 
 // everywhere runs a test in virtual time and in real time, with and without
@@ -32,19 +29,6 @@ func everywhere(t *testing.T, f func(t *testing.T, server *claimtest.Server), op
 }
 
 var short = etcdclaims.Config{TTL: 2 * time.Second, AllowShortTTL: true}
-
-func TestReplyIsLost(t *testing.T) {
-	everywhere(t, func(t *testing.T, server *claimtest.Server) {
-		host := server.Host(t)
-		c := claimtest.NewClient(t, host, short)
-		tryClaim(t, c, "warm")
-		lost := host.Inject(claimtest.Fault{On: claimtest.Acquire, LoseReply: true})
-		tryClaim(t, c, "a")
-		if lost.Hits() != 1 || len(host.Sent(steps.Resolve)) != 1 {
-			t.Errorf("%d replies lost, %d times resolved", lost.Hits(), len(host.Sent(steps.Resolve)))
-		}
-	})
-}
 
 // Acquire and Release stand for all steps of the protocol that acquire or give up a key.
 func TestKindsOfWaitersAndHandOvers(t *testing.T) {
@@ -163,58 +147,6 @@ func TestRemovedFromOpenWatch(t *testing.T) {
 	}
 }
 
-func TestCut(t *testing.T) {
-	everywhere(t, func(t *testing.T, server *claimtest.Server) {
-		host := server.Host(t)
-		c := claimtest.NewClient(t, host, short)
-		claim := tryClaim(t, c, "a")
-		host.Cut()
-		<-claim.Done()
-		if _, err := claimtest.NewClient(t, server, short).Acquire(t.Context(), "a"); err != nil {
-			t.Error(err)
-		}
-		host.Heal()
-		if _, err := c.TryAcquire(t.Context(), "a"); !errors.Is(err, etcdclaims.ErrHeld) {
-			t.Errorf("after healing: %v", err)
-		}
-	})
-}
-
-func TestKill(t *testing.T) {
-	everywhere(t, func(t *testing.T, server *claimtest.Server) {
-		host := server.Host(t)
-		c := claimtest.NewClient(t, host, short)
-		claim := tryClaim(t, c, "a")
-		host.Kill()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if ok, err := claim.Owns(ctx); err == nil || ok {
-			t.Errorf("a killed host reaches etcd: %v, %v", ok, err)
-		}
-		host.Heal()
-		if _, err := c.Lookup(t.Context(), "a"); err != nil {
-			t.Errorf("after healing: %v", err)
-		}
-	})
-}
-
-func TestCodes(t *testing.T) {
-	everywhere(t, func(t *testing.T, server *claimtest.Server) {
-		host := server.Host(t)
-		c := claimtest.NewClient(t, host, short)
-		host.Inject(claimtest.Fault{On: claimtest.Acquire, Key: "a", Code: codes.PermissionDenied})
-		tryClaim(t, c, "b")
-		if _, err := c.TryAcquire(t.Context(), "a"); err == nil {
-			t.Error("acquired without permission")
-		}
-		host.Inject(claimtest.Fault{On: claimtest.Acquire, Key: "a", Err: rpctypes.ErrGRPCNoSpace})
-		if _, err := c.TryAcquire(t.Context(), "a"); !errors.Is(err, rpctypes.ErrNoSpace) {
-			t.Errorf("without space: %v", err)
-		}
-		tryClaim(t, c, "a")
-	})
-}
-
 func TestOperator(t *testing.T) {
 	everywhere(t, func(t *testing.T, server *claimtest.Server) {
 		c := claimtest.NewClient(t, server, short)
@@ -331,22 +263,6 @@ func TestTokensExpire(t *testing.T) {
 		}
 		if err := claim.Check(); err != nil {
 			t.Error(err)
-		}
-	})
-}
-
-func TestSuspend(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := claimtest.Start(t)
-		host := server.Host(t)
-		claim := tryClaim(t, claimtest.NewClient(t, host, etcdclaims.Config{}), "a")
-		host.StepClock(-time.Hour)
-		if err := claim.Check(); err != nil {
-			t.Errorf("after the wall clock was set back: %v", err)
-		}
-		host.Suspend(time.Minute)
-		if err := claim.Check(); !errors.Is(err, etcdclaims.ErrLost) {
-			t.Errorf("after a minute's sleep: %v", err)
 		}
 	})
 }

@@ -239,25 +239,6 @@ func TestCloseWithEndedContext(t *testing.T) {
 	}
 }
 
-// Where etcd does not answer, Close ends by a time of its own.
-func TestCloseWithoutEtcd(t *testing.T) {
-	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
-		a, host := w.unclosed()
-		cl := tryClaim(t, a, "k")
-		tryClaim(t, a, "rests", etcdclaims.MinHold(time.Hour))
-		host.Cut()
-		begin := time.Now()
-		time.AfterFunc(time.Millisecond, func() { lossOf(t, cl.Check(), etcdclaims.ReasonShutdown) })
-		if err := a.Close(context.Background()); err == nil {
-			t.Error("closed without an error")
-		}
-		if d := time.Since(begin); d > 5*sec+10*time.Millisecond {
-			t.Errorf("it took %v", d)
-		}
-	})
-}
-
 // A lease that is being granted when the client is closed is revoked, at whatever
 // point Close meets it.
 func TestCloseWhileASessionOpens(t *testing.T) {
@@ -308,7 +289,7 @@ func TestCloseBesideRefusal(t *testing.T) {
 				t.Errorf("Complete returned %v", err)
 			}
 			wantIs(t, wk.Err(), etcdclaims.ErrReleased)
-			w.free("k", w.peer())
+			w.Available("k", w.peer())
 		})
 	}
 }

@@ -168,25 +168,6 @@ func TestDeadlineCountsFromSending(t *testing.T) {
 	})
 }
 
-// A renewal counts only with its verification: a lease that answers is not
-// ownership.
-func TestDeadlineNeedsVerification(t *testing.T) {
-	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
-		const ttl = 15 * sec
-		_, hard := timing(ttl)
-		c, host := w.client(etcdclaims.Config{TTL: ttl})
-		t0 := time.Now()
-		cl := tryClaim(t, c, "k")
-		e := follow(cl)
-		host.Inject(claimtest.Fault{On: claimtest.Verify, Times: -1, Code: codes.Unavailable})
-		if d := (<-e.done).Sub(t0); !near(d, hard, time.Millisecond) {
-			t.Errorf("ended at %v, want %v: keepalives alone must not extend", d, hard)
-		}
-		lossOf(t, cl.Err(), etcdclaims.ReasonExpired)
-	})
-}
-
 // TTL of the reply counts: a server that grants less, or nothing, is believed.
 func TestDeadlineFollowsGrantedTTL(t *testing.T) {
 	t.Parallel()
@@ -208,34 +189,6 @@ func TestDeadlineFollowsGrantedTTL(t *testing.T) {
 		}
 		lossOf(t, cl.Err(), etcdclaims.ReasonRevoked)
 	})
-}
-
-// Renewals come each TTL/3, one at a time.
-func TestRenewalSchedule(t *testing.T) {
-	t.Parallel()
-	for _, ttl := range []time.Duration{5 * sec, 15 * sec, 60 * sec} {
-		virtualCase(t, ttl.String(), func(t *testing.T, w *world) {
-			c, host := w.client(etcdclaims.Config{TTL: ttl})
-			begin := time.Now()
-			cl := tryClaim(t, c, "k")
-			time.Sleep(ttl*4 + ttl/6)
-			sent := host.Sent(claimtest.KeepAlive)
-			if len(sent) != 12 {
-				t.Errorf("%d renewals in 4 TTLs, want 12", len(sent))
-			}
-			for i, s := range sent {
-				if want := ttl / 3 * time.Duration(i+1); !near(s.Sub(begin), want, time.Duration(i+1)*time.Millisecond) {
-					t.Errorf("renewal %d at %v, want %v", i, s.Sub(begin), want)
-				}
-			}
-			if n := host.MostInFlight(claimtest.KeepAlive); n != 1 {
-				t.Errorf("%d renewals in flight at once", n)
-			}
-			if err := cl.Check(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
 }
 
 // An attempt that hangs is given up after TTL/6, the next one saves the claim.
@@ -410,21 +363,6 @@ func TestOwnsAfterTheWallClockStepped(t *testing.T) {
 		time.Sleep(sec)
 		if owns, err := cl.Owns(t.Context()); !owns || err != nil {
 			t.Errorf("after the verification: %t, %v", owns, err)
-		}
-	})
-}
-
-// Acquiring right after the wall clock stepped works: the lease that is held
-// may be doubted, a new one is not.
-func TestWallClockStepDoesNotBlockAcquiring(t *testing.T) {
-	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
-		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		tryClaim(t, c, "k")
-		host.StepClock(time.Hour)
-		cl := tryClaim(t, c, "k2")
-		if err := cl.Check(); err != nil {
-			t.Error(err)
 		}
 	})
 }

@@ -23,18 +23,6 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// ours checks that the claim is what etcd has.
-func (w *world) ours(cl *etcdclaims.Claim) {
-	w.Helper()
-	resp, err := w.Raw.Get(context.Background(), w.Own(cl.Key()))
-	if err != nil || len(resp.Kvs) != 1 || resp.Kvs[0].ModRevision != cl.Fence()&(1<<47-1) {
-		w.Errorf("fence %d: etcd has %v, %v", cl.Fence(), resp, err)
-	}
-	if err := cl.Check(); err != nil {
-		w.Error(err)
-	}
-}
-
 // A release of a key that others wait for, which does not come through for as
 // long as its caller waits, is carried out in the background: no claim that
 // nobody has stays on the living lease.
@@ -107,7 +95,7 @@ func TestGhostAfterTimedOutRelease(t *testing.T) {
 						time.Sleep(100 * time.Millisecond)
 						host.RemoveFaults()
 						cl := w.within(5*sec, second)
-						w.ours(cl)
+						w.Ours(cl)
 						if w.Server.Lease(t, w.Own("k")) == lease {
 							t.Error("the key is on the lease of who released it")
 						}
@@ -115,7 +103,7 @@ func TestGhostAfterTimedOutRelease(t *testing.T) {
 							t.Errorf("who released has %d sessions and %d claims", s.Sessions, s.Held)
 						}
 						time.Sleep(20 * sec)
-						w.ours(cl)
+						w.Ours(cl)
 						w.CloseClean(a, b, c)
 					})
 				}
@@ -164,9 +152,9 @@ func TestGhostsOfTryAcquireAll(t *testing.T) {
 							t.Errorf("left: %s = %s", k, v)
 						}
 					}
-					w.free(key, other)
+					w.Available(key, other)
 				}
-				w.ours(warm)
+				w.Ours(warm)
 				w.CloseClean(c, other)
 			})
 		}
@@ -199,8 +187,8 @@ func TestGhostsOfTryAcquireAllBesideOneTaken(t *testing.T) {
 				t.Errorf("left: %s = %s", key, v)
 			}
 		}
-		w.free("b", other)
-		w.ours(warm)
+		w.Available("b", other)
+		w.Ours(warm)
 		w.Server.Delete(t, w.Own("a"))
 		w.CloseClean(c, other)
 	})
@@ -324,7 +312,7 @@ func TestLostKeyLeavesTheLine(t *testing.T) {
 				if n := w.places() + w.notices(); n != 0 {
 					t.Errorf("%d places in line and notices are left: %v", n, w.All())
 				}
-				w.free("k", c)
+				w.Available("k", c)
 				w.CloseClean(a, b, c)
 			})
 		}
@@ -369,7 +357,7 @@ func TestLostKeyLeavesNoNote(t *testing.T) {
 				if v := w.get("note/k"); v != "" {
 					t.Errorf("left: a note, %s", v)
 				}
-				w.free("k", other)
+				w.Available("k", other)
 				w.CloseClean(c, other)
 			})
 		}
@@ -399,7 +387,7 @@ func TestNoHandOverToWhoTookTheKey(t *testing.T) {
 			}
 			time.Sleep(6 * sec)
 			lossOf(t, cl.Err(), etcdclaims.ReasonDeleted)
-			w.free("k", other)
+			w.Available("k", other)
 			w.CloseClean(a, b, other)
 		})
 	}
@@ -428,7 +416,7 @@ func TestAcquireWhileWatchesAreRefused(t *testing.T) {
 				ctx := context.Background()
 				a := w.peer()
 				b, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-				w.joined(b, "k")
+				w.Joined(b, "k")
 				var held *etcdclaims.Claim
 				if !free {
 					held = tryClaim(t, a, "k")
@@ -442,7 +430,7 @@ func TestAcquireWhileWatchesAreRefused(t *testing.T) {
 					}
 					release(t, held)
 				}
-				w.ours(w.within(4*sec, done))
+				w.Ours(w.within(4*sec, done))
 				w.CloseClean(a, b)
 			})
 		}
@@ -478,7 +466,7 @@ func TestWaitWhileWatchesAreRefused(t *testing.T) {
 							mu.Lock()
 							order, fences = append(order, i), append(fences, cl.Fence())
 							mu.Unlock()
-							w.ours(cl)
+							w.Ours(cl)
 							time.Sleep(100 * time.Millisecond)
 							release(t, cl)
 						})
@@ -537,7 +525,7 @@ func TestMinHoldCountsFromTheGrant(t *testing.T) {
 				t.Errorf("before MinHold: %v", err)
 			}
 			time.Sleep(2500 * time.Millisecond)
-			w.free("k", a)
+			w.Available("k", a)
 			w.CloseClean(a, b)
 		})
 	}
@@ -567,7 +555,7 @@ func TestFailThatAnotherWentOnFrom(t *testing.T) {
 				t.Errorf("failing: %v, want ErrUnknown and not ErrLost", err)
 			}
 			time.Sleep(5 * sec)
-			w.ours(next.Claim)
+			w.Ours(next.Claim)
 			if got, err := w.Raw.Get(ctx, "/effect"); err != nil || len(got.Kvs) != 1 || got.Kvs[0].Version != 1 {
 				t.Errorf("the effect: %v, %v", got, err)
 			}
@@ -624,9 +612,9 @@ func TestSupersedeWhatIsGone(t *testing.T) {
 				if old.Check() == nil {
 					t.Error("the old claim is held by its own account")
 				}
-				w.ours(cl)
+				w.Ours(cl)
 				release(t, cl)
-				w.free("k", other)
+				w.Available("k", other)
 				w.CloseClean(c, other)
 			})
 		}
@@ -698,7 +686,7 @@ func TestRestLongerInComingThanItsLease(t *testing.T) {
 					t.Errorf("the claim ended with %v", err)
 				}
 				time.Sleep(5 * sec)
-				w.free("k", other)
+				w.Available("k", other)
 				w.CloseClean(c, other)
 				time.Sleep(5 * sec)
 				w.NoLeases()
@@ -779,7 +767,7 @@ func TestLossyLock(t *testing.T) {
 					}
 				}
 				time.Sleep(3 * sec)
-				l.free("k", l.other)
+				l.Available("k", l.other)
 				time.Sleep(ttl)
 			})
 		})
@@ -899,7 +887,7 @@ func TestManualWaitIsCancelledWhileRenewing(t *testing.T) {
 		if n := b.Stats().Sessions; n != 0 {
 			t.Errorf("%d sessions are left", n)
 		}
-		w.ours(held)
+		w.Ours(held)
 		w.CloseClean(a, b)
 	})
 }
@@ -934,7 +922,7 @@ func TestTryAcquireAllWithoutRoom(t *testing.T) {
 				t.Error("it found room where there is none")
 			}
 			for _, cl := range all {
-				w.ours(cl)
+				w.Ours(cl)
 			}
 			if n := c.Stats().Sessions; n != 2 {
 				t.Errorf("%d sessions", n)

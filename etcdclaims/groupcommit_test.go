@@ -12,42 +12,9 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/steps"
-	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/etcd/server/v3/embed"
 )
-
-// Those who wait for a round trip when the client closes are told so.
-func TestCloseWhileOthersWaitForARoundTrip(t *testing.T) {
-	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
-		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		release(t, tryClaim(t, c, "warm"))
-		host.Inject(claimtest.Fault{On: steps.Take, Times: -1, DelayRequest: 100 * time.Millisecond})
-		done := make(chan error, 6)
-		for i := range cap(done) {
-			go func() {
-				if i > 1 {
-					time.Sleep(time.Millisecond)
-				}
-				_, err := c.TryAcquire(context.Background(), key(i))
-				done <- err
-			}()
-		}
-		time.Sleep(10 * time.Millisecond)
-		w.CloseClean(c)
-		late := time.After(10 * time.Minute)
-		for range cap(done) {
-			select {
-			case err := <-done:
-				wantIs(t, err, etcdclaims.ErrClosed)
-			case <-late:
-				t.Fatal("somebody waits 10 minutes after Close")
-			}
-		}
-	})
-}
 
 // Whatever the size of what shares a round trip, a server that takes less is
 // learnt, and not asked again for the same.
@@ -74,35 +41,6 @@ func TestSmallRequestsOfEverySize(t *testing.T) {
 			}, claimtest.Tweak(func(cfg *embed.Config) { cfg.MaxRequestBytes = 32 << 10 }))
 		})
 	}
-}
-
-// A request that is wider than the server allows fails alone, and holds up nobody.
-func TestTooWideARequestAmongOthers(t *testing.T) {
-	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
-		c, host := w.busy()
-		host.Inject(claimtest.Fault{On: steps.Take, Times: -1, DelayRequest: time.Millisecond})
-		begin := time.Now()
-		took := make([]time.Duration, 8)
-		b := acquireTogether(w, host, 8, func(i int) (*etcdclaims.Claim, error) {
-			defer func() { took[i] = time.Since(begin) }()
-			if i == 2 {
-				_, err := c.TryAcquireAll(context.Background(), numbered("many/%d", 40))
-				return nil, err
-			}
-			return c.TryAcquire(context.Background(), key(i))
-		})
-		b.done.Wait()
-		wantIs(t, b.errs[2], etcdclaims.ErrTooLarge)
-		b.allHeld(2)
-		for i, d := range took {
-			if d > 200*time.Millisecond {
-				t.Errorf("k%d took %v", i, d)
-			}
-		}
-		host.RemoveFaults()
-		w.CloseClean(c)
-	}, testclaims.MaxTxnOps(32))
 }
 
 // Calls whose shared round trip was lost are resolved by shared requests.
@@ -132,60 +70,6 @@ func TestLostBatchIsResolvedTogether(t *testing.T) {
 			})
 		})
 	}
-}
-
-// An etcd that has too much to do is not asked more for it.
-func TestOverloadedServerIsNotAskedMore(t *testing.T) {
-	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
-		c, host := w.busy()
-		host.Inject(claimtest.Fault{On: steps.Take, Times: -1, DelayRequest: time.Millisecond, Err: rpctypes.ErrGRPCRequestTooManyRequests})
-		b := acquireTogether(w, host, 102, func(i int) (*etcdclaims.Claim, error) {
-			return c.TryAcquire(context.Background(), key(i))
-		})
-		time.Sleep(sec)
-		if most := host.MostInFlight(steps.Take); most == 0 || most > 4 {
-			t.Errorf("%d requests at once", most)
-		}
-		host.RemoveFaults()
-		b.done.Wait()
-		b.allHeld()
-		w.CloseClean(c)
-	})
-}
-
-// One round trip that stalls for a while does not hold up what comes behind it.
-func TestStalledRoundTripHoldsUpNobody(t *testing.T) {
-	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
-		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		release(t, tryClaim(t, c, "warm"))
-		for k, d := range map[string]time.Duration{"a": 2 * time.Millisecond, "b": time.Millisecond, "c": 200 * time.Millisecond} {
-			host.Inject(claimtest.Fault{On: steps.Take, Key: k, DelayRequest: d})
-		}
-		took := make(chan time.Duration, 1)
-		get := func(k string) {
-			begin := time.Now()
-			cl, err := c.TryAcquire(context.Background(), k)
-			noErr(t, err)
-			if k == "g" {
-				took <- time.Since(begin)
-			}
-			release(t, cl)
-		}
-		var wg sync.WaitGroup
-		for _, k := range []string{"a", "b", "c", "d", "e", "f"} { // from c on together, when b has landed
-			wg.Go(func() { get(k) })
-			time.Sleep(100 * time.Microsecond)
-		}
-		time.Sleep(1300 * time.Microsecond)
-		wg.Go(func() { get("g") }) // while a and those four are under way
-		if d := <-took; d > 20*time.Millisecond {
-			t.Errorf("took %v behind a round trip that stalls", d)
-		}
-		wg.Wait()
-		w.CloseClean(c)
-	})
 }
 
 // Callers of one client that want one key get it in the order in which they came,
@@ -235,4 +119,104 @@ func TestCallersOfOneClientInOrder(t *testing.T) {
 			})
 		})
 	}
+}
+
+// sharedBatch is n acquisitions that share a round trip, because two others before
+// them are under way for 100 ms. The caller injects the fault of that round trip
+// after the faults of those two.
+type sharedBatch struct {
+	*world
+	host   *claimtest.Host
+	claims []*etcdclaims.Claim
+	errs   []error
+	done   sync.WaitGroup
+	sent   int // acquisitions before
+}
+
+// acquireTogether makes n calls, of which all but the first two share a round trip.
+func acquireTogether(w *world, host *claimtest.Host, n int, acquire func(i int) (*etcdclaims.Claim, error)) *sharedBatch {
+	b := &sharedBatch{world: w, host: host, claims: make([]*etcdclaims.Claim, n), errs: make([]error, n)}
+	b.sent = len(host.Sent(claimtest.Acquire))
+	for i := range n {
+		b.done.Go(func() {
+			if i > 1 {
+				time.Sleep(10 * time.Millisecond) // behind the first two
+			}
+			b.claims[i], b.errs[i] = acquire(i)
+		})
+	}
+	return b
+}
+
+// delayTwo delays the two round trips behind which the other calls wait.
+func delayTwo(host *claimtest.Host) {
+	host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: 2, DelayRequest: 100 * time.Millisecond})
+}
+
+// busy returns a client that has a session, and delays its next two acquisitions.
+func (w *world) busy() (*etcdclaims.Client, *claimtest.Host) {
+	w.Helper()
+	c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+	release(w.T, tryClaim(w.T, c, "warm"))
+	delayTwo(host)
+	return c, host
+}
+
+func (b *sharedBatch) roundTrips() int { return len(b.host.Sent(claimtest.Acquire)) - b.sent }
+
+// allHeld fails unless each claim is held, except those of the calls in but.
+func (b *sharedBatch) allHeld(but ...int) {
+	b.Helper()
+	in := b.All()
+	for i, cl := range b.claims {
+		if slices.Contains(but, i) {
+			continue
+		}
+		if b.errs[i] != nil || cl == nil {
+			b.Errorf("k%d: %v", i, b.errs[i])
+			continue
+		}
+		if ok, err := cl.Owns(context.Background()); !ok || err != nil || in[b.Own(cl.Key())] == "" {
+			b.Errorf("k%d: owns %v, %v", i, ok, err)
+		}
+	}
+}
+
+func key(i int) string { return fmt.Sprint("k", i) }
+
+// A caller that gives up voids the round trip that it shares. The other calls are
+// sent again, and the caller leaves nothing behind. The round trip arrives after that.
+func TestCallerLeavesBatch(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		c, host := w.busy()
+		arrives := make(chan struct{})
+		held := host.Inject(claimtest.Fault{On: claimtest.Acquire, Hold: arrives})
+		ctx, leave := context.WithCancel(context.Background())
+		b := acquireTogether(w, host, 20, func(i int) (*etcdclaims.Claim, error) {
+			if i == 5 {
+				return c.TryAcquire(ctx, key(i))
+			}
+			return c.TryAcquire(context.Background(), key(i))
+		})
+		time.Sleep(200 * time.Millisecond)
+		if held.Hits() != 1 {
+			t.Fatalf("%d round trips are held", held.Hits())
+		}
+		leave()
+		time.Sleep(100 * time.Millisecond) // it is undone
+		close(arrives)
+		b.done.Wait()
+		wantIs(t, b.errs[5], etcdclaims.ErrUnknown)
+		wantIs(t, b.errs[5], context.Canceled)
+		b.allHeld(5)
+		if w.get("own/k5") != "" {
+			t.Error("the claim of the caller that left is there")
+		}
+		if got := b.roundTrips(); got != 4 {
+			t.Errorf("%d round trips: two alone, the one made void, and one more are 4", got)
+		}
+		w.CloseClean(c)
+		w.NoLeases()
+	})
 }

@@ -297,7 +297,7 @@ func TestPermissionComesBack(t *testing.T) {
 		time.Sleep(9 * sec)
 		refused.Remove()
 		time.Sleep(30 * sec)
-		w.ours(cl)
+		w.Ours(cl)
 		host.Cut() // what ends it later is not that
 		<-cl.Done()
 		if err := cl.Err(); errors.Is(err, etcdclaims.ErrPermissionDenied) {

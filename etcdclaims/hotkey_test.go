@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,19 +27,6 @@ const (
 // far puts the host a round trip away from etcd.
 func far(host *claimtest.Host) *claimtest.Injection {
 	return host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, DelayReply: rtt})
-}
-
-// atOnce makes n calls at the same moment, and returns their errors and how long
-// the last of them took.
-func atOnce(n int, call func(i int) error) (errs []error, last time.Duration) {
-	errs = make([]error, n)
-	begin := time.Now()
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() { errs[i] = call(i) })
-	}
-	wg.Wait()
-	return errs, time.Since(begin)
 }
 
 // polling calls again and again, a second apart, on n goroutines that began spread
@@ -422,83 +408,5 @@ func TestLaterCallerAsksAnew(t *testing.T) {
 		wantIs(t, <-refused, etcdclaims.ErrHeld)
 		noErr(t, mine.Check())
 		release(t, mine)
-	})
-}
-
-// Callers that may share a claim do, whichever of them makes the request.
-func TestReentrantCallersOfAHotKey(t *testing.T) {
-	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
-		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		release(t, tryClaim(t, c, "warm"))
-		far(host)
-		claims := make([]*etcdclaims.Claim, 500)
-		errs, last := atOnce(len(claims), func(i int) (err error) {
-			claims[i], err = c.TryAcquire(context.Background(), "k", etcdclaims.Reentrant())
-			return err
-		})
-		for i, cl := range claims {
-			noErr(t, errs[i])
-			if cl.Fence() != claims[0].Fence() {
-				t.Errorf("fences %d and %d", cl.Fence(), claims[0].Fence())
-			}
-		}
-		if last > 3*rtt {
-			t.Errorf("took %v", last)
-		}
-		for _, cl := range claims {
-			release(t, cl)
-		}
-		host.RemoveFaults()
-		w.CloseClean(c)
-	})
-}
-
-// What etcd refuses for a reason that all have in common it is asked once for.
-func TestForbiddenHotKey(t *testing.T) {
-	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
-		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		release(t, tryClaim(t, c, "warm"))
-		host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: -1, DelayReply: rtt, Err: rpctypes.ErrGRPCPermissionDenied})
-		errs, last := atOnce(1000, func(int) error { _, err := c.TryAcquire(context.Background(), "k"); return err })
-		for _, err := range errs {
-			wantIs(t, err, rpctypes.ErrPermissionDenied)
-		}
-		if last > 3*rtt {
-			t.Errorf("took %v", last)
-		}
-	})
-}
-
-// A hook that panics leaves nobody waiting.
-func TestHotKeyAndAHookThatPanics(t *testing.T) {
-	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
-		var n atomic.Int64
-		cfg := etcdclaims.Config{TTL: 15 * sec}
-		cfg.Hooks.TermBegan = func(_ context.Context, term etcdclaims.TermInfo) {
-			if term.Token.Key == "k" && n.Add(1) == 1 {
-				panic("hook")
-			}
-		}
-		c, host := w.client(cfg)
-		release(t, tryClaim(t, c, "warm"))
-		far(host)
-		errs, last := atOnce(100, func(int) (err error) {
-			defer func() {
-				if recover() != nil {
-					err = etcdclaims.ErrHeld
-				}
-			}()
-			_, err = c.TryAcquire(context.Background(), "k")
-			return err
-		})
-		for _, err := range errs {
-			wantIs(t, err, etcdclaims.ErrHeld)
-		}
-		if last > sec {
-			t.Errorf("took %v", last)
-		}
 	})
 }

@@ -46,22 +46,6 @@ func TestIdleSessionsEnd(t *testing.T) {
 	})
 }
 
-// A session that carries nothing is renewed, and nothing else is sent.
-func TestEmptySessionIsOnlyRenewed(t *testing.T) {
-	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
-		a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		release(t, tryClaim(t, a, "k"))
-		time.Sleep(sec)
-		all, renewals := len(host.Sent(claimtest.Every)), len(host.Sent(claimtest.KeepAlive))
-		time.Sleep(20 * sec)
-		all, renewals = len(host.Sent(claimtest.Every))-all, len(host.Sent(claimtest.KeepAlive))-renewals
-		if renewals < 3 || all != renewals {
-			t.Errorf("%d requests, %d renewals", all, renewals)
-		}
-	})
-}
-
 // When a session ends, to the second, and what keeps it.
 func TestWhatKeepsASession(t *testing.T) {
 	t.Parallel()

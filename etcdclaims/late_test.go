@@ -62,7 +62,7 @@ func TestLateAcquireIsVoid(t *testing.T) {
 				other := w.peer()
 				tryClaim(t, c, "warm")
 				if call.kind == steps.Enqueue {
-					w.joined(c, "k")
+					w.Joined(c, "k")
 				}
 				undone := len(host.Sent(steps.Undo))
 				var holder *etcdclaims.Claim
@@ -91,7 +91,7 @@ func TestLateAcquireIsVoid(t *testing.T) {
 				if holder != nil {
 					release(t, holder)
 				}
-				w.free("k", other)
+				w.Available("k", other)
 				w.CloseClean(c, other)
 			})
 		}
@@ -213,7 +213,7 @@ func TestLateCoalescedIsVoidForThoseWhoLeft(t *testing.T) {
 				continue
 			}
 			left++
-			w.free(fmt.Sprint("k", i), other)
+			w.Available(fmt.Sprint("k", i), other)
 		}
 		if left < n/2-2 {
 			t.Errorf("%d of %d gave up", left, n)
@@ -251,13 +251,13 @@ func TestLateWordOfALostKey(t *testing.T) {
 		release(t, held)
 		w.Server.Delete(t, w.Own("k"))
 		if r := <-done; r.err == nil {
-			w.ours(r.cl)
+			w.Ours(r.cl)
 			release(t, r.cl)
 		} else if !errors.Is(r.err, etcdclaims.ErrLost) {
 			t.Errorf("acquiring: %v", r.err)
 		}
 		time.Sleep(sec)
-		w.free("k", a)
+		w.Available("k", a)
 		w.CloseClean(a, b)
 	})
 }
@@ -280,13 +280,13 @@ func TestLateWordMeetsAYoungerClaim(t *testing.T) {
 			t.Logf("believed for a while: fence %d", r.cl.Fence())
 		}
 		time.Sleep(6 * sec)
-		w.ours(young)
+		w.Ours(young)
 		host.RemoveFaults()
 		end := refuseWatches(host, refusals["no leader"]) // there may have been a restore
 		time.Sleep(sec)
 		end()
 		time.Sleep(6 * sec)
-		w.ours(young)
+		w.Ours(young)
 		w.CloseClean(a, b)
 	})
 }
@@ -322,6 +322,6 @@ func TestLateAcquireIsVoidThoughAnotherLeaseEnds(t *testing.T) {
 		time.Sleep(3 * sec)
 		close(hold)
 		time.Sleep(sec)
-		w.free("k", other)
+		w.Available("k", other)
 	})
 }

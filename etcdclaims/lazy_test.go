@@ -109,7 +109,7 @@ func TestLazyReleaseAfterTheLag(t *testing.T) {
 		if w.there("k") || w.get("note/k") != "" {
 			t.Errorf("after the lag: %v", w.All())
 		}
-		w.free("k", other)
+		w.Available("k", other)
 		l.quiet(t)
 		if n := l.Stats().Released; n != 1 {
 			t.Errorf("%d released", n)
@@ -326,7 +326,7 @@ func TestLazyReleaseAndClose(t *testing.T) {
 			t.Error(err)
 		}
 		time.Sleep(time.Millisecond)
-		w.free("k", other)
+		w.Available("k", other)
 		l.released(t, l.try(t, "k"))
 		begin := time.Now()
 		noErr(t, l.Close(t.Context()))
@@ -361,7 +361,7 @@ func TestLossyLazyRelease(t *testing.T) {
 			t.Error("the hook was not called")
 		}
 		z.quiet(t)
-		l.free("k", l.other)
+		l.Available("k", l.other)
 		noErr(t, z.Close(t.Context()))
 	})
 }
@@ -383,7 +383,7 @@ func TestLossyLazyReleaseOfTheSameKey(t *testing.T) {
 		l.owned(cl, l.other)
 		z.quiet(t)
 		release(t, cl)
-		l.free("k", l.other)
+		l.Available("k", l.other)
 		noErr(t, z.Close(t.Context()))
 	})
 }
@@ -425,7 +425,7 @@ func TestLazyReleaseOfALostClaim(t *testing.T) {
 			time.Sleep(sec) // their watches have begun
 			l.released(t, l.try(t, "k"))
 			tt.take(t, w, l, other)
-			w.free("k", other)
+			w.Available("k", other)
 			time.Sleep(2 * txn.Lag)
 			select {
 			case err := <-l.failed:
@@ -580,7 +580,7 @@ func TestLazyReleaseByRunAndHandles(t *testing.T) {
 		noErr(t, two.Check())
 		l.released(t, two)
 		time.Sleep(2 * txn.Lag)
-		w.free("k", other)
+		w.Available("k", other)
 		cl := l.try(t, "k")
 		noErr(t, cl.ReleaseWith(t.Context(), clientv3.OpPut("/x", "")))
 		if w.there("k") {

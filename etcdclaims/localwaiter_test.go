@@ -53,12 +53,12 @@ func TestLocalWaitersOfTwoSessions(t *testing.T) {
 		for _, waiter := range local {
 			cl := w.within(sec, waiter)
 			time.Sleep(2 * time.Minute) // until an idle session has ended
-			if w.ours(cl); lease() != usual {
+			if w.Ours(cl); lease() != usual {
 				t.Error("the claim is on the lease of another session")
 			}
 			release(t, cl)
 		}
-		w.free("k", other)
+		w.Available("k", other)
 		time.Sleep(2 * time.Minute)
 		if n := c.Stats().Sessions; n != 0 {
 			t.Errorf("%d sessions are left", n)
@@ -94,12 +94,12 @@ func TestHandOverWithinOneClient(t *testing.T) {
 			if cl.Fence() <= old.Fence() || !errors.Is(old.Err(), etcdclaims.ErrReleased) {
 				t.Errorf("fences %d, %d; the old claim: %v", old.Fence(), cl.Fence(), old.Err())
 			}
-			w.ours(cl)
+			w.Ours(cl)
 		}
 		time.Sleep(20 * sec)
-		w.ours(cl)
+		w.Ours(cl)
 		release(t, cl)
-		w.free("k", other)
+		w.Available("k", other)
 		w.CloseClean(c, other)
 	})
 }
@@ -253,14 +253,14 @@ func TestFollowersOfAClaimThatEnds(t *testing.T) {
 					t.Errorf("fence %d after %d", next.Fence(), last)
 				}
 				last = next.Fence()
-				w.ours(next)
+				w.Ours(next)
 				if v := w.get("note/k"); v != "" {
 					t.Errorf("left: a note, %s", v)
 				}
 				release(t, next)
 			}
 			time.Sleep(20 * sec)
-			w.free("k", other)
+			w.Available("k", other)
 			if n := w.places() + w.notices(); n != 0 {
 				t.Errorf("%d places in line and notices are left: %v", n, w.All())
 			}
@@ -298,27 +298,6 @@ func TestFollowerGivesUpBeforeItsTurn(t *testing.T) {
 		}
 		w.CloseClean(c)
 	})
-}
-
-// A local waiter that gives up while it is handed the key leaves it to the next.
-func TestFollowerGivesUpWhileHanded(t *testing.T) {
-	t.Parallel()
-	for _, delay := range []time.Duration{-5 * time.Millisecond, 0, 5 * time.Millisecond, 15 * time.Millisecond} {
-		virtualCase(t, fmt.Sprint(delay), func(t *testing.T, w *world) {
-			c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-			cl := tryClaim(t, c, "k")
-			done, leave := w.followers(c, "k", 2)
-			host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, DelayRequest: 5 * time.Millisecond, DelayReply: 5 * time.Millisecond})
-			time.AfterFunc(10*time.Millisecond+delay, leave[0])
-			release(t, cl)
-			if r := <-done[0]; r.err == nil {
-				release(t, r.cl)
-			}
-			w.ours(w.within(sec, done[1]))
-			host.RemoveFaults()
-			w.CloseClean(c)
-		})
-	}
 }
 
 // Followers hear of the end of their client. If only their session ends they go on

@@ -108,17 +108,6 @@ func (w *world) owned(cl *etcdclaims.Claim, other *etcdclaims.Client) {
 	}
 }
 
-// free checks that the key can be had by another at once.
-func (w *world) free(key string, other *etcdclaims.Client) {
-	w.Helper()
-	cl, err := other.TryAcquire(context.Background(), key)
-	if err != nil {
-		w.Errorf("the key is not free: %v", err)
-		return
-	}
-	release(w, cl)
-}
-
 func TestLossyTryAcquire(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []claimtest.Kind{claimtest.Grant, steps.Sentinel, steps.Take} {
@@ -134,12 +123,12 @@ func TestLossyTryAcquire(t *testing.T) {
 						t.Errorf("acquiring: %v", err)
 					}
 					time.Sleep(17 * sec)
-					l.free("k", l.other)
+					l.Available("k", l.other)
 					return
 				}
 				l.owned(cl, l.other)
 				release(t, cl)
-				l.free("k", l.other)
+				l.Available("k", l.other)
 				time.Sleep(31 * sec) // leases whose grant was lost lapse
 			})
 		})
@@ -150,7 +139,7 @@ func TestLossyTryAcquire(t *testing.T) {
 func TestLossyAcquireFreeKey(t *testing.T) {
 	t.Parallel()
 	lossy(t, steps.Enqueue, func(t *testing.T, l *loss) {
-		l.joined(l.c, "k")
+		l.Joined(l.c, "k")
 		l.strike()
 		ctx, cancel := context.WithTimeout(context.Background(), 10*sec)
 		defer cancel()
@@ -161,7 +150,7 @@ func TestLossyAcquireFreeKey(t *testing.T) {
 		}
 		l.owned(cl, l.other)
 		release(t, cl)
-		l.free("k", l.other)
+		l.Available("k", l.other)
 	})
 }
 
@@ -185,7 +174,7 @@ func TestLossyAcquireInLine(t *testing.T) {
 				cl := l.within(3*sec, got)
 				l.owned(cl, l.other)
 				release(t, cl)
-				l.free("k", l.other)
+				l.Available("k", l.other)
 			})
 		})
 	}
@@ -216,7 +205,7 @@ func TestLossyHandOver(t *testing.T) {
 		}
 		l.owned(second, l.c)
 		release(t, second)
-		l.free("k", l.c)
+		l.Available("k", l.c)
 		l.CloseClean(l.c, third, l.other)
 	})
 }
@@ -263,7 +252,7 @@ func TestLossyRelease(t *testing.T) {
 		cl := tryClaim(t, l.c, "k", etcdclaims.Note([]byte("n")))
 		l.strike()
 		release(t, cl)
-		l.free("k", l.other)
+		l.Available("k", l.other)
 		if n := l.c.Stats().Released; n != 1 {
 			t.Errorf("%d released", n)
 		}
@@ -351,7 +340,7 @@ func TestLossyRehome(t *testing.T) {
 			t.Errorf("before MinHold: %v", err)
 		}
 		time.Sleep(5 * sec)
-		l.free("k", l.other)
+		l.Available("k", l.other)
 		time.Sleep(15 * sec) // leases whose grant or use was lost lapse
 	})
 }
@@ -373,7 +362,7 @@ func TestLossyUndo(t *testing.T) {
 			t.Log("undone at once")
 		}
 		time.Sleep(6 * sec)
-		l.free("k", l.other)
+		l.Available("k", l.other)
 	})
 }
 
@@ -412,7 +401,7 @@ func TestLossyRevoke(t *testing.T) {
 		cl := tryClaim(t, l.c, "k", etcdclaims.Manual())
 		l.strike()
 		release(t, cl)
-		l.free("k", l.other)
+		l.Available("k", l.other)
 		time.Sleep(31 * sec)
 	})
 }

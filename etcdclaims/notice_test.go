@@ -14,8 +14,6 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/steps"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
 // inLine lets clients of their own join the line for the key one after the
@@ -53,7 +51,7 @@ func TestLineTravelsAlong(t *testing.T) {
 		if n := w.places() + w.notices(); n != 0 {
 			t.Errorf("%d places in line and notices are left: %v", n, w.All())
 		}
-		w.free("k", a)
+		w.Available("k", a)
 		w.CloseClean(append(cs, a)...)
 	})
 }
@@ -76,7 +74,7 @@ func TestToldOfWhoLeft(t *testing.T) {
 					leave[i]()
 				}
 				time.Sleep(20 * sec)
-				w.ours(cl)
+				w.Ours(cl)
 				last := cl.Fence()
 				for i := 1; i < 5; i++ {
 					if slices.Contains(gone, i) {
@@ -84,7 +82,7 @@ func TestToldOfWhoLeft(t *testing.T) {
 					}
 					release(t, cl)
 					cl = w.within(100*time.Millisecond, done[i])
-					w.ours(cl)
+					w.Ours(cl)
 					if cl.Fence() <= last {
 						t.Errorf("fence %d after %d", cl.Fence(), last)
 					}
@@ -94,7 +92,7 @@ func TestToldOfWhoLeft(t *testing.T) {
 				if n := w.places() + w.notices(); n != 0 {
 					t.Errorf("%d places in line and notices are left: %v", n, w.All())
 				}
-				w.free("k", a)
+				w.Available("k", a)
 				if !die {
 					w.CloseClean(append(cs, a)...)
 				}
@@ -125,9 +123,9 @@ func TestReleaserDiesBeforeItHandsOver(t *testing.T) {
 			if d := time.Since(begin); lost == "reply" && d > 100*time.Millisecond {
 				t.Errorf("handed over after %v", d)
 			}
-			w.ours(next)
+			w.Ours(next)
 			release(t, next)
-			w.ours(w.within(sec, done[2]))
+			w.Ours(w.within(sec, done[2]))
 		})
 	}
 }
@@ -150,32 +148,12 @@ func TestHandedOverAfterGivingUp(t *testing.T) {
 		if !strings.Contains(w.get("own/k"), cs[0].Instance()) {
 			w.Fatalf("handed to %s", w.get("own/k"))
 		}
-		w.ours(w.within(3*sec, done[1]))
+		w.Ours(w.within(3*sec, done[1]))
 		slow.Remove()
 		if n := w.places() + w.notices(); n != 0 {
 			t.Errorf("%d places in line and notices are left: %v", n, w.All())
 		}
 		w.CloseClean(append(cs, a)...)
-	})
-}
-
-// Word of a hand-over that the watch keeps back is found by the verification
-// that follows the next renewal.
-func TestDeafWatchIsFoundOut(t *testing.T) {
-	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
-		a := w.peer()
-		b, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		host.Inject(claimtest.Fault{On: claimtest.Watch, Times: -1, Edit: func(reply any) {
-			resp := reply.(*pb.WatchResponse)
-			resp.Events = slices.DeleteFunc(resp.Events, func(ev *mvccpb.Event) bool { return ev.Type == mvccpb.Event_PUT })
-		}})
-		held := tryClaim(t, a, "k")
-		done := acquiring(context.Background(), b, "k")
-		time.Sleep(2 * sec)
-		release(t, held)
-		w.ours(w.within(6*sec, done))
-		w.CloseClean(a, b)
 	})
 }
 
@@ -201,13 +179,13 @@ func TestForcedReleaseMeetsHandOver(t *testing.T) {
 			r := <-done
 			if r.err != nil {
 				lossOf(t, r.err, etcdclaims.ReasonDeleted) // it was known before it was granted
-				w.free("k", a)
+				w.Available("k", a)
 				return
 			}
 			cl := r.cl
 			time.Sleep(250*time.Millisecond + 3*late) // as late as the notice itself
 			if cl.Check() == nil {
-				w.ours(cl) // had anew
+				w.Ours(cl) // had anew
 			}
 			w.CloseClean(a, b, operator)
 		})

@@ -40,7 +40,7 @@ func TestOpenOutcomeOfAWaiterWithThen(t *testing.T) {
 			if len(effect.Kvs) != 1 || effect.Kvs[0].Version != 1 {
 				t.Errorf("the operation of one Acquire left %v", effect.Kvs)
 			}
-			w.free("k", other)
+			w.Available("k", other)
 		})
 	}
 }
@@ -56,7 +56,7 @@ func TestAcquireInAnOutage(t *testing.T) {
 				tryClaim(t, c, "warm")
 				kind := steps.Take
 				if contended {
-					w.joined(c, "k")
+					w.Joined(c, "k")
 					kind = steps.Enqueue
 				}
 				host.Inject(claimtest.Fault{On: kind, LoseReply: true, Saw: func(any) { host.CutReplies() }})
@@ -64,7 +64,7 @@ func TestAcquireInAnOutage(t *testing.T) {
 				time.Sleep(outage)
 				host.Heal()
 				cl := w.within(20*sec, got)
-				w.ours(cl)
+				w.Ours(cl)
 				release(t, cl)
 				w.CloseClean(c)
 			})

@@ -123,7 +123,7 @@ func TestLossyPrefer(t *testing.T) {
 		l.owned(cl, l.c)
 		release(t, cl)
 		release(t, l.within(sec, first))
-		l.free("k", l.c)
+		l.Available("k", l.c)
 	})
 }
 

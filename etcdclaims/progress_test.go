@@ -65,7 +65,7 @@ func TestProgressStops(t *testing.T) {
 				release(t, tryClaim(t, other, "k", etcdclaims.Slots(2)))
 				return
 			}
-			w.free("k", other)
+			w.Available("k", other)
 			w.CloseClean(c, other)
 			w.NoLeases()
 		})
@@ -92,7 +92,7 @@ func TestProgressOfAHandler(t *testing.T) {
 			} else if late {
 				lossOf(t, cl.Err(), etcdclaims.ReasonNoProgress)
 			} else {
-				w.free("k", other)
+				w.Available("k", other)
 			}
 			w.CloseClean(c, other)
 		})

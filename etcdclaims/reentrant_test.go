@@ -42,7 +42,7 @@ func TestReentrantAtOnce(t *testing.T) {
 					t.Errorf("fences %d and %d", one.Fence(), two.Fence())
 				}
 				release(t, one)
-				w.ours(two)
+				w.Ours(two)
 				release(t, two)
 				w.CloseClean(c, other)
 			})
@@ -89,7 +89,7 @@ func TestReentrantSharesNoClaimThatIsGivenUp(t *testing.T) {
 			t.Fatal("the first caller got the claim after its context had ended")
 		}
 		slow.Remove()
-		w.ours(w.within(2*sec, second))
+		w.Ours(w.within(2*sec, second))
 	})
 }
 

@@ -135,7 +135,7 @@ func TestReleaseWithLost(t *testing.T) {
 			if tt.waiter {
 				release(t, w.within(sec, got))
 			}
-			w.free("k", peer)
+			w.Available("k", peer)
 			w.CloseClean(c, peer)
 		})
 	}
@@ -255,7 +255,7 @@ func TestReleaseWithInAnOutage(t *testing.T) {
 				t.Errorf("the effect was put %d times", n)
 			}
 			peer := w.peer()
-			w.free("k", peer)
+			w.Available("k", peer)
 			w.CloseClean(c, peer)
 		})
 	}
@@ -276,7 +276,7 @@ func TestReleaseWithInRun(t *testing.T) {
 		if s := c.Stats(); s.Released != 1 || s.Zombies != 0 {
 			t.Errorf("%+v", s)
 		}
-		w.free("k", c)
+		w.Available("k", c)
 		w.CloseClean(c)
 	})
 }

@@ -70,7 +70,7 @@ func TestRestoreBringsBackWhatWasGivenUp(t *testing.T) {
 			time.Sleep(25 * sec)
 			other := w.peer()
 			for _, key := range []string{"both", "alone"} {
-				w.free(key, other)
+				w.Available(key, other)
 			}
 			if v := w.get("note/alone"); v != "" {
 				t.Errorf("left: a note, %s", v)
@@ -79,10 +79,10 @@ func TestRestoreBringsBackWhatWasGivenUp(t *testing.T) {
 				t.Errorf("%d places in line, want 1", n)
 			}
 			if way.told {
-				w.ours(both[1])
+				w.Ours(both[1])
 			}
 			w.Server.Delete(t, w.Own("held"))
-			w.ours(w.within(sec, stays))
+			w.Ours(w.within(sec, stays))
 			if n := c.Stats().Sessions; n != 1 {
 				t.Errorf("%d sessions, want the one", n)
 			}
@@ -170,7 +170,7 @@ func TestRestoreDoesNotEndTheWaiting(t *testing.T) {
 		default:
 		}
 		w.Server.RaiseEpoch(t, w.Prefix)
-		w.ours(w.within(21*sec, done))
+		w.Ours(w.within(21*sec, done))
 		w.CloseClean(c)
 	})
 }
@@ -291,7 +291,7 @@ func TestReplyFromBeforeTheEpochWasRaised(t *testing.T) {
 			tryClaim(t, c, "after")
 			time.Sleep(20 * sec)
 			tryClaim(t, c, "later")
-			w.ours(cl)
+			w.Ours(cl)
 			w.CloseClean(c)
 		})
 	}

@@ -49,14 +49,6 @@ func (v *verifications) saw(req any) {
 	}
 }
 
-// reset returns how many requests there were since it was called before.
-func (v *verifications) reset() (requests int) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	requests, v.requests = v.requests, 0
-	return requests
-}
-
 // since returns how many keys were verified within so long.
 func (v *verifications) since(d time.Duration) (keys int) {
 	v.mu.Lock()
@@ -73,43 +65,6 @@ func countVerifications(host *claimtest.Host) *verifications {
 	v := &verifications{last: make(map[string]time.Time)}
 	host.Inject(claimtest.Fault{On: claimtest.Verify, Times: -1, Saw: v.saw})
 	return v
-}
-
-// At rest a session with many claims verifies a third of them at each renewal, and each of
-// them once per TTL, whatever other claims come and go.
-func TestManyClaimsAreVerifiedInTurns(t *testing.T) {
-	t.Parallel()
-	testetcd.SkipRace(t)
-	virtually(t, func(t *testing.T, w *world) {
-		ctx := context.Background()
-		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		v := countVerifications(host)
-		claimMany(t, c, numbered("%d", manyClaims))
-		time.Sleep(15 * sec)
-		v.reset()
-		time.Sleep(time.Minute)
-		// 12 renewals with 47 requests each would verify all.
-		if n := v.reset(); n < 12*47/3 || n > 12*(47/3+3) {
-			t.Errorf("%d requests a minute", n)
-		}
-		others := numbered("other %d", 200)
-		for range 10 {
-			for _, cl := range claimMany(t, c, others) {
-				noErr(t, cl.Release(ctx))
-			}
-			time.Sleep(3 * sec)
-		}
-		if v.longest > 15*sec+500*time.Millisecond {
-			t.Errorf("a claim was not verified for %v", v.longest)
-		}
-		if n := v.since(15*sec + 500*time.Millisecond); n < manyClaims {
-			t.Errorf("%d claims were verified within a TTL", n)
-		}
-		if n := v.reset(); n == 0 || n > 10*(47/3+6) {
-			t.Errorf("%d requests while claims came and went", n)
-		}
-		host.RemoveFaults()
-	})
 }
 
 // A claim among many whose key is deleted by hand is lost within TTL + 1 s, alone. If an

@@ -91,7 +91,7 @@ func TestRunReleasesAfterTheHandler(t *testing.T) {
 						t.Errorf("closing: %v", err)
 					}
 				}
-				w.free("k", other)
+				w.Available("k", other)
 				if zombies.Load() > 0 || c.Stats().Zombies > 0 {
 					t.Error("a zombie was reported")
 				}
@@ -392,8 +392,8 @@ func TestRunPanicAndGoexit(t *testing.T) {
 			t.Error("went on after Goexit")
 		}()
 		<-got
-		w.free("panic", other)
-		w.free("exit", other)
+		w.Available("panic", other)
+		w.Available("exit", other)
 		if s := c.Stats(); s.Released != 2 || s.Held != 0 {
 			t.Errorf("stats %+v", s)
 		}
@@ -497,7 +497,7 @@ func TestMinHoldTime(t *testing.T) {
 			cl = tryClaim(t, c, "k", etcdclaims.MinHold(20*sec))
 			time.Sleep(21 * sec)
 			_ = cl.Release(ctx)
-			w.free("k", other)
+			w.Available("k", other)
 			w.CloseClean(c, other)
 			w.NoLeases()
 		})
@@ -559,7 +559,7 @@ func TestMaxHoldWithoutRun(t *testing.T) {
 				t.Errorf("%+v, %v", i, err)
 			}
 			time.Sleep(17 * sec)
-			w.free("k", other)
+			w.Available("k", other)
 			if err := neighbour.Check(); err != nil {
 				t.Error(err)
 			}
@@ -677,7 +677,7 @@ func TestReentrantSharing(t *testing.T) {
 			t.Errorf("after two: %v, %v", err, d.Check())
 		}
 		release(t, d)
-		w.free("k", other)
+		w.Available("k", other)
 		// Nested runs.
 		err = c.TryRun(ctx, "k", func(ctx context.Context) error {
 			outer, _ := fencing.FromContext(ctx)
@@ -695,7 +695,7 @@ func TestReentrantSharing(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		w.free("k", other)
+		w.Available("k", other)
 		w.CloseClean(c, other)
 	})
 }
@@ -722,7 +722,7 @@ func TestReentrantLost(t *testing.T) {
 				t.Errorf("released: %v", err)
 			}
 		}
-		w.free("k", other)
+		w.Available("k", other)
 		w.CloseClean(c, other)
 	})
 }

@@ -485,28 +485,6 @@ func TestServerStopped(t *testing.T) {
 	})
 }
 
-// A wait is as long as its context allows, whatever becomes of etcd meanwhile,
-// also where the client has yet to open a session.
-func TestAcquireOutlastsOutage(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, server *claimtest.Server) {
-		etcd := server.Etcd(t)
-		a, _, _ := twoOwners(t, etcd, etcdclaims.Config{})
-		server.Stop(t)
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-		defer cancel()
-		errs := make(chan error, 3)
-		go func() { _, err := a.Acquire(ctx, "k"); errs <- err }()
-		go func() { _, err := works(a).Begin(ctx, "work"); errs <- err }()
-		go func() { errs <- a.Run(ctx, "run", func(context.Context) error { return nil }) }()
-		time.Sleep(time.Minute)
-		server.Restart(t)
-		for range 3 {
-			noErr(t, <-errs)
-		}
-	})
-}
-
 func eventuallyClaims(t *testing.T, c *etcdclaims.Client, key string) *etcdclaims.Claim {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; {

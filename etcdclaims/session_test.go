@@ -441,7 +441,7 @@ func TestStaleReadIsNoRewind(t *testing.T) {
 			c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 			w.noise(100)
 			cl := tryClaim(t, c, "a")
-			w.joined(c, "c")
+			w.Joined(c, "c")
 			r := host.Inject(claimtest.Fault{On: kind, Edit: lowered(50)})
 			second, err := c.TryAcquire(ctx, "b")
 			if err != nil {

@@ -420,7 +420,7 @@ func TestLossyShared(t *testing.T) {
 				time.Sleep(31 * sec)
 				l.shares(l.other, last)
 				release(t, last)
-				l.free("k", l.other)
+				l.Available("k", l.other)
 			})
 		})
 	}
@@ -454,7 +454,7 @@ func TestSharedGivenUp(t *testing.T) {
 				}
 				time.Sleep(sec) // what is undone is undone in the background
 				met.Remove()
-				w.free("k", a)
+				w.Available("k", a)
 			}
 			w.CloseClean(a, b)
 			w.NoLeases()
@@ -494,7 +494,7 @@ func TestSharedOutlived(t *testing.T) {
 		for _, cl := range claims {
 			lossOf(t, cl.Err(), etcdclaims.ReasonDeleted)
 		}
-		w.free("k", a)
+		w.Available("k", a)
 		w.CloseClean(a, b)
 	})
 }
@@ -519,7 +519,7 @@ func TestSharedRecordTaken(t *testing.T) {
 		time.Sleep(6 * sec)
 		lossOf(t, two.Err(), etcdclaims.ReasonDeleted)
 		time.Sleep(20 * sec)
-		w.free("k", b)
+		w.Available("k", b)
 	})
 }
 
@@ -545,7 +545,7 @@ func TestSharedEpoch(t *testing.T) {
 		}
 		w.shares(a, cl)
 		noErr(t, admin.ForceReleaseTerm(ctx, b, cl.Token(), "test"))
-		w.free("k", a)
+		w.Available("k", a)
 	})
 }
 

@@ -88,7 +88,7 @@ func TestSharedLostWithTheRecord(t *testing.T) {
 		_ = one.Release(ctx)
 		release(t, tryClaim(t, b, "k", etcdclaims.Shared()))
 		time.Sleep(time.Hour)
-		w.free("k", b)
+		w.Available("k", b)
 	})
 }
 
@@ -132,7 +132,7 @@ func TestLossyForceShared(t *testing.T) {
 				time.Sleep(10 * sec)
 				release(t, tryClaim(t, c, "k", etcdclaims.Shared()))
 				time.Sleep(10 * time.Minute)
-				w.free("k", c)
+				w.Available("k", c)
 			})
 		})
 	}
@@ -214,7 +214,7 @@ func TestSharedRecordOfTheRested(t *testing.T) {
 		if i, err := a.Lookup(context.Background(), "k"); i.Held || err != nil {
 			t.Errorf("%+v, %v", i, err)
 		}
-		w.free("k", a)
+		w.Available("k", a)
 		w.CloseClean(a)
 	})
 }

@@ -489,7 +489,7 @@ func TestSuspectStaleTakeOver(t *testing.T) {
 			time.Sleep(10 * sec)
 			judged(t, b, 0, 0)
 			if answered {
-				w.ours(held)
+				w.Ours(held)
 				release(t, held)
 			} else {
 				if got := w.get("own/k"); got != another {

@@ -131,13 +131,13 @@ func workOnABusyMachine() error {
 
 // term holds one of the keys for some seconds.
 func (r *busyReport) term(ctx context.Context, c *etcdclaims.Client, prefix string, i int) error {
-	cl, err := c.Acquire(ctx, suspectKey(i), etcdclaims.Suspectable())
+	cl, err := c.Acquire(ctx, fmt.Sprint("key", i), etcdclaims.Suspectable())
 	if err != nil {
 		return err
 	}
 	atomic.AddInt64(&r.Terms, 1)
 	for end := time.Now().Add(time.Second + rand.N(4*time.Second)); ctx.Err() == nil && time.Now().Before(end); retry.Sleep(ctx, 100*time.Millisecond) {
-		_, err := cl.Txn(context.WithoutCancel(ctx)).Then(clientv3.OpPut("effect"+prefix+suspectKey(i), "")).Commit()
+		_, err := cl.Txn(context.WithoutCancel(ctx)).Then(clientv3.OpPut("effect"+prefix+fmt.Sprint("key", i), "")).Commit()
 		if err == nil {
 			atomic.AddInt64(&r.Effects, 1)
 			continue

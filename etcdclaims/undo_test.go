@@ -169,35 +169,6 @@ func TestCleanupsThatWaitDoNotTimeOut(t *testing.T) {
 	})
 }
 
-// What cannot be done yet holds up nothing else that is left to do.
-func TestAChoreThatFailsHoldsUpNoOther(t *testing.T) {
-	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
-		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		release(t, tryClaim(t, c, "warm"))
-		host.Inject(claimtest.Fault{On: steps.Undo, Key: "stuck", Times: -1, LoseRequest: true})
-		for _, k := range []string{"stuck", "k"} {
-			host.Inject(claimtest.Fault{On: steps.Take, Key: k, LoseReply: true})
-			host.Inject(claimtest.Fault{On: steps.Resolve, Key: k, LoseRequest: true})
-			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-			_, err := c.TryAcquire(ctx, k)
-			cancel()
-			wantIs(t, err, etcdclaims.ErrUnknown)
-			time.Sleep(50 * time.Millisecond)
-		}
-		if w.get("own/k") != "" {
-			t.Error("the claim on k is there yet")
-		}
-		if w.get("own/stuck") == "" {
-			t.Error("the other is gone already")
-		}
-		host.RemoveFaults()
-		time.Sleep(5 * sec)
-		w.noGhosts(0)
-		w.CloseClean(c)
-	})
-}
-
 // A call without a deadline ends in time, whatever etcd answers or does not.
 func TestCallWithoutADeadline(t *testing.T) {
 	t.Parallel()

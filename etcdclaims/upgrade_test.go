@@ -268,7 +268,7 @@ func TestUpgradeHandOver(t *testing.T) {
 					clientv3.OpPut(w.Prefix+"session/"+c.Instance()+"/won/"+id, notice, lease)).Commit()
 				noErr(t, err)
 				cl := w.within(sec, done)
-				w.ours(cl)
+				w.Ours(cl)
 				w.calm(c, 30*sec)
 				release(t, cl)
 				w.CloseClean(c)

@@ -482,7 +482,7 @@ func TestHandedOverToOneCutOff(t *testing.T) {
 			}
 			time.Sleep(20 * sec)
 			if r.err != nil {
-				w.free("k", a)
+				w.Available("k", a)
 			} else if err := r.cl.Check(); err != nil {
 				t.Error(err)
 			}

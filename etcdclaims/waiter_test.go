@@ -2,7 +2,6 @@ package etcdclaims_test
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -49,22 +48,4 @@ func (w *world) places() int {
 func (w *world) notices() int {
 	w.Helper()
 	return w.Count("/won/")
-}
-
-// joined makes the client one that had to wait for the key before, so that it
-// joins the line at once when it acquires it again.
-func (w *world) joined(c *etcdclaims.Client, key string) {
-	w.Helper()
-	other := w.peer()
-	held := tryClaim(w.T, other, key)
-	ctx, cancel := context.WithTimeout(context.Background(), sec)
-	defer cancel()
-	if _, err := c.Acquire(ctx, key); !errors.Is(err, context.DeadlineExceeded) {
-		w.Fatal(err)
-	}
-	time.Sleep(sec) // its place is left in the background, and would be handed the key
-	release(w, held)
-	if err := other.Close(context.Background()); err != nil {
-		w.Fatal(err)
-	}
 }

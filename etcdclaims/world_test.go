@@ -2,7 +2,6 @@ package etcdclaims_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,18 +79,6 @@ func (w *world) deletion(etcdKey string) <-chan time.Time {
 	return ch
 }
 
-// release gives up what must be released without an error.
-func release(tb testing.TB, cl interface {
-	Key() string
-	Release(ctx context.Context) error
-},
-) {
-	tb.Helper()
-	if err := cl.Release(context.Background()); err != nil {
-		tb.Errorf("releasing %s: %v", cl.Key(), err)
-	}
-}
-
 // ending says when contexts and claims ended.
 type ending struct{ soft, done chan time.Time }
 
@@ -103,15 +90,6 @@ func follow(cl *etcdclaims.Claim) ending {
 }
 
 func near(got, want, tolerance time.Duration) bool { return max(got-want, want-got) <= tolerance }
-
-// lossOf checks that an error is a loss for the reason.
-func lossOf(tb testing.TB, err error, want etcdclaims.Reason) {
-	tb.Helper()
-	var l *etcdclaims.LostError
-	if !errors.As(err, &l) || l.Reason != want || !errors.Is(err, etcdclaims.ErrLost) || !errors.Is(err, context.Canceled) {
-		tb.Errorf("got %v, want a loss for %q", err, want)
-	}
-}
 
 // timing is the deadline rule, written down a second time.
 func timing(ttl time.Duration) (soft, hard time.Duration) {

@@ -11,18 +11,18 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
-	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/middleware"
 )
 
 func TestExclusiveRuns(t *testing.T) {
 	t.Parallel()
 	inWorld(t, "OK", func(t *testing.T, w *world) {
-		h := middleware.Exclusive(w.claims, fixed("k"), middleware.Config{}, etcdclaims.MaxHold(time.Minute))(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		h := middleware.Exclusive(w.Claims, fixed("k"), middleware.Config{}, etcdclaims.MaxHold(time.Minute))(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			token, ok := fencing.FromContext(r.Context())
-			info, err := w.other.Lookup(r.Context(), "k")
+			info, err := w.Other.Lookup(r.Context(), "k")
 			if !ok || err != nil || info.Fence != token.Fence || token.Key != "k" {
 				t.Errorf("token %v, %v; held: %+v, %v", token, ok, info, err)
 			}
@@ -38,7 +38,7 @@ func TestExclusiveRuns(t *testing.T) {
 			if rec.Code != http.StatusCreated || rec.Body.String() != "made" || rec.Header().Get("X") != "y" {
 				t.Errorf("got %d %q %v", rec.Code, rec.Body, rec.Header())
 			}
-			w.free(t, "k")
+			w.Free(t, "k")
 		}
 	})
 }
@@ -49,8 +49,8 @@ func TestExclusiveSlots(t *testing.T) {
 	inWorld(t, "slots", func(t *testing.T, w *world) {
 		slots := etcdclaims.Slots(2)
 		var h http.Handler
-		h = middleware.Exclusive(w.claims, fixed("k"), middleware.Config{}, slots)(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-			if _, err := w.other.TryAcquire(r.Context(), "k", slots); err != nil {
+		h = middleware.Exclusive(w.Claims, fixed("k"), middleware.Config{}, slots)(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			if _, err := w.Other.TryAcquire(r.Context(), "k", slots); err != nil {
 				t.Errorf("the second slot: %v", err)
 			}
 			problem(t, get(h, "/").Result(), 409, "HELD")
@@ -65,13 +65,13 @@ func TestExclusiveRefuses(t *testing.T) {
 	t.Parallel()
 	never := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("the handler runs") })
 	inWorld(t, "held", func(t *testing.T, w *world) {
-		claim, err := w.other.TryAcquire(t.Context(), "k")
+		claim, err := w.Other.TryAcquire(t.Context(), "k")
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, wait := range []time.Duration{0, 5 * sec} {
 			began := time.Now()
-			rec := get(middleware.Exclusive(w.claims, fixed("k"), middleware.Config{Wait: wait})(never), "/")
+			rec := get(middleware.Exclusive(w.Claims, fixed("k"), middleware.Config{Wait: wait})(never), "/")
 			if took := time.Since(began); took < wait || took > wait+sec {
 				t.Errorf("refused after %v, want %v", took, wait)
 			}
@@ -86,14 +86,14 @@ func TestExclusiveRefuses(t *testing.T) {
 	})
 	inWorld(t, "key", func(t *testing.T, w *world) {
 		for _, key := range []string{"", "a\nb", "\xff", string(make([]byte, 2000))} {
-			rec := get(middleware.Exclusive(w.claims, fixed(key), middleware.Config{})(never), "/")
+			rec := get(middleware.Exclusive(w.Claims, fixed(key), middleware.Config{})(never), "/")
 			problem(t, rec.Result(), 400, "INVALID_KEY")
 		}
 	})
 	inWorld(t, "cut", func(t *testing.T, w *world) {
-		w.host.Cut()
+		w.Host.Cut()
 		for _, wait := range []time.Duration{0, 5 * sec, time.Minute} {
-			rec := get(middleware.Exclusive(w.claims, fixed("k"), middleware.Config{Wait: wait})(never), "/")
+			rec := get(middleware.Exclusive(w.Claims, fixed("k"), middleware.Config{Wait: wait})(never), "/")
 			p := problem(t, rec.Result(), 503, "UNAVAILABLE")
 			if p.RetryAfter != sec {
 				t.Errorf("Retry-After: %v", p.RetryAfter)
@@ -101,7 +101,7 @@ func TestExclusiveRefuses(t *testing.T) {
 		}
 	})
 	inWorld(t, "client gone", func(t *testing.T, w *world) {
-		claim, err := w.other.TryAcquire(t.Context(), "k")
+		claim, err := w.Other.TryAcquire(t.Context(), "k")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +109,7 @@ func TestExclusiveRefuses(t *testing.T) {
 		defer cancel()
 		rec := httptest.NewRecorder()
 		began := time.Now()
-		middleware.Exclusive(w.claims, fixed("k"), middleware.Config{Wait: -1})(never).ServeHTTP(rec, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
+		middleware.Exclusive(w.Claims, fixed("k"), middleware.Config{Wait: -1})(never).ServeHTTP(rec, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
 		if took := time.Since(began); took < 3*sec || took > 4*sec {
 			t.Errorf("gave up after %v", took)
 		}
@@ -118,19 +118,19 @@ func TestExclusiveRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(sec)
-		w.free(t, "k") // nobody is left in line
+		w.Free(t, "k") // nobody is left in line
 	})
 	inWorld(t, "closed", func(t *testing.T, w *world) {
-		if err := w.claims.Close(t.Context()); err != nil {
+		if err := w.Claims.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		problem(t, get(middleware.Exclusive(w.claims, fixed("k"), middleware.Config{})(never), "/").Result(), 503, "UNAVAILABLE")
+		problem(t, get(middleware.Exclusive(w.Claims, fixed("k"), middleware.Config{})(never), "/").Result(), 503, "UNAVAILABLE")
 	})
 	inWorld(t, "own answer", func(t *testing.T, w *world) {
-		if _, err := w.other.TryAcquire(t.Context(), "k"); err != nil {
+		if _, err := w.Other.TryAcquire(t.Context(), "k"); err != nil {
 			t.Fatal(err)
 		}
-		rec := get(middleware.Exclusive(w.claims, fixed("k"), middleware.Config{
+		rec := get(middleware.Exclusive(w.Claims, fixed("k"), middleware.Config{
 			Refuse: func(rw http.ResponseWriter, r *http.Request, p *middleware.Problem) {
 				var held *etcdclaims.HeldError
 				if !errors.As(p.Err, &held) {
@@ -161,9 +161,9 @@ func TestExclusiveWaits(t *testing.T) {
 		done := make(chan int, 8)
 		began := time.Now()
 		for i := range 8 {
-			claims, wait := w.claims, time.Minute
+			claims, wait := w.Claims, time.Minute
 			if i%2 > 0 {
-				claims, wait = w.other, -1
+				claims, wait = w.Other, -1
 			}
 			h := middleware.Exclusive(claims, fixed("k"), middleware.Config{Wait: wait})(handler)
 			go func() { done <- get(h, "/").Code }()
@@ -176,37 +176,22 @@ func TestExclusiveWaits(t *testing.T) {
 		if most != 1 || time.Since(began) > 10*sec {
 			t.Errorf("%d at a time, %v in all", most, time.Since(began))
 		}
-		w.free(t, "k")
+		w.Free(t, "k")
 	})
-}
-
-// loss is how a claim ends behind a handler's back.
-var losses = map[string]func(t *testing.T, w *world){
-	"revoked": func(t *testing.T, w *world) { t.Helper(); w.revoke(t, "k") },
-	"forced": func(t *testing.T, w *world) {
-		t.Helper()
-		if err := admin.ForceRelease(context.Background(), w.other, "k", "test"); err != nil {
-			t.Error(err)
-		}
-	},
-	"cut":      func(_ *testing.T, w *world) { w.host.Cut(); time.Sleep(time.Minute) },
-	"asleep":   func(_ *testing.T, w *world) { w.host.Suspend(time.Minute) },
-	"killed":   func(_ *testing.T, w *world) { w.host.Kill(); time.Sleep(time.Minute) },
-	"max hold": func(*testing.T, *world) { time.Sleep(time.Minute) },
 }
 
 // What is lost before anything was sent is answered as that, whatever the handler
 // says, and what it was told in time.
 func TestExclusiveLostBeforeTheHeader(t *testing.T) {
 	t.Parallel()
-	for name, lose := range losses {
+	for name, lose := range testclaims.Losses {
 		inWorld(t, name, func(t *testing.T, w *world) {
 			var opts []etcdclaims.AcquireOption
 			if name == "max hold" {
 				opts = append(opts, etcdclaims.MaxHold(20*sec))
 			}
 			var refused error
-			h := middleware.Exclusive(w.claims, fixed("k"), middleware.Config{}, opts...)(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			h := middleware.Exclusive(w.Claims, fixed("k"), middleware.Config{}, opts...)(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 				lose(t, w)
 				time.Sleep(sec) // it does not look at its context
 				if name != "asleep" && (r.Context().Err() == nil || !errors.Is(context.Cause(r.Context()), fencing.ErrLost)) {
@@ -238,8 +223,8 @@ func TestExclusiveLostBeforeTheHeader(t *testing.T) {
 func TestExclusiveLostSilently(t *testing.T) {
 	t.Parallel()
 	inWorld(t, "OK", func(t *testing.T, w *world) {
-		h := middleware.Exclusive(w.claims, fixed("k"), middleware.Config{})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-			w.revoke(t, "k")
+		h := middleware.Exclusive(w.Claims, fixed("k"), middleware.Config{})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			w.Revoke(t, "k")
 		}))
 		problem(t, get(h, "/").Result(), 409, "CLAIM_LOST")
 	})
@@ -260,9 +245,9 @@ func TestExclusiveLostAfterTheHeader(t *testing.T) {
 		},
 	} {
 		inWorld(t, name, func(t *testing.T, w *world) {
-			h := middleware.Exclusive(w.claims, fixed("k"), middleware.Config{})(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			h := middleware.Exclusive(w.Claims, fixed("k"), middleware.Config{})(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 				begin(rw)
-				w.revoke(t, "k")
+				w.Revoke(t, "k")
 				<-r.Context().Done()
 				if _, err := rw.Write([]byte("ended")); !errors.Is(err, fencing.ErrLost) {
 					t.Errorf("writing: %v", err)
@@ -287,8 +272,8 @@ func TestExclusiveLostAfterTheHeader(t *testing.T) {
 func TestExclusiveDrains(t *testing.T) {
 	t.Parallel()
 	inWorld(t, "OK", func(t *testing.T, w *world) {
-		h := middleware.Exclusive(w.claims, fixed("k"), middleware.Config{})(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-			slow := w.host.Inject(claimtest.Fault{On: claimtest.KeepAlive, Times: -1, LoseRequest: true})
+		h := middleware.Exclusive(w.Claims, fixed("k"), middleware.Config{})(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			slow := w.Host.Inject(claimtest.Fault{On: claimtest.KeepAlive, Times: -1, LoseRequest: true})
 			<-r.Context().Done()
 			slow.Remove()
 			_, _ = io.WriteString(rw, "in time")
@@ -296,7 +281,7 @@ func TestExclusiveDrains(t *testing.T) {
 		if rec := get(h, "/"); rec.Code != 200 || rec.Body.String() != "in time" {
 			t.Errorf("got %d %q", rec.Code, rec.Body)
 		}
-		w.free(t, "k")
+		w.Free(t, "k")
 	})
 }
 
@@ -306,10 +291,10 @@ func TestExclusiveIgnoresItsContext(t *testing.T) {
 	t.Parallel()
 	inWorld(t, "OK", func(t *testing.T, w *world) {
 		ctx, cancel := context.WithCancel(t.Context())
-		h := middleware.Exclusive(w.claims, fixed("k"), middleware.Config{})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		h := middleware.Exclusive(w.Claims, fixed("k"), middleware.Config{})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 			cancel()
 			time.Sleep(10 * sec) // the drain is 3 s
-			if _, err := w.other.TryAcquire(context.Background(), "k"); !errors.Is(err, etcdclaims.ErrHeld) {
+			if _, err := w.Other.TryAcquire(context.Background(), "k"); !errors.Is(err, etcdclaims.ErrHeld) {
 				t.Errorf("another got %v, want ErrHeld", err)
 			}
 			_, _ = io.WriteString(rw, "late")
@@ -317,7 +302,7 @@ func TestExclusiveIgnoresItsContext(t *testing.T) {
 		rec := httptest.NewRecorder()
 		h.ServeHTTP(rec, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
 		problem(t, rec.Result(), 409, "CLAIM_LOST")
-		if n := w.claims.Stats().Zombies; n != 1 {
+		if n := w.Claims.Stats().Zombies; n != 1 {
 			t.Errorf("%d zombies", n)
 		}
 	})
@@ -328,7 +313,7 @@ func TestExclusivePanics(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]func(){"panic": func() { panic("own") }, "Goexit": runtime.Goexit} {
 		inWorld(t, name, func(t *testing.T, w *world) {
-			h := middleware.Exclusive(w.claims, fixed("k"), middleware.Config{})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { leave() }))
+			h := middleware.Exclusive(w.Claims, fixed("k"), middleware.Config{})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { leave() }))
 			left := make(chan any)
 			go func() {
 				defer func() { left <- recover() }()
@@ -338,7 +323,7 @@ func TestExclusivePanics(t *testing.T) {
 			if p := <-left; name == "panic" && p != "own" {
 				t.Errorf("panic %v", p)
 			}
-			w.free(t, "k")
+			w.Free(t, "k")
 		})
 	}
 }

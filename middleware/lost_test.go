@@ -150,13 +150,13 @@ func TestErrorsOfOtherClaims(t *testing.T) {
 // An attempt counts that failed since it waited in vain for another key.
 func TestAttemptThatWaitedWithin(t *testing.T) {
 	inWorld(t, "held within", func(t *testing.T, w *world) {
-		if _, err := w.other.TryAcquire(t.Context(), "inner"); err != nil {
+		if _, err := w.Other.TryAcquire(t.Context(), "inner"); err != nil {
 			t.Fatal(err)
 		}
 		id := func(s string) string { return s }
-		inner := middleware.Func(w.claims, id, func(context.Context, string) (int, error) { return 1, nil }, middleware.FuncConfig{Wait: time.Millisecond})
+		inner := middleware.Func(w.Claims, id, func(context.Context, string) (int, error) { return 1, nil }, middleware.FuncConfig{Wait: time.Millisecond})
 		runs := 0
-		outer := middleware.FuncOnce(testwork.Of(w.claims), id, func(ctx context.Context, _ string) (int, error) {
+		outer := middleware.FuncOnce(testwork.Of(w.Claims), id, func(ctx context.Context, _ string) (int, error) {
 			runs++
 			return inner(ctx, "inner")
 		}, middleware.FuncConfig{})
@@ -209,7 +209,7 @@ func TestCloseIdleConnectionsOfTheDefaultClient(t *testing.T) {
 func TestOnceFlushThatIsNotSupportedSendsNothing(t *testing.T) {
 	inWorld(t, "once", func(t *testing.T, w *world) {
 		rec := httptest.NewRecorder()
-		h := middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		h := middleware.Once(testwork.Of(w.Claims), fixed("s"), middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(rw, "paid")
 			if err := http.NewResponseController(rw).Flush(); !errors.Is(err, http.ErrNotSupported) {
 				t.Error(err)

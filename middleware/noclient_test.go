@@ -63,7 +63,7 @@ func TestNoClient(t *testing.T) {
 func TestKeptKeysAreInvalid(t *testing.T) {
 	inWorld(t, "client", func(t *testing.T, w *world) {
 		for _, key := range []string{"sched/g/owner", "queue/q", "a#slot-1", " "} {
-			wrapped := middleware.Exclusive(w.claims, fixed(key), middleware.Config{})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler was called") }))
+			wrapped := middleware.Exclusive(w.Claims, fixed(key), middleware.Config{})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler was called") }))
 			recorder := httptest.NewRecorder()
 			wrapped.ServeHTTP(recorder, httptest.NewRequest(http.MethodPost, "/", nil))
 			if recorder.Code != http.StatusBadRequest {

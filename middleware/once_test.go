@@ -64,8 +64,8 @@ func TestOnceReplays(t *testing.T) {
 	t.Parallel()
 	inWorld(t, "OK", func(t *testing.T, w *world) {
 		o := &orders{}
-		here := middleware.Once(testwork.Of(w.claims), fixed("orders/ann"), middleware.OnceConfig{})(o)
-		there := middleware.Once(testwork.Of(w.other), fixed("orders/ann"), middleware.OnceConfig{})(o)
+		here := middleware.Once(testwork.Of(w.Claims), fixed("orders/ann"), middleware.OnceConfig{})(o)
+		there := middleware.Once(testwork.Of(w.Other), fixed("orders/ann"), middleware.OnceConfig{})(o)
 		first := post(here, `"a"`, "/orders", "tea")
 		for _, h := range []http.Handler{here, there} {
 			time.Sleep(sec)
@@ -83,7 +83,7 @@ func TestOnceReplays(t *testing.T) {
 			t.Errorf("first: %d %v", first.StatusCode, first.Header)
 		}
 		// Another's request of the same name is another.
-		bob := middleware.Once(testwork.Of(w.claims), fixed("orders/bob"), middleware.OnceConfig{})(o)
+		bob := middleware.Once(testwork.Of(w.Claims), fixed("orders/bob"), middleware.OnceConfig{})(o)
 		if resp := post(bob, `"a"`, "/orders", "tea"); read(t, resp) != "order 2 of tea" {
 			t.Errorf("bob's: %v", resp.Header)
 		}
@@ -100,7 +100,7 @@ func TestOnceRefuses(t *testing.T) {
 	t.Parallel()
 	never := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("the handler runs") })
 	inWorld(t, "header", func(t *testing.T, w *world) {
-		h := middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{MaxBody: 10})(never)
+		h := middleware.Once(testwork.Of(w.Claims), fixed("s"), middleware.OnceConfig{MaxBody: 10})(never)
 		problem(t, post(h, "", "/", ""), 400, "IDEMPOTENCY_KEY_MISSING")
 		for _, bad := range []string{`a`, `"`, `""`, `"a`, `"a"b"`, `"a\b"`, `"a\"`, `"ä"`, `"a";B`, `"a", "b"`, `'a'`, `%"a"`, `"` + strings.Repeat("x", 256) + `"`} {
 			problem(t, post(h, bad, "/", ""), 400, "IDEMPOTENCY_KEY_MALFORMED")
@@ -112,14 +112,14 @@ func TestOnceRefuses(t *testing.T) {
 		problem(t, rec.Result(), 400, "IDEMPOTENCY_KEY_MALFORMED")
 		problem(t, post(h, `"a"`, "/", "more than ten"), 413, "BODY_TOO_LARGE")
 		for _, scope := range []string{"", "a\n", strings.Repeat("x", 1000)} {
-			problem(t, post(middleware.Once(testwork.Of(w.claims), fixed(scope), middleware.OnceConfig{})(never), `"a"`, "/", ""), 400, "INVALID_KEY")
+			problem(t, post(middleware.Once(testwork.Of(w.Claims), fixed(scope), middleware.OnceConfig{})(never), `"a"`, "/", ""), 400, "INVALID_KEY")
 		}
-		w.host.Cut()
+		w.Host.Cut()
 		problem(t, post(h, `"a"`, "/", ""), 503, "UNAVAILABLE")
 	})
 	inWorld(t, "optional", func(t *testing.T, w *world) {
 		o := &orders{}
-		h := middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{Optional: true})(o)
+		h := middleware.Once(testwork.Of(w.Claims), fixed("s"), middleware.OnceConfig{Optional: true})(o)
 		for i := range 2 {
 			if resp := post(h, "", "/", "x"); read(t, resp) != fmt.Sprintf("order %d of x", i+1) {
 				t.Errorf("got %d", resp.StatusCode)
@@ -133,15 +133,15 @@ func TestOnceRefuses(t *testing.T) {
 		})
 		done := make(chan *http.Response)
 		go func() {
-			done <- post(middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{})(slow), `"a"`, "/", "")
+			done <- post(middleware.Once(testwork.Of(w.Claims), fixed("s"), middleware.OnceConfig{})(slow), `"a"`, "/", "")
 		}()
 		time.Sleep(sec)
-		p := problem(t, post(middleware.Once(testwork.Of(w.other), fixed("s"), middleware.OnceConfig{})(slow), `"a"`, "/", ""), 409, "HELD")
+		p := problem(t, post(middleware.Once(testwork.Of(w.Other), fixed("s"), middleware.OnceConfig{})(slow), `"a"`, "/", ""), 409, "HELD")
 		if p.IdempotencyKey != "a" || !strings.HasPrefix(p.Key, "s/") || p.Owner != "here" || p.RetryAfter != sec {
 			t.Errorf("got %+v", p)
 		}
 		began := time.Now()
-		resp := post(middleware.Once(testwork.Of(w.other), fixed("s"), middleware.OnceConfig{Wait: 10 * sec})(slow), `"a"`, "/", "")
+		resp := post(middleware.Once(testwork.Of(w.Other), fixed("s"), middleware.OnceConfig{Wait: 10 * sec})(slow), `"a"`, "/", "")
 		if read(t, resp) != "done" || resp.Header.Get("Idempotent-Replayed") == "" || time.Since(began) > 5*sec {
 			t.Errorf("waited for %v: %v", time.Since(began), resp.Header)
 		}
@@ -157,14 +157,14 @@ func TestOnceFails(t *testing.T) {
 	for _, status := range []int{500, 503, 408, 425, 429} {
 		inWorld(t, fmt.Sprint(status), func(t *testing.T, w *world) {
 			o := &orders{}
-			h := middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{})(o)
+			h := middleware.Once(testwork.Of(w.Claims), fixed("s"), middleware.OnceConfig{})(o)
 			for i := range 12 { // more often than work is tried by itself
 				resp := post(h, `"a"`, fmt.Sprint("/?status=", status), "x")
 				if resp.StatusCode != status || read(t, resp) != fmt.Sprintf("order %d of x", i+1) || resp.Header.Get("Idempotent-Replayed") != "" {
 					t.Errorf("try %d: %d", i, resp.StatusCode)
 				}
 			}
-			kvs, err := w.server.Admin().Get(t.Context(), etcdclaims.DefaultPrefix+"work/", clientv3.WithPrefix())
+			kvs, err := w.Server.Admin().Get(t.Context(), etcdclaims.DefaultPrefix+"work/", clientv3.WithPrefix())
 			if err != nil || kvs.Count != 0 {
 				t.Errorf("left over: %v, %v", kvs, err)
 			}
@@ -173,7 +173,7 @@ func TestOnceFails(t *testing.T) {
 	for _, status := range []int{200, 302, 400, 404, 422} {
 		inWorld(t, fmt.Sprint(status), func(t *testing.T, w *world) {
 			o := &orders{}
-			h := middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{})(o)
+			h := middleware.Once(testwork.Of(w.Claims), fixed("s"), middleware.OnceConfig{})(o)
 			for range 2 {
 				if resp := post(h, `"a"`, fmt.Sprint("/?status=", status), "x"); resp.StatusCode != status || read(t, resp) != "order 1 of x" {
 					t.Errorf("%d", resp.StatusCode)
@@ -182,7 +182,7 @@ func TestOnceFails(t *testing.T) {
 		})
 	}
 	inWorld(t, "204", func(t *testing.T, w *world) {
-		h := middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		h := middleware.Once(testwork.Of(w.Claims), fixed("s"), middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 			rw.WriteHeader(http.StatusNoContent)
 			if _, err := rw.Write([]byte("x")); !errors.Is(err, http.ErrBodyNotAllowed) {
 				t.Errorf("writing: %v", err)
@@ -196,7 +196,7 @@ func TestOnceFails(t *testing.T) {
 	})
 	inWorld(t, "panic", func(t *testing.T, w *world) {
 		runs := 0
-		h := middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		h := middleware.Once(testwork.Of(w.Claims), fixed("s"), middleware.OnceConfig{})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			if runs++; runs == 1 {
 				panic("own")
 			}
@@ -245,7 +245,7 @@ func TestOnceLong(t *testing.T) {
 	} {
 		inWorld(t, name, func(t *testing.T, w *world) {
 			runs := 0
-			h := middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+			h := middleware.Once(testwork.Of(w.Claims), fixed("s"), middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 				runs++
 				c.write(rw)
 			}))
@@ -277,24 +277,24 @@ func TestOnceLost(t *testing.T) {
 			token, _ := fencing.FromContext(r.Context())
 			if runs++; runs == 1 {
 				key = token.Key
-				w.revoke(t, token.Key)
+				w.Revoke(t, token.Key)
 			}
 			_, _ = io.WriteString(rw, "done")
 		})
-		p := problem(t, post(middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{})(handler), `"a"`, "/", ""), 409, "CLAIM_LOST")
+		p := problem(t, post(middleware.Once(testwork.Of(w.Claims), fixed("s"), middleware.OnceConfig{})(handler), `"a"`, "/", ""), 409, "CLAIM_LOST")
 		if p.Fence == 0 || p.IdempotencyKey != "a" || p.Key != key || !errors.Is(p, fencing.ErrLost) {
 			t.Errorf("got %+v", p)
 		}
-		resp := post(middleware.Once(testwork.Of(w.other), fixed("s"), middleware.OnceConfig{})(handler), `"a"`, "/", "")
+		resp := post(middleware.Once(testwork.Of(w.Other), fixed("s"), middleware.OnceConfig{})(handler), `"a"`, "/", "")
 		if read(t, resp) != "done" || runs != 2 {
 			t.Errorf("again: %d, %d runs", resp.StatusCode, runs)
 		}
 	})
 	inWorld(t, "streamed", func(t *testing.T, w *world) {
-		h := middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		h := middleware.Once(testwork.Of(w.Claims), fixed("s"), middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			rw.(http.Flusher).Flush()
 			token, _ := fencing.FromContext(r.Context())
-			w.revoke(t, token.Key)
+			w.Revoke(t, token.Key)
 		}))
 		defer func() {
 			if p := recover(); p != http.ErrAbortHandler { //nolint:errorlint // as net/http compares it
@@ -308,17 +308,17 @@ func TestOnceLost(t *testing.T) {
 		runs := 0
 		handler := http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 			if runs++; runs == 2 {
-				w.host.CutReplies()
+				w.Host.CutReplies()
 			}
 			_, _ = io.WriteString(rw, "done")
 		})
-		h := middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{})(handler)
+		h := middleware.Once(testwork.Of(w.Claims), fixed("s"), middleware.OnceConfig{})(handler)
 		post(h, `"before"`, "/", "") // from here on there is a lease for what is done
 		if p := problem(t, post(h, `"a"`, "/", ""), 504, "OUTCOME_UNKNOWN"); !errors.Is(p, fencing.ErrUnknown) {
 			t.Errorf("got %+v", p)
 		}
-		w.host.Heal()
-		resp := post(middleware.Once(testwork.Of(w.other), fixed("s"), middleware.OnceConfig{})(handler), `"a"`, "/", "")
+		w.Host.Heal()
+		resp := post(middleware.Once(testwork.Of(w.Other), fixed("s"), middleware.OnceConfig{})(handler), `"a"`, "/", "")
 		if read(t, resp) != "done" || resp.Header.Get("Idempotent-Replayed") == "" || runs != 2 {
 			t.Errorf("again: %d, %d runs", resp.StatusCode, runs)
 		}
@@ -335,7 +335,7 @@ func TestOnceDies(t *testing.T) {
 			dead := make(chan struct{})
 			handler := http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 				if runs++; runs == 1 {
-					w.host.Kill()
+					w.Host.Kill()
 					close(dead)
 					time.Sleep(2 * time.Minute)
 				}
@@ -344,11 +344,11 @@ func TestOnceDies(t *testing.T) {
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				problem(t, post(middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{}, opts...)(handler), `"a"`, "/", ""), 409, "CLAIM_LOST")
+				problem(t, post(middleware.Once(testwork.Of(w.Claims), fixed("s"), middleware.OnceConfig{}, opts...)(handler), `"a"`, "/", ""), 409, "CLAIM_LOST")
 			}()
 			<-dead
 			began := time.Now()
-			there := middleware.Once(testwork.Of(w.other), fixed("s"), middleware.OnceConfig{Wait: -1}, opts...)(handler)
+			there := middleware.Once(testwork.Of(w.Other), fixed("s"), middleware.OnceConfig{Wait: -1}, opts...)(handler)
 			resp := post(there, `"a"`, "/", "")
 			if took := time.Since(began); took > 17*sec {
 				t.Errorf("answered after %v", took)
@@ -367,7 +367,7 @@ func TestOnceDies(t *testing.T) {
 func TestOnceHijack(t *testing.T) {
 	t.Parallel()
 	inWorld(t, "OK", func(t *testing.T, w *world) {
-		h := middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		h := middleware.Once(testwork.Of(w.Claims), fixed("s"), middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 			if _, _, err := http.NewResponseController(rw).Hijack(); !errors.Is(err, http.ErrNotSupported) {
 				t.Errorf("Hijack: %v", err)
 			}

@@ -25,7 +25,7 @@ func TestOnceRetryAfter(t *testing.T) {
 	for status, runs := range map[int]int{200: 1, 202: 1, 301: 1, 303: 1, 400: 2, 403: 2, 409: 2, 423: 2} {
 		inWorld(t, fmt.Sprint(status), func(t *testing.T, w *world) {
 			o := &orders{}
-			h := middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			h := middleware.Once(testwork.Of(w.Claims), fixed("s"), middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 				rw.Header().Set("Retry-After", "5")
 				o.ServeHTTP(rw, r)
 			}))
@@ -45,7 +45,7 @@ func TestOnceRetryAfter(t *testing.T) {
 // A request that a program makes for a handler may have no body at all.
 func TestOnceWithoutABody(t *testing.T) {
 	inWorld(t, "nil", func(t *testing.T, w *world) {
-		h := middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{})(&orders{})
+		h := middleware.Once(testwork.Of(w.Claims), fixed("s"), middleware.OnceConfig{})(&orders{})
 		for range 2 {
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
 			if err != nil {
@@ -66,7 +66,7 @@ func TestOnceKeys(t *testing.T) {
 	const uuid = "8e03978e-40d5-43e8-bc93-6894a57f9324"
 	inWorld(t, "same key", func(t *testing.T, w *world) {
 		o := &orders{}
-		h := middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{Unquoted: true})(o)
+		h := middleware.Once(testwork.Of(w.Claims), fixed("s"), middleware.OnceConfig{Unquoted: true})(o)
 		for _, key := range []string{`"` + uuid + `"`, uuid, " " + uuid + "\t", uuid + ";p", `"` + uuid + `";p=1; q="x"`} {
 			if resp := post(h, key, "/", "x"); read(t, resp) != "order 1 of x" {
 				t.Errorf("%q: %d", key, resp.StatusCode)
@@ -82,7 +82,7 @@ func TestOnceKeys(t *testing.T) {
 		}
 	})
 	inWorld(t, "in quotes only", func(t *testing.T, w *world) {
-		h := middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{})(&orders{})
+		h := middleware.Once(testwork.Of(w.Claims), fixed("s"), middleware.OnceConfig{})(&orders{})
 		problem(t, post(h, uuid, "/", "x"), 400, "IDEMPOTENCY_KEY_MALFORMED")
 		for range 2 {
 			if resp := post(h, `"a";p=?1;q=:YQ==:`, "/", "x"); read(t, resp) != "order 1 of x" {
@@ -96,7 +96,7 @@ func TestOnceKeys(t *testing.T) {
 // for the repeated request.
 func TestOnceKeepsTheHandlersOwnHeaders(t *testing.T) {
 	inWorld(t, "headers", func(t *testing.T, w *world) {
-		inner := middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		inner := middleware.Once(testwork.Of(w.Claims), fixed("s"), middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 			h := rw.Header()
 			http.SetCookie(rw, &http.Cookie{Name: "order", Value: "1"})
 			h.Del("Cache-Control")
@@ -146,7 +146,7 @@ func (z zipped) Write(b []byte) (int, error) { return z.to.Write(b) }
 func TestOnceWithinGzip(t *testing.T) {
 	inWorld(t, "gzip", func(t *testing.T, w *world) {
 		text := strings.Repeat("text ", 1000)
-		once := middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		once := middleware.Once(testwork.Of(w.Claims), fixed("s"), middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(rw, text)
 		}))
 		h := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

@@ -54,7 +54,7 @@ func TestOnceWhoseClientLeaves(t *testing.T) {
 	} {
 		inWorld(t, name, func(t *testing.T, w *world) {
 			effects := 0
-			h := middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{Wait: -1})(handler(&effects))
+			h := middleware.Once(testwork.Of(w.Claims), fixed("s"), middleware.OnceConfig{Wait: -1})(handler(&effects))
 			leaving(t, h, `"a"`, sec/2)
 			resp := post(h, `"a"`, "/", "")
 			if got := read(t, resp); resp.StatusCode != http.StatusOK || got != "paid" || effects != 1 {
@@ -88,15 +88,15 @@ func TestOnceWhoseClientLeavesAsItBegins(t *testing.T) {
 		cfg := middleware.OnceConfig{Refuse: func(_ http.ResponseWriter, _ *http.Request, p *middleware.Problem) { why = p }}
 		r := httptest.NewRequest(http.MethodPost, "/", http.NoBody).WithContext(ctx)
 		r.Header.Set("Idempotency-Key", `"a"`)
-		middleware.Once(disconnecting{testwork.Of(w.claims), leave}, fixed("s"), cfg)(handler).ServeHTTP(httptest.NewRecorder(), r)
+		middleware.Once(disconnecting{testwork.Of(w.Claims), leave}, fixed("s"), cfg)(handler).ServeHTTP(httptest.NewRecorder(), r)
 		var notRun *middleware.NotRunError
 		if runs != 0 || why == nil || why.Status != http.StatusServiceUnavailable || !errors.As(why, &notRun) || !errors.Is(why, context.Canceled) {
 			t.Fatalf("%d runs, %v", runs, why)
 		}
-		if record, ok, err := testwork.Of(w.claims).Record(t.Context(), why.Key); ok || err != nil {
+		if record, ok, err := testwork.Of(w.Claims).Record(t.Context(), why.Key); ok || err != nil {
 			t.Errorf("%+v, %v", record, err)
 		}
-		if resp := post(middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{})(handler), `"a"`, "/", ""); resp.StatusCode != http.StatusOK || runs != 1 {
+		if resp := post(middleware.Once(testwork.Of(w.Claims), fixed("s"), middleware.OnceConfig{})(handler), `"a"`, "/", ""); resp.StatusCode != http.StatusOK || runs != 1 {
 			t.Errorf("the repeat is answered %d after %d runs", resp.StatusCode, runs)
 		}
 	})
@@ -106,7 +106,7 @@ func TestOnceWhoseClientLeavesAsItBegins(t *testing.T) {
 func TestOnceThatStopsSilently(t *testing.T) {
 	inWorld(t, "released by force", func(t *testing.T, w *world) {
 		runs := 0
-		h := middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{}, etcdclaims.MaxHold(5*sec))(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		h := middleware.Once(testwork.Of(w.Claims), fixed("s"), middleware.OnceConfig{}, etcdclaims.MaxHold(5*sec))(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			if runs++; runs == 1 {
 				<-r.Context().Done()
 				return
@@ -133,9 +133,9 @@ func TestOnceThatCannotBeRecorded(t *testing.T) {
 				opts = append(opts, work.AtMostOnce())
 			}
 			runs := 0
-			h := middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{}, opts...)(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+			h := middleware.Once(testwork.Of(w.Claims), fixed("s"), middleware.OnceConfig{}, opts...)(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 				if runs++; runs == 2 {
-					w.host.Inject(claimtest.Fault{On: claimtest.Ending, Err: rpctypes.ErrGRPCPermissionDenied, LoseRequest: true})
+					w.Host.Inject(claimtest.Fault{On: claimtest.Ending, Err: rpctypes.ErrGRPCPermissionDenied, LoseRequest: true})
 				}
 				_, _ = io.WriteString(rw, "paid")
 			}))
@@ -158,7 +158,7 @@ func TestOnceThatCannotBeRecorded(t *testing.T) {
 func TestOnceWhoseScopeReadsTheForm(t *testing.T) {
 	inWorld(t, "form", func(t *testing.T, w *world) {
 		scope := func(r *http.Request) string { return "tenant/" + r.FormValue("tenant") }
-		h := middleware.Once(testwork.Of(w.claims), scope, middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		h := middleware.Once(testwork.Of(w.Claims), scope, middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			_, _ = fmt.Fprint(rw, "paid ", r.FormValue("amount"))
 		}))
 		for _, tt := range []struct {
@@ -185,7 +185,7 @@ func TestOnceWhoseScopeReadsTheForm(t *testing.T) {
 // What cannot be kept as it is is not kept; the length of what HEAD does not send is.
 func TestOnceReplaysHeaders(t *testing.T) {
 	inWorld(t, "headers", func(t *testing.T, w *world) {
-		h := middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		h := middleware.Once(testwork.Of(w.Claims), fixed("s"), middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			rw.Header().Set("Content-Length", "12345")
 			if r.URL.Path == "/odd" {
 				rw.Header().Set("Content-Disposition", "attachment; filename=\"caf\xe9\"")
@@ -225,7 +225,7 @@ func TestOnceWhoseFlushFails(t *testing.T) {
 		"unseen": func(rw http.ResponseWriter) error { rw.(http.Flusher).Flush(); return nil },
 	} {
 		inWorld(t, name, func(t *testing.T, w *world) {
-			h := middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+			h := middleware.Once(testwork.Of(w.Claims), fixed("s"), middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 				for range 3 {
 					if _, err := io.WriteString(rw, "row\n"); err != nil {
 						return

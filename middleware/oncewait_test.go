@@ -31,13 +31,13 @@ func TestOnceAnswersAllRepeatsTogether(t *testing.T) {
 	t.Parallel()
 	inWorld(t, "OK", func(t *testing.T, w *world) {
 		const repeats, rtt = 300, 20 * time.Millisecond
-		for _, host := range []*claimtest.Host{w.host, w.near} {
+		for _, host := range []*claimtest.Host{w.Host, w.Near} {
 			host.Inject(claimtest.Fault{Times: -1, DelayRequest: rtt})
 		}
 		began := time.Now()
 		var all sync.WaitGroup
 		for i := range repeats {
-			works := []*etcdclaims.Client{w.claims, w.other}[i%2]
+			works := []*etcdclaims.Client{w.Claims, w.Other}[i%2]
 			all.Go(func() {
 				resp := post(middleware.Once(testwork.Of(works), fixed("s"), middleware.OnceConfig{Wait: 3 * sec})(made(sec)), `"a"`, "/", "")
 				if resp.StatusCode != http.StatusOK || read(t, resp) != "made" {
@@ -49,7 +49,7 @@ func TestOnceAnswersAllRepeatsTogether(t *testing.T) {
 		if took := time.Since(began); took > sec+10*rtt {
 			t.Errorf("the last was answered after %v", took)
 		}
-		if n := w.claims.Stats().Requests + w.other.Stats().Requests; n > 40 {
+		if n := w.Claims.Stats().Requests + w.Other.Stats().Requests; n > 40 {
 			t.Errorf("%d requests", n)
 		}
 	})
@@ -59,13 +59,13 @@ func TestOnceAnswersAllRepeatsTogether(t *testing.T) {
 func TestOnceReadsTheRecordBeforeItRefuses(t *testing.T) {
 	t.Parallel()
 	inWorld(t, "Once", func(t *testing.T, w *world) {
-		w.near.Inject(deafness.Kinds()[deafness.EveryEvent])
-		first := middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{})(made(3 * sec))
+		w.Near.Inject(deafness.Kinds()[deafness.EveryEvent])
+		first := middleware.Once(testwork.Of(w.Claims), fixed("s"), middleware.OnceConfig{})(made(3 * sec))
 		done := make(chan *http.Response)
 		go func() { done <- post(first, `"a"`, "/", "") }()
 		time.Sleep(sec)
 		began := time.Now()
-		there := middleware.Once(testwork.Of(w.other), fixed("s"), middleware.OnceConfig{Wait: 3 * sec})(made(0))
+		there := middleware.Once(testwork.Of(w.Other), fixed("s"), middleware.OnceConfig{Wait: 3 * sec})(made(0))
 		resp := post(there, `"a"`, "/", "")
 		if read(t, resp) != "made" || resp.Header.Get("Idempotent-Replayed") != "true" {
 			t.Errorf("%d after %v", resp.StatusCode, time.Since(began))
@@ -73,16 +73,16 @@ func TestOnceReadsTheRecordBeforeItRefuses(t *testing.T) {
 		<-done
 	})
 	inWorld(t, "FuncOnce", func(t *testing.T, w *world) {
-		w.near.Inject(deafness.Kinds()[deafness.EveryEvent])
+		w.Near.Inject(deafness.Kinds()[deafness.EveryEvent])
 		slow := func(context.Context, string) (string, error) { time.Sleep(3 * sec); return "made", nil }
 		key := func(s string) string { return s }
 		done := make(chan error)
 		go func() {
-			_, err := middleware.FuncOnce(testwork.Of(w.claims), key, slow, middleware.FuncConfig{})(context.Background(), "a")
+			_, err := middleware.FuncOnce(testwork.Of(w.Claims), key, slow, middleware.FuncConfig{})(context.Background(), "a")
 			done <- err
 		}()
 		time.Sleep(sec)
-		out, err := middleware.FuncOnce(testwork.Of(w.other), key, slow, middleware.FuncConfig{Wait: 3 * sec})(context.Background(), "a")
+		out, err := middleware.FuncOnce(testwork.Of(w.Other), key, slow, middleware.FuncConfig{Wait: 3 * sec})(context.Background(), "a")
 		if out != "made" || !errors.Is(err, middleware.ErrDone) {
 			t.Errorf("got %q, %v", out, err)
 		}
@@ -93,19 +93,19 @@ func TestOnceReadsTheRecordBeforeItRefuses(t *testing.T) {
 	inWorld(t, "neither done nor over", func(t *testing.T, w *world) {
 		done := make(chan *http.Response)
 		go func() {
-			done <- post(middleware.Once(testwork.Of(w.claims), fixed("s"), middleware.OnceConfig{})(made(30*sec)), `"a"`, "/", "")
+			done <- post(middleware.Once(testwork.Of(w.Claims), fixed("s"), middleware.OnceConfig{})(made(30*sec)), `"a"`, "/", "")
 		}()
 		time.Sleep(sec)
 		began := time.Now()
-		there := middleware.Once(testwork.Of(w.other), fixed("s"), middleware.OnceConfig{Wait: 3 * sec})(made(0))
+		there := middleware.Once(testwork.Of(w.Other), fixed("s"), middleware.OnceConfig{Wait: 3 * sec})(made(0))
 		p := problem(t, post(there, `"a"`, "/", ""), 409, "HELD")
 		if took := time.Since(began); p.Owner != "here" || took > 4*sec {
 			t.Errorf("after %v: %+v", took, p)
 		}
 		began = time.Now()
-		w.near.Cut()
+		w.Near.Cut()
 		problem(t, post(there, `"a"`, "/", ""), 503, "UNAVAILABLE")
-		w.near.Heal()
+		w.Near.Heal()
 		if took := time.Since(began); took > 10*sec {
 			t.Errorf("refused after %v", took)
 		}

@@ -21,7 +21,7 @@ func TestSingletonTellsOfOutages(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		failures := make([][]error, 2) // that etcd is unreachable
 		ended := make(chan struct{}, 2)
-		for i, c := range []*etcdclaims.Client{w.claims, w.other} {
+		for i, c := range []*etcdclaims.Client{w.Claims, w.Other} {
 			go func() {
 				defer func() { ended <- struct{}{} }()
 				_ = middleware.Singleton(ctx, c, "leader", untilTold, middleware.SingletonConfig{Failed: func(err error) {
@@ -33,7 +33,7 @@ func TestSingletonTellsOfOutages(t *testing.T) {
 		}
 		for n := 1; n <= 3; n++ {
 			time.Sleep(time.Minute)
-			w.server.Stop(t)
+			w.Server.Stop(t)
 			time.Sleep(2 * time.Minute)
 			synctest.Wait() // Failed may be under way
 			for i := range failures {
@@ -41,7 +41,7 @@ func TestSingletonTellsOfOutages(t *testing.T) {
 					t.Errorf("outage %d: process %d was told %v", n, i, failures[i])
 				}
 			}
-			w.server.Restart(t)
+			w.Server.Restart(t)
 		}
 		cancel()
 		<-ended
@@ -57,20 +57,20 @@ func TestSingletonWithDeafWatch(t *testing.T) {
 		inWorld(t, how, func(t *testing.T, w *world) {
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
-			w.host.Inject(fault)
-			if _, err := w.other.TryAcquire(ctx, "leader"); err != nil {
+			w.Host.Inject(fault)
+			if _, err := w.Other.TryAcquire(ctx, "leader"); err != nil {
 				t.Fatal(err)
 			}
 			leads := make(chan struct{})
 			ended := make(chan error, 1)
 			go func() {
-				ended <- middleware.Singleton(ctx, w.claims, "leader", untilTold, middleware.SingletonConfig{Started: func(fencing.Token) { close(leads) }})
+				ended <- middleware.Singleton(ctx, w.Claims, "leader", untilTold, middleware.SingletonConfig{Started: func(fencing.Token) { close(leads) }})
 			}()
 			if how == deafness.Cancel { // the watch begins before the oldest revision there is
 				time.Sleep(100 * time.Millisecond)
-				resp, err := w.server.Admin().Put(ctx, "/x", "")
+				resp, err := w.Server.Admin().Put(ctx, "/x", "")
 				if err == nil {
-					_, err = w.server.Admin().Compact(ctx, resp.Header.Revision)
+					_, err = w.Server.Admin().Compact(ctx, resp.Header.Revision)
 				}
 				if err != nil {
 					t.Fatal(err)
@@ -78,7 +78,7 @@ func TestSingletonWithDeafWatch(t *testing.T) {
 			}
 			time.Sleep(7 * sec)
 			died := time.Now()
-			w.near.Kill()
+			w.Near.Kill()
 			<-leads
 			if d := time.Since(died); d > 21*sec {
 				t.Errorf("it leads after %v", d)

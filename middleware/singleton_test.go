@@ -92,23 +92,23 @@ func TestSingletonIsReplaced(t *testing.T) {
 		within  time.Duration
 		heals   func(w *world)
 	}{
-		"killed":  {func(_ *testing.T, w *world) { w.host.Kill() }, 16 * sec, func(w *world) { w.host.Heal() }},
-		"cut":     {func(_ *testing.T, w *world) { w.host.Cut() }, 16 * sec, func(w *world) { w.host.Heal() }},
-		"asleep":  {func(_ *testing.T, w *world) { w.host.Suspend(time.Minute) }, 17 * sec, func(*world) {}},
-		"revoked": {func(t *testing.T, w *world) { t.Helper(); w.revoke(t, "leader") }, sec, func(*world) {}},
+		"killed":  {func(_ *testing.T, w *world) { w.Host.Kill() }, 16 * sec, func(w *world) { w.Host.Heal() }},
+		"cut":     {func(_ *testing.T, w *world) { w.Host.Cut() }, 16 * sec, func(w *world) { w.Host.Heal() }},
+		"asleep":  {func(_ *testing.T, w *world) { w.Host.Suspend(time.Minute) }, 17 * sec, func(*world) {}},
+		"revoked": {func(t *testing.T, w *world) { t.Helper(); w.Revoke(t, "leader") }, sec, func(*world) {}},
 		"forced": {func(t *testing.T, w *world) {
 			t.Helper()
-			if err := admin.ForceRelease(t.Context(), w.other, "leader", "test"); err != nil {
+			if err := admin.ForceRelease(t.Context(), w.Other, "leader", "test"); err != nil {
 				t.Error(err)
 			}
 		}, sec, func(*world) {}},
-		"etcd restarts": {func(t *testing.T, w *world) { t.Helper(); w.host.Cut(); w.server.Restart(t) }, 18 * sec, func(w *world) { w.host.Heal() }},
+		"etcd restarts": {func(t *testing.T, w *world) { t.Helper(); w.Host.Cut(); w.Server.Restart(t) }, 18 * sec, func(w *world) { w.Host.Heal() }},
 	} {
 		inWorld(t, name, func(t *testing.T, w *world) {
 			p := &parliament{}
-			stopHere, endedHere := singleton(t, p, "here", w.claims, untilTold)
+			stopHere, endedHere := singleton(t, p, "here", w.Claims, untilTold)
 			time.Sleep(sec)
-			stopThere, endedThere := singleton(t, p, "there", w.other, untilTold)
+			stopThere, endedThere := singleton(t, p, "there", w.Other, untilTold)
 			time.Sleep(7 * sec)
 			if terms := p.check(t); len(terms) != 1 || terms[0].who != "here" {
 				t.Fatalf("terms %+v", terms)
@@ -137,7 +137,7 @@ func TestSingletonIsReplaced(t *testing.T) {
 			stopHere()
 			<-endedHere
 			p.check(t)
-			w.free(t, "leader")
+			w.Free(t, "leader")
 		})
 	}
 }
@@ -150,7 +150,7 @@ func TestSingletonZombie(t *testing.T) {
 		p := &parliament{}
 		thaw := make(chan struct{})
 		running := 0
-		stop, ended := singleton(t, p, "here", w.claims, func(ctx context.Context) error {
+		stop, ended := singleton(t, p, "here", w.Claims, func(ctx context.Context) error {
 			if running++; running > 1 {
 				t.Error("two in one process")
 			}
@@ -159,8 +159,8 @@ func TestSingletonZombie(t *testing.T) {
 			return ctx.Err()
 		})
 		time.Sleep(sec)
-		_, endedThere := singleton(t, p, "there", w.other, func(ctx context.Context) error { time.Sleep(sec); return nil })
-		w.host.Cut()
+		_, endedThere := singleton(t, p, "there", w.Other, func(ctx context.Context) error { time.Sleep(sec); return nil })
+		w.Host.Cut()
 		time.Sleep(30 * sec)
 		if err := <-endedThere; err != nil {
 			t.Errorf("there: %v", err)
@@ -170,7 +170,7 @@ func TestSingletonZombie(t *testing.T) {
 			t.Errorf("terms %+v", p.terms)
 		}
 		p.mu.Unlock()
-		w.host.Heal()
+		w.Host.Heal()
 		time.Sleep(30 * sec)
 		close(thaw)
 		time.Sleep(time.Minute)
@@ -191,17 +191,17 @@ func TestSingletonHandsOver(t *testing.T) {
 	inWorld(t, "OK", func(t *testing.T, w *world) {
 		watching, unwatch := context.WithCancel(context.Background())
 		defer unwatch()
-		events := w.server.Admin().Watch(watching, testclaims.Key("", "leader"))
+		events := w.Server.Admin().Watch(watching, testclaims.Key("", "leader"))
 		p := &parliament{}
 		drained := time.Time{}
-		stop, ended := singleton(t, p, "here", w.claims, func(ctx context.Context) error {
+		stop, ended := singleton(t, p, "here", w.Claims, func(ctx context.Context) error {
 			<-ctx.Done()
 			time.Sleep(2 * sec) // of 3 that it has
 			drained = time.Now()
 			return nil
 		})
 		time.Sleep(sec)
-		stopThere, endedThere := singleton(t, p, "there", w.other, untilTold)
+		stopThere, endedThere := singleton(t, p, "there", w.Other, untilTold)
 		time.Sleep(sec)
 		stop()
 		if err := <-ended; err != nil {
@@ -242,32 +242,32 @@ func TestSingletonReturns(t *testing.T) {
 	inWorld(t, "done", func(t *testing.T, w *world) {
 		for _, want := range []error{nil, own} {
 			p := &parliament{}
-			_, ended := singleton(t, p, "here", w.claims, func(context.Context) error { return want })
+			_, ended := singleton(t, p, "here", w.Claims, func(context.Context) error { return want })
 			if err := <-ended; !errors.Is(err, want) {
 				t.Errorf("got %v, want %v", err, want)
 			}
 			if terms := p.check(t); len(terms) != 1 || !errors.Is(terms[0].why, want) {
 				t.Errorf("terms %+v", terms)
 			}
-			w.free(t, "leader")
+			w.Free(t, "leader")
 		}
 	})
 	inWorld(t, "waiting", func(t *testing.T, w *world) {
 		p := &parliament{}
-		if _, err := w.other.TryAcquire(t.Context(), "leader"); err != nil {
+		if _, err := w.Other.TryAcquire(t.Context(), "leader"); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(sec, func() { cancel(own) })
-		if err := middleware.Singleton(ctx, w.claims, "leader", untilTold, p.config("here")); !errors.Is(err, own) || len(p.terms) > 0 {
+		if err := middleware.Singleton(ctx, w.Claims, "leader", untilTold, p.config("here")); !errors.Is(err, own) || len(p.terms) > 0 {
 			t.Errorf("got %v, %+v", err, p.terms)
 		}
 	})
 	inWorld(t, "closed", func(t *testing.T, w *world) {
 		p := &parliament{}
-		_, ended := singleton(t, p, "here", w.claims, untilTold)
+		_, ended := singleton(t, p, "here", w.Claims, untilTold)
 		time.Sleep(sec)
-		if err := w.claims.Close(t.Context()); err != nil {
+		if err := w.Claims.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 		if err := <-ended; !errors.Is(err, etcdclaims.ErrClosed) {
@@ -275,28 +275,28 @@ func TestSingletonReturns(t *testing.T) {
 		}
 	})
 	inWorld(t, "key", func(t *testing.T, w *world) {
-		if err := middleware.Singleton(t.Context(), w.claims, "", untilTold, middleware.SingletonConfig{}); !errors.Is(err, middleware.ErrInvalidKey) {
+		if err := middleware.Singleton(t.Context(), w.Claims, "", untilTold, middleware.SingletonConfig{}); !errors.Is(err, middleware.ErrInvalidKey) {
 			t.Errorf("got %v", err)
 		}
-		if !panics(func() { _ = middleware.Singleton(t.Context(), w.claims, "k", nil, middleware.SingletonConfig{}) }) {
+		if !panics(func() { _ = middleware.Singleton(t.Context(), w.Claims, "k", nil, middleware.SingletonConfig{}) }) {
 			t.Error("no panic")
 		}
 	})
 	inWorld(t, "panic", func(t *testing.T, w *world) {
 		p := &parliament{}
 		if !panics(func() {
-			_ = middleware.Singleton(t.Context(), w.claims, "leader", func(context.Context) error { panic("own") }, p.config("here"))
+			_ = middleware.Singleton(t.Context(), w.Claims, "leader", func(context.Context) error { panic("own") }, p.config("here"))
 		}) {
 			t.Error("no panic")
 		}
 		if len(p.terms) != 1 || p.terms[0].to.IsZero() {
 			t.Errorf("terms %+v", p.terms)
 		}
-		w.free(t, "leader")
+		w.Free(t, "leader")
 	})
 	inWorld(t, "max hold", func(t *testing.T, w *world) {
 		p := &parliament{}
-		stop, ended := singleton(t, p, "here", w.claims, untilTold, etcdclaims.MaxHold(10*sec))
+		stop, ended := singleton(t, p, "here", w.Claims, untilTold, etcdclaims.MaxHold(10*sec))
 		time.Sleep(time.Minute)
 		stop()
 		<-ended
@@ -305,11 +305,11 @@ func TestSingletonReturns(t *testing.T) {
 		}
 	})
 	inWorld(t, "told why it does not lead", func(t *testing.T, w *world) {
-		w.host.Inject(claimtest.Fault{On: steps.Enqueue, Times: -1, Code: codes.PermissionDenied})
-		refused := w.host.Inject(claimtest.Fault{On: steps.Take, Times: 3, Code: codes.PermissionDenied})
+		w.Host.Inject(claimtest.Fault{On: steps.Enqueue, Times: -1, Code: codes.PermissionDenied})
+		refused := w.Host.Inject(claimtest.Fault{On: steps.Take, Times: 3, Code: codes.PermissionDenied})
 		var failed []error
 		began := time.Now()
-		err := middleware.Singleton(t.Context(), w.claims, "leader", func(context.Context) error { return nil }, middleware.SingletonConfig{
+		err := middleware.Singleton(t.Context(), w.Claims, "leader", func(context.Context) error { return nil }, middleware.SingletonConfig{
 			Failed:  func(err error) { failed = append(failed, err) },
 			Backoff: func(attempt int) time.Duration { return time.Duration(attempt) * sec },
 		})

@@ -20,7 +20,7 @@ type election struct {
 // stand lets a process of its own stand for leader. stop ends that, after which done receives.
 func (e *election) stand(who string, preference int, opts ...etcdclaims.AcquireOption) (host *claimtest.Host, stop func()) {
 	e.t.Helper()
-	host = e.w.server.Host(e.t)
+	host = e.w.Server.Host(e.t)
 	claims := claimtest.NewClient(e.t, host, etcdclaims.Config{Owner: who})
 	end, ended := singleton(e.t, e.parliament, who, claims, func(ctx context.Context) error {
 		<-ctx.Done()

@@ -149,3 +149,22 @@ func TestRunOnRewound(t *testing.T) {
 	}
 	w.isFree("k")
 }
+
+// A restart of etcd, which is shorter than the lease, ends nothing.
+func TestRunOutlivesRestart(t *testing.T) {
+	t.Parallel()
+	server := testetcd.Start(t)
+	w := worldOn(t, server)
+	begun, end := filepath.Join(w.dir(), "begun"), filepath.Join(w.dir(), "end")
+	p := w.start(program(t), "run", "k", "--ttl", etcdclaims.MinTTL.String(), "--", "sh", "-c",
+		fmt.Sprintf("echo $CLAIM_FENCE > %s; while [ ! -e %s ]; do sleep 0.05; done", begun, end))
+	fence := strings.TrimSpace(appears(t, begun))
+	server.Restart(t)
+	eventually(t, "the claim is renewed", func() bool {
+		r := w.ctl("explain", "k")
+		return r.code == 0 && strings.Contains(r.out, "Fence:     "+fence) && !strings.Contains(r.out, "overdue")
+	})
+	w.noErr(os.WriteFile(end, nil, 0o600))
+	p.ends(0)
+	w.isFree("k")
+}

@@ -133,17 +133,6 @@ func TestPlanOfTheMostPartitions(t *testing.T) {
 	}
 }
 
-func BenchmarkBalance(b *testing.B) {
-	var members []MemberInfo
-	for i := range 128 {
-		members = append(members, MemberInfo{Name: fmt.Sprintf("m%03d", i)})
-	}
-	owners := Balance(members[:127], make([]string, maxPartitions)).Target
-	for b.Loop() {
-		Balance(members, owners)
-	}
-}
-
 // forRandomGroups calls f with random members, and owners that are members, strangers or
 // nobody.
 func forRandomGroups(t *testing.T, n int, f func(t *testing.T, r *rand.Rand, members []MemberInfo, owners []string)) {

@@ -155,7 +155,7 @@ func TestBeginInAnOutage(t *testing.T) {
 						tryClaim(t, c, "busy")
 						switch kind {
 						case steps.Enqueue: // the key was contended
-							w.joined(c, "k")
+							w.Joined(c.Client, "k")
 						case steps.Advance: // the caller is in line
 							held := tryClaim(t, other, "k")
 							time.AfterFunc(sec, func() { release(t, held) })
@@ -170,7 +170,7 @@ func TestBeginInAnOutage(t *testing.T) {
 						err := begin(ctx, c, "k", func(job *work.Work) {
 							calls++
 							if job != nil {
-								w.ours(job.Claim)
+								w.Ours(job.Claim)
 							}
 						}, work.AtMostOnce())
 						r, ok, rerr := other.Record(context.Background(), "k")

@@ -95,6 +95,9 @@ var (
 	rawKV      = testclaims.RawKV
 	failing    = testwork.Fail
 	recordOf   = testclaims.RecordOf
+	release    = testclaims.Release
+	lossOf     = testclaims.LossOf
+	atOnce     = testclaims.AtOnce
 )
 
 func tryClaim(tb testing.TB, c *client, key string, opts ...etcdclaims.AcquireOption) *etcdclaims.Claim {

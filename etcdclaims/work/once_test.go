@@ -83,7 +83,7 @@ func TestOnceFails(t *testing.T) {
 			if err != nil || r.State != state {
 				t.Errorf("%s: record %+v, %v, want %q", key, r, err, state)
 			}
-			w.free(key, c)
+			w.Available(key, c.Client)
 		}
 		f("fails", returns("", own), own, work.StateFailed)
 		f("dies", returns("", etcdclaims.Permanent(own)), own, work.StateDead)
@@ -136,7 +136,7 @@ func TestOncePanics(t *testing.T) {
 			if err != nil || r.State != work.StateFailed || r.Error == "" {
 				t.Errorf("record: %+v, %v", r, err)
 			}
-			w.free("k", c)
+			w.Available("k", c.Client)
 		})
 	}
 }

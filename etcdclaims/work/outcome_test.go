@@ -15,6 +15,32 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
+// Of many who begin at once one does the work.
+func TestWorkOfManyIsDoneOnce(t *testing.T) {
+	t.Parallel()
+	virtualCase(t, "two clients", func(t *testing.T, w *world) {
+		cs := []*client{w.peer(), w.peer()}
+		errs, _ := atOnce(8, func(i int) error {
+			job, err := cs[i%2].Begin(t.Context(), "k")
+			if err != nil {
+				return err
+			}
+			return job.Complete(t.Context())
+		})
+		done := 0
+		for _, err := range errs {
+			if err == nil {
+				done++
+			} else {
+				wantIs(t, err, work.ErrDone)
+			}
+		}
+		if done != 1 {
+			t.Errorf("%d have done the work", done)
+		}
+	})
+}
+
 // Many callers wait for one piece of work, and have its outcome as soon as it is
 // recorded: not one after the other, and by few requests.
 func TestOutcomeReachesAllWhoWait(t *testing.T) {

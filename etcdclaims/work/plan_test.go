@@ -103,7 +103,7 @@ func TestSupersedeWhatIsBeingReleased(t *testing.T) {
 			}
 			host.RemoveFaults()
 			noErr(t, now.Release(context.Background()))
-			w.free("k", w.peer())
+			w.Available("k", w.peer().Client)
 		})
 	}
 	virtualCase(t, "newer claim", func(t *testing.T, w *world) {

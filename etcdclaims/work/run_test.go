@@ -265,14 +265,14 @@ func TestZombieBesideRefusedEnd(t *testing.T) {
 		_, err := b.TryAcquire(context.Background(), "k")
 		wantIs(t, err, etcdclaims.ErrHeld)
 		time.Sleep(16 * sec)
-		w.free("k", b)
+		w.Available("k", b.Client)
 		if n := a.Stats().Zombies; n != 1 {
 			t.Errorf("%d zombies", n)
 		}
 		close(hang)
 		<-done
 		time.Sleep(sec)
-		w.free("k", b)
+		w.Available("k", b.Client)
 	})
 }
 

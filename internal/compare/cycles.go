@@ -210,17 +210,12 @@ func handOvers() workload {
 const keySlots = 16
 
 // slots is everybody waiting for one of the slots of one key. Claims guarantee that the
-// slot's fence rises and that the line is first in, first out; the semaphore of Consul that
-// at most so many hold it, by their own count.
+// slot's fence rises and that the line is first in, first out.
 func slots() workload {
-	w := workload{
-		name: "slots", compare: rate,
-		title: fmt.Sprintf("One key with %d slots, a client for each caller; ratios of rates to Consul's algorithm on etcd", keySlots),
-	}
+	w := workload{name: "slots", title: fmt.Sprintf("One key with %d slots, a client for each caller", keySlots)}
 	for _, n := range []int{keySlots, 64} {
 		w.points = append(w.points, point{name: fmt.Sprint(n, " callers"), n: n, rows: []row{
 			{name: "etcdclaims, Slots", measure: layout{key: true}.claims(etcdclaims.Slots(keySlots))},
-			{name: "Consul's semaphore on etcd", reference: true, measure: layout{key: true}.sessions(consul)},
 		}})
 	}
 	return w

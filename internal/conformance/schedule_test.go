@@ -173,33 +173,3 @@ func TestRobfigAtTransitions(t *testing.T) {
 	f("TZ=Africa/Cairo 0 0 * * *", "2026-04-23T12:00:00+02:00", "2026-04-24T23:00:00+03:00", 0, 1)
 	f("TZ=Australia/Lord_Howe 15 2 * * *", "2026-10-03T12:00:00+10:30", "2026-10-04T12:00:00+11:00", 0, 1)
 }
-
-// One Next of ours and one of robfig's, and how many of ours fit in one of
-// theirs.
-func BenchmarkNext(b *testing.B) {
-	from := time.Date(2026, time.March, 9, 10, 17, 42, 0, time.UTC)
-	for _, expr := range []string{
-		"TZ=UTC * * * * *", "TZ=UTC 30 2 * * MON-FRI", "TZ=America/New_York * * * * *", "TZ=America/New_York 30 2 * * *",
-		"TZ=America/New_York 0 6 13 * FRI", "TZ=America/New_York 0 0 1 1 *", "TZ=America/New_York 0 0 29 2 *",
-	} {
-		theirs, err := parser.Parse(expr)
-		if err != nil {
-			b.Fatalf("%v", err)
-		}
-		b.Run(expr, func(b *testing.B) {
-			const n = 2000
-			start := time.Now()
-			for range n {
-				theirs.Next(from)
-			}
-			robfig := time.Since(start) / n
-			ours := calendar.Must(calendar.Cron(expr))
-			b.ReportAllocs()
-			for b.Loop() {
-				ours.Next(from)
-			}
-			b.ReportMetric(float64(robfig), "robfig-ns/op")
-			b.ReportMetric(float64(robfig)*float64(b.N)/float64(b.Elapsed()), "robfig/ours")
-		})
-	}
-}

@@ -70,15 +70,15 @@ func newSearch(steps int) *search {
 }
 
 // step counts a step. Past the limit it returns false: then every step is illegal, which
-// ends the search. Without a search there is no limit.
-func (s *search) step() bool { return s == nil || s.left.Add(-1) >= 0 }
+// ends the search.
+func (s *search) step() bool { return s.left.Add(-1) >= 0 }
 
 // searchLimit returns how many steps the search for an order of the operations may take.
 func searchLimit(steps int, ops []porcupine.Operation) int {
 	return cmp.Or(steps, max(1_000_000, 100*len(ops)))
 }
 
-// model returns the model. Without a search the number of steps is not limited.
+// model returns the model, whose steps the search limits.
 func model(s *search) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return holding{} },
@@ -111,7 +111,7 @@ func (k *keyTimeline) linearizable(p *timeline, grace time.Duration, steps int) 
 		Detail: fmt.Sprintf("no order explains the %d operations, though no two of them conflict", len(ops)),
 		Lines:  p.lines(ops[0].Input.(step).seqs[0], ops[len(ops)-1].Input.(step).seqs[1]),
 	}
-	ok, decided := explained(model, ops, limit)
+	ok, decided := explained(ops, limit)
 	if ok {
 		return nil
 	}
@@ -124,7 +124,7 @@ func (k *keyTimeline) linearizable(p *timeline, grace time.Duration, steps int) 
 
 // explained reports whether the model accepts some order of the operations, and whether
 // the steps were enough to decide that.
-func explained(model func(*search) porcupine.Model, ops []porcupine.Operation, steps int) (ok, decided bool) {
+func explained(ops []porcupine.Operation, steps int) (ok, decided bool) {
 	s := newSearch(steps)
 	ok = porcupine.CheckOperations(model(s), ops)
 	return ok, ok || s.left.Load() >= 0

@@ -79,14 +79,6 @@ func TestWatch(t *testing.T) {
 // here is a call of this file.
 func here() Site { return Caller() }
 
-// Where a claim is acquired is noted at each acquisition.
-func BenchmarkCaller(b *testing.B) {
-	b.ReportAllocs()
-	for b.Loop() {
-		_ = here()
-	}
-}
-
 // Only so many keys are remembered.
 func TestToldIsBounded(t *testing.T) {
 	t.Parallel()

@@ -4,7 +4,7 @@
 // operator deletes each kind of key while it is in use, and tests of what a process shows of
 // failures, of an outage and of its end. It has no code.
 //
-// The tests of other packages that need an etcd are here, too: those of the contracts, of the
+// The tests of other packages that need an etcd are here, too: those of variants of etcd, of the
 // refusals, of the permissions that docs/permissions.md names, of recorded histories, of older
 // releases of etcd, and of the faults in upstream.md. Each test binary links the etcd server,
 // which takes seconds.

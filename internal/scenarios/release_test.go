@@ -7,9 +7,8 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/work"
-	"github.com/etcdclaims/claims/internal/contract"
-	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/internal/testwork"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -26,9 +25,9 @@ func TestReleases(t *testing.T) {
 			t.Parallel()
 			p := r.start(t)
 			etcd := p.Client(t)
-			t.Run("Claims", func(t *testing.T) {
+			t.Run("Variant", func(t *testing.T) {
 				testetcd.SkipUnlessLong(t, "waits for leases of five seconds")
-				contract.TestClaims(t, testclaims.EtcdFunc(func(testing.TB) *clientv3.Client { return etcd }))
+				inRealTime(t, func(testing.TB) (*clientv3.Client, *claimtest.Host) { return etcd, nil })
 			})
 			t.Run("Warning", func(t *testing.T) { warning(t, etcd, r.warns) })
 			t.Run("Revoked", func(t *testing.T) { revoked(t, etcd) })

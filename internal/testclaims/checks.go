@@ -1,8 +1,10 @@
 package testclaims
 
 import (
+	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -152,4 +154,39 @@ func LockedBy(tb testing.TB, k locks.Locks, key, want string) {
 	if owner != want || ok != (want != "") || is != ok {
 		tb.Fatalf("%q is locked by %q (%v, IsLocked %v), want %q", key, owner, ok, is, want)
 	}
+}
+
+// Release gives up what must be released without an error.
+func Release(tb testing.TB, cl interface {
+	Key() string
+	Release(ctx context.Context) error
+},
+) {
+	tb.Helper()
+	if err := cl.Release(context.Background()); err != nil {
+		tb.Errorf("releasing %s: %v", cl.Key(), err)
+	}
+}
+
+// LossOf checks that an error is a loss for the reason.
+func LossOf(tb testing.TB, err error, want etcdclaims.Reason) {
+	tb.Helper()
+	var l *etcdclaims.LostError
+	matches := errors.Is(err, etcdclaims.ErrLost) && errors.Is(err, context.Canceled)
+	if !errors.As(err, &l) || l.Reason != want || !matches {
+		tb.Errorf("got %v, want a loss for %q", err, want)
+	}
+}
+
+// AtOnce makes n calls at the same moment, and returns their errors and how long
+// the last of them took.
+func AtOnce(n int, call func(i int) error) (errs []error, last time.Duration) {
+	errs = make([]error, n)
+	begin := time.Now()
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { errs[i] = call(i) })
+	}
+	wg.Wait()
+	return errs, time.Since(begin)
 }

@@ -4,6 +4,7 @@ package testclaims
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -133,4 +134,45 @@ func (w *World) CloseClean(cs ...*etcdclaims.Client) {
 		cancel()
 	}
 	w.NothingLeft()
+}
+
+// Joined makes the client one that had to wait for the key before, so that it
+// joins the line at once when it acquires it again.
+func (w *World) Joined(c *etcdclaims.Client, key string) {
+	w.Helper()
+	other := w.Peer()
+	held := TryClaim(w.T, other, key)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if _, err := c.Acquire(ctx, key); !errors.Is(err, context.DeadlineExceeded) {
+		w.Fatal(err)
+	}
+	time.Sleep(time.Second) // its place is left in the background, and would be handed the key
+	Release(w, held)
+	if err := other.Close(context.Background()); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// Ours checks that the claim is what etcd has.
+func (w *World) Ours(cl *etcdclaims.Claim) {
+	w.Helper()
+	resp, err := w.Raw.Get(context.Background(), w.Own(cl.Key()))
+	if err != nil || len(resp.Kvs) != 1 || resp.Kvs[0].ModRevision != cl.Fence()&(1<<47-1) {
+		w.Errorf("fence %d: etcd has %v, %v", cl.Fence(), resp, err)
+	}
+	if err := cl.Check(); err != nil {
+		w.Error(err)
+	}
+}
+
+// Available checks that the key can be had by another at once.
+func (w *World) Available(key string, other *etcdclaims.Client) {
+	w.Helper()
+	cl, err := other.TryAcquire(context.Background(), key)
+	if err != nil {
+		w.Errorf("the key is not free: %v", err)
+		return
+	}
+	Release(w, cl)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/middleware"
 	"github.com/etcdclaims/claims/middleware/grpcmw"
 	"google.golang.org/grpc"
@@ -39,7 +40,7 @@ func TestExclusiveRuns(t *testing.T) {
 		own := status.Error(codes.NotFound, "of its own")
 		svc := &service{unary: func(ctx context.Context, req *request) (*response, error) {
 			token, ok := fencing.FromContext(ctx)
-			info, err := w.other.Lookup(ctx, "k")
+			info, err := w.Other.Lookup(ctx, "k")
 			if !ok || err != nil || info.Fence != token.Fence || token.Key != "k" {
 				t.Errorf("token %v, %v; held: %+v, %v", token, ok, info, err)
 			}
@@ -51,13 +52,13 @@ func TestExclusiveRuns(t *testing.T) {
 			}
 			return &response{Username: "made"}, nil
 		}}
-		c := exclusive(t, w.claims, svc, grpcmw.Config{}, etcdclaims.MaxHold(time.Minute))
+		c := exclusive(t, w.Claims, svc, grpcmw.Config{}, etcdclaims.MaxHold(time.Minute))
 		for range 2 {
 			resp, err := c.UnaryCall(t.Context(), ask("k"))
 			if err != nil || resp.GetUsername() != "made" {
 				t.Errorf("got %v, %v", resp, err)
 			}
-			w.free(t, "k")
+			w.Free(t, "k")
 		}
 		if _, err := c.UnaryCall(t.Context(), &request{Payload: payload("k"), FillUsername: true}); !errors.Is(err, own) {
 			t.Errorf("got %v", err)
@@ -68,13 +69,13 @@ func TestExclusiveRuns(t *testing.T) {
 func TestExclusiveRefuses(t *testing.T) {
 	t.Parallel()
 	inWorld(t, "held", func(t *testing.T, w *world) {
-		claim, err := w.other.TryAcquire(t.Context(), "k")
+		claim, err := w.Other.TryAcquire(t.Context(), "k")
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, wait := range []time.Duration{0, 5 * sec} {
 			began := time.Now()
-			_, err := exclusive(t, w.claims, never(t), grpcmw.Config{Wait: wait}).UnaryCall(t.Context(), ask("k"))
+			_, err := exclusive(t, w.Claims, never(t), grpcmw.Config{Wait: wait}).UnaryCall(t.Context(), ask("k"))
 			if took := time.Since(began); took < wait || took > wait+sec {
 				t.Errorf("refused after %v, want %v", took, wait)
 			}
@@ -88,36 +89,36 @@ func TestExclusiveRefuses(t *testing.T) {
 		}
 	})
 	inWorld(t, "key", func(t *testing.T, w *world) {
-		c := exclusive(t, w.claims, never(t), grpcmw.Config{})
+		c := exclusive(t, w.Claims, never(t), grpcmw.Config{})
 		for _, key := range []string{"", "a\nb", "\xff", string(make([]byte, 2000))} {
 			_, err := c.UnaryCall(t.Context(), ask(key))
 			refusedAs(t, err, codes.InvalidArgument, "INVALID_KEY")
 		}
 	})
 	inWorld(t, "cut", func(t *testing.T, w *world) {
-		w.host.Cut()
+		w.Host.Cut()
 		for _, wait := range []time.Duration{0, 5 * sec, time.Minute} {
-			_, err := exclusive(t, w.claims, never(t), grpcmw.Config{Wait: wait}).UnaryCall(t.Context(), ask("k"))
+			_, err := exclusive(t, w.Claims, never(t), grpcmw.Config{Wait: wait}).UnaryCall(t.Context(), ask("k"))
 			if r := refusedAs(t, err, codes.Unavailable, "UNAVAILABLE"); r.RetryAfter != sec || r.Key != "k" {
 				t.Errorf("got %+v", r)
 			}
 		}
 	})
 	inWorld(t, "lost reply", func(t *testing.T, w *world) {
-		w.host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: 1, LoseReply: true})
+		w.Host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: 1, LoseReply: true})
 		svc := &service{unary: func(context.Context, *request) (*response, error) { return &response{}, nil }}
-		if _, err := exclusive(t, w.claims, svc, grpcmw.Config{}).UnaryCall(t.Context(), ask("k")); err != nil {
+		if _, err := exclusive(t, w.Claims, svc, grpcmw.Config{}).UnaryCall(t.Context(), ask("k")); err != nil {
 			t.Errorf("a lost reply is looked into: %v", err)
 		}
 	})
 	inWorld(t, "client gone", func(t *testing.T, w *world) {
-		claim, err := w.other.TryAcquire(t.Context(), "k")
+		claim, err := w.Other.TryAcquire(t.Context(), "k")
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 3*sec)
 		defer cancel()
-		_, err = exclusive(t, w.claims, never(t), grpcmw.Config{Wait: -1}).UnaryCall(ctx, ask("k"))
+		_, err = exclusive(t, w.Claims, never(t), grpcmw.Config{Wait: -1}).UnaryCall(ctx, ask("k"))
 		if status.Code(err) != codes.DeadlineExceeded {
 			t.Errorf("got %v", err)
 		}
@@ -125,20 +126,20 @@ func TestExclusiveRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(sec)
-		w.free(t, "k") // nobody is left in line
+		w.Free(t, "k") // nobody is left in line
 	})
 	inWorld(t, "closed", func(t *testing.T, w *world) {
-		if err := w.claims.Close(t.Context()); err != nil {
+		if err := w.Claims.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		_, err := exclusive(t, w.claims, never(t), grpcmw.Config{}).UnaryCall(t.Context(), ask("k"))
+		_, err := exclusive(t, w.Claims, never(t), grpcmw.Config{}).UnaryCall(t.Context(), ask("k"))
 		refusedAs(t, err, codes.Unavailable, "UNAVAILABLE")
 	})
 	inWorld(t, "own answer", func(t *testing.T, w *world) {
-		if _, err := w.other.TryAcquire(t.Context(), "k"); err != nil {
+		if _, err := w.Other.TryAcquire(t.Context(), "k"); err != nil {
 			t.Fatal(err)
 		}
-		_, err := exclusive(t, w.claims, never(t), grpcmw.Config{
+		_, err := exclusive(t, w.Claims, never(t), grpcmw.Config{
 			Refuse: func(_ context.Context, _ string, r *grpcmw.RefusedError) error {
 				var held *etcdclaims.HeldError
 				if !errors.As(r, &held) {
@@ -153,14 +154,14 @@ func TestExclusiveRefuses(t *testing.T) {
 		}
 	})
 	inWorld(t, "not selected", func(t *testing.T, w *world) {
-		w.host.Cut()
+		w.Host.Cut()
 		svc := &service{unary: func(ctx context.Context, _ *request) (*response, error) {
 			if _, ok := fencing.FromContext(ctx); ok {
 				t.Error("it has a token")
 			}
 			return &response{}, nil
 		}}
-		if _, err := exclusive(t, w.claims, svc, grpcmw.Config{Select: grpcmw.Methods("/other.Service/")}).UnaryCall(t.Context(), ask("k")); err != nil {
+		if _, err := exclusive(t, w.Claims, svc, grpcmw.Config{Select: grpcmw.Methods("/other.Service/")}).UnaryCall(t.Context(), ask("k")); err != nil {
 			t.Error(err)
 		}
 	})
@@ -196,8 +197,8 @@ func TestExclusiveWaits(t *testing.T) {
 			running--
 			return &response{}, nil
 		}}
-		here := exclusive(t, w.claims, svc, grpcmw.Config{Wait: time.Minute})
-		there := exclusive(t, w.other, svc, grpcmw.Config{Wait: -1})
+		here := exclusive(t, w.Claims, svc, grpcmw.Config{Wait: time.Minute})
+		there := exclusive(t, w.Other, svc, grpcmw.Config{Wait: -1})
 		done := make(chan error, 8)
 		began := time.Now()
 		for i := range 8 {
@@ -218,14 +219,14 @@ func TestExclusiveWaits(t *testing.T) {
 		if most != 1 || time.Since(began) > 10*sec {
 			t.Errorf("%d at a time, %v in all", most, time.Since(began))
 		}
-		w.free(t, "k")
+		w.Free(t, "k")
 	})
 }
 
 // What is lost is answered as that, whatever the handler says.
 func TestExclusiveLost(t *testing.T) {
 	t.Parallel()
-	for name, lose := range losses {
+	for name, lose := range testclaims.Losses {
 		for word, say := range map[string]func(context.Context) (*response, error){
 			"success": func(context.Context) (*response, error) { return &response{}, nil },
 			"context": func(ctx context.Context) (*response, error) { return nil, ctx.Err() },
@@ -242,7 +243,7 @@ func TestExclusiveLost(t *testing.T) {
 					}
 					return say(ctx)
 				}}
-				_, err := exclusive(t, w.claims, svc, grpcmw.Config{}, limit(name)...).UnaryCall(t.Context(), ask("k"))
+				_, err := exclusive(t, w.Claims, svc, grpcmw.Config{}, limit(name)...).UnaryCall(t.Context(), ask("k"))
 				r := refusedAs(t, err, codes.Aborted, "CLAIM_LOST")
 				if !errors.Is(err, fencing.ErrLost) || r.Fence == 0 || r.Key != "k" || r.RetryAfter != sec {
 					t.Errorf("got %+v", r)
@@ -257,10 +258,10 @@ func TestExclusiveLostSilently(t *testing.T) {
 	t.Parallel()
 	inWorld(t, "OK", func(t *testing.T, w *world) {
 		svc := &service{unary: func(context.Context, *request) (*response, error) {
-			w.revoke(t, "k")
+			w.Revoke(t, "k")
 			return &response{}, nil
 		}}
-		_, err := exclusive(t, w.claims, svc, grpcmw.Config{}).UnaryCall(t.Context(), ask("k"))
+		_, err := exclusive(t, w.Claims, svc, grpcmw.Config{}).UnaryCall(t.Context(), ask("k"))
 		refusedAs(t, err, codes.Aborted, "CLAIM_LOST")
 	})
 }
@@ -270,14 +271,14 @@ func TestExclusiveUnknown(t *testing.T) {
 	t.Parallel()
 	inWorld(t, "OK", func(t *testing.T, w *world) {
 		svc := &service{unary: func(context.Context, *request) (*response, error) {
-			w.host.StepClock(time.Hour)
+			w.Host.StepClock(time.Hour)
 			return &response{}, nil
 		}}
-		_, err := exclusive(t, w.claims, svc, grpcmw.Config{}).UnaryCall(t.Context(), ask("k"))
+		_, err := exclusive(t, w.Claims, svc, grpcmw.Config{}).UnaryCall(t.Context(), ask("k"))
 		if r := refusedAs(t, err, codes.Unknown, "OUTCOME_UNKNOWN"); r.RetryAfter != 0 || !errors.Is(err, fencing.ErrUnknown) {
 			t.Errorf("got %+v", r)
 		}
-		w.free(t, "k")
+		w.Free(t, "k")
 	})
 }
 
@@ -295,7 +296,7 @@ func TestExclusiveDrains(t *testing.T) {
 	} {
 		inWorld(t, name, func(t *testing.T, w *world) {
 			svc := &service{unary: func(ctx context.Context, _ *request) (*response, error) {
-				slow := w.host.Inject(claimtest.Fault{On: claimtest.KeepAlive, Times: -1, LoseRequest: true})
+				slow := w.Host.Inject(claimtest.Fault{On: claimtest.KeepAlive, Times: -1, LoseRequest: true})
 				<-ctx.Done()
 				slow.Remove()
 				if err := fencing.Check(ctx); err != nil {
@@ -303,14 +304,14 @@ func TestExclusiveDrains(t *testing.T) {
 				}
 				return &response{}, test.say
 			}}
-			_, err := exclusive(t, w.claims, svc, grpcmw.Config{}).UnaryCall(t.Context(), ask("k"))
+			_, err := exclusive(t, w.Claims, svc, grpcmw.Config{}).UnaryCall(t.Context(), ask("k"))
 			if status.Code(err) != test.code {
 				t.Errorf("got %v, want %v", err, test.code)
 			}
 			if test.code == codes.Aborted {
 				refusedAs(t, err, codes.Aborted, "CLAIM_LOST")
 			}
-			w.free(t, "k")
+			w.Free(t, "k")
 		})
 	}
 }
@@ -321,13 +322,13 @@ func TestExclusiveCloses(t *testing.T) {
 	t.Parallel()
 	inWorld(t, "OK", func(t *testing.T, w *world) {
 		svc := &service{unary: func(ctx context.Context, _ *request) (*response, error) {
-			go func() { _ = w.claims.Close(context.Background()) }()
+			go func() { _ = w.Claims.Close(context.Background()) }()
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}}
-		_, err := exclusive(t, w.claims, svc, grpcmw.Config{}).UnaryCall(t.Context(), ask("k"))
+		_, err := exclusive(t, w.Claims, svc, grpcmw.Config{}).UnaryCall(t.Context(), ask("k"))
 		refusedAs(t, err, codes.Unknown, "OUTCOME_UNKNOWN")
-		w.free(t, "k")
+		w.Free(t, "k")
 	})
 }
 
@@ -355,7 +356,7 @@ func TestExclusiveIgnoresItsContext(t *testing.T) {
 				defer close(left)
 				cancel()
 				time.Sleep(10 * sec) // the drain is 3 s
-				if _, err := w.other.TryAcquire(context.Background(), "k"); !errors.Is(err, etcdclaims.ErrHeld) {
+				if _, err := w.Other.TryAcquire(context.Background(), "k"); !errors.Is(err, etcdclaims.ErrHeld) {
 					t.Errorf("another got %v, want ErrHeld", err)
 				}
 				return nil
@@ -365,7 +366,7 @@ func TestExclusiveIgnoresItsContext(t *testing.T) {
 				watch: func(*order, watchServer) error { return handle() },
 			}
 			seen := make(chan *grpcmw.RefusedError, 1)
-			c := connect(t, svc, grpcmw.Exclusive(w.claims, byPayload, grpcmw.Config{Refuse: func(_ context.Context, _ string, r *grpcmw.RefusedError) error {
+			c := connect(t, svc, grpcmw.Exclusive(w.Claims, byPayload, grpcmw.Config{Refuse: func(_ context.Context, _ string, r *grpcmw.RefusedError) error {
 				seen <- r
 				return nil
 			}}), stamped()...)
@@ -376,7 +377,7 @@ func TestExclusiveIgnoresItsContext(t *testing.T) {
 			if r := <-seen; r.Reason != "CLAIM_LOST" {
 				t.Errorf("the server says %+v", r)
 			}
-			if n := w.claims.Stats().Zombies; n != 1 {
+			if n := w.Claims.Stats().Zombies; n != 1 {
 				t.Errorf("%d zombies", n)
 			}
 		})
@@ -392,15 +393,15 @@ func TestExclusivePanics(t *testing.T) {
 	for name, leave := range map[string]func(){"panic": func() { panic("own") }, "Goexit": runtime.Goexit} {
 		for kind, call := range map[string]func(w *world){
 			"unary": func(w *world) {
-				_, _ = grpcmw.Exclusive(w.claims, byPayload, grpcmw.Config{}).Unary(context.Background(), ask("k"), unary,
+				_, _ = grpcmw.Exclusive(w.Claims, byPayload, grpcmw.Config{}).Unary(context.Background(), ask("k"), unary,
 					func(context.Context, any) (any, error) { leave(); return nil, nil })
 			},
 			"stream": func(w *world) {
-				_ = grpcmw.Exclusive(w.claims, fixed("k"), grpcmw.Config{}).Stream(nil, &pipe{}, stream,
+				_ = grpcmw.Exclusive(w.Claims, fixed("k"), grpcmw.Config{}).Stream(nil, &pipe{}, stream,
 					func(any, grpc.ServerStream) error { leave(); return nil })
 			},
 			"stream, by message": func(w *world) {
-				_ = grpcmw.Exclusive(w.claims, byPayload, grpcmw.Config{}).Stream(nil, &pipe{}, stream,
+				_ = grpcmw.Exclusive(w.Claims, byPayload, grpcmw.Config{}).Stream(nil, &pipe{}, stream,
 					func(_ any, ss grpc.ServerStream) error {
 						if err := ss.RecvMsg(ask("k")); err != nil {
 							panic(err)
@@ -410,16 +411,16 @@ func TestExclusivePanics(t *testing.T) {
 					})
 			},
 			"receiving": func(w *world) {
-				_ = grpcmw.Exclusive(w.claims, fixed("k"), grpcmw.Config{}).Stream(nil, &pipe{step: leave}, stream,
+				_ = grpcmw.Exclusive(w.Claims, fixed("k"), grpcmw.Config{}).Stream(nil, &pipe{step: leave}, stream,
 					func(_ any, ss grpc.ServerStream) error { return ss.RecvMsg(ask("k")) })
 			},
 			"sending": func(w *world) {
-				_ = grpcmw.Exclusive(w.claims, fixed("k"), grpcmw.Config{}).Stream(nil, &pipe{step: leave}, stream,
+				_ = grpcmw.Exclusive(w.Claims, fixed("k"), grpcmw.Config{}).Stream(nil, &pipe{step: leave}, stream,
 					func(_ any, ss grpc.ServerStream) error { return ss.SendMsg(ask("k")) })
 			},
 			"key": func(w *world) {
 				key := grpcmw.CallKey(func(context.Context, string) string { leave(); return "" })
-				_ = grpcmw.Exclusive(w.claims, key, grpcmw.Config{}).Stream(nil, &pipe{}, stream,
+				_ = grpcmw.Exclusive(w.Claims, key, grpcmw.Config{}).Stream(nil, &pipe{}, stream,
 					func(any, grpc.ServerStream) error { return fmt.Errorf("the handler runs") })
 			},
 		} {
@@ -433,7 +434,7 @@ func TestExclusivePanics(t *testing.T) {
 				if p := <-left; name == "panic" && p != "own" {
 					t.Errorf("panic %v", p)
 				}
-				w.free(t, "k")
+				w.Free(t, "k")
 			})
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/middleware"
 	"github.com/etcdclaims/claims/middleware/grpcmw"
 	"google.golang.org/grpc/codes"
@@ -23,7 +24,7 @@ func TestExclusiveStreams(t *testing.T) {
 		inWorld(t, name, func(t *testing.T, w *world) {
 			holds := func(ctx context.Context) {
 				token, ok := fencing.FromContext(ctx)
-				info, err := w.other.Lookup(ctx, "k")
+				info, err := w.Other.Lookup(ctx, "k")
 				if !ok || err != nil || info.Fence != token.Fence || token.Key != "k" || fencing.Check(ctx) != nil {
 					t.Errorf("token %v, %v; held: %+v, %v", token, ok, info, err)
 				}
@@ -56,7 +57,7 @@ func TestExclusiveStreams(t *testing.T) {
 					}
 				},
 			}
-			c := connect(t, svc, grpcmw.Exclusive(w.claims, key, grpcmw.Config{}), stamped()...)
+			c := connect(t, svc, grpcmw.Exclusive(w.Claims, key, grpcmw.Config{}), stamped()...)
 			watch, err := c.StreamingOutputCall(t.Context(), askFor("k"))
 			for range 2 {
 				if err == nil {
@@ -69,7 +70,7 @@ func TestExclusiveStreams(t *testing.T) {
 			if _, err := watch.Recv(); !errors.Is(err, io.EOF) {
 				t.Errorf("got %v", err)
 			}
-			w.free(t, "k")
+			w.Free(t, "k")
 
 			upload, err := c.StreamingInputCall(t.Context())
 			if err == nil {
@@ -81,7 +82,7 @@ func TestExclusiveStreams(t *testing.T) {
 			if got, err := upload.CloseAndRecv(); err != nil || got.GetAggregatedPayloadSize() != 7 {
 				t.Errorf("got %v, %v", got, err)
 			}
-			w.free(t, "k")
+			w.Free(t, "k")
 
 			chat, err := c.FullDuplexCall(t.Context())
 			for range 3 {
@@ -99,7 +100,7 @@ func TestExclusiveStreams(t *testing.T) {
 			if _, err := chat.Recv(); status.Code(err) != codes.NotFound {
 				t.Errorf("got %v", err)
 			}
-			w.free(t, "k")
+			w.Free(t, "k")
 		})
 	}
 }
@@ -122,8 +123,8 @@ func TestExclusiveStreamRefuses(t *testing.T) {
 					return nil // as if that were nothing
 				},
 			}
-			c := connect(t, svc, grpcmw.Exclusive(w.claims, key, grpcmw.Config{Wait: 5 * sec}), stamped()...)
-			if _, err := w.other.TryAcquire(t.Context(), "k"); err != nil {
+			c := connect(t, svc, grpcmw.Exclusive(w.Claims, key, grpcmw.Config{Wait: 5 * sec}), stamped()...)
+			if _, err := w.Other.TryAcquire(t.Context(), "k"); err != nil {
 				t.Fatal(err)
 			}
 			began := time.Now()
@@ -156,7 +157,7 @@ func TestExclusiveStreamRefuses(t *testing.T) {
 				}
 			}
 		}}
-		c := connect(t, svc, grpcmw.Exclusive(w.claims, byPayload, grpcmw.Config{}), stamped()...)
+		c := connect(t, svc, grpcmw.Exclusive(w.Claims, byPayload, grpcmw.Config{}), stamped()...)
 		for _, keys := range [][]string{{}, {""}, {"\x00"}, {"k", "other"}, {"k", "k", ""}} {
 			chat, err := c.FullDuplexCall(t.Context())
 			if err != nil {
@@ -168,10 +169,10 @@ func TestExclusiveStreamRefuses(t *testing.T) {
 			_ = chat.CloseSend()
 			_, err = chat.Recv()
 			refusedAs(t, err, codes.InvalidArgument, "INVALID_KEY")
-			w.free(t, "k")
+			w.Free(t, "k")
 			say = errors.New("of its own")
 		}
-		c = connect(t, svc, grpcmw.Exclusive(w.claims, fixed(""), grpcmw.Config{}), stamped()...)
+		c = connect(t, svc, grpcmw.Exclusive(w.Claims, fixed(""), grpcmw.Config{}), stamped()...)
 		chat, err := c.FullDuplexCall(t.Context())
 		if err == nil {
 			_, err = chat.Recv()
@@ -196,9 +197,9 @@ func TestExclusiveStreamRefuses(t *testing.T) {
 	} {
 		inWorld(t, name, func(t *testing.T, w *world) {
 			svc := &service{chat: func(stream chatServer) error { return early(t, stream) }}
-			slow := w.host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: -1, DelayReply: sec})
+			slow := w.Host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: -1, DelayReply: sec})
 			defer slow.Remove()
-			c := connect(t, svc, grpcmw.Exclusive(w.claims, byPayload, grpcmw.Config{}), stamped()...)
+			c := connect(t, svc, grpcmw.Exclusive(w.Claims, byPayload, grpcmw.Config{}), stamped()...)
 			chat, err := c.FullDuplexCall(t.Context())
 			if err == nil {
 				err = chat.Send(askFor("k"))
@@ -208,13 +209,13 @@ func TestExclusiveStreamRefuses(t *testing.T) {
 			}
 			refusedAs(t, err, codes.Internal, "UNCLAIMED")
 			time.Sleep(10 * sec)
-			w.free(t, "k")
+			w.Free(t, "k")
 		})
 	}
 	inWorld(t, "fails before", func(t *testing.T, w *world) {
 		own := status.Error(codes.PermissionDenied, "of its own")
 		svc := &service{chat: func(chatServer) error { return own }}
-		c := connect(t, svc, grpcmw.Exclusive(w.claims, byPayload, grpcmw.Config{}), stamped()...)
+		c := connect(t, svc, grpcmw.Exclusive(w.Claims, byPayload, grpcmw.Config{}), stamped()...)
 		chat, err := c.FullDuplexCall(t.Context())
 		if err == nil {
 			_, err = chat.Recv()
@@ -229,7 +230,7 @@ func TestExclusiveStreamRefuses(t *testing.T) {
 // makes of that.
 func TestExclusiveStreamLost(t *testing.T) {
 	t.Parallel()
-	for name, lose := range losses {
+	for name, lose := range testclaims.Losses {
 		for place, handle := range map[string]func(stream chatServer, lost func()) error{
 			"before receiving": func(stream chatServer, lost func()) error {
 				lost()
@@ -284,7 +285,7 @@ func TestExclusiveStreamLost(t *testing.T) {
 					}
 					return nil
 				}}
-				c := connect(t, svc, grpcmw.Exclusive(w.claims, byPayload, grpcmw.Config{}, limit(name)...), stamped()...)
+				c := connect(t, svc, grpcmw.Exclusive(w.Claims, byPayload, grpcmw.Config{}, limit(name)...), stamped()...)
 				chat, err := c.FullDuplexCall(t.Context())
 				if err == nil {
 					err = chat.Send(askFor("k"))
@@ -335,7 +336,7 @@ func TestExclusiveStreamLostBeforeTheEnd(t *testing.T) {
 				}
 			}
 		}}
-		c := connect(t, svc, grpcmw.Exclusive(w.claims, byPayload, grpcmw.Config{}), stamped()...)
+		c := connect(t, svc, grpcmw.Exclusive(w.Claims, byPayload, grpcmw.Config{}), stamped()...)
 		upload, err := c.StreamingInputCall(t.Context())
 		if err == nil {
 			err = upload.Send(partOf("k"))
@@ -344,7 +345,7 @@ func TestExclusiveStreamLostBeforeTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-got
-		w.host.Suspend(time.Minute) // nobody is told before
+		w.Host.Suspend(time.Minute) // nobody is told before
 		_, err = upload.CloseAndRecv()
 		refusedAs(t, err, codes.Aborted, "CLAIM_LOST")
 	})
@@ -359,7 +360,7 @@ func TestExclusiveStreamDrains(t *testing.T) {
 	}{"last words": {false, codes.OK}, "passed on": {true, codes.Aborted}} {
 		inWorld(t, name, func(t *testing.T, w *world) {
 			svc := &service{watch: func(_ *order, stream watchServer) error {
-				slow := w.host.Inject(claimtest.Fault{On: claimtest.KeepAlive, Times: -1, LoseRequest: true})
+				slow := w.Host.Inject(claimtest.Fault{On: claimtest.KeepAlive, Times: -1, LoseRequest: true})
 				defer slow.Remove()
 				<-stream.Context().Done()
 				if err := stream.Send(&news{}); err != nil {
@@ -374,7 +375,7 @@ func TestExclusiveStreamDrains(t *testing.T) {
 				}
 				return err
 			}}
-			c := connect(t, svc, grpcmw.Exclusive(w.claims, fixed("k"), grpcmw.Config{}), stamped()...)
+			c := connect(t, svc, grpcmw.Exclusive(w.Claims, fixed("k"), grpcmw.Config{}), stamped()...)
 			watch, err := c.StreamingOutputCall(t.Context(), askFor("k"))
 			if err == nil {
 				_, err = watch.Recv()
@@ -386,7 +387,7 @@ func TestExclusiveStreamDrains(t *testing.T) {
 			if test.code == codes.OK && !errors.Is(err, io.EOF) || test.code != codes.OK && status.Code(err) != test.code {
 				t.Errorf("got %v", err)
 			}
-			w.free(t, "k")
+			w.Free(t, "k")
 		})
 	}
 }
@@ -406,7 +407,7 @@ func TestExclusiveStreamClientGone(t *testing.T) {
 					}
 				}
 			}}
-			c := connect(t, svc, grpcmw.Exclusive(w.claims, key, grpcmw.Config{}), stamped()...)
+			c := connect(t, svc, grpcmw.Exclusive(w.Claims, key, grpcmw.Config{}), stamped()...)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			chat, err := c.FullDuplexCall(ctx)
@@ -419,7 +420,7 @@ func TestExclusiveStreamClientGone(t *testing.T) {
 			if err := <-got; err != nil {
 				t.Fatal(err)
 			}
-			if _, err := w.other.TryAcquire(t.Context(), "k"); !errors.Is(err, etcdclaims.ErrHeld) {
+			if _, err := w.Other.TryAcquire(t.Context(), "k"); !errors.Is(err, etcdclaims.ErrHeld) {
 				t.Errorf("another got %v", err)
 			}
 			cancel()
@@ -428,7 +429,7 @@ func TestExclusiveStreamClientGone(t *testing.T) {
 			}
 			synctest.Wait()
 			time.Sleep(sec)
-			w.free(t, "k")
+			w.Free(t, "k")
 		})
 	}
 }
@@ -489,7 +490,7 @@ func TestExclusiveStreamReturnsWhileReceiving(t *testing.T) {
 					t.Errorf("refused: %v", r)
 					return nil
 				}
-				c := connect(t, svc, grpcmw.Exclusive(w.claims, key, grpcmw.Config{Refuse: refuse}), stamped()...)
+				c := connect(t, svc, grpcmw.Exclusive(w.Claims, key, grpcmw.Config{Refuse: refuse}), stamped()...)
 				for range 20 {
 					chat, err := c.FullDuplexCall(t.Context())
 					if err == nil {
@@ -506,7 +507,7 @@ func TestExclusiveStreamReturnsWhileReceiving(t *testing.T) {
 						t.Error("a message came from nowhere")
 					}
 				}
-				w.free(t, "k")
+				w.Free(t, "k")
 			})
 		}
 	}

@@ -18,10 +18,10 @@ func TestHeaderOfAClaimedStream(t *testing.T) {
 			_, err := stream.Recv()
 			return err
 		}}
-		if _, err := w.other.TryAcquire(t.Context(), "k"); err != nil {
+		if _, err := w.Other.TryAcquire(t.Context(), "k"); err != nil {
 			t.Fatal(err)
 		}
-		c := connect(t, svc, grpcmw.Exclusive(w.claims, byPayload, grpcmw.Config{}), stamped()...)
+		c := connect(t, svc, grpcmw.Exclusive(w.Claims, byPayload, grpcmw.Config{}), stamped()...)
 		chat, err := c.FullDuplexCall(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -38,14 +38,14 @@ func TestHeaderOfAClaimedStream(t *testing.T) {
 			if err := stream.SendHeader(order); err != nil {
 				t.Error(err)
 			}
-			w.revoke(t, "k")
+			w.Revoke(t, "k")
 			<-stream.Context().Done()
 			if err := stream.SendHeader(order); err == nil {
 				t.Error("the header is sent after the loss")
 			}
 			return nil
 		}}
-		c := connect(t, svc, grpcmw.Exclusive(w.claims, byPayload, grpcmw.Config{}), stamped()...)
+		c := connect(t, svc, grpcmw.Exclusive(w.Claims, byPayload, grpcmw.Config{}), stamped()...)
 		chat, err := c.FullDuplexCall(t.Context())
 		if err != nil {
 			t.Fatal(err)

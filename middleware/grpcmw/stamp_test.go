@@ -14,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/testclaims"
 	"github.com/etcdclaims/claims/middleware/grpcmw"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
@@ -86,9 +87,9 @@ func TestStampSendsNothing(t *testing.T) {
 		_, err = c.FullDuplexCall(ctx)
 		check(err)
 	}
-	for name, lose := range losses {
+	for name, lose := range testclaims.Losses {
 		inWorld(t, name, func(t *testing.T, w *world) {
-			claim, err := w.claims.TryAcquire(t.Context(), "k", limit(name)...)
+			claim, err := w.Claims.TryAcquire(t.Context(), "k", limit(name)...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -108,7 +109,7 @@ func TestStampSendsNothing(t *testing.T) {
 		})
 	}
 	inWorld(t, "released", func(t *testing.T, w *world) {
-		claim, err := w.claims.TryAcquire(t.Context(), "k")
+		claim, err := w.Claims.TryAcquire(t.Context(), "k")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,14 +126,14 @@ func TestStampSendsNothing(t *testing.T) {
 		})
 	})
 	inWorld(t, "clock", func(t *testing.T, w *world) {
-		claim, err := w.claims.TryAcquire(t.Context(), "k")
+		claim, err := w.Claims.TryAcquire(t.Context(), "k")
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := claim.Bind(t.Context())
 		defer cancel()
-		w.host.StepClock(time.Hour)
-		w.host.Cut()
+		w.Host.StepClock(time.Hour)
+		w.Host.Cut()
 		both(t, ctx, func(err error) {
 			t.Helper()
 			if r := refusedAs(t, err, codes.Unavailable, "UNAVAILABLE"); r.RetryAfter != sec || !errors.Is(err, fencing.ErrUnknown) {
@@ -206,11 +207,11 @@ func TestStampCutOff(t *testing.T) {
 			},
 		} {
 			cut := func(c grpc_testing.TestServiceClient, wrap func(error) error) error {
-				return w.claims.TryRun(t.Context(), "k", func(ctx context.Context) error {
+				return w.Claims.TryRun(t.Context(), "k", func(ctx context.Context) error {
 					done := make(chan error)
 					go func() { done <- call(ctx, c) }()
 					<-came
-					w.revoke(t, "k")
+					w.Revoke(t, "k")
 					return wrap(<-done)
 				})
 			}
@@ -325,7 +326,7 @@ func TestStampStream(t *testing.T) {
 				}
 			}}
 			c := connect(t, svc, passOn, stamped()...)
-			claim, err := w.claims.TryAcquire(t.Context(), "k")
+			claim, err := w.Claims.TryAcquire(t.Context(), "k")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -341,7 +342,7 @@ func TestStampStream(t *testing.T) {
 			if err := <-came; err != nil {
 				t.Fatal(err)
 			}
-			w.host.Suspend(time.Minute) // the context has not heard of it yet
+			w.Host.Suspend(time.Minute) // the context has not heard of it yet
 			for range 2 {
 				refusedAs(t, send(chat), codes.Aborted, "CLAIM_LOST")
 			}
@@ -496,12 +497,12 @@ func TestStampRetries(t *testing.T) {
 		}}
 		c := connect(t, svc, grpcmw.Gate(new(fencing.Memory), fixed("k"), grpcmw.Config{}), append(stamped(), grpc.WithDefaultServiceConfig(policy))...)
 		call := func(ctx context.Context) error { _, err := c.UnaryCall(ctx, ask("")); return err }
-		if err := w.claims.TryRun(t.Context(), "k", call); err != nil || len(tokens) != 3 || tokens[0] != tokens[2] || tokens[0] != tokens[1] {
+		if err := w.Claims.TryRun(t.Context(), "k", call); err != nil || len(tokens) != 3 || tokens[0] != tokens[2] || tokens[0] != tokens[1] {
 			t.Errorf("got %q, %v", tokens, err)
 		}
 		fail = 100
 		tokens = nil
-		err := w.claims.TryRun(t.Context(), "k", call, etcdclaims.MaxHold(5*sec))
+		err := w.Claims.TryRun(t.Context(), "k", call, etcdclaims.MaxHold(5*sec))
 		if !errors.Is(err, fencing.ErrLost) || len(tokens) != 1 {
 			t.Errorf("got %q, %v", tokens, err)
 		}
@@ -536,9 +537,9 @@ func TestOldOwnerIsRefused(t *testing.T) {
 				return &response{}, err
 			}}, grpcmw.Exclusive(claims, byPayload, grpcmw.Config{Wait: -1}), stamped()...)
 		}
-		next := orders(w.other, func(context.Context) {})
-		old := orders(w.claims, func(context.Context) {
-			w.host.Kill()
+		next := orders(w.Other, func(context.Context) {})
+		old := orders(w.Claims, func(context.Context) {
+			w.Host.Kill()
 			if _, err := next.UnaryCall(t.Context(), ask("k")); err != nil {
 				t.Errorf("the new owner: %v", err)
 			}
@@ -550,7 +551,7 @@ func TestOldOwnerIsRefused(t *testing.T) {
 		}
 		_, err = stock.UnaryCall(naive, ask("k"))
 		refusedAs(t, err, codes.FailedPrecondition, "STALE_FENCE")
-		if _, err := claimtest.NewClient(t, w.near, etcdclaims.Config{}).TryAcquire(t.Context(), "k"); err != nil {
+		if _, err := claimtest.NewClient(t, w.Near, etcdclaims.Config{}).TryAcquire(t.Context(), "k"); err != nil {
 			t.Error(err)
 		}
 	})

@@ -36,7 +36,7 @@ func runLocked(ctx context.Context, l *jobs.Locker[unlocker], job string, task f
 func TestLocker(t *testing.T) {
 	t.Parallel()
 	inWorld(t, "OK", func(t *testing.T, w *world) {
-		l := lockerOf(w.claims, 20*sec)
+		l := lockerOf(w.Claims, 20*sec)
 		ctx, cancel := context.WithCancel(t.Context())
 		began := time.Now()
 		own := errors.New("own")
@@ -52,7 +52,7 @@ func TestLocker(t *testing.T) {
 			t.Errorf("got %v, %v", err, uerr)
 		}
 		// It stays held, though the job is over, but not for longer than it should.
-		other := lockerOf(w.other, 20*sec)
+		other := lockerOf(w.Other, 20*sec)
 		var notRun *middleware.NotRunError
 		if _, err := other.Lock(t.Context(), "job"); !errors.Is(err, fencing.ErrHeld) || !errors.As(err, &notRun) || notRun.Key != "job" {
 			t.Errorf("rest: %v", err)
@@ -69,7 +69,7 @@ func TestLocker(t *testing.T) {
 		}
 	})
 	inWorld(t, "unlocked twice", func(t *testing.T, w *world) {
-		l := lockerOf(w.claims, 0)
+		l := lockerOf(w.Claims, 0)
 		lock, err := l.Lock(t.Context(), "job")
 		if err != nil {
 			t.Fatal(err)
@@ -79,13 +79,13 @@ func TestLocker(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		w.free(t, "job")
+		w.Free(t, "job")
 		if err := l.Task("job", func(context.Context) error { t.Error("it runs"); return nil })(t.Context()); !errors.Is(err, jobs.ErrNotLocked) {
 			t.Errorf("after it: %v", err)
 		}
 	})
 	inWorld(t, "one task for each lock", func(t *testing.T, w *world) {
-		l := lockerOf(w.claims, 0)
+		l := lockerOf(w.Claims, 0)
 		_, err := runLocked(t.Context(), l, "job", func(ctx context.Context) error {
 			if err := l.Task("job", func(context.Context) error { return nil })(ctx); err != nil {
 				t.Error(err)
@@ -97,14 +97,14 @@ func TestLocker(t *testing.T) {
 		}
 	})
 	inWorld(t, "not had", func(t *testing.T, w *world) {
-		w.host.Cut()
-		if _, err := lockerOf(w.claims, 0).Lock(t.Context(), "job"); err == nil {
+		w.Host.Cut()
+		if _, err := lockerOf(w.Claims, 0).Lock(t.Context(), "job"); err == nil {
 			t.Error("locked")
 		}
 	})
 	for name, lose := range losses {
 		inWorld(t, name, func(t *testing.T, w *world) {
-			l := lockerOf(w.claims, 0)
+			l := lockerOf(w.Claims, 0)
 			err, uerr := runLocked(t.Context(), l, "job", l.Task("job", func(ctx context.Context) error {
 				lose(t, w, "job")
 				if ctx.Err() == nil || fencing.Check(ctx) == nil {
@@ -119,15 +119,15 @@ func TestLocker(t *testing.T) {
 	}
 	for name, leave := range leaving {
 		inWorld(t, name, func(t *testing.T, w *world) {
-			l := lockerOf(w.claims, 0)
+			l := lockerOf(w.Claims, 0)
 			left(func() {
 				_, _ = runLocked(context.Background(), l, "job", l.Task("job", func(context.Context) error { leave(); return nil }))
 			})
-			w.free(t, "job")
+			w.Free(t, "job")
 		})
 	}
 	inWorld(t, "lost before the task", func(t *testing.T, w *world) {
-		l := lockerOf(w.claims, 0)
+		l := lockerOf(w.Claims, 0)
 		err, _ := runLocked(t.Context(), l, "job", func(ctx context.Context) error {
 			losses["key deleted"](t, w, "job")
 			return l.Task("job", func(context.Context) error { t.Error("it runs"); return nil })(ctx)
@@ -138,7 +138,7 @@ func TestLocker(t *testing.T) {
 	})
 	// Shut down between the lock and its task: the claim drains, so its check still succeeds.
 	inWorld(t, "ended before the task", func(t *testing.T, w *world) {
-		l := lockerOf(w.claims, 0)
+		l := lockerOf(w.Claims, 0)
 		ctx, cancel := context.WithCancel(t.Context())
 		err, uerr := runLocked(ctx, l, "job", func(context.Context) error {
 			cancel()
@@ -161,9 +161,9 @@ func TestElector(t *testing.T) {
 		return e, func() error { cancel(errors.New("stop")); return <-ended }
 	}
 	inWorld(t, "hands over", func(t *testing.T, w *world) {
-		a, stopA := lead(w.claims)
+		a, stopA := lead(w.Claims)
 		time.Sleep(sec)
-		b, stopB := lead(w.other)
+		b, stopB := lead(w.Other)
 		time.Sleep(sec)
 		if err := a.IsLeader(t.Context()); err != nil {
 			t.Error(err)
@@ -213,9 +213,9 @@ func TestElector(t *testing.T) {
 		}
 	})
 	inWorld(t, "a machine that wakes", func(t *testing.T, w *world) {
-		e, stop := lead(w.claims)
+		e, stop := lead(w.Claims)
 		time.Sleep(sec)
-		w.host.Suspend(time.Minute) // no timer has fired yet
+		w.Host.Suspend(time.Minute) // no timer has fired yet
 		if err := e.IsLeader(t.Context()); !errors.Is(err, jobs.ErrNotLeader) {
 			t.Errorf("got %v", err)
 		}
@@ -227,7 +227,7 @@ func TestElector(t *testing.T) {
 	})
 	for name, lose := range losses {
 		inWorld(t, name, func(t *testing.T, w *world) {
-			e, stop := lead(w.claims)
+			e, stop := lead(w.Claims)
 			time.Sleep(sec)
 			err := e.Task(func(ctx context.Context) error {
 				lose(t, w, "leader")

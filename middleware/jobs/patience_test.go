@@ -13,8 +13,8 @@ import (
 
 // What is in the way of a job: another that has its key, or etcd that does not answer.
 var inTheWay = map[string]func(t *testing.T, w *world){
-	"held":   func(t *testing.T, w *world) { t.Helper(); w.hold(t, "k") },
-	"outage": func(_ *testing.T, w *world) { w.host.Cut() },
+	"held":   func(t *testing.T, w *world) { t.Helper(); hold(t, w, "k") },
+	"outage": func(_ *testing.T, w *world) { w.Host.Cut() },
 }
 
 // notRunAfter fails unless the job is not run, after so long, and told as such. An
@@ -41,30 +41,30 @@ func TestAsynqGivesUpBeforeTheDeadline(t *testing.T) {
 		for timeout, want := range map[time.Duration]time.Duration{sec: 750 * time.Millisecond, 3 * sec: 2250 * time.Millisecond, 5 * time.Minute: 5*time.Minute - sec} {
 			inWorld(t, name+", "+timeout.String(), func(t *testing.T, w *world) {
 				cfg := jobs.Config{Wait: -1}
-				warm := queues["asynq"](w.claims, cfg, "k", func(context.Context) error { return nil })
+				warm := queues["asynq"](w.Claims, cfg, "k", func(context.Context) error { return nil })
 				if err := warm(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				happens(t, w)
 				ctx, cancel := context.WithTimeout(t.Context(), timeout)
 				defer cancel()
-				notRunAfter(ctx, t, queues["asynq"](w.claims, cfg, "k", never), want)
-				w.host.Heal()
+				notRunAfter(ctx, t, queues["asynq"](w.Claims, cfg, "k", never), want)
+				w.Host.Heal()
 			})
 		}
 	}
 	inWorld(t, "at once", func(t *testing.T, w *world) {
-		w.hold(t, "k")
+		hold(t, w, "k")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		notRunAfter(ctx, t, queues["asynq"](w.claims, jobs.Config{Wait: 10 * sec}, "k", never), 10*sec)
+		notRunAfter(ctx, t, queues["asynq"](w.Claims, jobs.Config{Wait: 10 * sec}, "k", never), 10*sec)
 	})
 	// A task that has begun has its time to the end.
 	inWorld(t, "begun", func(t *testing.T, w *world) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*sec)
 		defer cancel()
 		began := time.Now()
-		err := queues["asynq"](w.claims, jobs.Config{}, "k", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })(ctx)
+		err := queues["asynq"](w.Claims, jobs.Config{}, "k", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })(ctx)
 		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took != 10*sec || !jobs.IsFailure(err) {
 			t.Errorf("%v after %v", err, took)
 		}
@@ -80,12 +80,12 @@ func TestRiverGivesUpBeforeItIsRescued(t *testing.T) {
 		for after, want := range map[time.Duration]time.Duration{0: 30 * time.Minute, 2 * time.Minute: time.Minute} {
 			inWorld(t, name+", "+after.String(), func(t *testing.T, w *world) {
 				cfg := jobs.Config{Wait: -1, RescueAfter: after}
-				warm := queues["River"](w.claims, cfg, "k", func(context.Context) error { return nil })
+				warm := queues["River"](w.Claims, cfg, "k", func(context.Context) error { return nil })
 				if err := warm(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				happens(t, w)
-				notRunAfter(t.Context(), t, queues["River"](w.claims, cfg, "k", never), want)
+				notRunAfter(t.Context(), t, queues["River"](w.Claims, cfg, "k", never), want)
 				snooze := errors.New("snooze")
 				cfg.NotRun = func(err error) error {
 					if errors.Is(err, fencing.ErrLost) {
@@ -93,15 +93,15 @@ func TestRiverGivesUpBeforeItIsRescued(t *testing.T) {
 					}
 					return snooze
 				}
-				if err := queues["River"](w.claims, cfg, "k", never)(t.Context()); !errors.Is(err, snooze) {
+				if err := queues["River"](w.Claims, cfg, "k", never)(t.Context()); !errors.Is(err, snooze) {
 					t.Errorf("got %v", err)
 				}
-				w.host.Heal()
+				w.Host.Heal()
 			})
 		}
 	}
 	inWorld(t, "begun", func(t *testing.T, w *world) {
-		err := queues["River"](w.claims, jobs.Config{RescueAfter: 2 * time.Minute}, "k", func(ctx context.Context) error {
+		err := queues["River"](w.Claims, jobs.Config{RescueAfter: 2 * time.Minute}, "k", func(ctx context.Context) error {
 			time.Sleep(3 * time.Minute)
 			return ctx.Err()
 		})(t.Context())

@@ -79,9 +79,9 @@ func TestQueueRuns(t *testing.T) {
 	inQueues(t, func(t *testing.T, w *world, q queue) {
 		own := errors.New("own")
 		for _, want := range []error{nil, own} {
-			err := q(w.claims, jobs.Config{}, "k", func(ctx context.Context) error {
+			err := q(w.Claims, jobs.Config{}, "k", func(ctx context.Context) error {
 				token, _ := fencing.FromContext(ctx)
-				if info, err := w.other.Lookup(ctx, "k"); err != nil || !info.Held || info.Fence != token.Fence || token.Key != "k" {
+				if info, err := w.Other.Lookup(ctx, "k"); err != nil || !info.Held || info.Fence != token.Fence || token.Key != "k" {
 					t.Errorf("%v, %+v, %v", token, info, err)
 				}
 				if err := fencing.Check(ctx); err != nil {
@@ -95,7 +95,7 @@ func TestQueueRuns(t *testing.T) {
 			if jobs.IsFailure(err) != (want != nil) {
 				t.Errorf("IsFailure(%v)", err)
 			}
-			w.free(t, "k")
+			w.Free(t, "k")
 		}
 	})
 }
@@ -106,7 +106,7 @@ func TestQueueNotRun(t *testing.T) {
 	inQueues(t, func(t *testing.T, w *world, q queue) {
 		snooze := errors.New("later")
 		never := func(context.Context) error { panic("it runs") }
-		claim := w.hold(t, "k")
+		claim := hold(t, w, "k")
 		check := func(err error, is ...error) {
 			t.Helper()
 			var notRun *middleware.NotRunError
@@ -126,21 +126,21 @@ func TestQueueNotRun(t *testing.T) {
 			}
 			return snooze
 		}}
-		check(q(w.claims, jobs.Config{}, "k", never)(t.Context()), fencing.ErrHeld)
-		err := q(w.claims, later, "k", never)(t.Context())
+		check(q(w.Claims, jobs.Config{}, "k", never)(t.Context()), fencing.ErrHeld)
+		err := q(w.Claims, later, "k", never)(t.Context())
 		check(err, fencing.ErrHeld, snooze)
 		if !strings.HasPrefix(err.Error(), "later (middleware: not run") {
 			t.Error(err)
 		}
-		if err := q(w.claims, jobs.Config{NotRun: func(error) error { return nil }}, "k", never)(t.Context()); err != nil {
+		if err := q(w.Claims, jobs.Config{NotRun: func(error) error { return nil }}, "k", never)(t.Context()); err != nil {
 			t.Errorf("dropped: %v", err)
 		}
-		same := q(w.claims, jobs.Config{NotRun: func(err error) error { return err }}, "k", never)(t.Context())
+		same := q(w.Claims, jobs.Config{NotRun: func(err error) error { return err }}, "k", never)(t.Context())
 		if check(same); strings.Count(same.Error(), "not run") != 1 {
 			t.Error(same)
 		}
 		began := time.Now()
-		check(q(w.claims, jobs.Config{Wait: 3 * sec}, "k", never)(t.Context()), fencing.ErrHeld)
+		check(q(w.Claims, jobs.Config{Wait: 3 * sec}, "k", never)(t.Context()), fencing.ErrHeld)
 		if took := time.Since(began); took < 3*sec || took > 4*sec {
 			t.Errorf("waited for %v", took)
 		}
@@ -150,21 +150,21 @@ func TestQueueNotRun(t *testing.T) {
 		ran := false
 		cfg := later
 		cfg.LastAttempt = func(context.Context) bool { return true }
-		err = q(w.claims, cfg, "k", func(context.Context) error { ran = true; return nil })(t.Context())
+		err = q(w.Claims, cfg, "k", func(context.Context) error { ran = true; return nil })(t.Context())
 		if err != nil || !ran || time.Since(began) < time.Minute {
 			t.Errorf("last attempt: %v, %v", ran, err)
 		}
 
-		w.host.Cut()
-		check(q(w.claims, later, "k", never)(t.Context()), snooze)
+		w.Host.Cut()
+		check(q(w.Claims, later, "k", never)(t.Context()), snooze)
 		ended, cancel := context.WithCancelCause(t.Context())
 		stop := errors.New("stop")
 		cancel(stop)
-		check(q(w.claims, jobs.Config{Wait: -1}, "k", never)(ended), stop, context.Canceled)
-		w.host.Heal()
+		check(q(w.Claims, jobs.Config{Wait: -1}, "k", never)(ended), stop, context.Canceled)
+		w.Host.Heal()
 
 		// A key that is none fails, for it will be none later, too.
-		err = q(w.claims, later, "", never)(t.Context())
+		err = q(w.Claims, later, "", never)(t.Context())
 		if !errors.Is(err, middleware.ErrInvalidKey) || errors.Is(err, snooze) || !jobs.IsFailure(err) {
 			t.Errorf("no key: %v", err)
 		}
@@ -179,7 +179,7 @@ func TestQueueLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inQueues(t, func(t *testing.T, w *world, q queue) {
 				for key, returned := range map[string]error{"k": nil, "l": own} {
-					err := q(w.claims, jobs.Config{NotRun: func(error) error { t.Error("told as not run"); return nil }}, key, func(ctx context.Context) error {
+					err := q(w.Claims, jobs.Config{NotRun: func(error) error { t.Error("told as not run"); return nil }}, key, func(ctx context.Context) error {
 						lose(t, w, key)
 						if ctx.Err() == nil || fencing.Check(ctx) == nil {
 							t.Error("the job is not told")
@@ -204,8 +204,8 @@ func TestQueueLostAtTheEdges(t *testing.T) {
 	t.Parallel()
 	inQueues(t, func(t *testing.T, w *world, q queue) {
 		// Deleted as the job returns: found by the release itself.
-		err := q(w.claims, jobs.Config{}, "k", func(context.Context) error {
-			w.server.Delete(t, "/etcdclaims/own/k")
+		err := q(w.Claims, jobs.Config{}, "k", func(context.Context) error {
+			w.Server.Delete(t, "/etcdclaims/own/k")
 			return nil
 		})(t.Context())
 		if !errors.Is(err, fencing.ErrLost) {
@@ -220,7 +220,7 @@ func TestQueueCancels(t *testing.T) {
 	inQueues(t, func(t *testing.T, w *world, q queue) {
 		stop := errors.New("cancelled remotely")
 		ctx, cancel := context.WithCancelCause(t.Context())
-		err := q(w.claims, jobs.Config{}, "k", func(ctx context.Context) error {
+		err := q(w.Claims, jobs.Config{}, "k", func(ctx context.Context) error {
 			cancel(stop)
 			<-ctx.Done()
 			if cause := context.Cause(ctx); cause != stop { //nolint:errorlint // the very one
@@ -231,15 +231,15 @@ func TestQueueCancels(t *testing.T) {
 		if err != context.Canceled { //nolint:errorlint // as it is
 			t.Errorf("got %v", err)
 		}
-		w.free(t, "k")
+		w.Free(t, "k")
 
 		// A job that ignores it is a zombie: the key stays held, and passes it.
 		ctx, cancel = context.WithCancelCause(t.Context())
-		err = q(w.claims, jobs.Config{}, "k", func(ctx context.Context) error {
+		err = q(w.Claims, jobs.Config{}, "k", func(ctx context.Context) error {
 			token, _ := fencing.FromContext(ctx)
 			cancel(stop)
 			time.Sleep(10 * sec)
-			if info, err := w.other.Lookup(context.Background(), "k"); err != nil || info.Fence <= token.Fence {
+			if info, err := w.Other.Lookup(context.Background(), "k"); err != nil || info.Fence <= token.Fence {
 				t.Errorf("%+v, %v", info, err)
 			}
 			return nil
@@ -256,12 +256,12 @@ func TestQueueLeft(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inQueues(t, func(t *testing.T, w *world, q queue) {
 				p := left(func() {
-					_ = q(w.claims, jobs.Config{}, "k", func(context.Context) error { leave(); return nil })(context.Background())
+					_ = q(w.Claims, jobs.Config{}, "k", func(context.Context) error { leave(); return nil })(context.Background())
 				})
 				if name == "panic" && p != "own" {
 					t.Errorf("panic %v", p)
 				}
-				w.free(t, "k")
+				w.Free(t, "k")
 			})
 		})
 	}
@@ -271,9 +271,9 @@ func TestQueueLeft(t *testing.T) {
 func TestQueueNested(t *testing.T) {
 	t.Parallel()
 	inQueues(t, func(t *testing.T, w *world, q queue) {
-		w.hold(t, "inner")
-		inner := middleware.Func(w.claims, func(string) string { return "inner" }, func(context.Context, string) (int, error) { return 0, nil }, middleware.FuncConfig{})
-		err := q(w.claims, jobs.Config{NotRun: func(error) error { return nil }}, "k", func(ctx context.Context) error {
+		hold(t, w, "inner")
+		inner := middleware.Func(w.Claims, func(string) string { return "inner" }, func(context.Context, string) (int, error) { return 0, nil }, middleware.FuncConfig{})
+		err := q(w.Claims, jobs.Config{NotRun: func(error) error { return nil }}, "k", func(ctx context.Context) error {
 			_, err := inner(ctx, "")
 			return errors.Join(errors.New("own"), err)
 		})(t.Context())
@@ -298,7 +298,7 @@ func TestWatermillContext(t *testing.T) {
 					return nil
 				}
 			}
-			wrap := jobs.WatermillNoPublish[noPublishHandlerFunc](w.claims, func(m *message) string { return m.key }, jobs.Config{})
+			wrap := jobs.WatermillNoPublish[noPublishHandlerFunc](w.Claims, func(m *message) string { return m.key }, jobs.Config{})
 			if err := wrap(handle(func() {}))(m); err != nil || m.ctx != t.Context() {
 				t.Errorf("%v, %v", err, m.ctx)
 			}

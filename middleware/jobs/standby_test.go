@@ -50,12 +50,12 @@ func TestTicksAfterAnOutage(t *testing.T) {
 				defer mu.Unlock()
 				told = append(told, err)
 			}
-			stop := start(t, ticksOf(t, w.claims, minutely, cfg), 0, fn)
+			stop := start(t, ticksOf(t, w.Claims, minutely, cfg), 0, fn)
 			time.Sleep(3*time.Minute + 30*sec)
 			mu.Lock()
 			before := len(ran)
 			mu.Unlock()
-			w.host.Cut()
+			w.Host.Cut()
 			time.Sleep(20 * time.Minute)
 			mu.Lock()
 			if len(ran) != before {
@@ -67,7 +67,7 @@ func TestTicksAfterAnOutage(t *testing.T) {
 				t.Errorf("%d of 20 ticks were reported as not run, the last: %v", n, told[len(told)-1])
 			}
 			mu.Unlock()
-			w.host.Heal()
+			w.Host.Heal()
 			time.Sleep(20 * sec)
 			mu.Lock()
 			if after := len(ran) - before; most > 1 || after > 1 || cfg.StandBy && after != 1 {
@@ -90,16 +90,16 @@ func TestStandByForLong(t *testing.T) {
 	t.Parallel()
 	for name, happens := range map[string]func(w *world){
 		"later ticks":         func(*world) { time.Sleep(3 * time.Minute) },
-		"an outage":           func(w *world) { time.Sleep(sec); w.host.Cut(); time.Sleep(3 * time.Minute); w.host.Heal() },
+		"an outage":           func(w *world) { time.Sleep(sec); w.Host.Cut(); time.Sleep(3 * time.Minute); w.Host.Heal() },
 		"begins in an outage": nil,
 	} {
 		inWorld(t, name, func(t *testing.T, w *world) {
 			began := make(chan string, 1)
-			gone := ticksOf(t, w.other, minutely, jobs.TicksConfig{}).Task(func(ctx context.Context) error {
+			gone := ticksOf(t, w.Other, minutely, jobs.TicksConfig{}).Task(func(ctx context.Context) error {
 				tick, _ := jobs.TickOf(ctx)
 				began <- tick.Key()
 				time.Sleep(3*time.Minute + 30*sec)
-				w.near.Kill()
+				w.Near.Kill()
 				<-ctx.Done()
 				return nil
 			})
@@ -107,15 +107,15 @@ func TestStandByForLong(t *testing.T) {
 			go func() { ended <- gone(context.Background()) }()
 			key := <-began
 			var j journal
-			ticks := ticksOf(t, w.claims, minutely, jobs.TicksConfig{StandBy: true})
+			ticks := ticksOf(t, w.Claims, minutely, jobs.TicksConfig{StandBy: true})
 			stood := make(chan error, 1)
 			if happens == nil {
-				w.host.Cut()
+				w.Host.Cut()
 			}
 			go func() { stood <- ticks.Task(j.run)(context.Background()) }()
 			if happens == nil {
 				time.Sleep(20 * sec)
-				w.host.Heal()
+				w.Host.Heal()
 				time.Sleep(20 * sec)
 				happens = func(*world) { time.Sleep(2*time.Minute + 20*sec) }
 			}
@@ -144,10 +144,10 @@ func TestStandByForATickThatHasRun(t *testing.T) {
 		now := time.Now() // to shortly after a tick
 		time.Sleep(now.Truncate(time.Minute).Add(time.Minute + 100*time.Millisecond).Sub(now))
 		var here, there journal
-		cutOff := ticksOf(t, w.claims, minutely, jobs.TicksConfig{StandBy: true}).Task(here.run)
-		other := ticksOf(t, w.other, minutely, jobs.TicksConfig{}).Task(there.run)
+		cutOff := ticksOf(t, w.Claims, minutely, jobs.TicksConfig{StandBy: true}).Task(here.run)
+		other := ticksOf(t, w.Other, minutely, jobs.TicksConfig{}).Task(there.run)
 		time.Sleep(time.Minute)
-		w.host.Cut()
+		w.Host.Cut()
 		if err := other(t.Context()); err != nil || len(there.ran) != 1 {
 			t.Fatal(err, there.ran)
 		}
@@ -156,7 +156,7 @@ func TestStandByForATickThatHasRun(t *testing.T) {
 		time.Sleep(time.Minute)
 		go func() { second <- cutOff(context.Background()) }() // the first no longer waits for an answer
 		time.Sleep(sec / 2)
-		w.host.Heal()
+		w.Host.Heal()
 		if err := <-first; err != nil {
 			t.Errorf("the tick that has run: %v", err)
 		}
@@ -174,31 +174,31 @@ func TestStandByAlone(t *testing.T) {
 		inWorld(t, ttl.String(), func(t *testing.T, w *world) {
 			began := make(chan struct{})
 			cfg := jobs.TicksConfig{Alone: true, StandBy: true}
-			gone := ticksOf(t, w.claims, minutely, cfg, etcdclaims.TTL(ttl)).Task(func(ctx context.Context) error { close(began); <-ctx.Done(); return nil })
+			gone := ticksOf(t, w.Claims, minutely, cfg, etcdclaims.TTL(ttl)).Task(func(ctx context.Context) error { close(began); <-ctx.Done(); return nil })
 			ended := make(chan error, 1)
 			go func() { ended <- gone(context.Background()) }()
 			<-began
-			w.host.Cut()
+			w.Host.Cut()
 			var j journal
 			at := time.Now()
-			if err := ticksOf(t, w.other, minutely, cfg, etcdclaims.TTL(ttl)).Task(j.run)(t.Context()); err != nil || len(j.ran) != 1 {
+			if err := ticksOf(t, w.Other, minutely, cfg, etcdclaims.TTL(ttl)).Task(j.run)(t.Context()); err != nil || len(j.ran) != 1 {
 				t.Errorf("%v, ran %v", err, j.ran)
 			}
 			if took := time.Since(at); took > ttl+2*sec {
 				t.Errorf("taken over after %v", took)
 			}
-			w.host.Heal()
+			w.Host.Heal()
 			if err := <-ended; !errors.Is(err, fencing.ErrLost) {
 				t.Errorf("the dead: %v", err)
 			}
 		})
 	}
 	inWorld(t, "an outage is ridden out", func(t *testing.T, w *world) {
-		ticks := ticksOf(t, w.claims, minutely, jobs.TicksConfig{Alone: true}, etcdclaims.TTL(time.Minute))
+		ticks := ticksOf(t, w.Claims, minutely, jobs.TicksConfig{Alone: true}, etcdclaims.TTL(time.Minute))
 		if err := ticks.Task(func(ctx context.Context) error {
-			w.host.Cut()
+			w.Host.Cut()
 			time.Sleep(25 * sec)
-			w.host.Heal()
+			w.Host.Heal()
 			time.Sleep(2 * sec)
 			return ctx.Err()
 		})(t.Context()); err != nil {
@@ -219,7 +219,7 @@ func TestTickLostRunsAgain(t *testing.T) {
 					opts = append(opts, work.AtMostOnce())
 				}
 				cfg := jobs.TicksConfig{Alone: alone}
-				err := ticksOf(t, w.claims, minutely, cfg, opts...).Task(func(ctx context.Context) error {
+				err := ticksOf(t, w.Claims, minutely, cfg, opts...).Task(func(ctx context.Context) error {
 					token, _ := fencing.FromContext(ctx)
 					losses["forced"](t, w, token.Key)
 					return nil
@@ -228,7 +228,7 @@ func TestTickLostRunsAgain(t *testing.T) {
 					t.Fatal(err)
 				}
 				var j journal
-				err = ticksOf(t, w.other, minutely, cfg, opts...).Task(j.run)(t.Context())
+				err = ticksOf(t, w.Other, minutely, cfg, opts...).Task(j.run)(t.Context())
 				if atMostOnce && (!errors.Is(err, work.ErrDead) || len(j.ran) > 0) || !atMostOnce && (err != nil || len(j.ran) != 1) {
 					t.Errorf("another: %v, ran %v", err, j.ran)
 				}
@@ -247,7 +247,7 @@ func TestTicksFirstEarly(t *testing.T) {
 			for hour := range 24 {
 				now := time.Date(2026, 3, 1, hour, 30, 0, 0, time.UTC)
 				var j journal
-				ticks, err := jobs.NewTicks(w.claims, testwork.Of(w.claims), "job", local{}, jobs.TicksConfig{Now: func() time.Time { return now.In(process) }, Report: j.report})
+				ticks, err := jobs.NewTicks(w.Claims, testwork.Of(w.Claims), "job", local{}, jobs.TicksConfig{Now: func() time.Time { return now.In(process) }, Report: j.report})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -98,7 +98,7 @@ func TestTicksRunOnce(t *testing.T) {
 			fn := func(ctx context.Context) error { time.Sleep(5 * time.Millisecond); return j.run(ctx) }
 			begin := time.Now()
 			var stops []func()
-			for i, c := range []*etcdclaims.Client{w.claims, w.other} {
+			for i, c := range []*etcdclaims.Client{w.Claims, w.Other} {
 				late := time.Duration(i) * skew
 				ticks := ticksOf(t, c, minutely, jobs.TicksConfig{Now: func() time.Time { return time.Now().Add(-late) }})
 				stops = append(stops, start(t, ticks, late, fn))
@@ -238,7 +238,7 @@ func TestTickOutcomes(t *testing.T) {
 		inWorld(t, name, func(t *testing.T, w *world) {
 			var here, there journal
 			key := "job/" + time.Now().UTC().Truncate(time.Minute).Format(time.RFC3339)
-			task := ticksOf(t, w.claims, minutely, jobs.TicksConfig{Report: here.report}).Task(func(ctx context.Context) error {
+			task := ticksOf(t, w.Claims, minutely, jobs.TicksConfig{Report: here.report}).Task(func(ctx context.Context) error {
 				if token, _ := fencing.FromContext(ctx); token.Key != key || token.Fence == 0 || fencing.Check(ctx) != nil {
 					t.Errorf("token %v", token)
 				}
@@ -258,11 +258,11 @@ func TestTickOutcomes(t *testing.T) {
 			}
 			// However late: the record says that it was run.
 			time.Sleep(50 * sec)
-			again := ticksOf(t, w.other, minutely, jobs.TicksConfig{Report: there.report}).Task(func(context.Context) error { t.Error("it runs again"); return nil })
+			again := ticksOf(t, w.Other, minutely, jobs.TicksConfig{Report: there.report}).Task(func(context.Context) error { t.Error("it runs again"); return nil })
 			if err := again(t.Context()); err != nil || !errors.Is(there.told[0], middleware.ErrDone) {
 				t.Errorf("again: %v, told %v", err, there.told)
 			}
-			for r, err := range testwork.Of(w.other).Orphans(t.Context(), "") {
+			for r, err := range testwork.Of(w.Other).Orphans(t.Context(), "") {
 				t.Errorf("%v, %v", r, err)
 			}
 		})
@@ -274,15 +274,15 @@ func TestTickHeld(t *testing.T) {
 	inWorld(t, "another runs it", func(t *testing.T, w *world) {
 		var j journal
 		began := make(chan struct{})
-		long := ticksOf(t, w.other, minutely, jobs.TicksConfig{}).Task(func(context.Context) error { close(began); time.Sleep(30 * sec); return nil })
+		long := ticksOf(t, w.Other, minutely, jobs.TicksConfig{}).Task(func(context.Context) error { close(began); time.Sleep(30 * sec); return nil })
 		ended := make(chan error)
 		go func() { ended <- long(context.Background()) }()
 		<-began
-		task := ticksOf(t, w.claims, minutely, jobs.TicksConfig{Report: j.report}).Task(func(context.Context) error { t.Error("it runs"); return nil })
+		task := ticksOf(t, w.Claims, minutely, jobs.TicksConfig{Report: j.report}).Task(func(context.Context) error { t.Error("it runs"); return nil })
 		if err := task(t.Context()); err != nil || !errors.Is(j.told[0], fencing.ErrHeld) {
 			t.Errorf("%v, told %v", err, j.told)
 		}
-		standBy := ticksOf(t, w.claims, minutely, jobs.TicksConfig{Report: j.report, StandBy: true}).Task(func(context.Context) error { t.Error("it runs"); return nil })
+		standBy := ticksOf(t, w.Claims, minutely, jobs.TicksConfig{Report: j.report, StandBy: true}).Task(func(context.Context) error { t.Error("it runs"); return nil })
 		if err := standBy(t.Context()); err != nil || !errors.Is(j.told[1], middleware.ErrDone) {
 			t.Errorf("%v, told %v", err, j.told)
 		}
@@ -291,8 +291,8 @@ func TestTickHeld(t *testing.T) {
 		}
 	})
 	inWorld(t, "no answer", func(t *testing.T, w *world) {
-		w.host.Cut()
-		task := ticksOf(t, w.claims, minutely, jobs.TicksConfig{}).Task(func(context.Context) error { t.Error("it runs"); return nil })
+		w.Host.Cut()
+		task := ticksOf(t, w.Claims, minutely, jobs.TicksConfig{}).Task(func(context.Context) error { t.Error("it runs"); return nil })
 		var notRun *middleware.NotRunError
 		if err := task(t.Context()); !errors.As(err, &notRun) {
 			t.Errorf("got %v", err)
@@ -305,23 +305,23 @@ func TestTickOrphan(t *testing.T) {
 	t.Parallel()
 	die := func(t *testing.T, w *world, opts ...work.Option) {
 		began := make(chan struct{})
-		gone := ticksOf(t, w.claims, minutely, jobs.TicksConfig{}, opts...).Task(func(ctx context.Context) error { close(began); <-ctx.Done(); return nil })
+		gone := ticksOf(t, w.Claims, minutely, jobs.TicksConfig{}, opts...).Task(func(ctx context.Context) error { close(began); <-ctx.Done(); return nil })
 		ended := make(chan error, 1)
 		go func() { ended <- gone(context.Background()) }()
 		t.Cleanup(func() {
-			w.host.Heal()
+			w.Host.Heal()
 			if err := <-ended; !errors.Is(err, fencing.ErrLost) {
 				t.Errorf("the dead: %v", err)
 			}
 		})
 		<-began
-		w.host.Cut()
+		w.Host.Cut()
 	}
 	inWorld(t, "another stands by", func(t *testing.T, w *world) {
 		die(t, w)
 		var j journal
 		began := time.Now()
-		if err := ticksOf(t, w.other, minutely, jobs.TicksConfig{StandBy: true}).Task(j.run)(t.Context()); err != nil || len(j.ran) != 1 || time.Since(began) > 17*sec {
+		if err := ticksOf(t, w.Other, minutely, jobs.TicksConfig{StandBy: true}).Task(j.run)(t.Context()); err != nil || len(j.ran) != 1 || time.Since(began) > 17*sec {
 			t.Errorf("%v, ran %v after %v", err, j.ran, time.Since(began))
 		}
 	})
@@ -329,7 +329,7 @@ func TestTickOrphan(t *testing.T) {
 		die(t, w)
 		time.Sleep(40 * sec)
 		var j journal
-		if err := ticksOf(t, w.other, minutely, jobs.TicksConfig{}).Task(j.run)(t.Context()); err != nil || len(j.ran) != 1 {
+		if err := ticksOf(t, w.Other, minutely, jobs.TicksConfig{}).Task(j.run)(t.Context()); err != nil || len(j.ran) != 1 {
 			t.Errorf("%v, ran %v", err, j.ran)
 		}
 	})
@@ -337,7 +337,7 @@ func TestTickOrphan(t *testing.T) {
 		die(t, w, work.AtMostOnce())
 		time.Sleep(40 * sec)
 		var j journal
-		err := ticksOf(t, w.other, minutely, jobs.TicksConfig{}, work.AtMostOnce()).Task(j.run)(t.Context())
+		err := ticksOf(t, w.Other, minutely, jobs.TicksConfig{}, work.AtMostOnce()).Task(j.run)(t.Context())
 		if !errors.Is(err, work.ErrDead) || len(j.ran) != 0 {
 			t.Errorf("%v, ran %v", err, j.ran)
 		}
@@ -350,7 +350,7 @@ func TestTickLost(t *testing.T) {
 	for name, lose := range losses {
 		inWorld(t, name, func(t *testing.T, w *world) {
 			for _, cfg := range []jobs.TicksConfig{{}, {Alone: true}} {
-				err := ticksOf(t, w.claims, minutely, cfg).Task(func(ctx context.Context) error {
+				err := ticksOf(t, w.Claims, minutely, cfg).Task(func(ctx context.Context) error {
 					token, _ := fencing.FromContext(ctx)
 					lose(t, w, token.Key)
 					if ctx.Err() == nil || fencing.Check(ctx) == nil {
@@ -391,7 +391,7 @@ func TestTicksAlone(t *testing.T) {
 			return nil
 		}
 		var stops []func()
-		for i, c := range []*etcdclaims.Client{w.claims, w.other} {
+		for i, c := range []*etcdclaims.Client{w.Claims, w.Other} {
 			report := func(tick jobs.Tick, err error) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -413,9 +413,9 @@ func TestTicksAlone(t *testing.T) {
 		}
 	})
 	inWorld(t, "a skipped tick is done", func(t *testing.T, w *world) {
-		claim := w.hold(t, "job")
+		claim := hold(t, w, "job")
 		var j journal
-		task := ticksOf(t, w.claims, minutely, jobs.TicksConfig{Alone: true, Report: j.report}).Task(j.run)
+		task := ticksOf(t, w.Claims, minutely, jobs.TicksConfig{Alone: true, Report: j.report}).Task(j.run)
 		if err := task(t.Context()); err != nil || !errors.Is(j.told[0], fencing.ErrHeld) {
 			t.Errorf("%v, told %v", err, j.told)
 		}
@@ -441,7 +441,7 @@ func (deaf) TryRun(context.Context, string, func(context.Context) error, ...etcd
 func TestTickGivenBack(t *testing.T) {
 	t.Parallel()
 	inWorld(t, "OK", func(t *testing.T, w *world) {
-		ticks, err := jobs.NewTicks(deaf{w.claims}, testwork.Of(w.claims), "job", minutely, jobs.TicksConfig{Alone: true})
+		ticks, err := jobs.NewTicks(deaf{w.Claims}, testwork.Of(w.Claims), "job", minutely, jobs.TicksConfig{Alone: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -451,7 +451,7 @@ func TestTickGivenBack(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		var j journal
-		if err := ticksOf(t, w.other, minutely, jobs.TicksConfig{Alone: true}).Task(j.run)(t.Context()); err != nil || len(j.ran) != 1 {
+		if err := ticksOf(t, w.Other, minutely, jobs.TicksConfig{Alone: true}).Task(j.run)(t.Context()); err != nil || len(j.ran) != 1 {
 			t.Errorf("another: %v, ran %v", err, j.ran)
 		}
 	})
@@ -462,7 +462,7 @@ func TestCronJob(t *testing.T) {
 	inWorld(t, "OK", func(t *testing.T, w *world) {
 		ctx, cancel := context.WithCancel(context.Background())
 		var j journal
-		ticks := ticksOf(t, w.claims, minutely, jobs.TicksConfig{Context: func() context.Context { return ctx }, Report: j.report})
+		ticks := ticksOf(t, w.Claims, minutely, jobs.TicksConfig{Context: func() context.Context { return ctx }, Report: j.report})
 		ticks.Job(func(ctx context.Context) error {
 			cancel()
 			<-ctx.Done()
@@ -479,7 +479,7 @@ func TestCronJob(t *testing.T) {
 	for name, leave := range leaving {
 		inWorld(t, "wrapped, "+name, func(t *testing.T, w *world) {
 			var j journal
-			wrap := jobs.CronWrapper[interface{ Run() }](ticksOf(t, w.claims, minutely, jobs.TicksConfig{Report: j.report}))
+			wrap := jobs.CronWrapper[interface{ Run() }](ticksOf(t, w.Claims, minutely, jobs.TicksConfig{Report: j.report}))
 			if p := left(wrap(runFunc(leave)).Run); (p == "own") != (name == "panic") {
 				t.Errorf("panic %v", p)
 			}

@@ -4,12 +4,10 @@ import (
 	"context"
 	"runtime"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
-	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testclaims"
 )
 
@@ -24,59 +22,33 @@ var without = func() *etcdclaims.Client {
 	return c
 }()
 
-// world is one etcd in virtual time, and two processes, each on its machine.
-type world struct {
-	server        *claimtest.Server
-	host, near    *claimtest.Host // of claims, and of other
-	claims, other *etcdclaims.Client
-}
+type world = testclaims.Pair
 
 // inWorld runs a subtest in a world of its own, beside the others.
-func inWorld(t *testing.T, name string, f func(t *testing.T, w *world)) {
-	t.Helper()
-	t.Run(name, func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			server := claimtest.Start(t)
-			w := &world{server: server, host: server.Host(t), near: server.Host(t)}
-			w.claims = claimtest.NewClient(t, w.host, etcdclaims.Config{Owner: "here"})
-			w.other = claimtest.NewClient(t, w.near, etcdclaims.Config{Owner: "there"})
-			f(t, w)
-		})
-	})
-}
+var inWorld = testclaims.PairCase
 
 // hold lets the other process have the key.
-func (w *world) hold(t *testing.T, key string) *etcdclaims.Claim {
+func hold(t *testing.T, w *world, key string) *etcdclaims.Claim {
 	t.Helper()
-	claim, err := w.other.TryAcquire(t.Context(), key)
+	claim, err := w.Other.TryAcquire(t.Context(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return claim
 }
 
-// free fails unless the key is held by nobody.
-func (w *world) free(t *testing.T, key string) {
-	t.Helper()
-	info, err := w.other.Lookup(context.Background(), key)
-	if err != nil || info.Held {
-		t.Errorf("%s is not free: %+v, %v", key, info, err)
-	}
-}
-
 // losses take the claim on a key away from a process while its job runs, in every
 // way there is but for its own doing.
 var losses = map[string]func(t *testing.T, w *world, key string){
-	"cut off":       func(_ *testing.T, w *world, _ string) { w.host.Cut(); time.Sleep(time.Minute); w.host.Heal() },
-	"stopped":       func(_ *testing.T, w *world, _ string) { w.host.Suspend(time.Minute); time.Sleep(2 * sec) },
-	"lease revoked": func(t *testing.T, w *world, key string) { w.server.Revoke(t, testclaims.Key("", key)); time.Sleep(sec) },
+	"cut off":       func(_ *testing.T, w *world, _ string) { w.Host.Cut(); time.Sleep(time.Minute); w.Host.Heal() },
+	"stopped":       func(_ *testing.T, w *world, _ string) { w.Host.Suspend(time.Minute); time.Sleep(2 * sec) },
+	"lease revoked": func(t *testing.T, w *world, key string) { w.Server.Revoke(t, testclaims.Key("", key)); time.Sleep(sec) },
 	"key deleted": func(t *testing.T, w *world, key string) {
-		w.server.Delete(t, testclaims.Key("", key))
+		w.Server.Delete(t, testclaims.Key("", key))
 		time.Sleep(10 * sec)
 	},
 	"forced": func(t *testing.T, w *world, key string) {
-		if err := admin.ForceRelease(context.Background(), w.other, key, "test"); err != nil {
+		if err := admin.ForceRelease(context.Background(), w.Other, key, "test"); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(2 * sec)
