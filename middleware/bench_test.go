@@ -83,9 +83,6 @@ func BenchmarkGate(b *testing.B) {
 	b.Run("memory", func(b *testing.B) {
 		compare(b, 1, middleware.Gate(new(fencing.Memory), middleware.PathKey("{id}"), middleware.Config{})(http.HandlerFunc(bare)), http.HandlerFunc(bare))
 	})
-	b.Run("nil", func(b *testing.B) {
-		compare(b, 1, middleware.Gate(nil, middleware.PathKey("{id}"), middleware.Config{})(http.HandlerFunc(bare)), http.HandlerFunc(bare))
-	})
 }
 
 // BenchmarkExclusive is beside the bare handler without etcd, and with etcd beside

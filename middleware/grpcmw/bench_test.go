@@ -39,7 +39,6 @@ func BenchmarkOverhead(b *testing.B) {
 		ctx  context.Context
 		c    grpc_testing.TestServiceClient
 	}{
-		{"nil gate", b.Context(), connect(b, svc, grpcmw.Gate(nil, byPayload, grpcmw.Config{}))},
 		{"Gate", with(b.Context(), string(text)), connect(b, svc, gated)},
 		{"Stamp", held, connect(b, svc, passOn, stamped()...)},
 		{"Stamp and Gate", held, connect(b, svc, gated, stamped()...)},
