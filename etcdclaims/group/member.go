@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/retry"
 	"go.uber.org/zap"
 )
@@ -120,7 +121,7 @@ func Join(ctx context.Context, claims *etcdclaims.Client, cfg Config, handler Ha
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("join group %q as %q: %w", cfg.Group, cfg.Name, attach.Of(claims).Explain(err))
+		return nil, errtext.Wrap(fmt.Sprintf("join group %q as %q", cfg.Group, cfg.Name), attach.Of(claims).Explain(err))
 	}
 	since := m.since
 	m.view = newView(claims, m.keys, cfg.Partitions, m.log)
@@ -131,7 +132,7 @@ func Join(ctx context.Context, claims *etcdclaims.Client, cfg Config, handler Ha
 	go m.run()
 	if err := m.view.until(ctx, func() bool { return m.view.rev >= since && m.view.synced }); err != nil {
 		m.failed.Store(true)
-		err = fmt.Errorf("join group %q as %q: %w", cfg.Group, cfg.Name, err)
+		err = errtext.Wrap(fmt.Sprintf("join group %q as %q", cfg.Group, cfg.Name), err)
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*readTimeout)
 		defer cancel()
 		return nil, errors.Join(err, m.Leave(last))
