@@ -21,6 +21,8 @@ import (
 // cannot be combined with Slots, Shared, Manual, MinHold, If or Then. Prefer
 // cannot be combined with Slots, Shared, If, Then or Note. LazyRelease cannot be combined
 // with Slots, Shared, Manual, MinHold or Prefer.
+//
+// If an option is given twice, the last one counts. Those of If and Then add up. A nil option changes nothing.
 type AcquireOption = option.AcquireOption
 
 // AllOption is an option of [Client.TryAcquireAll].

@@ -80,9 +80,10 @@ type Member struct {
 // no other process has joined for 100 ms, up to 1 s: processes that start together share out the
 // partitions at once.
 //
-// ctx bounds the call, not the membership. That lasts until Leave, Close of the client,
+// ctx bounds the call, not the membership. The membership lasts until Leave, Close of the client,
 // an eviction, or until another process joins with the same Name. A member that loses its
-// claim, as in an outage of etcd, joins again by itself.
+// claim, as in an outage of etcd, joins again by itself. The first Join does not: while etcd does not
+// answer, it returns an error within 15 s, even if ctx lasts longer. Call it again then.
 //
 // An error describes the field of cfg that is invalid, is an *EvictedError, or matches
 // ErrPartitions, etcdclaims.ErrPassthrough, etcdclaims.ErrClosed, or an error of

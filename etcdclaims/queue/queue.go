@@ -207,9 +207,9 @@ func tryAgain(ctx context.Context, err error, success time.Time, try int) bool {
 }
 
 // Reconfigure makes the order and the bounds of this Config those of the queue: HigherFirst,
-// MaxTaken, MaxWaiting and KeyLimit. It is for a queue that all processes have closed. Those that have
-// not, and have claimed or enqueued before, may go on with what they know. Calling again is
-// safe.
+// MaxTaken, MaxWaiting and KeyLimit. It is for a queue that all processes have closed. A process that
+// has not, and has claimed or enqueued before, may continue with the earlier configuration. Calling
+// Reconfigure again is safe.
 //
 // The error matches ErrInUse, and nothing was changed, while a process has a session in the
 // queue, or a worker has an item. It also does if HigherFirst changes while the queue has items
