@@ -110,10 +110,10 @@ func (cfg Config) checkTTL(ttl time.Duration) error {
 	switch {
 	case ttl < 0:
 		return fmt.Errorf("TTL %v is negative", ttl)
-	case ttl < shortestTTL:
-		return fmt.Errorf("TTL %v is below %v, the shortest lease of etcd", ttl, shortestTTL)
 	case ttl < MinTTL && !cfg.AllowShortTTL:
 		return fmt.Errorf("TTL %v is below %v; a shorter one, from %v on, needs Config.AllowShortTTL of the client", ttl, MinTTL, shortestTTL)
+	case ttl < shortestTTL:
+		return fmt.Errorf("TTL %v is below %v, the shortest lease of etcd", ttl, shortestTTL)
 	}
 	if ttl > longestTTL {
 		return fmt.Errorf("TTL %v is over the limit of %v", ttl, longestTTL)

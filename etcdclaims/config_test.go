@@ -35,7 +35,7 @@ func TestConfigRefused(t *testing.T) {
 		{"owner too long", etcdclaims.Config{Owner: strings.Repeat("x", 1025)}, []string{`Owner "xxx`, "1024"}},
 		{"TTL below the least", etcdclaims.Config{TTL: 4999 * time.Millisecond}, []string{"TTL 4.999s", "5s", "AllowShortTTL"}},
 		{"TTL negative", etcdclaims.Config{TTL: -time.Second}, []string{"TTL -1s is negative"}},
-		{"short TTL too short", etcdclaims.Config{TTL: time.Second, AllowShortTTL: true}, []string{"TTL 1s", "2s"}},
+		{"short TTL too short", etcdclaims.Config{TTL: time.Second, AllowShortTTL: true}, []string{"TTL 1s is below 2s"}},
 		{"TTL huge", etcdclaims.Config{TTL: 366 * 24 * time.Hour}, []string{"TTL 8784h", "8760h"}},
 		{"TTL the hugest", etcdclaims.Config{TTL: 1<<63 - 1}, []string{"TTL 2562047h", "8760h"}},
 		{"drain negative", etcdclaims.Config{Drain: -time.Second}, []string{"Drain -1s"}},
@@ -106,7 +106,7 @@ func TestOptionErrorNamesTheOption(t *testing.T) {
 		"Progress -1ns is negative": etcdclaims.Progress(-1),
 		"Prefer -1 is negative":     etcdclaims.Prefer(-1),
 		"MinHold 8784h0m0s is over": etcdclaims.MinHold(366 * 24 * time.Hour),
-		"TTL 1ms is below 2s, the":  etcdclaims.TTL(time.Millisecond),
+		"TTL 1ms is below 5s; a":    etcdclaims.TTL(time.Millisecond),
 	} {
 		_, err := c.TryAcquire(t.Context(), "k", opt)
 		if err == nil || !strings.HasPrefix(err.Error(), `acquire "k": `+says) {
