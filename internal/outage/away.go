@@ -32,6 +32,9 @@ func (o *Outage) Explain(err error) error {
 
 // closed reports whether the program has closed its client of etcd.
 func (o *Outage) closed() bool {
+	if o.cfg.Etcd == nil { // a passthrough
+		return false
+	}
 	conn := o.cfg.Etcd.ActiveConnection()
 	return conn != nil && conn.GetState() == connectivity.Shutdown
 }
