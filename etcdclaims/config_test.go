@@ -36,7 +36,7 @@ func TestConfigRefused(t *testing.T) {
 		{"TTL below the least", etcdclaims.Config{TTL: 4999 * time.Millisecond}, []string{"TTL 4.999s", "5s", "AllowShortTTL"}},
 		{"TTL negative", etcdclaims.Config{TTL: -time.Second}, []string{"TTL -1s is negative"}},
 		{"short TTL too short", etcdclaims.Config{TTL: time.Second, AllowShortTTL: true}, []string{"TTL 1s is below 2s"}},
-		{"TTL huge", etcdclaims.Config{TTL: 366 * 24 * time.Hour}, []string{"TTL 8784h", "8760h"}},
+		{"TTL huge", etcdclaims.Config{TTL: 366 * day}, []string{"TTL 8784h", "8760h"}},
 		{"TTL the hugest", etcdclaims.Config{TTL: 1<<63 - 1}, []string{"TTL 2562047h", "8760h"}},
 		{"drain negative", etcdclaims.Config{Drain: -time.Second}, []string{"Drain -1s"}},
 		{"drain too long for the TTL", etcdclaims.Config{TTL: 15 * time.Second, Drain: 4 * time.Second}, []string{"TTL 15s", "Drain 4s", "5s"}},

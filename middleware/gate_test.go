@@ -136,7 +136,7 @@ func TestProblemOf(t *testing.T) {
 		if test.status == 412 && (got.Key != "k" || got.Fence != 5 || got.Newest != 8 || got.Detail == "") {
 			t.Errorf("%v: %+v", test.err, got)
 		}
-		if test.err == notRun && (got.Key != "k" || got.RetryAfter == 0) {
+		if test.reason == "UNAVAILABLE" && (got.Key != "k" || got.RetryAfter == 0) {
 			t.Errorf("%v: %+v", test.err, got)
 		}
 	}
