@@ -74,7 +74,7 @@ func markRepeats(keys []string, errs []error) {
 // by default. With that limit, more than 58 keys return ErrTooLarge.
 //
 // The errors are those of TryAcquire. A *HeldError names the first key that is
-// not free.
+// not free. Without keys the call returns no claims and no error.
 func (c *Client) TryAcquireAll(ctx context.Context, keys []string, opts ...AllOption) ([]*Claim, error) {
 	o, err := optionsOf(c, opts)
 	if err != nil {

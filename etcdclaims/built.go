@@ -29,6 +29,8 @@ func (b built) Refusal() error                { return b.c.refusal() }
 func (b built) CheckKey(key string) error     { return b.c.checkKey(key) }
 func (b built) CheckClaimed(key string) error { return b.c.checkClaimed(key) }
 
+func (b built) CheckTTL(ttl time.Duration) error { return b.c.cfg.checkTTL(ttl) }
+
 func (b built) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return b.c.bounded(ctx)
 }

@@ -19,6 +19,9 @@ import (
 // Claim is the ownership of one key for one term. It ends when it is released
 // or lost, and never comes back. A claim of a passthrough client has fence 0
 // and does not expire.
+//
+// A claim that the program drops without Release stays held: the client renews it until Close, or until
+// its MaxHold or Progress ends it.
 type Claim struct {
 	t        *term.Term // nil: passthrough
 	key      string

@@ -107,15 +107,13 @@ func (cfg Config) withDefaults() (Config, error) {
 
 // checkTTL returns why a lease time is invalid under this config, or nil.
 func (cfg Config) checkTTL(ttl time.Duration) error {
-	least := MinTTL
-	if cfg.AllowShortTTL {
-		least = shortestTTL
-	}
-	if ttl < 0 {
+	switch {
+	case ttl < 0:
 		return fmt.Errorf("TTL %v is negative", ttl)
-	}
-	if ttl < least {
-		return fmt.Errorf("TTL %v is below %v; a shorter one needs AllowShortTTL (and at least %v)", ttl, least, shortestTTL)
+	case ttl < MinTTL && !cfg.AllowShortTTL:
+		return fmt.Errorf("TTL %v is below %v; a shorter one, from %v on, needs Config.AllowShortTTL of the client", ttl, MinTTL, shortestTTL)
+	case ttl < shortestTTL:
+		return fmt.Errorf("TTL %v is below %v, the shortest lease of etcd", ttl, shortestTTL)
 	}
 	if ttl > longestTTL {
 		return fmt.Errorf("TTL %v is over the limit of %v", ttl, longestTTL)

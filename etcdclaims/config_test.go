@@ -35,7 +35,7 @@ func TestConfigRefused(t *testing.T) {
 		{"owner too long", etcdclaims.Config{Owner: strings.Repeat("x", 1025)}, []string{`Owner "xxx`, "1024"}},
 		{"TTL below the least", etcdclaims.Config{TTL: 4999 * time.Millisecond}, []string{"TTL 4.999s", "5s", "AllowShortTTL"}},
 		{"TTL negative", etcdclaims.Config{TTL: -time.Second}, []string{"TTL -1s is negative"}},
-		{"short TTL too short", etcdclaims.Config{TTL: time.Second, AllowShortTTL: true}, []string{"TTL 1s", "2s"}},
+		{"short TTL too short", etcdclaims.Config{TTL: time.Second, AllowShortTTL: true}, []string{"TTL 1s is below 2s"}},
 		{"TTL huge", etcdclaims.Config{TTL: 366 * day}, []string{"TTL 8784h", "8760h"}},
 		{"TTL the hugest", etcdclaims.Config{TTL: 1<<63 - 1}, []string{"TTL 2562047h", "8760h"}},
 		{"drain negative", etcdclaims.Config{Drain: -time.Second}, []string{"Drain -1s"}},
@@ -96,6 +96,25 @@ func TestConfigTaken(t *testing.T) {
 	}
 }
 
+// The error of an option names that option alone.
+func TestOptionErrorNamesTheOption(t *testing.T) {
+	t.Parallel()
+	c := newClient(t, testetcd.Shared(t).Client(t), etcdclaims.Config{Prefix: testetcd.Prefix(t)})
+	for says, opt := range map[string]etcdclaims.AcquireOption{
+		"MaxHold -1ns is negative":  etcdclaims.MaxHold(-1),
+		"MinHold -1ns is negative":  etcdclaims.MinHold(-1),
+		"Progress -1ns is negative": etcdclaims.Progress(-1),
+		"Prefer -1 is negative":     etcdclaims.Prefer(-1),
+		"MinHold 8784h0m0s is over": etcdclaims.MinHold(366 * 24 * time.Hour),
+		"TTL 1ms is below 5s; a":    etcdclaims.TTL(time.Millisecond),
+	} {
+		_, err := c.TryAcquire(t.Context(), "k", opt)
+		if err == nil || !strings.HasPrefix(err.Error(), `acquire "k": `+says) {
+			t.Errorf("%v; want %q", err, says)
+		}
+	}
+}
+
 func TestConfigNewDoesNoIO(t *testing.T) {
 	t.Parallel()
 	etcd := testetcd.Shared(t).Client(t)
@@ -111,6 +130,8 @@ func TestConfigNewDoesNoIO(t *testing.T) {
 	_, err = c.TryAcquire(ctx, "k")
 	if err == nil {
 		t.Error("a closed etcd client gave a claim")
+	} else if !strings.Contains(err.Error(), "the etcd client was closed: close the client of claims first") {
+		t.Error(err)
 	}
 	noErr(t, c.Close(t.Context()))
 	noErr(t, c.Close(t.Context()))

@@ -49,10 +49,10 @@ type Hooks struct {
 	// stored, writes under the handler's fence are refused. It can be called after
 	// TermEnded.
 	Zombie func(ctx context.Context, term TermInfo, drain time.Duration)
-	// ReleaseFailed is called when a release with [LazyRelease], of which TermEnded was told before, did not come out
-	// as it should. err matches ErrUnknown if the reply to the request was lost, and ErrLost if the key was not the
-	// claim's any more. After any error but ErrLost the client tries again until the key is free. It is called once for
-	// a term at most, and not if the session has ended, which frees the key, too.
+	// ReleaseFailed is called when the request of a release with [LazyRelease] failed, after TermEnded. err matches
+	// ErrUnknown if the reply was lost, and ErrLost if the key no longer belonged to the claim. After any error but
+	// ErrLost the client repeats the request until the key is free. ReleaseFailed is called at most once for a term.
+	// It is not called if the session has ended, because the key is then free.
 	ReleaseFailed func(ctx context.Context, term TermInfo, err error)
 	// Context returns work with the values that the work under a claim needs, such as its
 	// span. ctx is that of the term. Claim.Context, Claim.Bind, Run and the like call it

@@ -21,6 +21,8 @@ import (
 // cannot be combined with Slots, Shared, Manual, MinHold, If or Then. Prefer
 // cannot be combined with Slots, Shared, If, Then or Note. LazyRelease cannot be combined
 // with Slots, Shared, Manual, MinHold or Prefer.
+//
+// If an option is given twice, the last one counts. Those of If and Then add up. A nil option changes nothing.
 type AcquireOption = option.AcquireOption
 
 // AllOption is an option of [Client.TryAcquireAll].
@@ -253,7 +255,7 @@ func (o *acquireOptions) checkKey(key string) error {
 // checkOptions checks options, and sets the defaults of those that were not given.
 func (c *Client) checkOptions(o *acquireOptions) error {
 	if o.Preference < 0 {
-		return fmt.Errorf("etcdclaims: Prefer %d must not be negative", o.Preference)
+		return fmt.Errorf("etcdclaims: Prefer %d is negative", o.Preference)
 	}
 	if err := o.checkTogether(); err != nil {
 		return err
@@ -270,14 +272,20 @@ func (c *Client) checkOptions(o *acquireOptions) error {
 		return fmt.Errorf("etcdclaims: %w", err)
 	}
 	switch {
-	case o.MaxHold < 0 || o.MinHold < 0 || o.Progress < 0:
-		return fmt.Errorf("etcdclaims: MaxHold %v, MinHold %v and Progress %v must not be negative", o.MaxHold, o.MinHold, o.Progress)
+	case o.MaxHold < 0:
+		return fmt.Errorf("etcdclaims: MaxHold %v is negative", o.MaxHold)
+	case o.MinHold < 0:
+		return fmt.Errorf("etcdclaims: MinHold %v is negative", o.MinHold)
+	case o.Progress < 0:
+		return fmt.Errorf("etcdclaims: Progress %v is negative", o.Progress)
 	case o.MaxHold > 0 && o.MaxHold <= c.cfg.drain(o.TTL):
 		return fmt.Errorf("etcdclaims: MaxHold %v is not longer than the drain of %v (Config.Drain) in which its handler is to stop", o.MaxHold, c.cfg.drain(o.TTL))
 	case o.MaxHold > 0 && o.MinHold > o.MaxHold:
 		return fmt.Errorf("etcdclaims: MinHold %v is greater than MaxHold %v", o.MinHold, o.MaxHold)
-	case o.MinHold > longestTTL || o.Progress > longestTTL:
-		return fmt.Errorf("etcdclaims: MinHold %v or Progress %v is over the limit of %v", o.MinHold, o.Progress, longestTTL)
+	case o.MinHold > longestTTL:
+		return fmt.Errorf("etcdclaims: MinHold %v is over the limit of %v", o.MinHold, longestTTL)
+	case o.Progress > longestTTL:
+		return fmt.Errorf("etcdclaims: Progress %v is over the limit of %v", o.Progress, longestTTL)
 	}
 	if len(o.Note) > MaxNoteBytes {
 		return noteTooLarge(o.Note)

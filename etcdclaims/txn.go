@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -38,7 +39,7 @@ func (cl *Claim) checkTxn(cmps []clientv3.Cmp, lists ...[]clientv3.Op) error {
 		return fmt.Errorf("%w: a transaction for %q", ErrPassthrough, cl.key)
 	}
 	if err := cl.c.checkOps(cmps, lists...); err != nil {
-		return fmt.Errorf("transaction for %q: %w", cl.key, err)
+		return errtext.Call("commit under the claim on", cl.key, err)
 	}
 	return nil
 }

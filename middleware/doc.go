@@ -44,8 +44,7 @@
 // and [Works], which *etcdclaims.Client and *work.Runner implement. With a client of
 // etcdclaims.NewPassthrough, wrappers that claim return their argument unchanged, at no cost:
 // nothing is exclusive, and no fence is sent. With a nil client they refuse every call: its
-// error was ignored. If the gate is nil, [Gate] returns
-// its argument unchanged. A gate that is not nil still refuses requests without a fence.
+// error was ignored. [Gate] refuses every request then, since none has a fence: leave its handler unwrapped.
 //
 // # Concurrency
 //

@@ -71,11 +71,24 @@ func ExampleExclusive() {
 	// 409 Another is working on the key. It is held by shop-1. Nothing was done.
 }
 
+// writeStock stands for a transaction that admits the token, by sqlguard, and writes.
+func writeStock(ctx context.Context, t fencing.Token) error { return stockRows.Admit(ctx, t) }
+
+var stockRows fencing.Memory
+
 // A resource refuses what comes from an owner that is late.
 func ExampleGate() {
-	var newest fencing.Memory // an early reject: check again in the write's own transaction
+	var newest fencing.Memory // an early reject
 	write := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, _ := fencing.FromContext(r.Context())
+		err := writeStock(r.Context(), token) // checks the token once more, in its transaction
+		if p, ok := middleware.ProblemOf(err); ok {
+			p.ServeHTTP(w, r)
+			return
+		} else if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
 		fmt.Fprintf(w, "written under fence %d", token.Fence)
 	})
 	gate := middleware.Gate(&newest, middleware.PathKey("stock/{id}"), middleware.Config{})

@@ -21,23 +21,20 @@ import (
 // A gate in front of the handler is an early reject, however it stores fences. A
 // request that was admitted may reach its write after a request with a newer
 // fence. Check the token again in the transaction of the write (sqlguard,
-// etcdguard, objectguard).
+// etcdguard, objectguard). ProblemOf makes the response to an error of that check.
 //
 // The key function keeps a token of one key from opening another. It is usually
 // PathKey with the same pattern that the owners claim.
 //
-// Gate panics if key is nil or cfg.Wait is set: it does not wait. The function that it returns panics if the handler
-// is nil. If gate is nil, the handler is returned unchanged.
+// Gate panics if gate or key is nil, or if cfg.Wait is set: it does not wait. The function that it returns panics if
+// the handler is nil. In a program without etcd leave the handler unwrapped: no fence is sent there.
 func Gate(gate fencing.Gate, key func(*http.Request) string, cfg Config) func(http.Handler) http.Handler {
-	if key == nil || cfg.Wait != 0 {
-		panic("middleware: Gate needs a key function, and does not wait")
+	if gate == nil || key == nil || cfg.Wait != 0 {
+		panic("middleware: Gate needs a gate and a key function, and does not wait")
 	}
 	return func(next http.Handler) http.Handler {
 		if next == nil {
 			panic("middleware: Gate needs a handler")
-		}
-		if gate == nil {
-			return next
 		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			t, p := admit(r, gate, key)

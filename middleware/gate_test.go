@@ -2,7 +2,9 @@ package middleware_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -93,13 +95,62 @@ func TestGateFails(t *testing.T) {
 	problem(t, rec.Result(), 400, "INVALID_KEY")
 }
 
+// A gate that was forgotten does not let every request pass.
+func TestGateWantsAGate(t *testing.T) {
+	t.Parallel()
+	for name, f := range map[string]func(){
+		"gate": func() { middleware.Gate(nil, anyKey, middleware.Config{}) },
+		"key":  func() { middleware.Gate(new(fencing.Memory), nil, middleware.Config{}) },
+		"Wait": func() { middleware.Gate(new(fencing.Memory), anyKey, middleware.Config{Wait: 1}) },
+	} {
+		if !panics(f) {
+			t.Errorf("%s: no panic", name)
+		}
+	}
+}
+
+// A handler that asks a gate in its own transaction answers as Gate does.
+func TestProblemOf(t *testing.T) {
+	t.Parallel()
+	old := fencing.Token{Key: "k", Fence: 5}
+	stale := fmt.Errorf("sqlguard: %w", &fencing.StaleError{Token: old, Newest: 8})
+	notRun := &middleware.NotRunError{Key: "k", Err: errors.New("no answer")}
+	for _, test := range []struct {
+		err    error
+		status int
+		reason string
+	}{
+		{stale, 412, "STALE_FENCE"},
+		{errors.Join(stale, sql.ErrTxDone), 412, "STALE_FENCE"},
+		{fencing.ErrNoToken, 428, "MISSING_FENCE"},
+		{fmt.Errorf("commit: %w", fencing.ErrUnknown), 504, "OUTCOME_UNKNOWN"},
+		{notRun, 503, "UNAVAILABLE"},
+	} {
+		p, ok := middleware.ProblemOf(test.err)
+		if !ok || !errors.Is(p, test.err) {
+			t.Fatalf("%v: %v %v", test.err, p, ok)
+		}
+		rec := httptest.NewRecorder()
+		p.ServeHTTP(rec, nil)
+		got := problem(t, rec.Result(), test.status, test.reason)
+		if test.status == 412 && (got.Key != "k" || got.Fence != 5 || got.Newest != 8 || got.Detail == "") {
+			t.Errorf("%v: %+v", test.err, got)
+		}
+		if test.reason == "UNAVAILABLE" && (got.Key != "k" || got.RetryAfter == 0) {
+			t.Errorf("%v: %+v", test.err, got)
+		}
+	}
+	for _, err := range []error{nil, sql.ErrNoRows} {
+		if p, ok := middleware.ProblemOf(err); ok || p != nil {
+			t.Errorf("%v: %v", err, p)
+		}
+	}
+}
+
 // What is not configured costs nothing: it is the handler itself.
 func TestPassthrough(t *testing.T) {
 	t.Parallel()
 	mux := http.NewServeMux() // can be compared
-	if middleware.Gate(nil, anyKey, middleware.Config{})(mux) != http.Handler(mux) {
-		t.Error("a nil gate wraps")
-	}
 	if middleware.Exclusive(without, fixed("k"), middleware.Config{})(mux) != http.Handler(mux) {
 		t.Error("a client without etcd wraps")
 	}

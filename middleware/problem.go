@@ -108,6 +108,26 @@ func RefusalOf(err error) (r fencing.Refusal, ok bool) {
 	return fencing.RefusalOf(err)
 }
 
+// ProblemOf returns the Problem with which a handler answers an error of a gate, a claim or a
+// wrapper of this package. An example is the fencing.ErrStale of a gate that the handler asks in the
+// transaction of its write. ok is false for other errors.
+func ProblemOf(err error) (p *Problem, ok bool) {
+	refusal, ok := RefusalOf(err)
+	if !ok {
+		return nil, false
+	}
+	p = newProblem(refusal, "", err)
+	var stale *fencing.StaleError
+	var notRun *NotRunError
+	switch {
+	case errors.As(err, &notRun):
+		p.Key = notRun.Key
+	case errors.As(err, &stale):
+		p.Key, p.Detail = stale.Token.Key, stale.Error()
+	}
+	return p, true
+}
+
 // retry is implemented by the error for work that cannot run now. RetryAt returns
 // when it can run again; ok is false if it never can.
 type retry interface {

@@ -50,11 +50,12 @@ type SingletonConfig struct {
 //
 //   - nil when fn returns nil while it leads: the next process in line then leads,
 //   - the error of fn when fn returns one while it leads; wrap fn to continue after errors,
-//   - when ctx ends, after fn has returned: the error of fn, or the cause of ctx if it did not lead,
+//   - when ctx ends, after fn has returned: the error of fn, or an error that matches the cause of ctx if it did
+//     not lead. Its text has why the last attempt failed, if Singleton was about to try again,
 //   - an error that matches etcdclaims.ErrClosed if claims is closed,
 //   - an error that matches ErrInvalidKey if the key is invalid.
 //
-// It retries after everything else.
+// It retries after everything else, also after a missing permission. SingletonConfig.Failed receives the reason.
 //
 // To hand over, for example on a deploy, cancel ctx. When fn has returned, the key is
 // released. If another process is in line, the key passes to it in one transaction.
@@ -119,9 +120,10 @@ func Singleton(ctx context.Context, claims Claims, key string, fn func(ctx conte
 		if err == nil {
 			err = l.stopCause
 		}
-		cfg.Failed(leadingError(key, err))
+		err = leadingError(key, err)
+		cfg.Failed(err)
 		if !sleep(ctx, cfg.Backoff(attempt)) {
-			return context.Cause(ctx)
+			return fmt.Errorf("%w; the last attempt: %v", context.Cause(ctx), err) //nolint:errorlint // an earlier loss is no loss now
 		}
 	}
 }

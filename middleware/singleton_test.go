@@ -388,3 +388,23 @@ func TestSingletonWhoseFunctionUsesAClosedClient(t *testing.T) {
 		}
 	})
 }
+
+// refusing are claims whose user lacks a permission.
+type refusing struct{ middleware.Claims }
+
+func (refusing) Run(context.Context, string, func(context.Context) error, ...middleware.AcquireOption) error {
+	return fencing.ErrUnknown
+}
+
+// A program without a logger still learns why its process never led.
+func TestSingletonEndsWithItsReason(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	err := middleware.Singleton(ctx, refusing{}, "k", func(context.Context) error { return nil }, middleware.SingletonConfig{
+		Backoff: func(int) time.Duration { return time.Hour },
+		Failed:  func(error) { cancel() },
+	})
+	if !errors.Is(err, context.Canceled) || errors.Is(err, fencing.ErrUnknown) || !strings.HasSuffix(err.Error(), `the last attempt: middleware: lead "k": outcome unknown`) {
+		t.Error(err)
+	}
+}

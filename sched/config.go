@@ -50,9 +50,9 @@ type Config struct {
 	Now func() time.Time
 	// Logger receives events that no caller would otherwise see, each with the keys
 	// that it is about. Warnings: ownership lost, runs lost or failed, ticks missed,
-	// jobs of this process that another owner does not run (each minute), and requests that
-	// fail though etcd answers others. Outages of etcd are logged by the client, to
-	// etcdclaims.Config.Logger. Info: ticks that a policy
+	// jobs of this process that another owner does not run or runs in another version (each
+	// minute), and requests that fail though etcd answers others. Outages of etcd are logged by
+	// the client, to etcdclaims.Config.Logger. Info: ticks that a policy
 	// skipped, ownership acquired, jobs registered. Default: the Logger of the client.
 	Logger *zap.Logger
 	// ICal parses the iCalendar texts of definitions (CalendarData.ICal). Use

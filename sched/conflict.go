@@ -28,14 +28,17 @@ const (
 // empty while the owner runs all of these jobs, and while Run is not in progress. Problems does
 // no I/O: Run looks each minute.
 //
-// There is one kind of problem: another process owns the group, and does not run jobs that were
-// added in this process. Usually it is another service with the same Config.Group, or another
-// version of this one, as during a deployment. Otherwise that process is busy, or its clock is
-// behind. The log has a warning each minute until that ends.
-// JobInfo.Problem describes the problems of single jobs.
+// There are two kinds of problems, both of a process that does not own the group. The log has a
+// warning each minute until they end. JobInfo.Problem describes the problems of single jobs.
+//
+//   - The owner does not run jobs that were added in this process. Usually it is another
+//     service with the same Config.Group, or another version of this one, as during a
+//     deployment. Otherwise that process is busy, or its clock is behind.
+//   - The owner runs another version of jobs that were added in this process: their Schedule or
+//     their Revision differs. This version runs once the processes of the other one have ended.
 func (s *Scheduler) Problems() []string {
-	if text := s.conflict.Load(); text != nil {
-		return []string{*text}
+	if texts := s.conflict.Load(); texts != nil {
+		return slices.Clone(*texts)
 	}
 	return nil
 }
@@ -49,6 +52,9 @@ type awaited struct {
 	suspect    int64     // the ownership in which the job was last found not to be run
 	asked      int64     // the last ownership that this process has asked to be handed over, for this job
 	elected    int64     // how many ownerships this process had had before it had the job
+	compared   int64     // the last ownership in which the version of the job was compared with the owner's
+	differs    bool      // whether they differed then
+	agreed     int64     // the ownership in which they agreed twice
 }
 
 // watchConflict notes and logs which jobs of this process the owner of the group does not run,
@@ -77,12 +83,26 @@ func (s *Scheduler) watchConflict(ctx context.Context) {
 }
 
 func (s *Scheduler) checkConflict(ctx context.Context, of map[string]*awaited, now time.Time) error {
-	read := s.ownerRead(ctx)
-	names, err := s.notRun(ctx, of, now, read)
-	if err != nil {
-		return err
+	term := int64(0) // of another process
+	if !s.owning.Load() {
+		var err error
+		if term, err = s.ownership(ctx); err != nil {
+			return err
+		}
 	}
-	if len(names) == 0 {
+	read := s.ownerRead(ctx)
+	var lacked, differ []string
+	if term != 0 {
+		var err error
+		if lacked, err = s.notRun(ctx, of, now, term, read); err != nil {
+			return err
+		}
+		if differ, err = s.otherVersions(ctx, of, term); err != nil {
+			return err
+		}
+		differ = slices.DeleteFunc(differ, func(name string) bool { return slices.Contains(lacked, name) })
+	}
+	if len(lacked)+len(differ) == 0 {
 		if s.conflict.Swap(nil) != nil {
 			s.log.Info("jobs of this process owned again", zap.String("key", ownerKey(s.cfg.Group)))
 		}
@@ -96,28 +116,30 @@ func (s *Scheduler) checkConflict(ctx context.Context, of map[string]*awaited, n
 		s.conflict.Store(nil)
 		return nil
 	}
-	slices.Sort(names)
-	named := names[:min(len(names), mostNamed)]
-	text := fmt.Sprintf("the owner %s of group %q does not run %d jobs of this process: %s; it does not have them, as another "+
-		"service or version (give each service its own Config.Group), or is busy, or its clock is behind",
-		owner.name, s.cfg.Group, len(names), strings.Join(named, ", "))
-	s.conflict.Store(&text)
-	s.log.Warn("jobs not run by the owner of the group; give each service its own Config.Group",
-		zap.String("key", ownerKey(s.cfg.Group)), zap.String("owner", owner.name), zap.Int("count", len(names)), zap.Strings("jobs", named))
+	var problems []string
+	report := func(names []string, message, does, why string) {
+		if len(names) == 0 {
+			return
+		}
+		slices.Sort(names)
+		named := names[:min(len(names), mostNamed)]
+		problems = append(problems, fmt.Sprintf("the owner %s of group %q %s %d jobs of this process: %s; %s",
+			owner.name, s.cfg.Group, does, len(names), strings.Join(named, ", "), why))
+		s.log.Warn(message, zap.String("key", ownerKey(s.cfg.Group)), zap.String("owner", owner.name),
+			zap.Int("count", len(names)), zap.Strings("jobs", named))
+	}
+	report(lacked, "jobs not run by the owner of the group; give each service its own Config.Group", "does not run",
+		"it does not have them, as another service or version (give each service its own Config.Group), or is busy, or its clock is behind")
+	report(differ, "jobs run in another version by the owner of the group; end the processes of the other version",
+		"runs another version of", "their Schedule or Revision differs there: end the processes of the other version")
+	s.conflict.Store(&problems)
 	return nil
 }
 
 // notRun returns the jobs of this process that the owner does not run: from one look to the next
 // it has not registered them, or leaves a tick undecided. A job whose mark the owner has moved is
 // not looked at again in the same ownership.
-func (s *Scheduler) notRun(ctx context.Context, of map[string]*awaited, now time.Time, read ownerRead) (names []string, err error) {
-	if s.owning.Load() {
-		return nil, nil
-	}
-	term, err := s.ownership(ctx)
-	if err != nil || term == 0 {
-		return nil, err
-	}
+func (s *Scheduler) notRun(ctx context.Context, of map[string]*awaited, now time.Time, term int64, read ownerRead) (names []string, err error) {
 	var doubtful []string
 	var lacked []*awaited
 	for name, a := range of {

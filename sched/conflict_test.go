@@ -71,6 +71,50 @@ func TestTwoServicesInOneGroup(t *testing.T) {
 	})
 }
 
+// An old process that nobody has ended runs its own schedule of a job for ever. The new ones do not
+// stay silent about that: their logs have a warning each minute, and Problems has it.
+func TestTwoVersionsOfAJob(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		core, logs := observer.New(zap.InfoLevel)
+		f.cfg.Logger = zap.New(core)
+		same := sched.Job{Name: "same", Schedule: calendar.Must(calendar.Every(time.Hour, 0)), Revision: "1"}
+		f.do(sched.Job{Name: "moved", Schedule: calendar.Must(calendar.Every(time.Hour, 0))}, 0)
+		f.do(sched.Job{Name: "revised", Schedule: minutely, Revision: "1"}, 0)
+		f.do(same, 0)
+		old := f.start(0)
+		f.until("00:00:10")
+		f.jobs = nil
+		f.do(sched.Job{Name: "moved", Schedule: minutely}, 0)
+		f.do(sched.Job{Name: "revised", Schedule: minutely, Revision: "2"}, 0)
+		f.do(same, 0)
+		renewed := f.start(0)
+		f.until("00:05:30")
+		warnings := logs.FilterMessage("jobs run in another version by the owner of the group; end the processes of the other version").All()
+		if len(warnings) < 4 || len(warnings) > 5 {
+			t.Fatalf("%d warnings", len(warnings))
+		}
+		if f := warnings[0].ContextMap(); f["owner"] != old.name || f["count"] != int64(2) || f["key"] != "sched/default/owner" {
+			t.Errorf("%v", f)
+		}
+		problems := renewed.sched.Problems()
+		if len(problems) != 1 || !strings.Contains(problems[0], "runs another version of 2 jobs of this process: moved, revised; their Schedule or Revision") {
+			t.Errorf("%q", problems)
+		}
+		if p := old.sched.Problems(); len(p) != 0 {
+			t.Errorf("the owner has the problems %q", p)
+		}
+		old.stop()
+		f.until("00:07:30")
+		if p := renewed.sched.Problems(); len(p) != 0 || !renewed.sched.Owner() {
+			t.Errorf("after the take-over: %q", p)
+		}
+		if n := logs.FilterMessage("jobs of this process owned again").Len(); n != 1 {
+			t.Errorf("the end is logged %d times", n)
+		}
+		renewed.stop()
+	})
+}
+
 // Processes that have the same jobs are in no conflict, however they come and go.
 func TestOneServiceIsNoConflict(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {

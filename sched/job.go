@@ -31,8 +31,9 @@ type Job struct {
 	// control characters, and does not end with "/after" (see Tick.ID). etcd stores the
 	// state of a job under its name, so a renamed job is a new job.
 	Name string
-	// Schedule returns the instants at which the job is due. Use calendar.Every,
-	// calendar.Cron, or a schedule of another package. If its Next panics, no instant
+	// Schedule returns the instants at which the job is due. Examples are
+	// calendar.Must(calendar.Cron("30 2 * * *")) and calendar.Must(calendar.Every(time.Hour, 0)).
+	// A schedule of another package can be used, too. If its Next panics, no instant
 	// follows, and the panic is logged. Fixed intervals of robfig/cron and River count from
 	// the time of the call, so processes disagree on them: use calendar.Every for those.
 	//

@@ -36,8 +36,8 @@ func (f pauseOption) applyPause(l *pausing.Length) { f(l) }
 //
 // The pause ends as if Resume had been called at its end: CatchUp decides about ticks after that, and
 // about no tick of the pause. The owner of the group ends it, by its own clock. If there is no owner
-// then, the next one does. The record of the call, see admin.Actions, has d. The end of the pause is nobody's
-// call, and has no such record.
+// then, the next one does. The record of the call, see admin.Actions, has d. No call ends the pause, so
+// its end has no such record.
 //
 // Job.PauseOnFailure does not make such a pause last longer: failures before its end count for nothing
 // afterwards.

@@ -22,8 +22,8 @@ type Scheduler struct {
 	*group
 	catalog *catalog
 
-	going    atomic.Bool            // whether Run was called and has not returned
-	conflict atomic.Pointer[string] // why jobs of this process do not run; nil if nothing is known
+	going    atomic.Bool              // whether Run was called and has not returned
+	conflict atomic.Pointer[[]string] // why jobs of this process do not run as they are here; nil if nothing is known
 }
 
 // New returns a scheduler. It does no I/O. Close of claims ends Run. New returns an error if the

@@ -34,8 +34,8 @@ func main() {
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("claimctl-dev", flag.ContinueOnError)
 	listen := flags.String("listen", "127.0.0.1:2379", "address of etcd; port 0 takes a free one")
-	page := flags.String("page", "127.0.0.1:2381", "address of the live page, where everybody may do everything; empty: none")
-	empty := flags.Bool("empty", false, "without samples")
+	page := flags.String("page", "127.0.0.1:2381", "address of the live page, on which every visitor may do everything; empty: none")
+	empty := flags.Bool("empty", false, "without samples, for programs of your own")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -76,6 +76,9 @@ In a clone, claimctl is "go run ./cmd/claimctl".
   claimctl queue dead ls thumbnails
   claimctl sched jobs -g billing
   claimctl run nightly -- sh -c 'echo $CLAIM_FENCE'
+
+The samples use the group billing and the queue thumbnails. A program that uses them too meets the samples:
+give it other names, or begin with -empty.
 `
 
 func serve(ctx context.Context, out io.Writer, endpoint, page, try string) error {

@@ -219,7 +219,7 @@ func needsEtcd(claims *etcdclaims.Client, group string) error {
 func checkName(what, name string) error {
 	err := fencing.Token{Key: name, Fence: 1}.Validate()
 	if err != nil || len(name) > maxNameBytes || strings.Contains(name, "/") {
-		return fmt.Errorf("%s name %.140q must be printable UTF-8 of 1 to %d bytes without slashes: %w", what, name, maxNameBytes, etcdclaims.ErrInvalidKey)
+		return errtext.Wrap(fmt.Sprintf("%s name %.140q must be printable UTF-8 of 1 to %d bytes without slashes", what, name, maxNameBytes), etcdclaims.ErrInvalidKey)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/retry"
 	"go.uber.org/zap"
 )
@@ -79,9 +80,10 @@ type Member struct {
 // no other process has joined for 100 ms, up to 1 s: processes that start together share out the
 // partitions at once.
 //
-// ctx bounds the call, not the membership. That lasts until Leave, Close of the client,
+// ctx bounds the call, not the membership. The membership lasts until Leave, Close of the client,
 // an eviction, or until another process joins with the same Name. A member that loses its
-// claim, as in an outage of etcd, joins again by itself.
+// claim, as in an outage of etcd, joins again by itself. The first Join does not: while etcd does not
+// answer, it returns an error within 15 s, even if ctx lasts longer. Call it again then.
 //
 // An error describes the field of cfg that is invalid, is an *EvictedError, or matches
 // ErrPartitions, etcdclaims.ErrPassthrough, etcdclaims.ErrClosed, or an error of
@@ -120,7 +122,7 @@ func Join(ctx context.Context, claims *etcdclaims.Client, cfg Config, handler Ha
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("join group %q as %q: %w", cfg.Group, cfg.Name, attach.Of(claims).Explain(err))
+		return nil, errtext.Wrap(fmt.Sprintf("join group %q as %q", cfg.Group, cfg.Name), attach.Of(claims).Explain(err))
 	}
 	since := m.since
 	m.view = newView(claims, m.keys, cfg.Partitions, m.log)
@@ -131,7 +133,7 @@ func Join(ctx context.Context, claims *etcdclaims.Client, cfg Config, handler Ha
 	go m.run()
 	if err := m.view.until(ctx, func() bool { return m.view.rev >= since && m.view.synced }); err != nil {
 		m.failed.Store(true)
-		err = fmt.Errorf("join group %q as %q: %w", cfg.Group, cfg.Name, err)
+		err = errtext.Wrap(fmt.Sprintf("join group %q as %q", cfg.Group, cfg.Name), err)
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*readTimeout)
 		defer cancel()
 		return nil, errors.Join(err, m.Leave(last))

@@ -14,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/internal/audit"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/core"
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -46,7 +47,7 @@ func (v *View) Evict(ctx context.Context, member, reason string, d time.Duration
 	on := audit.Target{Group: v.keys.group, Member: member, Detail: "for " + d.String()}
 	act := audit.Begin(ctx, v.claims, audit.EvictMember, on, reason)
 	if err := act.End(ctx, v.evict(ctx, act, member, reason, d)); err != nil {
-		return fmt.Errorf("evict %q from group %q: %w", member, v.keys.group, attach.Of(v.claims).Explain(err))
+		return errtext.Wrap(fmt.Sprintf("evict %q from group %q", member, v.keys.group), attach.Of(v.claims).Explain(err))
 	}
 	return nil
 }
@@ -204,7 +205,7 @@ func (v *View) Readmit(ctx context.Context, member string) error {
 		})
 	})
 	if err := act.End(ctx, err); err != nil {
-		return fmt.Errorf("readmit %q to group %q: %w", member, v.keys.group, err)
+		return errtext.Wrap(fmt.Sprintf("readmit %q to group %q", member, v.keys.group), err)
 	}
 	return nil
 }
@@ -251,7 +252,7 @@ func Remove(ctx context.Context, claims *etcdclaims.Client, name string) error {
 	act := audit.Begin(ctx, claims, audit.RemoveGroup, audit.Target{Group: name}, "")
 	// Beyond its quota etcd refuses this: it makes little room, and doctor would miss a group that went without a record.
 	if err := act.End(ctx, remove(ctx, claims, act, newKeys(claims.Prefix(), name))); err != nil {
-		return fmt.Errorf("remove group %q: %w", name, err)
+		return errtext.Wrap(fmt.Sprintf("remove group %q", name), err)
 	}
 	return nil
 }

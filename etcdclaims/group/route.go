@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/errtext"
 )
 
 // Route is where requests for a partition go.
@@ -27,7 +28,7 @@ func (v *View) Route(partition int) (Route, error) {
 	defer v.mu.Unlock()
 	r, err := v.route(partition)
 	if err != nil {
-		err = fmt.Errorf("route: partition %d of group %q: %w", partition, v.keys.group, err)
+		err = errtext.Wrap(fmt.Sprintf("route: partition %d of group %q", partition, v.keys.group), err)
 	}
 	return r, err
 }
@@ -90,5 +91,5 @@ func (v *View) await(ctx context.Context, partition int, above int64) (r Route, 
 	default:
 		return r, nil
 	}
-	return Route{}, fmt.Errorf("route: partition %d of group %q: %w", partition, v.keys.group, err)
+	return Route{}, errtext.Wrap(fmt.Sprintf("route: partition %d of group %q", partition, v.keys.group), err)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/core"
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/passthrough"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -35,7 +36,7 @@ func Names(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, err
 		specOf := func(root string) clientv3.Op { return clientv3.OpGet(keys{root: root}.spec()) }
 		for kv, err := range retry.Subtrees(ctx, core.Of(claims).KV(), readTimeout, claims.Prefix()+"group/", specOf) {
 			if err != nil {
-				yield("", fmt.Errorf("list the groups: %w", txn.Denied(attach.Of(claims).Explain(err))))
+				yield("", errtext.Wrap("list the groups", txn.Denied(attach.Of(claims).Explain(err))))
 				return
 			}
 			if s, err := decode[spec](string(kv.Key), kv.Value); err == nil && !yield(s.Group, nil) {
@@ -84,7 +85,7 @@ func Read(ctx context.Context, claims *etcdclaims.Client, name string) (State, e
 	}
 	s, err := readState(ctx, claims, newKeys(claims.Prefix(), name))
 	if err != nil {
-		return State{}, fmt.Errorf("read group %q: %w", name, err)
+		return State{}, errtext.Wrap(fmt.Sprintf("read group %q", name), err)
 	}
 	return s, nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/core"
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/feed"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -74,21 +75,21 @@ func Open(ctx context.Context, claims *etcdclaims.Client, name string) (*View, e
 	k := newKeys(claims.Prefix(), name)
 	resp, err := read(ctx, core.Of(claims).KV(), clientv3.OpGet(k.spec()))
 	if err != nil {
-		return nil, fmt.Errorf("open group %q: %w", name, err)
+		return nil, errtext.Wrap(fmt.Sprintf("open group %q", name), err)
 	}
 	kvs := txn.Kvs(resp, 0)
 	if len(kvs) == 0 {
-		return nil, fmt.Errorf("open group %q: %w", name, ErrNoGroup)
+		return nil, errtext.Wrap(fmt.Sprintf("open group %q", name), ErrNoGroup)
 	}
 	s, err := decode[spec](k.spec(), kvs[0].Value)
 	if err != nil {
-		return nil, fmt.Errorf("open group %q: %w", name, err)
+		return nil, errtext.Wrap(fmt.Sprintf("open group %q", name), err)
 	}
 	v := newView(claims, k, s.Partitions, attach.Logger(claims, zap.NewNop).With(zap.String("group", name)))
 	v.forget = attach.Of(claims).OnClose(func(context.Context) { v.end() })
 	if err := v.until(ctx, func() bool { return v.rev > 0 && v.synced }); err != nil {
 		v.Close()
-		return nil, fmt.Errorf("open group %q: %w", name, err)
+		return nil, errtext.Wrap(fmt.Sprintf("open group %q", name), err)
 	}
 	return v, nil
 }

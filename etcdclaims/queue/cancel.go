@@ -23,7 +23,7 @@ type cancelling struct {
 // or the person that admin.As names, and the first 1,024 bytes of why. Verbs of the delivery return the same error.
 //
 // The worker learns of it by a watch, as a rule within a second, else by its next verb or within about a
-// minute. Until then the handler goes on, and Delivery.Check returns nil. So fence what the handler
+// minute. Until then the handler continues, and Delivery.Check returns nil. So fence what the handler
 // writes: the item can be enqueued and handled again before the handler has stopped.
 func AlsoTaken(why string) CancelOption {
 	return setting[cancelling](func(c *cancelling) { c.taken, c.why = true, why })

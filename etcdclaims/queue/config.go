@@ -191,8 +191,6 @@ func (cfg Config) withDefaults() (Config, error) {
 		return cfg, fmt.Errorf("queue %q: MaxAttempts %d is negative", cfg.Name, cfg.MaxAttempts)
 	case cfg.SpaceReserve > 50:
 		return cfg, fmt.Errorf("queue %q: SpaceReserve %d is more than 50 percent", cfg.Name, cfg.SpaceReserve)
-	case cfg.TTL < 0:
-		return cfg, fmt.Errorf("queue %q: TTL %v is negative", cfg.Name, cfg.TTL)
 	case cfg.Retention > 0 && cfg.Retention < 2*time.Second:
 		return cfg, fmt.Errorf("queue %q: Retention %v is below 2s, the shortest lease of etcd; use a negative one to forget at once", cfg.Name, cfg.Retention)
 	}

@@ -295,7 +295,7 @@ type PauseOption interface{ apply(*pausing.Length) }
 
 // For makes a pause end by itself after d: more than zero, and at most 366 days. Without For it lasts
 // until Resume. The first process that claims and by whose clock the pause is over ends it for all.
-// The record of the call, see admin.Actions, has d. The end of the pause is nobody's call, and has no such record.
+// The record of the call, see admin.Actions, has d. No call ends the pause, so its end has no such record.
 func For(d time.Duration) PauseOption {
 	return setting[pausing.Length](func(l *pausing.Length) { *l = pausing.For(d) })
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -63,7 +62,7 @@ func WorkMany(ctx context.Context, claims *etcdclaims.Client, cfg ManyConfig) er
 	}
 	worker, err := cfg.Worker.withDefaults()
 	if err != nil {
-		return fmt.Errorf("work on many queues: %w", err)
+		return errtext.Wrap("work on many queues", err)
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	cancel := func() { end(nil) }
@@ -90,7 +89,7 @@ func WorkMany(ctx context.Context, claims *etcdclaims.Client, cfg ManyConfig) er
 	cancel() // without discovery nothing is served
 	m.wg.Wait()
 	if err != nil {
-		return fmt.Errorf("work on many queues: %w", txn.Denied(err))
+		return errtext.Wrap("work on many queues", txn.Denied(err))
 	}
 	return nil
 }

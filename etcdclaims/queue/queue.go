@@ -52,12 +52,18 @@ func New(claims *etcdclaims.Client, cfg Config) (*Queue, error) {
 // newUnattached is New for a queue that whoever makes it closes, in any case. Close of the
 // client does not end it: it ends its maker.
 func newUnattached(claims *etcdclaims.Client, cfg Config) (*Queue, error) {
+	given := cfg.TTL
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
 	if err := passthrough.Refuse(claims); err != nil {
 		return nil, errtext.Wrap(fmt.Sprintf("queue %q", cfg.Name), err)
+	}
+	if given != 0 { // that of Open need not suit a client that only reads
+		if err := core.Of(claims).CheckTTL(given); err != nil {
+			return nil, fmt.Errorf("queue %q: %w", cfg.Name, err)
+		}
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = attach.Logger(claims, zap.NewNop)
@@ -141,7 +147,7 @@ func Names(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, err
 		specOf := func(root string) clientv3.Op { return clientv3.OpGet(item.SpecBelow(root)) }
 		for kv, err := range retry.Subtrees(ctx, core.Of(claims).KV(), requestTimeout, claims.Prefix()+"queue/", specOf) {
 			if err != nil {
-				yield("", fmt.Errorf("list the queues: %w", txn.Denied(err)))
+				yield("", errtext.Wrap("list the queues", txn.Denied(err)))
 				return
 			}
 			if s, err := item.Decode[spec](kv.Key, kv.Value); err == nil && !yield(s.Name, nil) {
@@ -201,9 +207,9 @@ func tryAgain(ctx context.Context, err error, success time.Time, try int) bool {
 }
 
 // Reconfigure makes the order and the bounds of this Config those of the queue: HigherFirst,
-// Aging, MaxTaken, MaxWaiting and KeyLimit. It is for a queue that all processes have closed. Those that have
-// not, and have claimed or enqueued before, may go on with what they know. Calling again is
-// safe.
+// Aging, MaxTaken, MaxWaiting and KeyLimit. It is for a queue that all processes have closed. A process
+// that has not, and has claimed or enqueued before, may continue with the earlier configuration. Calling
+// Reconfigure again is safe.
 //
 // The error matches ErrInUse, and nothing was changed, while a process has a session in the
 // queue, or a worker has an item. It also does if HigherFirst or Aging changes while the queue has items

@@ -810,6 +810,21 @@ func TestReconfigure(t *testing.T) {
 	})
 }
 
+// A lease time that no claim can have is an error of New, not of the first item.
+func TestTTLRefused(t *testing.T) {
+	virtually(t, func(w *world) {
+		for ttl, says := range map[time.Duration]string{
+			time.Millisecond: `queue "q": TTL 1ms is below`,
+			-time.Second:     `queue "q": TTL -1s is negative`,
+			1 << 62:          "is over the limit of 8760h0m0s",
+		} {
+			if q, err := queue.New(etcdClaims(w), queue.Config{Name: "q", TTL: ttl}); q != nil || err == nil || !strings.Contains(err.Error(), says) {
+				t.Errorf("%v; want %q", err, says)
+			}
+		}
+	})
+}
+
 // Each error of a WorkerConfig names the field.
 func TestWorkerConfigRefused(t *testing.T) {
 	virtually(t, func(w *world) {

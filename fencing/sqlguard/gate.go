@@ -1,6 +1,7 @@
 package sqlguard
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -24,7 +25,7 @@ import (
 // The gate is safe for concurrent use.
 func (g *Guard) Gate(db *sql.DB) fencing.Gate {
 	return fencing.GateFunc(func(ctx context.Context, t fencing.Token) error {
-		if err := t.Validate(); err != nil {
+		if err := cmp.Or(g.check(), t.Validate()); err != nil {
 			return err // before a connection is taken
 		}
 		tx, err := db.BeginTx(ctx, g.options())

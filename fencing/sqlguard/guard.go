@@ -2,6 +2,7 @@ package sqlguard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/etcdclaims/claims/fencing"
@@ -27,7 +28,8 @@ type Config struct {
 }
 
 // Guard admits tokens in transactions. It holds no connection: each call gets a
-// transaction. It is safe for concurrent use.
+// transaction. It is safe for concurrent use. New makes one: a nil Guard and the zero
+// Guard admit nothing.
 type Guard struct {
 	dialect Dialect
 	table   string // quoted
@@ -115,7 +117,18 @@ func (g *Guard) Admit(ctx context.Context, tx Tx, t fencing.Token) error {
 	return g.admit(ctx, sqlRunner{tx}, t)
 }
 
+// check returns an error unless New has made the guard.
+func (g *Guard) check() error {
+	if g == nil || g.dialect == 0 {
+		return errors.New("sqlguard: the Guard was not made by New, or the error of New was ignored")
+	}
+	return nil
+}
+
 func (g *Guard) admit(ctx context.Context, r runner, t fencing.Token) error {
+	if err := g.check(); err != nil {
+		return err
+	}
 	if err := t.Validate(); err != nil {
 		return err
 	}

@@ -276,3 +276,19 @@ func TestMigrate(t *testing.T) {
 		}
 	}
 }
+
+// A Guard whose New failed, and that was used all the same, admits nothing and says why.
+func TestGuardThatNewDidNotMake(t *testing.T) {
+	t.Parallel()
+	for _, g := range []*sqlguard.Guard{nil, {}} {
+		for name, err := range map[string]error{
+			"Admit":   g.Admit(t.Context(), &sql.Tx{}, token),
+			"Gate":    g.Gate(nil).Admit(t.Context(), token),
+			"Migrate": g.Migrate(t.Context(), nil),
+		} {
+			if err == nil || !strings.Contains(err.Error(), "the Guard was not made by New") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}

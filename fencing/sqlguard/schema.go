@@ -43,6 +43,9 @@ func (g *Guard) Schema() []string {
 // encoded as UTF-16. A program that creates the table without Migrate must check both.
 // Admit detects only the second. Any other error is the driver's, wrapped.
 func (g *Guard) Migrate(ctx context.Context, db *sql.DB) error {
+	if err := g.check(); err != nil {
+		return err
+	}
 	for _, statement := range g.Schema() {
 		var err error
 		for range 3 { // Postgres may need a second attempt: see Schema

@@ -59,6 +59,9 @@ type Calls interface {
 	CheckKey(key string) error
 	// CheckClaimed is CheckKey for calls that keep something in the place of a claim.
 	CheckClaimed(key string) error
+	// CheckTTL returns why a claim cannot have this lease time, or nil. It is for options that claims
+	// get later, so that their error is that of the call that was given them.
+	CheckTTL(ttl time.Duration) error
 	// Bounded gives a call that does not wait for others a deadline of its own.
 	Bounded(ctx context.Context) (context.Context, context.CancelFunc)
 	// Closing is closed when the client is being closed. Ended adds to the error of a call that it was.

@@ -74,7 +74,7 @@ func TestShortcut(t *testing.T) {
 		{"refused", func(x *waiting, s *opening) {
 			x.w.Answer(testlayers.Once(rpctypes.ErrPermissionDenied), nil)
 			s.news <- struct{}{}
-		}, txn.ErrPermissionDenied.Error() + ": " + rpctypes.ErrPermissionDenied.Error(), "ends, failed true true, leaves"},
+		}, txn.Denied(rpctypes.ErrPermissionDenied).Error(), "ends, failed true true, leaves"},
 	} {
 		run(t, tt.name, func(t *testing.T, w *world) {
 			w.Other(layout.Own("k"), "x")

@@ -8,6 +8,7 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
 )
 
 // Errors that outcomes match. Package etcdclaims exports them under the same names
@@ -48,6 +49,8 @@ func Denied(err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case Code(err) == codes.PermissionDenied && IsDenied(err):
+		return fmt.Errorf("%w: %w; docs/permissions.md has the role that its user needs", ErrPermissionDenied, err)
 	case IsDenied(err), errors.Is(err, rpctypes.ErrUserEmpty), errors.Is(err, rpctypes.ErrAuthFailed),
 		errors.Is(err, rpctypes.ErrUserNotFound):
 		return fmt.Errorf("%w: %w", ErrPermissionDenied, err)

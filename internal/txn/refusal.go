@@ -94,10 +94,15 @@ func Judge(err error) Verdict {
 		return Final
 	case IsReplyTooLarge(err):
 		return Lasting
-	case code == codes.Canceled && strings.Contains(err.Error(), "client connection is closing"):
+	case IsClosing(err):
 		return Lasting
 	}
 	return byCode[code]
+}
+
+// IsClosing reports whether gRPC refused a request because the client of etcd was closed.
+func IsClosing(err error) bool {
+	return Code(err) == codes.Canceled && strings.Contains(err.Error(), "client connection is closing")
 }
 
 // statusOf returns the status of gRPC within an error, without the text around it.

@@ -42,14 +42,15 @@ import (
 // With a MessageKey, the handler of a stream is called once its token is
 // admitted. The key of every message must be that of the token.
 //
-// Gate panics if key is the zero Key or cfg.Wait is set: it does not wait. If gate is nil, calls pass unchanged.
+// Gate panics if gate is nil, if key is the zero Key, or if cfg.Wait is set: it does not wait. In a program without
+// etcd leave it out: no fence is sent there.
 func Gate(gate fencing.Gate, key Key, cfg Config) ServerInterceptors {
 	key.must("Gate")
+	if gate == nil {
+		panic("grpcmw: Gate needs a gate")
+	}
 	if cfg.Wait != 0 {
 		panic("grpcmw: Gate does not wait: leave Config.Wait at zero")
-	}
-	if gate == nil {
-		return passthroughInterceptors
 	}
 	cfg.Select = selected(cfg.Select)
 	g := &keeper{gate: gate, key: key, cfg: cfg}

@@ -438,33 +438,14 @@ func TestGateStream(t *testing.T) {
 	})
 }
 
-// A nil gate is none.
-func TestGatePassesThrough(t *testing.T) {
-	t.Parallel()
-	svc := &service{
-		unary: func(context.Context, *request) (*response, error) { return &response{}, nil },
-		chat:  func(chatServer) error { return nil },
-	}
-	c := connect(t, svc, grpcmw.Gate(nil, byPayload, grpcmw.Config{}), stamped()...)
-	if _, err := c.UnaryCall(t.Context(), ask("")); err != nil {
-		t.Error(err)
-	}
-	stream, err := c.FullDuplexCall(t.Context())
-	if err == nil {
-		_, err = stream.Recv()
-	}
-	if !errors.Is(err, io.EOF) {
-		t.Error(err)
-	}
-}
-
 func TestGateWantsAKey(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]func(){
 		"Gate":        func() { grpcmw.Gate(new(fencing.Memory), grpcmw.Key{}, grpcmw.Config{}) },
 		"Gate waits":  func() { grpcmw.Gate(new(fencing.Memory), anyKey, grpcmw.Config{Wait: 1}) },
-		"nil gate":    func() { grpcmw.Gate(nil, grpcmw.CallKey(nil), grpcmw.Config{}) },
-		"MessageKey":  func() { grpcmw.Gate(nil, grpcmw.MessageKey[*request](nil), grpcmw.Config{}) },
+		"nil gate":    func() { grpcmw.Gate(nil, byPayload, grpcmw.Config{}) },
+		"CallKey":     func() { grpcmw.Gate(new(fencing.Memory), grpcmw.CallKey(nil), grpcmw.Config{}) },
+		"MessageKey":  func() { grpcmw.Gate(new(fencing.Memory), grpcmw.MessageKey[*request](nil), grpcmw.Config{}) },
 		"Exclusive":   func() { grpcmw.Exclusive(nil, grpcmw.Key{}, grpcmw.Config{}) },
 		"Methods":     func() { grpcmw.Methods("shop.Orders/Pay") },
 		"Methods, 2":  func() { grpcmw.Methods("/shop.Orders") },

@@ -53,7 +53,7 @@ func TestStamp(t *testing.T) {
 		"beside others": {fencing.NewContext(metadata.AppendToOutgoingContext(t.Context(), "x", "y"), token("k", 5)), stamped(), []string{`5;key="k"`}},
 		"not selected":  {fencing.NewContext(t.Context(), tok), grpcmw.Stamp(grpcmw.Methods("/other.Service/")).Options(), nil},
 	} {
-		c := connect(t, svc, grpcmw.Gate(nil, fixed("k"), grpcmw.Config{}), test.dial...)
+		c := connect(t, svc, passOn, test.dial...)
 		got = nil
 		if _, err := c.UnaryCall(test.ctx, ask("")); err != nil || len(got) != len(test.want) || len(got) > 0 && got[0] != test.want[0] {
 			t.Errorf("%s: got %q, %v, want %q", name, got, err, test.want)
@@ -81,7 +81,7 @@ func TestStampSendsNothing(t *testing.T) {
 	t.Parallel()
 	both := func(t *testing.T, ctx context.Context, check func(err error)) {
 		t.Helper()
-		c := connect(t, untouched(t), grpcmw.Gate(nil, fixed("k"), grpcmw.Config{}), stamped()...)
+		c := connect(t, untouched(t), passOn, stamped()...)
 		_, err := c.UnaryCall(ctx, ask(""))
 		check(err)
 		_, err = c.FullDuplexCall(ctx)
@@ -302,7 +302,14 @@ func TestStampContextEnds(t *testing.T) {
 }
 
 // passOn are interceptors of a server that do nothing.
-var passOn = grpcmw.Gate(nil, fixed("k"), grpcmw.Config{})
+var passOn = grpcmw.ServerInterceptors{
+	Unary: func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		return next(ctx, req)
+	},
+	Stream: func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+		return next(srv, s)
+	},
+}
 
 // A stream sends nothing more once its claim is over, and ends on both sides.
 func TestStampStream(t *testing.T) {

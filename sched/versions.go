@@ -1,0 +1,63 @@
+package sched
+
+import (
+	"context"
+	"slices"
+
+	"github.com/etcdclaims/claims/internal/core"
+	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/tick"
+	"github.com/etcdclaims/claims/internal/txn"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// specsPerRead is how many registrations are read by one request.
+const specsPerRead = 64
+
+// otherVersions returns the jobs in code of which the owner runs another version, from one look to the
+// next. A job that agrees at two looks is not read again in the same ownership: the owner registers
+// its jobs once.
+func (s *Scheduler) otherVersions(ctx context.Context, of map[string]*awaited, term int64) (differ []string, err error) {
+	var open []string
+	for name, a := range of {
+		if a.job.defined == 0 && a.agreed != term {
+			open = append(open, name)
+		}
+	}
+	for some := range slices.Chunk(open, specsPerRead) {
+		ops := make([]clientv3.Op, len(some))
+		for i, name := range some {
+			ops[i] = clientv3.OpGet(s.keys.Spec(name))
+		}
+		resp, err := retry.Read(ctx, core.Of(s.claims).KV(), readTime, ops...)
+		if err != nil {
+			return nil, err
+		}
+		for i, name := range some {
+			kvs := txn.Kvs(resp, i)
+			if len(kvs) == 0 { // notRun finds it
+				continue
+			}
+			is, err := tick.Decode[spec](string(kvs[0].Key), kvs[0].Value)
+			if err != nil || is.Hash == "" { // the owner logs it
+				continue
+			}
+			if of[name].compare(is.Hash, term) {
+				differ = append(differ, name)
+			}
+		}
+	}
+	return differ, nil
+}
+
+// compare notes whether the owner's version of the job has the hash of this one. It reports whether
+// they differed at the look before, too: during the first one the owner may be about to register it.
+func (a *awaited) compare(hash string, term int64) (differs bool) {
+	again := a.compared == term
+	before := a.differs
+	a.compared, a.differs = term, hash != a.job.hash()
+	if again && !before && !a.differs {
+		a.agreed = term
+	}
+	return again && before && a.differs
+}
