@@ -104,13 +104,14 @@ type Config struct {
 	Name string
 	// HigherFirst makes greater priorities come first. Default: lower first.
 	HigherFirst bool
-	// Aging is how long an item waits, from when it is visible, to rise by one priority: an item of
-	// priority 5 that has waited for five times as long comes before a new one of priority 0. So a
-	// steady stream of urgent items keeps no other from being claimed. After a failure, Snooze or a
-	// redrive the item begins anew. Waiting is measured by vesting times, which are of the
-	// clocks of the processes that enqueue. Priorities more than 200 years of aging away count as that
-	// far away. At least 1 ms. Default: items do not age, and those of a less urgent priority
-	// wait until no other is visible.
+	// Aging is how long a visible item waits to rise by one priority. With one minute, an item of
+	// priority 5 that has waited for more than five minutes comes before a new one of priority 0. So
+	// a steady stream of urgent items keeps no other from being claimed. Waiting counts from the
+	// vesting time, by the clock of the process that enqueued the item. An item that is
+	// enqueued with At in the past has waited since then. A failure, Snooze and a redrive set the
+	// vesting time anew. Choose it so that the priorities of the queue, times Aging, are less than
+	// 200 years apart: beyond that they do not differ. At least 1 ms. Default: items do not age,
+	// and an item waits until no more urgent one is visible.
 	Aging time.Duration
 	// MaxTaken is how many items workers may have at the same time, across all
 	// processes: a concurrency limit. At most 10,000. Default: no limit.

@@ -288,8 +288,8 @@ func (l *Delivery) Result() []byte {
 	return l.result
 }
 
-// Key returns the item's place in the order of its queue: priority, vesting time and
-// sequence, as text. It is no key of etcd. The items of a queue are claimed in the order of
+// Key returns the item's place in the order of its queue: rank, vesting time and sequence, as
+// text. The rank is made of the priority, and with Config.Aging of the vesting time. It is no key of etcd. The items of a queue are claimed in the order of
 // these texts.
 func (l *Delivery) Key() string {
 	return l.q.keys.OrderOf(l.state())

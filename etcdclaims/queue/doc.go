@@ -33,7 +33,7 @@
 // # Order
 //
 // Items are claimed by priority, then by vesting time, then in the order in which they
-// were enqueued. With Config.Aging an item rises by one priority for each such time that it waits.
+// were enqueued. With Config.Aging, an item that waits rises: see there.
 // With one claimer the order is exact for the items that it has read: for
 // TryClaim those of its last read, for Claim and workers those that etcd has reported. So a
 // later item can overtake one that was just enqueued. With several claimers, each picks at

@@ -91,7 +91,8 @@ func (p priorityOption) applyFail(o *failOptions) { o.priority = (*int)(&p) }
 // items: 100. Fail keeps the item's priority by default.
 func Priority(p int) PriorityOption { return priorityOption(p) }
 
-// At makes the item visible at t and not before.
+// At makes the item visible at t and not before. An earlier t than now puts the item before those of
+// its priority that vested later. With Config.Aging the item has waited since t.
 func At(t time.Time) ItemOption { return itemOption(func(it *Item) { it.vesting, it.delay = t, 0 }) }
 
 // Delay makes the item visible d after it is enqueued.

@@ -26,8 +26,8 @@ type Stats struct {
 	Behind int
 	Dead   int
 	// OldestReady is the earliest vesting time of all visible items, among the first 32
-	// priorities. With Config.Aging it is the earliest among the first 256 items. It is zero if no
-	// item is visible.
+	// priorities. With Config.Aging it is the earliest among the first 256 items: one that is
+	// behind them can be older. It is zero if no item is visible.
 	OldestReady time.Time
 	// Paused is who paused the queue, when and why. Its At is zero if the queue is not
 	// paused, or the pause is over by the clock of this process.
@@ -46,7 +46,8 @@ type Pausing struct {
 
 // Stats counts at one revision of etcd. It keeps no counters, so it is right after any
 // crash. It reads one key for each priority of visible items. That takes one request, and
-// one more for each priority that the last call did not find.
+// one more for each priority that the last call did not find. With Config.Aging it reads up to
+// 256 keys of visible items by one request.
 func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	for try := 1; ; try++ {
 		st, err := q.stats(ctx)
@@ -120,8 +121,8 @@ func (q *Queue) firstReady(rank string, opts ...clientv3.OpOption) clientv3.Op {
 	if q.cfg.Aging > 0 {
 		n = agedItems
 	}
-	opts = append(opts, clientv3.WithRange(clientv3.GetPrefixRangeEnd(q.keys.Ready())), clientv3.WithKeysOnly(), clientv3.WithLimit(n))
-	return clientv3.OpGet(from, opts...)
+	end := clientv3.WithRange(clientv3.GetPrefixRangeEnd(q.keys.Ready()))
+	return clientv3.OpGet(from, append(opts, end, clientv3.WithKeysOnly(), clientv3.WithLimit(n))...)
 }
 
 // oldestReady returns when the item vested that has been visible for longest: the first
@@ -145,7 +146,8 @@ func (q *Queue) oldestReady(ctx context.Context, rev int64, first map[string][]*
 		for _, kv := range kvs {
 			var vesting string
 			rank, vesting, _ = strings.Cut(string(kv.Key[len(q.keys.Ready()):]), "/")
-			if t, err := item.VestingOf(vesting); err == nil && len(rank) == rankLength && (oldest.IsZero() || t.Before(oldest)) {
+			t, err := item.VestingOf(vesting)
+			if err == nil && len(rank) == rankLength && (oldest.IsZero() || t.Before(oldest)) {
 				oldest = t
 			}
 		}

@@ -15,7 +15,7 @@ const DefaultPriority = 100
 
 // rank writes the priority of an item so that the order of bytes is the order in which items
 // are claimed. If items age, the rank is when an item of priority 0 would have to vest to be as urgent. All
-// items age alike, so the order of two items never changes, and no key is written anew.
+// items age alike: the order of two items does not change while they wait, so no key is written anew.
 func (k Keys) rank(priority int, vesting time.Time) string {
 	n := int64(priority)
 	if k.spec.HigherFirst {
@@ -40,7 +40,8 @@ func plus(a, b int64) int64 {
 	}
 }
 
-// PriorityOf reads what rank wrote for the vesting time. It is another one if the rank was at a bound.
+// PriorityOf returns the priority that rank wrote for the vesting time. A priority beyond the bounds of
+// rank is lost: PriorityOf returns the bound.
 func (k Keys) PriorityOf(rank string, vesting time.Time) int {
 	bits, err := strconv.ParseUint(rank, 16, 64)
 	if err != nil {
