@@ -40,7 +40,14 @@ func (e *Examination) claimOne(ctx context.Context) {
 	}
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), left)
 	defer cancel()
-	e.failed(Warning, "write", "what is left ends with its lease; closing", claims.Close(closing))
+	closed := make(chan error, 1)
+	go func() { closed <- claims.Close(closing) }() // it takes a time of its own if etcd does not answer
+	select {
+	case err = <-closed:
+	case <-closing.Done():
+		err = closing.Err()
+	}
+	e.failed(Warning, "write", "what is left ends with its lease; closing", err)
 	for _, w := range logged.All() { // such as of a second cluster behind one address
 		if !strings.Contains(w.Message, "lacks a fix") { // versions reports it for each member
 			f := e.Add(Warning, "client", "see the log lines in docs/operations.md", "%s %v", w.Message, w.ContextMap())
