@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
-	"strconv"
+	"slices"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims/admin"
@@ -59,11 +59,11 @@ func (n number) String() string {
 	case n.Err != nil && n.At.IsZero():
 		return "?"
 	case n.Err != nil:
-		return strconv.Itoa(n.N) + "?"
+		return digits(n.N) + "?"
 	case n.partial:
-		return strconv.Itoa(n.N) + "+"
+		return digits(n.N) + "+"
 	}
-	return strconv.Itoa(n.N)
+	return digits(n.N)
 }
 
 func (q *request) overview() (any, error) {
@@ -171,7 +171,8 @@ func (q *request) attention() (a attention) {
 	}
 	found, fresh := q.examine()
 	shown := found.visible(q)
-	a.Known, a.Fresh, a.Troubles = found.Any(), fresh, shown.Troubles
+	a.Known, a.Fresh = found.Any(), fresh
+	a.Troubles = slices.DeleteFunc(shown.Troubles, func(f finding) bool { return f.Level == doctor.Note }) // see Health
 	if a.Known {
 		for _, f := range shown.Well {
 			if f.Check == "epoch" {
@@ -223,7 +224,7 @@ func pageState(held int, reading bool, err error) state {
 	case reading:
 		return state{"This page", "warn", "reads the claims", "health"}
 	}
-	return state{"This page", "good", fmt.Sprintf("claims followed: %d", held), "health"}
+	return state{"This page", "good", "claims followed: " + digits(held), "health"}
 }
 
 // membersState is how many members answer.

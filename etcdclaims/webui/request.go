@@ -88,7 +88,8 @@ var functions = template.FuncMap{
 	"time":    timestamp,
 	"ago":     ago,
 	"lasts":   lasts,
-	"round":   func(d time.Duration) time.Duration { return d.Round(time.Millisecond) },
+	"exact":   exact,
+	"at":      at,
 	"span":    span,
 	"seconds": func(d time.Duration) int { return int(d / time.Second) },
 	"add":     func(a, b int) int { return a + b },
@@ -97,6 +98,7 @@ var functions = template.FuncMap{
 	"listed":  listed,
 	"does":    does,
 	"count":   count,
+	"digits":  digits,
 	"stamp":   func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 }
 

@@ -213,6 +213,14 @@ type entryRow struct {
 	Late  time.Duration
 }
 
+// due is the time of a tick in the list.
+func due(e sched.Entry) time.Time {
+	if e.Nominal.IsZero() {
+		return e.Ended
+	}
+	return e.Nominal
+}
+
 type inspected struct {
 	jobRow
 	unknown bool
@@ -236,6 +244,7 @@ func (q *request) job() (any, error) {
 		}
 		x.jobRow = newJobRow(info)
 		x.entries, err = first(lastTicks, s.History(ctx, name))
+		slices.SortStableFunc(x.entries, func(a, b sched.Entry) int { return due(b).Compare(due(a)) })
 		return x, err
 	})
 	p := jobPage{Job: read.jobRow, Unknown: read.unknown, Fresh: fresh}
