@@ -57,7 +57,8 @@ type Examination struct {
 	Findings []Finding // consequences stand behind their causes
 	Members  []Member
 
-	gone map[clientv3.LeaseID]bool // leases that etcd does not have
+	gone      map[clientv3.LeaseID]bool // leases that etcd does not have
+	compacted int64                     // a revision that is known to be compacted
 }
 
 // Commands is how the commands of remedies begin: a program and the flags that name the
@@ -211,6 +212,9 @@ func (e *Examination) Examine(ctx context.Context, writes bool) {
 		body.beside(ctx, len(checks), checks)
 	}
 	answers := <-asked
+	if err == nil {
+		e.readCompacted(ctx, answers)
+	}
 	e.ownCertificates()
 	e.endpoints(answers)
 	e.alarms(answers)

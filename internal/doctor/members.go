@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"maps"
 	"net/url"
@@ -19,6 +20,7 @@ import (
 	"github.com/etcdclaims/claims/internal/serverfault"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
@@ -306,9 +308,7 @@ func (e *Examination) alarms(answers []answer) {
 		return
 	}
 	var raised []alarm
-	rev := int64(0)
 	for _, a := range answers {
-		rev = max(rev, a.status.Header.GetRevision())
 		for _, fault := range a.status.Errors {
 			if found, ok := alarmOf(fault); ok && !slices.Contains(raised, found) {
 				raised = append(raised, found)
@@ -325,19 +325,46 @@ func (e *Examination) alarms(answers []answer) {
 			continue
 		}
 		if f.trouble = full; !told {
-			f.Commands, told = append(e.makeRoom(rev), e.etcdctl(" alarm disarm")...), true
+			f.Commands, told = append(e.makeRoom(newest(answers)), e.etcdctl(" alarm disarm")...), true
 		}
 	}
 }
 
 // makeRoom returns the commands after which etcd has space again, unless live data fills it. A revision
-// of 0 is not known.
+// of 0 is not known. etcd refuses to compact one that is compacted, as after a first try to make room: then only the
+// defragmentation is left.
 func (e *Examination) makeRoom(rev int64) []string {
 	if rev == 0 {
 		return nil
 	}
+	defrag := e.etcdctl(" defrag --cluster --command-timeout 10m")
+	if rev <= e.compacted {
+		return defrag
+	}
 	// Without --physical the keys may be there still when the defragmentation begins.
-	return append(e.etcdctl(" compaction --physical --command-timeout 10m %d", rev), e.etcdctl(" defrag --cluster --command-timeout 10m")...)
+	return append(e.etcdctl(" compaction --physical --command-timeout 10m %d", rev), defrag...)
+}
+
+// readCompacted learns whether the newest revision of the members is compacted. One that can still be read is not.
+func (e *Examination) readCompacted(ctx context.Context, answers []answer) {
+	rev := newest(answers)
+	if rev < 2 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.Answer)
+	defer cancel()
+	_, err := e.etcd().Get(ctx, e.Claims.Prefix()+"epoch", clientv3.WithRev(rev-1), clientv3.WithSerializable(), clientv3.WithCountOnly())
+	if errors.Is(err, rpctypes.ErrCompacted) {
+		e.compacted = rev
+	}
+}
+
+// newest returns the newest revision of the members, 0 if it is not known.
+func newest(answers []answer) (rev int64) {
+	for _, a := range answered(answers) {
+		rev = max(rev, a.status.Header.GetRevision())
+	}
+	return rev
 }
 
 // quorum judges why etcd did not answer a read that a majority confirms. The list of members is
