@@ -9,6 +9,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/etcdclaims/claims/internal/explain"
 )
 
 // visible returns a text of others in a form that cannot deceive the reader:
@@ -168,3 +170,14 @@ type dated struct {
 }
 
 func at(of any, now time.Time) dated { return dated{of, now} }
+
+// ownerText returns the owner of a claim, or a text for a record.
+func ownerText(kind, owner string) string {
+	switch kind {
+	case explain.KindSlots:
+		return "(several: each has a slot)"
+	case explain.KindShared:
+		return "(several: they share it)"
+	}
+	return owner
+}
