@@ -13,7 +13,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"runtime/debug"
@@ -22,6 +21,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/cmd/claimctl/serve"
+	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -121,11 +121,8 @@ ETCDCTL_PASSWORD keep a password out of it; without either a terminal asks for i
 // command takes.
 func arguments(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		got := "1 argument"
-		if len(args) != 1 {
-			got = fmt.Sprintf("%d arguments", len(args))
-		}
-		return usageIf(len(args) < least || len(args) > most, "%s: got %s; usage: %s", commandName(cmd), got, cmd.UseLine())
+		return usageIf(len(args) < least || len(args) > most, "%s: got %s; usage: %s",
+			commandName(cmd), explain.Count(len(args), "argument", "arguments"), cmd.UseLine())
 	}
 }
 

@@ -71,7 +71,7 @@ func (e *Examination) claims(ctx context.Context) {
 	found, unconfirmed := confirm(ctx, e.suspects(r), func(ctx context.Context) ([]suspect, error) {
 		again, err := e.read(ctx)
 		if err = cmp.Or(err, again.err); err == nil && again.more {
-			err = fmt.Errorf("more than %s held", count(e.Limit, "key is", "keys are"))
+			err = fmt.Errorf("more than %s held", explain.Count(e.Limit, "key is", "keys are"))
 		}
 		return e.suspects(again), err
 	})
@@ -99,7 +99,7 @@ func (e *Examination) held(r reading, found []suspect, unconfirmed string) {
 	if r.more {
 		more, unread = " or more", others
 	}
-	e.judge("claims", unread, "%s held%s", count(len(r.held), "key is", "keys are"), more)
+	e.judge("claims", unread, "%s held%s", explain.Count(len(r.held), "key is", "keys are"), more)
 	warn := func(keys []string, remedy, detail, suffix string, release bool) {
 		if len(keys) == 0 {
 			return
@@ -182,7 +182,7 @@ func (e *Examination) clocks(ctx context.Context) {
 			"the clock of %s is ahead of that of %s by %s at least", ahead.owner, behind.owner, by.Round(time.Second))
 		return
 	}
-	e.well("clocks", "those of %s agree with this host", count(len(starts)-1, "session", "sessions"))
+	e.well("clocks", "those of %s agree with this host", explain.Count(len(starts)-1, "session", "sessions"))
 }
 
 // apart returns the clocks that differ most: a session began before another one, and at a later time.

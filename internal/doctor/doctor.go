@@ -83,7 +83,7 @@ func unreadLeases(n int) string {
 	if n == 0 {
 		return ""
 	}
-	return count(n, "lease", "leases") + " could not be read"
+	return explain.Count(n, "lease", "leases") + " could not be read"
 }
 
 // judge adds a finding that all is well with what was read. It is a note if that was not all:
@@ -334,14 +334,6 @@ func round(d time.Duration) time.Duration {
 		unit *= 10
 	}
 	return d.Round(unit)
-}
-
-// count is a number with its noun.
-func count(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }
 
 // shown is how many of several keys are named.

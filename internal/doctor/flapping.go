@@ -64,7 +64,7 @@ func (e *Examination) flapping(ctx context.Context) {
 		return cmp.Or(cmp.Compare(b.perMinute(), a.perMinute()), cmp.Compare(a.key, b.key))
 	})
 	if len(all) == 0 {
-		e.well("flapping", "no key flaps in the last %d revisions", revisions)
+		e.well("flapping", "no key flaps in the last %s", explain.Count(int(revisions), "revision", "revisions"))
 		return
 	}
 	var keys []string

@@ -130,10 +130,10 @@ const (
 func (e *Examination) queue(name string, stats queue.Stats, by workers, now time.Time) {
 	arguments := explain.Arguments(name)
 	if stats.Dead > 0 {
-		f := e.Add(Warning, "queues", "mend the cause, and put them back", "%q has %s", name, count(stats.Dead, "dead item", "dead items"))
+		f := e.Add(Warning, "queues", "mend the cause, and put them back", "%q has %s", name, explain.Count(stats.Dead, "dead item", "dead items"))
 		f.Commands = append(e.claimctl(" queue dead ls%s", arguments), e.claimctl(" queue dead redrive-all%s", arguments)...)
 	}
-	waiting, age := count(stats.Ready, "item waits", "items wait"), now.Sub(stats.OldestReady).Truncate(time.Second)
+	waiting, age := explain.Count(stats.Ready, "item waits", "items wait"), now.Sub(stats.OldestReady).Truncate(time.Second)
 	p := stats.Paused
 	switch {
 	case endsSoon(p.Until): // its backlog follows from that
@@ -154,7 +154,7 @@ func (e *Examination) queue(name string, stats queue.Stats, by workers, now time
 			"%q: %s, the oldest for %s, and no worker lives%s", name, waiting, age, whose)
 	case age > backlog:
 		e.Add(Note, "queues", "see whether the workers make progress, or start more", "%q: %s, the oldest for %s; %s, and %s taken",
-			name, waiting, age, count(by.alive, "worker lives", "workers live"), count(stats.Taken, "item is", "items are"),
+			name, waiting, age, explain.Count(by.alive, "worker lives", "workers live"), explain.Count(stats.Taken, "item is", "items are"),
 		).Commands = e.claimctl(" queue taken%s", arguments)
 	}
 }
