@@ -241,6 +241,7 @@ func (e *Examination) part() *Examination {
 // beside makes checks, a number of them at a time, and adds their findings in the order of the
 // checks.
 func (e *Examination) beside(ctx context.Context, atOnce int, checks []check) {
+	ctx = clientv3.WithRequireLeader(ctx)
 	parts, room := make([]*Examination, len(checks)), make(chan struct{}, atOnce)
 	var wg sync.WaitGroup
 	for i, examine := range checks {
@@ -274,15 +275,10 @@ func (e *Examination) unadmitted(ctx context.Context, err error, answers []answe
 
 func (e *Examination) etcd() *clientv3.Client { return e.Claims.Etcd() }
 
-// bounded is the time that one check may take.
-func (e *Examination) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(clientv3.WithRequireLeader(ctx), e.Patience)
-}
-
 // Epoch reads the epoch of the claims, and compares Fence with it and with etcd's revision. In
 // one epoch revisions only rise.
 func (e *Examination) Epoch(ctx context.Context) {
-	ctx, cancel := e.bounded(ctx)
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), e.Patience)
 	defer cancel()
 	_ = e.epoch(ctx)
 }
@@ -312,19 +308,19 @@ func (e *Examination) epoch(ctx context.Context) error {
 		e.Add(Error, CheckRevision, "etcd was restored without --bump-revision, so that fences repeat: "+
 			"stop the programs that write under fences, and then raise the epoch",
 			"fence %d has revision %d of epoch %d, and etcd is at %d of epoch %d", e.Fence, seen, of, at.Revision, epoch,
-		).Commands = e.claimctl(" epoch raise --above %d --yes", of)
+		).run(e.claimctl(fmt.Sprintf("epoch raise --above %d --yes", of)))
 	}
 	return nil
 }
 
-// claimctl returns a command of claimctl to copy.
-func (e *Examination) claimctl(format string, args ...any) []string {
-	return []string{e.Commands.Claimctl + fmt.Sprintf(format, args...)}
+// claimctl returns a command of claimctl to copy, with its last words.
+func (e *Examination) claimctl(command string, words ...string) string {
+	return e.Commands.Claimctl + " " + command + explain.Arguments(words...)
 }
 
-// etcdctl returns a command of etcdctl to copy.
-func (e *Examination) etcdctl(format string, args ...any) []string {
-	return []string{e.Commands.Etcdctl + fmt.Sprintf(format, args...)}
+// etcdctl returns a command of etcdctl to copy, with its last words.
+func (e *Examination) etcdctl(command string, words ...string) string {
+	return e.Commands.Etcdctl + " " + command + explain.Arguments(words...)
 }
 
 // round keeps three digits of a duration.

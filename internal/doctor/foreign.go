@@ -23,8 +23,6 @@ type lent struct {
 // leases looks for those of other programs. Of the leases that sessions do not have the first ones
 // are read: which are of claims only their keys show.
 func (e *Examination) leases(ctx context.Context) {
-	ctx, cancel := e.bounded(ctx)
-	defer cancel()
 	all, err := e.etcd().Leases(ctx)
 	if e.failed(Warning, "leases", "cannot be listed", err) {
 		return
@@ -104,7 +102,7 @@ func (e *Examination) judgeLeases(all, asked, unknown, bare int, foreign []lent)
 		detail += "; " + others
 	}
 	e.Add(Note, "leases", "see whether their number grows: programs that do not revoke leases fill etcd's memory",
-		"%s", detail).Commands = e.etcdctl(" lease list")
+		"%s", detail).run(e.etcdctl("lease list"))
 }
 
 // beginning returns the first part of a key, by which people know whose it is.
@@ -125,8 +123,6 @@ type filled struct {
 // prefixes finds whose keys fill etcd: those of the first beginnings, in the order of the keys.
 // etcd counts keys in memory, but all of them for each request.
 func (e *Examination) prefixes(ctx context.Context) {
-	ctx, cancel := e.bounded(ctx)
-	defer cancel()
 	const mostPrefixes, mostKeys, sample = 20, 2_000_000, 10
 	var all []filled
 	rest := int64(0)

@@ -59,7 +59,7 @@ func (e *Examination) groups(ctx context.Context) {
 			}
 			e.Add(Warning, "jobs", "start a process that runs the Scheduler, or forget jobs that are obsolete",
 				"no process runs group %q, which has %s%s%s", g.name, explain.Count(len(g.jobs), "job", "jobs"), late, unconfirmed,
-			).Commands = e.claimctl(" sched jobs -g %s", explain.Quoted(g.name))
+			).run(e.claimctl("sched jobs -g " + explain.Quoted(g.name)))
 		}
 	}
 	if well && len(e.Findings) == before {
@@ -98,7 +98,7 @@ func (e *Examination) job(group string, job sched.JobInfo, owned bool) {
 	add := func(l Level, remedy string, verbs []string, format string, args ...any) *Finding {
 		f := e.Add(l, "jobs", remedy, "%q of group %q%s", job.Job, group, fmt.Sprintf(format, args...))
 		for _, verb := range verbs {
-			f.Commands = append(f.Commands, e.claimctl(" sched %s -g %s%s", verb, explain.Quoted(group), explain.Arguments(job.Job))...)
+			f.run(e.claimctl("sched "+verb+" -g "+explain.Quoted(group), job.Job))
 		}
 		return f
 	}
@@ -140,7 +140,7 @@ func (e *Examination) pausedTogether(g jobGroup) {
 			which = " --tag " + explain.Quoted(tag)
 		}
 		e.Add(pauseLevel(p.At), "jobs", "resume them, unless they are paused on purpose", "jobs of group %q are paused %s", g.name, p.Text()).
-			Commands = e.claimctl(" sched resume -g %s%s", explain.Quoted(g.name), which)
+			run(e.claimctl("sched resume -g " + explain.Quoted(g.name) + which))
 	}
 }
 
@@ -209,7 +209,7 @@ func (e *Examination) work(ctx context.Context) {
 			f.Detail += unconfirmed
 		}
 		for _, verb := range sick.verbs {
-			f.Commands = append(f.Commands, e.claimctl(" work %s%s", verb, explain.Arguments(keys[0]))...)
+			f.run(e.claimctl("work "+verb, keys[0]))
 		}
 	}
 	if len(e.Findings) == before {
@@ -301,6 +301,5 @@ func (e *Examination) accuse(name string, members int, suspects []suspect, uncon
 		"group %q has %s, and nobody owns %s: %s, which %s is to have%s",
 		name, explain.Count(members, "member", "members"), explain.Count(len(free), "partition", "partitions"),
 		several(free), several(slices.Compact(targets)), unconfirmed,
-	).Commands = append(e.claimctl(" group show%s", explain.Arguments(name)),
-		e.claimctl(" group evict --reason 'cannot claim'%s", explain.Arguments(name, targets[0]))...)
+	).run(e.claimctl("group show", name), e.claimctl("group evict --reason 'cannot claim'", name, targets[0]))
 }
