@@ -125,7 +125,7 @@ func TestOutageIsShownSoon(t *testing.T) {
 			if time.Since(cut) > 5*time.Second {
 				w.Fatalf("Health does not name the member:\n%s", body)
 			}
-			if none, named := silent(body); none == 1 && named == 1 {
+			if none, named := silent(body); none == 1 && named == 1 && strings.Contains(body, "does not reach etcd") {
 				break
 			}
 		}
