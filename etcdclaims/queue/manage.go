@@ -88,8 +88,7 @@ func (q *Queue) Look(ctx context.Context, id string) (Info, error) {
 func (q *Queue) find(ctx context.Context, id string) (f found, err error) {
 	const tries = 5
 	for try := range tries {
-		// etcd compacted the revision while it was read: what is read now is as good, unless the item moves.
-		latest := errors.Is(err, rpctypes.ErrCompacted)
+		latest := errors.Is(err, rpctypes.ErrCompacted) // the revision: what is read now is as good, unless the item moves
 		if f, err = q.findOnce(ctx, id, latest); !errors.Is(err, errMoving) && !errors.Is(err, rpctypes.ErrCompacted) {
 			return f, err
 		}
@@ -102,8 +101,7 @@ func (q *Queue) find(ctx context.Context, id string) (f found, err error) {
 
 var errMoving = errors.New("item is being moved")
 
-// findOnce looks an item up as it was at one revision, or at the latest one of each read. Then an item that
-// moves meanwhile can be missed.
+// findOnce looks an item up at one revision, or at the latest one of each read, which can miss an item that moves.
 func (q *Queue) findOnce(ctx context.Context, id string, latest bool) (f found, err error) {
 	resp, err := q.read(ctx, clientv3.OpGet(q.keys.Content(id)), clientv3.OpGet(q.keys.Place(id)))
 	if err != nil {
@@ -173,14 +171,13 @@ func (q *Queue) findAmong(ctx context.Context, f found, keys []string, then clie
 			return f, err
 		}
 		for r := range answers.Reads() {
-			if len(r.Kvs) == 0 {
-				continue
+			if len(r.Kvs) > 0 {
+				is, err := q.describe(f, r.Kvs[0])
+				if err == nil && is.entry.State.Seq != f.content.Seq {
+					err = errMoving
+				}
+				return is, err
 			}
-			is, err := q.describe(f, r.Kvs[0])
-			if err == nil && is.entry.State.Seq != f.content.Seq {
-				err = errMoving
-			}
-			return is, err
 		}
 	}
 	return f, errMoving
