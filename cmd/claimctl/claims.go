@@ -56,7 +56,7 @@ func viewClaim(i etcdclaims.Info) claimView {
 	case i.Newer:
 		v.Shown = "newer"
 	case i.Slots > 0:
-		v.Shown = fmt.Sprintf("%d slots", i.Slots)
+		v.Shown = explain.Count(i.Slots, "slot", "slots")
 	}
 	// Those that share a key have one fence, which is as old as the first of them.
 	if i.Held && !i.Newer && i.Slots == 0 && i.Shared == 0 && !strings.Contains(i.Key, etcdclaims.SharedPrefix("")) {

@@ -181,10 +181,10 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 	field("Key", x.Key)
 	switch {
 	case x.Slots > 0:
-		field("State", fmt.Sprintf("%d slots, %d held", x.Slots, len(x.Holders)))
+		field("State", fmt.Sprintf("%s, %d held", explain.Count(x.Slots, "slot", "slots"), len(x.Holders)))
 		x.holders(w, now)
 	case x.Shared > 0:
-		field("State", fmt.Sprintf("shared by %d callers, with the fence %d", x.Shared, x.Fence))
+		field("State", fmt.Sprintf("shared by %s, with the fence %d", explain.Count(int(x.Shared), "caller", "callers"), x.Fence))
 		x.holders(w, now)
 	case x.Newer:
 		field("State", "held. The value was written by a newer version: look at it with a claimctl of that version")

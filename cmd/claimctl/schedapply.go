@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -149,7 +150,8 @@ func (a *app) apply(ctx context.Context, s *sched.Scheduler, jobs []sched.Defini
 			return fmt.Errorf("%w; %d of %d jobs were changed before", err, len(changed)+i, len(changed)+len(removed))
 		}
 	}
-	a.say("defined %d jobs, removed %d, left %d as they are", len(changed), len(removed), len(jobs)-len(changed))
+	a.say("defined %s, removed %d, left %d as they are",
+		explain.Count(len(changed), "job", "jobs"), len(removed), len(jobs)-len(changed))
 	return nil
 }
 

@@ -58,7 +58,7 @@ func entryText(e sched.Entry) string {
 	}
 	switch {
 	case e.Outcome == sched.OutcomePaused:
-		text += fmt.Sprintf(", one record for %d ticks", e.Missed)
+		text += ", one record for " + explain.Count(e.Missed, "tick", "ticks")
 	case e.Missed > 0:
 		text += fmt.Sprintf(", %d missed", e.Missed)
 	}

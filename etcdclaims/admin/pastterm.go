@@ -185,7 +185,7 @@ func (q *endingFacts) judgeClaim() {
 	t := q.of
 	if kv := q.evicted; kv != nil && kv.ModRevision == t.EndRevision {
 		if e, err := keyspace.Decode[protocol.Eviction]("a notice of eviction", kv.Value, protocol.Version); err == nil {
-			if t.Ending, t.Cause = endingForced, e.By+": "+e.Reason; e.Suspected {
+			if t.Ending, t.Cause = endingForced, strings.TrimSuffix(e.By+": "+e.Reason, ": "); e.Suspected {
 				t.Ending = endingSuspected
 			}
 			return

@@ -44,7 +44,7 @@ func Resize(ctx context.Context, claims *etcdclaims.Client, key string, n int) e
 	if claims.Passthrough() {
 		return nil
 	}
-	act := audit.Begin(ctx, claims, audit.Resize, audit.Target{Key: key, Detail: fmt.Sprintf("to %d slots", n)}, "")
+	act := audit.Begin(ctx, claims, audit.Resize, audit.Target{Key: key, Detail: fmt.Sprintf("slots: %d", n)}, "")
 	return act.End(ctx, c.resize(ctx, act, key, n))
 }
 

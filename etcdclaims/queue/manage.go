@@ -88,7 +88,8 @@ func (q *Queue) Look(ctx context.Context, id string) (Info, error) {
 func (q *Queue) find(ctx context.Context, id string) (f found, err error) {
 	const tries = 5
 	for try := range tries {
-		if f, err = q.findOnce(ctx, id); !errors.Is(err, errMoving) && !errors.Is(err, rpctypes.ErrCompacted) {
+		latest := errors.Is(err, rpctypes.ErrCompacted) // the revision: what is read now is as good, unless the item moves
+		if f, err = q.findOnce(ctx, id, latest); !errors.Is(err, errMoving) && !errors.Is(err, rpctypes.ErrCompacted) {
 			return f, err
 		}
 		if try+1 < tries && !retry.Pause(ctx, try) {
@@ -100,13 +101,16 @@ func (q *Queue) find(ctx context.Context, id string) (f found, err error) {
 
 var errMoving = errors.New("item is being moved")
 
-// findOnce looks an item up as it was at one revision.
-func (q *Queue) findOnce(ctx context.Context, id string) (f found, err error) {
+// findOnce looks an item up at one revision, or at the latest one of each read, which can miss an item that moves.
+func (q *Queue) findOnce(ctx context.Context, id string, latest bool) (f found, err error) {
 	resp, err := q.read(ctx, clientv3.OpGet(q.keys.Content(id)), clientv3.OpGet(q.keys.Place(id)))
 	if err != nil {
 		return f, err
 	}
 	then := clientv3.WithRev(resp.Header.Revision)
+	if latest {
+		then = clientv3.WithRev(0)
+	}
 	items, places := txn.Kvs(resp, 0), txn.Kvs(resp, 1)
 	if len(items) == 0 {
 		return f, ErrNotFound
@@ -152,7 +156,8 @@ func infoOf(id string, c item.Content) Info {
 	return i
 }
 
-// findAmong reads the keys that an item may be under, as they were then.
+// findAmong reads the keys that an item may be under, as they were then. Another item with the id, which was
+// enqueued meanwhile, is not the one.
 func (q *Queue) findAmong(ctx context.Context, f found, keys []string, then clientv3.OpOption) (found, error) {
 	for len(keys) > 0 {
 		some := keys[:min(len(keys), itemsPerRequest)]
@@ -167,7 +172,11 @@ func (q *Queue) findAmong(ctx context.Context, f found, keys []string, then clie
 		}
 		for r := range answers.Reads() {
 			if len(r.Kvs) > 0 {
-				return q.describe(f, r.Kvs[0])
+				is, err := q.describe(f, r.Kvs[0])
+				if err == nil && is.entry.State.Seq != f.content.Seq {
+					err = errMoving
+				}
+				return is, err
 			}
 		}
 	}

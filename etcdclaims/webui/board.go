@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// mostChanges is how many keys that have changed hands the board remembers.
+	// mostChanges is how many keys that have changed hands the board remembers, and how many internal ones.
 	mostChanges = 50
 	// watchAgain is how long after a watch has ended for good it is tried again.
 	watchAgain = 5 * time.Second
@@ -36,9 +36,12 @@ type board struct {
 	began  map[string]time.Time        // when terms of held were seen to begin; those that began before are missing
 	times  observed
 	keys   []string // of held, sorted
-	recent []change // newest first
+	recent changes
 	kinds  map[string]int
 }
+
+// changes are the last ones, newest first. Those of internal keys do not push out the others.
+type changes struct{ Keys, Internal []change }
 
 // change is a change of ownership.
 type change struct {
@@ -57,7 +60,7 @@ func (b *board) init(h *Handler) {
 }
 
 func (b *board) reset() {
-	b.synced, b.seen, b.held, b.keys, b.recent = make(chan struct{}), nil, make(map[string]*etcdclaims.Info), nil, nil
+	b.synced, b.seen, b.held, b.keys, b.recent = make(chan struct{}), nil, make(map[string]*etcdclaims.Info), nil, changes{}
 	b.times = observed{}
 	b.kinds, b.began = make(map[string]int), make(map[string]time.Time)
 }
@@ -196,21 +199,26 @@ func (b *board) apply(e etcdclaims.Event, run int) bool {
 	}
 	select {
 	case <-b.synced:
-		b.changed(change{e, now, previous, 1})
+		b.recent.add(change{e, now, previous, 1})
 	default: // held when the watch began
 	}
 	return true
 }
 
-// changed puts a change before the others, in the place of an earlier one of its key: a key that
-// changes all the time hides no other. The mutex is held.
-func (b *board) changed(c change) {
-	if i := slices.IndexFunc(b.recent, func(r change) bool { return r.Info.Key == c.Info.Key }); i >= 0 {
-		c.Times += b.recent[i].Times
-		b.recent = slices.Delete(b.recent, i, i+1)
+// add puts a change before the others, in the place of an earlier one of its key: a key that
+// changes all the time hides no other.
+func (cs *changes) add(c change) {
+	of := &cs.Keys
+	if explain.FeatureOf(c.Info.Key) != "" {
+		of = &cs.Internal
 	}
-	b.recent = slices.Insert(b.recent, 0, c)
-	b.recent = b.recent[:min(len(b.recent), mostChanges)]
+	all := *of
+	if i := slices.IndexFunc(all, func(r change) bool { return r.Info.Key == c.Info.Key }); i >= 0 {
+		c.Times += all[i].Times
+		all = slices.Delete(all, i, i+1)
+	}
+	all = slices.Insert(all, 0, c)
+	*of = all[:min(len(all), mostChanges)]
 }
 
 // dropUnseen drops what an earlier watch knew and the present one does not. The mutex is
@@ -291,7 +299,7 @@ func kindOf(i etcdclaims.Info) string {
 // summary is what the board knows of all claims.
 type summary struct {
 	Held, Zombies, Unleased int
-	Recent                  []change
+	Recent                  changes
 	Err                     error
 	Reading                 bool // not all claims are known yet
 }
@@ -300,9 +308,10 @@ func (b *board) summary() summary {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	claims := len(b.held) - b.kinds[explain.KindSlots] - b.kinds[explain.KindShared]
-	s := summary{Held: claims, Zombies: b.kinds["zombie"], Unleased: b.kinds[unleased], Recent: slices.Clone(b.recent), Err: b.err}
-	s.Reading = !b.isSynced()
-	return s
+	return summary{
+		Held: claims, Zombies: b.kinds["zombie"], Unleased: b.kinds[unleased], Err: b.err, Reading: !b.isSynced(),
+		Recent: changes{slices.Clone(b.recent.Keys), slices.Clone(b.recent.Internal)},
+	}
 }
 
 // isSynced reports whether all claims are known. The mutex is held.

@@ -217,12 +217,20 @@ func (q *request) lines() (any, error) {
 	}), nil
 }
 
-// linesTopic is the snapshot of all lines.
-const linesTopic = "lines"
+// lineList has the lines of all held keys.
+type lineList []admin.LineInfo
+
+// tally returns how many callers wait.
+func (all lineList) tally() (n int) {
+	for _, l := range all {
+		n += l.Waiting
+	}
+	return n
+}
 
 // allLines returns the lines of all held keys.
-func (q *request) allLines() ([]admin.LineInfo, freshness) {
-	return snapshotOf(q, linesTopic, 2*time.Second, func(ctx context.Context, h *Handler) ([]admin.LineInfo, error) {
+func (q *request) allLines() (lineList, freshness) {
+	return snapshotOf(q, linesTopic, 2*time.Second, func(ctx context.Context, h *Handler) (lineList, error) {
 		return first(mostRows, admin.Lines(ctx, h.claims, h.board.allKeys()))
 	})
 }

@@ -206,3 +206,8 @@ func (op Operation) fields() []zap.Field {
 	}
 	return fields
 }
+
+// errInput is the error of a request that does not make sense.
+type errInput struct{ text string }
+
+func (e errInput) Error() string { return e.text }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"path"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -112,45 +111,6 @@ func (h *Handler) end() {
 	h.queues.close()
 }
 
-// ServeHTTP implements http.Handler.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	secure(w.Header())
-	name := path.Base(r.URL.Path)
-	if r.URL.Path == "" || r.URL.Path[len(r.URL.Path)-1] == '/' {
-		name = "overview"
-	}
-	if !h.use() {
-		http.Error(w, "closed", http.StatusServiceUnavailable)
-		return
-	}
-	switch p, ok := pages[name]; {
-	case name == "do":
-		h.act(w, r)
-	case r.Method != http.MethodGet && r.Method != http.MethodHead:
-		w.Header().Set("Allow", "GET, HEAD")
-		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
-	case name == "style.css" || name == "script.js" || name == "icon.svg":
-		w.Header().Set("Cache-Control", "no-cache")
-		http.ServeFileFS(w, r, assets, "assets/"+name)
-	case name == "events":
-		h.stream(w, r)
-	case ok:
-		h.show(w, r, p)
-	default:
-		h.fail(w, http.StatusNotFound, errors.New("there is no such page"))
-	}
-}
-
-// secure sets the headers of all answers. Nothing is loaded from elsewhere, and no page
-// contains a script or style.
-func secure(header http.Header) {
-	header.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "+
-		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
-	header.Set("X-Content-Type-Options", "nosniff")
-	header.Set("Referrer-Policy", "same-origin")
-	header.Set("Cache-Control", "no-store")
-}
-
 // use notes a request, and starts the loop unless it runs. It returns false if the
 // handler is closed.
 func (h *Handler) use() bool {
@@ -232,12 +192,5 @@ func (h *Handler) changed(key string) {
 	}
 	if stale {
 		signal(h.readNow)
-	}
-}
-
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }

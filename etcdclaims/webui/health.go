@@ -17,9 +17,6 @@ type status struct {
 	Since       time.Time
 }
 
-// statusTopic is the snapshot that every page shows.
-const statusTopic = "status"
-
 // An outage is shown within two seconds: half a second and a beat until the next read, which may take
 // somewhat more than the second after which the client takes a request for unanswered.
 const statusEvery, statusTimeout = 500 * time.Millisecond, 1050 * time.Millisecond
@@ -56,9 +53,6 @@ func (h *Handler) readStatus(ctx context.Context) status {
 	return status{Err: err.Error(), Since: health.Since}
 }
 
-// membersTopic is the snapshot of the members. It is read again as soon as an outage begins or ends.
-const membersTopic = "members"
-
 // members asks each member of etcd how it is. It asks nothing else, so it names them also while
 // etcd has no leader.
 func (q *request) members() ([]doctor.Member, freshness) {
@@ -94,9 +88,6 @@ type clientHealth struct {
 	LastError string
 }
 
-// memberTimeout is how long a member may take to answer.
-const memberTimeout = time.Second
-
 func (q *request) health() (any, error) {
 	claims := q.h.claims
 	members, _ := q.members() // first: in an outage what follows takes all the time that there is
@@ -121,4 +112,54 @@ func (q *request) health() (any, error) {
 	p.Doctor, p.Examined = found.visible(q), examined
 	p.Trial, p.CanTry, p.Tabs = q.h.trials.latest(), q.can(Operation{Action: actionTrial}), q.h.tabs.count()
 	return p, nil
+}
+
+// visible returns the findings without those about pages that the user may not view. It
+// changes nothing in f, which all tabs share.
+func (f findings) visible(q *request) findings {
+	may := func(check string) bool {
+		page := string(subjects[check])
+		return page == "" || q.can(Operation{Action: ActionView, Page: page})
+	}
+	shown := findings{}
+	for _, found := range f.Troubles {
+		if !may(found.Check) {
+			shown.Hidden += 1 + len(found.Folded)
+			continue
+		}
+		folded := found.Folded
+		found.Folded = nil
+		for _, consequence := range folded {
+			if may(consequence.Check) {
+				found.Folded = append(found.Folded, consequence)
+			} else {
+				shown.Hidden++
+			}
+		}
+		shown.Troubles = append(shown.Troubles, found)
+	}
+	for _, found := range f.Well {
+		if may(found.Check) {
+			shown.Well = append(shown.Well, found)
+		} else {
+			shown.Hidden++
+		}
+	}
+	return shown
+}
+
+// examine returns what the checks that only read have found, for all tabs alike.
+func (q *request) examine() (findings, freshness) {
+	return snapshotOf(q, doctorTopic, examineEvery, func(_ context.Context, h *Handler) (findings, error) {
+		if h.claims.Passthrough() {
+			return findings{}, nil
+		}
+		e := h.examination()
+		e.Untimed = true // each new duration would reload all tabs
+		e.Login(h.claims.Etcd().Username != "", false, 0)
+		e.Examine(h.ctx, false) // it may take longer than other readings
+		found := newFindings(e.Findings)
+		h.sightings.date(found.Troubles)
+		return found, nil
+	})
 }

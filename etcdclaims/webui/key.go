@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -48,9 +47,6 @@ const (
 	mostWaiters = 100
 	mostTerms   = 50
 )
-
-// keyTopic is the snapshot of a key.
-func keyTopic(key string) string { return "key " + key }
 
 // explain reads a key.
 func (h *Handler) explain(ctx context.Context, key string) (explain.Key, error) {
@@ -122,15 +118,6 @@ func (p *keyPage) addRecord(q *request, r *work.Record) {
 	}
 }
 
-// ofKey returns the key that has the given one as a slot, or that its holder shares, as
-// far as its name shows that. It returns "" for any other key.
-func ofKey(key string) string {
-	if whole := explain.WholeOf(key); whole != "" {
-		return whole
-	}
-	return key[:max(strings.LastIndex(key, etcdclaims.SharedPrefix("")), 0)]
-}
-
 // holderRow is the holder of one slot, or one of the callers that share a key.
 type holderRow struct {
 	etcdclaims.Info
@@ -160,15 +147,4 @@ func (q *request) holderRows(x explain.Key) (rows []holderRow) {
 		rows = append(rows, row)
 	}
 	return rows
-}
-
-// ownerText returns the owner of a claim, or a text for a record.
-func ownerText(kind, owner string) string {
-	switch kind {
-	case explain.KindSlots:
-		return "(several: each has a slot)"
-	case explain.KindShared:
-		return "(several: they share it)"
-	}
-	return owner
 }

@@ -40,7 +40,7 @@ func silent(body string) (silent, named int) {
 
 // When two of three members are gone, the page says so within two seconds, and Health shows
 // soon which two: also to somebody who comes only then. The bounds have room for a busy machine:
-// the page's own timetable is what TestStatusIsReadOnTime checks.
+// the page's own timetable is what TestUrgentReadsAreOnTime checks.
 func TestHealthInOutage(t *testing.T) {
 	members := testetcd.StartProcessCluster(t, 3, testetcd.NoSync())
 	var endpoints []string

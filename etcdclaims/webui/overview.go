@@ -6,10 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
-	"strconv"
+	"slices"
 	"time"
 
-	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/internal/doctor"
 )
@@ -59,11 +58,11 @@ func (n number) String() string {
 	case n.Err != nil && n.At.IsZero():
 		return "?"
 	case n.Err != nil:
-		return strconv.Itoa(n.N) + "?"
+		return digits(n.N) + "?"
 	case n.partial:
-		return strconv.Itoa(n.N) + "+"
+		return digits(n.N) + "+"
 	}
-	return strconv.Itoa(n.N)
+	return digits(n.N)
 }
 
 func (q *request) overview() (any, error) {
@@ -71,7 +70,7 @@ func (q *request) overview() (any, error) {
 	p := overviewPage{summary: q.useClaims("").summary(), TroubleState: work.StateOrphaned}
 	lines, fresh := q.allLines()
 	p.Waiting = number{freshness: fresh, partial: len(lines) == mostRows}
-	p.Waiting.N = waitingIn(lines)
+	p.Waiting.N = lines.tally()
 	states, fresh := q.workStates()
 	p.Troubled = number{states.of[work.StateOrphaned] + states.of[work.StateDead], fresh, states.partial}
 	if states.of[work.StateOrphaned] == 0 {
@@ -94,9 +93,9 @@ func (q *request) overview() (any, error) {
 			p.DeadLetters.Err = fmt.Errorf("queue %q: %s", row.Name, row.Err)
 		}
 	}
-	p.DeadLetters.N = deadIn(queues)
+	p.DeadLetters.N = queues.tally()
 	sessions, fresh := q.allSessions()
-	p.Late = number{lateIn(sessions), fresh, len(sessions) == mostSessions}
+	p.Late = number{sessions.tally(), fresh, len(sessions) == mostSessions}
 	q.shows.topics[samplesTopic] = true
 	now := time.Now()
 	p.Sparks.Claims, p.Sparks.Waiting = q.h.samples.spark(sampledClaims, now), q.h.samples.spark(sampledWaiting, now)
@@ -106,59 +105,6 @@ func (q *request) overview() (any, error) {
 	p.HasRefusals = q.h.cfg.Refusals != nil
 	p.Refused = q.refused()
 	return p, nil
-}
-
-func waitingIn(lines []admin.LineInfo) (n int) {
-	for _, l := range lines {
-		n += l.Waiting
-	}
-	return n
-}
-
-func deadIn(queues []queueRow) (n int) {
-	for _, row := range queues {
-		n += row.Dead
-	}
-	return n
-}
-
-func lateIn(sessions []sessionRow) (n int) {
-	for _, s := range sessions {
-		if s.Late() {
-			n++
-		}
-	}
-	return n
-}
-
-// samplesTopic is what a tab hears of when there is another sample.
-const samplesTopic = "samples"
-
-// sample notes what the first page shows, if a sample is due. It reads nothing: what no tab shows
-// is not known.
-func (h *Handler) sample(now time.Time) {
-	if !h.samples.due(now) {
-		return
-	}
-	claims := h.board.summary()
-	if claims.Reading || claims.Err != nil {
-		return
-	}
-	s := sample{at: now, numbers: [...]int{
-		sampledClaims: claims.Held, sampledWaiting: unsampled, sampledDead: unsampled, sampledLate: unsampled,
-	}}
-	since := now.Add(-sampleEvery / 2)
-	if lines, ok := h.snapshots.peek(linesTopic, since).([]admin.LineInfo); ok {
-		s.numbers[sampledWaiting] = waitingIn(lines)
-	}
-	if queues, ok := h.snapshots.peek(queuesTopic, since).([]queueRow); ok {
-		s.numbers[sampledDead] = deadIn(queues)
-	}
-	if sessions, ok := h.snapshots.peek(sessionsTopic, since).([]sessionRow); ok {
-		s.numbers[sampledLate] = lateIn(sessions)
-	}
-	h.samples.add(s)
-	h.tabs.topicChanged(samplesTopic)
 }
 
 // attention returns what the examination of etcd has found, as far as the user may view it.
@@ -171,7 +117,8 @@ func (q *request) attention() (a attention) {
 	}
 	found, fresh := q.examine()
 	shown := found.visible(q)
-	a.Known, a.Fresh, a.Troubles = found.Any(), fresh, shown.Troubles
+	a.Known, a.Fresh = found.Any(), fresh
+	a.Troubles = slices.DeleteFunc(shown.Troubles, func(f finding) bool { return f.Level == doctor.Note }) // see Health
 	if a.Known {
 		for _, f := range shown.Well {
 			if f.Check == "epoch" {
@@ -223,7 +170,7 @@ func pageState(held int, reading bool, err error) state {
 	case reading:
 		return state{"This page", "warn", "reads the claims", "health"}
 	}
-	return state{"This page", "good", fmt.Sprintf("claims followed: %d", held), "health"}
+	return state{"This page", "good", "claims followed: " + digits(held), "health"}
 }
 
 // membersState is how many members answer.

@@ -34,6 +34,33 @@ type sample struct {
 	numbers [sampledNumbers]int
 }
 
+// sampled are the snapshots of which samples have the tally.
+var sampled = map[int]string{sampledWaiting: linesTopic, sampledDead: queuesTopic, sampledLate: sessionsTopic}
+
+// tallied is what has a number that is sampled.
+type tallied interface{ tally() int }
+
+// sample notes what the first page shows, if a sample is due. It reads nothing: what no tab shows
+// is not known.
+func (h *Handler) sample(now time.Time) {
+	if !h.samples.due(now) {
+		return
+	}
+	claims := h.board.summary()
+	if claims.Reading || claims.Err != nil {
+		return
+	}
+	s := sample{at: now, numbers: [sampledNumbers]int{sampledClaims: claims.Held}}
+	for number, topic := range sampled {
+		s.numbers[number] = unsampled
+		if list, ok := h.snapshots.peek(topic, now.Add(-sampleEvery/2)).(tallied); ok {
+			s.numbers[number] = list.tally()
+		}
+	}
+	h.samples.add(s)
+	h.tabs.topicChanged(samplesTopic)
+}
+
 // samples are those of the last hour, oldest first.
 type samples struct {
 	mu  sync.Mutex

@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -16,58 +14,12 @@ import (
 )
 
 const (
-	mostGroups = 100
-	mostJobs   = 1000
-	nextTicks  = 10
-	lastTicks  = 20
+	mostJobs  = 1000
+	nextTicks = 10
+	lastTicks = 20
 	// overdueAfter is how late a tick is before it is shown as overdue.
 	overdueAfter = 5 * time.Second
 )
-
-// groups are the schedulers by which jobs are read and changed.
-type groups struct {
-	h      *Handler
-	mu     sync.Mutex
-	byName map[string]*sched.Scheduler
-}
-
-func (g *groups) init(h *Handler) {
-	g.h, g.byName = h, make(map[string]*sched.Scheduler)
-	for _, s := range h.cfg.Schedulers {
-		g.byName[s.Group()] = s
-	}
-}
-
-// scheduler returns the scheduler of a group: one of this process, or one that runs
-// nothing.
-func (g *groups) scheduler(name string) (*sched.Scheduler, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if s := g.byName[name]; s != nil {
-		return s, nil
-	}
-	s, err := sched.New(g.h.claims, sched.Config{Group: name, Logger: g.h.log, ICal: g.h.cfg.ICal})
-	if err != nil {
-		return nil, errInput{err.Error()}
-	}
-	if len(g.byName) < 2*mostGroups { // one costs little, and the next one too
-		g.byName[name] = s
-	}
-	return s, nil
-}
-
-// names returns the names of all groups, also if one cannot be read.
-func (g *groups) names(ctx context.Context) (all []string, unread error) {
-	names := make(map[string]bool)
-	for _, s := range g.h.cfg.Schedulers {
-		names[s.Group()] = true
-	}
-	some, err := first(mostGroups, sched.Groups(ctx, g.h.claims))
-	for _, name := range some {
-		names[name] = true
-	}
-	return slices.Sorted(maps.Keys(names)), err
-}
 
 // jobRow is a job in a list.
 type jobRow struct {
@@ -213,6 +165,14 @@ type entryRow struct {
 	Late  time.Duration
 }
 
+// due is the time of a tick in the list.
+func due(e sched.Entry) time.Time {
+	if e.Nominal.IsZero() {
+		return e.Ended
+	}
+	return e.Nominal
+}
+
 type inspected struct {
 	jobRow
 	unknown bool
@@ -236,6 +196,7 @@ func (q *request) job() (any, error) {
 		}
 		x.jobRow = newJobRow(info)
 		x.entries, err = first(lastTicks, s.History(ctx, name))
+		slices.SortStableFunc(x.entries, func(a, b sched.Entry) int { return due(b).Compare(due(a)) })
 		return x, err
 	})
 	p := jobPage{Job: read.jobRow, Unknown: read.unknown, Fresh: fresh}

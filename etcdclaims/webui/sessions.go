@@ -26,12 +26,22 @@ func (q *request) sessions() (any, error) {
 	return listOf(q, all, fresh, mostSessions, func(r sessionRow) sessionRow { return r }), nil
 }
 
-// sessionsTopic is the snapshot of all sessions.
-const sessionsTopic = "sessions"
+// sessionList has the sessions of all clients.
+type sessionList []sessionRow
+
+// tally returns how many of the renewals are late.
+func (all sessionList) tally() (n int) {
+	for _, s := range all {
+		if s.Late() {
+			n++
+		}
+	}
+	return n
+}
 
 // allSessions returns the sessions of all clients, those with late renewals first.
-func (q *request) allSessions() ([]sessionRow, freshness) {
-	return snapshotOf(q, sessionsTopic, 5*time.Second, func(ctx context.Context, h *Handler) ([]sessionRow, error) {
+func (q *request) allSessions() (sessionList, freshness) {
+	return snapshotOf(q, sessionsTopic, 5*time.Second, func(ctx context.Context, h *Handler) (sessionList, error) {
 		found, err := first(mostSessions, admin.Sessions(ctx, h.claims))
 		all := make([]sessionRow, len(found))
 		for i, s := range found {

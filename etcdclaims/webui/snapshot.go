@@ -90,7 +90,7 @@ func (s *snapshots) get(
 	s.mu.Lock()
 	n := s.byName[name]
 	if n == nil {
-		if s.pending >= mostPending && name != statusTopic {
+		if s.pending >= mostPending && !urgent(name) {
 			s.mu.Unlock()
 			return nil, freshness{Err: errSlow}
 		}
@@ -145,21 +145,22 @@ func (s *snapshots) makeRoom() {
 	}
 }
 
-// urgent reports whether the snapshot is read as often after slow reads as after quick ones, and without
-// waiting for others. The status is: it reports that etcd is slow, its read is short and has its own timeout.
-func (n *snapshot) urgent() bool { return n.name == statusTopic }
+// urgent reports whether a snapshot is read as often after slow reads as after quick ones, and without
+// waiting for others. The status and the members are: they show that etcd is slow, and their reads are
+// short and have timeouts of their own.
+func urgent(topic string) bool { return topic == statusTopic || topic == membersTopic }
 
 // start reads a snapshot in the background if that is due. The mutex is held.
 func (s *snapshots) start(n *snapshot) {
 	took := n.took
-	if n.urgent() {
+	if urgent(n.name) {
 		took = 0
 	}
 	pause := max(n.every, dutyCycle*took)
 	if n.stale {
 		pause = max(shortest, staleCycle*took)
 	}
-	if n.reading != nil || time.Since(n.tried) < pause || s.pending >= mostPending && !n.urgent() {
+	if n.reading != nil || time.Since(n.tried) < pause || s.pending >= mostPending && !urgent(n.name) {
 		return
 	}
 	done := make(chan struct{})
@@ -197,7 +198,7 @@ func (s *snapshots) load(n *snapshot, done chan struct{}) {
 // read reads a snapshot when there is a slot for it. The error is errSlow if no value
 // came in time.
 func (s *snapshots) read(n *snapshot) (value any, begun time.Time, err error) {
-	if !n.urgent() {
+	if !urgent(n.name) {
 		if !s.takeSlot() {
 			return nil, time.Now(), errSlow
 		}

@@ -85,30 +85,34 @@ func TestSlowReadingsAreRare(t *testing.T) {
 	})
 }
 
-// The status is read again on time after a slow answer, and while all other readings hang.
-func TestStatusIsReadOnTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(t)
-		defer h.Close()
-		s := &h.snapshots
-		for i := range 2 * mostPending {
-			s.get(t.Context(), patience{until: time.Now()}, fmt.Sprint(i), time.Second, hangs)
-		}
-		synctest.Wait()
-		const slow = statusTimeout - 100*time.Millisecond
-		read := func(context.Context) (any, error) {
-			time.Sleep(slow)
-			return time.Now(), nil
-		}
-		for i := range 10 {
-			wait := patience{until: time.Now().Add(slow + statusEvery), again: time.Now().Add(slow + statusEvery)}
-			value, fresh := s.get(t.Context(), wait, statusTopic, statusEvery, read)
-			if value != any(time.Now()) || fresh.Err != nil {
-				t.Fatalf("status %d at %v: %v, %v", i, time.Now(), value, fresh.Err)
-			}
-			time.Sleep(statusEvery)
-		}
-	})
+// The status and the members are read again on time after a slow answer, and while all other readings hang.
+func TestUrgentReadsAreOnTime(t *testing.T) {
+	for topic, slow := range map[string]time.Duration{statusTopic: statusTimeout, membersTopic: memberTimeout} {
+		t.Run(topic, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHandler(t)
+				defer h.Close()
+				s := &h.snapshots
+				for i := range 2 * mostPending {
+					s.get(t.Context(), patience{until: time.Now()}, fmt.Sprint(i), time.Second, hangs)
+				}
+				synctest.Wait()
+				slow -= 100 * time.Millisecond
+				read := func(context.Context) (any, error) {
+					time.Sleep(slow)
+					return time.Now(), nil
+				}
+				for i := range 10 {
+					until := time.Now().Add(slow + statusEvery)
+					value, fresh := s.get(t.Context(), patience{until: until, again: until}, topic, statusEvery, read)
+					if value != any(time.Now()) || fresh.Err != nil {
+						t.Fatalf("read %d at %v: %v, %v", i, time.Now(), value, fresh.Err)
+					}
+					time.Sleep(statusEvery)
+				}
+			})
+		})
+	}
 }
 
 // What a tab shows is not dropped, however many other pages are asked for.

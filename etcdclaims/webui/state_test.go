@@ -98,9 +98,18 @@ func TestSparklines(t *testing.T) {
 	})
 }
 
-// An open tab hears of an outage within two seconds, also if nothing is refused.
+// everyTopic opens tabs that show more than is read at the same time.
+func (w *world) everyTopic() {
+	for _, where := range []string{"claims", "key?key=a", "lines", "work", "schedules", "queues", "queue?queue=q", "groups", "sessions", "audit"} {
+		w.opens(where)
+	}
+}
+
+// An open tab hears of an outage within two seconds, also if nothing is refused. Health names the members
+// soon, however many other reads hang.
 func TestOutageIsShownSoon(t *testing.T) {
 	virtually(t, webui.Config{}, func(w *world) {
+		w.everyTopic()
 		tab := w.opens("overview")
 		time.Sleep(10 * time.Second)
 		tab.drain()
@@ -109,6 +118,15 @@ func TestOutageIsShownSoon(t *testing.T) {
 		for _, body := w.get(""); !strings.Contains(body, "etcd does not answer"); _, body = w.get("") {
 			if tab.next(2*time.Second-time.Since(cut)) != "changed" {
 				w.Fatal("the tab does not notice")
+			}
+		}
+		for {
+			_, body := w.get("health")
+			if time.Since(cut) > 5*time.Second {
+				w.Fatalf("Health does not name the member:\n%s", body)
+			}
+			if none, named := silent(body); none == 1 && named == 1 && strings.Contains(body, "does not reach etcd") {
+				break
 			}
 		}
 		w.host.Heal()

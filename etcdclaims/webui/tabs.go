@@ -1,9 +1,6 @@
 package webui
 
 import (
-	"fmt"
-	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -94,86 +91,16 @@ func (t *tabs) claimChanged(key string) {
 	}
 }
 
-// stream sends an event whenever the page that the query names has changed, until the
-// browser leaves it.
-func (h *Handler) stream(w http.ResponseWriter, r *http.Request) {
-	where, err := url.Parse(r.URL.Query().Get("page"))
-	if err != nil {
-		http.Error(w, "page: malformed", http.StatusBadRequest)
-		return
-	}
-	p, ok := pages[where.Path]
-	if !ok {
-		http.Error(w, "page: there is no such page", http.StatusNotFound)
-		return
-	}
-	if err := h.cfg.Access(r, Operation{Action: ActionView, Page: p.Name}); err != nil {
-		http.Error(w, err.Error(), http.StatusForbidden)
-		return
-	}
-	q := h.newRequest(r, where.Query())
-	if _, err := p.load(q); err != nil { // what it is made of is known then
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	q.status()
-	t := h.tabs.add(q.shows)
-	if t == nil {
-		w.Header().Set("Retry-After", "30")
-		http.Error(w, "too many tabs are open", http.StatusServiceUnavailable)
-		return
-	}
-	defer h.tabs.remove(t)
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no")
-	h.follow(w, r, t)
-}
-
-// follow writes the events of a tab.
-func (h *Handler) follow(w http.ResponseWriter, r *http.Request, t *tab) {
-	control := http.NewResponseController(w)
-	send := func(text string) bool {
-		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // where it is supported
-		if _, err := fmt.Fprint(w, text); err != nil || control.Flush() != nil {
-			return false
-		}
-		_ = control.SetWriteDeadline(time.Time{}) // HTTP/2 resets a stream at its deadline even if nothing is being written
-		return true
-	}
-	if !send("retry: 2000\nevent: ready\ndata:\n\n") {
-		return
-	}
-	alive := time.NewTicker(heartbeat)
-	defer alive.Stop()
-	for {
-		select {
-		case <-r.Context().Done():
-			return
-		case <-h.ctx.Done():
-			return
-		case <-alive.C:
-			if !send(":\n\n") {
-				return
-			}
-			continue
-		case <-t.changed:
-		}
-		if !send("event: changed\ndata:\n\n") {
-			return
-		}
-		select {
-		case <-time.After(between):
-		case <-r.Context().Done():
-			return
-		case <-h.ctx.Done():
-			return
-		}
-	}
-}
-
 // count returns how many tabs are open.
 func (t *tabs) count() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.open)
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/etcdclaims/claims/internal/explain"
 )
 
 // visible returns a text of others in a form that cannot deceive the reader:
@@ -133,14 +135,49 @@ func does(action string, params ...any) []field {
 	return fields
 }
 
+// digits is a number with its thousands apart.
+func digits(n int) string {
+	text := strconv.Itoa(n)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "\u202f" + text[i:]
+	}
+	return text
+}
+
 // count is a number and what it counts.
 func count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}
-	digits := strconv.Itoa(n)
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "\u202f" + digits[i:]
+	return digits(n) + " " + many
+}
+
+// exact is a duration that matters to the millisecond.
+func exact(d time.Duration) string {
+	switch {
+	case d.Abs() < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d.Abs() < 2*time.Minute:
+		return fmt.Sprintf("%.3f s", d.Seconds())
 	}
-	return digits + " " + many
+	return span(d)
+}
+
+// dated is what is shown, with the time of the page.
+type dated struct {
+	Of  any
+	Now time.Time
+}
+
+func at(of any, now time.Time) dated { return dated{of, now} }
+
+// ownerText returns the owner of a claim, or a text for a record.
+func ownerText(kind, owner string) string {
+	switch kind {
+	case explain.KindSlots:
+		return "(several: each has a slot)"
+	case explain.KindShared:
+		return "(several: they share it)"
+	}
+	return owner
 }

@@ -3,6 +3,7 @@ package webui
 import (
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 )
@@ -78,6 +79,8 @@ const (
 	barPitch      = 26
 	mostBars      = 12
 	narrowest     = 4 // pixels
+	// widest is the width of a character of a text in the picture: on a phone, whose style sheet enlarges them.
+	widest = 11
 )
 
 // newTimeline draws the newest terms, which are given oldest first.
@@ -108,16 +111,23 @@ func newTimeline(terms []termRow, now time.Time) timeline {
 		}
 		b.Width = max(scale(term.until)-b.X, narrowest)
 		b.X = min(b.X, timelineWidth-b.Width)
-		b.TextX, b.Anchor = b.X+b.Width+6, "start"
-		switch {
-		case b.Width > 220:
-			b.TextX = b.X + 8
-		case b.X+b.Width > timelineWidth*2/3:
-			b.TextX, b.Anchor = b.X-6, "end"
-		}
+		b.place()
 		t.Bars = append(t.Bars, b)
 	}
 	return t
+}
+
+// place puts the text where there is room for it: into the bar, behind or before it, or else over it.
+func (b *bar) place() {
+	room := widest * utf8.RuneCountInString(b.Text())
+	b.TextX, b.Anchor = max(min(b.X+8, timelineWidth-room), 0), "start"
+	switch end := b.X + b.Width; {
+	case room+16 <= b.Width:
+	case end+6+room <= timelineWidth:
+		b.TextX = end + 6
+	case room+6 <= b.X:
+		b.TextX, b.Anchor = b.X-6, "end"
+	}
 }
 
 // class is how a term is coloured.
@@ -135,11 +145,21 @@ func class(t admin.Term) string {
 	return "unknown"
 }
 
-// Label is the text at the bar.
+// Label names the owner.
 func (b bar) Label() string { return ownerText(b.Kind, b.Owner) }
 
-// Text is what a screen reader reads of a bar.
+// Text is the text at the bar. It fits into the picture.
 func (b bar) Text() string {
+	const most = timelineWidth/widest - 1
+	text := []rune(visible(fmt.Sprintf("%d %s", b.Fence, b.Label())))
+	if len(text) > most {
+		text = append(text[:most-1], '…')
+	}
+	return string(text)
+}
+
+// Title is what a screen reader reads of a bar.
+func (b bar) Title() string {
 	ending, until := string(b.Ending), timestamp(b.until)
 	if ending == "" {
 		ending, until = "held", "now"

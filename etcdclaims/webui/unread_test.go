@@ -164,6 +164,6 @@ func TestOverviewIsPartial(t *testing.T) {
 		time.Sleep(time.Minute)
 		w.get("") // the claims are watched from now on
 		time.Sleep(time.Minute)
-		w.shows("", "<b>0&#43;</b> work orphaned or dead", "<b>1000&#43;</b> callers in line", "<b>0&#43;</b> dead letters")
+		w.shows("", "<b>0&#43;</b> work orphaned or dead", "<b>1\u202f000&#43;</b> callers in line", "<b>0&#43;</b> dead letters")
 	})
 }

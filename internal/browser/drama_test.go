@@ -31,7 +31,7 @@ var (
 
 // everyPage are the pages with something to show after drama.
 var everyPage = []string{
-	"", "claims", "key?key=orders/42", "key?key=invoices/17", "key?key=ports", "key?key=table", "lines", "work", "schedules", "job?group=billing&job=nightly",
+	"", "claims", "claims?tree=1", "key?key=orders/42", "key?key=invoices/17", "key?key=ports", "key?key=table", "lines", "work", "schedules", "job?group=billing&job=nightly",
 	"job?group=billing&job=ledger", "queues", "queue?queue=mails", "queue?queue=mails&list=waiting", "item?queue=mails&id=mail-0", "sessions", "refusals", "health",
 	"groups", "group?group=shards", "audit",
 }
@@ -155,6 +155,11 @@ func TestScreenshotOfMany(t *testing.T) {
 	s := newStage(t, webui.Config{Title: "production", Access: permissive})
 	s.claimMany(5000)
 	s.shootAll("5000", "", "claims", "claims?tree=1", "key?key=k/00001", "sessions", "health")
+	s.etcd.Stop(t)
+	s.opens("")
+	s.shows("etcd does not answer", 30*time.Second)
+	s.shootAll("away", "", "claims", "key?key=k/00001", "health")
+	s.etcd.Restart(t)
 }
 
 // shootAll draws pages in both sizes and both colour schemes, if pictures are wanted.

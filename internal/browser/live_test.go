@@ -218,7 +218,8 @@ func TestKeyboard(t *testing.T) {
 }
 
 // unfit is a script that returns what does not fit a phone: pages of the menu that are out of
-// sight, cells of tables side by side, headings of tables, and short words that are broken.
+// sight, cells of tables side by side or empty, headings of tables, texts of pictures that are cut, and
+// short words that are broken.
 const unfit = `(() => {
 	const found = [], words = document.createRange();
 	for (const a of document.querySelectorAll("header nav a")) {
@@ -230,6 +231,13 @@ const unfit = `(() => {
 	for (const row of document.querySelectorAll("tbody tr")) {
 		const cells = [...row.cells].map((c) => c.getBoundingClientRect()).filter((c) => c.height);
 		if (cells.some((c, i) => i && c.top < cells[i - 1].bottom)) found.push("side by side: " + row.innerText);
+	}
+	for (const cell of document.querySelectorAll("td[data-th]")) {
+		if (cell.textContent.trim() === "" && !cell.children.length && cell.getBoundingClientRect().height) found.push("empty: " + cell.dataset.th);
+	}
+	for (const text of document.querySelectorAll("svg text")) {
+		const at = text.getBoundingClientRect(), picture = text.closest("svg").getBoundingClientRect();
+		if (at.left < 0 || at.right > innerWidth || at.left < picture.left - 1 || at.right > picture.right + 1) found.push("picture: " + text.textContent);
 	}
 	for (const th of document.querySelectorAll("th")) if (th.getBoundingClientRect().right > 0) found.push("heading: " + th.innerText);
 	const walk = document.createTreeWalker(document.getElementById("content"), NodeFilter.SHOW_TEXT);

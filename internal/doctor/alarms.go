@@ -1,9 +1,14 @@
 package doctor
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // alarm is one that a member has raised.
@@ -27,4 +32,72 @@ func (a alarm) remedy() string {
 		return "take the member out of the cluster and let it join again without data"
 	}
 	return "see etcd's documentation of the alarm"
+}
+
+// alarms judges the alarms that are raised. Each member knows those of all and has them in its status.
+// A user who may not see it cannot end an alarm: write shows what matters.
+func (e *Examination) alarms(answers []answer) {
+	answers = answered(answers)
+	if len(answers) == 0 {
+		return
+	}
+	var raised []alarm
+	for _, a := range answers {
+		for _, fault := range a.status.Errors {
+			if found, ok := alarmOf(fault); ok && !slices.Contains(raised, found) {
+				raised = append(raised, found)
+			}
+		}
+	}
+	if len(raised) == 0 {
+		e.well("alarms", "none")
+	}
+	told := false
+	for _, a := range raised {
+		f := e.Add(Error, "alarms", a.remedy(), "member %x has the alarm %s", a.member, a.kind)
+		if a.kind != pb.AlarmType_NOSPACE.String() {
+			continue
+		}
+		if f.trouble = full; !told {
+			f.run(append(e.makeRoom(newest(answers)), e.etcdctl("alarm disarm"))...)
+			told = true
+		}
+	}
+}
+
+// makeRoom returns the commands after which etcd has space again, unless live data fills it. A revision
+// of 0 is not known. etcd refuses to compact one that is compacted, as after a first try to make room: then only the
+// defragmentation is left.
+func (e *Examination) makeRoom(rev int64) []string {
+	if rev == 0 {
+		return nil
+	}
+	defrag := e.etcdctl("defrag --cluster --command-timeout 10m")
+	if rev <= e.compacted {
+		return []string{defrag}
+	}
+	// Without --physical the keys may be there still when the defragmentation begins.
+	return []string{e.etcdctl(fmt.Sprintf("compaction --physical --command-timeout 10m %d", rev)), defrag}
+}
+
+// readCompacted learns whether the newest revision of the members is compacted. One that can still be read is not.
+func (e *Examination) readCompacted(ctx context.Context, answers []answer) {
+	rev := newest(answers)
+	if rev < 2 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.Answer)
+	defer cancel()
+	_, err := e.etcd().Get(ctx, e.Claims.Prefix()+"epoch", clientv3.WithRev(rev-1), clientv3.WithSerializable(), clientv3.WithCountOnly())
+	if errors.Is(err, rpctypes.ErrCompacted) {
+		e.compacted = rev
+	}
+}
+
+// newest returns the newest revision of the members, 0 if it is not known.
+func newest(answers []answer) (rev int64) {
+	for _, a := range answered(answers) {
+		rev = max(rev, a.status.Header.GetRevision())
+	}
+	return rev
 }

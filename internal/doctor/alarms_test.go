@@ -1,9 +1,16 @@
 package doctor
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/testclaims"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -52,5 +59,35 @@ func TestMakeRoom(t *testing.T) {
 		if got := e.Findings; !slices.Equal(got[0].Commands, want) || got[1].Commands != nil {
 			t.Errorf("at revision %d: %+v", rev, got)
 		}
+	}
+}
+
+// A compaction that etcd would refuse is not printed again: a full etcd stays at its revision.
+func TestCompactedOnce(t *testing.T) {
+	t.Parallel()
+	server := testetcd.Start(t, testetcd.Quota(4<<20))
+	claims := claimtest.NewClient(t, testclaims.EtcdFunc(server.Client), etcdclaims.Config{Owner: "a"})
+	etcd := claims.Etcd()
+	for err := error(nil); err == nil; {
+		_, err = etcd.Put(t.Context(), "/filler", strings.Repeat("x", 1<<20))
+	}
+	commands := func() []string {
+		e := &Examination{
+			Claims: claims, Limit: 100, Leases: 100, Patience: 5 * time.Second, Answer: 2 * time.Second, Commands: Commands{Etcdctl: "etcdctl"},
+		}
+		e.Examine(t.Context(), false)
+		e.has(t, Error, "alarms", "NOSPACE")
+		return e.Findings[slices.IndexFunc(e.Findings, func(f Finding) bool { return f.Check == "alarms" })].Commands
+	}
+	first := commands()
+	var rev int64
+	if _, err := fmt.Sscanf(first[0], "etcdctl compaction --physical --command-timeout 10m %d", &rev); err != nil {
+		t.Fatalf("%q: %v", first, err)
+	}
+	if _, err := etcd.Compact(t.Context(), rev, clientv3.WithCompactPhysical()); err != nil {
+		t.Fatal(err)
+	}
+	if again := commands(); !slices.Equal(again, first[1:]) {
+		t.Errorf("%q, want those of %q but the first", again, first)
 	}
 }

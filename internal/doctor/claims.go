@@ -71,7 +71,7 @@ func (e *Examination) claims(ctx context.Context) {
 	found, unconfirmed := confirm(ctx, e.suspects(r), func(ctx context.Context) ([]suspect, error) {
 		again, err := e.read(ctx)
 		if err = cmp.Or(err, again.err); err == nil && again.more {
-			err = fmt.Errorf("more than %s held", count(e.Limit, "key is", "keys are"))
+			err = fmt.Errorf("more than %s held", explain.Count(e.Limit, "key is", "keys are"))
 		}
 		return e.suspects(again), err
 	})
@@ -99,16 +99,16 @@ func (e *Examination) held(r reading, found []suspect, unconfirmed string) {
 	if r.more {
 		more, unread = " or more", others
 	}
-	e.judge("claims", unread, "%s held%s", count(len(r.held), "key is", "keys are"), more)
+	e.judge("claims", unread, "%s held%s", explain.Count(len(r.held), "key is", "keys are"), more)
 	warn := func(keys []string, remedy, detail, suffix string, release bool) {
 		if len(keys) == 0 {
 			return
 		}
-		commands := e.claimctl(" explain%s", explain.Arguments(keys[0]))
+		f := e.Add(Warning, "claims", remedy, "%s: %s%s", detail, several(keys), suffix)
+		f.run(e.claimctl("explain", keys[0]))
 		if release {
-			commands = append(commands, e.claimctl(" release --fence %d%s", fences[keys[0]], explain.Arguments(keys[0]))...)
+			f.run(e.claimctl(fmt.Sprintf("release --fence %d", fences[keys[0]]), keys[0]))
 		}
-		e.Add(Warning, "claims", remedy, "%s: %s%s", detail, several(keys), suffix).Commands = commands
 	}
 	warn(namesOf(found, "zombie"), "look at the handlers: they did not stop when they had to; the keys are free when their leases end",
 		"zombies", unconfirmed, false)
@@ -144,7 +144,7 @@ func (e *Examination) sessions(ctx context.Context) {
 		owners := namesOf(found, "late")
 		e.Add(Warning, "sessions", "look at the processes and at their connections to etcd: their claims end with their leases",
 			"the renewals of %d of the %d that were read are overdue: %s%s", len(found), asked, several(owners), unconfirmed,
-		).Commands = e.claimctl(" ls --held-by %s", explain.Quoted(owners[0]))
+		).run(e.claimctl("ls --held-by " + explain.Quoted(owners[0])))
 	case unread != "":
 		e.well("sessions", "the first %d, none renews late", asked)
 	default:
@@ -161,8 +161,6 @@ type start struct {
 
 // clocks compares the clocks of processes by the times at which their sessions began.
 func (e *Examination) clocks(ctx context.Context) {
-	ctx, cancel := e.bounded(ctx)
-	defer cancel()
 	root := e.Claims.Prefix() + "session/"
 	resp, err := e.etcd().Get(ctx, root, clientv3.WithPrefix(), clientv3.WithLimit(int64(e.Limit)))
 	if e.failed(Note, "clocks", "the sessions cannot be read", err) {
@@ -182,7 +180,7 @@ func (e *Examination) clocks(ctx context.Context) {
 			"the clock of %s is ahead of that of %s by %s at least", ahead.owner, behind.owner, by.Round(time.Second))
 		return
 	}
-	e.well("clocks", "those of %s agree with this host", count(len(starts)-1, "session", "sessions"))
+	e.well("clocks", "those of %s agree with this host", explain.Count(len(starts)-1, "session", "sessions"))
 }
 
 // apart returns the clocks that differ most: a session began before another one, and at a later time.
@@ -335,13 +333,13 @@ func (e *Examination) lines(r reading, suspects []suspect, unconfirmed string) {
 		p := places[name]
 		e.Add(Warning, "lines", "see that no process of "+p.Owner+" waits, and only then delete the place",
 			"a ghost waits: %s, since %s, has no lease%s", p.Owner, explain.Stamp(p.Since), unconfirmed,
-		).Commands = append(e.etcdctl(" get%s", explain.Arguments(name)), e.etcdctl(" del%s", explain.Arguments(name))...)
+		).run(e.etcdctl("get", name), e.etcdctl("del", name))
 	}
 	for _, name := range deaf[:min(len(deaf), 3)] { // those who wait longest
 		p := places[name]
 		e.Add(Warning, "lines", "restart the process of "+p.Owner+", which does not take what is free: its place ends with it",
 			"%s is first in line for a key that is free, since %s%s", p.Owner, explain.Stamp(p.Since), unconfirmed,
-		).Commands = e.etcdctl(" get%s", explain.Arguments(name))
+		).run(e.etcdctl("get", name))
 	}
 	unread := unreadLeases(r.unread)
 	if len(r.places) == e.Limit {

@@ -19,8 +19,6 @@ import (
 // the last examination, although no operator has removed them. The names are kept beside the prefix. While
 // some are missing, they stay as they were. A small deletion, and one that programs make up for, is not found.
 func (e *Examination) counts(ctx context.Context) {
-	ctx, cancel := e.bounded(ctx)
-	defer cancel()
 	etcd, prefix, at := e.etcd(), e.Claims.Prefix(), clock.For(e.etcd()).Time()
 	last, err := durable.ReadLast(ctx, etcd, prefix)
 	var now durable.Counts
@@ -35,8 +33,8 @@ func (e *Examination) counts(ctx context.Context) {
 	case explain.IsDenied(err):
 		return // it is for users who may see everything
 	case errors.Is(err, durable.ErrTooMany):
-		f := e.Add(Note, "counts", "compare what there is with what you expect", "not compared: %v", err)
-		f.Commands = append(e.claimctl(" queue stats"), e.claimctl(" sched jobs -A")...)
+		e.Add(Note, "counts", "compare what there is with what you expect", "not compared: %v", err).
+			run(e.claimctl("queue stats"), e.claimctl("sched jobs -A"))
 		return
 	case e.failed(Warning, "counts", "cannot be read", err):
 		return
@@ -45,7 +43,7 @@ func (e *Examination) counts(ctx context.Context) {
 		e.Add(Error, "counts", "if they were deleted by mistake, restore them from a backup (docs/operations.md); otherwise begin to count anew",
 			"deleted by no operation of claims since %s (revision %d): %s. There were then %s", explain.Stamp(last.At), last.Began,
 			several(e.named(ctx, gone, last.Began)), countsText(last.Names, last.Of),
-		).Commands = append(e.claimctl(" restore -f BACKUP"), e.etcdctl(" del %s", explain.Quoted(durable.LastKey(prefix)))...)
+		).run(e.claimctl("restore -f BACKUP"), e.etcdctl("del", durable.LastKey(prefix)))
 		return
 	}
 	switch err := last.Replace(ctx, etcd, prefix, now, at); {

@@ -7,17 +7,13 @@ import (
 	"crypto/tls"
 	"fmt"
 	"iter"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/explain"
-	"github.com/etcdclaims/claims/internal/keyspace"
-	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/sched/calendar"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -57,7 +53,8 @@ type Examination struct {
 	Findings []Finding // consequences stand behind their causes
 	Members  []Member
 
-	gone map[clientv3.LeaseID]bool // leases that etcd does not have
+	gone      map[clientv3.LeaseID]bool // leases that etcd does not have
+	compacted int64                     // a revision that is known to be compacted
 }
 
 // Commands is how the commands of remedies begin: a program and the flags that name the
@@ -82,7 +79,7 @@ func unreadLeases(n int) string {
 	if n == 0 {
 		return ""
 	}
-	return count(n, "lease", "leases") + " could not be read"
+	return explain.Count(n, "lease", "leases") + " could not be read"
 }
 
 // judge adds a finding that all is well with what was read. It is a note if that was not all:
@@ -167,66 +164,6 @@ const useCertificates = "use client certificates with common names (docs/operati
 // A check adds its findings to an examination of its own, beside the others.
 type check func(*Examination, context.Context)
 
-// The checks, in the order of their findings. Only those of trial write.
-var (
-	survey = []check{
-		(*Examination).claims, (*Examination).flapping, (*Examination).sessions, (*Examination).clocks,
-		(*Examination).work, (*Examination).queues, (*Examination).groups, (*Examination).partitionGroups,
-	}
-	thorough = []check{(*Examination).counts, (*Examination).leases, (*Examination).prefixes}
-	trial    = []check{(*Examination).permissions, (*Examination).claimOne, (*Examination).latency}
-)
-
-// election is how much longer than a member the first read may take: etcd may be electing a leader.
-const election = 1500 * time.Millisecond
-
-// Examine makes all checks. It only reads, unless writes is set. If etcd has no leader, or
-// requires a user, only the members are asked: all other checks would find the same.
-func (e *Examination) Examine(ctx context.Context, writes bool) {
-	ctx, cancel := context.WithTimeout(ctx, e.Patience)
-	defer cancel()
-	e.Answer = min(e.Answer, e.Patience/2)
-	first, end := context.WithTimeout(ctx, min(e.Answer+election, e.Patience*2/3))
-	defer end()
-	asked := make(chan []answer, 1)
-	go func() {
-		answers := e.askAll(ctx)
-		if !slices.ContainsFunc(answers, answer.came) {
-			end() // nobody is there to answer the first read
-		}
-		asked <- answers
-	}()
-	body, err := e.part(), e.Refused
-	if err == nil {
-		err = body.epoch(first)
-	}
-	if problem := troubleOf(err); problem != unanswered && problem != anonymous && e.Refused == nil {
-		checks := append([]check{(*Examination).members}, survey...)
-		if e.Thorough {
-			checks = append(checks, thorough...)
-		}
-		if writes {
-			checks = append(checks, trial...)
-		}
-		body.beside(ctx, len(checks), checks)
-	}
-	answers := <-asked
-	e.ownCertificates()
-	e.endpoints(answers)
-	e.alarms(answers)
-	e.unadmitted(ctx, err, answers)
-	e.Findings = fold(append(e.Findings, body.Findings...))
-}
-
-// Try makes the checks that write. They write one key, which is deleted, or none if no
-// feature in use claims keys.
-func (e *Examination) Try(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, e.Patience)
-	defer cancel()
-	e.beside(ctx, len(trial), trial)
-	e.Findings = fold(e.Findings)
-}
-
 // part returns an examination of the same that has found nothing.
 func (e *Examination) part() *Examination {
 	p := *e
@@ -237,6 +174,7 @@ func (e *Examination) part() *Examination {
 // beside makes checks, a number of them at a time, and adds their findings in the order of the
 // checks.
 func (e *Examination) beside(ctx context.Context, atOnce int, checks []check) {
+	ctx = clientv3.WithRequireLeader(ctx)
 	parts, room := make([]*Examination, len(checks)), make(chan struct{}, atOnce)
 	var wg sync.WaitGroup
 	for i, examine := range checks {
@@ -253,74 +191,16 @@ func (e *Examination) beside(ctx context.Context, atOnce int, checks []check) {
 	}
 }
 
-// unadmitted judges why etcd did not answer the first read.
-func (e *Examination) unadmitted(ctx context.Context, err error, answers []answer) {
-	switch problem := troubleOf(err); {
-	case problem == unanswered:
-		e.quorum(ctx, err, answers)
-	case problem == anonymous:
-		e.Add(Error, checkAuth, "name one: --cert and --key with its certificate, or --user (docs/operations.md, Certificates)",
-			"etcd requires a user, and this client names none: nothing else was examined")
-	}
-	if e.Refused != nil {
-		f := e.Add(Error, checkAuth, "check --user and its password", "cannot log in: %v", e.Refused)
-		f.trouble = troubleOf(e.Refused)
-	}
-}
-
 func (e *Examination) etcd() *clientv3.Client { return e.Claims.Etcd() }
 
-// bounded is the time that one check may take.
-func (e *Examination) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(clientv3.WithRequireLeader(ctx), e.Patience)
+// claimctl returns a command of claimctl to copy, with its last words.
+func (e *Examination) claimctl(command string, words ...string) string {
+	return e.Commands.Claimctl + " " + command + explain.Arguments(words...)
 }
 
-// Epoch reads the epoch of the claims, and compares Fence with it and with etcd's revision. In
-// one epoch revisions only rise.
-func (e *Examination) Epoch(ctx context.Context) {
-	ctx, cancel := e.bounded(ctx)
-	defer cancel()
-	_ = e.epoch(ctx)
-}
-
-// epoch is Epoch until ctx ends. An error that shows why nothing can be read is no finding.
-func (e *Examination) epoch(ctx context.Context) error {
-	var epoch int64
-	at, err := retry.Within(ctx, e.Patience, func(ctx context.Context) (at *pb.ResponseHeader, err error) {
-		ctx, cancel := context.WithTimeout(ctx, e.Patience/4) // the next try is sent to another member
-		defer cancel()
-		epoch, at, err = explain.Epoch(ctx, e.etcd(), e.Claims.Prefix())
-		return at, err
-	})
-	switch problem := troubleOf(err); {
-	case problem == unanswered || problem == anonymous:
-		return err
-	case err != nil:
-		e.Add(Error, "epoch", "correct the key, or grant its permission", "%v", err).trouble = problem
-		return err
-	}
-	e.well("epoch", "%d", epoch)
-	switch seen, of := keyspace.Revision(e.Fence), keyspace.Epoch(e.Fence); {
-	case e.Fence == 0:
-	case epoch > of || epoch == of && at.Revision >= seen:
-		e.well(CheckRevision, "%d, not behind --fence", at.Revision)
-	default:
-		e.Add(Error, CheckRevision, "etcd was restored without --bump-revision, so that fences repeat: "+
-			"stop the programs that write under fences, and then raise the epoch",
-			"fence %d has revision %d of epoch %d, and etcd is at %d of epoch %d", e.Fence, seen, of, at.Revision, epoch,
-		).Commands = e.claimctl(" epoch raise --above %d --yes", of)
-	}
-	return nil
-}
-
-// claimctl returns a command of claimctl to copy.
-func (e *Examination) claimctl(format string, args ...any) []string {
-	return []string{e.Commands.Claimctl + fmt.Sprintf(format, args...)}
-}
-
-// etcdctl returns a command of etcdctl to copy.
-func (e *Examination) etcdctl(format string, args ...any) []string {
-	return []string{e.Commands.Etcdctl + fmt.Sprintf(format, args...)}
+// etcdctl returns a command of etcdctl to copy, with its last words.
+func (e *Examination) etcdctl(command string, words ...string) string {
+	return e.Commands.Etcdctl + " " + command + explain.Arguments(words...)
 }
 
 // round keeps three digits of a duration.
@@ -330,14 +210,6 @@ func round(d time.Duration) time.Duration {
 		unit *= 10
 	}
 	return d.Round(unit)
-}
-
-// count is a number with its noun.
-func count(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }
 
 // shown is how many of several keys are named.

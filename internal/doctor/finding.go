@@ -51,6 +51,9 @@ func kindOf(check string) string {
 	return kind
 }
 
+// run adds commands of the remedy.
+func (f *Finding) run(commands ...string) { f.Commands = append(f.Commands, commands...) }
+
 func (f Finding) bad() bool { return f.Level == Warning || f.Level == Error }
 
 // fold names in each finding the cause that it can follow from, and puts it behind that cause.

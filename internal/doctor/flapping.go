@@ -52,8 +52,6 @@ func (t terms) flaps(now time.Time) bool {
 // flapping looks for keys whose holders die or are cut off again and again, in etcd's latest
 // revisions.
 func (e *Examination) flapping(ctx context.Context) {
-	ctx, cancel := e.bounded(ctx)
-	defer cancel()
 	all, revisions, err := e.readTerms(ctx)
 	if e.failed(Note, "flapping", "the last terms cannot be read", err) {
 		return
@@ -64,7 +62,7 @@ func (e *Examination) flapping(ctx context.Context) {
 		return cmp.Or(cmp.Compare(b.perMinute(), a.perMinute()), cmp.Compare(a.key, b.key))
 	})
 	if len(all) == 0 {
-		e.well("flapping", "no key flaps in the last %d revisions", revisions)
+		e.well("flapping", "no key flaps in the last %s", explain.Count(int(revisions), "revision", "revisions"))
 		return
 	}
 	var keys []string
@@ -73,7 +71,7 @@ func (e *Examination) flapping(ctx context.Context) {
 	}
 	e.Add(Warning, "flapping", "look for restarts of these processes, and for \"etcd unreachable\" in their logs",
 		"holders die or are cut off again and again: %s", several(keys),
-	).Commands = e.claimctl(" history --limit 20%s", explain.Arguments(all[0].key))
+	).run(e.claimctl("history --limit 20", all[0].key))
 }
 
 // mostRevisions is how many of etcd's revisions are read for each claim of Limit.

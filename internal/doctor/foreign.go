@@ -23,8 +23,6 @@ type lent struct {
 // leases looks for those of other programs. Of the leases that sessions do not have the first ones
 // are read: which are of claims only their keys show.
 func (e *Examination) leases(ctx context.Context) {
-	ctx, cancel := e.bounded(ctx)
-	defer cancel()
 	all, err := e.etcd().Leases(ctx)
 	if e.failed(Warning, "leases", "cannot be listed", err) {
 		return
@@ -104,7 +102,7 @@ func (e *Examination) judgeLeases(all, asked, unknown, bare int, foreign []lent)
 		detail += "; " + others
 	}
 	e.Add(Note, "leases", "see whether their number grows: programs that do not revoke leases fill etcd's memory",
-		"%s", detail).Commands = e.etcdctl(" lease list")
+		"%s", detail).run(e.etcdctl("lease list"))
 }
 
 // beginning returns the first part of a key, by which people know whose it is.
@@ -125,8 +123,6 @@ type filled struct {
 // prefixes finds whose keys fill etcd: those of the first beginnings, in the order of the keys.
 // etcd counts keys in memory, but all of them for each request.
 func (e *Examination) prefixes(ctx context.Context) {
-	ctx, cancel := e.bounded(ctx)
-	defer cancel()
 	const mostPrefixes, mostKeys, sample = 20, 2_000_000, 10
 	var all []filled
 	rest := int64(0)
@@ -158,10 +154,10 @@ func (e *Examination) judgePrefixes(all []filled, rest int64) {
 	slices.SortStableFunc(all, func(a, b filled) int { return int(b.bytes - a.bytes) })
 	var texts []string
 	for _, f := range all {
-		texts = append(texts, fmt.Sprintf("%s %s, about %d MiB", explain.Quoted(f.prefix), count(int(f.keys), "key", "keys"), f.bytes/mib))
+		texts = append(texts, fmt.Sprintf("%s %s, about %d MiB", explain.Quoted(f.prefix), explain.Count(int(f.keys), "key", "keys"), f.bytes/mib))
 	}
 	if rest > 0 {
-		texts = append(texts[:min(len(texts), 3)], fmt.Sprintf("%d keys that were not counted", rest))
+		texts = append(texts[:min(len(texts), 3)], explain.Count(int(rest), "key", "keys")+" not counted")
 	}
 	if len(texts) == 0 {
 		texts = []string{"no keys"}

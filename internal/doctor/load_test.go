@@ -78,7 +78,7 @@ func TestFlapping(t *testing.T) {
 	}
 	e.Findings = nil
 	e.flapping(ctx)
-	e.has(t, OK, "flapping", "no key flaps in the last 1 revisions")
+	e.has(t, OK, "flapping", "no key flaps in the last 1 revision")
 }
 
 func TestFlaps(t *testing.T) {

@@ -95,8 +95,8 @@ func (e *Examination) permissions(ctx context.Context) {
 		}
 		f := e.Add(level, "permissions", "as root, grant it to a role of this user"+unless,
 			"may not %s %s%s, which is needed for %s", strings.Join(lacking, " or "), prefix, subtree, strings.Join(slices.Compact(names), ", "))
-		f.Commands = append(first, fmt.Sprintf("%s role grant-permission%s %s %s %s",
-			e.Commands.Root, ranged, explain.Quoted(role), strings.Join(grant, ""), explain.Quoted(prefix+subtree)))
+		f.run(append(first, fmt.Sprintf("%s role grant-permission%s %s %s %s",
+			e.Commands.Root, ranged, explain.Quoted(role), strings.Join(grant, ""), explain.Quoted(prefix+subtree)))...)
 		first = nil
 	}
 	if suffice {
@@ -136,8 +136,6 @@ func (e *Examination) featuresThat(verb, subtree string) (names []string) {
 // probe asks for a permission. The operation is in a branch that is never taken, but
 // whose permissions etcd checks.
 func (e *Examination) probe(ctx context.Context, subtree, verb string) error {
-	ctx, cancel := e.bounded(ctx)
-	defer cancel()
 	key, op := subtree, clientv3.OpGet(subtree)
 	if strings.HasSuffix(subtree, "/") {
 		key, op = subtree+"claimctl-doctor-probe", clientv3.OpGet(subtree, clientv3.WithPrefix(), clientv3.WithLimit(1))

@@ -128,18 +128,17 @@ const (
 
 // queue judges a queue, whose items are those of stats.
 func (e *Examination) queue(name string, stats queue.Stats, by workers, now time.Time) {
-	arguments := explain.Arguments(name)
 	if stats.Dead > 0 {
-		f := e.Add(Warning, "queues", "mend the cause, and put them back", "%q has %s", name, count(stats.Dead, "dead item", "dead items"))
-		f.Commands = append(e.claimctl(" queue dead ls%s", arguments), e.claimctl(" queue dead redrive-all%s", arguments)...)
+		e.Add(Warning, "queues", "mend the cause, and put them back", "%q has %s", name, explain.Count(stats.Dead, "dead item", "dead items")).
+			run(e.claimctl("queue dead ls", name), e.claimctl("queue dead redrive-all", name))
 	}
-	waiting, age := count(stats.Ready, "item waits", "items wait"), now.Sub(stats.OldestReady).Truncate(time.Second)
+	waiting, age := explain.Count(stats.Ready, "item waits", "items wait"), now.Sub(stats.OldestReady).Truncate(time.Second)
 	p := stats.Paused
 	switch {
 	case endsSoon(p.Until): // its backlog follows from that
 	case !p.At.IsZero():
 		e.Add(pauseLevel(p.At), "queues", "resume it, unless it is paused on purpose", "%q is paused %s; %s",
-			name, pausing.Text(p.By, p.At, p.Until, p.Why), waiting).Commands = e.claimctl(" queue resume%s", arguments)
+			name, pausing.Text(p.By, p.At, p.Until, p.Why), waiting).run(e.claimctl("queue resume", name))
 	case stats.Ready == 0 || stats.OldestReady.IsZero():
 	case by.alive == 0 && age > idle:
 		level := Note
@@ -154,7 +153,7 @@ func (e *Examination) queue(name string, stats queue.Stats, by workers, now time
 			"%q: %s, the oldest for %s, and no worker lives%s", name, waiting, age, whose)
 	case age > backlog:
 		e.Add(Note, "queues", "see whether the workers make progress, or start more", "%q: %s, the oldest for %s; %s, and %s taken",
-			name, waiting, age, count(by.alive, "worker lives", "workers live"), count(stats.Taken, "item is", "items are"),
-		).Commands = e.claimctl(" queue taken%s", arguments)
+			name, waiting, age, explain.Count(by.alive, "worker lives", "workers live"), explain.Count(stats.Taken, "item is", "items are"),
+		).run(e.claimctl("queue taken", name))
 	}
 }

@@ -58,12 +58,12 @@ func (e *Examination) groups(ctx context.Context) {
 				late = "; overdue: " + several(overdue)
 			}
 			e.Add(Warning, "jobs", "start a process that runs the Scheduler, or forget jobs that are obsolete",
-				"no process runs group %q, which has %s%s%s", g.name, count(len(g.jobs), "job", "jobs"), late, unconfirmed,
-			).Commands = e.claimctl(" sched jobs -g %s", explain.Quoted(g.name))
+				"no process runs group %q, which has %s%s%s", g.name, explain.Count(len(g.jobs), "job", "jobs"), late, unconfirmed,
+			).run(e.claimctl("sched jobs -g " + explain.Quoted(g.name)))
 		}
 	}
 	if well && len(e.Findings) == before {
-		e.judge("jobs", unread, "%d in %s, none paused for long", jobs, count(len(all), "group", "groups"))
+		e.judge("jobs", unread, "%d in %s, none paused for long", jobs, explain.Count(len(all), "group", "groups"))
 	}
 }
 
@@ -98,7 +98,7 @@ func (e *Examination) job(group string, job sched.JobInfo, owned bool) {
 	add := func(l Level, remedy string, verbs []string, format string, args ...any) *Finding {
 		f := e.Add(l, "jobs", remedy, "%q of group %q%s", job.Job, group, fmt.Sprintf(format, args...))
 		for _, verb := range verbs {
-			f.Commands = append(f.Commands, e.claimctl(" sched %s -g %s%s", verb, explain.Quoted(group), explain.Arguments(job.Job))...)
+			f.run(e.claimctl("sched "+verb+" -g "+explain.Quoted(group), job.Job))
 		}
 		return f
 	}
@@ -113,7 +113,7 @@ func (e *Examination) job(group string, job sched.JobInfo, owned bool) {
 	case !unadmitted && job.Problem != "" && job.Version != 0:
 		requests := ""
 		if job.Requests > 0 {
-			requests = "; " + count(job.Requests, "request waits", "requests wait")
+			requests = "; " + explain.Count(job.Requests, "request waits", "requests wait")
 		}
 		add(Warning, look, show, ": %s%s", job.Problem, requests)
 	}
@@ -140,7 +140,7 @@ func (e *Examination) pausedTogether(g jobGroup) {
 			which = " --tag " + explain.Quoted(tag)
 		}
 		e.Add(pauseLevel(p.At), "jobs", "resume them, unless they are paused on purpose", "jobs of group %q are paused %s", g.name, p.Text()).
-			Commands = e.claimctl(" sched resume -g %s%s", explain.Quoted(g.name), which)
+			run(e.claimctl("sched resume -g " + explain.Quoted(g.name) + which))
 	}
 }
 
@@ -209,11 +209,11 @@ func (e *Examination) work(ctx context.Context) {
 			f.Detail += unconfirmed
 		}
 		for _, verb := range sick.verbs {
-			f.Commands = append(f.Commands, e.claimctl(" work %s%s", verb, explain.Arguments(keys[0]))...)
+			f.run(e.claimctl("work "+verb, keys[0]))
 		}
 	}
 	if len(e.Findings) == before {
-		e.judge("work", unread, "%s%s, none of those read is orphaned or dead", count(read, "record", "records"), more)
+		e.judge("work", unread, "%s%s, none of those read is orphaned or dead", explain.Count(read, "record", "records"), more)
 	}
 }
 
@@ -262,7 +262,7 @@ func (e *Examination) partitionGroups(ctx context.Context) {
 		e.accuse(name, n, suspects, unconfirmed)
 	}
 	if ok && len(suspects) == 0 {
-		e.judge("groups", unread, "%s of partitions, without partitions that nobody owns", count(seen, "group", "groups"))
+		e.judge("groups", unread, "%s of partitions, without partitions that nobody owns", explain.Count(seen, "group", "groups"))
 	}
 }
 
@@ -299,8 +299,7 @@ func (e *Examination) accuse(name string, members int, suspects []suspect, uncon
 	slices.Sort(targets)
 	e.Add(Warning, "groups", "look at the log of the member that is to have them, and evict it if it cannot claim or has ended",
 		"group %q has %s, and nobody owns %s: %s, which %s is to have%s",
-		name, count(members, "member", "members"), count(len(free), "partition", "partitions"),
+		name, explain.Count(members, "member", "members"), explain.Count(len(free), "partition", "partitions"),
 		several(free), several(slices.Compact(targets)), unconfirmed,
-	).Commands = append(e.claimctl(" group show%s", explain.Arguments(name)),
-		e.claimctl(" group evict --reason 'cannot claim'%s", explain.Arguments(name, targets[0]))...)
+	).run(e.claimctl("group show", name), e.claimctl("group evict --reason 'cannot claim'", name, targets[0]))
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/explain"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -40,7 +41,14 @@ func (e *Examination) claimOne(ctx context.Context) {
 	}
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), left)
 	defer cancel()
-	e.failed(Warning, "write", "what is left ends with its lease; closing", claims.Close(closing))
+	closed := make(chan error, 1)
+	go func() { closed <- claims.Close(closing) }() // it takes a time of its own if etcd does not answer
+	select {
+	case err = <-closed:
+	case <-closing.Done():
+		err = closing.Err()
+	}
+	e.failed(Warning, "write", "what is left ends with its lease; closing", err)
 	for _, w := range logged.All() { // such as of a second cluster behind one address
 		if !strings.Contains(w.Message, "lacks a fix") { // versions reports it for each member
 			f := e.Add(Warning, "client", "see the log lines in docs/operations.md", "%s %v", w.Message, w.ContextMap())
@@ -137,8 +145,6 @@ func (e *Examination) latency(ctx context.Context) {
 	if !e.mayClaim() {
 		return
 	}
-	ctx, cancel := e.bounded(ctx)
-	defer cancel()
 	absent := e.Claims.OwnKey("claimctl-doctor/" + rand.Text())
 	var took []time.Duration
 	for end := clock.Mono().Add(2 * time.Second); len(took) == 0 || len(took) < 100 && clock.Mono().Before(end); {
@@ -157,7 +163,7 @@ func (e *Examination) latency(ctx context.Context) {
 	ttl := cmp.Or(e.TTL, e.shortestTTL(ctx), etcdclaims.DefaultTTL)
 	level, remedy, text := fit(ttl, p99)
 	e.Add(level, "latency", remedy, "of %s the median took %s, the 99th percentile %s; %s",
-		count(len(took), "write", "writes"), round(took[len(took)/2]), round(p99), text)
+		explain.Count(len(took), "write", "writes"), round(took[len(took)/2]), round(p99), text)
 }
 
 // fit judges a TTL by the 99th percentile of writes.
