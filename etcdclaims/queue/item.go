@@ -296,3 +296,12 @@ func Backoff(f etcdclaims.Backoff) FailOption {
 		}
 	})
 }
+
+// infoOf returns what the content shows: all of an item that was completed.
+func infoOf(id string, c item.Content) Info {
+	i := Info{ID: id, Topic: c.Topic, Payload: c.Payload, Enqueued: c.Enqueued, PartitionKey: c.Key}
+	if d := c.Done; d != nil {
+		i.Where, i.Owner, i.Fence, i.Since, i.Attempts, i.Result = Completed, d.Owner, d.Fence, d.At, d.Attempt, d.Result
+	}
+	return i
+}

@@ -40,3 +40,17 @@ func TestLookOutlivesCompactions(t *testing.T) {
 		<-stopped
 	})
 }
+
+// What is left of an earlier item with the id, whose content was deleted by hand, hides none.
+func TestLookAmongRemains(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{})
+		w.enqueue(q, "x")
+		w.ok(w.claim(q).Discard(w.Context(), "no such mailbox"))
+		w.deleteKeys("/content/")
+		w.enqueue(q, "x")
+		w.claim(q)
+		w.want(w.look(q, "x").Where, queue.Taken)
+		w.ok(q.Cancel(w.Context(), "x", queue.AlsoTaken("it was meant")))
+	})
+}

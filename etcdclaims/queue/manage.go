@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -88,7 +89,7 @@ func (q *Queue) Look(ctx context.Context, id string) (Info, error) {
 func (q *Queue) find(ctx context.Context, id string) (f found, err error) {
 	const tries = 5
 	for try := range tries {
-		latest := errors.Is(err, rpctypes.ErrCompacted) // the revision: what is read now is as good, unless the item moves
+		latest := errors.Is(err, rpctypes.ErrCompacted)
 		if f, err = q.findOnce(ctx, id, latest); !errors.Is(err, errMoving) && !errors.Is(err, rpctypes.ErrCompacted) {
 			return f, err
 		}
@@ -101,15 +102,15 @@ func (q *Queue) find(ctx context.Context, id string) (f found, err error) {
 
 var errMoving = errors.New("item is being moved")
 
-// findOnce looks an item up at one revision, or at the latest one of each read, which can miss an item that moves.
+// findOnce looks an item up at one revision, or at the latest one of each read, which can miss a change.
 func (q *Queue) findOnce(ctx context.Context, id string, latest bool) (f found, err error) {
 	resp, err := q.read(ctx, clientv3.OpGet(q.keys.Content(id)), clientv3.OpGet(q.keys.Place(id)))
 	if err != nil {
 		return f, err
 	}
-	then := clientv3.WithRev(resp.Header.Revision)
-	if latest {
-		then = clientv3.WithRev(0)
+	then := clientv3.WithRev(0)
+	if !latest {
+		then = clientv3.WithRev(resp.Header.Revision)
 	}
 	items, places := txn.Kvs(resp, 0), txn.Kvs(resp, 1)
 	if len(items) == 0 {
@@ -144,38 +145,30 @@ func (q *Queue) findOnce(ctx context.Context, id string, latest bool) (f found, 
 	for _, kv := range lives.Kvs {
 		keys = append(keys, q.keys.TakenBy(strings.TrimPrefix(string(kv.Key), q.keys.Workers()))+id)
 	}
-	return q.findAmong(ctx, f, keys, then)
+	return q.findAmong(ctx, f, items[0].ModRevision, keys, then)
 }
 
-// infoOf returns what the content of an item shows: all of one that was completed.
-func infoOf(id string, c item.Content) Info {
-	i := Info{ID: id, Topic: c.Topic, Payload: c.Payload, Enqueued: c.Enqueued, PartitionKey: c.Key}
-	if d := c.Done; d != nil {
-		i.Where, i.Owner, i.Fence, i.Since, i.Attempts, i.Result = Completed, d.Owner, d.Fence, d.At, d.Attempt, d.Result
-	}
-	return i
-}
-
-// findAmong reads the keys that an item may be under, as they were then. Another item with the id, which was
-// enqueued meanwhile, is not the one.
-func (q *Queue) findAmong(ctx context.Context, f found, keys []string, then clientv3.OpOption) (found, error) {
-	for len(keys) > 0 {
-		some := keys[:min(len(keys), itemsPerRequest)]
-		keys = keys[len(some):]
-		var ops []clientv3.Op
+// findAmong reads the keys that an item may be under, with the content, which must be as it was read at rev. Keys
+// of another item with the id, enqueued earlier or later, do not count.
+func (q *Queue) findAmong(ctx context.Context, f found, rev int64, keys []string, then clientv3.OpOption) (found, error) {
+	for some := range slices.Chunk(keys, itemsPerRequest-1) {
+		var ops txn.Ops
+		content := ops.Add(clientv3.OpGet(q.keys.Content(f.ID), clientv3.WithKeysOnly(), then))
 		for _, key := range some {
-			ops = append(ops, clientv3.OpGet(key, then))
+			ops.Add(clientv3.OpGet(key, then))
 		}
 		answers, err := q.readAll(ctx, ops)
 		if err != nil {
 			return f, err
 		}
+		if kv := answers.First(content); kv == nil || kv.ModRevision != rev {
+			return f, errMoving
+		}
 		for r := range answers.Reads() {
-			if len(r.Kvs) > 0 {
-				is, err := q.describe(f, r.Kvs[0])
-				if err == nil && is.entry.State.Seq != f.content.Seq {
-					err = errMoving
-				}
+			if len(r.Kvs) == 0 || string(r.Kvs[0].Key) == q.keys.Content(f.ID) {
+				continue
+			}
+			if is, err := q.describe(f, r.Kvs[0]); err != nil || is.entry.State.Seq == f.content.Seq {
 				return is, err
 			}
 		}
