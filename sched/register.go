@@ -317,6 +317,7 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 		l.decided(c, d, r.Rev)
 		l.serve(c)
 		l.schedule(c)
+		l.unpaused(c) // a pause may have ended since the decision was built
 	}}, true
 }
 
@@ -325,7 +326,7 @@ func (c *jobState) toStart(hash string) bool {
 	return c.job.RunOnStart && !slices.Contains(c.spec.Started, hash)
 }
 
-// unpaused has a job registered again whose RunOnStart has waited for the end of a pause.
+// unpaused queues a job to be read and registered again if a pause has delayed its RunOnStart and no pause is left.
 func (l *leadership) unpaused(c *jobState) {
 	if c.specRev != 0 && c.job.problem == "" && !c.isPaused() && c.toStart(c.spec.Hash) {
 		c.doubts = 0

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/calendar"
 )
@@ -109,5 +110,37 @@ func TestStartOfDeafOwner(t *testing.T) {
 				t.Errorf("%v in a pause", d)
 			}
 		})
+	}
+}
+
+// A job that is added in a pause begins once, also if the pause ends while the owner reads or registers the job.
+func TestStartAfterPauseThatEndsInRegistration(t *testing.T) {
+	for _, after := range []time.Duration{50, 150, 250, 350, 450, 550, 650, 750, 850} {
+		after *= time.Millisecond
+		for name, added := range map[string]bool{"added": true, "taken over by a new owner": false} {
+			caseInFleet(t, name+", ends after "+after.String(), func(t *testing.T, f *fleet) {
+				f.reports(0)
+				n := f.start(0)
+				f.until("00:01:00")
+				noErr(t, f.console().PauseGroup(t.Context(), ""))
+				f.until("00:01:30")
+				n.host.Inject(claimtest.Fault{Times: -1, DelayRequest: 200 * time.Millisecond})
+				a := starting("a", "1")
+				a.Handler = f.ledger.record("me", func(context.Context, sched.Tick) error { return nil })
+				if added {
+					noErr(t, n.sched.Add(a))
+				} else {
+					n.stop()
+					f.do(starting("a", "1"), 0)
+					f.start(0).host.Inject(claimtest.Fault{Times: -1, DelayRequest: 200 * time.Millisecond})
+				}
+				time.Sleep(after)
+				noErr(t, f.console().ResumeGroup(t.Context()))
+				f.until("00:02:30")
+				if d := f.ledger.all("a"); len(d) != 1 {
+					t.Errorf("%v, want one run", d)
+				}
+			})
+		}
 	}
 }
