@@ -150,6 +150,9 @@ func (l *leadership) load(ctx context.Context) error {
 		return err
 	}
 	l.absorb()
+	if _, err := l.hearHalts(ctx); err != nil { // know builds registrations, which need the pauses
+		return err
+	}
 	specs := byDigest(k.Specs(), reply.Kvs(readSpecs))
 	highs := byDigest(k.Highs(), reply.Kvs(readHighs))
 	fails := byDigest(k.Fails(), reply.Kvs(readFails))
