@@ -101,8 +101,9 @@ func TestStartOfDeafOwner(t *testing.T) {
 		caseInFleet(t, name, func(t *testing.T, f *fleet) {
 			f.reports(0)
 			n := f.start(0)
+			deaf := n.deafens()
 			f.until("00:01:00")
-			n.deafens().Store(true)
+			deaf.Store(true)
 			noErr(t, pause(t.Context(), f.console()))
 			noErr(t, n.sched.Add(sched.Job{
 				Name: "a", Schedule: calendar.Must(calendar.Every(time.Hour, 0)), RunOnStart: true, Tags: []string{"db"},
