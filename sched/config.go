@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -31,8 +30,8 @@ type Config struct {
 	// that: they are lost when its leases end. Set it in all processes.
 	Suspectable bool
 	// Labels are what Job.RunsOn asks for, such as "gpu" or "zone-a". At most 16. While Run is in
-	// progress, other processes can read them in etcd. Schedulers of one group that share a client
-	// share a place there: explanations know the labels of one of them only. Default: none.
+	// progress, other processes read them in etcd to explain why a tick waits. They can miss some:
+	// see Job.RunsOn. Default: none.
 	Labels []string
 	// Limit is the greatest number of runs at a time in this process. See Job.Limits for all
 	// processes. Further ticks wait in etcd, where another process can take them if Spread is
@@ -146,6 +145,6 @@ func (cfg Config) withDefaults() (Config, error) {
 	if err := checkLabels("Labels", cfg.Labels); err != nil {
 		return cfg, fmt.Errorf("sched: config: %w", err)
 	}
-	cfg.Labels = slices.Clone(cfg.Labels)
+	cfg.Labels = append([]string{}, cfg.Labels...) // not nil, so that others know that there are none
 	return cfg, nil
 }

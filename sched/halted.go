@@ -79,8 +79,8 @@ func (l *leadership) pauseOf(c *jobState) *tick.Asked {
 	return &tick.Asked{Key: key, Rev: l.halts[key].rev}
 }
 
-// hearHalts takes over the pauses of many jobs that have changed, or have ended by themselves. It does so once
-// in a round, so that all decisions of the round are about the same pauses.
+// hearHalts takes over the pauses of many jobs that have changed, or have ended by themselves. It is called before the
+// other duties of a round, so that all decisions of the round are about the same pauses.
 func (l *leadership) hearHalts(context.Context) (more bool, err error) {
 	if len(l.heard) > 0 || !l.haltEnds.IsZero() && !l.now().Before(l.haltEnds) {
 		for key, is := range l.heard {

@@ -83,9 +83,11 @@ type Job struct {
 	Priority int
 	// RunsOn are labels: only processes whose Config.Labels have all of them run the job. It
 	// needs Config.Spread, since the owner runs all ticks without it. At most 16, of the form of
-	// Name. While no such process runs, ticks wait, and StartDeadline applies. Explain and
-	// Overdue report which living processes have the labels. The owner admits ticks whatever its labels are. Default: none, so
-	// every process can run the job.
+	// Name. While no such process runs, ticks wait, and StartDeadline applies. The owner admits
+	// ticks whatever its labels are. Explain and Hooks.Overdue report which processes are known to
+	// have the labels. They can miss a process: of schedulers of one group that share a client, the
+	// labels of one are known. Nor are those of a process known for a moment when the owner changes.
+	// Default: none, so every process can run the job.
 	RunsOn []string
 	// Revision identifies this version of the job, together with the text of its
 	// schedule. When either changes, ticks of the old version are not caught up with,
@@ -129,7 +131,8 @@ type Job struct {
 	// context.DeadlineExceeded. Zero means no limit.
 	Timeout time.Duration
 	// RunOnStart makes the job due once when it is registered, and once for each new
-	// revision. If the job is paused then, it is due when no pause lasts any more. A new
+	// revision. If the job is paused then, it is due when no pause lasts any more. Until then,
+	// Inspect and Explain report the pause, and not that a start waits for its end. A new
 	// process or a new owner does not make it due again. The cron expression @reboot sets
 	// it, and is due at no other time.
 	RunOnStart bool

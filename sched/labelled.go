@@ -17,14 +17,16 @@ import (
 // mostMembers is how many processes of a group are read for an explanation.
 const mostMembers = 1000
 
-// labelled describes which living processes of the group have the labels that a job runs on. Every process that is
-// in Run holds the ownership or is in line for it, and the value of its key has its labels.
+// labelled describes which processes of the group are known to have the labels that a job runs on. A process in Run
+// holds the ownership or is in line for it, and the value of its key has its labels. This is not all that runs: two
+// schedulers that share a client share a place in line, and a process has none for a moment between two terms.
 func (s *Scheduler) labelled(ctx context.Context, job Job) (string, error) {
 	needs := "it needs a process with the labels " + strings.Join(job.RunsOn, ", ")
 	c := core.Of(s.claims)
 	var ops txn.Ops
 	own := ops.Add(clientv3.OpGet(s.claims.OwnKey(ownerKey(s.cfg.Group))))
-	line := ops.Add(clientv3.OpGet(c.Layout().Waiting(ownerKey(s.cfg.Group)), clientv3.WithPrefix(), clientv3.WithLimit(mostMembers)))
+	waiting := c.Layout().Waiting(ownerKey(s.cfg.Group))
+	line := ops.Add(clientv3.OpGet(waiting, clientv3.WithPrefix(), clientv3.WithLimit(mostMembers)))
 	resp, err := retry.Read(ctx, c.KV(), readTime, ops...)
 	if oplog.IsDenied(txn.Denied(err)) { // a user who may read the jobs need not read the claims
 		return needs, nil
@@ -38,19 +40,21 @@ func (s *Scheduler) labelled(ctx context.Context, job Job) (string, error) {
 	var have []string
 	for _, kv := range kvs {
 		switch h, err := protocol.DecodeHolder(kv.Value); {
-		case err != nil:
+		case err != nil || h.Labels == nil: // an earlier version writes no labels
 			known = false
 		case job.runsOn(h.Labels):
 			have = append(have, h.Owner)
 		}
 	}
 	switch {
+	case len(have) == 1:
+		return fmt.Sprintf("%s; 1 process has them, and has not begun it: %s", needs, have[0]), nil
 	case len(have) > 0:
-		return fmt.Sprintf("%s; %d have them, and have not begun it: %s", needs, len(have), fewOf(have)), nil
+		return fmt.Sprintf("%s; %d processes have them, and have not begun it: %s", needs, len(have), fewOf(have)), nil
 	case !known:
 		return needs, nil
 	}
-	return fmt.Sprintf("%s; no living process has them (processes in the group: %d)", needs, len(kvs)), nil
+	return fmt.Sprintf("%s; no process is known to have them (known processes of the group: %d)", needs, len(kvs)), nil
 }
 
 // fewOf joins names, the first of them in their order.

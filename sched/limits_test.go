@@ -14,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/calendar"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // limited is a job that runs each tick that was missed, with limits.
@@ -466,7 +467,7 @@ func TestRunsOn(t *testing.T) {
 		i := f.inspect("train")
 		if text, err := f.console().Explain(t.Context(), "train", clock("00:04:00")); err != nil || !i.Overdue.Equal(clock("00:04:00")) ||
 			text != "admitted, and waits to begin: 0 runs of the job are in progress; it needs a process with the labels gpu, eu; "+
-				"no living process has them (processes in the group: 1)" {
+				"no process is known to have them (known processes of the group: 1)" {
 			t.Errorf("%q, %v, %v", text, i.Overdue, err)
 		}
 		f.until("00:05:40")
@@ -479,7 +480,7 @@ func TestRunsOn(t *testing.T) {
 	})
 }
 
-// An explanation names the living processes with the labels of a job, so that those which are busy differ from none.
+// An explanation names the processes that are known to have the labels of a job, and does not state what it cannot know.
 func TestRunsOnBusy(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		f.cfg.Spread, f.cfg.Limit = true, 1
@@ -500,17 +501,29 @@ func TestRunsOnBusy(t *testing.T) {
 		const needs = "admitted, and waits to begin: 0 runs of the job are in progress; it needs a process with the labels gpu; "
 		says := func(want string) {
 			t.Helper()
-			if text, err := f.console().Explain(t.Context(), "train", clock("00:02:00")); err != nil || text != needs+want {
+			if text, err := f.console().Explain(t.Context(), "train", clock("00:02:00")); err != nil || text != strings.TrimSuffix(needs+want, "; ") {
 				t.Errorf("%q, %v; want %q", text, err, needs+want)
 			}
 		}
-		says("1 have them, and have not begun it: node1")
+		says("1 process has them, and has not begun it: node1")
 		f.nodes[0].stop() // the next owner has the labels
 		f.until("00:02:50")
-		says("1 have them, and have not begun it: node1")
+		says("1 process has them, and has not begun it: node1")
 		f.nodes[1].kill()
 		f.until("00:03:25")
-		says("no living process has them (processes in the group: 1)")
+		says("no process is known to have them (known processes of the group: 1)")
+		f.cfg.Labels = nil
+		f.start(0) // waits in line
+		f.until("00:03:28")
+		says("no process is known to have them (known processes of the group: 2)")
+		line, err := f.etcd.Get(t.Context(), prefix+"wait/", clientv3.WithPrefix())
+		noErr(t, err)
+		if len(line.Kvs) != 1 {
+			t.Fatal(line.Kvs)
+		}
+		earlier := strings.Replace(string(line.Kvs[0].Value), `,"labels":[]`, "", 1) // as an earlier version writes it
+		noErr(t, second(f.etcd.Put(t.Context(), string(line.Kvs[0].Key), earlier, clientv3.WithIgnoreLease())))
+		says("")
 	})
 }
 

@@ -150,6 +150,9 @@ func (l *leadership) load(ctx context.Context) error {
 		return err
 	}
 	l.absorb()
+	if _, err := l.hearHalts(ctx); err != nil { // know builds registrations, which need the pauses
+		return err
+	}
 	specs := byDigest(k.Specs(), reply.Kvs(readSpecs))
 	highs := byDigest(k.Highs(), reply.Kvs(readHighs))
 	fails := byDigest(k.Fails(), reply.Kvs(readFails))
@@ -317,6 +320,7 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 		l.decided(c, d, r.Rev)
 		l.serve(c)
 		l.schedule(c)
+		l.unpaused(c) // a pause may have ended since the decision was built
 	}}, true
 }
 
@@ -325,7 +329,7 @@ func (c *jobState) toStart(hash string) bool {
 	return c.job.RunOnStart && !slices.Contains(c.spec.Started, hash)
 }
 
-// unpaused has a job registered again whose RunOnStart has waited for the end of a pause.
+// unpaused queues a job to be read and registered again if a pause has delayed its RunOnStart and no pause is left.
 func (l *leadership) unpaused(c *jobState) {
 	if c.specRev != 0 && c.job.problem == "" && !c.isPaused() && c.toStart(c.spec.Hash) {
 		c.doubts = 0

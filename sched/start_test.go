@@ -1,13 +1,17 @@
 package sched_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/calendar"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
 // starting is a job that is due when it is registered, and else at no time of the test.
@@ -97,8 +101,9 @@ func TestStartOfDeafOwner(t *testing.T) {
 		caseInFleet(t, name, func(t *testing.T, f *fleet) {
 			f.reports(0)
 			n := f.start(0)
+			deaf := n.deafens()
 			f.until("00:01:00")
-			n.deafens().Store(true)
+			deaf.Store(true)
 			noErr(t, pause(t.Context(), f.console()))
 			noErr(t, n.sched.Add(sched.Job{
 				Name: "a", Schedule: calendar.Must(calendar.Every(time.Hour, 0)), RunOnStart: true, Tags: []string{"db"},
@@ -110,4 +115,55 @@ func TestStartOfDeafOwner(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A job that is added in a pause begins once, also if the pause ends while the owner reads or registers the job.
+func TestStartAfterPauseThatEndsInRegistration(t *testing.T) {
+	for _, after := range []time.Duration{50, 150, 250, 350, 450} {
+		after *= time.Millisecond
+		caseInFleet(t, after.String(), func(t *testing.T, f *fleet) {
+			f.reports(0)
+			n := f.start(0)
+			f.until("00:01:00")
+			noErr(t, f.console().PauseGroup(t.Context(), ""))
+			f.until("00:01:30")
+			n.host.Inject(claimtest.Fault{Times: -1, DelayRequest: 200 * time.Millisecond})
+			a := starting("a", "1")
+			a.Handler = f.ledger.record("me", func(context.Context, sched.Tick) error { return nil })
+			noErr(t, n.sched.Add(a))
+			time.Sleep(after)
+			noErr(t, f.console().ResumeGroup(t.Context()))
+			f.until("00:02:30")
+			if d := f.ledger.all("a"); len(d) != 1 {
+				t.Errorf("%v, want one run", d)
+			}
+		})
+	}
+}
+
+// A new owner knows the pauses of many jobs before it registers jobs, so no registration is refused: it reads all jobs
+// once.
+func TestStartOfNewOwnerAfterPause(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.reports(0)
+		f.start(0)
+		f.until("00:01:10")
+		noErr(t, f.console().PauseGroup(t.Context(), ""))
+		noErr(t, f.console().ResumeGroup(t.Context()))
+		f.do(starting("a", "1"), 0)
+		n := f.start(0) // has more jobs, so the owner hands over
+		var loads atomic.Int64
+		n.host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, Saw: func(req any) {
+			r, _ := req.(*pb.TxnRequest)
+			for _, op := range r.GetSuccess() {
+				if g := op.GetRequestRange(); bytes.HasSuffix(g.GetKey(), []byte("/spec/")) && len(g.GetRangeEnd()) > 0 {
+					loads.Add(1)
+				}
+			}
+		}})
+		f.until("00:01:40")
+		if d := f.ledger.all("a"); len(d) != 1 || loads.Load() != 1 {
+			t.Errorf("%v, with %d reads of all jobs; want one run, and one read", d, loads.Load())
+		}
+	})
 }

@@ -29,7 +29,7 @@ type Call struct {
 	Lazy        bool // its release is not waited for
 	Prefers     bool
 	Preference  int
-	Labels      []string         // of its process, for readers; nil: none
+	Labels      []string         // of its process, for readers; nil: not known
 	Beside      beside.Companion // the key that is claimed together with it, or nil
 
 	Kind any           // how it wants the key, comparable: calls of one kind can share an answer

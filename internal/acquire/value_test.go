@@ -27,6 +27,10 @@ func TestValue(t *testing.T) {
 				name: "labels", call: func(o *Call) { o.Labels = []string{"gpu"} },
 				want: protocol.Holder{Labels: []string{"gpu"}},
 			},
+			{
+				name: "known to have no labels", call: func(o *Call) { o.Labels = []string{} },
+				want: protocol.Holder{Labels: []string{}},
+			},
 			{name: "epoch", with: func(a *Attempt) { a.Under(&txn.Epoch{Value: 3}) }, want: protocol.Holder{Epoch: 3}},
 			{name: "attempt", call: func(o *Call) { o.Beside = &partner{} }, want: protocol.Holder{Attempt: 1}},
 		} {

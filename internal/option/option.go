@@ -49,7 +49,7 @@ type Concern struct {
 }
 
 // Labels puts labels of the process into the value of the claim and of its place in line, where
-// any process can read them. It is no option for users.
+// any process can read them. An empty list is written too, and nil is not. It is no option for users.
 type Labels struct {
 	ForAcquire
 	Labels []string

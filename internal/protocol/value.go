@@ -28,7 +28,7 @@ type Holder struct {
 	Preference  int    `json:"preference,omitempty"`
 	Place       string `json:"place,omitempty"` // the name of its place in line, if that is not the claim
 
-	Labels []string `json:"labels,omitempty"` // of its process, for readers; see option.Labels
+	Labels []string `json:"labels,omitzero"` // of its process, for readers; nil: not known. See option.Labels
 }
 
 // Kinds of holders other than a claim.

@@ -63,8 +63,13 @@ var schedMutants = []mutant{
 		edits: []edit{{"internal/tick/halt.go", "txn.NonePutAfter(k.Halts(), rev)", "txn.NonePutAfter(k.Halts(), rev+1<<40)"}},
 	},
 	{
-		name: "job that begins in a pause as it is registered", of: "sched", tests: "TestStartAfterPause|TestStartOfDeafOwner", unseen: unused,
+		name: "job that begins in a pause as it is registered", of: "sched", tests: "TestStartOfDeafOwner", unseen: unused,
 		edits: []edit{{"internal/tick/operate.go", "s.Paused(s.Job.Name))), s.Unhalted(s.Halted))\n\t\ts.put", "s.Paused(s.Job.Name))))\n\t\ts.put"}},
+	},
+	{
+		name: "start forgotten if the pause ends in the registration", of: "sched",
+		tests: "TestStartAfterPauseThatEndsInRegistration",
+		edits: []edit{{"sched/register.go", "l.unpaused(c) // a pause may", "// a pause may"}},
 	},
 	{
 		name: "ticks of a pause of many jobs, due when it ends", of: "sched", tests: "TestPauseTogether",

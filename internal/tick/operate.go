@@ -23,8 +23,8 @@ type Register struct {
 	put Put
 }
 
-// Build returns the request. A definition that was removed or changed is not registered. Nor is a job that is
-// paused, if its first tick is due.
+// Build returns the request. etcd refuses it if the definition was removed or changed. With First, etcd also refuses
+// it if the job is paused, or if there is a pause of many jobs that the owner does not know.
 func (s *Register) Build() *pb.TxnRequest {
 	spec, high := []byte(s.Keys.Spec(s.Job.Name)), []byte(s.High(s.Job.Name))
 	in := &pb.TxnRequest{Compare: append(s.stillDefined(s.Job), txn.ModifiedAt(spec, s.SpecRev), txn.ModifiedAt(high, s.MarkRev))}
