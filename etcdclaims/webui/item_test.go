@@ -63,7 +63,8 @@ func TestCancelItem(t *testing.T) {
 			w.Errorf("the worker is told %v", cause)
 		}
 		answers(http.StatusNotFound, "cancel-taken", "item", d.ID(), "fence", fence, "reason", "wrong address")
-		if all := w.actions(); len(all) != 2 || all[0].Who != "alice" || all[0].Why != "wrong address" || all[0].Item != d.ID() {
+		if all := w.actions(); len(all) != 2 || all[0].Who != "alice" || all[0].Why != "wrong address" ||
+			all[0].Item != d.ID() {
 			w.Errorf("the record is %+v", all)
 		}
 		time.Sleep(5 * time.Second)
