@@ -1,6 +1,7 @@
 package webui
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,7 +65,8 @@ func (h *Handler) act(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := h.origins.Check(r); err != nil {
-		h.log.Warn("operation denied", zap.String("user", h.cfg.User(r)), zap.String("remote", r.RemoteAddr), zap.Error(err))
+		h.log.Warn("operation denied",
+			zap.String("user", h.cfg.User(r)), zap.String("remote", r.RemoteAddr), zap.Error(err))
 		h.fail(w, http.StatusForbidden, err)
 		return
 	}
@@ -106,7 +108,10 @@ func operation(r *http.Request) (Operation, error) {
 		return Operation{}, err
 	}
 	form := r.PostForm
-	op := Operation{Action: Action(form.Get("action")), Reason: strings.TrimSpace(strings.ToValidUTF8(form.Get("reason"), "\uFFFD"))}
+	op := Operation{
+		Action: Action(form.Get("action")),
+		Reason: strings.TrimSpace(strings.ToValidUTF8(form.Get("reason"), "\uFFFD")),
+	}
 	if !op.readObject(form) {
 		return op, fmt.Errorf("there is no action %q", cut(string(op.Action), 40))
 	}
@@ -130,24 +135,44 @@ func operation(r *http.Request) (Operation, error) {
 	case actionPauseJob, actionPauseQueue:
 		err := op.readPause(strings.TrimSpace(form.Get("for")))
 		return op, err
+	case actionCancelItem:
+		err := op.readPlace(form)
+		return op, err
 	case actionCancelTaken:
-		if op.Reason == "" {
-			return op, errors.New("give a reason: the worker and the history show it")
-		}
-		return op, nil
+		err := op.readFence(form.Get("fence"), "worker")
+		return op, err
 	case actionRelease:
-	default:
-		return op, nil
+		err := op.readFence(form.Get("fence"), "holder")
+		return op, err
 	}
-	fence, err := strconv.ParseInt(form.Get("fence"), 10, 64)
+	return op, nil
+}
+
+// readFence reads the fence of what is ended. A reason must be given, which the one who has it is shown.
+func (op *Operation) readFence(text, whose string) error {
+	fence, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || fence <= 0 {
-		return op, fmt.Errorf("%q is not a fence", cut(form.Get("fence"), 40))
+		return fmt.Errorf("%q is not a fence", cut(text, 40))
 	}
 	op.Fence = fence
 	if op.Reason == "" {
-		return op, errors.New("give a reason: the holder and the history show it")
+		return fmt.Errorf("give a reason: the %s and the history show it", whose)
 	}
-	return op, nil
+	return nil
+}
+
+// readPlace reads where the person saw an item that no worker had, and how many attempts it had begun.
+func (op *Operation) readPlace(form url.Values) error {
+	op.Where = queue.Where(form.Get("where"))
+	if cancelOf("", queue.Info{Where: op.Where}).Action != actionCancelItem {
+		return fmt.Errorf("%q is not a place of an item that no worker has", cut(string(op.Where), 40))
+	}
+	attempts, err := strconv.Atoi(form.Get("attempts"))
+	if err != nil || attempts < 0 {
+		return fmt.Errorf("%q is not a number of attempts", cut(form.Get("attempts"), 40))
+	}
+	op.Attempts = attempts
+	return nil
 }
 
 // readPause reads for how long something is paused: until it is resumed if nothing is given.
@@ -220,7 +245,8 @@ func (h *Handler) carryOut(ctx context.Context, op Operation, user string) error
 		return h.changeGroup(ctx, op, why)
 	case actionPauseJob, actionResumeJob, actionRunJob, actionCancelJob:
 		return h.changeJob(ctx, op, why)
-	case actionPauseQueue, actionResumeQueue, actionRedrive, actionRedriveAll, actionPurge, actionCancelItem, actionCancelTaken:
+	case actionPauseQueue, actionResumeQueue, actionRedrive, actionRedriveAll, actionPurge,
+		actionCancelItem, actionCancelTaken:
 		return h.changeQueue(ctx, op, why)
 	}
 	return fmt.Errorf("nothing carries out %q", op.Action)
@@ -279,19 +305,52 @@ func (h *Handler) changeQueue(ctx context.Context, op Operation, why string) err
 	case actionRedriveAll:
 		_, err := q.RedriveAll(ctx)
 		return err
-	case actionCancelItem:
-		return q.Cancel(ctx, op.Item)
-	case actionCancelTaken:
-		return q.Cancel(ctx, op.Item, queue.AlsoTaken(op.Reason)) // the worker learns who did it, too
+	case actionCancelItem, actionCancelTaken:
+		return cancelItem(ctx, q, op)
 	}
 	_, err = q.Purge(ctx, op.Before)
 	return err
 }
 
+// errChanged is the error of an operation on an item that is not any more as the person saw it.
+var errChanged = errors.New("nothing was done")
+
+// cancelItem removes an item that is as the person saw it. Cancel has no such condition, so the item is
+// looked up right before. In between a worker can take the item, give it back or bury it: then an item is
+// cancelled that is not quite as it was shown. cancel-item still removes no item that a worker has.
+func cancelItem(ctx context.Context, q *queue.Queue, op Operation) error {
+	i, err := q.Look(ctx, op.Item)
+	if err != nil {
+		return err
+	}
+	now := cancelOf(op.Queue, i)
+	now.Reason = op.Reason
+	if now != op {
+		return fmt.Errorf("cancel item %q of queue %q: %w: it was %s when it was shown, and is %s now; look at it again",
+			op.Item, op.Queue, errChanged, op.seen(), cmp.Or(now.seen(), string(i.Where)))
+	}
+	if op.Action == actionCancelTaken {
+		return q.Cancel(ctx, op.Item, queue.AlsoTaken(op.Reason)) // the worker learns who did it, too
+	}
+	return q.Cancel(ctx, op.Item)
+}
+
+// seen describes the item that is to be cancelled.
+func (op Operation) seen() string {
+	switch {
+	case op.Fence != 0:
+		return fmt.Sprintf("taken with fence %d", op.Fence)
+	case op.Where != "":
+		return fmt.Sprintf("%s after %s", op.Where, count(op.Attempts, "attempt", "attempts"))
+	}
+	return ""
+}
+
 // statusOf is the HTTP status of an operation that has failed.
 func statusOf(err error) int {
 	for _, known := range []error{
-		etcdclaims.ErrHeld, etcdclaims.ErrRefused, work.ErrDone, etcdclaims.ErrSlots, sched.ErrUnchanged, queue.ErrUnchanged, queue.ErrTaken, errTrying, errTried,
+		etcdclaims.ErrHeld, etcdclaims.ErrRefused, work.ErrDone, etcdclaims.ErrSlots, sched.ErrUnchanged,
+		queue.ErrUnchanged, queue.ErrTaken, errTrying, errTried, errChanged,
 	} {
 		if errors.Is(err, known) {
 			return http.StatusConflict

@@ -1,7 +1,6 @@
 package webui_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"html"
@@ -131,49 +130,6 @@ func TestActions(t *testing.T) {
 		count(0, 3)
 		time.Sleep(5 * time.Second)
 		w.shows("audit", "alice", "queue dead redrive-all mails", "items: 3", `href="job?group=billing&amp;job=nightly"`, "month end")
-	})
-}
-
-// An item is cancelled from its page, by one action where it waits, and by another while a worker has it.
-func TestCancelItem(t *testing.T) {
-	cfg := webui.Config{Access: permissive, User: func(*http.Request) string { return "alice" }}
-	virtually(t, cfg, func(w *world) {
-		w.busy()
-		ctx := w.Context()
-		q, err := queue.Open(ctx, w.claims, "mails")
-		w.ok(err)
-		defer q.Close(ctx)
-		answers := func(code int, action webui.Action, fields ...string) {
-			w.Helper()
-			if answer := w.post(form(action, append([]string{"queue", "mails"}, fields...)...)); answer.Code != code {
-				w.Errorf("%s %v: %d, %s; want %d", action, fields, answer.Code, answer.Body, code)
-			}
-		}
-		b, err := q.TryClaim(ctx, 1)
-		w.ok(err)
-		d := b.Deliveries[0]
-		waits := map[string]string{"mail-1": "mail-2", "mail-2": "mail-1"}[d.ID()]
-		w.shows("item?queue=mails&id="+waits, `value="cancel-item"`)
-		w.shows("item?queue=mails&id="+d.ID(), `value="cancel-taken"`, "the context of its handler ends")
-		answers(http.StatusSeeOther, "cancel-item", "item", waits)
-		answers(http.StatusConflict, "cancel-item", "item", d.ID(), "reason", "wrong address")
-		answers(http.StatusBadRequest, "cancel-taken", "item", d.ID())
-		w.ok(d.Err())
-		answers(http.StatusSeeOther, "cancel-taken", "item", d.ID(), "reason", "wrong address")
-		<-d.Context().Done()
-		cause := context.Cause(d.Context())
-		if !errors.Is(cause, queue.ErrCancelled) || !strings.Contains(cause.Error(), "by alice: wrong address") {
-			w.Errorf("the worker is told %v", cause)
-		}
-		answers(http.StatusNotFound, "cancel-taken", "item", d.ID(), "reason", "wrong address")
-		if all := w.actions(); len(all) != 2 || all[0].Who != "alice" || all[0].Why != "wrong address" || all[0].Item != d.ID() {
-			w.Errorf("the record is %+v", all)
-		}
-		time.Sleep(5 * time.Second)
-		body := w.shows("item?queue=mails&id="+d.ID()+"&done=cancel-taken", "The item was removed.", "cancelled by", "alice", "wrong address")
-		if strings.Contains(body, "<form") {
-			w.Error("an item that is gone has a form")
-		}
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/etcdclaims/work"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/calendar"
@@ -160,7 +161,8 @@ type Operation struct {
 	Page string
 	// Key is the key of the claim or the work.
 	Key string
-	// Fence is the fence of the term to be released. Another term is not released.
+	// Fence is the fence of the term to be released, or of the delivery to be cancelled. Another
+	// term is not released, and another delivery not cancelled.
 	Fence int64
 	// State is the state of the work to be forgotten, as the person saw it. Work in
 	// another state is not forgotten.
@@ -171,6 +173,11 @@ type Operation struct {
 	For time.Duration
 	// Queue names the queue, and Item the id of an item in it.
 	Queue, Item string
+	// Where and Attempts are the place and the begun attempts of the item to be cancelled by
+	// "cancel-item", as the person saw them. Zero for all other actions. The item is not
+	// cancelled if they differ.
+	Where    queue.Where
+	Attempts int
 	// Before is just after the newest death in the list that the person saw. Dead
 	// letters that died later are not purged.
 	Before time.Time
@@ -189,11 +196,15 @@ func (op Operation) fields() []zap.Field {
 		{"member", op.Member},
 		{"queue", op.Queue},
 		{"item", op.Item},
+		{"where", string(op.Where)},
 		{"reason", op.Reason},
 	} {
 		if f.value != "" {
 			fields = append(fields, zap.String(f.name, f.value))
 		}
+	}
+	if op.Where != "" {
+		fields = append(fields, zap.Int("attempts", op.Attempts))
 	}
 	if op.Fence != 0 {
 		fields = append(fields, zap.Int64("fence", op.Fence))

@@ -137,13 +137,14 @@ type itemPage struct {
 	ID         string
 	Item       queue.Info
 	Gone       bool
-	Cancelled  *admin.Action // of a gone item; nil if it is not known that it was cancelled
+	Cancelled  *admin.Action // the newest record of its cancellation, if it is gone; nil if none was read
+	Records    freshness     // of the records that Cancelled is from
 	Payload    string
 	Result     string
 	Attempts   []queue.Attempt
 	Fresh      freshness
 	CanRedrive bool
-	Cancel     Action // empty if the person may not cancel it
+	Cancel     Operation // without an action if the person may not cancel it
 }
 
 type looked struct {
@@ -175,36 +176,38 @@ func (q *request) item() (any, error) {
 		p.Result = q.value(FieldResult, p.Result)
 	}
 	if p.Gone {
-		p.Cancelled = q.cancellation(p.Queue, p.ID)
+		p.Cancelled, p.Records = q.cancellation(p.Queue, p.ID)
 		return p, nil
 	}
-	if cancel := cancelOf(item.Where); cancel != "" && q.can(Operation{Action: cancel, Queue: p.Queue, Item: p.ID}) {
+	if cancel := cancelOf(p.Queue, item.Info); cancel.Action != "" && q.can(cancel) {
 		p.Cancel = cancel
 	}
 	p.CanRedrive = item.Where == queue.Dead && q.can(Operation{Action: actionRedrive, Queue: p.Queue, Item: p.ID})
 	return p, nil
 }
 
-// cancelOf returns the action that removes an item from where it is. Only the one that the person is
-// shown may take it from a worker.
-func cancelOf(where queue.Where) Action {
-	switch where {
+// cancelOf returns the operation that removes an item as it was read. A worker's item is removed by an
+// action of its own. The operation has no action if the item was completed.
+func cancelOf(of string, i queue.Info) Operation {
+	op := Operation{Queue: of, Item: i.ID}
+	switch i.Where {
 	case queue.Taken:
-		return actionCancelTaken
+		op.Action, op.Fence = actionCancelTaken, i.Fence
 	case queue.Ready, queue.Later, queue.Behind, queue.Dead:
-		return actionCancelItem
+		op.Action, op.Where, op.Attempts = actionCancelItem, i.Where, i.Attempts
 	}
-	return ""
+	return op
 }
 
-// cancellation returns who cancelled an item and why, as far as that is recorded.
-func (q *request) cancellation(of, id string) *admin.Action {
-	all, _ := q.actions()
+// cancellation returns the newest record of the cancellation of an item, or nil. An item with the same id
+// can have been enqueued since.
+func (q *request) cancellation(of, id string) (*admin.Action, freshness) {
+	all, fresh := q.actions()
 	for _, is := range all {
 		if is.Queue == of && is.Item == id && is.Verb == "queue cancel" {
 			is.Why = q.value(FieldNote, is.Why)
-			return &is
+			return &is, fresh
 		}
 	}
-	return nil
+	return nil, fresh
 }

@@ -45,9 +45,10 @@ can: limit that by a role in etcd. On TERM or INT claimctl acquires and prolongs
 nothing any more, and exits when all claims have ended, which takes --max-ttl at most.
 A second signal ends them at once, also while their programs work.
 
-One claimctl serves a socket, and another one is refused at once. The lock is the file
-beside the socket with the suffix .lock. A claimctl that is killed leaves both files,
-which the next one replaces.`
+One claimctl serves a socket, and another one is refused at once. It locks the file
+beside the socket with the suffix .lock, which is empty and stays. A claimctl that is
+killed leaves its socket, which the next one replaces. Where files have no locks of this
+kind, such as on Windows, nothing keeps two apart that start at the same instant.`
 
 // Connect makes the client that holds the claims, and returns what closes it.
 type Connect func(etcdclaims.Config) (*etcdclaims.Client, func(), error)

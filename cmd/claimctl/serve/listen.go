@@ -3,6 +3,7 @@ package serve
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/netip"
@@ -37,35 +38,45 @@ type socket struct {
 	net.Listener
 	path string
 	made fs.FileInfo
-	lock *os.File
+	lock io.Closer
 }
 
-// listenUnix listens on a unix socket with mode 0600. A lock beside it keeps other servers off
-// for as long as this process lives. It replaces a socket if nobody listens there: the socket of a
-// server that was killed. The socket has its mode before it has its name, so nobody can open it
-// earlier.
+// listenUnix listens on a unix socket with mode 0600. A lock on the file beside it, which stays, keeps
+// other servers off for as long as this process lives, where the system has such locks. It replaces a
+// socket if nobody listens there: the socket of a server that was killed. The socket has its mode before
+// it has its name, so nobody can open it earlier.
 func listenUnix(path string) (net.Listener, error) {
-	lock, err := lockFile(path + ".lock")
-	if err != nil && isLocked(err) {
-		return nil, fmt.Errorf("listen on %q: another process listens there: it has locked %s.lock", path, path)
+	if _, err := isThere(path); err != nil { // before a file is made beside it
+		return nil, err
 	}
+	lock, err := lockFile(path + ".lock")
 	if err != nil {
-		return nil, fmt.Errorf("listen on %q: lock: %w", path, err)
+		return nil, fmt.Errorf("listen on %q: %w", path, err)
 	}
 	s, err := listenLocked(path)
 	if err != nil {
-		_ = unlock(lock)
+		_ = lock.Close()
 		return nil, err
 	}
 	s.lock = lock
 	return s, nil
 }
 
+// isThere reports whether there is a socket. The error is that there is another file.
+func isThere(path string) (bool, error) {
+	info, err := os.Lstat(path)
+	if err == nil && info.Mode().Type() != fs.ModeSocket {
+		return false, fmt.Errorf("listen on %q: the file is not a socket", path)
+	}
+	return err == nil, nil
+}
+
 func listenLocked(path string) (*socket, error) {
-	if info, err := os.Lstat(path); err == nil {
-		if info.Mode().Type() != fs.ModeSocket {
-			return nil, fmt.Errorf("listen on %q: the file is not a socket", path)
-		}
+	there, err := isThere(path)
+	if err != nil {
+		return nil, err
+	}
+	if there {
 		conn, err := net.DialTimeout("unix", path, time.Second)
 		if err == nil {
 			_ = conn.Close()
@@ -109,10 +120,10 @@ func own(first, path string) (fs.FileInfo, error) {
 // Addr returns the address that programs use.
 func (s *socket) Addr() net.Addr { return &net.UnixAddr{Net: "unix", Name: s.path} }
 
-// Close closes the socket, and removes its file unless another server has replaced it.
+// Close closes the socket, and removes its file unless another server has replaced it. The lock file stays.
 func (s *socket) Close() error {
 	if now, err := os.Lstat(s.path); err == nil && os.SameFile(now, s.made) {
 		_ = os.Remove(s.path)
 	}
-	return errors.Join(s.Listener.Close(), unlock(s.lock))
+	return errors.Join(s.Listener.Close(), s.lock.Close())
 }

@@ -194,7 +194,7 @@ func TestSocket(t *testing.T) {
 	if err := second.Close(); err != nil {
 		t.Error(err)
 	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) != 1 || left[0] != path+".lock" {
 		t.Errorf("left: %v, %v", left, err)
 	}
 	other, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -213,6 +213,28 @@ func TestSocket(t *testing.T) {
 	}
 	if _, err := listenUnix(path); err == nil {
 		t.Error("a file was replaced")
+	}
+}
+
+// A refusal removes no file beside what is there, and makes none.
+func TestSocketRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "flake")
+	lock := path + ".lock"
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, there := range []bool{false, true} {
+		if there {
+			if err := os.WriteFile(lock, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := listenUnix(path); err == nil || !strings.Contains(err.Error(), "not a socket") {
+			t.Error(err)
+		}
+		if _, err := os.Stat(lock); (err == nil) != there {
+			t.Errorf("the lock file was there: %v; now: %v", there, err)
+		}
 	}
 }
 
@@ -249,7 +271,7 @@ func TestSocketAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = conn.Close()
-		if round%2 == 0 { // ends, and leaves nothing
+		if round%2 == 0 { // ends, and leaves no socket
 			_ = is.Close()
 			continue
 		}
