@@ -25,6 +25,7 @@ var variantCases = []struct {
 	{"Options", options},
 	{"Several", several},
 	{"Line", inLine},
+	{"Race", racing},
 	{"Suspicion", suspicion},
 	{"Lost", losses},
 	{"LostReply", lostReply},
