@@ -329,6 +329,8 @@ func running(v *variant) {
 	}), failed)
 	ctx, cancel := context.WithCancel(v.ctx)
 	stop, ended := make(chan struct{}), make(chan error, 1)
+	letStop := sync.OnceFunc(func() { close(stop) })
+	defer letStop() // if the case fails before
 	go func() { ended <- a.TryRun(ctx, "k", func(context.Context) error { cancel(); <-stop; return nil }) }()
 	var zombie etcdclaims.Info
 	eventually(v, "its key is a zombie's", func() bool {
@@ -336,7 +338,7 @@ func running(v *variant) {
 		return zombie.Kind == "zombie"
 	})
 	v.next(v.wait(b, "k", 1), zombie.Fence)
-	close(stop)
+	letStop()
 	<-ended
 	noErr(v, a.Close(v.ctx))
 	wantIs(v, a.TryRun(v.ctx, "k2", func(context.Context) error { return nil }), etcdclaims.ErrClosed)
