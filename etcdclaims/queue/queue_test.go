@@ -733,7 +733,7 @@ func TestBadInput(t *testing.T) {
 	})
 }
 
-// Leases have the values that Bedrock's have.
+// A delivery has an id of its own, a key that orders it, and the time that is left of its lease.
 func TestLeaseValues(t *testing.T) {
 	virtually(t, func(w *world) {
 		q := w.queue(queue.Config{})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -16,6 +17,11 @@ import (
 
 // brief leases end while a case waits, and are long enough to be renewed on a busy machine.
 var brief = etcdclaims.Config{TTL: etcdclaims.MinTTL}
+
+// lasting leases are renewed so seldom that a loss is heard of by a watch, or too late.
+var lasting = etcdclaims.Config{TTL: time.Minute}
+
+const heard = 15 * time.Second // less than TTL/3, after which a lease is renewed
 
 // A claim excludes others, and guards what is written under it.
 func exclusion(v *variant) {
@@ -139,7 +145,7 @@ func several(v *variant) {
 // Waiters are served in order: handed the key by another client and by their own, or after
 // the death of its holder.
 func inLine(v *variant) {
-	a, b := v.pair(etcdclaims.Config{})
+	a, b := v.pair(lasting)
 	cl := try(v, a, "k")
 	ctx, giveUp := context.WithCancel(v.ctx)
 	left := v.waitFor(ctx, b, "k", 1)
@@ -164,8 +170,55 @@ func inLine(v *variant) {
 	forced := v.wait(a, "k", 1)
 	noErr(v, admin.ForceRelease(v.ctx, a, "k", "maintenance"))
 	v.next(forced, cl.Fence())
-	within(v, time.Minute, cl.Done())
+	within(v, heard, cl.Done())
 	lost(v, cl, etcdclaims.ReasonDeleted)
+}
+
+// Of many who race for a key one wins, and no two of those who wait are inside at a time.
+func racing(v *variant) {
+	const racers = 16
+	a, b := v.pair(etcdclaims.Config{})
+	clients := []*etcdclaims.Client{a, b}
+	won := 0
+	errs, _ := testclaims.AtOnce(racers, func(i int) error {
+		_, err := clients[i%2].TryAcquire(v.ctx, "one")
+		return err
+	})
+	for _, err := range errs {
+		if err == nil {
+			won++
+		} else {
+			wantIs(v, err, etcdclaims.ErrHeld)
+		}
+	}
+	if won != 1 {
+		v.Errorf("%d of %d have acquired the key", won, racers)
+	}
+	var mu sync.Mutex
+	var inside, most int
+	var fences []int64
+	errs, _ = testclaims.AtOnce(racers, func(i int) error {
+		cl, err := clients[i%2].Acquire(v.ctx, "k")
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		inside++
+		most, fences = max(most, inside), append(fences, cl.Fence())
+		mu.Unlock()
+		time.Sleep(5 * time.Millisecond) // an invitation to the others
+		mu.Lock()
+		inside--
+		mu.Unlock()
+		return cl.Release(v.ctx)
+	})
+	for _, err := range errs {
+		noErr(v, err)
+	}
+	if most != 1 {
+		v.Errorf("%d were inside at a time", most)
+	}
+	v.rises(fences...)
 }
 
 // The first in line asks the holder's client whether it lives, and takes the key if there is
@@ -189,10 +242,10 @@ func suspicion(v *variant) {
 
 // A claim that is lost in etcd is refused everything.
 func losses(v *variant) {
-	a, b := v.pair(etcdclaims.Config{})
+	a, b := v.pair(lasting)
 	cl, other := try(v, a, "revoked"), try(v, a, "other")
 	testclaims.Vanish(v, v.raw, b, "revoked")
-	within(v, time.Minute, cl.Done(), other.Done()) // they share the lease
+	within(v, heard, cl.Done(), other.Done()) // they share the lease
 	lost(v, cl, etcdclaims.ReasonRevoked)
 	v.lateWrites(cl, etcdclaims.ErrLost)
 	v.rises(cl.Fence(), try(v, b, "revoked").Fence())
@@ -243,6 +296,7 @@ func lostReply(v *variant) {
 func expiry(v *variant) {
 	a, b := v.pair(brief)
 	auto, manual := try(v, a, "auto"), try(v, a, "manual", etcdclaims.Manual())
+	expired := v.wait(b, "manual", 1)
 	resting := try(v, a, "resting", etcdclaims.MinHold(3*time.Second))
 	noErr(v, resting.Release(v.ctx))
 	if i := v.held(b, "resting"); i.Kind != "resting" {
@@ -250,7 +304,7 @@ func expiry(v *variant) {
 	}
 	most := try(v, a, "most", etcdclaims.MaxHold(4*time.Second))
 	v.next(v.wait(b, "resting", 1), resting.Fence())
-	v.next(v.wait(b, "manual", 1), manual.Fence())
+	v.next(expired, manual.Fence())
 	lost(v, manual, etcdclaims.ReasonExpired)
 	within(v, time.Minute, most.Done())
 	lost(v, most, etcdclaims.ReasonMaxHold)
@@ -275,10 +329,16 @@ func running(v *variant) {
 	}), failed)
 	ctx, cancel := context.WithCancel(v.ctx)
 	stop, ended := make(chan struct{}), make(chan error, 1)
+	letStop := sync.OnceFunc(func() { close(stop) })
+	defer letStop() // if the case fails before
 	go func() { ended <- a.TryRun(ctx, "k", func(context.Context) error { cancel(); <-stop; return nil }) }()
-	eventually(v, "its key is a zombie's", func() bool { return testclaims.LookUp(v, b, "k").Kind == "zombie" })
-	v.next(v.wait(b, "k", 1), v.held(b, "k").Fence)
-	close(stop)
+	var zombie etcdclaims.Info
+	eventually(v, "its key is a zombie's", func() bool {
+		zombie = testclaims.LookUp(v, b, "k")
+		return zombie.Kind == "zombie"
+	})
+	v.next(v.wait(b, "k", 1), zombie.Fence)
+	letStop()
 	<-ended
 	noErr(v, a.Close(v.ctx))
 	wantIs(v, a.TryRun(v.ctx, "k2", func(context.Context) error { return nil }), etcdclaims.ErrClosed)

@@ -16,7 +16,8 @@ import (
 
 // The cases of a variant together send each request of claims, locks, work and queues. What
 // these requests mean is tested in the package of each; here it is that another etcd, or
-// another way to it, carries them out alike.
+// another way to it, carries them out alike. Where clients have no host, as on the releases
+// of etcd, no reply is lost and no claim is taken over by suspicion.
 var variantCases = []struct {
 	name string
 	run  func(v *variant)
@@ -25,6 +26,7 @@ var variantCases = []struct {
 	{"Options", options},
 	{"Several", several},
 	{"Line", inLine},
+	{"Race", racing},
 	{"Suspicion", suspicion},
 	{"Lost", losses},
 	{"LostReply", lostReply},

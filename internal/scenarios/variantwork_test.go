@@ -3,6 +3,7 @@ package scenarios_test
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/locks"
@@ -86,11 +87,15 @@ func locking(v *variant) {
 	v.rises(first, cl.Fence())
 	testclaims.Locked(v, here, "k", "a", ttl, false) // a claim's owner is no lock's
 	testclaims.Locked(v, here, "expires", "me", ttl, true)
+	acquired := time.Now()
 	eventually(v, "it expires", func() bool {
 		locked, err := there.IsLocked(v.ctx, "expires")
 		noErr(v, err)
 		return !locked
 	})
+	if d := time.Since(acquired); d < ttl-time.Second {
+		v.Errorf("a lock for %v lasted for %v", ttl, d)
+	}
 	testclaims.Locked(v, here, "all", "me", ttl, true)
 	if n, err := there.ReleaseAll(v.ctx, "me"); n != 1 || err != nil {
 		v.Errorf("released %d locks, %v", n, err)

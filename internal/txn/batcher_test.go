@@ -324,6 +324,31 @@ func TestSharedConditions(t *testing.T) {
 	}
 }
 
+// Requests share a round trip only if their epochs are the same, since its condition is
+// that of one epoch.
+func TestEpochsAreNotMixed(t *testing.T) {
+	t.Parallel()
+	batching(t, func(t *testing.T, e *etcd, b *txn.Batcher, _ context.CancelFunc) {
+		epochs := []txn.Epoch{{Value: 1, Rev: 7}, {Value: 2, Rev: 8}, {Value: 1, Rev: 9}}
+		requests := numbered(9)
+		for i := range requests {
+			requests[i].Epoch = &epochs[i%len(epochs)]
+		}
+		noErrors(t, together(t, b, requests...))
+		for _, trip := range e.trips[2:] {
+			if len(trip.in.Compare) != 1 || string(trip.in.Compare[0].Key) != "epoch" {
+				t.Fatalf("conditions %v, want one of an epoch", trip.in.Compare)
+			}
+			rev := trip.in.Compare[0].GetModRevision()
+			for _, key := range keysOf(trip.in) {
+				if want := epochs[int(key[1]-'0')%len(epochs)].Rev; rev != want {
+					t.Errorf("%s was sent with the epoch of revision %d, want %d", key, rev, want)
+				}
+			}
+		}
+	})
+}
+
 // A refusal that may concern only one request is not given to the others.
 func TestRefusalsAreSorted(t *testing.T) {
 	t.Parallel()
