@@ -59,7 +59,7 @@ func TestTwoServicesInOneGroup(t *testing.T) {
 		}
 		billing.stop()
 		f.until("00:14:30")
-		if p := reports.sched.Problems(); len(p) != 0 || !reports.sched.Owner() {
+		if p := reports.sched.Problems(); len(p) != 0 || !reports.sched.IsOwner() {
 			t.Errorf("after the take-over: %q", p)
 		}
 		if n := logs.FilterMessage("jobs of this process owned again").Len(); n != 1 {
@@ -112,7 +112,7 @@ func TestTwoVersionsOfAJob(t *testing.T) {
 		}
 		old.stop()
 		f.until("00:07:30")
-		if p := renewed.sched.Problems(); len(p) != 0 || !renewed.sched.Owner() {
+		if p := renewed.sched.Problems(); len(p) != 0 || !renewed.sched.IsOwner() {
 			t.Errorf("after the take-over: %q", p)
 		}
 		if n := logs.FilterMessage("jobs of this process owned again").Len(); n != 1 {
