@@ -43,8 +43,8 @@
 // The package does not import etcd. It takes claims as the interfaces [Claims]
 // and [Works], which *etcdclaims.Client and *work.Runner implement. With a client of
 // etcdclaims.NewPassthrough, wrappers that claim return their argument unchanged, at no cost:
-// nothing is exclusive, and no fence is sent. With a nil client they refuse every call: its
-// error was ignored. [Gate] refuses every request then, since none has a fence: leave its handler unwrapped.
+// nothing is exclusive, and no fence is sent. [Gate] would refuse every request of such a program, since
+// none has a fence: leave its handler unwrapped. With a nil client the wrappers refuse every call: its error was ignored.
 //
 // # Concurrency
 //

@@ -124,7 +124,7 @@ func claimProblem(key string, err error) *Problem {
 	var work retry
 	switch {
 	case !errors.As(err, &notRun):
-		p.Detail = "The request may have been carried out, in part or entirely."
+		p.Detail = perhapsDone
 	case r == dead:
 		p.Detail = "An earlier attempt may have carried it out, in part or entirely."
 	case r == keyInvalid:

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/middleware"
 )
@@ -123,6 +124,10 @@ func TestProblemOf(t *testing.T) {
 		{stale, 412, "STALE_FENCE"},
 		{errors.Join(stale, sql.ErrTxDone), 412, "STALE_FENCE"},
 		{fencing.ErrNoToken, 428, "MISSING_FENCE"},
+		{fencing.ErrMalformed, 400, "MALFORMED_FENCE"},
+		{&middleware.NotRunError{Key: "a//b", Err: middleware.ErrInvalidKey}, 400, "INVALID_KEY"},
+		{&etcdclaims.HeldError{Info: etcdclaims.Info{Key: "other", Owner: "api-7", Fence: 3, Held: true}}, 409, "HELD"},
+		{fencing.ErrLost, 409, "CLAIM_LOST"},
 		{fmt.Errorf("commit: %w", fencing.ErrUnknown), 504, "OUTCOME_UNKNOWN"},
 		{notRun, 503, "UNAVAILABLE"},
 	} {
@@ -134,6 +139,12 @@ func TestProblemOf(t *testing.T) {
 		p.ServeHTTP(rec, nil)
 		got := problem(t, rec.Result(), test.status, test.reason)
 		if test.status == 412 && (got.Key != "k" || got.Fence != 5 || got.Newest != 8 || got.Detail == "") {
+			t.Errorf("%v: %+v", test.err, got)
+		}
+		if test.reason != "HELD" && got.Detail == "" {
+			t.Errorf("%v has no detail", test.err)
+		}
+		if got.Owner != "" || test.status != 412 && got.Newest != 0 || test.reason == "INVALID_KEY" && got.Key != "" {
 			t.Errorf("%v: %+v", test.err, got)
 		}
 		if test.reason == "UNAVAILABLE" && (got.Key != "k" || got.RetryAfter == 0) {

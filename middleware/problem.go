@@ -79,6 +79,9 @@ var (
 	}
 )
 
+// perhapsDone is the Detail of a request whose handler was called.
+const perhapsDone = "The request may have been carried out, in part or entirely."
+
 // soon is the default of RetryAfter.
 const soon = time.Second
 
@@ -111,19 +114,31 @@ func RefusalOf(err error) (r fencing.Refusal, ok bool) {
 // ProblemOf returns the Problem with which a handler answers an error of a gate, a claim or a
 // wrapper of this package. An example is the fencing.ErrStale of a gate that the handler asks in the
 // transaction of its write. ok is false for other errors.
+//
+// The Problem is that of Gate for an error of a gate, and that of Exclusive for a *NotRunError, or if the claim
+// was lost or the outcome is unknown. For a key that another owner holds it is HELD without the holder, as it has no Key.
 func ProblemOf(err error) (p *Problem, ok bool) {
 	refusal, ok := RefusalOf(err)
 	if !ok {
 		return nil, false
 	}
+	var notRun *NotRunError
+	if errors.As(err, &notRun) {
+		return claimProblem(notRun.Key, err), true
+	}
 	p = newProblem(refusal, "", err)
 	var stale *fencing.StaleError
-	var notRun *NotRunError
 	switch {
-	case errors.As(err, &notRun):
-		p.Key = notRun.Key
+	case errors.Is(err, fencing.ErrUnknown):
+		p.Detail = perhapsDone
 	case errors.As(err, &stale):
 		p.Key, p.Detail = stale.Token.Key, stale.Error()
+	case errors.Is(err, fencing.ErrStale), errors.Is(err, fencing.ErrNoToken), errors.Is(err, fencing.ErrMalformed):
+		p.Detail = err.Error()
+	case errors.Is(err, fencing.ErrHeld):
+		p.Owner, p.Newest, p.Since = "", 0, time.Time{} // of a key that the document does not have
+	case errors.Is(err, fencing.ErrLost):
+		p.Detail = perhapsDone
 	}
 	return p, true
 }

@@ -50,8 +50,8 @@ type SingletonConfig struct {
 //
 //   - nil when fn returns nil while it leads: the next process in line then leads,
 //   - the error of fn when fn returns one while it leads; wrap fn to continue after errors,
-//   - when ctx ends, after fn has returned: the error of fn, or an error that matches the cause of ctx if it did
-//     not lead. Its text has why the last attempt failed, if Singleton was about to try again,
+//   - when ctx ends, after fn has returned: the error of fn; if it did not lead, an error that matches the
+//     cause of ctx (errors.Is). Its text has the last failure, if an attempt failed before. It does not match that,
 //   - an error that matches etcdclaims.ErrClosed if claims is closed,
 //   - an error that matches ErrInvalidKey if the key is invalid.
 //
@@ -95,6 +95,7 @@ func Singleton(ctx context.Context, claims Claims, key string, fn func(ctx conte
 	if cfg.Failed == nil { // an outage the client logs, for all that wait
 		cfg.Failed = func(err error) { attach.Of(claims).Warn("not leading; trying again", err, "key", key) }
 	}
+	var failure error // of the last attempt that failed
 	for attempt := 1; ; attempt++ {
 		l := leader{fn: fn, cfg: cfg}
 		var own error // of fn, which may be about another claim
@@ -110,7 +111,10 @@ func Singleton(ctx context.Context, claims Claims, key string, fn func(ctx conte
 			}
 			return err
 		case ctx.Err() != nil:
-			return context.Cause(ctx)
+			if err != nil && !errors.Is(err, ctx.Err()) && !errors.Is(err, context.Cause(ctx)) {
+				failure = err
+			}
+			return endedError(ctx, key, failure)
 		case closed:
 			return err
 		}
@@ -120,12 +124,22 @@ func Singleton(ctx context.Context, claims Claims, key string, fn func(ctx conte
 		if err == nil {
 			err = l.stopCause
 		}
-		err = leadingError(key, err)
-		cfg.Failed(err)
+		failure = err
+		cfg.Failed(leadingError(key, err))
 		if !sleep(ctx, cfg.Backoff(attempt)) {
-			return fmt.Errorf("%w; the last attempt: %v", context.Cause(ctx), err) //nolint:errorlint // an earlier loss is no loss now
+			return endedError(ctx, key, failure)
 		}
 	}
+}
+
+// endedError returns an error that matches the cause of ctx, and has the failure in its text only: an
+// earlier loss is no loss now.
+func endedError(ctx context.Context, key string, failure error) error {
+	err := leadingError(key, context.Cause(ctx))
+	if failure == nil {
+		return err
+	}
+	return fmt.Errorf("%w; last failure: %s", err, errtext.Inner(failure))
 }
 
 func leadingError(key string, err error) error {

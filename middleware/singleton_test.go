@@ -389,22 +389,44 @@ func TestSingletonWhoseFunctionUsesAClosedClient(t *testing.T) {
 	})
 }
 
-// refusing are claims whose user lacks a permission.
-type refusing struct{ middleware.Claims }
+// failing ends the context of its caller in an attempt, before or after that fails, or in the next one.
+type failing struct {
+	middleware.Claims
+	end            context.CancelCauseFunc
+	cause          error
+	during, inLine bool
+	calls          int
+}
 
-func (refusing) Run(context.Context, string, func(context.Context) error, ...middleware.AcquireOption) error {
+func (f *failing) Run(ctx context.Context, _ string, _ func(context.Context) error, _ ...middleware.AcquireOption) error {
+	f.calls++
+	if f.during || f.calls == 2 {
+		f.end(f.cause)
+	}
+	if f.calls == 2 {
+		return context.Cause(ctx)
+	}
 	return fencing.ErrUnknown
 }
 
-// A program without a logger still learns why its process never led.
+// A program without a logger still learns why its process never led, whenever its context ends.
 func TestSingletonEndsWithItsReason(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	err := middleware.Singleton(ctx, refusing{}, "k", func(context.Context) error { return nil }, middleware.SingletonConfig{
-		Backoff: func(int) time.Duration { return time.Hour },
-		Failed:  func(error) { cancel() },
-	})
-	if !errors.Is(err, context.Canceled) || errors.Is(err, fencing.ErrUnknown) || !strings.HasSuffix(err.Error(), `the last attempt: middleware: lead "k": outcome unknown`) {
-		t.Error(err)
+	cause := errors.New("told to end")
+	for _, f := range []*failing{{during: true}, {inLine: true}, {}} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		f.end, f.cause = cancel, cause
+		err := middleware.Singleton(ctx, f, "k", func(context.Context) error { return nil }, middleware.SingletonConfig{
+			Backoff: func(int) time.Duration { return time.Nanosecond },
+			Failed: func(error) {
+				if !f.inLine {
+					cancel(cause)
+				}
+			},
+		})
+		if !errors.Is(err, cause) || errors.Is(err, fencing.ErrUnknown) ||
+			err.Error() != `middleware: lead "k": told to end; last failure: outcome unknown` {
+			t.Errorf("during %v, in line %v: %v", f.during, f.inLine, err)
+		}
 	}
 }

@@ -62,7 +62,7 @@ func TestOwnerWithoutTheJob(t *testing.T) {
 			if n := logs.FilterMessage("jobs of this process owned again").Len(); n != 1 || len(v.sched.Problems()) != 0 {
 				t.Errorf("registered %v: %d ends of that logged, %q", registered, n, v.sched.Problems())
 			}
-			if i := f.inspect("slow"); i.Problem != "" || !v.sched.Owner() {
+			if i := f.inspect("slow"); i.Problem != "" || !v.sched.IsOwner() {
 				t.Errorf("after the take-over: %v", i)
 			}
 			v.stop()

@@ -34,8 +34,10 @@ const (
 //   - The owner does not run jobs that were added in this process. Usually it is another
 //     service with the same Config.Group, or another version of this one, as during a
 //     deployment. Otherwise that process is busy, or its clock is behind.
-//   - The owner runs another version of jobs that were added in this process: their Schedule or
-//     their Revision differs. This version runs once the processes of the other one have ended.
+//   - Another version of jobs that were added in this process is registered, by the owner or by one
+//     before it: their Schedule or their Revision differs. The text has both versions. While a new
+//     version is deployed, the processes of the old one have this problem until they end. If new
+//     ones have it for longer, end those of the old one.
 func (s *Scheduler) Problems() []string {
 	if texts := s.conflict.Load(); texts != nil {
 		return slices.Clone(*texts)
@@ -54,6 +56,7 @@ type awaited struct {
 	elected    int64     // how many ownerships this process had had before it had the job
 	compared   int64     // the last ownership in which the version of the job was compared with the owner's
 	differs    bool      // whether they differed then
+	versions   string    // both, if they differed
 	agreed     int64     // the ownership in which they agreed twice
 }
 
@@ -117,21 +120,26 @@ func (s *Scheduler) checkConflict(ctx context.Context, of map[string]*awaited, n
 		return nil
 	}
 	var problems []string
-	report := func(names []string, message, does, why string) {
+	report := func(names []string, event, does, why string) {
 		if len(names) == 0 {
 			return
 		}
 		slices.Sort(names)
 		named := names[:min(len(names), mostNamed)]
-		problems = append(problems, fmt.Sprintf("the owner %s of group %q %s %d jobs of this process: %s; %s",
-			owner.name, s.cfg.Group, does, len(names), strings.Join(named, ", "), why))
-		s.log.Warn(message, zap.String("key", ownerKey(s.cfg.Group)), zap.String("owner", owner.name),
-			zap.Int("count", len(names)), zap.Strings("jobs", named))
+		var texts []string
+		for _, name := range named {
+			texts = append(texts, strings.TrimSpace(name+" "+of[name].versions))
+		}
+		problem := fmt.Sprintf("the owner %s of group %q does not run %s%d jobs of this process: %s; %s",
+			owner.name, s.cfg.Group, does, len(names), strings.Join(texts, ", "), why)
+		problems = append(problems, problem)
+		s.log.Warn(event, zap.String("key", ownerKey(s.cfg.Group)), zap.String("owner", owner.name),
+			zap.Int("count", len(names)), zap.Strings("jobs", named), zap.String("problem", problem))
 	}
-	report(lacked, "jobs not run by the owner of the group; give each service its own Config.Group", "does not run",
+	report(lacked, "jobs not run by the owner of the group", "",
 		"it does not have them, as another service or version (give each service its own Config.Group), or is busy, or its clock is behind")
-	report(differ, "jobs run in another version by the owner of the group; end the processes of the other version",
-		"runs another version of", "their Schedule or Revision differs there: end the processes of the other version")
+	report(differ, "jobs registered in another version", "this version of ",
+		"end the processes of the older version, if no deployment does so")
 	s.conflict.Store(&problems)
 	return nil
 }

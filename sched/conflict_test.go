@@ -27,7 +27,7 @@ func TestTwoServicesInOneGroup(t *testing.T) {
 		f.do(sched.Job{Name: "reports", Schedule: daily}, 0)
 		f.do(sched.Job{Name: "hourly", Schedule: calendar.Must(calendar.Every(time.Hour, 0))}, 0)
 		reports := f.start(0)
-		const warning = "jobs not run by the owner of the group; give each service its own Config.Group"
+		const warning = "jobs not run by the owner of the group"
 		warnings := func() []observer.LoggedEntry {
 			return logs.FilterMessage(warning).FilterLevelExact(zap.WarnLevel).All()
 		}
@@ -36,6 +36,9 @@ func TestTwoServicesInOneGroup(t *testing.T) {
 			t.Fatalf("%d warnings", n)
 		}
 		fields := warnings()[0].ContextMap()
+		if text, _ := fields["problem"].(string); !strings.Contains(text, "give each service its own Config.Group") {
+			t.Errorf("%v", fields)
+		}
 		if fields["group"] != "default" || fields["owner"] != billing.name || fields["count"] != int64(2) || fields["key"] != "sched/default/owner" {
 			t.Errorf("%v", fields)
 		}
@@ -56,7 +59,7 @@ func TestTwoServicesInOneGroup(t *testing.T) {
 		}
 		billing.stop()
 		f.until("00:14:30")
-		if p := reports.sched.Problems(); len(p) != 0 || !reports.sched.Owner() {
+		if p := reports.sched.Problems(); len(p) != 0 || !reports.sched.IsOwner() {
 			t.Errorf("after the take-over: %q", p)
 		}
 		if n := logs.FilterMessage("jobs of this process owned again").Len(); n != 1 {
@@ -89,7 +92,7 @@ func TestTwoVersionsOfAJob(t *testing.T) {
 		f.do(same, 0)
 		renewed := f.start(0)
 		f.until("00:05:30")
-		warnings := logs.FilterMessage("jobs run in another version by the owner of the group; end the processes of the other version").All()
+		warnings := logs.FilterMessage("jobs registered in another version").All()
 		if len(warnings) < 4 || len(warnings) > 5 {
 			t.Fatalf("%d warnings", len(warnings))
 		}
@@ -97,19 +100,55 @@ func TestTwoVersionsOfAJob(t *testing.T) {
 			t.Errorf("%v", f)
 		}
 		problems := renewed.sched.Problems()
-		if len(problems) != 1 || !strings.Contains(problems[0], "runs another version of 2 jobs of this process: moved, revised; their Schedule or Revision") {
-			t.Errorf("%q", problems)
+		want := "the owner " + old.name + ` of group "default" does not run this version of 2 jobs of this process: ` +
+			`moved (registered at 2000-01-01T00:00:00Z by the owner: schedule "@every 1h0m0s"; here: schedule "@every 1m0s"), ` +
+			`revised (registered at 2000-01-01T00:00:00Z by the owner: revision "1", schedule "@every 1m0s"; here: revision "2", schedule "@every 1m0s"); ` +
+			"end the processes of the older version, if no deployment does so"
+		if len(problems) != 1 || problems[0] != want || warnings[0].ContextMap()["problem"] != want {
+			t.Errorf("%q; want %q", problems, want)
 		}
 		if p := old.sched.Problems(); len(p) != 0 {
 			t.Errorf("the owner has the problems %q", p)
 		}
 		old.stop()
 		f.until("00:07:30")
-		if p := renewed.sched.Problems(); len(p) != 0 || !renewed.sched.Owner() {
+		if p := renewed.sched.Problems(); len(p) != 0 || !renewed.sched.IsOwner() {
 			t.Errorf("after the take-over: %q", p)
 		}
 		if n := logs.FilterMessage("jobs of this process owned again").Len(); n != 1 {
 			t.Errorf("the end is logged %d times", n)
+		}
+		renewed.stop()
+	})
+}
+
+// A registration stays when its owner is gone. The next owner, which lacks the job, is not named as the one that
+// registered the other version.
+func TestVersionOfAnEarlierOwner(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		hourly := calendar.Must(calendar.Every(time.Hour, 0))
+		f.do(sched.Job{Name: "revised", Schedule: hourly, Revision: "1"}, 0)
+		old := f.start(0)
+		f.until("00:00:10")
+		f.jobs = nil
+		f.do(sched.Job{Name: "other", Schedule: minutely}, 0)
+		lacks := f.start(0)
+		f.until("00:00:20")
+		f.jobs = nil
+		f.do(sched.Job{Name: "revised", Schedule: hourly, Revision: "2"}, 0)
+		renewed := f.start(0)
+		f.until("00:00:30")
+		old.stop()
+		f.until("00:05:30")
+		problems := renewed.sched.Problems()
+		if len(problems) != 1 || !strings.Contains(problems[0], "the owner "+lacks.name+" ") ||
+			!strings.Contains(problems[0], `by an earlier owner; this one may not have the job: revision "1"`) {
+			t.Errorf("%q", problems)
+		}
+		lacks.stop()
+		f.until("00:07:30")
+		if p := renewed.sched.Problems(); len(p) != 0 {
+			t.Errorf("after the take-over: %q", p)
 		}
 		renewed.stop()
 	})

@@ -204,7 +204,7 @@ func (f *fleet) do(job sched.Job, takes time.Duration) {
 
 func (f *fleet) owner() *node {
 	for _, n := range f.nodes {
-		if n.sched.Owner() && !f.ledger.muted(n.name) {
+		if n.sched.IsOwner() && !f.ledger.muted(n.name) {
 			return n
 		}
 	}

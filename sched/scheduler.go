@@ -55,10 +55,10 @@ func New(claims *etcdclaims.Client, cfg Config) (*Scheduler, error) {
 // exclude other processes.
 func (s *Scheduler) Passthrough() bool { return s.claims.Passthrough() }
 
-// Owner reports whether this process is the owner of the group as far as it knows. It
+// IsOwner reports whether this process is the owner of the group as far as it knows. It
 // is meant for dashboards. The answer can be out of date, so make no decision
 // depend on it.
-func (s *Scheduler) Owner() bool { return s.owning.Load() }
+func (s *Scheduler) IsOwner() bool { return s.owning.Load() }
 
 // Add adds a job, before or during Run. The first tick of a job that is new to the
 // group is the first one due after the owner has registered the job.

@@ -101,7 +101,7 @@ func TestPassthrough(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 309*time.Second)
 				defer cancel()
 				noErr(t, s.Run(ctx))
-				if !s.Passthrough() || s.Owner() {
+				if !s.Passthrough() || s.IsOwner() {
 					t.Error("it is no passthrough scheduler")
 				}
 				deeds := l.all("a")

@@ -299,7 +299,7 @@ func TestSemantic29OwnerIdentity(t *testing.T) {
 		f.ledger.want(t, "a", "00:01:00", "00:02:00", "00:03:00", "00:04:00", "00:05:00")
 		owners := 0
 		for _, n := range f.nodes {
-			if n.sched.Owner() {
+			if n.sched.IsOwner() {
 				owners++
 			}
 		}
@@ -543,7 +543,7 @@ func TestUnreadableJob(t *testing.T) {
 		f.do(sched.Job{Name: "c", Schedule: minutely}, 0)
 		f.start(0)
 		f.until("00:06:30")
-		if first.sched.Owner() || len(f.ledger.all("c")) == 0 {
+		if first.sched.IsOwner() || len(f.ledger.all("c")) == 0 {
 			t.Errorf("it stays the owner; c ran at %v", f.ledger.nominals("c"))
 		}
 	})

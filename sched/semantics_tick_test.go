@@ -347,7 +347,7 @@ func TestLateAdmissionOfTheSameOwner(t *testing.T) {
 		close(hold)
 		noErr(t, <-arrived)
 		f.until("00:02:50")
-		if !n.sched.Owner() {
+		if !n.sched.IsOwner() {
 			t.Error("it is not the owner any more: this tests nothing")
 		}
 		f.ledger.want(t, "a", "00:01:00", "00:02:00")

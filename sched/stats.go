@@ -5,7 +5,7 @@ import "time"
 // Stats describes what this process does for its group now.
 type Stats struct {
 	// Owner reports whether this process is the owner of the group as far as it knows;
-	// see [Scheduler.Owner].
+	// see [Scheduler.IsOwner].
 	Owner bool
 	// Running is how many runs this process has.
 	Running int

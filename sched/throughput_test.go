@@ -59,7 +59,7 @@ func BenchmarkTicks(b *testing.B) {
 	ctx, cancel := context.WithCancel(b.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
-	for !s.Owner() {
+	for !s.IsOwner() {
 		time.Sleep(time.Millisecond)
 	}
 	time.Sleep(2 * time.Second)

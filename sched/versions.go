@@ -2,7 +2,9 @@ package sched
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/retry"
@@ -14,9 +16,9 @@ import (
 // specsPerRead is how many registrations are read by one request.
 const specsPerRead = 64
 
-// otherVersions returns the jobs in code of which the owner runs another version, from one look to the
-// next. A job that agrees at two looks is not read again in the same ownership: the owner registers
-// its jobs once.
+// otherVersions returns the jobs in code of which another version is registered, from one look to the
+// next. The owner has registered it, or has it unchanged from an owner before it, or does not have the job.
+// A job that agrees at two looks is not read again in the same ownership: the owner registers its jobs once.
 func (s *Scheduler) otherVersions(ctx context.Context, of map[string]*awaited, term int64) (differ []string, err error) {
 	var open []string
 	for name, a := range of {
@@ -42,7 +44,7 @@ func (s *Scheduler) otherVersions(ctx context.Context, of map[string]*awaited, t
 			if err != nil || is.Hash == "" { // the owner logs it
 				continue
 			}
-			if of[name].compare(is.Hash, term) {
+			if of[name].compare(is, kvs[0].ModRevision, term) {
 				differ = append(differ, name)
 			}
 		}
@@ -50,14 +52,31 @@ func (s *Scheduler) otherVersions(ctx context.Context, of map[string]*awaited, t
 	return differ, nil
 }
 
-// compare notes whether the owner's version of the job has the hash of this one. It reports whether
+// compare notes whether the registered version of the job differs from this one. It reports whether
 // they differed at the look before, too: during the first one the owner may be about to register it.
-func (a *awaited) compare(hash string, term int64) (differs bool) {
+func (a *awaited) compare(is spec, rev, term int64) (differs bool) {
 	again := a.compared == term
 	before := a.differs
-	a.compared, a.differs = term, hash != a.job.hash()
+	a.compared, a.differs, a.versions = term, is.Hash != a.job.hash(), ""
 	if again && !before && !a.differs {
 		a.agreed = term
 	}
+	if a.differs {
+		by := "by the owner"
+		if rev < term {
+			by = "by an earlier owner; this one may not have the job"
+		}
+		a.versions = fmt.Sprintf("(registered at %s %s: %s; here: %s)", stamp(is.Since), by,
+			versionText(is.Schedule, is.Revision), versionText(a.job.text(), a.job.Revision))
+	}
 	return again && before && a.differs
+}
+
+// versionText names a version of a job.
+func versionText(schedule, revision string) string {
+	text := "schedule " + strconv.Quote(limitText(schedule))
+	if revision != "" {
+		text = "revision " + strconv.Quote(limitText(revision)) + ", " + text
+	}
+	return text
 }

@@ -60,7 +60,7 @@ func WorkMany(ctx context.Context, claims *etcdclaims.Client, cfg ManyConfig) er
 	if cfg.Logger == nil {
 		cfg.Logger = attach.Logger(claims, zap.NewNop)
 	}
-	worker, err := cfg.Worker.withDefaults()
+	worker, err := cfg.Worker.withDefaults(claims)
 	if err != nil {
 		return errtext.Wrap("work on many queues", err)
 	}

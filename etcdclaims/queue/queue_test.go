@@ -836,9 +836,16 @@ func TestWorkerConfigRefused(t *testing.T) {
 			"WorkerConfig.Batch -1 is negative":         {Handler: handler, Batch: -1},
 			"WorkerConfig.Grace -1ns is negative":       {Handler: handler, Grace: -1},
 			"WorkerConfig.StopTimeout -1ns is negative": {Handler: handler, StopTimeout: -1},
+			"WorkerConfig.TTL 3s is below 5s":           {Handler: handler, TTL: 3 * time.Second},
 		} {
-			if err := q.Work(w.Context(), cfg); err == nil || !strings.Contains(err.Error(), says) {
+			ended, cancel := context.WithCancel(w.Context())
+			cancel() // no worker begins
+			if err := q.Work(ended, cfg); err == nil || !strings.Contains(err.Error(), says) {
 				t.Errorf("%v; want %q", err, says)
+			}
+			err := queue.WorkMany(ended, etcdClaims(w), queue.ManyConfig{Worker: cfg})
+			if err == nil || !strings.Contains(err.Error(), says) {
+				t.Errorf("of many: %v; want %q", err, says)
 			}
 		}
 	})

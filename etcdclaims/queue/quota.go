@@ -67,7 +67,7 @@ func (u *quota) ask(q *store) {
 	defer u.mu.Unlock()
 	u.asking = false
 	if err != nil {
-		q.log.Debug("etcd does not tell its size", zap.Error(err))
+		q.log.Debug("size of etcd unknown", zap.Error(err))
 		return
 	}
 	u.answered, u.used, u.limit = clock.Mono(), resp.DbSizeInUse, resp.DbSizeQuota

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/retry"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.uber.org/zap"
@@ -118,7 +119,7 @@ type worker struct {
 }
 
 func (q *Queue) newWorker(cfg WorkerConfig) (*worker, error) {
-	cfg, err := cfg.withDefaults()
+	cfg, err := cfg.withDefaults(q.claims)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +132,7 @@ func (q *Queue) newWorker(cfg WorkerConfig) (*worker, error) {
 const longestTimeout = math.MaxInt64 / 2
 
 // withDefaults fills in all but what depends on the queue.
-func (cfg WorkerConfig) withDefaults() (WorkerConfig, error) {
+func (cfg WorkerConfig) withDefaults(claims *etcdclaims.Client) (WorkerConfig, error) {
 	cfg.Concurrency = cmp.Or(cfg.Concurrency, runtime.GOMAXPROCS(0))
 	cfg.Batch = cmp.Or(cfg.Batch, cfg.Concurrency)
 	cfg.Timeout = cmp.Or(cfg.Timeout, 30*time.Second)
@@ -148,6 +149,11 @@ func (cfg WorkerConfig) withDefaults() (WorkerConfig, error) {
 		return cfg, fmt.Errorf("WorkerConfig.StopTimeout %v is negative", cfg.StopTimeout)
 	case cfg.Handler == nil && len(cfg.Handlers) == 0:
 		return cfg, errors.New("no handler: set WorkerConfig.Handler, or Handlers for the topics")
+	}
+	if cfg.TTL != 0 {
+		if err := core.Of(claims).CheckTTL(cfg.TTL); err != nil {
+			return cfg, fmt.Errorf("WorkerConfig.%w", err)
+		}
 	}
 	if i := slices.IndexFunc(cfg.Middleware, func(wrap Middleware) bool { return wrap == nil }); i >= 0 {
 		return cfg, fmt.Errorf("middleware %d is nil", i)

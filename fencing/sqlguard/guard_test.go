@@ -281,10 +281,15 @@ func TestMigrate(t *testing.T) {
 func TestGuardThatNewDidNotMake(t *testing.T) {
 	t.Parallel()
 	for _, g := range []*sqlguard.Guard{nil, {}} {
+		if s := g.Schema(); s != nil {
+			t.Errorf("Schema: %q", s)
+		}
+		_, pruned := g.Prune(t.Context(), nil, token)
 		for name, err := range map[string]error{
 			"Admit":   g.Admit(t.Context(), &sql.Tx{}, token),
 			"Gate":    g.Gate(nil).Admit(t.Context(), token),
 			"Migrate": g.Migrate(t.Context(), nil),
+			"Prune":   pruned,
 		} {
 			if err == nil || !strings.Contains(err.Error(), "the Guard was not made by New") {
 				t.Errorf("%s: %v", name, err)

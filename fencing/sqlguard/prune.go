@@ -1,6 +1,7 @@
 package sqlguard
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/hex"
@@ -34,7 +35,7 @@ const pruneRows = 1000
 // some marks may be deleted, and Prune may be called again. The error is the
 // driver's, wrapped.
 func (g *Guard) Prune(ctx context.Context, db *sql.DB, t fencing.Token) (deleted int64, err error) {
-	if err := t.Validate(); err != nil {
+	if err := cmp.Or(g.check(), t.Validate()); err != nil {
 		return 0, err
 	}
 	var after []byte

@@ -30,7 +30,12 @@ var tables = map[Dialect]string{
 //
 // In Postgres, CREATE TABLE IF NOT EXISTS may fail if two processes create the
 // table at the same time. Run it again.
+//
+// Schema returns nil if New has not made the guard. Migrate returns an error then.
 func (g *Guard) Schema() []string {
+	if g.check() != nil {
+		return nil
+	}
 	return []string{fmt.Sprintf(tables[g.dialect], g.table)}
 }
 

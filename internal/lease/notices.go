@@ -61,7 +61,7 @@ func (n *Notices) Follow(rev int64) {
 				rev = read
 				break
 			}
-			p.cfg.Log.Debug("news of sessions cannot be read", zap.Error(err))
+			p.cfg.Log.Debug("session notices unreadable", zap.Error(err))
 			if !retry.Pause(io, try) {
 				return
 			}

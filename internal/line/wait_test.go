@@ -52,7 +52,8 @@ func TestJoin(t *testing.T) {
 		{"epoch raised", true, func(w *world) { w.Put(layout.Epoch(), "1", 0) }, "again", "join", 0},
 		{"denied", true, func(w *world) {
 			w.Answer(testlayers.Once(rpctypes.ErrPermissionDenied), nil)
-		}, "etcdclaims: permission denied by etcd: etcdserver: permission denied; docs/permissions.md has the role that its user needs", "join", 0},
+		}, "etcdclaims: permission denied by etcd: etcdserver: permission denied; " +
+			"grant the client's user read and write below the prefix of its keys; see docs/permissions.md of etcdclaims", "join", 0},
 	} {
 		run(t, tt.name, func(t *testing.T, w *world) {
 			w.Open(t)

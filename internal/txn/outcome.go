@@ -40,6 +40,9 @@ func isTooLarge(err error) bool {
 	return errors.Is(err, rpctypes.ErrRequestTooLarge) || IsTooLargeToSend(err)
 }
 
+// grantIt is the remedy for a missing permission.
+const grantIt = "grant the client's user read and write below the prefix of its keys; see docs/permissions.md of etcdclaims"
+
 // Denied adds ErrPermissionDenied to an error by which etcd refuses the client's
 // user.
 func Denied(err error) error {
@@ -50,7 +53,7 @@ func Denied(err error) error {
 	case err == nil:
 		return nil
 	case Code(err) == codes.PermissionDenied && IsDenied(err):
-		return fmt.Errorf("%w: %w; docs/permissions.md has the role that its user needs", ErrPermissionDenied, err)
+		return fmt.Errorf("%w: %w; %s", ErrPermissionDenied, err, grantIt)
 	case IsDenied(err), errors.Is(err, rpctypes.ErrUserEmpty), errors.Is(err, rpctypes.ErrAuthFailed),
 		errors.Is(err, rpctypes.ErrUserNotFound):
 		return fmt.Errorf("%w: %w", ErrPermissionDenied, err)

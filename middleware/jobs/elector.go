@@ -54,8 +54,8 @@ func NewElector(claims middleware.Claims, key string, cfg middleware.SingletonCo
 }
 
 // Run contests the key, and leads while it holds the key, until ctx ends. Then it
-// releases the key once the tasks that run under it have returned, and returns
-// the cause of ctx. It returns earlier only if it can never lead, for example
+// releases the key once the tasks that run under it have returned, and returns an
+// error that matches the cause of ctx (errors.Is). It returns earlier only if it can never lead, for example
 // because the claims are closed: see middleware.Singleton. Call Run once.
 func (e *Elector) Run(ctx context.Context) error {
 	if e.contest == nil {
