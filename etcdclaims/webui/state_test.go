@@ -130,6 +130,15 @@ func TestOutageIsShownSoon(t *testing.T) {
 			}
 		}
 		w.host.Heal()
+		w.eventually("Health is well", func() bool {
+			_, body := w.get("health")
+			_, process, _ := strings.Cut(body, `aria-label="This process"`)
+			well := strings.Contains(process, ">reaches etcd<")
+			if well && strings.Contains(process, "unreachable") {
+				w.Fatalf("the outage has ended, and Health shows its error:\n%s", process)
+			}
+			return well
+		})
 		time.Sleep(10 * time.Second)
 		if page := w.shows(""); strings.Contains(page, "etcd does not answer") {
 			w.Error("the outage does not end")
