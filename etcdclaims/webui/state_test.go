@@ -15,7 +15,7 @@ func TestNeedsAttention(t *testing.T) {
 	virtually(t, webui.Config{}, func(w *world) {
 		w.opens("overview")
 		time.Sleep(time.Second)
-		w.shows("", "members that answer: 1 of 1", "of the quota", "claims followed: 0", "Needs attention", "Nothing. What the doctor finds stands here")
+		w.shows("", "members that answer: 1 of 1", "of the quota", "claims followed: 0", "Needs attention", "Nothing. This list shows what the doctor finds")
 		_, err := w.server.Admin().Put(w.Context(), "/etcdclaims/own/forever", `{"v":1}`)
 		w.ok(err)
 		time.Sleep(time.Minute)
@@ -32,7 +32,7 @@ func TestNeedsAttention(t *testing.T) {
 		_, err = w.server.Admin().Delete(w.Context(), "/etcdclaims/own/always")
 		w.ok(err)
 		time.Sleep(time.Minute)
-		w.shows("", "Nothing. What the doctor finds stands here")
+		w.shows("", "Nothing. This list shows what the doctor finds")
 		w.server.Stop(w.T)
 		time.Sleep(time.Minute)
 		w.shows("", "etcd does not answer", "members that answer: 0 of 1")
