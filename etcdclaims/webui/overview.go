@@ -67,6 +67,14 @@ func (n number) String() string {
 	return digits(n.N)
 }
 
+// Noun returns what the number counts, in the singular if it is certainly one.
+func (n number) Noun(one, many string) string {
+	if n.String() == "1" {
+		return one
+	}
+	return many
+}
+
 func (q *request) overview() (any, error) {
 	attention := q.attention() // first: it names the members also in an outage
 	p := overviewPage{summary: q.useClaims("").summary(), TroubleState: work.StateOrphaned}

@@ -25,7 +25,7 @@ import (
 func TestPages(t *testing.T) {
 	virtually(t, webui.Config{Title: "production", Refusals: new(webui.Refusals)}, func(w *world) {
 		w.busy()
-		w.shows("", "production", "of 2 jobs overdue", "<b>1</b> callers in line", "<b>1</b> dead letters", "<b>1</b> work orphaned or dead")
+		w.shows("", "production", "of 2 jobs overdue", "<b>1</b> caller in line", "<b>1</b> dead letter", "<b>1</b> work orphaned or dead")
 		w.shows("claims?internal=1", "orders/42", "api-7", "sched/billing/owner")
 		w.shows("claims?prefix=orders/", "1–1 of 1 claim")
 		w.shows("claims?text=ders", "orders/42", "1–1 of 1 claim")

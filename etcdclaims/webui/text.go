@@ -144,12 +144,17 @@ func digits(n int) string {
 	return text
 }
 
+// noun is what a number counts.
+func noun(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
+
 // count is a number and what it counts.
 func count(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return digits(n) + " " + many
+	return digits(n) + " " + noun(n, one, many)
 }
 
 // exact is a duration that matters to the millisecond while it is short. One from two minutes on has
