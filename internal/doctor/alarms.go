@@ -66,8 +66,7 @@ func (e *Examination) alarms(answers []answer) {
 }
 
 // makeRoom returns the commands after which etcd has space again, unless live data fills it. A revision
-// of 0 is not known. etcd refuses to compact one that is compacted, as after a first try to make room: then only the
-// defragmentation is left.
+// of 0 is not known. etcd refuses a second compaction of a revision: then the defragmentation suffices.
 func (e *Examination) makeRoom(rev int64) []string {
 	if rev == 0 {
 		return nil
