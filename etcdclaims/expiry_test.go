@@ -167,6 +167,9 @@ func TestErrorTexts(t *testing.T) {
 	for err, want := range map[error]string{
 		&etcdclaims.HeldError{Info: etcdclaims.Info{Key: "k", Held: true, Owner: "api-7", Fence: 7}}:                                `acquire "k": held by api-7 (fence 7)`,
 		&etcdclaims.HeldError{Info: etcdclaims.Info{Key: "k"}}:                                                                      `acquire "k": free but others wait in line for it: use Acquire to join them`,
+		&etcdclaims.HeldError{Info: etcdclaims.Info{Key: "k", Held: true, Kind: "slots", Slots: 1}}:                                 `acquire "k": divided into 1 slot: use Slots(1)`,
+		&etcdclaims.HeldError{Info: etcdclaims.Info{Key: "k", Held: true, Kind: "shared", Shared: 1, Fence: 7}}:                     `acquire "k": shared by 1 caller (fence 7)`,
+		&etcdclaims.HeldError{Info: etcdclaims.Info{Key: "k", Held: true, Owner: "api-7", Slots: 1, Fence: 7}}:                      `acquire "k": held in its only slot by api-7 (fence 7)`,
 		&work.Error{Record: work.Record{Key: "k", State: work.StateDead, Attempt: 2, Error: "a\nb\r\nc"}}:                           `begin work "k": dead after attempt 2: a; b; c`,
 		&etcdclaims.LostError{Token: tokenFor("k", 0), Reason: etcdclaims.ReasonSessionDead, Err: errors.New("etcdclaims: x")}:      `acquire "k": the attempt was lost: session dead: x; call again`,
 		&etcdclaims.LostError{Token: tokenFor("k", 7), Reason: etcdclaims.ReasonExpired, Err: errors.New("x\ny")}:                   `etcdclaims: claim on "k" (fence 7) lost: expired: x; y`,

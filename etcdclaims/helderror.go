@@ -48,17 +48,20 @@ func (i Info) standing(own bool) string {
 		return "free but others wait in line for it: use Acquire to join them"
 	}
 	if i.Kind == protocol.KindSlots {
-		return fmt.Sprintf("divided into %d slots: use Slots(%d)", i.Slots, i.Slots)
+		return fmt.Sprintf("divided into %s: use Slots(%d)", several(i.Slots, "slot"), i.Slots)
 	}
 	if i.Kind == protocol.KindShared {
 		by := "other callers"
 		if i.Shared > 0 {
-			by = fmt.Sprintf("%d callers", i.Shared)
+			by = several(i.Shared, "caller")
 		}
 		return fmt.Sprintf("shared by %s (fence %d)", by, i.Fence)
 	}
 	s := "held by "
-	if i.Slots > 0 {
+	switch {
+	case i.Slots == 1:
+		s = "held in its only slot by "
+	case i.Slots > 1:
 		s = fmt.Sprintf("held in all %d slots, the first of them by ", i.Slots)
 	}
 	s += i.Owner
@@ -75,6 +78,14 @@ func (i Info) standing(own bool) string {
 		s += ", free at " + i.Expires.Format(time.RFC3339) + " at the latest if it is not renewed"
 	}
 	return s + fmt.Sprintf(" (fence %d)", i.Fence)
+}
+
+// several is a number and what it counts.
+func several[N int | int64](n N, of string) string {
+	if n != 1 {
+		of += "s"
+	}
+	return fmt.Sprintf("%d %s", n, of)
 }
 
 // Is matches ErrHeld.

@@ -258,7 +258,7 @@ func TestManualDeleted(t *testing.T) {
 			}
 			w.types(0, args[1:]...)
 		case strings.HasPrefix(line, "etcdctl del /etcdclaims.counts"):
-			w.finds(w.types(1, "doctor"), "none gone that was there before", `"thumbnails" has 4 dead items`)
+			w.finds(w.types(1, "doctor"), "none gone that was there before", `"thumbnails" has 4 dead letters`)
 			_, err := w.etcd.Delete(t.Context(), durable.LastKey(w.prefix))
 			w.noErr(err)
 		default:

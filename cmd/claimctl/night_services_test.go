@@ -53,7 +53,7 @@ var ofServices = map[string]incident{
 			})
 			n.mend = func() { mended.Store(true) }
 		},
-		see: "doctor", words: []string{`"mail" has 1 dead item`, " queue dead ls mail"},
+		see: "doctor", words: []string{`"mail" has 1 dead letter`, " queue dead ls mail"},
 		cause: func(n *night, shown string) {
 			n.copies(shown, " queue dead ls mail")
 			n.finds(n.ok("queue", "dead", "ls", "mail"), "not a JPEG")
@@ -61,7 +61,7 @@ var ofServices = map[string]incident{
 		},
 		repair: []string{" queue dead redrive-all mail"},
 		beyond: func(n *night) { n.reports("handled") },
-		over:   "doctor", gone: "1 dead item",
+		over:   "doctor", gone: "1 dead letter",
 	},
 	"a queue is paused and forgotten": {
 		stage: func(n *night) { n.alone(); n.enqueues(); n.ok("queue", "pause", "mail", "--reason", "INC-311") },

@@ -169,7 +169,7 @@ func TestStagedPoison(t *testing.T) {
 		i, err := q.Look(ctx, "17")
 		return err == nil && i.Where == queue.Dead
 	})
-	w.finds(w.types(1, "doctor"), `"thumbnails" has 1 dead item`, w.command("claimctl")+" queue dead ls thumbnails")
+	w.finds(w.types(1, "doctor"), `"thumbnails" has 1 dead letter`, w.command("claimctl")+" queue dead ls thumbnails")
 	w.finds(w.types(0, "queue", "dead", "ls", "thumbnails"), "17", "not a JPEG")
 	w.finds(w.types(0, "queue", "show", "thumbnails", "17"), "photo.png")
 	close(mended) // the handler is mended, and deployed

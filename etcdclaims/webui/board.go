@@ -40,7 +40,7 @@ type board struct {
 	kinds  map[string]int
 }
 
-// changes are the last ones, newest first. Those of internal keys do not push out the others.
+// changes are the last ones, newest first. Internal keys have a list of their own, so that the others stay listed.
 type changes struct{ Keys, Internal []change }
 
 // change is a change of ownership.

@@ -30,7 +30,7 @@ func (w *world) revision() int64 {
 func TestExamination(t *testing.T) {
 	virtually(t, webui.Config{}, func(w *world) {
 		before := w.revision()
-		body := w.shows("health", "Nothing is wrong", "0 keys are held", "0 in line", "0 records", "without dead items", "none paused")
+		body := w.shows("health", "Nothing is wrong", "0 keys are held", "0 in line", "0 records", "without dead letters", "none paused")
 		if strings.Contains(body, "<form") || !strings.Contains(body, "None yet") {
 			w.Error("a form is shown, or a trial")
 		}

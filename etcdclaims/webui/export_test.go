@@ -16,3 +16,6 @@ func SetStreamTimes(write, alive time.Duration) (restore func()) {
 	writeTimeout, heartbeat = write, alive
 	return func() { writeTimeout, heartbeat = oldWrite, oldAlive }
 }
+
+// Exact is the text of a duration.
+func Exact(d time.Duration) string { return exact(d) }

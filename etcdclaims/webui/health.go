@@ -68,7 +68,7 @@ func (q *request) members() ([]doctor.Member, freshness) {
 
 // healthPage shows how etcd and this process are.
 type healthPage struct {
-	Client   clientHealth
+	Client   etcdclaims.Health
 	Fresh    freshness
 	Stats    etcdclaims.Stats
 	Summary  summary
@@ -83,11 +83,6 @@ type healthPage struct {
 	Tabs     int
 }
 
-type clientHealth struct {
-	etcdclaims.Health
-	LastError string
-}
-
 func (q *request) health() (any, error) {
 	claims := q.h.claims
 	members, _ := q.members() // first: in an outage what follows takes all the time that there is
@@ -100,13 +95,10 @@ func (q *request) health() (any, error) {
 		Instance: claims.Instance(),
 	}
 	q.shows.claims = false
-	p.Client, p.Fresh = snapshotOf(q, "health", 5*time.Second, func(ctx context.Context, h *Handler) (clientHealth, error) {
-		var c clientHealth
-		health, err := claims.Health(ctx)
-		c.Health, c.LastError = health, text(err)
-		c.Margin = c.Margin.Truncate(time.Second)
-		c.Health.LastError = nil
-		return c, nil
+	p.Client, p.Fresh = snapshotOf(q, "health", 5*time.Second, func(ctx context.Context, _ *Handler) (etcdclaims.Health, error) {
+		health, _ := claims.Health(ctx) // the status, which is newer, has the error
+		health.Margin, health.LastError = health.Margin.Truncate(time.Second), nil
+		return health, nil
 	})
 	found, examined := q.examine()
 	p.Doctor, p.Examined = found.visible(q), examined

@@ -68,7 +68,7 @@ func TestSlots(t *testing.T) {
 		body := w.shows("claims?prefix=ports", "3 slots", "(several: each has a slot)", "ports#slot-0", "api-2")
 		w.lacks(body, "no lease")
 		w.shows("claims?kind=slots", "1–1 of 1 claim")
-		w.shows("", "<b>4</b> claims held", "<b>1</b> callers in line")
+		w.shows("", "<b>4</b> claims held", "<b>1</b> caller in line")
 		w.lacks(w.shows(""), "without a lease")
 		w.shows("lines", "(several: each has a slot)")
 		w.take(b, "more", etcdclaims.Slots(1))

@@ -209,7 +209,7 @@ func TestBegunDuringOutage(t *testing.T) {
 		w.host.Heal()
 		w.eventually("the page is well", func() bool {
 			_, body := w.get("key?key=new")
-			return strings.Contains(body, "api-7") && !strings.Contains(body, "etcd does not answer")
+			return strings.Contains(body, "api-7") && !saysAway(body)
 		})
 		w.shows("key?key=kept", "<dt>Began")
 		w.ok(kept.Release(w.Context()))

@@ -162,12 +162,12 @@ func TestEtcdAway(t *testing.T) {
 		w.host.Cut()
 		w.eventually("the page says so", func() bool {
 			_, body := w.get("claims")
-			return strings.Contains(body, "etcd does not answer")
+			return saysAway(body)
 		})
 		s.drain()
 		for _, where := range pages {
 			begun := time.Now()
-			w.shows(where, "etcd does not answer")
+			w.shows(where, `role="alert"><b>etcd `)
 			if took := time.Since(begun); took > 5*time.Second {
 				w.Errorf("%s took %v", where, took)
 			}
@@ -176,7 +176,7 @@ func TestEtcdAway(t *testing.T) {
 		w.host.Heal()
 		w.eventually("the page is well", func() bool {
 			_, body := w.get("claims")
-			return !strings.Contains(body, "etcd does not answer")
+			return !saysAway(body)
 		})
 		if s.next(5*time.Second) != "changed" {
 			w.Error("the tab does not notice")

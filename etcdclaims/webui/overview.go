@@ -38,6 +38,8 @@ type attention struct {
 	States   []state
 	Troubles []finding
 	More     int // troubles that are not shown
+	Notes    int // such as of what was not examined: Health shows them
+	Hidden   int // findings about pages that the user may not view
 	Fresh    freshness
 	Known    bool // etcd was examined
 }
@@ -63,6 +65,14 @@ func (n number) String() string {
 		return digits(n.N) + "+"
 	}
 	return digits(n.N)
+}
+
+// Noun returns what the number counts, in the singular if it is certainly one.
+func (n number) Noun(one, many string) string {
+	if n.String() == "1" {
+		return one
+	}
+	return many
 }
 
 func (q *request) overview() (any, error) {
@@ -118,7 +128,8 @@ func (q *request) attention() (a attention) {
 	found, fresh := q.examine()
 	shown := found.visible(q)
 	a.Known, a.Fresh = found.Any(), fresh
-	a.Troubles = slices.DeleteFunc(shown.Troubles, func(f finding) bool { return f.Level == doctor.Note }) // see Health
+	a.Troubles = slices.DeleteFunc(slices.Clone(shown.Troubles), func(f finding) bool { return f.Level == doctor.Note })
+	a.Notes, a.Hidden = len(shown.Troubles)-len(a.Troubles), shown.Hidden
 	if a.Known {
 		for _, f := range shown.Well {
 			if f.Check == "epoch" {

@@ -85,6 +85,7 @@ var functions = template.FuncMap{
 	"listed":  listed,
 	"does":    does,
 	"count":   count,
+	"noun":    noun,
 	"digits":  digits,
 	"stamp":   func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 }

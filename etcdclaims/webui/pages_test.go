@@ -25,7 +25,7 @@ import (
 func TestPages(t *testing.T) {
 	virtually(t, webui.Config{Title: "production", Refusals: new(webui.Refusals)}, func(w *world) {
 		w.busy()
-		w.shows("", "production", "of 2 jobs overdue", "<b>1</b> callers in line", "<b>1</b> dead letters", "<b>1</b> work orphaned or dead")
+		w.shows("", "production", "of 2 jobs overdue", "<b>1</b> caller in line", "<b>1</b> dead letter", "<b>1</b> work orphaned or dead")
 		w.shows("claims?internal=1", "orders/42", "api-7", "sched/billing/owner")
 		w.shows("claims?prefix=orders/", "1–1 of 1 claim")
 		w.shows("claims?text=ders", "orders/42", "1–1 of 1 claim")
@@ -52,7 +52,7 @@ func TestPages(t *testing.T) {
 		w.shows("item?queue=mails&id=no", "There is no such item")
 		w.shows("sessions", "api-7", "worker-3", "15 s")
 		w.shows("refusals", "None.")
-		w.shows("health", "reaches etcd", "Requests", "1 dead, after their last attempt: invoices/1", "claimctl work retry invoices/1", "&#34;mails&#34; has 1 dead item", "claimctl queue dead ls mails")
+		w.shows("health", "reaches etcd", "Requests", "1 dead, after their last attempt: invoices/1", "claimctl work retry invoices/1", "&#34;mails&#34; has 1 dead letter", "claimctl queue dead ls mails")
 		for _, where := range []string{"no", "key", "key?key=%00", "work?state=no", "queue?queue=q&list=no", "job?group=a/b&job=c"} {
 			if code, body := w.get(where); code/100 != 4 {
 				w.Errorf("%s: status %d: %s", where, code, body)

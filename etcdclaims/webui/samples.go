@@ -34,7 +34,7 @@ type sample struct {
 	numbers [sampledNumbers]int
 }
 
-// sampled are the snapshots of which samples have the tally.
+// sampled maps a number of a sample to the snapshot that it is counted in.
 var sampled = map[int]string{sampledWaiting: linesTopic, sampledDead: queuesTopic, sampledLate: sessionsTopic}
 
 // tallied is what has a number that is sampled.

@@ -144,15 +144,21 @@ func digits(n int) string {
 	return text
 }
 
-// count is a number and what it counts.
-func count(n int, one, many string) string {
+// noun is what a number counts.
+func noun(n int, one, many string) string {
 	if n == 1 {
-		return "1 " + one
+		return one
 	}
-	return digits(n) + " " + many
+	return many
 }
 
-// exact is a duration that matters to the millisecond.
+// count is a number and what it counts.
+func count(n int, one, many string) string {
+	return digits(n) + " " + noun(n, one, many)
+}
+
+// exact is a duration that matters to the millisecond while it is short. One from two minutes on has
+// its two largest units. It is negative if clocks differ.
 func exact(d time.Duration) string {
 	switch {
 	case d.Abs() < time.Second:
@@ -160,10 +166,20 @@ func exact(d time.Duration) string {
 	case d.Abs() < 2*time.Minute:
 		return fmt.Sprintf("%.3f s", d.Seconds())
 	}
-	return span(d)
+	sign, minutes := "", int(d.Abs()/time.Minute)
+	if d < 0 {
+		sign = "-"
+	}
+	switch {
+	case minutes < 60:
+		return fmt.Sprintf("%s%d min %d s", sign, minutes, int(d.Abs()/time.Second)%60)
+	case minutes < 24*60:
+		return fmt.Sprintf("%s%d h %d min", sign, minutes/60, minutes%60)
+	}
+	return fmt.Sprintf("%s%d d %d h", sign, minutes/(24*60), minutes/60%24)
 }
 
-// dated is what is shown, with the time of the page.
+// dated is a value that a template shows, with the time at which the page was made.
 type dated struct {
 	Of  any
 	Now time.Time

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -65,6 +66,8 @@ func TestUnreadIsShown(t *testing.T) {
 	}
 	if overview := get(""); strings.Contains(overview, "<b>0</b> work orphaned") || !strings.Contains(overview, "<b>?</b> work orphaned") || !strings.Contains(overview, "permission denied") {
 		t.Errorf("the overview: %s", overview)
+	} else if strings.Contains(overview, "Nothing. This list") || !regexp.MustCompile(`<a href="health">\d+ notes?</a>`).MatchString(overview) {
+		t.Errorf("the overview hides that not all was examined: %s", overview)
 	}
 	if key := get("key?key=lonely"); !strings.Contains(key, "Not all of this can be read: its work is not known: ") || strings.Contains(key, "unreadable") {
 		t.Errorf("the key: %s", key)

@@ -66,8 +66,7 @@ func (e *Examination) alarms(answers []answer) {
 }
 
 // makeRoom returns the commands after which etcd has space again, unless live data fills it. A revision
-// of 0 is not known. etcd refuses to compact one that is compacted, as after a first try to make room: then only the
-// defragmentation is left.
+// of 0 is not known. etcd refuses a second compaction of a revision: then the defragmentation suffices.
 func (e *Examination) makeRoom(rev int64) []string {
 	if rev == 0 {
 		return nil
@@ -80,18 +79,29 @@ func (e *Examination) makeRoom(rev int64) []string {
 	return []string{e.etcdctl(fmt.Sprintf("compaction --physical --command-timeout 10m %d", rev)), defrag}
 }
 
-// readCompacted learns whether the newest revision of the members is compacted. One that can still be read is not.
-func (e *Examination) readCompacted(ctx context.Context, answers []answer) {
+// needsRoom reports whether a member is nearly full, or has raised the alarm for that.
+func needsRoom(a answer) bool {
+	raised := slices.ContainsFunc(a.status.Errors, func(fault string) bool {
+		found, ok := alarmOf(fault)
+		return ok && found.kind == pb.AlarmType_NOSPACE.String()
+	})
+	return raised || a.status.DbSizeQuota > 0 && a.status.DbSize*100/a.status.DbSizeQuota > nearlyFull
+}
+
+// readCompacted returns the newest revision of the members if it is compacted, and otherwise 0. A revision before it
+// that can be read shows that it is not. etcd is asked only if a member needs room.
+func (e *Examination) readCompacted(ctx context.Context, answers []answer) int64 {
 	rev := newest(answers)
-	if rev < 2 {
-		return
+	if rev < 2 || !slices.ContainsFunc(answered(answers), needsRoom) {
+		return 0
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.Answer)
 	defer cancel()
 	_, err := e.etcd().Get(ctx, e.Claims.Prefix()+"epoch", clientv3.WithRev(rev-1), clientv3.WithSerializable(), clientv3.WithCountOnly())
 	if errors.Is(err, rpctypes.ErrCompacted) {
-		e.compacted = rev
+		return rev
 	}
+	return 0
 }
 
 // newest returns the newest revision of the members, 0 if it is not known.

@@ -145,7 +145,9 @@ func (e *Examination) sessions(ctx context.Context) {
 		e.Add(Warning, "sessions", "look at the processes and at their connections to etcd: their claims end with their leases",
 			"the renewals of %d of the %d that were read are overdue: %s%s", len(found), asked, several(owners), unconfirmed,
 		).run(e.claimctl("ls --held-by " + explain.Quoted(owners[0])))
-	case unread != "":
+	case unread != "" && ctx.Err() != nil:
+		e.judge("sessions", unread, "the first %d, none renews late", asked)
+	case unread != "": // the limit is meant
 		e.well("sessions", "the first %d, none renews late", asked)
 	default:
 		e.well("sessions", "%d, none renews late", asked)

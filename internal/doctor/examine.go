@@ -34,12 +34,13 @@ func (e *Examination) Examine(ctx context.Context, writes bool) {
 	e.Answer = min(e.Answer, e.Patience/2)
 	first, end := context.WithTimeout(ctx, min(e.Answer+election, e.Patience*2/3))
 	defer end()
-	asked := make(chan []answer, 1)
+	asked, compacted := make(chan []answer, 1), int64(0)
 	go func() {
 		answers := e.askAll(ctx)
 		if !slices.ContainsFunc(answers, answer.came) {
 			end() // nobody is there to answer the first read
 		}
+		compacted = e.readCompacted(ctx, answers)
 		asked <- answers
 	}()
 	body, err := e.part(), e.Refused
@@ -57,9 +58,7 @@ func (e *Examination) Examine(ctx context.Context, writes bool) {
 		body.beside(ctx, len(checks), checks)
 	}
 	answers := <-asked
-	if err == nil {
-		e.readCompacted(ctx, answers)
-	}
+	e.compacted = compacted
 	e.ownCertificates()
 	e.endpoints(answers)
 	e.alarms(answers)

@@ -196,7 +196,7 @@ func TestQueuesUnanswered(t *testing.T) {
 			}
 		}
 		e.queues(t.Context())
-		e.has(t, OK, "queues", "20, without dead items and long pauses")
+		e.has(t, OK, "queues", "20, without dead letters and long pauses")
 		host.Inject(claimtest.Fault{Times: -1, DelayReply: 20 * time.Millisecond})
 		e.Findings = nil
 		ctx, cancel := context.WithTimeout(t.Context(), 450*time.Millisecond)

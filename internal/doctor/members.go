@@ -157,6 +157,9 @@ func (e *Examination) progress(check string, status *clientv3.StatusResponse) {
 	}
 }
 
+// nearlyFull is the share of the quota, in percent, above which a member needs room.
+const nearlyFull = 80
+
 // space judges the size of a member's database.
 func (e *Examination) space(endpoint string, status *clientv3.StatusResponse) {
 	quota := status.DbSizeQuota // etcd before 3.6 does not report it
@@ -166,7 +169,7 @@ func (e *Examination) space(endpoint string, status *clientv3.StatusResponse) {
 		of = fmt.Sprintf("%d%% of the quota of %d MiB", share, quota/mib)
 	}
 	switch {
-	case share > 80:
+	case share > nearlyFull:
 		again := slices.ContainsFunc(e.Findings, func(f Finding) bool { return f.trouble == full })
 		f := e.Add(Warning, check, "compact and defragment, or raise --quota-backend-bytes: see \"etcd is out of space\" in docs/operations.md",
 			"its database has %d MiB, %s: when it is full nothing more can be claimed; held claims are still renewed and released", status.DbSize/mib, of)

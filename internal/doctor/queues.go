@@ -46,7 +46,7 @@ func (e *Examination) queues(ctx context.Context) {
 		return again
 	})
 	if len(e.Findings) == 0 {
-		e.judge("queues", unread, "%d, without dead items and long pauses", len(names))
+		e.judge("queues", unread, "%d, without dead letters and long pauses", len(names))
 	}
 }
 
@@ -129,7 +129,7 @@ const (
 // queue judges a queue, whose items are those of stats.
 func (e *Examination) queue(name string, stats queue.Stats, by workers, now time.Time) {
 	if stats.Dead > 0 {
-		e.Add(Warning, "queues", "mend the cause, and put them back", "%q has %s", name, explain.Count(stats.Dead, "dead item", "dead items")).
+		e.Add(Warning, "queues", "mend the cause, and put them back", "%q has %s", name, explain.Count(stats.Dead, "dead letter", "dead letters")).
 			run(e.claimctl("queue dead ls", name), e.claimctl("queue dead redrive-all", name))
 	}
 	waiting, age := explain.Count(stats.Ready, "item waits", "items wait"), now.Sub(stats.OldestReady).Truncate(time.Second)

@@ -42,7 +42,7 @@ func (e *Examination) claimOne(ctx context.Context) {
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), left)
 	defer cancel()
 	closed := make(chan error, 1)
-	go func() { closed <- claims.Close(closing) }() // it takes a time of its own if etcd does not answer
+	go func() { closed <- claims.Close(closing) }() // Close may take longer than its context if etcd does not answer
 	select {
 	case err = <-closed:
 	case <-closing.Done():

@@ -16,6 +16,7 @@ import (
 	"github.com/etcdclaims/claims/internal/testwork"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/calendar"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // Records beyond the limit, which were not read, are not called well.
@@ -52,6 +53,45 @@ func TestUnreadLeasesAreNoted(t *testing.T) {
 		e.Examine(t.Context(), false)
 		e.has(t, Note, "claims", "1 key is held; 1 lease could not be read")
 	})
+}
+
+// Sessions for which the time did not suffice are not called well.
+func TestUnreadSessionsAreNoted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, _ := examineVirtually(t)
+		for i := range 10 {
+			e.put(t, fmt.Sprintf("%ssession/%d/live/1", e.Claims.Prefix(), i), `{"v":1,"owner":"w"}`)
+		}
+		e.sessions(t.Context())
+		e.has(t, OK, "sessions", "10, none renews late")
+		e.Findings = nil
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		etcd := *e.etcd()
+		etcd.Lease = &endsAfter{Lease: etcd.Lease, left: 3, end: cancel}
+		claims, err := etcdclaims.New(&etcd, etcdclaims.Config{Owner: "a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Claims = claims
+		e.sessions(ctx)
+		e.has(t, Note, "sessions", "the first 2, none renews late; the others were not read")
+	})
+}
+
+// endsAfter ends the time of a check after some answers about leases.
+type endsAfter struct {
+	clientv3.Lease
+	left int
+	end  func()
+}
+
+func (l *endsAfter) TimeToLive(ctx context.Context, id clientv3.LeaseID, opts ...clientv3.LeaseOption) (*clientv3.LeaseTimeToLiveResponse, error) {
+	resp, err := l.Lease.TimeToLive(ctx, id, opts...)
+	if l.left--; l.left == 0 {
+		l.end()
+	}
+	return resp, err
 }
 
 // A job that cannot be read is a finding. It hides neither the other jobs of its group nor other groups.
