@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
@@ -114,6 +115,9 @@ func TestLearner(t *testing.T) {
 	}
 	cfg.InitialCluster = strings.Join(peers, ",")
 	learner, err := embed.StartEtcd(cfg)
+	for try := 0; err != nil && try < 20 && retry.Pause(ctx, try); try++ { // a young cluster has not agreed on its version
+		learner, err = embed.StartEtcd(cfg)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
