@@ -159,6 +159,7 @@ func inLine(v *variant) {
 	noErr(v, err)
 	noErr(v, cl.Release(v.ctx))
 	wantIs(v, (<-unmet).err, etcdclaims.ErrRefused)
+	eventually(v, "its place is gone", func() bool { return testclaims.LookUp(v, a, "k").Waiting == 0 })
 	cl = try(v, a, "k")
 	first, second, third, fourth := v.wait(b, "k", 1), v.wait(b, "k", 2), v.wait(a, "k", 3), v.wait(b, "k", 4)
 	for _, got := range []<-chan claimed{first, second, third} {
