@@ -45,7 +45,7 @@ var (
 	// blank, begins with sched/, queue/ or group/, or contains #slot- or #shared-: those
 	// are kept for the claims of schedulers, queues, groups, Slots and Shared. TryAcquireAll and
 	// TryAcquireEach also return it for a key that is given twice.
-	ErrInvalidKey = errors.New("etcdclaims: invalid key")
+	ErrInvalidKey = claimerr.ErrInvalidKey
 	// ErrSlots is returned when a call with Slots asks for another number of slots
 	// than the key has. admin.ForceRelease returns it for a key with slots: release one
 	// slot by its SlotKey. admin.Resize changes the number.

@@ -48,12 +48,12 @@ func (i Info) standing(own bool) string {
 		return "free but others wait in line for it: use Acquire to join them"
 	}
 	if i.Kind == protocol.KindSlots {
-		return fmt.Sprintf("divided into %s: use Slots(%d)", several(i.Slots, "slot"), i.Slots)
+		return fmt.Sprintf("divided into %s: use Slots(%d)", errtext.Count(i.Slots, "slot", "slots"), i.Slots)
 	}
 	if i.Kind == protocol.KindShared {
 		by := "other callers"
 		if i.Shared > 0 {
-			by = several(i.Shared, "caller")
+			by = errtext.Count(i.Shared, "caller", "callers")
 		}
 		return fmt.Sprintf("shared by %s (fence %d)", by, i.Fence)
 	}
@@ -78,14 +78,6 @@ func (i Info) standing(own bool) string {
 		s += ", free at " + i.Expires.Format(time.RFC3339) + " at the latest if it is not renewed"
 	}
 	return s + fmt.Sprintf(" (fence %d)", i.Fence)
-}
-
-// several is a number and what it counts.
-func several[N int | int64](n N, of string) string {
-	if n != 1 {
-		of += "s"
-	}
-	return fmt.Sprintf("%d %s", n, of)
 }
 
 // Is matches ErrHeld.

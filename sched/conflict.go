@@ -137,7 +137,8 @@ func (s *Scheduler) checkConflict(ctx context.Context, of map[string]*awaited, n
 			zap.Int("count", len(names)), zap.Strings("jobs", named), zap.String("problem", problem))
 	}
 	report(lacked, "jobs not run by the owner of the group", "",
-		"it does not have them, as another service or version (give each service its own Config.Group), or is busy, or its clock is behind")
+		"it does not have them, as another service or version (give each service its own Config.Group), "+
+			"or is busy, or its clock is behind")
 	report(differ, "jobs registered in another version", "this version of ",
 		"end the processes of the older version, if no deployment does so")
 	s.conflict.Store(&problems)

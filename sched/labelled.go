@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/etcdclaims/claims/internal/core"
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/oplog"
 	"github.com/etcdclaims/claims/internal/protocol"
 	"github.com/etcdclaims/claims/internal/retry"
@@ -47,10 +48,9 @@ func (s *Scheduler) labelled(ctx context.Context, job Job) (string, error) {
 		}
 	}
 	switch {
-	case len(have) == 1:
-		return fmt.Sprintf("%s; 1 process has them, and has not begun it: %s", needs, have[0]), nil
 	case len(have) > 0:
-		return fmt.Sprintf("%s; %d processes have them, and have not begun it: %s", needs, len(have), fewOf(have)), nil
+		known := errtext.Count(len(have), "process has them, and has", "processes have them, and have")
+		return fmt.Sprintf("%s; %s not begun it: %s", needs, known, fewOf(have)), nil
 	case !known:
 		return needs, nil
 	}

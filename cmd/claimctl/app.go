@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/explain"
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -38,7 +38,7 @@ type app struct {
 func arguments(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		return usageIf(len(args) < least || len(args) > most, "%s: got %s; usage: %s",
-			commandName(cmd), explain.Count(len(args), "argument", "arguments"), cmd.UseLine())
+			commandName(cmd), errtext.Count(len(args), "argument", "arguments"), cmd.UseLine())
 	}
 }
 

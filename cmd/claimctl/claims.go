@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -56,7 +57,7 @@ func viewClaim(i etcdclaims.Info) claimView {
 	case i.Newer:
 		v.Shown = "newer"
 	case i.Slots > 0:
-		v.Shown = explain.Count(i.Slots, "slot", "slots")
+		v.Shown = errtext.Count(i.Slots, "slot", "slots")
 	}
 	// Those that share a key have one fence, which is as old as the first of them.
 	if i.Held && !i.Newer && i.Slots == 0 && i.Shared == 0 && !strings.Contains(i.Key, etcdclaims.SharedPrefix("")) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/work"
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/spf13/cobra"
 )
@@ -181,10 +182,10 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 	field("Key", x.Key)
 	switch {
 	case x.Slots > 0:
-		field("State", fmt.Sprintf("%s, %d held", explain.Count(x.Slots, "slot", "slots"), len(x.Holders)))
+		field("State", fmt.Sprintf("%s, %d held", errtext.Count(x.Slots, "slot", "slots"), len(x.Holders)))
 		x.holders(w, now)
 	case x.Shared > 0:
-		field("State", fmt.Sprintf("shared by %s, with the fence %d", explain.Count(int(x.Shared), "caller", "callers"), x.Fence))
+		field("State", fmt.Sprintf("shared by %s, with the fence %d", errtext.Count(x.Shared, "caller", "callers"), x.Fence))
 		x.holders(w, now)
 	case x.Newer:
 		field("State", "held. The value was written by a newer version: look at it with a claimctl of that version")

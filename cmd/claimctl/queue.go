@@ -13,6 +13,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/internal/pausing"
 	"github.com/spf13/cobra"
@@ -267,7 +268,7 @@ func (a *app) deadCommand() *cobra.Command {
 					return printList(a, deadColumns, mapped(q.DeadLetters(ctx), viewItem))
 				}
 				n, err := many(ctx, "redriven", q.RedriveAll)
-				return a.done(err, doneView{Done: "redriven", Queue: q.Name(), Items: &n}, "redrove %s", explain.Count(n, "dead letter", "dead letters"))
+				return a.done(err, doneView{Done: "redriven", Queue: q.Name(), Items: &n}, "redrove %s", errtext.Count(n, "dead letter", "dead letters"))
 			})),
 		a.command(a.queueSpec(spec{
 			use: "purge QUEUE", short: "Remove dead letters for good",
@@ -286,7 +287,7 @@ func (a *app) deadCommand() *cobra.Command {
 				return printList(a, deadColumns, mapped(sequence(all, err), viewItem))
 			}
 			n, err := many(ctx, "removed", func(ctx context.Context) (int, error) { return q.Purge(ctx, before) })
-			return a.done(err, doneView{Done: "removed", Queue: q.Name(), Items: &n}, "removed %s", explain.Count(n, "dead letter", "dead letters"))
+			return a.done(err, doneView{Done: "removed", Queue: q.Name(), Items: &n}, "removed %s", errtext.Count(n, "dead letter", "dead letters"))
 		})))
 	return dead
 }

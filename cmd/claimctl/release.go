@@ -10,6 +10,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -98,7 +99,7 @@ exit code 1, while anybody holds a slot or waits.`,
 			if errors.Is(err, etcdclaims.ErrHeld) {
 				return &exitError{exitFailure, err}
 			}
-			return a.done(err, doneView{Done: "resized", Key: args[0], Slots: &n}, "resized %q to %s", args[0], explain.Count(n, "slot", "slots"))
+			return a.done(err, doneView{Done: "resized", Key: args[0], Slots: &n}, "resized %q to %s", args[0], errtext.Count(n, "slot", "slots"))
 		},
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/explain"
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -151,7 +151,7 @@ func (a *app) apply(ctx context.Context, s *sched.Scheduler, jobs []sched.Defini
 		}
 	}
 	a.say("defined %s, removed %d, left %d as they are",
-		explain.Count(len(changed), "job", "jobs"), len(removed), len(jobs)-len(changed))
+		errtext.Count(len(changed), "job", "jobs"), len(removed), len(jobs)-len(changed))
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/sched"
 )
@@ -58,7 +59,7 @@ func entryText(e sched.Entry) string {
 	}
 	switch {
 	case e.Outcome == sched.OutcomePaused:
-		text += ", one record for " + explain.Count(e.Missed, "tick", "ticks")
+		text += ", one record for " + errtext.Count(e.Missed, "tick", "ticks")
 	case e.Missed > 0:
 		text += fmt.Sprintf(", %d missed", e.Missed)
 	}

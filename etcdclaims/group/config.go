@@ -3,12 +3,12 @@ package group
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/attach"
+	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/passthrough"
 	"go.uber.org/zap"
@@ -17,7 +17,6 @@ import (
 // Limits and defaults, as the comments of Config state them.
 const (
 	maxPartitions = 16_384
-	maxNameBytes  = 128
 	maxWeight     = 1_000_000
 
 	defaultCooldown     = 5 * time.Second
@@ -176,10 +175,10 @@ func (cfg Config) withDefaults(claims *etcdclaims.Client) (Config, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = attach.Logger(claims, zap.NewNop)
 	}
-	if err := checkName("group", cfg.Group); err != nil {
+	if err := claimerr.CheckName("group", cfg.Group); err != nil {
 		return cfg, err
 	}
-	if err := checkName("member", cfg.Name); err != nil {
+	if err := claimerr.CheckName("member", cfg.Name); err != nil {
 		return cfg, err
 	}
 	var fault string
@@ -211,15 +210,6 @@ func (cfg Config) withDefaults(claims *etcdclaims.Client) (Config, error) {
 func needsEtcd(claims *etcdclaims.Client, group string) error {
 	if err := passthrough.Refuse(claims); err != nil {
 		return errtext.Wrap(fmt.Sprintf("group %.80q", group), err)
-	}
-	return nil
-}
-
-// checkName reports whether a name can be part of keys and be read by people.
-func checkName(what, name string) error {
-	err := fencing.Token{Key: name, Fence: 1}.Validate()
-	if err != nil || len(name) > maxNameBytes || strings.Contains(name, "/") {
-		return errtext.Wrap(fmt.Sprintf("%s name %.140q must be printable UTF-8 of 1 to %d bytes without slashes", what, name, maxNameBytes), etcdclaims.ErrInvalidKey)
 	}
 	return nil
 }

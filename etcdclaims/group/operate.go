@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/audit"
+	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/errtext"
@@ -38,7 +39,7 @@ const evictTime = 2*successorTime + time.Second
 // evicted. Calling again is safe. Evict fails if a later version of this package wrote the
 // entry or an eviction of the member.
 func (v *View) Evict(ctx context.Context, member, reason string, d time.Duration) error {
-	if err := checkName("member", member); err != nil {
+	if err := claimerr.CheckName("member", member); err != nil {
 		return err
 	}
 	if d < time.Second || d > maxEviction || len(reason) > maxLabel {
@@ -192,7 +193,7 @@ func (v *View) ownedBy(instances map[string]bool) (owned []Owner) {
 // name. A member that was not evicted is not an error. Readmit fails if a later version of
 // this package wrote the eviction.
 func (v *View) Readmit(ctx context.Context, member string) error {
-	if err := checkName("member", member); err != nil {
+	if err := claimerr.CheckName("member", member); err != nil {
 		return err
 	}
 	act := audit.Begin(ctx, v.claims, audit.ReadmitMember, audit.Target{Group: v.keys.group, Member: member}, "")
@@ -243,7 +244,7 @@ func revoke(ctx context.Context, claims *etcdclaims.Client, leases ...clientv3.L
 // changed then. A group that does not exist is not an error. Remove fails if a later version
 // of this package wrote any of the keys.
 func Remove(ctx context.Context, claims *etcdclaims.Client, name string) error {
-	if err := checkName("group", name); err != nil {
+	if err := claimerr.CheckName("group", name); err != nil {
 		return err
 	}
 	if err := needsEtcd(claims, name); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/attach"
+	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/passthrough"
@@ -77,7 +78,7 @@ func (m MemberState) Away() bool { return m.Instance == "" && m.Lease != 0 && m.
 
 // Read reads the state of a group. It sends one request. The errors are those of [Open].
 func Read(ctx context.Context, claims *etcdclaims.Client, name string) (State, error) {
-	if err := checkName("group", name); err != nil {
+	if err := claimerr.CheckName("group", name); err != nil {
 		return State{}, err
 	}
 	if err := needsEtcd(claims, name); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/attach"
+	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/errtext"
@@ -66,30 +67,38 @@ const (
 // etcdclaims.ErrInvalidKey if no group can have the name, and etcdclaims.ErrPassthrough if the
 // client has no etcd, or etcdclaims.ErrClosed if it is closed. End the view with Close. Close of the client does that, too.
 func Open(ctx context.Context, claims *etcdclaims.Client, name string) (*View, error) {
-	if err := checkName("group", name); err != nil {
+	if err := claimerr.CheckName("group", name); err != nil {
 		return nil, err
 	}
 	if err := needsEtcd(claims, name); err != nil {
 		return nil, err
 	}
+	v, err := open(ctx, claims, name)
+	if err != nil {
+		return nil, errtext.Wrap(fmt.Sprintf("open group %q", name), err)
+	}
+	return v, nil
+}
+
+func open(ctx context.Context, claims *etcdclaims.Client, name string) (*View, error) {
 	k := newKeys(claims.Prefix(), name)
 	resp, err := read(ctx, core.Of(claims).KV(), clientv3.OpGet(k.spec()))
 	if err != nil {
-		return nil, errtext.Wrap(fmt.Sprintf("open group %q", name), err)
+		return nil, err
 	}
 	kvs := txn.Kvs(resp, 0)
 	if len(kvs) == 0 {
-		return nil, errtext.Wrap(fmt.Sprintf("open group %q", name), ErrNoGroup)
+		return nil, ErrNoGroup
 	}
 	s, err := decode[spec](k.spec(), kvs[0].Value)
 	if err != nil {
-		return nil, errtext.Wrap(fmt.Sprintf("open group %q", name), err)
+		return nil, err
 	}
 	v := newView(claims, k, s.Partitions, attach.Logger(claims, zap.NewNop).With(zap.String("group", name)))
 	v.forget = attach.Of(claims).OnClose(func(context.Context) { v.end() })
 	if err := v.until(ctx, func() bool { return v.rev > 0 && v.synced }); err != nil {
 		v.Close()
-		return nil, errtext.Wrap(fmt.Sprintf("open group %q", name), err)
+		return nil, err
 	}
 	return v, nil
 }

@@ -4,12 +4,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"go.uber.org/zap"
 )
@@ -24,11 +22,10 @@ const MaxResultBytes = 64 << 10
 
 // Limits and defaults, as the comments of Config, the options and Delivery state them.
 const (
-	maxNameBytes = 128
-	maxIDBytes   = 512
-	maxKeyBytes  = 200
-	mostPerKey   = 1000
-	mostTaken    = 10_000
+	maxIDBytes  = 512
+	maxKeyBytes = 200
+	mostPerKey  = 1000
+	mostTaken   = 10_000
 
 	defaultTTL           = 30 * time.Second
 	defaultRetention     = time.Hour
@@ -176,7 +173,7 @@ func (cfg Config) withDefaults() (Config, error) {
 	cfg.Retention = cmp.Or(cfg.Retention, defaultRetention)
 	cfg.SpaceReserve = cmp.Or(cfg.SpaceReserve, defaultSpaceReserve)
 	cfg.DeadRetention = cmp.Or(cfg.DeadRetention, defaultDeadRetention)
-	if err := checkName("queue", cfg.Name); err != nil {
+	if err := claimerr.CheckName("queue", cfg.Name); err != nil {
 		return cfg, err
 	}
 	switch {
@@ -196,13 +193,4 @@ func (cfg Config) withDefaults() (Config, error) {
 		return cfg, fmt.Errorf("queue %q: Retention %v is below 2s, the shortest lease of etcd; use a negative one to forget at once", cfg.Name, cfg.Retention)
 	}
 	return cfg, nil
-}
-
-// checkName reports whether a name can be part of keys and be read by people.
-func checkName(what, name string) error {
-	if name == "" || len(name) > maxNameBytes || !utf8.ValidString(name) ||
-		strings.ContainsFunc(name, func(r rune) bool { return unicode.IsControl(r) || r == '/' }) {
-		return errtext.Wrap(fmt.Sprintf("%s name %.140q must be printable UTF-8 of 1 to %d bytes without slashes", what, name, maxNameBytes), etcdclaims.ErrInvalidKey)
-	}
-	return nil
 }

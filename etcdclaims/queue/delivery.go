@@ -289,8 +289,8 @@ func (l *Delivery) Result() []byte {
 }
 
 // Key returns the item's place in the order of its queue: rank, vesting time and sequence, as
-// text. The rank is made of the priority, and with Config.Aging of the vesting time. It is no key of etcd. The items of a queue are claimed in the order of
-// these texts.
+// text. The rank is made of the priority, and with Config.Aging also of the vesting time. Items
+// are claimed in the order of these texts. Key is no key of etcd.
 func (l *Delivery) Key() string {
 	return l.q.keys.OrderOf(l.state())
 }

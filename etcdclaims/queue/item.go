@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/claimerr"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/item"
@@ -153,7 +154,7 @@ func (it Item) check() error {
 		return fmt.Errorf("item %q: vesting time %v is not between 1970 and 2261", it.id, it.vesting)
 	}
 	if it.topic != "" {
-		if err := checkName("topic", it.topic); err != nil {
+		if err := claimerr.CheckName("topic", it.topic); err != nil {
 			return err
 		}
 	}

@@ -305,12 +305,13 @@ func (k *keeper) see(events []*clientv3.Event) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, ev := range events {
-		key, later := strings.CutPrefix(string(ev.Kv.Key), k.keys.Later())
+		key := string(ev.Kv.Key)
+		vesting, later := strings.CutPrefix(key, k.keys.Later())
 		if !later {
 			continue
 		}
-		k.later.see(string(ev.Kv.Key), ev.Type == mvccpb.Event_PUT)
-		if at, err := item.VestingOf(key); ev.IsCreate() && err == nil && at.UnixNano() < k.vests.Load() {
+		k.later.see(key, ev.Type == mvccpb.Event_PUT)
+		if at, err := item.VestingOf(vesting); ev.IsCreate() && err == nil && at.UnixNano() < k.vests.Load() {
 			select {
 			case k.vesting <- struct{}{}:
 			default:

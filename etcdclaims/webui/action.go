@@ -148,7 +148,7 @@ func operation(r *http.Request) (Operation, error) {
 	return op, nil
 }
 
-// readFence reads the fence of what is ended. A reason must be given, which the one who has it is shown.
+// readFence reads the fence of what the operation ends. The operation needs a reason, which its holder sees.
 func (op *Operation) readFence(text, whose string) error {
 	fence, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || fence <= 0 {

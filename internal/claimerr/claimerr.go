@@ -20,6 +20,8 @@ var (
 	ErrReleased  = errors.New("etcdclaims: claim was released")
 	ErrSuspected = errors.New("etcdclaims: suspected")
 	ErrClosed    = errtext.Namesake("etcdclaims: client is closed", attach.ErrClosed)
+
+	ErrInvalidKey = errors.New("etcdclaims: invalid key")
 )
 
 // ErrSession is matched by the error of what waited for a session, or on one, that was lost.

@@ -216,9 +216,12 @@ func bareCycle(_ context.Context, st *stage, n int) (*driven, error) {
 				id := uuid.NewString()
 				ids = append(ids, id)
 				absent = append(absent, clientv3.Compare(clientv3.CreateRevision(space+"content/"+id), "=", 0))
-				enqueue = append(enqueue, clientv3.OpPut(space+"content/"+id, content), clientv3.OpPut(space+"ready/"+id, waiting))
-				claim = append(claim, clientv3.OpGet(space+"content/"+id), clientv3.OpDelete(space+"ready/"+id), clientv3.OpPut(space+"taken/"+id, taken))
-				complete = append(complete, clientv3.OpDelete(space+"taken/"+id), clientv3.OpDelete(space+"content/"+id))
+				enqueue = append(enqueue,
+					clientv3.OpPut(space+"content/"+id, content), clientv3.OpPut(space+"ready/"+id, waiting))
+				claim = append(claim, clientv3.OpGet(space+"content/"+id),
+					clientv3.OpDelete(space+"ready/"+id), clientv3.OpPut(space+"taken/"+id, taken))
+				complete = append(complete,
+					clientv3.OpDelete(space+"taken/"+id), clientv3.OpDelete(space+"content/"+id))
 			}
 			rev, err := commit(ctx, absent, enqueue)
 			if err != nil {

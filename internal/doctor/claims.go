@@ -14,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/admin"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/protocol"
@@ -71,7 +72,7 @@ func (e *Examination) claims(ctx context.Context) {
 	found, unconfirmed := confirm(ctx, e.suspects(r), func(ctx context.Context) ([]suspect, error) {
 		again, err := e.read(ctx)
 		if err = cmp.Or(err, again.err); err == nil && again.more {
-			err = fmt.Errorf("more than %s held", explain.Count(e.Limit, "key is", "keys are"))
+			err = fmt.Errorf("more than %s held", errtext.Count(e.Limit, "key is", "keys are"))
 		}
 		return e.suspects(again), err
 	})
@@ -99,7 +100,7 @@ func (e *Examination) held(r reading, found []suspect, unconfirmed string) {
 	if r.more {
 		more, unread = " or more", others
 	}
-	e.judge("claims", unread, "%s held%s", explain.Count(len(r.held), "key is", "keys are"), more)
+	e.judge("claims", unread, "%s held%s", errtext.Count(len(r.held), "key is", "keys are"), more)
 	warn := func(keys []string, remedy, detail, suffix string, release bool) {
 		if len(keys) == 0 {
 			return
@@ -182,7 +183,7 @@ func (e *Examination) clocks(ctx context.Context) {
 			"the clock of %s is ahead of that of %s by %s at least", ahead.owner, behind.owner, by.Round(time.Second))
 		return
 	}
-	e.well("clocks", "those of %s agree with this host", explain.Count(len(starts)-1, "session", "sessions"))
+	e.well("clocks", "those of %s agree with this host", errtext.Count(len(starts)-1, "session", "sessions"))
 }
 
 // apart returns the clocks that differ most: a session began before another one, and at a later time.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/sched/calendar"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -79,7 +80,7 @@ func unreadLeases(n int) string {
 	if n == 0 {
 		return ""
 	}
-	return explain.Count(n, "lease", "leases") + " could not be read"
+	return errtext.Count(n, "lease", "leases") + " could not be read"
 }
 
 // judge adds a finding that all is well with what was read. It is a note if that was not all:

@@ -12,6 +12,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/internal/feed"
 	"github.com/etcdclaims/claims/internal/keyspace"
@@ -62,7 +63,7 @@ func (e *Examination) flapping(ctx context.Context) {
 		return cmp.Or(cmp.Compare(b.perMinute(), a.perMinute()), cmp.Compare(a.key, b.key))
 	})
 	if len(all) == 0 {
-		e.well("flapping", "no key flaps in the last %s", explain.Count(int(revisions), "revision", "revisions"))
+		e.well("flapping", "no key flaps in the last %s", errtext.Count(revisions, "revision", "revisions"))
 		return
 	}
 	var keys []string

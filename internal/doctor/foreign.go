@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/internal/retry"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -154,10 +155,10 @@ func (e *Examination) judgePrefixes(all []filled, rest int64) {
 	slices.SortStableFunc(all, func(a, b filled) int { return int(b.bytes - a.bytes) })
 	var texts []string
 	for _, f := range all {
-		texts = append(texts, fmt.Sprintf("%s %s, about %d MiB", explain.Quoted(f.prefix), explain.Count(int(f.keys), "key", "keys"), f.bytes/mib))
+		texts = append(texts, fmt.Sprintf("%s %s, about %d MiB", explain.Quoted(f.prefix), errtext.Count(f.keys, "key", "keys"), f.bytes/mib))
 	}
 	if rest > 0 {
-		texts = append(texts[:min(len(texts), 3)], explain.Count(int(rest), "key", "keys")+" not counted")
+		texts = append(texts[:min(len(texts), 3)], errtext.Count(rest, "key", "keys")+" not counted")
 	}
 	if len(texts) == 0 {
 		texts = []string{"no keys"}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/explain"
 	"github.com/etcdclaims/claims/internal/item"
 	"github.com/etcdclaims/claims/internal/pausing"
@@ -129,10 +130,10 @@ const (
 // queue judges a queue, whose items are those of stats.
 func (e *Examination) queue(name string, stats queue.Stats, by workers, now time.Time) {
 	if stats.Dead > 0 {
-		e.Add(Warning, "queues", "mend the cause, and put them back", "%q has %s", name, explain.Count(stats.Dead, "dead letter", "dead letters")).
+		e.Add(Warning, "queues", "mend the cause, and put them back", "%q has %s", name, errtext.Count(stats.Dead, "dead letter", "dead letters")).
 			run(e.claimctl("queue dead ls", name), e.claimctl("queue dead redrive-all", name))
 	}
-	waiting, age := explain.Count(stats.Ready, "item waits", "items wait"), now.Sub(stats.OldestReady).Truncate(time.Second)
+	waiting, age := errtext.Count(stats.Ready, "item waits", "items wait"), now.Sub(stats.OldestReady).Truncate(time.Second)
 	p := stats.Paused
 	switch {
 	case endsSoon(p.Until): // its backlog follows from that
@@ -153,7 +154,7 @@ func (e *Examination) queue(name string, stats queue.Stats, by workers, now time
 			"%q: %s, the oldest for %s, and no worker lives%s", name, waiting, age, whose)
 	case age > backlog:
 		e.Add(Note, "queues", "see whether the workers make progress, or start more", "%q: %s, the oldest for %s; %s, and %s taken",
-			name, waiting, age, explain.Count(by.alive, "worker lives", "workers live"), explain.Count(stats.Taken, "item is", "items are"),
+			name, waiting, age, errtext.Count(by.alive, "worker lives", "workers live"), errtext.Count(stats.Taken, "item is", "items are"),
 		).run(e.claimctl("queue taken", name))
 	}
 }

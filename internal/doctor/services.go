@@ -58,12 +58,12 @@ func (e *Examination) groups(ctx context.Context) {
 				late = "; overdue: " + several(overdue)
 			}
 			e.Add(Warning, "jobs", "start a process that runs the Scheduler, or forget jobs that are obsolete",
-				"no process runs group %q, which has %s%s%s", g.name, explain.Count(len(g.jobs), "job", "jobs"), late, unconfirmed,
+				"no process runs group %q, which has %s%s%s", g.name, errtext.Count(len(g.jobs), "job", "jobs"), late, unconfirmed,
 			).run(e.claimctl("sched jobs -g " + explain.Quoted(g.name)))
 		}
 	}
 	if well && len(e.Findings) == before {
-		e.judge("jobs", unread, "%d in %s, none paused for long", jobs, explain.Count(len(all), "group", "groups"))
+		e.judge("jobs", unread, "%d in %s, none paused for long", jobs, errtext.Count(len(all), "group", "groups"))
 	}
 }
 
@@ -113,7 +113,7 @@ func (e *Examination) job(group string, job sched.JobInfo, owned bool) {
 	case !unadmitted && job.Problem != "" && job.Version != 0:
 		requests := ""
 		if job.Requests > 0 {
-			requests = "; " + explain.Count(job.Requests, "request waits", "requests wait")
+			requests = "; " + errtext.Count(job.Requests, "request waits", "requests wait")
 		}
 		add(Warning, look, show, ": %s%s", job.Problem, requests)
 	}
@@ -213,7 +213,7 @@ func (e *Examination) work(ctx context.Context) {
 		}
 	}
 	if len(e.Findings) == before {
-		e.judge("work", unread, "%s%s, none of those read is orphaned or dead", explain.Count(read, "record", "records"), more)
+		e.judge("work", unread, "%s%s, none of those read is orphaned or dead", errtext.Count(read, "record", "records"), more)
 	}
 }
 
@@ -262,7 +262,7 @@ func (e *Examination) partitionGroups(ctx context.Context) {
 		e.accuse(name, n, suspects, unconfirmed)
 	}
 	if ok && len(suspects) == 0 {
-		e.judge("groups", unread, "%s of partitions, without partitions that nobody owns", explain.Count(seen, "group", "groups"))
+		e.judge("groups", unread, "%s of partitions, without partitions that nobody owns", errtext.Count(seen, "group", "groups"))
 	}
 }
 
@@ -299,7 +299,7 @@ func (e *Examination) accuse(name string, members int, suspects []suspect, uncon
 	slices.Sort(targets)
 	e.Add(Warning, "groups", "look at the log of the member that is to have them, and evict it if it cannot claim or has ended",
 		"group %q has %s, and nobody owns %s: %s, which %s is to have%s",
-		name, explain.Count(members, "member", "members"), explain.Count(len(free), "partition", "partitions"),
+		name, errtext.Count(members, "member", "members"), errtext.Count(len(free), "partition", "partitions"),
 		several(free), several(slices.Compact(targets)), unconfirmed,
 	).run(e.claimctl("group show", name), e.claimctl("group evict --reason 'cannot claim'", name, targets[0]))
 }

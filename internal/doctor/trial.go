@@ -11,7 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
-	"github.com/etcdclaims/claims/internal/explain"
+	"github.com/etcdclaims/claims/internal/errtext"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -163,7 +163,7 @@ func (e *Examination) latency(ctx context.Context) {
 	ttl := cmp.Or(e.TTL, e.shortestTTL(ctx), etcdclaims.DefaultTTL)
 	level, remedy, text := fit(ttl, p99)
 	e.Add(level, "latency", remedy, "of %s the median took %s, the 99th percentile %s; %s",
-		explain.Count(len(took), "write", "writes"), round(took[len(took)/2]), round(p99), text)
+		errtext.Count(len(took), "write", "writes"), round(took[len(took)/2]), round(p99), text)
 }
 
 // fit judges a TTL by the 99th percentile of writes.

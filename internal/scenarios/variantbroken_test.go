@@ -104,7 +104,7 @@ func (f *failures) add(text string) {
 	f.text = append(f.text, text)
 }
 
-// first returns the first failure, "" if there is none.
+// first returns the first failure, or "" if the case passed.
 func (f *failures) first() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
