@@ -109,3 +109,25 @@ func TestGoneItem(t *testing.T) {
 		w.server.Restart(w.T)
 	})
 }
+
+// Who may not view the records of operators does not see them on the page of an item.
+func TestGoneItemWithoutAudit(t *testing.T) {
+	cfg := webui.Config{Access: func(_ *http.Request, op webui.Operation) error {
+		if op.Action != webui.ActionView || op.Page == "audit" {
+			return errors.New("denied")
+		}
+		return nil
+	}}
+	virtually(t, cfg, func(w *world) {
+		ctx := w.Context()
+		worker, _ := w.client("worker-3")
+		q, err := queue.New(worker, queue.Config{Name: "mails"})
+		w.ok(err)
+		defer q.Close(context.Background())
+		_, err = q.Enqueue(ctx, queue.NewItem(nil, queue.ID("secret")))
+		w.ok(err)
+		w.ok(q.Cancel(admin.As(ctx, "alice", "typo"), "secret"))
+		body := w.shows("item?queue=mails&id=secret", "There is no such item")
+		w.lacks(body, "alice", "typo", "records of what operators did")
+	})
+}

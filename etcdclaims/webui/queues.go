@@ -176,7 +176,9 @@ func (q *request) item() (any, error) {
 		p.Result = q.value(FieldResult, p.Result)
 	}
 	if p.Gone {
-		p.Cancelled, p.Records = q.cancellation(p.Queue, p.ID)
+		if q.can(Operation{Action: ActionView, Page: "audit"}) { // it shows records of that page
+			p.Cancelled, p.Records = q.cancellation(p.Queue, p.ID)
+		}
 		return p, nil
 	}
 	if cancel := cancelOf(p.Queue, item.Info); cancel.Action != "" && q.can(cancel) {
