@@ -111,7 +111,8 @@ func (cfg Config) checkTTL(ttl time.Duration) error {
 	case ttl < 0:
 		return fmt.Errorf("TTL %v is negative", ttl)
 	case ttl < MinTTL && !cfg.AllowShortTTL:
-		return fmt.Errorf("TTL %v is below %v; a shorter one, from %v on, needs Config.AllowShortTTL of the client", ttl, MinTTL, shortestTTL)
+		return fmt.Errorf("TTL %v is below %v; a shorter one, from %v on, needs Config.AllowShortTTL of the client",
+			ttl, MinTTL, shortestTTL)
 	case ttl < shortestTTL:
 		return fmt.Errorf("TTL %v is below %v, the shortest lease of etcd", ttl, shortestTTL)
 	}

@@ -148,7 +148,9 @@ func (s *Scheduler) checkConflict(ctx context.Context, of map[string]*awaited, n
 // notRun returns the jobs of this process that the owner does not run: from one look to the next
 // it has not registered them, or leaves a tick undecided. A job whose mark the owner has moved is
 // not looked at again in the same ownership.
-func (s *Scheduler) notRun(ctx context.Context, of map[string]*awaited, now time.Time, term int64, read ownerRead) (names []string, err error) {
+func (s *Scheduler) notRun(
+	ctx context.Context, of map[string]*awaited, now time.Time, term int64, read ownerRead,
+) (names []string, err error) {
 	var doubtful []string
 	var lacked []*awaited
 	for name, a := range of {

@@ -268,7 +268,8 @@ func (a *app) deadCommand() *cobra.Command {
 					return printList(a, deadColumns, mapped(q.DeadLetters(ctx), viewItem))
 				}
 				n, err := many(ctx, "redriven", q.RedriveAll)
-				return a.done(err, doneView{Done: "redriven", Queue: q.Name(), Items: &n}, "redrove %s", errtext.Count(n, "dead letter", "dead letters"))
+				return a.done(err, doneView{Done: "redriven", Queue: q.Name(), Items: &n},
+					"redrove %s", errtext.Count(n, "dead letter", "dead letters"))
 			})),
 		a.command(a.queueSpec(spec{
 			use: "purge QUEUE", short: "Remove dead letters for good",
@@ -287,7 +288,8 @@ func (a *app) deadCommand() *cobra.Command {
 				return printList(a, deadColumns, mapped(sequence(all, err), viewItem))
 			}
 			n, err := many(ctx, "removed", func(ctx context.Context) (int, error) { return q.Purge(ctx, before) })
-			return a.done(err, doneView{Done: "removed", Queue: q.Name(), Items: &n}, "removed %s", errtext.Count(n, "dead letter", "dead letters"))
+			return a.done(err, doneView{Done: "removed", Queue: q.Name(), Items: &n},
+				"removed %s", errtext.Count(n, "dead letter", "dead letters"))
 		})))
 	return dead
 }

@@ -99,7 +99,8 @@ exit code 1, while anybody holds a slot or waits.`,
 			if errors.Is(err, etcdclaims.ErrHeld) {
 				return &exitError{exitFailure, err}
 			}
-			return a.done(err, doneView{Done: "resized", Key: args[0], Slots: &n}, "resized %q to %s", args[0], errtext.Count(n, "slot", "slots"))
+			return a.done(err, doneView{Done: "resized", Key: args[0], Slots: &n},
+				"resized %q to %s", args[0], errtext.Count(n, "slot", "slots"))
 		},
 	})
 }

@@ -97,7 +97,8 @@ func (e *Examination) readCompacted(ctx context.Context, answers []answer) int64
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.Answer)
 	defer cancel()
-	_, err := e.etcd().Get(ctx, e.Claims.Prefix()+"epoch", clientv3.WithRev(rev-1), clientv3.WithSerializable(), clientv3.WithCountOnly())
+	_, err := e.etcd().Get(ctx, e.Claims.Prefix()+"epoch",
+		clientv3.WithRev(rev-1), clientv3.WithSerializable(), clientv3.WithCountOnly())
 	if errors.Is(err, rpctypes.ErrCompacted) {
 		return rev
 	}

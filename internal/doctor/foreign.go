@@ -155,7 +155,8 @@ func (e *Examination) judgePrefixes(all []filled, rest int64) {
 	slices.SortStableFunc(all, func(a, b filled) int { return int(b.bytes - a.bytes) })
 	var texts []string
 	for _, f := range all {
-		texts = append(texts, fmt.Sprintf("%s %s, about %d MiB", explain.Quoted(f.prefix), errtext.Count(f.keys, "key", "keys"), f.bytes/mib))
+		texts = append(texts, fmt.Sprintf("%s %s, about %d MiB",
+			explain.Quoted(f.prefix), errtext.Count(f.keys, "key", "keys"), f.bytes/mib))
 	}
 	if rest > 0 {
 		texts = append(texts[:min(len(texts), 3)], errtext.Count(rest, "key", "keys")+" not counted")

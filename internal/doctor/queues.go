@@ -130,7 +130,8 @@ const (
 // queue judges a queue, whose items are those of stats.
 func (e *Examination) queue(name string, stats queue.Stats, by workers, now time.Time) {
 	if stats.Dead > 0 {
-		e.Add(Warning, "queues", "mend the cause, and put them back", "%q has %s", name, errtext.Count(stats.Dead, "dead letter", "dead letters")).
+		e.Add(Warning, "queues", "mend the cause, and put them back",
+			"%q has %s", name, errtext.Count(stats.Dead, "dead letter", "dead letters")).
 			run(e.claimctl("queue dead ls", name), e.claimctl("queue dead redrive-all", name))
 	}
 	waiting, age := errtext.Count(stats.Ready, "item waits", "items wait"), now.Sub(stats.OldestReady).Truncate(time.Second)
